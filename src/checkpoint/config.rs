@@ -1,0 +1,128 @@
+//! What the user may choose about checkpoints.
+//!
+//! The `[checkpoint]` section as it runs; `config/default.toml` documents it for users and the config room checks it.
+//! Its two small languages, [`Interval`] (`1epochs`) and [`Resume`] (`latest`), are strings to the user and types to
+//! the code. Writing and finding checkpoints is left to the neighbouring files.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How often something happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Interval {
+    /// Only at the end of the run.
+    Never,
+    /// After every so many epochs, at least 1.
+    Epochs(usize),
+    /// After every so many optimizer steps, at least 1.
+    Steps(usize),
+}
+
+impl FromStr for Interval {
+    type Err = String;
+
+    /// Reads `1epochs`, `500steps` or `never`; the singular and a space before the unit are welcome.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const RULE: &str = "a number of epochs or steps of at least 1, such as 1epochs or 500steps, or never";
+        let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+        let count = digits.parse().unwrap_or(0);
+        match (count, unit.trim_start()) {
+            (_, "never") if digits.is_empty() => Ok(Self::Never),
+            (1.., "epoch" | "epochs") => Ok(Self::Epochs(count)),
+            (1.., "step" | "steps") => Ok(Self::Steps(count)),
+            _ => Err(RULE.into()),
+        }
+    }
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Never => f.write_str("never"),
+            Self::Epochs(count) => write!(f, "{count}epochs"),
+            Self::Steps(count) => write!(f, "{count}steps"),
+        }
+    }
+}
+
+impl TryFrom<String> for Interval {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Interval> for String {
+    fn from(interval: Interval) -> Self {
+        interval.to_string()
+    }
+}
+
+/// Where a run starts from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "PathBuf", into = "PathBuf")]
+pub enum Resume {
+    /// From the beginning; the empty string.
+    Off,
+    /// From the newest whole checkpoint of the latest run.
+    Latest,
+    /// From the best checkpoint of the latest run.
+    Best,
+    /// From this checkpoint, or from the newest one of this run's directory.
+    Path(PathBuf),
+}
+
+impl From<PathBuf> for Resume {
+    fn from(path: PathBuf) -> Self {
+        match path.to_str() {
+            Some("") => Self::Off,
+            Some("latest") => Self::Latest,
+            Some("best") => Self::Best,
+            _ => Self::Path(path),
+        }
+    }
+}
+
+impl From<Resume> for PathBuf {
+    fn from(resume: Resume) -> Self {
+        match resume {
+            Resume::Off => PathBuf::new(),
+            Resume::Latest => "latest".into(),
+            Resume::Best => "best".into(),
+            Resume::Path(path) => path,
+        }
+    }
+}
+
+/// The `[checkpoint]` section.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CheckpointConfig {
+    /// How often a checkpoint is written; one is always written at the end.
+    pub every: Interval,
+    /// How many of the newest checkpoints stay on disk beside the best one, at least 1.
+    pub keep_last: usize,
+    /// Where a copy of the best model goes, in safetensors format; empty writes none.
+    pub path: PathBuf,
+    /// Where the run starts from.
+    pub resume: Resume,
+    /// Whether to resume although the configuration differs from the checkpoint's.
+    pub force_config: bool,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self {
+            every: Interval::Epochs(1),
+            keep_last: 3,
+            path: PathBuf::new(),
+            resume: Resume::Off,
+            force_config: false,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What makes a checkpoint trustworthy: the list of its files with their sizes and SHA-256 sums.
+//!
+//! `manifest.json` is written last, so a directory without one was never finished. The manifest seals itself too: it
+//! carries the sum of its own canonical text, and text that differs from the canonical one in a single byte is
+//! refused. So no flipped bit passes, wherever it is. This guards against failing disks and cut copies, not against
+//! forgery.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::store::Snapshot;
+use crate::error::{Error, Result};
+
+/// The file's name within a checkpoint.
+pub const MANIFEST: &str = "manifest.json";
+
+/// The version of the format that this build writes and reads.
+const FORMAT: u64 = 1;
+
+/// The content of `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    format: u64,
+    /// The version of Kiln that wrote the checkpoint.
+    pub kiln: String,
+    /// Optimizer steps done.
+    pub step: usize,
+    /// The epoch, from 0, that the next step belongs to.
+    pub epoch: usize,
+    /// What each file must be.
+    pub files: BTreeMap<String, Entry>,
+    sha256: String,
+}
+
+/// What a file of a checkpoint must be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Length in bytes.
+    pub size: u64,
+    /// SHA-256 of the content, in hexadecimal.
+    pub sha256: String,
+}
+
+impl Manifest {
+    /// The manifest of a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if a file's name is more than a name, or the manifest's own.
+    pub fn of(snapshot: &Snapshot) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        for (name, bytes) in &snapshot.files {
+            if !is_plain(name) || files.insert(name.clone(), Entry::of(bytes)).is_some() {
+                return Err(Error::Checkpoint(format!(
+                    "a checkpoint cannot hold the file '{name}'; give each file a name of its own, without folders"
+                )));
+            }
+        }
+        let (step, epoch) = (snapshot.step, snapshot.epoch);
+        let kiln = env!("CARGO_PKG_VERSION").to_string();
+        Ok(Self { format: FORMAT, kiln, step, epoch, files, sha256: String::new() }.sealed())
+    }
+
+    /// The text of `manifest.json`; equal manifests have equal text.
+    pub fn to_json(&self) -> String {
+        let text = serde_json::to_string_pretty(self).expect("strings and integers have a JSON form");
+        text + "\n"
+    }
+
+    /// Reads the manifest of the checkpoint in the directory `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] with the reason, without a remedy: that depends on what the caller can fall back to.
+    pub fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join(MANIFEST);
+        if !path.exists() {
+            return Err(Error::Checkpoint(format!("'{}' holds no {MANIFEST}: no complete checkpoint", dir.display())));
+        }
+        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+        Self::parse(&bytes).map_err(|reason| Error::Checkpoint(format!("'{}' {reason}", path.display())))
+    }
+
+    fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
+        let damaged = |e: serde_json::Error| format!("is damaged: {e}");
+        let document: serde_json::Value = serde_json::from_slice(bytes).map_err(damaged)?;
+        if let Some(format) = document.get("format").and_then(serde_json::Value::as_u64).filter(|f| *f != FORMAT) {
+            return Err(format!("is of format '{format}', this build reads format {FORMAT}"));
+        }
+        let manifest: Self = serde_json::from_value(document).map_err(damaged)?;
+        if manifest.clone().sealed().to_json().as_bytes() != bytes {
+            return Err("is damaged: its content does not match the sum in it".into());
+        }
+        match manifest.files.keys().find(|name| !is_plain(name)) {
+            Some(name) => Err(format!("names the file '{name}', which is no plain file name")),
+            None => Ok(manifest),
+        }
+    }
+
+    /// The same manifest with the sum over its text, for which the sum itself counts as empty.
+    fn sealed(mut self) -> Self {
+        self.sha256.clear();
+        self.sha256 = format!("{:x}", Sha256::digest(self.to_json()));
+        self
+    }
+}
+
+impl Entry {
+    fn of(bytes: &[u8]) -> Self {
+        Self { size: bytes.len() as u64, sha256: format!("{:x}", Sha256::digest(bytes)) }
+    }
+
+    /// Reads the file at `path` if it is what the entry says.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read, [`Error::Checkpoint`] with the reason if it is another.
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        let damaged = |reason| Error::Checkpoint(format!("'{}' is damaged: {reason}", path.display()));
+        // Asked first, so that a file grown out of all proportion is not read into memory.
+        let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
+        if size != self.size {
+            return Err(damaged(format!("it has {size} bytes, {MANIFEST} says {}", self.size)));
+        }
+        let bytes = fs::read(path).map_err(Error::io("read", path))?;
+        if Self::of(&bytes) != *self {
+            return Err(damaged(format!("its SHA-256 is not the one in {MANIFEST}")));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Whether a name stays within the directory of its checkpoint.
+fn is_plain(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    let single = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
+    single && name != MANIFEST
+}

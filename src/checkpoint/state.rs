@@ -1,0 +1,108 @@
+//! Where a run stands: everything a resumed run needs besides tensors and configuration.
+//!
+//! It is the `state.json` of a checkpoint. There is no random state in it: every random number of a run is a function
+//! of the seed and of the numbers below. Floating-point numbers are written as text that reads back to the very same
+//! bits, NaN included (JSON has no NaN, and its readers may round), because a resumed run must go on exactly.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// The version of the format that this build writes and reads.
+const VERSION: u64 = 1;
+
+/// The position of a run between two steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunState {
+    /// Optimizer steps done.
+    pub global_step: usize,
+    /// The epoch, from 0, that the next step belongs to.
+    pub epoch: usize,
+    /// Steps done within that epoch.
+    pub step_in_epoch: usize,
+    /// Training images seen over the whole run.
+    pub samples_seen: u64,
+    /// The best validation so far, if there was one.
+    pub best: Option<Best>,
+    /// Seconds of training so far, over all its sessions.
+    #[serde(with = "exact")]
+    pub elapsed_seconds: f64,
+    /// The seed of the run.
+    pub seed: u64,
+    /// Replicas of the experiment.
+    pub world_size: usize,
+    /// What identifies the data set.
+    pub data_fingerprint: String,
+    /// The sums of the epoch that is under way.
+    pub progress: Progress,
+}
+
+/// The best validation of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Best {
+    /// What was compared, such as top-1 accuracy as a fraction.
+    #[serde(with = "exact")]
+    pub metric: f64,
+    /// The global step it was measured after.
+    pub step: usize,
+}
+
+/// Sums over the samples of the running epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Sum of the losses of all samples.
+    #[serde(with = "exact")]
+    pub loss_sum: f64,
+    /// Samples classified correctly.
+    pub correct: u64,
+    /// Samples seen.
+    pub samples: u64,
+}
+
+impl RunState {
+    /// The state as the bytes of `state.json`.
+    pub fn to_json(&self) -> Vec<u8> {
+        let document = serde_json::json!({ "version": VERSION, "state": self });
+        format!("{document:#}\n").into_bytes()
+    }
+
+    /// Reads `state.json`; `origin` is the path that errors name.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it is damaged or of another version.
+    pub fn from_json(bytes: &[u8], origin: &Path) -> Result<Self> {
+        let name = origin.display();
+        let damaged = |e: serde_json::Error| {
+            Error::Checkpoint(format!("'{name}' is not the state of a run ({e}); resume from another checkpoint"))
+        };
+        let mut document: serde_json::Value = serde_json::from_slice(bytes).map_err(damaged)?;
+        let version = document.get("version").cloned().unwrap_or_default();
+        if version != VERSION {
+            return Err(Error::Checkpoint(format!(
+                "'{name}' is of version '{version}', this build reads version {VERSION}; resume with the build that \
+                 wrote it"
+            )));
+        }
+        let state = document.get_mut("state").map(serde_json::Value::take).unwrap_or_default();
+        serde_json::from_value(state).map_err(damaged)
+    }
+}
+
+/// An f64 as the shortest text that reads back to the same value.
+mod exact {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format!("{number:?}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|_| D::Error::custom(format!("'{text}' is not a number")))
+    }
+}

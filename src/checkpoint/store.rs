@@ -1,0 +1,245 @@
+//! The directory of a run's checkpoints: `checkpoints/step-00000042/`, and the pointers `latest` and `best`.
+//!
+//! The store moves bytes it does not understand. The order of its operations is what makes a kill harmless; the
+//! argument stands in the room's opening paragraph (`checkpoint/mod.rs`). Which checkpoints stay is
+//! [`retain`]'s to say, whether one is intact is [`Manifest`]'s.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::atomic::{point, remove, sync_dir, write_new};
+use super::manifest::{MANIFEST, Manifest};
+use super::retention::retain;
+use crate::error::{Error, Result};
+
+/// What is to be saved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// Optimizer steps done.
+    pub step: usize,
+    /// The epoch, from 0, that the next step belongs to.
+    pub epoch: usize,
+    /// Name and content of each file, such as `model.safetensors` and `state.json`.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+/// Which checkpoint to load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Which {
+    /// The last one that was saved.
+    Latest,
+    /// The one with the best validation.
+    Best,
+    /// The directory of a checkpoint, of this run or of another.
+    Path(PathBuf),
+}
+
+/// A checkpoint whose files are all present and intact.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Optimizer steps done.
+    pub step: usize,
+    /// The epoch, from 0, that the next step belongs to.
+    pub epoch: usize,
+    /// Content of each file by name.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// The checkpoints of one run. A run directory has one store open at a time; who only wants to look uses [`read`].
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+impl Store {
+    /// Opens `<run_dir>/checkpoints`, creates it if need be, and clears away what a killed run left half-done.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the path.
+    pub fn open(run_dir: &Path) -> Result<Self> {
+        let dir = run_dir.join("checkpoints");
+        fs::create_dir_all(&dir).map_err(Error::io("create", &dir))?;
+        let store = Self { dir };
+        store.recover()?;
+        Ok(store)
+    }
+
+    /// Saves a checkpoint, moves `latest` to it (and `best` if `is_best`), and deletes what retention gives up.
+    /// Returns its directory.
+    ///
+    /// A checkpoint of the same step is replaced. Checkpoints of later steps, left by a run that was resumed from
+    /// an earlier one, stay until this run has passed them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the path; the checkpoints from before are then untouched.
+    pub fn save(&mut self, snapshot: &Snapshot, is_best: bool, keep_last: usize) -> Result<PathBuf> {
+        let name = directory_name(snapshot.step);
+        self.publish(&name, snapshot)?;
+        if is_best {
+            point(&self.dir.join("best"), &name)?;
+        }
+        point(&self.dir.join("latest"), &name)?;
+        self.prune(snapshot.step, keep_last)?;
+        Ok(self.dir.join(name))
+    }
+
+    /// Loads a checkpoint after verifying every byte of it.
+    ///
+    /// If the latest or the best one is damaged, `warn` hears which file and why, and an older intact one takes its
+    /// place (a newer one if there is no older).
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if none is intact, or the one at [`Which::Path`] is not.
+    pub fn load(&self, which: &Which, warn: &mut dyn FnMut(String)) -> Result<Loaded> {
+        let pointer = match which {
+            Which::Latest => "latest",
+            Which::Best => "best",
+            Which::Path(path) => return read(path),
+        };
+        for step in self.candidates(pointer, warn)? {
+            match verify(&self.dir.join(directory_name(step))) {
+                Ok(loaded) => return Ok(loaded),
+                Err(error) => warn(format!("{error}; looking for another checkpoint to use instead")),
+            }
+        }
+        Err(Error::Checkpoint(format!(
+            "'{}' holds no intact checkpoint; give another one with --resume PATH, or start anew without --resume",
+            self.dir.display()
+        )))
+    }
+
+    /// The steps to try for a pointer, in this order: where it points to, earlier ones, later ones, newest first.
+    fn candidates(&self, pointer: &str, warn: &mut dyn FnMut(String)) -> Result<Vec<usize>> {
+        let mut steps = steps_in(&self.dir)?;
+        let target = self.target(pointer).filter(|step| steps.contains(step));
+        if target.is_none() && !steps.is_empty() {
+            let link = self.dir.join(pointer);
+            warn(format!("'{}' points to no checkpoint; looking for the newest intact one", link.display()));
+        }
+        steps.sort_by_key(|step| (Some(*step) != target, target.is_some_and(|t| *step > t), Reverse(*step)));
+        Ok(steps)
+    }
+
+    /// The step a pointer names, whether or not that checkpoint exists.
+    fn target(&self, pointer: &str) -> Option<usize> {
+        step_of(fs::read_link(self.dir.join(pointer)).ok()?.to_str()?)
+    }
+
+    /// Makes the snapshot visible under its name, all at once.
+    fn publish(&self, name: &str, snapshot: &Snapshot) -> Result<()> {
+        let (target, fresh, old) = (self.dir.join(name), self.sibling(name, "tmp"), self.sibling(name, "old"));
+        remove(&fresh)?;
+        write_directory(&fresh, snapshot).inspect_err(|_| drop(fs::remove_dir_all(&fresh)))?;
+        if target.exists() {
+            remove(&old)?;
+            fs::rename(&target, &old).map_err(Error::io("rename", &target))?;
+        }
+        if let Err(error) = fs::rename(&fresh, &target).map_err(Error::io("create", &target)) {
+            // Both are attempts to leave things as they were; the error that led here is the one to report.
+            drop(fs::rename(&old, &target));
+            drop(fs::remove_dir_all(&fresh));
+            return Err(error);
+        }
+        sync_dir(&self.dir).map_err(Error::io("write", &self.dir))?;
+        remove(&old)
+    }
+
+    /// Deletes what retention gives up, each under a name that nobody reads.
+    fn prune(&self, step: usize, keep_last: usize) -> Result<()> {
+        let mut steps = steps_in(&self.dir)?;
+        steps.retain(|other| *other <= step);
+        for given_up in retain(&steps, self.target("best"), keep_last) {
+            let name = directory_name(given_up);
+            let (path, doomed) = (self.dir.join(&name), self.sibling(&name, "tmp"));
+            fs::rename(&path, &doomed).map_err(Error::io("remove", &path))?;
+            remove(&doomed)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes what a killed run left: puts a checkpoint back that was about to be replaced, removes temporary names.
+    fn recover(&self) -> Result<()> {
+        for name in names_in(&self.dir)? {
+            let path = self.dir.join(&name);
+            match name.rsplit_once('.') {
+                Some((step, "old")) if step_of(step).is_some() && !self.dir.join(step).exists() => {
+                    fs::rename(&path, self.dir.join(step)).map_err(Error::io("rename", &path))?;
+                }
+                Some((step, "old")) if step_of(step).is_some() => remove(&path)?,
+                Some((_, "tmp")) => remove(&path)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn sibling(&self, name: &str, extension: &str) -> PathBuf {
+        self.dir.join(format!("{name}.{extension}"))
+    }
+}
+
+/// Reads the checkpoint in the directory `path` after verifying every byte; touches nothing.
+///
+/// # Errors
+/// [`Error::Checkpoint`] with the reason, and with the name of an intact neighbour if there is one.
+pub fn read(path: &Path) -> Result<Loaded> {
+    verify(path).map_err(|error| {
+        let remedy = match intact_neighbour(path) {
+            Some(good) => format!("use '{}' instead, which is intact", good.display()),
+            None => "give the directory of a checkpoint, such as 'runs/0001/checkpoints/latest'".into(),
+        };
+        Error::Checkpoint(format!("{error}; {remedy}"))
+    })
+}
+
+fn verify(path: &Path) -> Result<Loaded> {
+    let manifest = Manifest::read(path)?;
+    let files = manifest.files.iter().map(|(name, entry)| Ok((name.clone(), entry.read(&path.join(name))?)));
+    Ok(Loaded { path: path.into(), step: manifest.step, epoch: manifest.epoch, files: files.collect::<Result<_>>()? })
+}
+
+/// The newest intact checkpoint in the directory that `path` lies in.
+fn intact_neighbour(path: &Path) -> Option<PathBuf> {
+    let dir = path.parent()?;
+    let steps = steps_in(dir).ok()?;
+    steps.iter().rev().map(|step| dir.join(directory_name(*step))).find(|other| verify(other).is_ok())
+}
+
+/// Writes the files, then the manifest that vouches for them, then flushes the directory itself.
+fn write_directory(dir: &Path, snapshot: &Snapshot) -> Result<()> {
+    let manifest = Manifest::of(snapshot)?.to_json();
+    fs::create_dir(dir).map_err(Error::io("create", dir))?;
+    let files = snapshot.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+    for (name, bytes) in files.chain([(MANIFEST, manifest.as_bytes())]) {
+        let path = dir.join(name);
+        write_new(&path, bytes).map_err(Error::io("write", &path))?;
+    }
+    sync_dir(dir).map_err(Error::io("write", dir))
+}
+
+fn directory_name(step: usize) -> String {
+    format!("step-{step:08}")
+}
+
+fn step_of(name: &str) -> Option<usize> {
+    let step = name.strip_prefix("step-")?.parse().ok()?;
+    (directory_name(step) == name).then_some(step)
+}
+
+/// The steps that have a directory in `dir`, ascending.
+pub(super) fn steps_in(dir: &Path) -> Result<Vec<usize>> {
+    let mut steps: Vec<_> = names_in(dir)?.iter().filter_map(|name| step_of(name)).collect();
+    steps.sort_unstable();
+    Ok(steps)
+}
+
+/// The names in a directory; names that are not UTF-8 are none of ours.
+fn names_in(dir: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(dir).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
+    let entries = entries.map_err(Error::io("read", dir))?;
+    Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}

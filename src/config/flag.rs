@@ -1,0 +1,185 @@
+//! The flags, as data: which key each one stands for.
+//!
+//! One table serves the command line, which builds its options from it, and every message that names a remedy, so that
+//! a remedy is always a flag that exists. What a flag means is written once, above its key in `config/default.toml`.
+//! Parsing arguments is left to the cli.
+
+/// What a flag takes from the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// A value of its key's type, shown under this name in the help.
+    Value(&'static str),
+    /// One of its key's choices.
+    Choice,
+    /// A value that may be left out, and what is meant then.
+    Optional(&'static str, &'static str),
+    /// Nothing: the flag itself means `true`, or `false` for a `--no-` flag.
+    Nothing(bool),
+}
+
+/// A flag of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flag {
+    /// The name without `--`, in kebab-case.
+    pub long: &'static str,
+    /// A second name, or empty.
+    pub alias: &'static str,
+    /// The key it sets, as in `run.epochs`.
+    pub key: &'static str,
+    /// What it takes.
+    pub takes: Takes,
+}
+
+impl Flag {
+    const fn value(long: &'static str, key: &'static str, name: &'static str) -> Self {
+        Self { long, alias: "", key, takes: Takes::Value(name) }
+    }
+
+    const fn choice(long: &'static str, key: &'static str) -> Self {
+        Self { long, alias: "", key, takes: Takes::Choice }
+    }
+
+    const fn on(long: &'static str, key: &'static str) -> Self {
+        Self { long, alias: "", key, takes: Takes::Nothing(true) }
+    }
+
+    const fn off(long: &'static str, key: &'static str) -> Self {
+        Self { long, alias: "", key, takes: Takes::Nothing(false) }
+    }
+
+    const fn or(self, alias: &'static str) -> Self {
+        Self { alias, ..self }
+    }
+}
+
+/// Flags that stand together in the help.
+#[derive(Debug)]
+pub struct Group {
+    /// The title in the help.
+    pub heading: &'static str,
+    /// Whether the flags mean something when nothing is trained, as in `train evaluate`.
+    pub evaluates: bool,
+    /// The flags, in the order of the help.
+    pub flags: &'static [Flag],
+}
+
+/// Every flag that stands for a key.
+pub const GROUPS: &[Group] = &[
+    Group {
+        heading: "Training",
+        evaluates: false,
+        flags: &[
+            Flag::value("epochs", "run.epochs", "N"),
+            Flag::value("accumulation-steps", "run.accumulation_steps", "N"),
+            Flag::value("max-steps", "run.max_steps", "N"),
+            Flag::value("max-time", "run.max_time", "TIME"),
+            Flag::value("limit-train-batches", "run.limit_train_batches", "N"),
+            Flag::value("seed", "run.seed", "N"),
+            Flag::on("fast-dev-run", "run.fast_dev_run"),
+            Flag::on("dry-run", "run.dry_run"),
+        ],
+    },
+    Group {
+        heading: "Data",
+        evaluates: true,
+        flags: &[
+            Flag::choice("data", "data.source"),
+            Flag::value("data-dir", "data.dir", "DIR"),
+            Flag::on("download", "data.download"),
+        ],
+    },
+    Group {
+        heading: "Model",
+        evaluates: true,
+        flags: &[Flag::choice("stem", "model.stem"), Flag::value("width", "model.width", "N")],
+    },
+    Group {
+        heading: "Parallel",
+        evaluates: true,
+        flags: &[
+            Flag::value("world-size", "parallel.world_size", "N"),
+            Flag::value("gpu-ids", "parallel.gpu_ids", "N,N"),
+            Flag::value("batch-size", "parallel.batch_size", "N"),
+            Flag::choice("backend", "parallel.backend"),
+            Flag::choice("strategy", "parallel.strategy"),
+            Flag::on("sync-bn", "parallel.sync_bn"),
+            Flag::off("no-sync-bn", "parallel.sync_bn"),
+            Flag::value("timeout", "parallel.timeout", "SECONDS").or("dist-timeout"),
+            Flag::value("rank", "parallel.rank", "N"),
+            Flag::value("dist-url", "parallel.dist_url", "URL"),
+        ],
+    },
+    Group {
+        heading: "Optimizer",
+        evaluates: false,
+        flags: &[
+            Flag::choice("optimizer", "optim.optimizer"),
+            Flag::value("learning-rate", "optim.learning_rate", "X").or("lr"),
+            Flag::value("momentum", "optim.momentum", "X"),
+            Flag::on("nesterov", "optim.nesterov"),
+            Flag::value("weight-decay", "optim.weight_decay", "X"),
+            Flag::value("label-smoothing", "optim.label_smoothing", "X"),
+            Flag::value("clip-grad-norm", "optim.clip_grad_norm", "X"),
+            Flag::value("ema-decay", "optim.ema_decay", "X"),
+        ],
+    },
+    Group {
+        heading: "Schedule",
+        evaluates: false,
+        flags: &[
+            Flag::choice("schedule", "schedule.kind"),
+            Flag::value("warmup-epochs", "schedule.warmup_epochs", "X"),
+            Flag::choice("lr-scaling", "schedule.lr_scaling"),
+        ],
+    },
+    Group {
+        heading: "Checkpoints",
+        evaluates: false,
+        flags: &[
+            Flag::value("checkpoint-every", "checkpoint.every", "INTERVAL"),
+            Flag::value("keep-last", "checkpoint.keep_last", "N"),
+            Flag::value("checkpoint", "checkpoint.path", "PATH"),
+            Flag { long: "resume", alias: "", key: "checkpoint.resume", takes: Takes::Optional("FROM", "latest") },
+            Flag::on("force-config", "checkpoint.force_config"),
+        ],
+    },
+    Group {
+        heading: "Run",
+        evaluates: true,
+        flags: &[
+            Flag::value("output-dir", "run.output_dir", "DIR"),
+            Flag::on("deterministic", "run.deterministic"),
+            Flag::value("threads", "run.threads", "N"),
+            Flag::value("limit-val-batches", "run.limit_val_batches", "N"),
+            Flag::choice("progress", "run.progress"),
+            Flag::value("log-every", "run.log_every", "N"),
+        ],
+    },
+];
+
+/// Every flag of every group.
+pub fn all() -> impl Iterator<Item = &'static Flag> {
+    GROUPS.iter().flat_map(|group| group.flags)
+}
+
+/// The flag that takes a value for `key`, or turns it on.
+pub fn of_key(key: &str) -> Option<&'static Flag> {
+    all().find(|flag| flag.key == key)
+}
+
+/// How to set `key` to `value` on the command line: by its flag if it has one, else as `KEY=VALUE`.
+pub fn setting(key: &str, value: &str) -> String {
+    let spelled = |flag: &Flag| match flag.takes {
+        Takes::Nothing(on) => (on.to_string() == value).then(|| format!("--{}", flag.long)),
+        _ => Some(format!("--{} {value}", flag.long)),
+    };
+    all().filter(|flag| flag.key == key).find_map(spelled).unwrap_or_else(|| format!("{key}={value}"))
+}
+
+/// What people call the value of `key`: `learning rate` for `optim.learning_rate`.
+pub fn noun(key: &str) -> String {
+    match of_key(key) {
+        Some(flag) => flag.long.replace('-', " "),
+        None => key.rsplit('.').next().unwrap_or(key).replace('_', " "),
+    }
+}

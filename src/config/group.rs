@@ -1,0 +1,98 @@
+//! Groups of ready-made settings: `optim=adamw` stands for the layer `config/optim/adamw.toml`.
+//!
+//! The built-in files travel inside the binary. A user's `--config-dir DIR` adds `DIR/GROUP/NAME.toml`, and wins where
+//! it has a file of the same name. What is inside a file is left to [`super::layer`].
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::schema::enumerate;
+use super::suggestion;
+
+/// Lists files of the repository's `config` directory as (group, name, text).
+macro_rules! built_in {
+    ($($group:literal / $name:literal),* $(,)?) => {
+        &[$(($group, $name, include_str!(concat!("../../config/", $group, "/", $name, ".toml")))),*]
+    };
+}
+
+const BUILT_IN: &[(&str, &str, &str)] = built_in![
+    "data" / "cifar10",
+    "data" / "cifar100",
+    "data" / "folder",
+    "data" / "synthetic",
+    "experiment" / "cifar10",
+    "experiment" / "quickstart",
+    "optim" / "adamw",
+    "optim" / "lars",
+    "optim" / "sgd",
+    "trainer" / "ddp",
+    "trainer" / "dp",
+    "trainer" / "single",
+];
+
+/// The text of a group's file and what to call it in messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupFile {
+    /// The path of the file, in the repository or on disk.
+    pub path: String,
+    /// Its TOML text.
+    pub text: String,
+}
+
+/// The names of all groups, sorted.
+pub fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
+    let built_in = BUILT_IN.iter().map(|(group, ..)| group.to_string());
+    let added = config_dirs.iter().flat_map(|dir| listed(dir, |path| path.is_dir()));
+    built_in.chain(added).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The file that `group=name` stands for; of several directories the last one wins.
+///
+/// # Errors
+/// One line, when there is no such file or it cannot be read.
+pub fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<GroupFile, String> {
+    let added = config_dirs.iter().rev().map(|dir| dir.join(group).join(format!("{name}.toml")));
+    if let Some(path) = added.into_iter().find(|path| path.is_file()) {
+        let path_text = path.display().to_string();
+        let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path_text, &error))?;
+        return Ok(GroupFile { path: path_text, text });
+    }
+    match BUILT_IN.iter().find(|(known, file, _)| (*known, *file) == (group, name)) {
+        Some((.., text)) => Ok(GroupFile { path: format!("config/{group}/{name}.toml"), text: text.to_string() }),
+        None => Err(missing(group, name, &names(group, config_dirs))),
+    }
+}
+
+/// The complaint about a name that is not in the group.
+fn missing(group: &str, name: &str, names: &[String]) -> String {
+    let hint = match suggestion::nearest(name, names.iter().cloned()) {
+        Some(meant) => format!("did you mean '{group}={meant}'?"),
+        None => format!("there is {}; --config-dir DIR adds DIR/{group}/NAME.toml", enumerate(names, "and")),
+    };
+    format!("no '{name}' in the group '{group}' (argument '{group}={name}'); {hint}")
+}
+
+/// The complaint about a file that cannot be read.
+pub fn unreadable(path: &str, error: &std::io::Error) -> String {
+    let reason = match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".into(),
+        std::io::ErrorKind::InvalidData => "it is not UTF-8 text".into(),
+        _ => error.to_string(),
+    };
+    format!("cannot read the configuration '{path}': {reason}; give --config the path of a TOML file")
+}
+
+/// The names in `group`, sorted.
+fn names(group: &str, config_dirs: &[PathBuf]) -> Vec<String> {
+    let built_in = BUILT_IN.iter().filter(|(known, ..)| *known == group).map(|(_, name, _)| name.to_string());
+    let added = config_dirs.iter().flat_map(|dir| listed(&dir.join(group), |path| path.is_file()));
+    let added = added.filter_map(|file| file.strip_suffix(".toml").map(String::from));
+    built_in.chain(added).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The names in a directory that satisfy `wanted`; none if it cannot be listed.
+fn listed(dir: &Path, wanted: impl Fn(&Path) -> bool) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(|entry| wanted(&entry.path())).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}

@@ -1,0 +1,141 @@
+//! One layer of what the user wrote, and where each value stands in it.
+//!
+//! A layer is a TOML text, or a list of single settings (flags, `KEY=VALUE`, the environment). Reading it finds what
+//! is wrong with each entry by itself: an unknown key, a wrong type, a choice that does not exist. The entries that
+//! are right merge as a source of the `config` crate, which carries their place along. What a value means together
+//! with others is left to [`super::rules`].
+
+use ::config::{ConfigError, Map, Source, Value as Placed, ValueKind};
+use serde::Deserialize;
+use toml::Value;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::schema::{Schema, plain};
+use super::{flag, suggestion};
+
+/// The values of one layer that may stand.
+#[derive(Debug, Clone, Default)]
+pub struct Layer {
+    entries: Vec<Entry>,
+}
+
+/// A key, its value and where the user wrote it.
+#[derive(Debug, Clone)]
+struct Entry {
+    key: String,
+    value: Value,
+    place: String,
+}
+
+/// What is wrong in the layers so far.
+#[derive(Debug, Default)]
+pub struct Complaints {
+    /// One line for a person each.
+    pub lines: Vec<String>,
+    /// The keys whose value was refused: what depends on them is not judged.
+    pub refused: Vec<String>,
+}
+
+impl Layer {
+    /// Reads the TOML text of a file called `file`.
+    pub fn from_toml(text: &str, file: &str, schema: &Schema, complaints: &mut Complaints) -> Self {
+        let line_of = |offset: usize| text.get(..offset).unwrap_or(text).matches('\n').count() + 1;
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            let line = line_of(error.span().map_or(0, |span| span.start));
+            let message = error.message().replace('\n', ", ");
+            complaints.lines.push(format!("{file}:{line} is not TOML: {message}; it reads like 'config/default.toml'"));
+        }
+        let mut layer = Self::default();
+        let mut leaves = Vec::new();
+        if errors.is_empty() {
+            flatten("", table.get_ref(), schema, &mut leaves);
+        }
+        leaves.sort_by_key(|leaf| leaf.offset);
+        for Leaf { key, value, offset } in leaves {
+            // What the `toml` crate cannot hold, as a number of 30 digits, is refused as the text it is.
+            let value = Value::deserialize(ValueDeserializer::from(value.clone()))
+                .unwrap_or_else(|_| Value::String(text.get(value.span()).unwrap_or_default().into()));
+            let place = format!("{key} in {file}:{}", line_of(offset));
+            layer.add(key, value, place, schema, complaints);
+        }
+        layer
+    }
+
+    /// Reads `text` as the value of `key` and adds it, unless it is wrong.
+    pub fn add_text(&mut self, key: &str, text: &str, place: String, schema: &Schema, complaints: &mut Complaints) {
+        self.add(key.into(), schema.parse(key, text), place, schema, complaints);
+    }
+
+    /// Adds a value that is known to be right.
+    pub fn set(&mut self, key: &str, value: impl Into<Value>, place: &str) {
+        self.entries.push(Entry { key: key.into(), value: value.into(), place: place.into() });
+    }
+
+    /// The last value of `key` in this layer.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
+    fn add(&mut self, key: String, value: Value, place: String, schema: &Schema, complaints: &mut Complaints) {
+        if schema.default(&key).is_none() {
+            let hint = suggestion::for_key(&key, schema);
+            complaints.lines.push(format!("unknown key '{key}' ({}); {hint}", place_of(&key, &place)));
+        } else if let Some(rule) = schema.rule(&key, &value) {
+            let hint = suggestion::for_value(&key, &value, schema);
+            let (noun, shown) = (flag::noun(&key), plain(&value));
+            complaints.lines.push(format!("{noun} must be {rule}, got '{shown}' ({place}); {hint}"));
+            complaints.refused.push(key);
+        } else {
+            self.entries.push(Entry { key, value, place });
+        }
+    }
+}
+
+impl Source for Layer {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Placed>, ConfigError> {
+        let placed = |entry: &Entry| (entry.key.clone(), Placed::new(Some(&entry.place), kind(&entry.value)));
+        Ok(self.entries.iter().map(placed).collect())
+    }
+}
+
+/// A value of a TOML text, its key in full, and where the key begins.
+struct Leaf<'a, 'text> {
+    key: String,
+    value: &'a toml::Spanned<DeValue<'text>>,
+    offset: usize,
+}
+
+/// Collects the values of `table`: tables are descended into, except where a key of the schema has one for a value.
+fn flatten<'a, 'text>(prefix: &str, table: &'a DeTable<'text>, schema: &Schema, leaves: &mut Vec<Leaf<'a, 'text>>) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name.get_ref().to_string() } else { format!("{prefix}.{}", name.get_ref()) };
+        match value.get_ref() {
+            DeValue::Table(inner) if schema.default(&key).is_none() && !inner.is_empty() => {
+                flatten(&key, inner, schema, leaves);
+            }
+            DeValue::Table(inner) if inner.is_empty() && schema.is_section(&key) => {}
+            _ => leaves.push(Leaf { key, value, offset: name.span().start }),
+        }
+    }
+}
+
+/// The place without the key that the sentence has named already.
+fn place_of<'a>(key: &str, place: &'a str) -> &'a str {
+    place.strip_prefix(key).map_or(place, |rest| rest.trim_start_matches(" in "))
+}
+
+/// The `config` crate's form of a value.
+fn kind(value: &Value) -> ValueKind {
+    match value {
+        Value::Boolean(value) => (*value).into(),
+        Value::Integer(value) => (*value).into(),
+        Value::Float(value) => (*value).into(),
+        Value::Array(items) => ValueKind::Array(items.iter().map(|item| Placed::new(None, kind(item))).collect()),
+        Value::String(_) | Value::Datetime(_) | Value::Table(_) => plain(value).into(),
+    }
+}

@@ -1,0 +1,65 @@
+//! Everything the user can choose, in one value, and the way from what was typed to that value.
+//!
+//! [`Config`] composes the sections that the rooms declare beside their code; it is what runs: every value present and
+//! checked, printable as TOML. [`resolve`] builds it from layers, of which the later win:
+//!
+//! ```text
+//! code defaults < config/default.toml < --config FILE < groups (optim=sgd) < TRAIN__SECTION__KEY < KEY=VALUE < flags
+//! ```
+//!
+//! Read on in the order of the data: [`schema`] knows every key and its type, [`flag`] the flags that stand for keys,
+//! `layer` and `group` read what the user wrote, `suggestion` guesses what was meant, `range` and `rules` say what is
+//! allowed, and `resolve` does all that, collecting every complaint before it gives up. Whether a device or a file of
+//! data exists is left to the rooms that open it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::CheckpointConfig;
+use crate::data::DataConfig;
+use crate::model::ModelConfig;
+use crate::optim::{OptimConfig, ScheduleConfig};
+use crate::parallel::ParallelConfig;
+
+pub mod flag;
+mod group;
+mod layer;
+mod range;
+mod resolve;
+mod rules;
+mod run;
+pub mod schema;
+mod suggestion;
+pub mod time_limit;
+
+pub use resolve::{Request, Resolved, Setting, resolve};
+pub use run::{ProgressKind, RunConfig};
+
+/// The documented defaults, as they are in the repository.
+const DEFAULT_TOML: &str = include_str!("../../config/default.toml");
+
+/// One experiment, completely described.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How long, how reproducible, how talkative.
+    pub run: RunConfig,
+    /// Which images, and how they are altered.
+    pub data: DataConfig,
+    /// The network.
+    pub model: ModelConfig,
+    /// Replicas and devices.
+    pub parallel: ParallelConfig,
+    /// The update rule.
+    pub optim: OptimConfig,
+    /// The learning rate over time.
+    pub schedule: ScheduleConfig,
+    /// What is kept, and where a run starts from.
+    pub checkpoint: CheckpointConfig,
+}
+
+impl Config {
+    /// The whole configuration as TOML; reading it back gives an equal one.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("plain structs of numbers, strings and lists have a TOML form")
+    }
+}

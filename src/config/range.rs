@@ -1,0 +1,90 @@
+//! The numbers that a single key may hold.
+//!
+//! A table, so that the refusal of a wrong type and the refusal of a wrong number state the same rule. Rules about
+//! several keys at once are left to [`super::rules`].
+
+use std::fmt;
+
+/// An interval of finite numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Range {
+    /// This number and all above.
+    AtLeast(f64),
+    /// All above this number.
+    Above(f64),
+    /// At least 0 and below 1, as momentum and decay rates are.
+    Fraction,
+    /// From the one to the other, both included.
+    Within(f64, f64),
+    /// Above 0 and at most this number.
+    UpTo(f64),
+}
+
+impl Range {
+    /// Whether `value` is inside; what is not finite never is.
+    pub fn contains(self, value: f64) -> bool {
+        let inside = match self {
+            Self::AtLeast(least) => value >= least,
+            Self::Above(bound) => value > bound,
+            Self::Fraction => (0.0..1.0).contains(&value),
+            Self::Within(least, most) => (least..=most).contains(&value),
+            Self::UpTo(most) => value > 0.0 && value <= most,
+        };
+        inside && value.is_finite()
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(least) => write!(f, "at least {least}"),
+            Self::Above(bound) => write!(f, "above {bound} and finite"),
+            Self::Fraction => f.write_str("at least 0 and below 1"),
+            Self::Within(least, most) => write!(f, "at least {least} and at most {most}"),
+            Self::UpTo(most) => write!(f, "above 0 and at most {most}"),
+        }
+    }
+}
+
+/// More of anything than this is a slip of the finger; below it, no product of two settings overflows.
+const MILLION: f64 = 1e6;
+
+/// The keys whose numbers are restricted; whole numbers that are not listed are at least 0 by their type.
+pub const RANGES: &[(&str, Range)] = &[
+    ("run.epochs", Range::Within(1.0, MILLION)),
+    ("run.accumulation_steps", Range::Within(1.0, MILLION)),
+    ("run.limit_train_batches", Range::Within(0.0, MILLION)),
+    ("run.limit_val_batches", Range::Within(0.0, MILLION)),
+    ("run.threads", Range::Within(0.0, 1024.0)),
+    ("data.crop_padding", Range::Within(0.0, 4096.0)),
+    ("data.cutout", Range::Within(0.0, 4096.0)),
+    ("data.image_size", Range::Within(1.0, 4096.0)),
+    ("data.train_size", Range::Within(1.0, MILLION)),
+    ("data.val_size", Range::Within(1.0, MILLION)),
+    ("model.width", Range::Within(1.0, 4096.0)),
+    ("model.num_classes", Range::Within(0.0, MILLION)),
+    // Each replica is a thread of this process.
+    ("parallel.world_size", Range::Within(1.0, 1024.0)),
+    ("parallel.batch_size", Range::Within(1.0, MILLION)),
+    ("parallel.timeout", Range::UpTo(MILLION)),
+    ("optim.learning_rate", Range::Above(0.0)),
+    ("optim.momentum", Range::Fraction),
+    ("optim.weight_decay", Range::AtLeast(0.0)),
+    ("optim.beta1", Range::Fraction),
+    ("optim.beta2", Range::Fraction),
+    ("optim.eps", Range::Above(0.0)),
+    ("optim.trust_coefficient", Range::Above(0.0)),
+    ("optim.label_smoothing", Range::Fraction),
+    ("optim.clip_grad_norm", Range::AtLeast(0.0)),
+    ("optim.ema_decay", Range::Fraction),
+    ("schedule.warmup_epochs", Range::AtLeast(0.0)),
+    ("schedule.step_epochs", Range::AtLeast(1.0)),
+    ("schedule.gamma", Range::UpTo(1.0)),
+    ("schedule.final_lr", Range::AtLeast(0.0)),
+    ("checkpoint.keep_last", Range::AtLeast(1.0)),
+];
+
+/// The restriction of `key`.
+pub fn of(key: &str) -> Option<Range> {
+    RANGES.iter().find(|(name, _)| *name == key).map(|(_, range)| *range)
+}

@@ -1,0 +1,251 @@
+//! From what the user wrote to what runs.
+//!
+//! Reads every layer, merges them so that later ones win, and checks the outcome. All complaints are collected before
+//! anything is refused, so that a user mends a command line once. Reads the files it is told to and nothing else: the
+//! environment is handed in.
+
+use std::path::PathBuf;
+
+use ::config::{Value as Placed, ValueKind};
+
+use super::layer::{Complaints, Layer};
+use super::schema::Schema;
+use super::{Config, DEFAULT_TOML, group, rules, suggestion};
+use crate::error::{Error, Result};
+
+/// What the user asked for, in their own words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The files of `--config`, the last one winning.
+    pub files: Vec<PathBuf>,
+    /// The directories of `--config-dir`, which add group files.
+    pub config_dirs: Vec<PathBuf>,
+    /// The environment; what does not begin with `TRAIN__` is ignored.
+    pub environment: Vec<(String, String)>,
+    /// `KEY=VALUE` arguments.
+    pub arguments: Vec<String>,
+    /// Flags that stand for keys.
+    pub flags: Vec<Setting>,
+}
+
+/// A flag with its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The key, as in `run.epochs`.
+    pub key: String,
+    /// The value as it was typed.
+    pub value: String,
+    /// The flag, as in `--epochs`.
+    pub flag: String,
+}
+
+/// What runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolved {
+    /// Every value, checked.
+    pub config: Config,
+    /// What was decided on the user's behalf, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Builds the configuration from all layers.
+///
+/// # Errors
+/// [`Error::Usage`] with every complaint: files that cannot be read, unknown keys, wrong types, numbers out of range,
+/// impossible combinations.
+pub fn resolve(request: &Request) -> Result<Resolved> {
+    let schema = Schema::new();
+    let mut complaints = Complaints::default();
+    let mut layers = Reader { request, schema: &schema, complaints: &mut complaints }.layers();
+    let mut notes = Vec::new();
+    shrink_to_dev_run(&mut layers, &mut notes);
+    let mut merged = Merged::of(&layers)?;
+    shorten_default_warmup(&layers, &mut merged.config, &mut notes);
+    let Complaints { mut lines, refused } = complaints;
+    lines.extend(rules::check(&merged, &refused, &schema));
+    if !lines.is_empty() {
+        return Err(Error::Usage(lines.iter().map(|line| line.replace(char::is_control, " ")).collect()));
+    }
+    Ok(Resolved { config: merged.config, notes })
+}
+
+/// The layers in the order of their strength.
+struct Layers {
+    defaults: Layer,
+    /// Files, then groups.
+    files: Vec<Layer>,
+    /// What a development run imposes on the files.
+    dev_run: Layer,
+    environment: Layer,
+    arguments: Layer,
+    flags: Layer,
+}
+
+impl Layers {
+    /// Everything but the defaults, the weakest first.
+    fn by_the_user(&self) -> impl DoubleEndedIterator<Item = &Layer> {
+        self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags])
+    }
+
+    fn is_dev_run(&self) -> bool {
+        let chosen = self.by_the_user().rev().find_map(|layer| layer.get("run.fast_dev_run"));
+        chosen.and_then(toml::Value::as_bool).unwrap_or(false)
+    }
+}
+
+/// Turns the request into layers.
+struct Reader<'a> {
+    request: &'a Request,
+    schema: &'a Schema,
+    complaints: &'a mut Complaints,
+}
+
+impl Reader<'_> {
+    fn layers(mut self) -> Layers {
+        let defaults = self.toml(DEFAULT_TOML, "config/default.toml");
+        let mut files = self.files();
+        let (chosen, arguments) = self.arguments();
+        files.extend(self.groups(&chosen));
+        let (environment, flags) = (self.environment(), self.flags());
+        Layers { defaults, files, dev_run: Layer::default(), environment, arguments, flags }
+    }
+
+    fn toml(&mut self, text: &str, file: &str) -> Layer {
+        Layer::from_toml(text, file, self.schema, self.complaints)
+    }
+
+    fn files(&mut self) -> Vec<Layer> {
+        let mut layers = Vec::new();
+        for path in &self.request.files {
+            let name = path.display().to_string();
+            match std::fs::read_to_string(path) {
+                Ok(text) => layers.push(self.toml(&text, &name)),
+                Err(error) => self.complaints.lines.push(group::unreadable(&name, &error)),
+            }
+        }
+        layers
+    }
+
+    /// The groups chosen among the arguments, and the layer of the others.
+    fn arguments(&mut self) -> (Vec<(String, String)>, Layer) {
+        let groups = group::groups(&self.request.config_dirs);
+        let (mut chosen, mut layer) = (Vec::new(), Layer::default());
+        for argument in &self.request.arguments {
+            let place = format!("argument '{argument}'");
+            match argument.split_once('=') {
+                None => self.complaints.lines.push(not_a_setting(argument)),
+                Some((key, text)) if key.contains('.') => {
+                    layer.add_text(key, text, place, self.schema, self.complaints);
+                }
+                Some((name, text)) if groups.iter().any(|group| group == name) => {
+                    chosen.retain(|(group, _)| group != name);
+                    chosen.push((name.to_string(), text.to_string()));
+                }
+                Some((word, text)) => {
+                    let hint = suggestion::for_bare_word(word, text, &groups, self.schema);
+                    self.complaints.lines.push(format!("unknown key '{word}' ({place}); {hint}"));
+                }
+            }
+        }
+        (chosen, layer)
+    }
+
+    fn groups(&mut self, chosen: &[(String, String)]) -> Vec<Layer> {
+        let mut layers = Vec::new();
+        for (group, name) in chosen {
+            match group::find(group, name, &self.request.config_dirs) {
+                Ok(file) => layers.push(self.toml(&file.text, &file.path)),
+                Err(line) => self.complaints.lines.push(line),
+            }
+        }
+        layers
+    }
+
+    fn environment(&mut self) -> Layer {
+        let mut layer = Layer::default();
+        for (name, text) in &self.request.environment {
+            if let Some(path) = name.strip_prefix("TRAIN__") {
+                let key = path.to_lowercase().replace("__", ".");
+                layer.add_text(&key, text, format!("environment {name}"), self.schema, self.complaints);
+            }
+        }
+        layer
+    }
+
+    fn flags(&mut self) -> Layer {
+        let mut layer = Layer::default();
+        for Setting { key, value, flag } in &self.request.flags {
+            layer.add_text(key, value, flag.clone(), self.schema, self.complaints);
+        }
+        layer
+    }
+}
+
+/// The complaint about an argument without `=`.
+fn not_a_setting(argument: &str) -> String {
+    match suggestion::nearest(argument, ["evaluate", "config"].map(String::from)) {
+        Some(command) => {
+            format!("unknown argument '{argument}'; did you mean 'train {command}'? a command comes before options")
+        }
+        None => format!("unknown argument '{argument}'; options begin with --, settings read like run.epochs=3"),
+    }
+}
+
+/// A development run wins over files and groups, which are written for real runs; what is set for this one command
+/// wins over it.
+fn shrink_to_dev_run(layers: &mut Layers, notes: &mut Vec<String>) {
+    if !layers.is_dev_run() {
+        return;
+    }
+    for (key, value) in [
+        ("run.epochs", 1),
+        ("run.max_steps", 3),
+        ("run.limit_train_batches", 3),
+        ("run.limit_val_batches", 2),
+        ("schedule.warmup_epochs", 0),
+    ] {
+        layers.dev_run.set(key, value, "--fast-dev-run");
+    }
+    notes.push("fast dev run: 1 epoch of 3 training and 2 validation batches, no warm-up, unless set otherwise".into());
+}
+
+/// The default warm-up suits long runs; a short one would be over before it reached its peak.
+fn shorten_default_warmup(layers: &Layers, config: &mut Config, notes: &mut Vec<String>) {
+    let tenth = config.run.epochs as f64 / 10.0;
+    let chosen = layers.by_the_user().any(|layer| layer.get("schedule.warmup_epochs").is_some());
+    if !chosen && config.schedule.warmup_epochs > tenth {
+        config.schedule.warmup_epochs = tenth;
+        notes.push(format!("warm-up: {tenth} epochs, a tenth of the run; --warmup-epochs sets another length"));
+    }
+}
+
+/// All layers in one: the values, and where each came from.
+pub struct Merged {
+    /// The values.
+    pub config: Config,
+    values: Placed,
+}
+
+impl Merged {
+    fn of(layers: &Layers) -> Result<Self> {
+        let sources = std::iter::once(&layers.defaults).chain(layers.by_the_user()).cloned();
+        let builder = sources.fold(::config::Config::builder(), |builder, layer| builder.add_source(layer));
+        let built = builder.build().map_err(|error| Error::usage(error.to_string()))?;
+        let values = built.cache.clone();
+        let config = built.try_deserialize().map_err(|error| Error::usage(error.to_string()))?;
+        Ok(Self { config, values })
+    }
+
+    /// Where the value of `key` was set.
+    pub fn place(&self, key: &str) -> &str {
+        key.split('.').try_fold(&self.values, field).and_then(Placed::origin).unwrap_or("by default")
+    }
+}
+
+/// The field of a table by its name.
+fn field<'a>(value: &'a Placed, name: &str) -> Option<&'a Placed> {
+    match &value.kind {
+        ValueKind::Table(fields) => fields.get(name),
+        _ => None,
+    }
+}

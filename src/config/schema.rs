@@ -1,0 +1,151 @@
+//! What the configuration can hold: every key, its type, its choices, its meaning.
+//!
+//! Nothing is listed here by hand. Keys and types come from [`Config::default`], choices from serde, meanings from the
+//! comments of `config/default.toml`; a new field of a section is known at once. What values mean together is left to
+//! [`super::rules`].
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use toml::{Table, Value};
+
+use super::range::{self, Range};
+use super::{Config, DEFAULT_TOML};
+
+/// What no key with choices or a spelling of its own accepts, so that serde answers with what it does.
+const NONSENSE: &str = "?";
+
+/// Every key of the configuration.
+#[derive(Debug)]
+pub struct Schema {
+    defaults: Table,
+    meanings: BTreeMap<String, String>,
+}
+
+impl Schema {
+    /// Reads the keys off the default configuration.
+    pub fn new() -> Self {
+        let defaults = Table::try_from(Config::default()).expect("the defaults are plain TOML values");
+        Self { defaults, meanings: meanings(DEFAULT_TOML) }
+    }
+
+    /// Every key as `section.field`, sorted.
+    pub fn keys(&self) -> impl Iterator<Item = String> {
+        let fields = |(section, fields): (&String, &Value)| {
+            let names: Vec<_> = fields.as_table().into_iter().flat_map(Table::keys).cloned().collect();
+            let section = section.clone();
+            names.into_iter().map(move |name| format!("{section}.{name}"))
+        };
+        self.defaults.iter().flat_map(fields)
+    }
+
+    /// Whether `name` is a section such as `optim`.
+    pub fn is_section(&self, name: &str) -> bool {
+        self.defaults.contains_key(name)
+    }
+
+    /// The default of `key`, unless there is no such key.
+    pub fn default(&self, key: &str) -> Option<&Value> {
+        let (section, name) = key.split_once('.')?;
+        self.defaults.get(section)?.get(name)
+    }
+
+    /// What `config/default.toml` says about `key`, on one line.
+    pub fn meaning(&self, key: &str) -> &str {
+        self.meanings.get(key).map_or("", String::as_str)
+    }
+
+    /// The choices of `key` in the order of their enum; none if it is not a choice.
+    pub fn choices(&self, key: &str) -> Vec<String> {
+        let answer = self.refusal(key, &NONSENSE.into()).unwrap_or_default();
+        match answer.split_once("unknown variant `?`, expected ") {
+            Some((_, list)) => list.split('`').skip(1).step_by(2).map(String::from).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Reads `text` as what `key` holds; text that fits no better is kept as a string, for [`Schema::rule`] to refuse.
+    pub fn parse(&self, key: &str, text: &str) -> Value {
+        let toml = |text: &str| text.parse::<Value>().ok();
+        let parsed = match self.default(key) {
+            Some(Value::String(_)) => toml(text).filter(Value::is_str),
+            Some(Value::Array(_)) if !text.trim_start().starts_with('[') => toml(&format!("[{text}]")),
+            Some(Value::Float(_)) => text.trim().parse().ok().map(Value::Float),
+            _ => toml(text.trim()),
+        };
+        parsed.unwrap_or_else(|| Value::String(text.into()))
+    }
+
+    /// The rule that `value` breaks by its type or its spelling, as in "'key' must be *a whole number, at least 1*";
+    /// none if it may stand for `key`.
+    pub fn rule(&self, key: &str, value: &Value) -> Option<String> {
+        let answer = self.refusal(key, value)?;
+        let choices = self.choices(key);
+        Some(match self.default(key)? {
+            Value::Integer(_) => format!("a whole number, {}", range::of(key).unwrap_or(Range::AtLeast(0.0))),
+            Value::Float(_) => range::of(key).map_or("a number".into(), |range| format!("a number, {range}")),
+            Value::Boolean(_) => "true or false".into(),
+            Value::Array(_) => "a list of whole numbers, such as 0,1".into(),
+            _ if !choices.is_empty() => format!("one of {}", enumerate(&choices, "or")),
+            _ if value.is_str() => answer,
+            _ => self.refusal(key, &NONSENSE.into()).unwrap_or("text in quotes".into()),
+        })
+    }
+
+    /// What serde says against `value` in the place of `key`, were everything else at its default.
+    fn refusal(&self, key: &str, value: &Value) -> Option<String> {
+        let (section, name) = key.split_once('.')?;
+        let mut probe = self.defaults.clone();
+        probe.get_mut(section)?.as_table_mut()?.insert(name.into(), value.clone());
+        probe.try_into::<Config>().err().map(|error| error.message().to_string())
+    }
+}
+
+impl Default for Schema {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A value as the user would write it, strings without quotes.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Float(number) => number.to_string(),
+        _ => value.to_string(),
+    }
+}
+
+/// The items as a phrase: `a, b or c`.
+pub fn enumerate(items: &[impl Display], conjunction: &str) -> String {
+    let mut phrase = String::new();
+    for (index, item) in items.iter().enumerate() {
+        let separator = match items.len() - index {
+            _ if index == 0 => String::new(),
+            1 => format!(" {conjunction} "),
+            _ => ", ".into(),
+        };
+        phrase.push_str(&format!("{separator}{item}"));
+    }
+    phrase
+}
+
+/// The comments right above each key, joined to one line.
+fn meanings(toml: &str) -> BTreeMap<String, String> {
+    let mut meanings = BTreeMap::new();
+    let (mut section, mut comment) = ("", Vec::new());
+    for line in toml.lines() {
+        if let Some(words) = line.strip_prefix('#') {
+            comment.push(words.trim());
+        } else if let Some(header) = line.strip_prefix('[') {
+            section = header.trim_end_matches(']');
+            comment.clear();
+        } else {
+            if let Some((name, _)) = line.split_once('=') {
+                meanings.insert(format!("{section}.{}", name.trim()), comment.join(" "));
+            }
+            comment.clear();
+        }
+    }
+    meanings
+}

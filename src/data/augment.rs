@@ -1,0 +1,114 @@
+//! From the bytes of an image to the numbers a model sees, varied on the way.
+//!
+//! Random crop with zero padding, horizontal flip, cutout, and normalisation, in this order and in one pass: each output
+//! row is a copied piece of a source row, looked up in a table of 256 values per channel. Random numbers are drawn by
+//! [`Key`], so a sample of an epoch looks the same whoever prepares it. Which samples are prepared is not decided here.
+
+use super::config::DataConfig;
+use super::dataset::{CHANNELS, Normalization};
+use super::key::{Key, Purpose};
+
+/// What happens to an image between its bytes and a batch.
+#[derive(Debug, Clone)]
+pub struct Augment {
+    crop_padding: usize,
+    flip: bool,
+    cutout: usize,
+    table: Box<[[f32; 256]; CHANNELS]>,
+}
+
+/// The part of the padded image that one sample shows: moved by whole pixels, mirrored or not.
+#[derive(Debug, Clone, Copy)]
+struct View {
+    /// Source row of output row 0; may lie outside.
+    top: isize,
+    /// Source column of output column 0, before mirroring; may lie outside.
+    left: isize,
+    mirrored: bool,
+}
+
+impl Augment {
+    /// The training images' treatment, as configured.
+    pub fn new(config: &DataConfig, normalization: Normalization) -> Self {
+        let plain = Self::plain(normalization);
+        if !config.augment {
+            return plain;
+        }
+        Self { crop_padding: config.crop_padding, flip: config.flip, cutout: config.cutout, ..plain }
+    }
+
+    /// Normalisation only, as validation images get it.
+    pub fn plain(normalization: Normalization) -> Self {
+        let mut table = Box::new([[0.0; 256]; CHANNELS]);
+        for (channel, row) in table.iter_mut().enumerate() {
+            for (byte, value) in row.iter_mut().enumerate() {
+                *value = (byte as f32 / 255.0 - normalization.mean[channel]) / normalization.std[channel];
+            }
+        }
+        Self { crop_padding: 0, flip: false, cutout: 0, table }
+    }
+
+    /// Writes `image` `[3, height, width]` with `size` `[height, width]` to `out`, of the same shape.
+    ///
+    /// The padding is black before normalisation, as `RandomCrop` of torchvision pads an image; cutout's square is 0
+    /// after it, the mean (DeVries and Taylor, 2017).
+    pub fn apply(&self, image: &[u8], size: [usize; 2], key: Key, out: &mut [f32]) {
+        let [height, width] = size;
+        let view = self.view(key);
+        let planes = image.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width));
+        for ((source, target), table) in planes.zip(self.table.iter()) {
+            for (row, target) in target.chunks_exact_mut(width).enumerate() {
+                match view.top.checked_add_unsigned(row).and_then(|row| usize::try_from(row).ok()) {
+                    Some(row) if row < height => view.copy_row(&source[row * width..][..width], table, target),
+                    _ => target.fill(table[0]),
+                }
+            }
+        }
+        if self.cutout > 0 {
+            self.blank_square(size, key, out);
+        }
+    }
+
+    fn view(&self, key: Key) -> View {
+        let padding = u32::try_from(self.crop_padding).unwrap_or(u32::MAX / 2).min(u32::MAX / 2 - 1);
+        let offset = |purpose| key.draw(purpose, 2 * padding + 1) as isize - padding as isize;
+        View {
+            top: offset(Purpose::CropTop),
+            left: offset(Purpose::CropLeft),
+            mirrored: self.flip && key.draw(Purpose::Flip, 2) == 1,
+        }
+    }
+
+    /// Blanks a square around a random pixel; the border of the image clips it.
+    fn blank_square(&self, [height, width]: [usize; 2], key: Key, out: &mut [f32]) {
+        let span = |purpose, length: usize| {
+            let centre = key.draw(purpose, length as u32) as usize;
+            let end = (centre + self.cutout.div_ceil(2)).min(length);
+            centre.saturating_sub(self.cutout / 2)..end
+        };
+        let (rows, columns) = (span(Purpose::CutoutRow, height), span(Purpose::CutoutColumn, width));
+        for plane in out.chunks_exact_mut(height * width) {
+            for row in rows.clone() {
+                plane[row * width..][columns.clone()].fill(0.0);
+            }
+        }
+    }
+}
+
+impl View {
+    /// Fills one output row from one source row: padding, the visible piece, padding.
+    fn copy_row(self, source: &[u8], table: &[f32; 256], target: &mut [f32]) {
+        let width = source.len() as isize;
+        let start = (-self.left).clamp(0, width) as usize;
+        let end = (width - self.left).clamp(0, width) as usize;
+        let from = self.left.clamp(0, width) as usize;
+        target[..start].fill(table[0]);
+        target[end..].fill(table[0]);
+        for (value, byte) in target[start..end].iter_mut().zip(&source[from..]) {
+            *value = table[usize::from(*byte)];
+        }
+        if self.mirrored {
+            target.reverse();
+        }
+    }
+}

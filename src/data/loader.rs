@@ -1,0 +1,126 @@
+//! Batches prepared ahead of their use.
+//!
+//! A loader owns one background thread that turns requests (an epoch and ids of samples) into host batches, a few ahead
+//! of the replica that consumes them. Since every random number is keyed, working ahead changes nothing in the result.
+//! The order of requests is the sampler's; moving a batch to a device is the replica's.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+
+use super::augment::Augment;
+use super::dataset::{CHANNELS, ImageSet};
+use super::key::Key;
+use crate::error::{Error, Result};
+
+/// One micro-batch of one replica, in host memory. It may hold no sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostBatch {
+    /// Normalised pixels `[n, 3, height, width]`.
+    pub pixels: Vec<f32>,
+    /// The class of each sample.
+    pub labels: Vec<u32>,
+    /// The id of each sample in its data set.
+    pub ids: Vec<u32>,
+    /// `[height, width]`, in pixels.
+    pub size: [usize; 2],
+}
+
+impl HostBatch {
+    /// How many samples it holds.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// The samples of one future batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The epoch they are shown in, from 0.
+    pub epoch: usize,
+    /// Their ids, in order; may be empty.
+    pub ids: Vec<u32>,
+}
+
+/// Prepares one batch here and now; `seed` is the experiment's.
+pub fn assemble(images: &ImageSet, augment: &Augment, seed: u64, request: Request) -> HostBatch {
+    let size = images.size();
+    let stride = CHANNELS * size[0] * size[1];
+    let mut pixels = vec![0.0; request.ids.len() * stride];
+    for (&sample, out) in request.ids.iter().zip(pixels.chunks_exact_mut(stride)) {
+        let key = Key { seed, epoch: request.epoch, sample };
+        augment.apply(images.image(sample), size, key, out);
+    }
+    let labels = request.ids.iter().map(|&id| images.label(id)).collect();
+    HostBatch { pixels, labels, ids: request.ids, size }
+}
+
+/// An iterator over host batches, in the order of their requests, with a thread that works ahead.
+///
+/// Dropping it ends the thread within the batch it is at, and waits for it.
+#[derive(Debug)]
+pub struct Loader {
+    // `None` only while dropping: the closed channel is what ends the thread.
+    batches: Option<Receiver<HostBatch>>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Loader {
+    /// Starts the thread; at most `depth` finished batches wait for the consumer. `requests` may span many epochs.
+    ///
+    /// # Errors
+    /// When the system grants no thread.
+    pub fn new(
+        images: Arc<ImageSet>,
+        augment: Augment,
+        seed: u64,
+        requests: impl Iterator<Item = Request> + Send + 'static,
+        depth: usize,
+    ) -> Result<Self> {
+        let (sender, batches) = sync_channel(depth);
+        let work = move || {
+            for request in requests {
+                if sender.send(assemble(&images, &augment, seed, request)).is_err() {
+                    return;
+                }
+            }
+        };
+        let worker = std::thread::Builder::new().name("loader".into()).spawn(work).map_err(|reason| {
+            Error::Data(format!("cannot start the thread that loads data: {reason}; run fewer replicas on this machine"))
+        })?;
+        Ok(Self { batches: Some(batches), worker: Some(worker) })
+    }
+
+    /// Waits for the thread. A panic in it (a request outside the data set) is the consumer's.
+    fn join(&mut self) {
+        if let Some(Err(panic)) = self.worker.take().map(JoinHandle::join)
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Iterator for Loader {
+    type Item = HostBatch;
+
+    fn next(&mut self) -> Option<HostBatch> {
+        let batch = self.batches.as_ref()?.recv().ok();
+        if batch.is_none() {
+            self.join();
+        }
+        batch
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.batches = None;
+        self.join();
+    }
+}

@@ -1,0 +1,72 @@
+//! The named files of a data set, whether they lie in a folder or in a compressed archive.
+//!
+//! An archive is read straight through, once, and only the wanted files are kept: nothing is unpacked to disk, and no
+//! path inside it is ever used as a path. What the files mean is decided by who asks for them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+
+use crate::error::{Error, Result};
+
+/// File contents by file name.
+pub(super) struct Members {
+    origin: PathBuf,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Members {
+    /// Reads those of the `wanted` files that `folder` holds.
+    pub(super) fn of_folder<'a>(folder: &Path, wanted: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        let present = wanted.into_iter().filter(|name| folder.join(name).is_file());
+        let read = |name: &str| {
+            let path = folder.join(name);
+            Ok((name.to_owned(), std::fs::read(&path).map_err(Error::io("read", path))?))
+        };
+        Ok(Self { origin: folder.to_path_buf(), files: present.map(read).collect::<Result<_>>()? })
+    }
+
+    /// Reads those of the `wanted` files that the `.tar.gz` at `archive` holds, in whatever folder.
+    pub(super) fn of_archive<'a>(archive: &Path, wanted: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        let wanted: Vec<&str> = wanted.into_iter().collect();
+        let file = File::open(archive).map_err(Error::io("open", archive))?;
+        let files = unpack(BufReader::new(file), &wanted).map_err(|reason| {
+            Error::Data(format!(
+                "'{}' is damaged or incomplete: {reason}; delete it and fetch it again with --download",
+                archive.display()
+            ))
+        })?;
+        Ok(Self { origin: archive.to_path_buf(), files })
+    }
+
+    /// Hands out a file, once.
+    pub(super) fn take(&mut self, name: &str) -> Option<Vec<u8>> {
+        self.files.remove(name)
+    }
+
+    /// How a message names one of the files.
+    pub(super) fn path(&self, name: &str) -> String {
+        self.origin.join(name).display().to_string()
+    }
+}
+
+fn unpack(archive: impl Read, wanted: &[&str]) -> std::io::Result<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    for entry in tar::Archive::new(GzDecoder::new(archive)).entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.into_owned();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if let Some(name) = name.filter(|name| entry.header().entry_type().is_file() && wanted.contains(name)) {
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content)?;
+            if content.len() as u64 != entry.size() {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            files.insert(name.to_owned(), content);
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,63 @@
+//! The data room: images, how they are varied, in which order they are seen, and batches of them.
+//!
+//! Read in this order: `config` (what the user chooses), `dataset` (images in memory), the sources `cifar`, `folder` and
+//! `synthetic` that fill it, then `key`, `augment`, `sampler` and `loader`, which turn it into batches. The room knows
+//! no model, no device and no network of replicas; a world is two numbers here, its size and a replica's place in it.
+
+pub mod augment;
+pub mod cifar;
+pub mod config;
+pub mod dataset;
+pub mod download;
+pub mod folder;
+pub mod key;
+pub mod loader;
+mod members;
+mod pickle;
+pub mod sampler;
+pub mod synthetic;
+
+pub use augment::Augment;
+pub use config::{DataConfig, Source};
+pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, fingerprint};
+pub use key::{Key, Purpose};
+pub use loader::{HostBatch, Loader, Request, assemble};
+pub use sampler::{Group, Sampler, SamplerConfig, validation_batches};
+
+use crate::error::Result;
+
+/// How far a long piece of loading has come; drawn by the caller, who also decides how often.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Bytes arriving over the network.
+    Bytes {
+        /// The file being fetched.
+        what: String,
+        /// Bytes so far.
+        done: u64,
+        /// All of them, where the server says so.
+        total: Option<u64>,
+    },
+    /// Files being read and decoded.
+    Files {
+        /// The folder they lie in.
+        what: String,
+        /// Files so far.
+        done: usize,
+        /// All of them.
+        total: usize,
+    },
+}
+
+/// Reads, draws or fetches the images that `config` names.
+///
+/// # Errors
+/// When the data set is missing, damaged or cannot be fetched. Every message names the file and the remedy.
+pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
+    match config.source {
+        Source::Cifar10 => cifar::load(&cifar::CIFAR10, config, progress),
+        Source::Cifar100 => cifar::load(&cifar::CIFAR100, config, progress),
+        Source::Folder => folder::load(config, progress),
+        Source::Synthetic => synthetic::load(config),
+    }
+}

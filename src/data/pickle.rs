@@ -1,0 +1,51 @@
+//! The one pickle that matters here: a dictionary with a numpy array of bytes and a list of labels.
+//!
+//! CIFAR's "python version" is a pickle of protocol 2. `serde-pickle` reads it without running anything: every function
+//! the stream names (numpy's `_reconstruct`, `dtype`) becomes an inert value, and what is left of the array is the state
+//! it would be rebuilt from, `(version, shape, dtype, fortran order, bytes)`. Whether the numbers make images is decided
+//! by the caller.
+
+use std::collections::BTreeMap;
+
+use serde_pickle::{DeOptions, HashableValue, Value};
+
+/// Reads the array `data` and the list `labels` of a pickled dictionary.
+///
+/// # Errors
+/// A reason that completes "... is not a CIFAR pickle: ".
+pub(super) fn batch(pickle: &[u8], labels: &str) -> Result<(Vec<u8>, Vec<i64>), String> {
+    let options = DeOptions::new().replace_unresolved_globals().replace_recursive_structures();
+    match serde_pickle::value_from_slice(pickle, options) {
+        Ok(Value::Dict(mut entries)) => {
+            let data = array(take(&mut entries, "data")?).ok_or("its 'data' is no numpy array of bytes in rows")?;
+            let labels = integers(take(&mut entries, labels)?).ok_or(format!("its '{labels}' is no list of integers"))?;
+            Ok((data, labels))
+        }
+        Ok(_) => Err("it holds no dictionary".into()),
+        Err(reason) => Err(reason.to_string()),
+    }
+}
+
+/// An entry by name, which Python 2 stored as bytes and Python 3 may have stored as text.
+fn take(entries: &mut BTreeMap<HashableValue, Value>, name: &str) -> Result<Value, String> {
+    let bytes = HashableValue::Bytes(name.as_bytes().to_vec());
+    let value = entries.remove(&bytes).or_else(|| entries.remove(&HashableValue::String(name.into())));
+    value.ok_or_else(|| format!("it has no entry '{name}'"))
+}
+
+/// The bytes of a numpy array in C order whose shape accounts for all of them: one byte an element.
+fn array(value: Value) -> Option<Vec<u8>> {
+    let Value::Tuple(state) = value else { return None };
+    let [_version, Value::Tuple(shape), _dtype, Value::Bool(false), Value::Bytes(bytes)] =
+        <[Value; 5]>::try_from(state).ok()?
+    else {
+        return None;
+    };
+    let elements = integers(Value::List(shape))?.into_iter().try_fold(1_i64, i64::checked_mul)?;
+    (usize::try_from(elements) == Ok(bytes.len())).then_some(bytes)
+}
+
+fn integers(value: Value) -> Option<Vec<i64>> {
+    let Value::List(items) = value else { return None };
+    items.into_iter().map(|item| if let Value::I64(number) = item { Some(number) } else { None }).collect()
+}

@@ -1,0 +1,174 @@
+//! The order of samples, as a pure function of integers.
+//!
+//! One permutation per epoch from (seed, epoch); a micro-batch is the next `world size x batch size` entries of it, and
+//! a replica owns every W-th entry of a micro-batch, so that a short one is spread evenly. The position of a run in its
+//! data is therefore one number, the global step, and any set of devices can take it up. Nothing here knows an image.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::error::{Error, Result};
+
+/// What determines the order of samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SamplerConfig {
+    /// Samples in the data set.
+    pub len: usize,
+    /// Replicas of the experiment.
+    pub world_size: usize,
+    /// Samples of one replica in one micro-batch.
+    pub batch_size: usize,
+    /// Micro-batches that one optimizer step sums up.
+    pub accumulation_steps: usize,
+    /// The experiment's seed.
+    pub seed: u64,
+    /// Whether a short last micro-batch is left out.
+    pub drop_last: bool,
+    /// Whether each epoch is permuted; `false` keeps the data set's order.
+    pub shuffle: bool,
+    /// At most so many (global) micro-batches per epoch; 0 = all.
+    pub limit_micro_batches: usize,
+}
+
+/// The samples of every step of every epoch.
+#[derive(Debug)]
+pub struct Sampler {
+    config: SamplerConfig,
+    micro_batches: usize,
+    // The permutation of one epoch: consecutive steps ask for the same one.
+    current: Mutex<Option<(usize, Arc<Vec<u32>>)>>,
+}
+
+/// The samples of one optimizer step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The ids of each micro-batch, over all replicas, in order.
+    pub micro_batches: Vec<Vec<u32>>,
+}
+
+impl Group {
+    /// How many samples the step sees, over all replicas.
+    pub fn samples(&self) -> usize {
+        self.micro_batches.iter().map(Vec::len).sum()
+    }
+
+    /// The part of micro-batch `micro` that `replica` of `world_size` owns; empty where the micro-batch is too short.
+    pub fn shard(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
+        self.micro_batches.get(micro).map_or_else(Vec::new, |ids| stride(ids, replica, world_size))
+    }
+}
+
+impl Sampler {
+    /// Checks that an epoch holds at least one step.
+    ///
+    /// # Errors
+    /// A usage error when there is no sample, when a size is 0, or when `drop_last` would leave no micro-batch.
+    pub fn new(config: SamplerConfig) -> Result<Self> {
+        let SamplerConfig { len, world_size, batch_size, accumulation_steps, .. } = config;
+        if world_size == 0 || batch_size == 0 || accumulation_steps == 0 {
+            return Err(Error::usage(
+                "--world-size, --batch-size and --accumulation-steps must be at least 1; one of them is '0'",
+            ));
+        }
+        if len == 0 || u32::try_from(len).is_err() {
+            return Err(Error::usage(format!(
+                "a data set of '{len}' training images cannot be sampled; it needs 1 to {}: see --data-dir",
+                u32::MAX
+            )));
+        }
+        let global = world_size.saturating_mul(batch_size);
+        let whole = if config.drop_last { len / global } else { len.div_ceil(global) };
+        if whole == 0 {
+            return Err(Error::usage(format!(
+                "no training step is left: data.drop_last drops the only batch, as {len} images do not fill a global \
+                 batch of '{global}' (--world-size {world_size} x --batch-size {batch_size}); lower --batch-size or \
+                 --world-size, or set data.drop_last=false"
+            )));
+        }
+        let micro_batches = if config.limit_micro_batches == 0 { whole } else { whole.min(config.limit_micro_batches) };
+        Ok(Self { config, micro_batches, current: Mutex::new(None) })
+    }
+
+    /// Global micro-batches in one epoch.
+    pub fn micro_batches_per_epoch(&self) -> usize {
+        self.micro_batches
+    }
+
+    /// Optimizer steps in one epoch; the last may sum up fewer micro-batches.
+    pub fn steps_per_epoch(&self) -> usize {
+        self.micro_batches.div_ceil(self.config.accumulation_steps)
+    }
+
+    /// The samples of step `step_in_epoch` of `epoch`, both from 0; no micro-batch at or after the epoch's end.
+    pub fn group(&self, epoch: usize, step_in_epoch: usize) -> Group {
+        let first = step_in_epoch.saturating_mul(self.config.accumulation_steps).min(self.micro_batches);
+        let end = first.saturating_add(self.config.accumulation_steps).min(self.micro_batches);
+        let order = self.order(epoch);
+        let global = self.config.world_size.saturating_mul(self.config.batch_size);
+        let micro_batches = order.chunks(global).skip(first).take(end - first).map(<[u32]>::to_vec).collect();
+        Group { micro_batches }
+    }
+
+    fn order(&self, epoch: usize) -> Arc<Vec<u32>> {
+        // The cache is replaced whole, so a holder that panicked cannot have left half of one.
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*current {
+            Some((cached, order)) if *cached == epoch => order.clone(),
+            _ => {
+                let order = Arc::new(self.permutation(epoch));
+                *current = Some((epoch, order.clone()));
+                order
+            }
+        }
+    }
+
+    /// Fisher and Yates' shuffle, driven by ChaCha8 keyed with (seed, epoch): the same on every machine and for good.
+    fn permutation(&self, epoch: usize) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.config.len as u32).collect();
+        if self.config.shuffle {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&self.config.seed.to_le_bytes());
+            key[8..16].copy_from_slice(&(epoch as u64).to_le_bytes());
+            key[16..].copy_from_slice(b"order of samples");
+            let mut random = ChaCha8Rng::from_seed(key);
+            for last in (1..order.len()).rev() {
+                order.swap(last, uniform(&mut random, last as u32 + 1) as usize);
+            }
+        }
+        order
+    }
+}
+
+/// A number in `0..bound` without bias: multiply and reject (Lemire, 2019). `bound` is at least 1.
+fn uniform(random: &mut ChaCha8Rng, bound: u32) -> u32 {
+    let reject_below = bound.wrapping_neg() % bound;
+    loop {
+        let product = u64::from(random.next_u32()) * u64::from(bound);
+        if product as u32 >= reject_below {
+            return (product >> 32) as u32;
+        }
+    }
+}
+
+fn stride(ids: &[u32], replica: usize, world_size: usize) -> Vec<u32> {
+    ids.iter().skip(replica).step_by(world_size.max(1)).copied().collect()
+}
+
+/// The batches of ids on which `replica` validates, in the data set's order; every replica gets equally many batches.
+///
+/// Over all replicas each of `len` images appears exactly once, whatever the world size; the last batches may be short
+/// or empty. A `limit` above 0 keeps only so many global batches (the first `limit x world_size x batch_size` images).
+pub fn validation_batches(
+    len: usize,
+    world_size: usize,
+    replica: usize,
+    batch_size: usize,
+    limit: usize,
+) -> Vec<Vec<u32>> {
+    let ids: Vec<u32> = (0..len as u32).collect();
+    let batches = if limit == 0 { usize::MAX } else { limit };
+    let global = world_size.saturating_mul(batch_size).max(1);
+    ids.chunks(global).take(batches).map(|batch| stride(batch, replica, world_size)).collect()
+}

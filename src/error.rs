@@ -1,0 +1,57 @@
+//! The one error that crosses rooms.
+//!
+//! Every message is one line for a person: what went wrong, where, the rule and the remedy with the exact flag. It
+//! is lower case, without a final full stop, and quotes the offending value. Only `main` prints it.
+
+use std::path::{Path, PathBuf};
+
+/// What can end a command, and with which exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The command line or a configuration layer is wrong. Every complaint at once, one line each. Exit code 2.
+    #[error("{}", .0.join("\n"))]
+    Usage(Vec<String>),
+    /// Input data is missing, damaged, or not what the configuration says.
+    #[error("{0}")]
+    Data(String),
+    /// The file system refused; `action` is an infinitive, such as "write".
+    #[error("cannot {action} '{}': {source}", path.display())]
+    Io {
+        /// What was tried, as in "cannot *read* 'x'".
+        action: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A checkpoint or a weight file is damaged, incomplete or belongs to another run.
+    #[error("{0}")]
+    Checkpoint(String),
+    /// Training itself failed: a replica died, hung, or met a number that is not finite.
+    #[error("{0}")]
+    Training(String),
+}
+
+/// The result of anything that can end a command.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A usage error with a single complaint.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(vec![message.into()])
+    }
+
+    /// Wraps a file-system error; meant for `map_err(Error::io("read", path))`.
+    pub fn io(action: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.as_ref().to_path_buf();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// The exit code of the process: 2 for wrong usage, 1 for a failure.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            _ => 1,
+        }
+    }
+}

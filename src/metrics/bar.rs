@@ -1,0 +1,90 @@
+//! A progress bar for a terminal: the run on one line, the validation on another while it lasts, and above them a
+//! line per epoch that stays.
+//!
+//! It draws on stderr and draws nothing where stderr is no terminal; plain lines are for [`super::console`].
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::line::{Goal, epoch_line, step_numbers};
+use super::meter::Throughput;
+use super::record::{EpochRecord, StepRecord};
+use super::sink::Sink;
+use crate::error::Result;
+
+/// Seconds over which the remaining time is estimated.
+const WINDOW: f64 = 60.0;
+
+/// A sink that draws progress bars.
+#[derive(Debug)]
+pub struct Bar {
+    screen: MultiProgress,
+    training: ProgressBar,
+    validation: Option<ProgressBar>,
+    goal: Goal,
+    pace: Throughput,
+}
+
+impl Bar {
+    /// Draws on stderr.
+    pub fn new(goal: Goal) -> Self {
+        Self::on(ProgressDrawTarget::stderr(), goal)
+    }
+
+    /// Draws on `target`.
+    pub fn on(target: ProgressDrawTarget, goal: Goal) -> Self {
+        let screen = MultiProgress::with_draw_target(target);
+        let training = screen.add(ProgressBar::new(goal.steps as u64).with_style(style("train", "{wide_msg}")));
+        Self { screen, training, validation: None, goal, pace: Throughput::new(WINDOW) }
+    }
+
+    /// Prints a line above the bars. Drawing may fail when the terminal is gone, which is no reason to stop.
+    fn print(&self, text: &str) {
+        drop(self.screen.println(text));
+    }
+
+    fn end_validation(&mut self) {
+        if let Some(bar) = self.validation.take() {
+            bar.finish_and_clear();
+            self.screen.remove(&bar);
+        }
+    }
+}
+
+impl Sink for Bar {
+    fn step(&mut self, record: &StepRecord) -> Result<()> {
+        self.pace.mark(record.seconds, record.step as u64);
+        let eta = self.pace.eta(self.goal.steps.saturating_sub(record.step));
+        self.training.set_position(record.step as u64);
+        self.training.set_message(step_numbers(record, eta));
+        Ok(())
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+        self.end_validation();
+        self.print(&epoch_line(record, &self.goal));
+        Ok(())
+    }
+
+    fn validating(&mut self, done: usize, total: usize) -> Result<()> {
+        let screen = &self.screen;
+        let new = || screen.add(ProgressBar::new(total as u64).with_style(style("validate", "")));
+        self.validation.get_or_insert_with(new).set_position(done as u64);
+        Ok(())
+    }
+
+    fn note(&mut self, text: &str) -> Result<()> {
+        self.print(text);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.end_validation();
+        self.training.finish_and_clear();
+        Ok(())
+    }
+}
+
+fn style(name: &str, message: &str) -> ProgressStyle {
+    let template = format!("{name:<8} [{{bar:24}}] {{pos}}/{{len}}  {message}");
+    ProgressStyle::with_template(&template).expect("the template is a constant").progress_chars("=> ")
+}

@@ -1,0 +1,74 @@
+//! Plain lines for a terminal, a log file or a pipe: no colours, no cursor movement.
+//!
+//! One line per interval of steps and one per epoch. When the reader goes away (`train | head`) the console falls
+//! silent and the training goes on.
+
+use std::io::Write;
+
+use super::line::{Goal, epoch_line, step_line};
+use super::meter::Throughput;
+use super::record::{EpochRecord, StepRecord};
+use super::sink::Sink;
+use crate::error::Result;
+
+/// Seconds between two lines if the user has not said.
+const INTERVAL: f64 = 2.0;
+
+/// Seconds over which the remaining time is estimated.
+const WINDOW: f64 = 60.0;
+
+/// A sink that writes lines of text to `W`.
+#[derive(Debug)]
+pub struct Console<W> {
+    out: Option<W>,
+    goal: Goal,
+    log_every: usize,
+    last_line: Option<f64>,
+    pace: Throughput,
+}
+
+impl<W: Write + Send> Console<W> {
+    /// Writes to `out` every `log_every` steps; 0 means about every two seconds. The last step always has a line.
+    pub fn new(out: W, goal: Goal, log_every: usize) -> Self {
+        Self { out: Some(out), goal, log_every, last_line: None, pace: Throughput::new(WINDOW) }
+    }
+
+    fn is_due(&self, record: &StepRecord) -> bool {
+        let in_turn = match self.log_every {
+            0 => self.last_line.is_none_or(|last| record.seconds - last >= INTERVAL),
+            every => record.step.is_multiple_of(every),
+        };
+        in_turn || record.step == self.goal.steps
+    }
+
+    /// Writes a line; after the first failure nobody is listening, and nothing is written any more.
+    fn line(&mut self, text: &str) {
+        let Some(out) = &mut self.out else { return };
+        let written = out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush());
+        if written.is_err() {
+            self.out = None;
+        }
+    }
+}
+
+impl<W: Write + Send> Sink for Console<W> {
+    fn step(&mut self, record: &StepRecord) -> Result<()> {
+        self.pace.mark(record.seconds, record.step as u64);
+        if self.is_due(record) {
+            self.last_line = Some(record.seconds);
+            let eta = self.pace.eta(self.goal.steps.saturating_sub(record.step));
+            self.line(&step_line(record, &self.goal, eta));
+        }
+        Ok(())
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+        self.line(&epoch_line(record, &self.goal));
+        Ok(())
+    }
+
+    fn note(&mut self, text: &str) -> Result<()> {
+        self.line(text);
+        Ok(())
+    }
+}

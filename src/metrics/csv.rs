@@ -1,0 +1,63 @@
+//! `metrics.csv`: one row per epoch under a header, for spreadsheets.
+
+use std::path::Path;
+
+use ::csv::{ReaderBuilder, StringRecord, Writer, WriterBuilder};
+
+use super::journal::Journal;
+use super::record::{EpochRecord, StepRecord};
+use super::sink::Sink;
+use crate::error::Result;
+
+/// A sink that appends a row per epoch; steps are not its business.
+#[derive(Debug)]
+pub struct Csv {
+    journal: Journal,
+}
+
+impl Csv {
+    /// Opens the file for a run that goes on after `after_step`; a new run goes on after step 0.
+    ///
+    /// Rows of later steps, and rows that are not whole, are dropped first: the run will write them again.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`] naming the file.
+    pub fn open(path: &Path, after_step: usize) -> Result<Self> {
+        let journal = Journal::open(path, |text| up_to(text, after_step))?;
+        Ok(Self { journal })
+    }
+}
+
+impl Sink for Csv {
+    fn step(&mut self, _: &StepRecord) -> Result<()> {
+        Ok(())
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+        let mut writer = WriterBuilder::new().has_headers(self.journal.is_empty()?).from_writer(Vec::new());
+        writer.serialize(record).expect("a flat record of numbers is a row");
+        self.journal.append(&text(writer))
+    }
+}
+
+/// The header and the rows up to and including a step; nothing if there is no such row.
+fn up_to(old: &[u8], after_step: usize) -> Vec<u8> {
+    let mut reader = ReaderBuilder::new().from_reader(old);
+    let Ok(header) = reader.headers().cloned() else { return Vec::new() };
+    let Some(column) = header.iter().position(|name| name == "step") else { return Vec::new() };
+    let step = |row: &StringRecord| row.get(column)?.parse::<usize>().ok();
+    let rows = reader.records().flatten().filter(|row| step(row).is_some_and(|step| step <= after_step));
+    let mut kept = rows.peekable();
+    if kept.peek().is_none() {
+        return Vec::new();
+    }
+    let mut writer = Writer::from_writer(Vec::new());
+    for row in std::iter::once(header).chain(kept) {
+        writer.write_record(&row).expect("the reader passes rows of one length only");
+    }
+    text(writer)
+}
+
+fn text(writer: Writer<Vec<u8>>) -> Vec<u8> {
+    writer.into_inner().expect("writing to memory does not fail")
+}

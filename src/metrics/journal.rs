@@ -1,0 +1,55 @@
+//! A text file that grows by whole lines and survives kills and resumptions.
+//!
+//! Each line is one write, so that a reader who follows the file sees it at once and a kill can damage only the last.
+//! What the lines mean is for the sinks on top of it to say.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::checkpoint::write_atomic;
+use crate::error::{Error, Result};
+
+/// An append-only file of lines.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Opens the file after replacing its content, at once, by what `keep` leaves of it.
+    ///
+    /// `keep` gets whole lines only: a last line without its end was cut off by a kill. A file that does not exist
+    /// is empty.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the file.
+    pub fn open(path: &Path, keep: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Self> {
+        let mut text = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read.map_err(Error::io("read", path))?,
+        };
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        text.truncate(whole);
+        write_atomic(path, &keep(&text))?;
+        let file = File::options().append(true).open(path).map_err(Error::io("open", path))?;
+        Ok(Self { path: path.into(), file })
+    }
+
+    /// Appends text that ends with a line break.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the file.
+    pub fn append(&mut self, lines: &[u8]) -> Result<()> {
+        self.file.write_all(lines).map_err(Error::io("write", &self.path))
+    }
+
+    /// Whether nothing has been written yet.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the file.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.file.metadata().map_err(Error::io("read", &self.path))?.len() == 0)
+    }
+}

@@ -1,0 +1,72 @@
+//! A record as a line of text, in columns that stay where they are from the first step to the last.
+
+use super::meter::format_duration;
+use super::record::{EpochRecord, StepRecord};
+
+/// Where a run ends; it gives the columns their width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Goal {
+    /// Epochs of the whole run.
+    pub epochs: usize,
+    /// Optimizer steps of the whole run.
+    pub steps: usize,
+}
+
+/// A step: `epoch  3/50  step  1200/19550  loss  1.2345  acc  56.7 %  lr 0.0500  grad   1.23  1234 img/s  eta 1h02m`.
+///
+/// `eta` is in seconds; none is shown as `?`.
+pub fn step_line(record: &StepRecord, goal: &Goal, eta: Option<f64>) -> String {
+    // Within an epoch the fraction is rounded up; at its end it is a whole number already.
+    let epoch = (record.epoch.ceil() as usize).max(1);
+    format!("{}  {}", position(epoch, record.step, goal), step_numbers(record, eta))
+}
+
+/// The numbers of a step, without its position.
+pub fn step_numbers(record: &StepRecord, eta: Option<f64>) -> String {
+    format!(
+        "loss {:>7.4}  acc {}  lr {}  grad {:>6.2}  {} img/s  eta {:>6}",
+        record.loss,
+        percent(record.accuracy),
+        learning_rate(record.lr),
+        record.grad_norm,
+        rate(record.images_per_second),
+        format_duration(eta.unwrap_or(f64::NAN)),
+    )
+}
+
+/// An epoch and its validation: position, then `train LOSS ACC  val LOSS ACC  top5 ACC  lr  img/s  time`.
+pub fn epoch_line(record: &EpochRecord, goal: &Goal) -> String {
+    format!(
+        "{}  train {:>7.4} {}  val {:>7.4} {}  top5 {}  lr {}  {} img/s  time {:>6}",
+        position(record.epoch, record.step, goal),
+        record.train_loss,
+        percent(record.train_accuracy),
+        record.val_loss,
+        percent(record.val_accuracy),
+        percent(record.val_top5),
+        learning_rate(record.lr),
+        rate(record.images_per_second),
+        format_duration(record.seconds),
+    )
+}
+
+/// A fraction as `56.7 %`, seven characters wide.
+pub fn percent(fraction: f64) -> String {
+    format!("{:>5.1} %", fraction * 100.0)
+}
+
+fn position(epoch: usize, step: usize, goal: &Goal) -> String {
+    let (epochs, steps) = (goal.epochs.to_string(), goal.steps.to_string());
+    let (wide, wider) = (epochs.len(), steps.len());
+    format!("epoch {epoch:>wide$}/{epochs}  step {step:>wider$}/{steps}")
+}
+
+/// Four decimals as long as they say something.
+fn learning_rate(lr: f64) -> String {
+    if lr == 0.0 || lr >= 1e-3 { format!("{lr:>6.4}") } else { format!("{lr:>6.0e}") }
+}
+
+/// Images per second; slow ones with a decimal.
+fn rate(images_per_second: f64) -> String {
+    if images_per_second < 10.0 { format!("{images_per_second:>6.1}") } else { format!("{images_per_second:>6.0}") }
+}

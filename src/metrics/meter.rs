@@ -1,0 +1,97 @@
+//! How things are measured: means, rates, times and memory.
+//!
+//! No clock is read here. Whoever measures says what time it is, so that tests need not wait.
+
+use std::collections::VecDeque;
+
+/// A mean over samples: sums in f64, so that batches of different sizes weigh as they should.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Average {
+    /// Sum of the values of all samples.
+    pub sum: f64,
+    /// How many samples.
+    pub count: u64,
+}
+
+impl Average {
+    /// Adds `count` samples whose values add up to `sum`.
+    pub fn add(&mut self, sum: f64, count: u64) {
+        self.sum += sum;
+        self.count += count;
+    }
+
+    /// The mean; 0 if there was no sample.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
+    }
+}
+
+/// A rate over a sliding window of time.
+#[derive(Debug, Clone)]
+pub struct Throughput {
+    window: f64,
+    marks: VecDeque<(f64, u64)>,
+}
+
+impl Throughput {
+    /// A rate over the last `window` seconds.
+    pub fn new(window: f64) -> Self {
+        Self { window, marks: VecDeque::new() }
+    }
+
+    /// At the time `now`, in seconds of any clock that does not run back, `total` things are finished.
+    ///
+    /// Only differences count, so a resumed run may begin with any total; the first mark starts the clock.
+    pub fn mark(&mut self, now: f64, total: u64) {
+        self.marks.push_back((now, total));
+        // Two marks always stay: a step that takes longer than the window still has a rate.
+        while self.marks.len() > 2 && self.marks.front().is_some_and(|(time, _)| now - time > self.window) {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Things per second; 0 as long as no time has passed.
+    pub fn rate(&self) -> f64 {
+        match (self.marks.front(), self.marks.back()) {
+            (Some((start, before)), Some((end, after))) if end > start => {
+                after.saturating_sub(*before) as f64 / (end - start)
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// Seconds until `remaining` more are finished at this rate; none as long as there is no rate.
+    pub fn eta(&self, remaining: usize) -> Option<f64> {
+        let rate = self.rate();
+        (rate > 0.0).then(|| remaining as f64 / rate)
+    }
+}
+
+/// A duration for people, with its two largest units: `42s`, `3m07s`, `1h02m`, `2d03h`; `?` if it is not finite.
+pub fn format_duration(seconds: f64) -> String {
+    if !seconds.is_finite() {
+        return "?".into();
+    }
+    let whole = seconds.max(0.0).round() as u64;
+    let (days, hours, minutes) = (whole / 86_400, whole / 3_600 % 24, whole / 60 % 60);
+    match whole {
+        ..60 => format!("{whole}s"),
+        60..3_600 => format!("{minutes}m{:02}s", whole % 60),
+        3_600..86_400 => format!("{hours}h{minutes:02}m"),
+        _ => format!("{days}d{hours:02}h"),
+    }
+}
+
+/// The most resident memory that this process has had, in bytes; none where the system does not say.
+pub fn peak_memory() -> Option<u64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is valid for writes of one `rusage`.
+    let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    if status != 0 {
+        return None;
+    }
+    // SAFETY: it was zeroed, which is a valid `rusage`, and the call has filled it in.
+    let peak = u64::try_from(unsafe { usage.assume_init() }.ru_maxrss).ok()?;
+    // Linux counts in KiB, macOS in bytes.
+    Some(if cfg!(target_os = "macos") { peak } else { peak * 1024 })
+}

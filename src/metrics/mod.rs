@@ -1,0 +1,29 @@
+//! What a run tells about itself, and to whom.
+//!
+//! Reading order: [`record`] is what is measured, [`meter`] how, [`sink`] the trait of the places it goes to:
+//! [`console`] and [`bar`] for people at a terminal (both with [`mod@line`], the text of a record), [`jsonl`] and
+//! [`csv`] for programs (both on a [`journal`]); [`summary`] is the last word.
+//!
+//! Files of a resumed run hold each step once: whatever lies behind the step that the run resumes from is dropped
+//! before new lines follow. This room computes nothing about models; it is handed plain numbers.
+
+pub mod bar;
+pub mod console;
+pub mod csv;
+pub mod journal;
+pub mod jsonl;
+pub mod line;
+pub mod meter;
+pub mod record;
+pub mod sink;
+pub mod summary;
+
+pub use bar::Bar;
+pub use console::Console;
+pub use csv::Csv;
+pub use jsonl::Jsonl;
+pub use line::Goal;
+pub use meter::{Average, Throughput, format_duration, peak_memory};
+pub use record::{EpochRecord, Record, StepRecord};
+pub use sink::Sink;
+pub use summary::Summary;

@@ -1,0 +1,71 @@
+//! What is measured: one record per step and one per epoch.
+//!
+//! Records are plain numbers, the same for every sink. As JSON lines they carry their kind:
+//! `{"kind":"step","step":1,...}` or `{"kind":"epoch","epoch":1,...}`. JSON has no NaN: a loss that is not finite is
+//! written as `null` and read back as NaN.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The numbers of one optimizer step, over the whole global batch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Optimizer steps done, this one included.
+    pub step: usize,
+    /// Epochs done, as a fraction: 2.5 is the middle of the third epoch.
+    pub epoch: f64,
+    /// Mean loss over the samples of the step.
+    #[serde(deserialize_with = "nan_if_null")]
+    pub loss: f64,
+    /// Top-1 accuracy over the samples of the step, as a fraction.
+    pub accuracy: f64,
+    /// The learning rate the step used.
+    pub lr: f64,
+    /// Norm of the mean gradient before clipping.
+    #[serde(deserialize_with = "nan_if_null")]
+    pub grad_norm: f64,
+    /// Training images per second, over a recent window.
+    pub images_per_second: f64,
+    /// Seconds of training so far, over all sessions of the run.
+    pub seconds: f64,
+}
+
+/// The numbers of one epoch of training and the validation after it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// Epochs done, this one included.
+    pub epoch: usize,
+    /// Optimizer steps done over the whole run.
+    pub step: usize,
+    /// Mean loss over the training samples of the epoch.
+    #[serde(deserialize_with = "nan_if_null")]
+    pub train_loss: f64,
+    /// Top-1 accuracy over the training samples of the epoch, as a fraction.
+    pub train_accuracy: f64,
+    /// Mean loss over the validation samples.
+    #[serde(deserialize_with = "nan_if_null")]
+    pub val_loss: f64,
+    /// Top-1 accuracy on the validation samples, as a fraction.
+    pub val_accuracy: f64,
+    /// Top-5 accuracy on the validation samples, as a fraction.
+    pub val_top5: f64,
+    /// The learning rate of the last step.
+    pub lr: f64,
+    /// Training images per second over the epoch, validation not counted.
+    pub images_per_second: f64,
+    /// Seconds of training so far, over all sessions of the run.
+    pub seconds: f64,
+}
+
+/// One line of `metrics.jsonl`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Record {
+    /// A step.
+    Step(StepRecord),
+    /// An epoch.
+    Epoch(EpochRecord),
+}
+
+fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}

@@ -1,0 +1,54 @@
+//! Where records go. The training loop knows this trait only; the files beside this one are the places.
+
+use super::record::{EpochRecord, StepRecord};
+use crate::error::Result;
+
+/// A consumer of records, called by one thread in the order of the run.
+///
+/// A sink of the terminal never fails: a closed pipe must not end a training. A sink of files fails with
+/// [`crate::error::Error::Io`].
+pub trait Sink: Send {
+    /// After an optimizer step.
+    fn step(&mut self, record: &StepRecord) -> Result<()>;
+
+    /// After an epoch and its validation.
+    fn epoch(&mut self, record: &EpochRecord) -> Result<()>;
+
+    /// During validation: `done` of `total` batches.
+    fn validating(&mut self, _done: usize, _total: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// A line for the person at the terminal.
+    fn note(&mut self, _text: &str) -> Result<()> {
+        Ok(())
+    }
+
+    /// The run is over; nothing follows.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Several sinks as one; the first error ends the call.
+impl Sink for Vec<Box<dyn Sink>> {
+    fn step(&mut self, record: &StepRecord) -> Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.step(record))
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.epoch(record))
+    }
+
+    fn validating(&mut self, done: usize, total: usize) -> Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.validating(done, total))
+    }
+
+    fn note(&mut self, text: &str) -> Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.note(text))
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.finish())
+    }
+}

@@ -1,0 +1,59 @@
+//! The last word of a run: what came out, what it cost, where it is and how to look at it again.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::line::percent;
+use super::meter::format_duration;
+
+/// What a finished run has to say. Its `Display` is the closing text.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Epochs done.
+    pub epochs: usize,
+    /// Optimizer steps done.
+    pub steps: usize,
+    /// The best top-1 validation accuracy, as a fraction, and the epoch (from 1) it was reached in.
+    pub best: Option<(f64, usize)>,
+    /// The last top-1 validation accuracy, as a fraction.
+    pub last: Option<f64>,
+    /// Seconds of training, over all sessions of the run.
+    pub seconds: f64,
+    /// Training images per second.
+    pub images_per_second: f64,
+    /// The most resident memory of this process, in bytes.
+    pub peak_memory: Option<u64>,
+    /// The checkpoint to use from here on, if one was saved.
+    pub checkpoint: Option<PathBuf>,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let duration = format_duration(self.seconds);
+        write!(f, "trained     {} epochs, {} steps in {duration}", self.epochs, self.steps)?;
+        write!(f, "\nthroughput  {:.0} images/s", self.images_per_second)?;
+        if let Some(bytes) = self.peak_memory {
+            write!(f, "\nmemory      {:.2} GiB at most", bytes as f64 / (1u64 << 30) as f64)?;
+        }
+        if let Some((accuracy, epoch)) = self.best {
+            write!(f, "\nbest        {} validation accuracy, epoch {epoch}", percent(accuracy))?;
+        }
+        if let Some(accuracy) = self.last {
+            write!(f, "\nlast        {} validation accuracy", percent(accuracy))?;
+        }
+        if let Some(path) = &self.checkpoint {
+            write!(f, "\ncheckpoint  {}", path.display())?;
+            write!(f, "\nevaluate    train evaluate --checkpoint {}", for_shell(path))?;
+        }
+        Ok(())
+    }
+}
+
+/// A path that can be pasted into a shell.
+fn for_shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}

@@ -1,0 +1,85 @@
+//! A model's tensors as flat lists in declaration order: the form in which optimizers, averages and all-reduce see it.
+//!
+//! The order is that of the module tree and the same on all replicas; parameter ids, which Burn draws at random in each
+//! process, only serve to find gradients.
+
+use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+
+/// Which float tensors of a model are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Those with gradients.
+    Trained,
+    /// Those with gradients and the running statistics.
+    All,
+}
+
+impl Which {
+    fn includes<B: Backend, const D: usize>(self, param: &Param<Tensor<B, D>>) -> bool {
+        self == Self::All || param.is_require_grad()
+    }
+}
+
+/// The tensors of `model`, each as `[elements]`, off the autodiff graph.
+pub fn flat<B: AutodiffBackend, M: Module<B>>(model: &M, which: Which) -> Vec<Tensor<B::InnerBackend, 1>> {
+    struct Collect<B: AutodiffBackend>(Which, Vec<Tensor<B::InnerBackend, 1>>);
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<B> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            if self.0.includes(param) {
+                self.1.push(param.val().inner().flatten(0, D - 1));
+            }
+        }
+    }
+    let mut collect = Collect(which, Vec::new());
+    model.visit(&mut collect);
+    collect.1
+}
+
+/// The model with its tensors replaced by those of `values`, in the order of [`flat`], as fresh leaves of the graph.
+pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
+    model: M,
+    which: Which,
+    values: Vec<Tensor<B::InnerBackend, 1>>,
+) -> M {
+    struct Replace<B: AutodiffBackend>(Which, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
+    impl<B: AutodiffBackend> ModuleMapper<B> for Replace<B> {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            if !self.0.includes(&param) {
+                return param;
+            }
+            let value = self.1.next().expect("the list holds one tensor for each of the model's");
+            let value = Tensor::from_inner(value.reshape(param.val().shape()));
+            Param::initialized(param.id, value.set_require_grad(param.is_require_grad()))
+        }
+    }
+    model.map(&mut Replace(which, values.into_iter()))
+}
+
+/// The gradients of `model`'s trained tensors, each as `[elements]`, or the position of one that is missing.
+pub fn flat_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    gradients: GradientsParams,
+) -> Result<Vec<Tensor<B::InnerBackend, 1>>, usize> {
+    struct Collect<B: AutodiffBackend> {
+        from: GradientsParams,
+        found: Vec<Tensor<B::InnerBackend, 1>>,
+        missing: Option<usize>,
+    }
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<B> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            if !param.is_require_grad() {
+                return;
+            }
+            match self.from.remove::<B::InnerBackend, D>(param.id) {
+                Some(gradient) => self.found.push(gradient.flatten(0, D - 1)),
+                None => self.missing = self.missing.or(Some(self.found.len())),
+            }
+        }
+    }
+    let mut collect = Collect::<B> { from: gradients, found: Vec::new(), missing: None };
+    model.visit(&mut collect);
+    collect.missing.map_or(Ok(collect.found), Err)
+}

@@ -1,0 +1,97 @@
+//! Convolution and batch-norm with torchvision's parameter names, on Kiln's own primitives.
+
+use burn::module::{Module, Param};
+use burn::nn::Initializer;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::module::conv2d;
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Int, Tensor};
+
+use super::pass::{BatchStatistics, Pass};
+use crate::ops::{BatchNormOps, batch_norm, batch_norm_inference};
+
+/// The constant under the root, as in torchvision.
+const EPSILON: f64 = 1e-5;
+/// How much of a running statistic a new batch replaces, as in torchvision.
+const MOMENTUM: f64 = 0.1;
+
+/// A square convolution without bias.
+#[derive(Module, Debug)]
+pub struct Conv2d<B: Backend> {
+    /// Kernel `[out_channels, in_channels, kernel, kernel]`.
+    pub weight: Param<Tensor<B, 4>>,
+    stride: usize,
+    padding: usize,
+}
+
+impl<B: Backend> Conv2d<B> {
+    /// Kaiming-normal initialisation, fan-out, gain of ReLU: `std = sqrt(2 / (out_channels * kernel^2))` (He et al. 2015).
+    pub fn new([inputs, outputs]: [usize; 2], kernel: usize, stride: usize, device: &B::Device) -> Self {
+        let std = (2.0 / (outputs * kernel * kernel) as f64).sqrt();
+        let weight = Initializer::Normal { mean: 0.0, std }.init([outputs, inputs, kernel, kernel], device);
+        Self { weight, stride, padding: kernel / 2 }
+    }
+
+    /// `[batch, in_channels, h, w]` to `[batch, out_channels, ceil(h / stride), ceil(w / stride)]`.
+    pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let options = ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1);
+        conv2d(x, self.weight.val(), None, options)
+    }
+}
+
+/// Batch normalisation over `[batch, height, width]`, one statistic per channel.
+///
+/// Running statistics are `0.9 * running + 0.1 * batch` with the unbiased variance, as in PyTorch.
+#[derive(Module, Debug)]
+pub struct BatchNorm<B: Backend> {
+    /// Scale, `[channels]`.
+    pub weight: Param<Tensor<B, 1>>,
+    /// Shift, `[channels]`.
+    pub bias: Param<Tensor<B, 1>>,
+    running_mean: Param<Tensor<B, 1>>,
+    running_var: Param<Tensor<B, 1>>,
+    num_batches_tracked: Param<Tensor<B, 1, Int>>,
+}
+
+impl<B: Backend> BatchNorm<B> {
+    /// Scale one (or zero, for the last of a residual branch), shift zero, statistics of a standard normal.
+    pub fn new(channels: usize, zero_scale: bool, device: &B::Device) -> Self {
+        let constant = |value: f64| Initializer::Constant { value }.init([channels], device);
+        Self {
+            weight: constant(if zero_scale { 0.0 } else { 1.0 }),
+            bias: constant(0.0),
+            running_mean: constant(0.0).set_require_grad(false),
+            running_var: constant(1.0).set_require_grad(false),
+            num_batches_tracked: Param::initialized(Default::default(), Tensor::zeros([1], device)),
+        }
+    }
+
+}
+
+impl<B: AutodiffBackend> BatchNorm<B> {
+    /// Adds one batch to the running statistics, off the graph.
+    pub(super) fn absorb(&mut self, batch: BatchStatistics<B>) {
+        self.running_mean = blend(&self.running_mean, batch.mean);
+        self.running_var = blend(&self.running_var, batch.variance);
+        self.num_batches_tracked = self.num_batches_tracked.clone().map(|count| count + 1);
+    }
+}
+
+fn blend<B: AutodiffBackend>(running: &Param<Tensor<B, 1>>, batch: Tensor<B, 1>) -> Param<Tensor<B, 1>> {
+    let value = running.val().inner() * (1.0 - MOMENTUM) + batch.inner() * MOMENTUM;
+    Param::initialized(running.id, Tensor::from_inner(value))
+}
+
+impl<B: BatchNormOps> BatchNorm<B> {
+    /// Normalises `[batch, channels, height, width]` as `pass` says.
+    pub fn forward(&self, x: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 4> {
+        let [weight, bias] = [self.weight.val(), self.bias.val()];
+        if !pass.is_training() {
+            let statistics = [self.running_mean.val(), self.running_var.val()];
+            return batch_norm_inference(x, statistics, [weight, bias], EPSILON);
+        }
+        let done = batch_norm(x, weight, bias, EPSILON, pass.synchronized_layer().as_ref());
+        pass.collect(BatchStatistics { mean: done.mean, variance: done.variance });
+        done.output
+    }
+}

@@ -1,0 +1,23 @@
+//! ResNet-18 and what it is made of. Knows batches, losses and statistics; knows no replica, no device list, no file.
+//!
+//! Read `resnet.rs` for the network, `layers.rs` for its parts, `pass.rs` for how one forward pass treats batch
+//! statistics, `step.rs` for the training and validation step that Burn's learner calls, `named.rs` for the names
+//! under which weights are stored.
+
+mod config;
+mod flat;
+mod layers;
+mod loss;
+mod named;
+mod pass;
+mod resnet;
+mod step;
+
+pub use flat::{Which, flat, flat_gradients, with_flat};
+pub use config::{ModelConfig, Stem};
+pub use layers::{BatchNorm, Conv2d};
+pub use loss::{cross_entropy, rank_of_target};
+pub use named::{load_state, parameter_names, state_dict};
+pub use pass::{BatchStatistics, Pass};
+pub use resnet::{AbsorbStatistics, ResNet};
+pub use step::{EvaluationBatch, Fence, Tally, TrainBatch, TrainStepOutput};

@@ -1,0 +1,153 @@
+//! ResNet-18: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with the layer names
+//! of torchvision. Parallelism is applied from outside, through [`Pass`]; this file does not know of it.
+
+use burn::module::Module;
+use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
+use burn::nn::{Initializer, Linear, LinearConfig, PaddingConfig2d};
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+
+use super::config::{ModelConfig, Stem};
+use super::layers::{BatchNorm, Conv2d};
+use super::pass::{BatchStatistics, Pass};
+use crate::ops::BatchNormOps;
+
+/// Two 3x3 convolutions around which the input is added back.
+#[derive(Module, Debug)]
+pub struct BasicBlock<B: Backend> {
+    conv1: Conv2d<B>,
+    bn1: BatchNorm<B>,
+    conv2: Conv2d<B>,
+    bn2: BatchNorm<B>,
+    /// A 1x1 projection of the input, where its shape differs from the output's.
+    downsample: Option<(Conv2d<B>, BatchNorm<B>)>,
+}
+
+impl<B: Backend> BasicBlock<B> {
+    fn new([inputs, outputs]: [usize; 2], stride: usize, zero_init: bool, device: &B::Device) -> Self {
+        let projected = stride != 1 || inputs != outputs;
+        Self {
+            conv1: Conv2d::new([inputs, outputs], 3, stride, device),
+            bn1: BatchNorm::new(outputs, false, device),
+            conv2: Conv2d::new([outputs, outputs], 3, 1, device),
+            bn2: BatchNorm::new(outputs, zero_init, device),
+            downsample: projected.then(|| {
+                (Conv2d::new([inputs, outputs], 1, stride, device), BatchNorm::new(outputs, false, device))
+            }),
+        }
+    }
+
+    /// In forward order.
+    fn batch_norms(&mut self) -> impl Iterator<Item = &mut BatchNorm<B>> {
+        [&mut self.bn1, &mut self.bn2].into_iter().chain(self.downsample.as_mut().map(|(_, bn)| bn))
+    }
+}
+
+impl<B: BatchNormOps> BasicBlock<B> {
+    fn forward(&self, x: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 4> {
+        let y = relu(self.bn1.forward(self.conv1.forward(x.clone()), pass));
+        let y = self.bn2.forward(self.conv2.forward(y), pass);
+        let shortcut = match &self.downsample {
+            Some((conv, bn)) => bn.forward(conv.forward(x), pass),
+            None => x,
+        };
+        relu(y + shortcut)
+    }
+}
+
+/// The network: a stem, four stages of two blocks, global average pooling and a linear classifier.
+#[derive(Module, Debug)]
+pub struct ResNet<B: Backend> {
+    conv1: Conv2d<B>,
+    bn1: BatchNorm<B>,
+    maxpool: Option<MaxPool2d>,
+    layer1: Vec<BasicBlock<B>>,
+    layer2: Vec<BasicBlock<B>>,
+    layer3: Vec<BasicBlock<B>>,
+    layer4: Vec<BasicBlock<B>>,
+    fc: Linear<B>,
+    label_smoothing: f64,
+}
+
+/// A model whose batch-norm layers take in the statistics that a training pass collected.
+pub trait AbsorbStatistics<B: AutodiffBackend> {
+    /// Updates running statistics; `statistics` holds one entry per layer, in forward order.
+    fn absorb(self, statistics: Vec<BatchStatistics<B>>) -> Self;
+}
+
+impl<B: Backend> ResNet<B> {
+    /// A freshly initialised network with `classes` outputs, trained with `label_smoothing` in `[0, 1)`.
+    ///
+    /// Draws from the device's global random stream: seed it first, and build on one thread.
+    pub fn new(config: &ModelConfig, classes: usize, label_smoothing: f64, device: &B::Device) -> Self {
+        let width = config.width;
+        let (conv1, maxpool) = match config.stem {
+            Stem::Cifar => (Conv2d::new([3, width], 3, 1, device), None),
+            Stem::Imagenet => {
+                let pool = MaxPool2dConfig::new([3, 3]).with_strides([2, 2]);
+                let pool = pool.with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init();
+                (Conv2d::new([3, width], 7, 2, device), Some(pool))
+            }
+        };
+        let stage = |inputs: usize, outputs: usize, stride: usize| {
+            [([inputs, outputs], stride), ([outputs, outputs], 1)]
+                .map(|(channels, stride)| BasicBlock::new(channels, stride, config.zero_init_last_bn, device))
+                .to_vec()
+        };
+        let bound = 1.0 / (8.0 * width as f64).sqrt();
+        Self {
+            conv1,
+            bn1: BatchNorm::new(width, false, device),
+            maxpool,
+            layer1: stage(width, width, 1),
+            layer2: stage(width, 2 * width, 2),
+            layer3: stage(2 * width, 4 * width, 2),
+            layer4: stage(4 * width, 8 * width, 2),
+            fc: LinearConfig::new(8 * width, classes)
+                .with_initializer(Initializer::Uniform { min: -bound, max: bound })
+                .init(device),
+            label_smoothing,
+        }
+    }
+
+    /// Label smoothing of the training loss.
+    pub fn label_smoothing(&self) -> f64 {
+        self.label_smoothing
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &BasicBlock<B>> {
+        [&self.layer1, &self.layer2, &self.layer3, &self.layer4].into_iter().flatten()
+    }
+}
+
+impl<B: BatchNormOps> ResNet<B> {
+    /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`.
+    pub fn features(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
+        let mut x = relu(self.bn1.forward(self.conv1.forward(images), pass));
+        if let Some(pool) = &self.maxpool {
+            x = pool.forward(x);
+        }
+        for block in self.blocks() {
+            x = block.forward(x, pass);
+        }
+        let [batch, channels, height, width] = x.dims();
+        x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
+    }
+
+    /// Images `[batch, 3, height, width]` to logits `[batch, classes]`.
+    pub fn forward(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
+        self.fc.forward(self.features(images, pass))
+    }
+}
+
+impl<B: AutodiffBackend> AbsorbStatistics<B> for ResNet<B> {
+    fn absorb(mut self, statistics: Vec<BatchStatistics<B>>) -> Self {
+        let stages = [&mut self.layer1, &mut self.layer2, &mut self.layer3, &mut self.layer4];
+        let in_blocks = stages.into_iter().flatten().flat_map(BasicBlock::batch_norms);
+        for (layer, batch) in std::iter::once(&mut self.bn1).chain(in_blocks).zip(statistics) {
+            layer.absorb(batch);
+        }
+        self
+    }
+}

@@ -1,0 +1,15 @@
+//! Backend-generic primitives that Burn lacks or that training a convolutional network must not be slow at.
+//!
+//! Each primitive is a trait over backends with a default body in Burn's own operations, faster bodies where a backend
+//! offers them, and a hand-written backward for `Autodiff`. The room knows no model, no world and no thread: what a
+//! primitive needs from other replicas comes through [`statistics::StatisticsGroup`].
+
+mod batch_norm;
+pub mod statistics;
+
+pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
+
+/// Everything a backend must be able to do to train Kiln's models.
+pub trait TrainBackend: BatchNormOps {}
+
+impl<B: BatchNormOps> TrainBackend for B {}

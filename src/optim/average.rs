@@ -1,0 +1,30 @@
+//! Exponential moving average of weights and running statistics, without bias correction (timm's ModelEmaV2).
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+/// `average = decay * average + (1 - decay) * value` after each step; starts as the initial values.
+#[derive(Debug, Clone)]
+pub struct WeightAverage<B: Backend> {
+    decay: f64,
+    values: Vec<Tensor<B, 1>>,
+}
+
+impl<B: Backend> WeightAverage<B> {
+    /// Starts at `values`; `decay` in `[0, 1)`.
+    pub fn new(decay: f64, values: Vec<Tensor<B, 1>>) -> Self {
+        Self { decay, values }
+    }
+
+    /// Takes in the values after a step, in the same order.
+    pub fn update(&mut self, values: Vec<Tensor<B, 1>>) {
+        let old = std::mem::take(&mut self.values);
+        let blend = |(old, new): (Tensor<B, 1>, Tensor<B, 1>)| old * self.decay + new * (1.0 - self.decay);
+        self.values = old.into_iter().zip(values).map(blend).collect();
+    }
+
+    /// The averaged values.
+    pub fn values(&self) -> &[Tensor<B, 1>] {
+        &self.values
+    }
+}

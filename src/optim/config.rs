@@ -1,0 +1,128 @@
+//! What the user may choose about the optimizer and its learning-rate schedule.
+//!
+//! Two sections of the configuration, `[optim]` and `[schedule]`, as they run: every value present, checked by the
+//! config room, documented for users in `config/default.toml`. How a step or a learning rate is computed from them is
+//! left to the neighbouring files.
+
+use serde::{Deserialize, Serialize};
+
+/// The update rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerKind {
+    /// Stochastic gradient descent with momentum, as PyTorch defines it.
+    Sgd,
+    /// Adam with decoupled weight decay (Loshchilov & Hutter, 2019).
+    AdamW,
+    /// Layer-wise adaptive rate scaling for very large batches (You et al., 2017).
+    Lars,
+}
+
+/// The `[optim]` section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OptimConfig {
+    /// The update rule.
+    pub optimizer: OptimizerKind,
+    /// Learning rate for the batch of one replica; `schedule.lr_scaling` says how it grows with the world.
+    pub learning_rate: f64,
+    /// Momentum of SGD and LARS, in `[0, 1)`.
+    pub momentum: f64,
+    /// Nesterov's look-ahead; SGD only.
+    pub nesterov: bool,
+    /// Weight decay, at least 0: added to the gradient (SGD, LARS) or decoupled (AdamW).
+    pub weight_decay: f64,
+    /// AdamW's decay of the first moment, in `[0, 1)`.
+    pub beta1: f64,
+    /// AdamW's decay of the second moment, in `[0, 1)`.
+    pub beta2: f64,
+    /// The small number in AdamW's denominator, above 0.
+    pub eps: f64,
+    /// LARS's ratio of a layer's step to its weights, above 0.
+    pub trust_coefficient: f64,
+    /// Probability mass spread evenly over all classes, in `[0, 1)`.
+    pub label_smoothing: f64,
+    /// Largest L2 norm of the whole gradient; 0 clips nothing.
+    pub clip_grad_norm: f64,
+    /// Decay per step of the exponential moving average of the weights, in `[0, 1)`; 0 keeps no average.
+    pub ema_decay: f64,
+}
+
+impl Default for OptimConfig {
+    fn default() -> Self {
+        Self {
+            optimizer: OptimizerKind::Sgd,
+            learning_rate: 0.025,
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 5e-4,
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            trust_coefficient: 0.001,
+            label_smoothing: 0.0,
+            clip_grad_norm: 0.0,
+            ema_decay: 0.0,
+        }
+    }
+}
+
+/// The shape of the learning rate after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScheduleKind {
+    /// Half a cosine from the peak to `final_lr` (Loshchilov & Hutter, 2017).
+    Cosine,
+    /// Times `gamma` every `step_epochs`.
+    Step,
+    /// A straight line from the peak to `final_lr`.
+    Linear,
+    /// The peak until the end.
+    Constant,
+}
+
+/// How the learning rate grows with the number of samples per step, relative to one replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LrScaling {
+    /// Proportionally (Goyal et al., 2017).
+    Linear,
+    /// With the square root, usual for AdamW.
+    Sqrt,
+    /// Not at all.
+    None,
+}
+
+/// The `[schedule]` section.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScheduleConfig {
+    /// The shape after the warm-up.
+    pub kind: ScheduleKind,
+    /// Epochs of linear warm-up, at least 0 and at most all of them; fractions count.
+    pub warmup_epochs: f64,
+    /// How the learning rate grows with the world size.
+    pub lr_scaling: LrScaling,
+    /// Whether `lr_scaling` counts the accumulated micro-batches too.
+    pub scale_accumulation: bool,
+    /// Epochs between two drops of `step`, at least 1.
+    pub step_epochs: usize,
+    /// What a drop of `step` multiplies with, in `(0, 1]`.
+    pub gamma: f64,
+    /// Learning rate at the very end of `cosine` and `linear`, at least 0.
+    pub final_lr: f64,
+}
+
+impl Default for ScheduleConfig {
+    fn default() -> Self {
+        Self {
+            kind: ScheduleKind::Cosine,
+            warmup_epochs: 5.0,
+            lr_scaling: LrScaling::Linear,
+            scale_accumulation: false,
+            step_epochs: 30,
+            gamma: 0.1,
+            final_lr: 0.0,
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! From gradients to new weights: update rules, the learning-rate schedule, clipping, weight averaging.
+//!
+//! Works on flat tensors in the order of the model's declaration; knows no model, no replica and no thread.
+
+mod average;
+mod clip;
+mod config;
+mod optimizer;
+mod rules;
+mod schedule;
+
+pub use average::WeightAverage;
+pub use clip::{clip_factor, global_norm};
+pub use config::{LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleKind};
+pub use optimizer::{Optimizer, Parameter};
+pub use schedule::Schedule;

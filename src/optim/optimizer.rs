@@ -1,0 +1,82 @@
+//! An update rule over all tensors of a model, with its memory and its place in a checkpoint.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+
+use super::config::OptimConfig;
+use super::rules::{Slots, Update};
+use crate::error::{Error, Result};
+use crate::state::{HostTensor, StateDict};
+
+/// Steps taken, as stored in a checkpoint.
+const STEP: &str = "step";
+
+/// Owns what the update rule remembers of each tensor. One per replica, all equal.
+#[derive(Debug)]
+pub struct Optimizer<B: Backend> {
+    config: OptimConfig,
+    tensors: Vec<Parameter>,
+    slots: Vec<Slots<B>>,
+    steps: usize,
+}
+
+/// What the optimizer needs to know of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// The tensor's name in the model.
+    pub name: String,
+    /// Whether it has a single axis: a bias or a parameter of batch-norm.
+    pub vector: bool,
+}
+
+impl<B: Backend> Optimizer<B> {
+    /// An optimizer that has taken no step, for tensors in this order.
+    pub fn new(config: &OptimConfig, tensors: Vec<Parameter>) -> Self {
+        let slots = tensors.iter().map(|_| Vec::new()).collect();
+        Self { config: config.clone(), tensors, slots, steps: 0 }
+    }
+
+    /// The tensors after one step with the given rate; all lists in the order given at the start.
+    pub fn step(&mut self, rate: f64, params: Vec<Tensor<B, 1>>, gradients: Vec<Tensor<B, 1>>) -> Vec<Tensor<B, 1>> {
+        self.steps += 1;
+        let mut updated = Vec::with_capacity(params.len());
+        for (i, (param, gradient)) in params.into_iter().zip(gradients).enumerate() {
+            let (config, step, vector) = (&self.config, self.steps, self.tensors[i].vector);
+            let update = Update { config, rate, step, vector, param, gradient };
+            let (param, slots) = update.apply(std::mem::take(&mut self.slots[i]));
+            self.slots[i] = slots;
+            updated.push(param);
+        }
+        updated
+    }
+
+    /// Everything [`Optimizer::load`] needs: `<tensor>.<slot>` and the number of steps.
+    pub fn state(&self) -> StateDict {
+        let mut state = StateDict::new();
+        state.insert(STEP.into(), HostTensor::I64 { shape: Vec::new(), data: vec![self.steps as i64] });
+        for (tensor, slots) in self.tensors.iter().zip(&self.slots) {
+            for (slot, value) in slots.iter().enumerate() {
+                let data: Vec<f32> = value.clone().into_data().iter::<f32>().collect();
+                state.insert(format!("{}.{slot}", tensor.name), HostTensor::F32 { shape: vec![data.len()], data });
+            }
+        }
+        state
+    }
+
+    /// Takes up where the optimizer that gave `state` stood.
+    pub fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()> {
+        let Some(HostTensor::I64 { data, .. }) = state.get(STEP) else {
+            return Err(Error::Checkpoint("the optimizer's state does not say how many steps it took".into()));
+        };
+        self.steps = data.first().map_or(0, |steps| *steps as usize);
+        for (tensor, slots) in self.tensors.iter().zip(&mut self.slots) {
+            let values = (0..).map_while(|slot| state.get(&format!("{}.{slot}", tensor.name))?.as_f32());
+            *slots = values.map(|data| Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), device)).collect();
+        }
+        let known: usize = self.slots.iter().map(Vec::len).sum();
+        if known + 1 == state.len() {
+            return Ok(());
+        }
+        Err(Error::Checkpoint("the optimizer's state belongs to another model or optimizer".into()))
+    }
+}

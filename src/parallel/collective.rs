@@ -1,0 +1,107 @@
+//! What replicas do together, as a trait: one implementation per engine, one test suite for all of them.
+//!
+//! A collective is matched by its [`Key`], never by the order of calls: the autodiff graph decides when a layer's
+//! backward runs, and nothing else may depend on it. Every call returns in bounded time. When a replica is lost, all
+//! calls, of all replicas, now and later, return the same verdict.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::ops::statistics::Direction;
+
+/// What a collective is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operation {
+    /// Statistics of one batch-norm layer.
+    Statistics {
+        /// The layer's number in forward order.
+        layer: usize,
+        /// Moments or gradient sums.
+        direction: Direction,
+    },
+    /// All replicas have finished forward.
+    ForwardDone,
+    /// All replicas have finished backward.
+    BackwardDone,
+    /// Losses, hits and requests to stop.
+    Tally,
+    /// The sum of gradients.
+    Gradients,
+    /// Updated weights, where one replica computes them for all.
+    Weights,
+    /// The model to validate.
+    EvaluationModel,
+    /// Losses and hits of a validation.
+    Validation,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Statistics { layer, direction } => {
+                let direction = if *direction == Direction::Forward { "forward" } else { "backward" };
+                write!(f, "{direction} statistics of batch-norm layer {layer}")
+            }
+            Self::ForwardDone => f.write_str("end of forward"),
+            Self::BackwardDone => f.write_str("end of backward"),
+            Self::Tally => f.write_str("exchange of losses"),
+            Self::Gradients => f.write_str("gradient all-reduce"),
+            Self::Weights => f.write_str("weight broadcast"),
+            Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
+            Self::Validation => f.write_str("exchange of validation results"),
+        }
+    }
+}
+
+/// Names one collective of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Global step, from 0.
+    pub step: usize,
+    /// Micro-batch within the step.
+    pub micro_batch: usize,
+    /// What it is for.
+    pub operation: Operation,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of step {}", self.operation, self.step + 1)
+    }
+}
+
+/// Why a group can do nothing together any more; the same on all replicas.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub String);
+
+impl Broken {
+    /// Leaves a frame that cannot return an error, such as a backward pass. [`super::replica`] catches it.
+    pub fn unwind(self) -> ! {
+        std::panic::resume_unwind(Box::new(self))
+    }
+}
+
+/// One replica's handle on its group.
+pub trait Collective: fmt::Debug + Send + Sync {
+    /// This replica, from 0.
+    fn rank(&self) -> usize;
+
+    /// Replicas in the group.
+    fn size(&self) -> usize;
+
+    /// Element-wise sum over replicas, taken in a fixed binary tree over their ranks: `(0+1)+(2+3)`.
+    fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken>;
+
+    /// All replicas' values, in rank order.
+    fn all_gather(&self, key: Key, values: Vec<f64>) -> Result<Arc<Vec<Vec<f64>>>, Broken>;
+
+    /// The values of replica `root`; the others pass `None`.
+    fn broadcast(&self, key: Key, root: usize, values: Option<Vec<f32>>) -> Result<Arc<Vec<f32>>, Broken>;
+
+    /// Returns when all replicas have come.
+    fn barrier(&self, key: Key) -> Result<(), Broken>;
+
+    /// Breaks the group: this replica will not come any more, for this reason. The first reason is kept.
+    fn abort(&self, reason: String);
+}

@@ -1,0 +1,135 @@
+//! The backends that Kiln trains on, and their devices as `--gpu-ids` sees them.
+//!
+//! On a CPU backend an id is a slot: all slots share the processor. On a GPU backend it is an index among the visible
+//! devices, which already respects `CUDA_VISIBLE_DEVICES`.
+
+use crate::error::{Error, Result};
+use crate::ops::TrainBackend;
+
+/// A backend on whose devices replicas can be placed.
+pub trait HostBackend: TrainBackend {
+    /// The device with this index among the visible ones.
+    fn open(index: usize) -> Result<Self::Device>;
+
+    /// What a person calls the device with this index.
+    fn describe(index: usize) -> String;
+
+    /// Sets how many threads an operation of the calling thread's replica may use, one of `replicas` that share
+    /// `threads` on this machine.
+    fn share_threads(_threads: usize, _replicas: usize) {}
+}
+
+/// The message for an index that no device has.
+#[cfg(any(feature = "tch", feature = "cuda", feature = "wgpu"))]
+fn no_such_device(backend: &str, index: usize, visible: usize) -> Error {
+    let rule = match visible {
+        0 => "no device is visible to it".into(),
+        1 => "the only visible device is 0".into(),
+        n => format!("the visible devices are 0 to {}", n - 1),
+    };
+    Error::usage(format!("the {backend} backend has no device '{index}': {rule}; choose others with --gpu-ids"))
+}
+
+/// The CPU's name for the plan.
+#[cfg(any(feature = "flex", feature = "tch"))]
+fn cpu_slot(index: usize) -> String {
+    format!("CPU slot {index}")
+}
+
+#[cfg(any(feature = "flex", feature = "tch"))]
+fn open_slot<D: Default>(index: usize) -> Result<D> {
+    // Slots are only names, yet an id far off is more likely a mistake than a plan.
+    const SLOTS: usize = 256;
+    if index < SLOTS {
+        return Ok(D::default());
+    }
+    Err(Error::usage(format!("a CPU has slots 0 to {}, not '{index}'; choose others with --gpu-ids", SLOTS - 1)))
+}
+
+#[cfg(feature = "flex")]
+mod flex {
+    use super::{HostBackend, Result, cpu_slot, open_slot};
+
+    impl HostBackend for burn::backend::Flex {
+        fn open(index: usize) -> Result<Self::Device> {
+            open_slot(index)
+        }
+
+        fn describe(index: usize) -> String {
+            cpu_slot(index)
+        }
+    }
+}
+
+#[cfg(feature = "tch")]
+mod tch {
+    use super::{HostBackend, Result, cpu_slot, no_such_device, open_slot};
+    use burn::backend::libtorch::LibTorchDevice;
+
+    fn visible() -> usize {
+        usize::try_from(::tch::Cuda::device_count()).unwrap_or(0)
+    }
+
+    impl HostBackend for burn::backend::LibTorch<f32> {
+        fn open(index: usize) -> Result<LibTorchDevice> {
+            match visible() {
+                0 => open_slot(index),
+                n if index < n => Ok(LibTorchDevice::Cuda(index)),
+                n => Err(no_such_device("tch", index, n)),
+            }
+        }
+
+        fn describe(index: usize) -> String {
+            if visible() == 0 { cpu_slot(index) } else { format!("CUDA device {index}") }
+        }
+
+        fn share_threads(threads: usize, replicas: usize) {
+            // LibTorch keeps this number per calling thread.
+            ::tch::set_num_threads((threads / replicas).max(1) as i32);
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use super::{HostBackend, Result, no_such_device};
+    use burn::backend::Cuda;
+    use burn::backend::cuda::CudaDevice;
+    use burn::tensor::backend::Backend;
+
+    impl HostBackend for Cuda<f32, i32> {
+        fn open(index: usize) -> Result<CudaDevice> {
+            let visible = Self::device_count(0);
+            if index < visible { Ok(CudaDevice::new(index)) } else { Err(no_such_device("cuda", index, visible)) }
+        }
+
+        fn describe(index: usize) -> String {
+            format!("CUDA device {index}")
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod wgpu {
+    use super::{HostBackend, Result, no_such_device};
+    use burn::backend::Wgpu;
+    use burn::backend::wgpu::WgpuDevice;
+    use burn::tensor::backend::Backend;
+
+    /// CubeCL's number for discrete GPUs.
+    const DISCRETE: u16 = 0;
+
+    impl HostBackend for Wgpu<f32, i32> {
+        fn open(index: usize) -> Result<WgpuDevice> {
+            match Self::device_count(DISCRETE) {
+                0 if index == 0 => Ok(WgpuDevice::DefaultDevice),
+                n if index < n => Ok(WgpuDevice::DiscreteGpu(index)),
+                n => Err(no_such_device("wgpu", index, n)),
+            }
+        }
+
+        fn describe(index: usize) -> String {
+            format!("GPU {index}")
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Everything about a run that is decided before its first step and the same for all replicas.
+
+use std::sync::Arc;
+
+use burn::tensor::{Tensor, TensorData};
+
+use super::device::HostBackend;
+use super::events::Position;
+use super::world::World;
+use crate::data::{Augment, ImageSet, Loader, Request, Sampler, assemble, validation_batches};
+use crate::error::Result;
+use crate::model::EvaluationBatch;
+use crate::optim::{OptimConfig, Schedule};
+use crate::stop::Stop;
+
+/// Batches that are made ready ahead of the replica.
+const PREFETCH: usize = 2;
+
+/// How replicas keep their weights equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Every replica applies the reduced gradient to its own copy (`ddp`).
+    Replicated,
+    /// The first replica applies it and hands out the weights (`dp`).
+    Central,
+}
+
+/// An immutable description of a run.
+#[derive(Debug)]
+pub struct Plan {
+    /// Replicas and devices.
+    pub world: World,
+    /// How weights are kept equal.
+    pub sharing: Sharing,
+    /// Whether batch-norm statistics are taken over all replicas.
+    pub sync_bn: bool,
+    /// Images per replica and micro-batch.
+    pub batch_size: usize,
+    /// Epochs.
+    pub epochs: usize,
+    /// Optimizer steps after which the run ends, at most those of all epochs.
+    pub last_step: usize,
+    /// The order of samples.
+    pub sampler: Sampler,
+    /// Of training images.
+    pub augment: Augment,
+    /// Of validation images: normalisation alone.
+    pub plain: Augment,
+    /// Training images.
+    pub train: Arc<ImageSet>,
+    /// Validation images.
+    pub validation: Arc<ImageSet>,
+    /// Global validation batches; 0 for all.
+    pub limit_validation: usize,
+    /// Learning rate by step.
+    pub schedule: Schedule,
+    /// Update rule, clipping, averaging.
+    pub optim: OptimConfig,
+    /// Random seed of samples and augmentation.
+    pub seed: u64,
+    /// Save after so many steps; 0 for never.
+    pub save_every_steps: usize,
+    /// Save after so many epochs; 0 for never.
+    pub save_every_epochs: usize,
+    /// Whether step reports name their samples.
+    pub report_samples: bool,
+    /// Threads of the machine for all replicas.
+    pub threads: usize,
+    /// Who may end the run early.
+    pub stop: Stop,
+}
+
+impl Plan {
+    /// The batches of replica `rank` from `position` to the end of the run, made ready on a thread of their own.
+    pub(super) fn shards(self: &Arc<Self>, rank: usize, position: &Position) -> Result<Loader> {
+        let plan = self.clone();
+        let (first_epoch, first_step) = (position.epoch, position.step_in_epoch);
+        let requests = (first_epoch..self.epochs).flat_map(move |epoch| {
+            let plan = plan.clone();
+            let start = if epoch == first_epoch { first_step } else { 0 };
+            (start..plan.sampler.steps_per_epoch()).flat_map(move |step| {
+                let group = plan.sampler.group(epoch, step);
+                let shard = |micro| Request { epoch, ids: group.shard(micro, rank, plan.world.size()) };
+                (0..group.micro_batches.len()).map(shard).collect::<Vec<_>>()
+            })
+        });
+        Loader::new(self.train.clone(), self.augment.clone(), self.seed, requests, PREFETCH)
+    }
+
+    /// The validation images of replica `rank`, in batches.
+    pub(super) fn validation_shard(&self, rank: usize) -> Vec<Vec<u32>> {
+        validation_batches(self.validation.len(), self.world.size(), rank, self.batch_size, self.limit_validation)
+    }
+
+    /// Validation images with these ids, on a device.
+    pub(super) fn evaluation_batch<B: HostBackend>(&self, ids: &[u32], device: &B::Device) -> EvaluationBatch<B> {
+        let batch = assemble(&self.validation, &self.plain, self.seed, Request { epoch: 0, ids: ids.to_vec() });
+        let [height, width] = batch.size;
+        let count = ids.len();
+        let labels: Vec<i32> = batch.labels.into_iter().map(|label| label as i32).collect();
+        EvaluationBatch {
+            images: Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device),
+            labels: Tensor::from_data(TensorData::new(labels, [count]), device),
+        }
+    }
+}

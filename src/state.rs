@@ -1,0 +1,202 @@
+//! Tensors on the host, by name: the common tongue of models, optimizers, averages and files.
+//!
+//! A [`StateDict`] is what leaves a device to be saved and what comes back to be loaded. It is an ordered map of plain
+//! vectors, so that two dictionaries can be compared, hashed and written in one way only; the same numbers always give
+//! the same bytes. Files are safetensors, which Python reads as well. Which names a dictionary holds is for its owner
+//! (model, optim) to say; where the bytes go is for the checkpoint room.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::{Dtype, SafeTensors};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+
+/// Named tensors, sorted by name.
+pub type StateDict = BTreeMap<String, HostTensor>;
+
+/// Free-form pairs in the header of a safetensors file, sorted by key when read.
+pub type Metadata = Vec<(String, String)>;
+
+/// A dense tensor in row-major order; a scalar has the shape `[]`.
+///
+/// The product of `shape` is the length of `data`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HostTensor {
+    /// Single-precision numbers.
+    F32 {
+        /// Length of each axis.
+        shape: Vec<usize>,
+        /// The elements.
+        data: Vec<f32>,
+    },
+    /// Integers, such as step counts.
+    I64 {
+        /// Length of each axis.
+        shape: Vec<usize>,
+        /// The elements.
+        data: Vec<i64>,
+    },
+}
+
+impl HostTensor {
+    /// Length of each axis; empty for a scalar.
+    pub fn shape(&self) -> &[usize] {
+        match self {
+            Self::F32 { shape, .. } | Self::I64 { shape, .. } => shape,
+        }
+    }
+
+    /// How many elements it holds.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32 { data, .. } => data.len(),
+            Self::I64 { data, .. } => data.len(),
+        }
+    }
+
+    /// Whether it holds no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements, if they are f32.
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match self {
+            Self::F32 { data, .. } => Some(data),
+            Self::I64 { .. } => None,
+        }
+    }
+
+    /// The elements, if they are i64.
+    pub fn as_i64(&self) -> Option<&[i64]> {
+        match self {
+            Self::I64 { data, .. } => Some(data),
+            Self::F32 { .. } => None,
+        }
+    }
+
+    fn dtype(&self) -> &'static str {
+        match self {
+            Self::F32 { .. } => "F32",
+            Self::I64 { .. } => "I64",
+        }
+    }
+
+    fn to_le_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::F32 { data, .. } => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Self::I64 { data, .. } => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        }
+    }
+}
+
+/// The dictionary as a safetensors file.
+///
+/// The header is written here and not by the `safetensors` crate, which keeps metadata in a hash map: equal
+/// dictionaries would give files that differ in the order of their header. Integers come first, so that every tensor
+/// is aligned to its element.
+pub fn to_safetensors(tensors: &StateDict, metadata: &[(String, String)]) -> Vec<u8> {
+    let mut header = serde_json::Map::new();
+    if !metadata.is_empty() {
+        let sorted: BTreeMap<_, _> = metadata.iter().cloned().collect();
+        header.insert("__metadata__".into(), json!(sorted));
+    }
+    let (wide, narrow): (Vec<_>, Vec<_>) = tensors.iter().partition(|(_, tensor)| tensor.as_i64().is_some());
+    let mut body = Vec::new();
+    for (name, tensor) in wide.into_iter().chain(narrow) {
+        let start = body.len();
+        body.extend(tensor.to_le_bytes());
+        let entry = json!({ "dtype": tensor.dtype(), "shape": tensor.shape(), "data_offsets": [start, body.len()] });
+        header.insert(name.clone(), entry);
+    }
+    let mut header = serde_json::Value::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut file = Vec::with_capacity(8 + header.len() + body.len());
+    file.extend((header.len() as u64).to_le_bytes());
+    file.extend(header);
+    file.extend(body);
+    file
+}
+
+/// Reads a safetensors file; `origin` is the path that errors name.
+///
+/// F16, BF16 and F64 become f32; U8 and I32 become i64.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if the bytes are damaged or hold a type that is not listed above.
+pub fn from_safetensors(bytes: &[u8], origin: &Path) -> Result<(StateDict, Metadata)> {
+    let damaged = |reason: String| {
+        Error::Checkpoint(format!(
+            "'{}' is not a readable safetensors file ({reason}); restore it or give another one",
+            origin.display()
+        ))
+    };
+    let file = SafeTensors::deserialize(bytes).map_err(|e| damaged(e.to_string()))?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| damaged(e.to_string()))?;
+    let metadata: BTreeMap<_, _> = header.metadata().clone().unwrap_or_default().into_iter().collect();
+    let mut tensors = StateDict::new();
+    for (name, view) in file.iter() {
+        let tensor = decode(view.dtype(), view.shape().to_vec(), view.data()).ok_or_else(|| {
+            damaged(format!("tensor '{name}' has the type '{}', which is none of {READABLE}", view.dtype()))
+        })?;
+        tensors.insert(name.to_string(), tensor);
+    }
+    Ok((tensors, metadata.into_iter().collect()))
+}
+
+const READABLE: &str = "F16, BF16, F32, F64, U8, I32, I64";
+
+/// One tensor out of its little-endian bytes; none for a type that no state dictionary of ours holds.
+fn decode(dtype: Dtype, shape: Vec<usize>, bytes: &[u8]) -> Option<HostTensor> {
+    let f32s = |data| Some(HostTensor::F32 { shape: shape.clone(), data });
+    let i64s = |data| Some(HostTensor::I64 { shape: shape.clone(), data });
+    match dtype {
+        Dtype::F16 => f32s(each(bytes, |b| half_to_f32(u16::from_le_bytes(b)))),
+        Dtype::BF16 => f32s(each(bytes, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))),
+        Dtype::F32 => f32s(each(bytes, f32::from_le_bytes)),
+        Dtype::F64 => f32s(each(bytes, |b| f64::from_le_bytes(b) as f32)),
+        Dtype::U8 => i64s(each(bytes, |[b]: [u8; 1]| i64::from(b))),
+        Dtype::I32 => i64s(each(bytes, |b| i64::from(i32::from_le_bytes(b)))),
+        Dtype::I64 => i64s(each(bytes, i64::from_le_bytes)),
+        _ => None,
+    }
+}
+
+/// Maps every `N` bytes to one element.
+fn each<const N: usize, T>(bytes: &[u8], element: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|chunk| element(*chunk)).collect()
+}
+
+/// An IEEE 754 half: 1 bit of sign, 5 of exponent (bias 15), 10 of fraction. Every half is a float exactly.
+fn half_to_f32(bits: u16) -> f32 {
+    let (exponent, fraction) = ((bits >> 10) & 0x1f, bits & 0x3ff);
+    let magnitude = match exponent {
+        0 => f32::from(fraction) * 2f32.powi(-24),
+        31 if fraction == 0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => f32::from_bits((u32::from(exponent) + 127 - 15) << 23 | u32::from(fraction) << 13),
+    };
+    if bits >> 15 == 1 { -magnitude } else { magnitude }
+}
+
+/// A fingerprint of the dictionary: SHA-256, in hexadecimal, over names, types, shapes and little-endian elements.
+///
+/// Two dictionaries have the same fingerprint exactly if they are bit for bit the same (NaN included). Lengths are
+/// hashed along, so that no two different dictionaries flatten to the same bytes.
+pub fn sha256(tensors: &StateDict) -> String {
+    let mut hash = Sha256::new();
+    for (name, tensor) in tensors {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name);
+        hash.update(tensor.dtype());
+        hash.update((tensor.shape().len() as u64).to_le_bytes());
+        for axis in tensor.shape() {
+            hash.update((*axis as u64).to_le_bytes());
+        }
+        hash.update(tensor.to_le_bytes());
+    }
+    format!("{:x}", hash.finalize())
+}

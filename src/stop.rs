@@ -1,0 +1,77 @@
+//! Why a run should end before its last step: one value, handed to whoever may stop it or must notice.
+//!
+//! The first reason wins; later ones change nothing. Nobody is interrupted: replicas read the value at the end of a
+//! step and agree on it in the same reduction, so all of them stop after the same step.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Why a run ends early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// A signal (2 = SIGINT, 15 = SIGTERM).
+    Signal(i32),
+    /// `--max-time` is over.
+    MaxTime,
+    /// Something beside the replicas failed, such as the writing of a checkpoint.
+    Failure(String),
+}
+
+impl Reason {
+    /// The exit code by convention of the shell: 128 + signal; a run that used up its time has done what was asked.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Signal(number) => 128 + *number as u8,
+            Self::MaxTime => 0,
+            Self::Failure(_) => 1,
+        }
+    }
+}
+
+/// A shared, write-once request to stop.
+#[derive(Debug, Clone, Default)]
+pub struct Stop {
+    reason: Arc<OnceLock<Reason>>,
+    deadline: Option<Instant>,
+}
+
+impl Stop {
+    /// Nobody has asked to stop yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// As [`Stop::new`], and asks by itself once `limit` has passed.
+    pub fn with_time_limit(limit: Duration) -> Self {
+        Self { deadline: Instant::now().checked_add(limit), ..Self::default() }
+    }
+
+    /// Asks to stop; the first reason is kept.
+    pub fn request(&self, reason: Reason) {
+        let _ = self.reason.set(reason);
+    }
+
+    /// The reason to stop, if there is one by now.
+    pub fn reason(&self) -> Option<Reason> {
+        if self.deadline.is_some_and(|end| Instant::now() >= end) {
+            self.request(Reason::MaxTime);
+        }
+        self.reason.get().cloned()
+    }
+
+    /// SIGINT and SIGTERM ask to stop; a second one ends the process at once, with the same exit code.
+    pub fn listen_to_signals(&self) -> std::io::Result<()> {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        let stop = self.clone();
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            for (seen, signal) in signals.forever().enumerate() {
+                if seen > 0 {
+                    std::process::exit(128 + signal);
+                }
+                stop.request(Reason::Signal(signal));
+            }
+        })?;
+        Ok(())
+    }
+}

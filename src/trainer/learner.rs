@@ -1,0 +1,91 @@
+//! Hands a model and the strategy to Burn's learner.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::optim::SgdConfig;
+use burn::train::logger::MetricLogger;
+use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
+use burn::train::metric::{LearningRateMetric, MetricDefinition, NumericEntry};
+use burn::train::renderer::{
+    EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
+    MetricsRendererTraining, ProgressType, TrainingProgress,
+};
+use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
+
+use super::burn_metrics::TallyMetric;
+use crate::error::Result;
+use crate::parallel::{DataParallel, HostBackend, LoaderHandle, ReplicaModel};
+
+/// What shows progress beside our own observer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Display {
+    /// Nothing.
+    Silent,
+    /// Burn's terminal interface.
+    Terminal,
+}
+
+/// Trains `model` by `strategy` through Burn's learner; `directory` is the run's. `images` are the sizes of the
+/// training and validation sets.
+pub fn train<B, M>(
+    model: M,
+    strategy: DataParallel<B>,
+    directory: &Path,
+    epochs: usize,
+    images: [usize; 2],
+    display: Display,
+) -> Result<()>
+where
+    B: HostBackend,
+    M: ReplicaModel<B> + std::fmt::Display,
+{
+    let strategy = Arc::new(strategy);
+    let [train, validation] = images.map(|items| Arc::new(LoaderHandle { items }));
+    let training = SupervisedTraining::new(directory, train, validation)
+        .num_epochs(epochs)
+        .with_application_logger(None)
+        .with_metric_logger(NoLog)
+        .with_training_strategy(TrainingStrategy::Custom(strategy.clone()));
+    // The learner wants an optimizer and a rate; the strategy brings its own and never asks for these.
+    let learner = Learner::new(model, SgdConfig::new().init(), 0.0);
+    match display {
+        Display::Silent => drop(training.renderer(Silent).launch(learner)),
+        Display::Terminal => {
+            let training = training.metric_train_numeric(LearningRateMetric::new());
+            drop(training.metrics((TallyMetric::loss(), TallyMetric::accuracy())).launch(learner));
+        }
+    }
+    strategy.take_result()
+}
+
+/// Burn's own log files are replaced by the run's `metrics.jsonl` and `metrics.csv`.
+struct NoLog;
+
+impl MetricLogger for NoLog {
+    fn log(&mut self, _update: MetricsUpdate, _epoch: usize, _split: &Split) {}
+    fn read_numeric(&mut self, _: &str, _: usize, _: &Split) -> std::result::Result<Vec<NumericEntry>, String> {
+        Ok(Vec::new())
+    }
+    fn log_metric_definition(&mut self, _definition: MetricDefinition) {}
+    fn log_epoch_summary(&mut self, _summary: EpochSummary) {}
+}
+
+struct Silent;
+
+impl MetricsRendererTraining for Silent {
+    fn update_train(&mut self, _state: MetricState) {}
+    fn update_valid(&mut self, _state: MetricState) {}
+    fn render_train(&mut self, _item: TrainingProgress, _indicators: Vec<ProgressType>) {}
+    fn render_valid(&mut self, _item: TrainingProgress, _indicators: Vec<ProgressType>) {}
+}
+
+impl MetricsRendererEvaluation for Silent {
+    fn update_test(&mut self, _name: EvaluationName, _state: MetricState) {}
+    fn render_test(&mut self, _item: EvaluationProgress, _indicators: Vec<ProgressType>) {}
+}
+
+impl MetricsRenderer for Silent {
+    fn manual_close(&mut self) {}
+    fn register_metric(&mut self, _definition: MetricDefinition) {}
+}

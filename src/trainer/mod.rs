@@ -1,0 +1,3 @@
+//! The story
+mod burn_metrics;
+pub mod learner;

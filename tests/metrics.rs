@@ -1,0 +1,336 @@
+//! The metrics room: what is measured, and what arrives at files, terminals and pipes.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use indicatif::{ProgressDrawTarget, TermLike};
+use kiln::metrics::{
+    Average, Bar, Console, Csv, EpochRecord, Goal, Jsonl, Record, Sink, StepRecord, Summary, Throughput,
+    format_duration, peak_memory,
+};
+use proptest::prelude::*;
+use tempfile::tempdir;
+
+const GOAL: Goal = Goal { epochs: 50, steps: 19_550 };
+
+fn step(step: usize) -> StepRecord {
+    StepRecord {
+        step,
+        epoch: step as f64 / 391.0,
+        loss: 1.2345,
+        accuracy: 0.567,
+        lr: 0.05,
+        grad_norm: 1.234,
+        images_per_second: 1234.4,
+        seconds: step as f64 / 2.0,
+    }
+}
+
+fn epoch(epoch: usize) -> EpochRecord {
+    EpochRecord {
+        epoch,
+        step: epoch * 391,
+        train_loss: 1.1,
+        train_accuracy: 0.612,
+        val_loss: 1.2,
+        val_accuracy: 0.567,
+        val_top5: 0.951,
+        lr: 0.0004,
+        images_per_second: 5.25,
+        seconds: 3_720.0,
+    }
+}
+
+/// A terminal, or a pipe, whose text can be looked at; it breaks when told to.
+#[derive(Debug, Clone, Default)]
+struct Screen {
+    text: Arc<Mutex<String>>,
+    broken: bool,
+}
+
+impl Screen {
+    fn broken() -> Self {
+        Self { broken: true, ..Self::default() }
+    }
+
+    fn text(&self) -> String {
+        self.text.lock().unwrap().clone()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.text().lines().map(str::to_string).collect()
+    }
+}
+
+impl Write for Screen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_str(std::str::from_utf8(bytes).unwrap()).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl TermLike for Screen {
+    fn width(&self) -> u16 {
+        200
+    }
+    fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+        self.write_str("")
+    }
+    fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+        self.write_str("")
+    }
+    fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+        self.write_str("")
+    }
+    fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+        self.write_str("")
+    }
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.write_str(&format!("{text}\n"))
+    }
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        let mut screen = self.text.lock().unwrap();
+        screen.push_str(text);
+        if self.broken { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+    fn clear_line(&self) -> io::Result<()> {
+        self.write_str("")
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn records(path: &Path) -> Vec<Record> {
+    fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn every_record_is_one_tagged_line_of_json() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("metrics.jsonl");
+    let mut sink = Jsonl::open(&path, 0).unwrap();
+    sink.step(&step(391)).unwrap();
+    // Nothing waits in a buffer: the line is there while the sink is still open.
+    assert!(fs::read_to_string(&path).unwrap().starts_with(r#"{"kind":"step","step":391,"#));
+    sink.epoch(&epoch(1)).unwrap();
+    assert_eq!(records(&path), [Record::Step(step(391)), Record::Epoch(epoch(1))]);
+}
+
+#[test]
+fn a_loss_that_is_no_number_survives_json() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("metrics.jsonl");
+    Jsonl::open(&path, 0).unwrap().step(&StepRecord { loss: f64::NAN, ..step(1) }).unwrap();
+    assert!(matches!(records(&path)[..], [Record::Step(StepRecord { loss, .. })] if loss.is_nan()));
+}
+
+proptest! {
+    #[test]
+    fn a_resumed_run_writes_each_step_once_wherever_it_was_killed(
+        written in 1..30usize, resumed in 0..30usize, cut in 1..100usize,
+    ) {
+        let dir = tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let resumed = resumed.min(written - 1);
+        let mut sink = Jsonl::open(&path, 0).unwrap();
+        (1..=written).for_each(|n| sink.step(&step(n)).unwrap());
+        let uninterrupted = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &uninterrupted[..uninterrupted.len() - cut]).unwrap();
+        let mut sink = Jsonl::open(&path, resumed).unwrap();
+        (resumed + 1..=written).for_each(|n| sink.step(&step(n)).unwrap());
+        prop_assert_eq!(fs::read_to_string(&path).unwrap(), uninterrupted);
+    }
+}
+
+#[test]
+fn the_table_of_epochs_has_one_header_and_each_epoch_once_after_a_resume() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("metrics.csv");
+    let mut sink = Csv::open(&path, 0).unwrap();
+    (1..=3).for_each(|n| sink.epoch(&epoch(n)).unwrap());
+    sink.step(&step(1_200)).unwrap();
+    let whole = fs::read_to_string(&path).unwrap();
+    assert!(whole.starts_with("epoch,step,train_loss,train_accuracy,val_loss,val_accuracy,val_top5,lr,"));
+    for cut in [0, 1, 20] {
+        fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+        let mut sink = Csv::open(&path, 391).unwrap();
+        (2..=3).for_each(|n| sink.epoch(&epoch(n)).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+    }
+    let rows: Vec<EpochRecord> = csv::Reader::from_path(&path).unwrap().deserialize().map(Result::unwrap).collect();
+    assert_eq!(rows, [epoch(1), epoch(2), epoch(3)]);
+}
+
+#[test]
+fn a_new_run_starts_with_empty_files_and_garbage_is_dropped() {
+    let dir = tempdir().unwrap();
+    let (jsonl, csv) = (dir.path().join("m.jsonl"), dir.path().join("m.csv"));
+    for garbage in [&b"\xff\x00\nnull\n{\"step\":-1}\n[]\n"[..], b"a,b\n1,2\n", b"step\n\"1\n", b"step,x\n7,1\n1\n"] {
+        fs::write(&jsonl, garbage).unwrap();
+        fs::write(&csv, garbage).unwrap();
+        Jsonl::open(&jsonl, 5).unwrap();
+        Csv::open(&csv, 5).unwrap();
+        assert_eq!((fs::read(&jsonl).unwrap().len(), fs::read(&csv).unwrap().len()), (0, 0));
+    }
+}
+
+#[test]
+fn a_last_line_without_its_end_is_not_trusted_even_if_it_can_be_read() {
+    let dir = tempdir().unwrap();
+    let (jsonl, csv) = (dir.path().join("m.jsonl"), dir.path().join("m.csv"));
+    let mut sinks: [Box<dyn Sink>; 2] =
+        [Box::new(Jsonl::open(&jsonl, 0).unwrap()), Box::new(Csv::open(&csv, 0).unwrap())];
+    sinks.iter_mut().for_each(|sink| (1..=2).for_each(|n| sink.epoch(&epoch(n)).unwrap()));
+    for path in [&jsonl, &csv] {
+        let text = fs::read_to_string(path).unwrap();
+        fs::write(path, text.trim_end()).unwrap();
+    }
+    Jsonl::open(&jsonl, 9_999).unwrap();
+    Csv::open(&csv, 9_999).unwrap();
+    assert_eq!(records(&jsonl), [Record::Epoch(epoch(1))]);
+    assert_eq!(fs::read_to_string(&csv).unwrap().lines().count(), 2);
+}
+
+#[test]
+fn a_metrics_file_that_cannot_be_written_is_named() {
+    let dir = tempdir().unwrap();
+    let error = Jsonl::open(dir.path(), 0).map(drop).unwrap_err().to_string();
+    assert!(error.contains(&dir.path().display().to_string()), "{error}");
+}
+
+#[test]
+fn plain_lines_are_aligned_and_hold_no_escape_sequence() {
+    let screen = Screen::default();
+    let mut console = Console::new(screen.clone(), GOAL, 1);
+    for n in [1, 2, 1_173, 1_174, 19_550] {
+        console.step(&step(n)).unwrap();
+    }
+    let lines = screen.lines();
+    assert_eq!(lines.len(), 5);
+    assert_eq!(
+        lines[2],
+        "epoch  3/50  step  1173/19550  loss  1.2345  acc  56.7 %  lr 0.0500  grad   1.23    1234 img/s  eta  2h33m"
+    );
+    assert!(lines[0].starts_with("epoch  1/50  step     1/19550") && lines[0].ends_with("eta      ?"));
+    assert!(lines[3].starts_with("epoch  4/50") && lines[4].ends_with("eta     0s"));
+    assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{lines:#?}");
+    assert!(!screen.text().chars().any(|c| c.is_control() && c != '\n'));
+}
+
+#[test]
+fn an_epoch_has_a_line_with_its_validation() {
+    let screen = Screen::default();
+    let mut console = Console::new(screen.clone(), GOAL, 0);
+    console.epoch(&epoch(3)).unwrap();
+    console.note("hello").unwrap();
+    let line = "epoch  3/50  step  1173/19550  train  1.1000  61.2 %  val  1.2000  56.7 %  top5  95.1 %  lr   4e-4";
+    assert_eq!(screen.lines(), [format!("{line}     5.2 img/s  time  1h02m"), "hello".into()]);
+}
+
+#[test]
+fn lines_come_every_n_steps_or_about_every_two_seconds_and_at_the_end() {
+    let goal = Goal { epochs: 1, steps: 11 };
+    for (log_every, expected) in [(5, vec![5, 10, 11]), (0, vec![1, 5, 9, 11]), (100, vec![11])] {
+        let screen = Screen::default();
+        let mut console = Console::new(screen.clone(), goal, log_every);
+        (1..=11).for_each(|n| console.step(&step(n)).unwrap());
+        let step_of = |line: &String| line.split("step").nth(1).unwrap().split('/').next().unwrap().trim().parse();
+        let steps: Vec<usize> = screen.lines().iter().map(|line| step_of(line).unwrap()).collect();
+        assert_eq!(steps, expected, "log_every {log_every}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_or_terminal_silences_the_console_and_does_not_end_the_run() {
+    let (pipe, terminal) = (Screen::broken(), Screen::broken());
+    let bar = Bar::on(ProgressDrawTarget::term_like(Box::new(terminal)), GOAL);
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(Console::new(pipe.clone(), GOAL, 1)), Box::new(bar)];
+    for n in 1..4 {
+        sinks.step(&step(n)).unwrap();
+        sinks.validating(1, 2).unwrap();
+        sinks.epoch(&epoch(n)).unwrap();
+        sinks.note("still here").unwrap();
+    }
+    sinks.finish().unwrap();
+    assert_eq!(pipe.lines().len(), 1);
+}
+
+#[test]
+fn the_bar_shows_the_run_the_validation_and_a_line_per_epoch() {
+    let screen = Screen::default();
+    let mut bar = Bar::on(ProgressDrawTarget::term_like(Box::new(screen.clone())), GOAL);
+    bar.step(&step(1_173)).unwrap();
+    bar.validating(1, 2).unwrap();
+    bar.epoch(&epoch(3)).unwrap();
+    bar.finish().unwrap();
+    for part in ["train", "1173/19550  loss  1.2345", "validate", "1/2", "epoch  3/50  step  1173/19550  train"] {
+        assert!(screen.text().contains(part), "{part} in {}", screen.text());
+    }
+}
+
+#[test]
+fn durations_are_shown_with_their_two_largest_units() {
+    let table = [(0.0, "0s"), (42.4, "42s"), (59.6, "1m00s"), (187.0, "3m07s"), (3_599.5, "1h00m"), (3_720.0, "1h02m")];
+    for (seconds, text) in table.into_iter().chain([(183_600.0, "2d03h"), (-1.0, "0s"), (f64::INFINITY, "?")]) {
+        assert_eq!(format_duration(seconds), text);
+    }
+}
+
+#[test]
+fn throughput_forgets_what_lies_before_its_window() {
+    let mut pace = Throughput::new(10.0);
+    assert_eq!((pace.rate(), pace.eta(5)), (0.0, None));
+    pace.mark(100.0, 6_400);
+    assert_eq!(pace.rate(), 0.0);
+    pace.mark(102.0, 6_464);
+    assert_eq!((pace.rate(), pace.eta(64)), (32.0, Some(2.0)));
+    (1..=20).for_each(|n| pace.mark(102.0 + n as f64, 6_464 + 8 * n));
+    assert_eq!(pace.rate(), 8.0);
+    pace.mark(222.0, 6_724);
+    assert_eq!(pace.rate(), 1.0);
+}
+
+#[test]
+fn an_average_weighs_every_sample_alike() {
+    let mut loss = Average::default();
+    assert_eq!(loss.mean(), 0.0);
+    loss.add(32.0 * 2.0, 32);
+    loss.add(1.0 * 35.0, 1);
+    assert_eq!(loss.mean(), 3.0);
+}
+
+#[test]
+fn the_peak_of_memory_covers_what_was_touched() {
+    let block = vec![1u8; 64 << 20];
+    assert!(peak_memory().unwrap() > block.iter().step_by(4_096).map(|b| u64::from(*b) * 4_096).sum());
+}
+
+#[test]
+fn the_summary_says_what_came_out_and_how_to_look_at_it_again() {
+    let summary = Summary {
+        epochs: 50,
+        steps: 19_550,
+        best: Some((0.951, 47)),
+        last: Some(0.948),
+        seconds: 3_720.0,
+        images_per_second: 1_234.4,
+        peak_memory: Some(3 << 29),
+        checkpoint: Some("runs/0001/checkpoints/best".into()),
+    };
+    let expected = "trained     50 epochs, 19550 steps in 1h02m\n\
+                    throughput  1234 images/s\n\
+                    memory      1.50 GiB at most\n\
+                    best         95.1 % validation accuracy, epoch 47\n\
+                    last         94.8 % validation accuracy\n\
+                    checkpoint  runs/0001/checkpoints/best\n\
+                    evaluate    train evaluate --checkpoint runs/0001/checkpoints/best";
+    assert_eq!(summary.to_string(), expected);
+    let spaced = Summary { checkpoint: Some("my 'run'/best".into()), best: None, last: None, ..summary };
+    assert!(spaced.to_string().ends_with(r"--checkpoint 'my '\''run'\''/best'"), "{spaced}");
+}

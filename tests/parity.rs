@@ -1,0 +1,15 @@
+//! The reference numbers of PyTorch, met on every backend.
+
+use kiln::model::Stem;
+
+use crate::reference;
+
+on_every_backend! {
+    logits_at_evaluation_are_those_of_torch => || reference::logits_at_evaluation::<TestBackend>();
+    training_logits_and_buffers_are_those_of_torch => || reference::training_forward::<TestBackend>();
+    losses_their_gradients_and_ranks_are_those_of_torch => || reference::losses::<TestBackend>();
+    every_gradient_is_that_of_torch_for_every_world_size => || reference::gradients::<TestBackend>();
+    trajectories_with_the_cifar_stem_follow_torch => || reference::trajectories::<TestBackend>(Stem::Cifar);
+    trajectories_with_the_imagenet_stem_follow_torch => || reference::trajectories::<TestBackend>(Stem::Imagenet);
+    weights_keep_every_bit_under_the_names_of_torchvision => || reference::weights_round_trip::<TestBackend>();
+}

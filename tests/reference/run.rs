@@ -1,0 +1,108 @@
+//! Runs the strategy on explicit batches and keeps all it reports.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use burn::backend::Autodiff;
+use kiln::data::{Augment, ImageSet, Normalization, Sampler, SamplerConfig};
+use kiln::error::Result;
+use kiln::model::{ModelConfig, ResNet, load_state};
+use kiln::optim::{OptimConfig, Schedule};
+use kiln::parallel::{
+    DataParallel, EpochReport, HostBackend, Observer, Plan, Sharing, StartingPoint, StepReport, TrainingState, World,
+};
+use kiln::state::StateDict;
+use kiln::stop::Stop;
+use kiln::trainer::learner::{Display, train};
+
+#[derive(Default)]
+pub struct Recorded {
+    pub steps: Vec<StepReport>,
+    pub epochs: Vec<EpochReport>,
+    pub states: Vec<TrainingState>,
+}
+
+#[derive(Clone, Default)]
+pub struct Recorder(pub Arc<Mutex<Recorded>>);
+
+impl Observer for Recorder {
+    fn step(&mut self, report: &StepReport) -> Result<()> {
+        self.0.lock().unwrap().steps.push(report.clone());
+        Ok(())
+    }
+    fn validating(&mut self, _done: usize, _total: usize) {}
+    fn epoch(&mut self, report: &EpochReport) -> Result<()> {
+        self.0.lock().unwrap().epochs.push(report.clone());
+        Ok(())
+    }
+    fn checkpoint(&mut self, state: TrainingState) -> Result<()> {
+        self.0.lock().unwrap().states.push(state);
+        Ok(())
+    }
+}
+
+/// What a test varies.
+#[derive(Clone)]
+pub struct Setup {
+    pub world_size: usize,
+    pub devices: Vec<usize>,
+    pub batch_size: usize,
+    pub accumulation_steps: usize,
+    pub sync_bn: bool,
+    pub sharing: Sharing,
+    pub optim: OptimConfig,
+    pub schedule: Schedule,
+}
+
+/// The plan of one epoch over `images` in their order.
+pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Plan {
+    let sampler = Sampler::new(SamplerConfig {
+        len: images.len(),
+        world_size: setup.world_size,
+        batch_size: setup.batch_size,
+        accumulation_steps: setup.accumulation_steps,
+        seed: 0,
+        drop_last: false,
+        shuffle: false,
+        limit_micro_batches: 0,
+    })
+    .unwrap();
+    let images = Arc::new(images);
+    let plain = Augment::plain(normalization);
+    Plan {
+        world: World::new(setup.world_size, setup.devices.clone()),
+        sharing: setup.sharing,
+        sync_bn: setup.sync_bn,
+        batch_size: setup.batch_size,
+        epochs: 1,
+        last_step: sampler.steps_per_epoch(),
+        sampler,
+        augment: plain.clone(),
+        plain,
+        train: images.clone(),
+        validation: images,
+        limit_validation: 1,
+        schedule: setup.schedule.clone(),
+        optim: setup.optim.clone(),
+        seed: 0,
+        save_every_steps: 0,
+        save_every_epochs: 1,
+        report_samples: true,
+        threads: 2,
+        stop: Stop::new(),
+    }
+}
+
+/// Trains a ResNet-18 that starts from `weights`.
+pub fn run<B: HostBackend>(plan: Plan, config: &ModelConfig, classes: usize, weights: &StateDict) -> Recorded {
+    let device = B::open(0).unwrap();
+    let model = ResNet::<Autodiff<B>>::new(config, classes, plan.optim.label_smoothing, &device);
+    let model = load_state(model, weights, "the fixture").unwrap();
+    let recorder = Recorder::default();
+    let sizes = [plan.train.len(), plan.validation.len()];
+    let timeout = Duration::from_secs(60);
+    let strategy = DataParallel::<B>::new(Arc::new(plan), StartingPoint::default(), timeout, Box::new(recorder.clone()));
+    let directory = tempfile::tempdir().unwrap();
+    train(model, strategy, directory.path(), 1, sizes, Display::Silent).unwrap();
+    std::mem::take(&mut recorder.0.lock().unwrap())
+}
