@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::flag::{self, Flag, Group, Takes};
+use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
 use crate::config::{Request, Setting};
 
@@ -114,8 +114,8 @@ struct Options<const TRAINS: bool> {
 impl<const TRAINS: bool> Args for Options<TRAINS> {
     fn augment_args(command: clap::Command) -> clap::Command {
         let schema = Schema::new();
-        let flags = groups(TRAINS).flat_map(|group| group.flags.iter().map(move |flag| (group.heading, flag)));
-        let args = flags.map(|(heading, flag)| describe(flag, &schema).help_heading(heading));
+        let flags = headings(TRAINS).flat_map(|heading| heading.flags.iter().map(move |flag| (heading.title, flag)));
+        let args = flags.map(|(title, flag)| describe(flag, &schema).help_heading(title));
         command.args(own_args()).args(args.collect::<Vec<_>>())
     }
 
@@ -140,7 +140,7 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
             config_dirs: all(matches, "config-dir"),
             environment: Vec::new(),
             arguments: all(matches, "arguments"),
-            flags: groups(TRAINS).flat_map(|group| group.flags).filter(given).map(setting).collect(),
+            flags: headings(TRAINS).flat_map(|heading| heading.flags).filter(given).map(setting).collect(),
         };
         Ok(Self { request })
     }
@@ -151,8 +151,8 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
     }
 }
 
-fn groups(trains: bool) -> impl Iterator<Item = &'static Group> {
-    flag::GROUPS.iter().filter(move |group| trains || group.evaluates)
+fn headings(trains: bool) -> impl Iterator<Item = &'static Heading> {
+    flag::HEADINGS.iter().filter(move |heading| trains || heading.evaluates)
 }
 
 /// Every value of an option that may be repeated.

@@ -1,5 +1,7 @@
 //! Kiln
 pub mod checkpoint;
+pub mod cli;
+pub mod config;
 pub mod data;
 pub mod error;
 pub mod metrics;

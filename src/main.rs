@@ -1,1 +1,41 @@
-fn main() {}
+//! The `train` command: parse, resolve, run, exit code.
+
+use std::process::ExitCode;
+
+use kiln::cli::{Command, parse};
+use kiln::config::resolve;
+use kiln::error::Result;
+use kiln::trainer::{evaluate, train};
+
+fn main() -> ExitCode {
+    quiet_replicas();
+    match run(parse()) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            error.to_string().lines().for_each(|line| eprintln!("train: {line}"));
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<u8> {
+    match command {
+        Command::Train(request) => train(resolve(&request)?),
+        Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
+        Command::Config(request) => {
+            print!("{}", resolve(&request)?.config.to_toml());
+            Ok(0)
+        }
+    }
+}
+
+/// A replica that panics ends the run with an error that names it; the panic's own report would only repeat it.
+fn quiet_replicas() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let replica = std::thread::current().name().is_some_and(|name| name.starts_with("replica-"));
+        if !replica {
+            report(panic);
+        }
+    }));
+}

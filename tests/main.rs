@@ -2,5 +2,10 @@
 
 #[macro_use]
 mod backends;
+mod checkpoint;
+mod config;
+mod data;
+mod metrics;
 mod parity;
 mod reference;
+mod state;

@@ -54,19 +54,19 @@ impl Flag {
 
 /// Flags that stand together in the help.
 #[derive(Debug)]
-pub struct Group {
-    /// The title in the help.
-    pub heading: &'static str,
+pub struct Heading {
+    /// What the help calls them.
+    pub title: &'static str,
     /// Whether the flags mean something when nothing is trained, as in `train evaluate`.
     pub evaluates: bool,
     /// The flags, in the order of the help.
     pub flags: &'static [Flag],
 }
 
-/// Every flag that stands for a key.
-pub const GROUPS: &[Group] = &[
-    Group {
-        heading: "Training",
+/// Every flag that stands for a key, under its heading.
+pub const HEADINGS: &[Heading] = &[
+    Heading {
+        title: "Training",
         evaluates: false,
         flags: &[
             Flag::value("epochs", "run.epochs", "N"),
@@ -79,8 +79,8 @@ pub const GROUPS: &[Group] = &[
             Flag::on("dry-run", "run.dry_run"),
         ],
     },
-    Group {
-        heading: "Data",
+    Heading {
+        title: "Data",
         evaluates: true,
         flags: &[
             Flag::choice("data", "data.source"),
@@ -88,13 +88,13 @@ pub const GROUPS: &[Group] = &[
             Flag::on("download", "data.download"),
         ],
     },
-    Group {
-        heading: "Model",
+    Heading {
+        title: "Model",
         evaluates: true,
         flags: &[Flag::choice("stem", "model.stem"), Flag::value("width", "model.width", "N")],
     },
-    Group {
-        heading: "Parallel",
+    Heading {
+        title: "Parallel",
         evaluates: true,
         flags: &[
             Flag::value("world-size", "parallel.world_size", "N"),
@@ -109,8 +109,8 @@ pub const GROUPS: &[Group] = &[
             Flag::value("dist-url", "parallel.dist_url", "URL"),
         ],
     },
-    Group {
-        heading: "Optimizer",
+    Heading {
+        title: "Optimizer",
         evaluates: false,
         flags: &[
             Flag::choice("optimizer", "optim.optimizer"),
@@ -123,8 +123,8 @@ pub const GROUPS: &[Group] = &[
             Flag::value("ema-decay", "optim.ema_decay", "X"),
         ],
     },
-    Group {
-        heading: "Schedule",
+    Heading {
+        title: "Schedule",
         evaluates: false,
         flags: &[
             Flag::choice("schedule", "schedule.kind"),
@@ -132,8 +132,8 @@ pub const GROUPS: &[Group] = &[
             Flag::choice("lr-scaling", "schedule.lr_scaling"),
         ],
     },
-    Group {
-        heading: "Checkpoints",
+    Heading {
+        title: "Checkpoints",
         evaluates: false,
         flags: &[
             Flag::value("checkpoint-every", "checkpoint.every", "INTERVAL"),
@@ -143,8 +143,8 @@ pub const GROUPS: &[Group] = &[
             Flag::on("force-config", "checkpoint.force_config"),
         ],
     },
-    Group {
-        heading: "Run",
+    Heading {
+        title: "Run",
         evaluates: true,
         flags: &[
             Flag::value("output-dir", "run.output_dir", "DIR"),
@@ -157,9 +157,9 @@ pub const GROUPS: &[Group] = &[
     },
 ];
 
-/// Every flag of every group.
+/// Every flag under every heading.
 pub fn all() -> impl Iterator<Item = &'static Flag> {
-    GROUPS.iter().flat_map(|group| group.flags)
+    HEADINGS.iter().flat_map(|heading| heading.flags)
 }
 
 /// The flag that takes a value for `key`, or turns it on.

@@ -56,6 +56,8 @@ pub struct RunConfig {
     pub progress: ProgressKind,
     /// Optimizer steps between two lines of progress; 0 means about two seconds.
     pub log_every: usize,
+    /// Whether the images of every step are written to `samples.jsonl`.
+    pub log_samples: bool,
 }
 
 impl Default for RunConfig {
@@ -75,6 +77,7 @@ impl Default for RunConfig {
             dry_run: false,
             progress: ProgressKind::Auto,
             log_every: 0,
+            log_samples: false,
         }
     }
 }

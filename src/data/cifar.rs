@@ -117,11 +117,7 @@ pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -
     let classes = layout.class_names(members.take(layout.class_file));
     let train = layout.read(&mut members, place.form, place.form.train, &classes)?;
     let validation = layout.read(&mut members, place.form, &[place.form.test], &classes)?;
-    Ok(DataSplits {
-        train: Arc::new(train),
-        validation: Arc::new(validation),
-        normalization: layout.normalization,
-    })
+    Ok(DataSplits { train: Arc::new(train), validation: Arc::new(validation), normalization: layout.normalization })
 }
 
 /// The images as one file of CIFAR-10's binary version: records of one label byte and the pixels.
@@ -223,7 +219,8 @@ impl Layout {
     /// The names in `file`, one a line, if there is one for each class; else the usual names, else numbers.
     fn class_names(&self, file: Option<Vec<u8>>) -> Vec<String> {
         let text = file.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-        let named: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(String::from).collect();
+        let named: Vec<String> =
+            text.lines().map(str::trim).filter(|line| !line.is_empty()).map(String::from).collect();
         match () {
             () if named.len() == self.classes => named,
             () if self.class_names.len() == self.classes => self.class_names.iter().map(ToString::to_string).collect(),

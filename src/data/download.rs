@@ -47,8 +47,9 @@ pub fn ensure(archive: &Archive, dir: &Path, base: &str, progress: &dyn Fn(Progr
     }
     std::fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     let part = dir.join(format!("{}.part", archive.name));
-    let file = open_alone(&part)?;
-    let outcome = fetch(archive, &format!("{base}/{}", archive.name), file, &part, progress)
+    // Held, and with it the lock, until the file has its final name or is gone.
+    let mut file = open_alone(&part)?;
+    let outcome = fetch(archive, &format!("{base}/{}", archive.name), &mut file, &part, progress)
         .and_then(|()| std::fs::rename(&part, &path).map_err(Error::io("replace", &path)));
     match outcome {
         Ok(()) => Ok(path),
@@ -65,17 +66,16 @@ fn open_alone(part: &Path) -> Result<File> {
     let options = OpenOptions::new().create(true).write(true).truncate(false).to_owned();
     let file = options.open(part).map_err(Error::io("create", part))?;
     match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(Error::Data(format!("another process is writing '{}'; wait for it to finish", part.display())));
+        // Gone from its place: its writer finished between the two calls, and this is the finished file.
+        Ok(()) if part.is_file() => file.set_len(0).map_err(Error::io("write", part)).map(|()| file),
+        Ok(()) | Err(TryLockError::WouldBlock) => {
+            Err(Error::Data(format!("another process is fetching '{}'; wait until it is done", part.display())))
         }
-        Err(TryLockError::Error(reason)) => return Err(Error::io("lock", part)(reason)),
+        Err(TryLockError::Error(reason)) => Err(Error::io("lock", part)(reason)),
     }
-    file.set_len(0).map_err(Error::io("write", part))?;
-    Ok(file)
 }
 
-fn fetch(archive: &Archive, url: &str, mut file: File, part: &Path, progress: &dyn Fn(Progress)) -> Result<()> {
+fn fetch(archive: &Archive, url: &str, file: &mut File, part: &Path, progress: &dyn Fn(Progress)) -> Result<()> {
     let failed = |reason: &dyn std::fmt::Display| {
         let dir = part.parent().unwrap_or(part).display();
         Error::Data(format!(

@@ -74,10 +74,13 @@ fn validation_folder(dir: &Path) -> Result<PathBuf> {
 
 /// The sorted names of the folders in `folder`.
 fn class_names(folder: &Path) -> Result<Vec<String>> {
-    let names: Vec<String> = entries(folder)?.iter().filter(|path| path.is_dir()).filter_map(|path| name(path)).collect();
+    let names: Vec<String> =
+        entries(folder)?.iter().filter(|path| path.is_dir()).filter_map(|path| name(path)).collect();
     if names.is_empty() {
         let place = folder.display();
-        return Err(Error::Data(format!("no class in '{place}'; make one folder per class there, with its images in it")));
+        return Err(Error::Data(format!(
+            "no class in '{place}'; make one folder per class there, with its images in it"
+        )));
     }
     Ok(names)
 }
@@ -95,7 +98,8 @@ fn list(folder: &Path, classes: &[String]) -> Result<Vec<Item>> {
                 if classes.len() > 10 { ", ..." } else { "" }
             ))
         })?;
-        let files: Vec<PathBuf> = entries(&place)?.into_iter().filter(|path| path.is_file() && is_image(path)).collect();
+        let files: Vec<PathBuf> =
+            entries(&place)?.into_iter().filter(|path| path.is_file() && is_image(path)).collect();
         if files.is_empty() {
             return Err(Error::Data(format!(
                 "no .jpg, .jpeg or .png file in '{}'; a class needs at least one image",

@@ -91,7 +91,9 @@ impl Loader {
             }
         };
         let worker = std::thread::Builder::new().name("loader".into()).spawn(work).map_err(|reason| {
-            Error::Data(format!("cannot start the thread that loads data: {reason}; run fewer replicas on this machine"))
+            Error::Data(format!(
+                "cannot start the thread that loads data: {reason}; run fewer replicas on this machine"
+            ))
         })?;
         Ok(Self { batches: Some(batches), worker: Some(worker) })
     }

@@ -25,10 +25,9 @@ pub struct Conv2d<B: Backend> {
 }
 
 impl<B: Backend> Conv2d<B> {
-    /// Kaiming-normal initialisation, fan-out, gain of ReLU: `std = sqrt(2 / (out_channels * kernel^2))` (He et al. 2015).
+    /// All zero, to be filled by [`super::initialize`] or from a file. Padding keeps the size at stride 1.
     pub fn new([inputs, outputs]: [usize; 2], kernel: usize, stride: usize, device: &B::Device) -> Self {
-        let std = (2.0 / (outputs * kernel * kernel) as f64).sqrt();
-        let weight = Initializer::Normal { mean: 0.0, std }.init([outputs, inputs, kernel, kernel], device);
+        let weight = Initializer::Zeros.init([outputs, inputs, kernel, kernel], device);
         Self { weight, stride, padding: kernel / 2 }
     }
 
@@ -65,7 +64,6 @@ impl<B: Backend> BatchNorm<B> {
             num_batches_tracked: Param::initialized(Default::default(), Tensor::zeros([1], device)),
         }
     }
-
 }
 
 impl<B: AutodiffBackend> BatchNorm<B> {

@@ -6,18 +6,22 @@
 
 mod config;
 mod flat;
+mod init;
 mod layers;
 mod loss;
 mod named;
 mod pass;
 mod resnet;
+mod size;
 mod step;
 
-pub use flat::{Which, flat, flat_gradients, with_flat};
 pub use config::{ModelConfig, Stem};
+pub use flat::{Which, flat, flat_gradients, with_flat};
+pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d};
 pub use loss::{cross_entropy, rank_of_target};
 pub use named::{load_state, parameter_names, state_dict};
 pub use pass::{BatchStatistics, Pass};
 pub use resnet::{AbsorbStatistics, ResNet};
+pub use size::activation_elements;
 pub use step::{EvaluationBatch, Fence, Tally, TrainBatch, TrainStepOutput};

@@ -32,9 +32,8 @@ impl<B: Backend> BasicBlock<B> {
             bn1: BatchNorm::new(outputs, false, device),
             conv2: Conv2d::new([outputs, outputs], 3, 1, device),
             bn2: BatchNorm::new(outputs, zero_init, device),
-            downsample: projected.then(|| {
-                (Conv2d::new([inputs, outputs], 1, stride, device), BatchNorm::new(outputs, false, device))
-            }),
+            downsample: projected
+                .then(|| (Conv2d::new([inputs, outputs], 1, stride, device), BatchNorm::new(outputs, false, device))),
         }
     }
 
@@ -77,9 +76,8 @@ pub trait AbsorbStatistics<B: AutodiffBackend> {
 }
 
 impl<B: Backend> ResNet<B> {
-    /// A freshly initialised network with `classes` outputs, trained with `label_smoothing` in `[0, 1)`.
-    ///
-    /// Draws from the device's global random stream: seed it first, and build on one thread.
+    /// The network with `classes` outputs, trained with `label_smoothing` in `[0, 1)`. Its weights are zero: fill them
+    /// with [`super::initialize`] or [`super::load_state`].
     pub fn new(config: &ModelConfig, classes: usize, label_smoothing: f64, device: &B::Device) -> Self {
         let width = config.width;
         let (conv1, maxpool) = match config.stem {
@@ -95,7 +93,6 @@ impl<B: Backend> ResNet<B> {
                 .map(|(channels, stride)| BasicBlock::new(channels, stride, config.zero_init_last_bn, device))
                 .to_vec()
         };
-        let bound = 1.0 / (8.0 * width as f64).sqrt();
         Self {
             conv1,
             bn1: BatchNorm::new(width, false, device),
@@ -104,9 +101,7 @@ impl<B: Backend> ResNet<B> {
             layer2: stage(width, 2 * width, 2),
             layer3: stage(2 * width, 4 * width, 2),
             layer4: stage(4 * width, 8 * width, 2),
-            fc: LinearConfig::new(8 * width, classes)
-                .with_initializer(Initializer::Uniform { min: -bound, max: bound })
-                .init(device),
+            fc: LinearConfig::new(8 * width, classes).with_initializer(Initializer::Zeros).init(device),
             label_smoothing,
         }
     }

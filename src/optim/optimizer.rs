@@ -71,7 +71,8 @@ impl<B: Backend> Optimizer<B> {
         self.steps = data.first().map_or(0, |steps| *steps as usize);
         for (tensor, slots) in self.tensors.iter().zip(&mut self.slots) {
             let values = (0..).map_while(|slot| state.get(&format!("{}.{slot}", tensor.name))?.as_f32());
-            *slots = values.map(|data| Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), device)).collect();
+            *slots =
+                values.map(|data| Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), device)).collect();
         }
         let known: usize = self.slots.iter().map(Vec::len).sum();
         if known + 1 == state.len() {

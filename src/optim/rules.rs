@@ -44,8 +44,7 @@ impl<B: Backend> Update<'_, B> {
             Some(velocity) => velocity * momentum + gradient.clone(),
             None => gradient.clone(),
         };
-        let direction =
-            if self.config.nesterov { gradient + velocity.clone() * momentum } else { velocity.clone() };
+        let direction = if self.config.nesterov { gradient + velocity.clone() * momentum } else { velocity.clone() };
         (self.param - direction * self.rate, vec![velocity])
     }
 

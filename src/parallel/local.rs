@@ -24,7 +24,8 @@ pub struct LocalReplica {
 
 /// Makes the handles of a group of `size` replicas. `timeout` bounds the wait for the slowest of them.
 pub fn local_group(size: usize, timeout: Duration) -> Vec<Arc<LocalReplica>> {
-    let group = Arc::new(Group { size, timeout, first_step: OnceLock::new(), table: Mutex::default(), came: Condvar::new() });
+    let group =
+        Arc::new(Group { size, timeout, first_step: OnceLock::new(), table: Mutex::default(), came: Condvar::new() });
     (0..size).map(|rank| Arc::new(LocalReplica { rank, group: group.clone() })).collect()
 }
 

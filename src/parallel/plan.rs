@@ -72,7 +72,7 @@ pub struct Plan {
 
 impl Plan {
     /// The batches of replica `rank` from `position` to the end of the run, made ready on a thread of their own.
-    pub(super) fn shards(self: &Arc<Self>, rank: usize, position: &Position) -> Result<Loader> {
+    pub(crate) fn shards(self: &Arc<Self>, rank: usize, position: &Position) -> Result<Loader> {
         let plan = self.clone();
         let (first_epoch, first_step) = (position.epoch, position.step_in_epoch);
         let requests = (first_epoch..self.epochs).flat_map(move |epoch| {
@@ -88,12 +88,16 @@ impl Plan {
     }
 
     /// The validation images of replica `rank`, in batches.
-    pub(super) fn validation_shard(&self, rank: usize) -> Vec<Vec<u32>> {
-        validation_batches(self.validation.len(), self.world.size(), rank, self.batch_size, self.limit_validation)
+    pub(crate) fn validation_shard(&self, rank: usize) -> Vec<Vec<u32>> {
+        let world = self.world.size();
+        let mut batches =
+            validation_batches(self.validation.len(), world, rank, self.batch_size, self.limit_validation);
+        batches.retain(|ids| !ids.is_empty());
+        batches
     }
 
     /// Validation images with these ids, on a device.
-    pub(super) fn evaluation_batch<B: HostBackend>(&self, ids: &[u32], device: &B::Device) -> EvaluationBatch<B> {
+    pub(crate) fn evaluation_batch<B: HostBackend>(&self, ids: &[u32], device: &B::Device) -> EvaluationBatch<B> {
         let batch = assemble(&self.validation, &self.plain, self.seed, Request { epoch: 0, ids: ids.to_vec() });
         let [height, width] = batch.size;
         let count = ids.len();

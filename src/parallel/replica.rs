@@ -121,7 +121,17 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             WeightAverage::new(plan.optim.ema_decay, values)
         });
         let batches = plan.shards(rank, &start.position)?;
-        Ok(Self { position: start.position.clone(), plan, collective, device, model, optimizer, average, batches, report })
+        Ok(Self {
+            position: start.position.clone(),
+            plan,
+            collective,
+            device,
+            model,
+            optimizer,
+            average,
+            batches,
+            report,
+        })
     }
 
     fn optimizer(plan: &Plan, model: &M, start: &StartingPoint, device: &B::Device) -> Result<Optimizer<B>> {

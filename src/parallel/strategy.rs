@@ -75,14 +75,14 @@ impl<B: HostBackend> DataParallel<B> {
                 // A coordinator that is gone has nothing left to learn.
                 let report = Box::new(move |event| drop(events.send(Message::Event(event))));
                 let replica = Replica::<B, M>::new(plan, collective.clone(), model, &start, report);
-                let result = replica
-                    .inspect_err(|error| collective.abort(error.to_string()))
-                    .and_then(Replica::run);
+                let result = replica.inspect_err(|error| collective.abort(error.to_string())).and_then(Replica::run);
                 drop(sender.send(Message::Ended(result)));
             };
             let thread = std::thread::Builder::new().name(format!("replica-{rank}"));
             thread.spawn(work).map_err(|reason| {
-                Error::Training(format!("cannot start the thread of replica {rank}: {reason}; use a smaller --world-size"))
+                Error::Training(format!(
+                    "cannot start the thread of replica {rank}: {reason}; use a smaller --world-size"
+                ))
             })?;
         }
         Ok(receiver)
@@ -186,9 +186,8 @@ where
             }
             Event::Validating { .. } | Event::Checkpoint(_) => {}
         };
-        let result = self
-            .spawn(&initial)
-            .and_then(|messages| self.coordinate(&messages, &components.interrupter, to_learner));
+        let result =
+            self.spawn(&initial).and_then(|messages| self.coordinate(&messages, &components.interrupter, to_learner));
         let (model, result) = match result {
             Ok(model) => (model, Ok(())),
             Err(error) => (initial, Err(error)),

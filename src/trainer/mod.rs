@@ -1,3 +1,20 @@
-//! The story
+//! The story of a command: resolve, prepare, train or evaluate, and say what came out.
+//!
+//! Read `run.rs` for a training from start to end, `resume.rs` for how it takes up an earlier one, `recorder.rs` for
+//! what it writes while it runs, `backend.rs` for how one program becomes many backends' programs.
+
+mod backend;
 mod burn_metrics;
+mod evaluate;
 pub mod learner;
+mod loading;
+mod overview;
+mod prepare;
+mod recorder;
+mod resume;
+mod run;
+mod samples;
+mod terminal;
+
+pub use evaluate::evaluate;
+pub use run::train;

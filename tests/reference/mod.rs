@@ -156,7 +156,13 @@ fn setup(reference: &Reference, variant: Variant, learning_rate: Option<f64>) ->
     }
 }
 
-fn train<B: HostBackend>(reference: &Reference, stem: Stem, variant: Variant, setup: &Setup, rows: &[Vec<usize>]) -> Recorded {
+fn train<B: HostBackend>(
+    reference: &Reference,
+    stem: Stem,
+    variant: Variant,
+    setup: &Setup,
+    rows: &[Vec<usize>],
+) -> Recorded {
     let order: Vec<usize> = match variant {
         Variant::Local(replicas) => rows.iter().flat_map(|row| contiguous_shards(row, replicas)).collect(),
         _ => rows.concat(),
@@ -297,7 +303,9 @@ fn ends_there<B: HostBackend>(reference: &Reference, stem: Stem, variant: Varian
             assert!(5.0 * near < distance(&other, buffers), "{variant:?} is as near to another variant");
         }
     }
-    let logits = |weights: &StateDict| values(model::<B>(reference, stem, weights).forward(inputs::<B>(reference), &Pass::evaluate()));
+    let logits = |weights: &StateDict| {
+        values(model::<B>(reference, stem, weights).forward(inputs::<B>(reference), &Pass::evaluate()))
+    };
     close("final logits", &logits(&state.weights), &own["@final_logits_eval"], 1e-3);
     let average = state.average.as_ref().expect("averaging was on");
     close("averaged logits", &logits(average), &own["@ema_logits_eval"], 1e-3);

@@ -101,7 +101,8 @@ pub fn run<B: HostBackend>(plan: Plan, config: &ModelConfig, classes: usize, wei
     let recorder = Recorder::default();
     let sizes = [plan.train.len(), plan.validation.len()];
     let timeout = Duration::from_secs(60);
-    let strategy = DataParallel::<B>::new(Arc::new(plan), StartingPoint::default(), timeout, Box::new(recorder.clone()));
+    let strategy =
+        DataParallel::<B>::new(Arc::new(plan), StartingPoint::default(), timeout, Box::new(recorder.clone()));
     let directory = tempfile::tempdir().unwrap();
     train(model, strategy, directory.path(), 1, sizes, Display::Silent).unwrap();
     std::mem::take(&mut recorder.0.lock().unwrap())

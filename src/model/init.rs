@@ -1,0 +1,43 @@
+//! Initial weights, drawn on the host: the same for every backend, device and world size.
+//!
+//! Each tensor has a random stream of its own, keyed by the seed and its name. Convolutions: Kaiming normal, fan-out,
+//! gain of ReLU (He et al. 2015), `std = sqrt(2 / (outputs * kernel area))`. The classifier: uniform within
+//! `1 / sqrt(inputs)`, as in PyTorch. Batch-norm keeps its constants.
+
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use rand_distr::{Distribution, Normal, Uniform};
+use sha2::{Digest, Sha256};
+
+use super::named::{load_state, state_dict};
+use crate::error::Result;
+use crate::state::HostTensor;
+
+/// The model with fresh weights.
+pub fn initialize<B: Backend, M: Module<B>>(model: M, seed: u64) -> Result<M> {
+    let mut state = state_dict(&model);
+    let inputs = state.get("fc.weight").map_or(1, |weight| weight.shape()[1]);
+    for (name, tensor) in &mut state {
+        let HostTensor::F32 { shape, data } = tensor else { continue };
+        let mut random = stream(seed, name);
+        if let [outputs, _, height, width] = shape[..] {
+            let std = (2.0 / (outputs * height * width) as f32).sqrt();
+            let normal = Normal::new(0.0, std).expect("a deviation of finite, positive size");
+            data.fill_with(|| normal.sample(&mut random));
+        } else if name.starts_with("fc.") {
+            let bound = 1.0 / (inputs as f32).sqrt();
+            let uniform = Uniform::new(-bound, bound).expect("bounds that are finite and in order");
+            data.fill_with(|| uniform.sample(&mut random));
+        }
+    }
+    load_state(model, &state, "the initialisation")
+}
+
+fn stream(seed: u64, name: &str) -> ChaCha8Rng {
+    let mut hash = Sha256::new();
+    hash.update(seed.to_le_bytes());
+    hash.update(name.as_bytes());
+    ChaCha8Rng::from_seed(hash.finalize().into())
+}

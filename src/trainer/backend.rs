@@ -1,0 +1,62 @@
+//! Picks the backend at run time: the one place where the generic program is instantiated.
+
+use crate::error::{Error, Result};
+use crate::parallel::{BackendKind, HostBackend};
+
+/// Something to do on whichever backend was chosen.
+pub(super) trait Program {
+    type Output;
+    fn run<B: HostBackend>(self, backend: BackendKind) -> Result<Self::Output>;
+}
+
+/// The backends of this build, best first.
+const COMPILED: &[BackendKind] = &[
+    #[cfg(feature = "cuda")]
+    BackendKind::Cuda,
+    #[cfg(feature = "tch")]
+    BackendKind::Tch,
+    #[cfg(feature = "wgpu")]
+    BackendKind::Wgpu,
+    #[cfg(feature = "flex")]
+    BackendKind::Flex,
+];
+
+/// The name by which `--backend` and the cargo feature call it.
+pub(super) fn name(kind: BackendKind) -> &'static str {
+    match kind {
+        BackendKind::Auto => "auto",
+        BackendKind::Flex => "flex",
+        BackendKind::Tch => "tch",
+        BackendKind::Cuda => "cuda",
+        BackendKind::Wgpu => "wgpu",
+    }
+}
+
+/// Runs `program` on the backend that `kind` asks for; `auto` is the best one of this build.
+pub(super) fn dispatch<P: Program>(kind: BackendKind, program: P) -> Result<P::Output> {
+    let chosen = match kind {
+        BackendKind::Auto => COMPILED.first().copied(),
+        kind => COMPILED.contains(&kind).then_some(kind),
+    };
+    match chosen {
+        #[cfg(feature = "flex")]
+        Some(BackendKind::Flex) => program.run::<burn::backend::Flex>(BackendKind::Flex),
+        #[cfg(feature = "tch")]
+        Some(BackendKind::Tch) => program.run::<burn::backend::LibTorch<f32>>(BackendKind::Tch),
+        #[cfg(feature = "cuda")]
+        Some(BackendKind::Cuda) => program.run::<burn::backend::Cuda<f32, i32>>(BackendKind::Cuda),
+        #[cfg(feature = "wgpu")]
+        Some(BackendKind::Wgpu) => program.run::<burn::backend::Wgpu<f32, i32>>(BackendKind::Wgpu),
+        _ => Err(not_compiled(kind)),
+    }
+}
+
+fn not_compiled(kind: BackendKind) -> Error {
+    let present: Vec<&str> = COMPILED.iter().map(|kind| name(*kind)).collect();
+    Error::usage(format!(
+        "this build has no '{}' backend, only {}; build it with: cargo build --release --features {}",
+        name(kind),
+        if present.is_empty() { "none".into() } else { present.join(", ") },
+        if kind == BackendKind::Auto { "flex" } else { name(kind) }
+    ))
+}

@@ -1,0 +1,162 @@
+//! The plan that is printed before the first step: what will run, where, and how large it is.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::backend;
+use super::prepare::Prepared;
+use crate::config::Config;
+use crate::data::Source;
+use crate::model::{Stem, activation_elements};
+use crate::optim::{OptimizerKind, ScheduleKind};
+use crate::parallel::{BackendKind, HostBackend, Sharing, StrategyKind};
+
+/// Bytes of an f32.
+const FLOAT: usize = 4;
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// The plan as text, one aligned line per subject.
+pub(super) fn overview<B: HostBackend>(
+    config: &Config,
+    prepared: &Prepared,
+    backend: BackendKind,
+    parameters: usize,
+    directory: Option<&Path>,
+) -> String {
+    let mut text = String::new();
+    let mut line = |subject: &str, words: String| {
+        writeln!(text, "{subject:<10}  {words}").expect("writing to a string cannot fail");
+    };
+    let name = backend::name(backend);
+    line(
+        "kiln",
+        format!(
+            "{}, {name} backend, seed {}{}",
+            env!("CARGO_PKG_VERSION"),
+            config.run.seed,
+            determinism(config, backend)
+        ),
+    );
+    line("world", world(config, prepared));
+    for (slot, index) in prepared.plan.world.devices().iter().enumerate() {
+        let hosted: Vec<String> = prepared.plan.world.replicas_on(slot).map(|replica| replica.to_string()).collect();
+        let noun = if hosted.len() == 1 { "replica" } else { "replicas" };
+        line("device", format!("{}: {noun} {}", B::describe(*index), hosted.join(", ")));
+    }
+    line("data", data(config, prepared));
+    line("model", model(config, prepared, parameters));
+    line("batch", batch(config, prepared));
+    line("schedule", schedule(prepared));
+    line("optimizer", optimizer(config));
+    line("memory", memory(config, prepared, parameters));
+    if let Some(directory) = directory {
+        line("output", directory.display().to_string());
+    }
+    text
+}
+
+fn determinism(config: &Config, backend: BackendKind) -> &'static str {
+    match (config.run.deterministic, backend) {
+        (false, _) => "",
+        (true, BackendKind::Cuda | BackendKind::Wgpu) => {
+            ", deterministic between replicas (this backend may tune its kernels to other sums in another run)"
+        }
+        (true, _) => ", deterministic",
+    }
+}
+
+fn world(config: &Config, prepared: &Prepared) -> String {
+    let plan = &prepared.plan;
+    let size = plan.world.size();
+    let strategy = match config.parallel.strategy() {
+        StrategyKind::Single | StrategyKind::Auto => return "1 replica".into(),
+        StrategyKind::Dp => "dp: the first replica updates the weights for all",
+        StrategyKind::Ddp => "ddp",
+    };
+    debug_assert!(plan.sharing == Sharing::Central || strategy == "ddp");
+    let statistics = if plan.sync_bn { "synchronised" } else { "local" };
+    format!("{size} replicas, {strategy}, {statistics} batch-norm, {} threads", plan.threads)
+}
+
+fn data(config: &Config, prepared: &Prepared) -> String {
+    let source = match config.data.source {
+        Source::Synthetic => "synthetic".into(),
+        source => format!("{} in {}", format!("{source:?}").to_lowercase(), config.data.dir.display()),
+    };
+    let [height, width] = prepared.splits.train.size();
+    format!(
+        "{source}: {} training and {} validation images of {width}x{height}, {} classes",
+        prepared.splits.train.len(),
+        prepared.splits.validation.len(),
+        prepared.splits.train.classes().len()
+    )
+}
+
+fn model(config: &Config, prepared: &Prepared, parameters: usize) -> String {
+    let stem = if config.model.stem == Stem::Cifar { "CIFAR" } else { "ImageNet" };
+    let (width, classes) = (config.model.width, prepared.classes);
+    format!("ResNet-18, {stem} stem, width {width}, {classes} outputs, {:.2} M parameters", parameters as f64 / 1e6)
+}
+
+fn batch(config: &Config, prepared: &Prepared) -> String {
+    let (size, accumulated) = (prepared.plan.world.size(), config.run.accumulation_steps);
+    let batch = prepared.plan.batch_size;
+    let mut words = format!("{} images per step = {size} x {batch}", size * batch * accumulated);
+    if accumulated > 1 {
+        write!(words, " x {accumulated} accumulated").expect("writing to a string cannot fail");
+    }
+    words
+}
+
+fn schedule(prepared: &Prepared) -> String {
+    let (plan, schedule) = (&prepared.plan, &prepared.plan.schedule);
+    let shape = match schedule.kind {
+        ScheduleKind::Constant => "then constant".into(),
+        ScheduleKind::Cosine => format!("then cosine to {}", schedule.last),
+        ScheduleKind::Linear => format!("then linear to {}", schedule.last),
+        ScheduleKind::Step => format!("then x {} every {} steps", schedule.gamma, schedule.decay_steps),
+    };
+    format!(
+        "{} steps, {} per epoch; base LR {}, peak LR {} after {} warm-up steps, {shape}",
+        plan.last_step,
+        plan.sampler.steps_per_epoch(),
+        schedule.base,
+        schedule.peak,
+        schedule.warmup_steps
+    )
+}
+
+fn optimizer(config: &Config) -> String {
+    let optim = &config.optim;
+    let mut words = match optim.optimizer {
+        OptimizerKind::Sgd => {
+            format!("SGD, {}momentum {}", if optim.nesterov { "Nesterov " } else { "" }, optim.momentum)
+        }
+        OptimizerKind::AdamW => format!("AdamW, betas {} and {}", optim.beta1, optim.beta2),
+        OptimizerKind::Lars => format!("LARS, momentum {}, trust {}", optim.momentum, optim.trust_coefficient),
+    };
+    let options = [
+        ("weight decay", optim.weight_decay),
+        ("label smoothing", optim.label_smoothing),
+        ("gradient norm at most", optim.clip_grad_norm),
+        ("weights averaged with decay", optim.ema_decay),
+    ];
+    for (what, value) in options.into_iter().filter(|(_, value)| *value > 0.0) {
+        write!(words, ", {what} {value}").expect("writing to a string cannot fail");
+    }
+    words
+}
+
+/// Weights, gradients and optimizer state of every replica, and the activations that its backward pass needs.
+fn memory(config: &Config, prepared: &Prepared, parameters: usize) -> String {
+    let slots = match config.optim.optimizer {
+        OptimizerKind::AdamW => 2,
+        _ => 1,
+    };
+    let copies = 2 + slots + usize::from(config.optim.ema_decay > 0.0);
+    let activations = prepared.plan.batch_size * activation_elements(&config.model, prepared.splits.train.size());
+    let replica = FLOAT * (copies * parameters + activations);
+    let per_replica = replica as f64 / GIB;
+    let total = per_replica * prepared.plan.world.size() as f64;
+    format!("about {per_replica:.2} GiB per replica, {total:.2} GiB in all (estimate)")
+}

@@ -1,0 +1,111 @@
+//! From a configuration to everything a run needs: images, model, plan.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use burn::backend::Autodiff;
+
+use crate::checkpoint::Interval;
+use crate::config::Config;
+use crate::data::{self, Augment, DataSplits, Sampler, SamplerConfig};
+use crate::error::{Error, Result};
+use crate::model::{ResNet, initialize};
+use crate::optim::Schedule;
+use crate::parallel::{HostBackend, Plan, Sharing, StrategyKind, World};
+use crate::stop::Stop;
+
+/// Everything decided before the first step.
+pub(super) struct Prepared {
+    pub(super) splits: DataSplits,
+    pub(super) fingerprint: String,
+    pub(super) classes: usize,
+    pub(super) plan: Arc<Plan>,
+}
+
+/// Opens the devices, reads the images, fixes the order of samples and the schedule.
+pub(super) fn prepare<B: HostBackend>(config: &Config, stop: Stop) -> Result<Prepared> {
+    let world = World::new(config.parallel.world_size, config.parallel.gpu_ids.clone());
+    world.devices().iter().try_for_each(|index| B::open(*index).map(drop))?;
+    let threads = use_threads(config.run.threads)?;
+    let splits = super::loading::load(&config.data, config.run.progress)?;
+    let classes = class_count(config, &splits)?;
+    let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
+    Ok(Prepared { fingerprint: data::fingerprint(&splits), splits, classes, plan })
+}
+
+/// A model with fresh weights on the first replica's device.
+pub(super) fn fresh_model<B: HostBackend>(config: &Config, classes: usize) -> Result<ResNet<Autodiff<B>>> {
+    let device = B::open(config.parallel.gpu_ids[0])?;
+    initialize(ResNet::new(&config.model, classes, config.optim.label_smoothing, &device), config.run.seed)
+}
+
+/// Seconds that a replica waits for another.
+pub(super) fn timeout(config: &Config) -> Duration {
+    Duration::try_from_secs_f64(config.parallel.timeout).unwrap_or(Duration::MAX / 100)
+}
+
+/// Sets the size of the pool that CPU kernels and loaders share; 0 takes all of the machine's.
+fn use_threads(threads: usize) -> Result<usize> {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if threads == 0 { available } else { threads };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("compute-{i}"));
+    // A pool that exists already, as in a test of several runs, stays as it is.
+    drop(pool.build_global());
+    Ok(threads)
+}
+
+fn class_count(config: &Config, splits: &DataSplits) -> Result<usize> {
+    let present = splits.train.classes().len();
+    match config.model.num_classes {
+        0 => Ok(present),
+        wanted if wanted >= present => Ok(wanted),
+        wanted => Err(Error::usage(format!(
+            "model.num_classes is '{wanted}', but the data set has {present} classes; leave it at 0 to use them all"
+        ))),
+    }
+}
+
+fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop: Stop) -> Result<Plan> {
+    let run = &config.run;
+    let sampler = Sampler::new(SamplerConfig {
+        len: splits.train.len(),
+        world_size: world.size(),
+        batch_size: config.parallel.batch_size,
+        accumulation_steps: run.accumulation_steps,
+        seed: run.seed,
+        drop_last: config.data.drop_last,
+        shuffle: true,
+        limit_micro_batches: run.limit_train_batches,
+    })?;
+    let lengths = [run.epochs, sampler.steps_per_epoch()];
+    let rate = config.optim.learning_rate;
+    let schedule = Schedule::new(&config.schedule, rate, world.size(), run.accumulation_steps, lengths);
+    let last_step = if run.max_steps == 0 { schedule.total_steps } else { run.max_steps.min(schedule.total_steps) };
+    let (save_every_steps, save_every_epochs) = match config.checkpoint.every {
+        Interval::Never => (0, 0),
+        Interval::Steps(steps) => (steps, 0),
+        Interval::Epochs(epochs) => (0, epochs),
+    };
+    Ok(Plan {
+        sync_bn: config.parallel.sync_bn,
+        sharing: if config.parallel.strategy() == StrategyKind::Dp { Sharing::Central } else { Sharing::Replicated },
+        batch_size: config.parallel.batch_size,
+        epochs: run.epochs,
+        last_step,
+        augment: Augment::new(&config.data, splits.normalization),
+        plain: Augment::plain(splits.normalization),
+        train: splits.train.clone(),
+        validation: splits.validation.clone(),
+        limit_validation: run.limit_val_batches,
+        optim: config.optim.clone(),
+        seed: run.seed,
+        report_samples: run.log_samples,
+        world,
+        sampler,
+        schedule,
+        save_every_steps,
+        save_every_epochs,
+        threads,
+        stop,
+    })
+}

@@ -1,0 +1,190 @@
+//! One training from start to end.
+
+use std::io::{IsTerminal, stdout};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use super::backend::{Program, dispatch};
+use super::learner::{self, Display};
+use super::overview::overview;
+use super::prepare::{Prepared, fresh_model, prepare, timeout};
+use super::recorder::{Course, Recorder, pace};
+use super::resume::{Origin, Restored, origin, restore};
+use super::samples::SampleLog;
+use super::terminal::say;
+use crate::checkpoint::{Store, write_atomic};
+use crate::config::{Config, ProgressKind, Resolved};
+use crate::error::{Error, Result};
+use crate::metrics::{Bar, Console, Csv, Goal, Jsonl, Sink, Summary, peak_memory};
+use crate::model::{ResNet, flat};
+use crate::parallel::{BackendKind, DataParallel, HostBackend, StartingPoint};
+use crate::stop::{Reason, Stop};
+
+/// Trains as configured and returns the exit code: 0, or that of the signal that ended the run.
+pub fn train(resolved: Resolved) -> Result<u8> {
+    let backend = resolved.config.parallel.backend;
+    dispatch(backend, Training(resolved))
+}
+
+struct Training(Resolved);
+
+impl Program for Training {
+    type Output = u8;
+
+    fn run<B: HostBackend>(self, backend: BackendKind) -> Result<u8> {
+        let Resolved { config, notes } = self.0;
+        notes.iter().for_each(|note| say(&format!("note: {note}")));
+        let limit = config.run.max_time;
+        let stop = if limit.is_zero() { Stop::new() } else { Stop::with_time_limit(limit) };
+        let prepared = prepare::<B>(&config, stop.clone())?;
+        let model = fresh_model::<B>(&config, prepared.classes)?;
+        let parameters = flat(&model, crate::model::Which::Trained).iter().map(|tensor| tensor.dims()[0]).sum();
+        if config.run.dry_run {
+            say(&overview::<B>(&config, &prepared, backend, parameters, None));
+            return Ok(0);
+        }
+        let origin = origin(&config, &mut |warning| eprintln!("train: warning: {warning}"))?;
+        let text = overview::<B>(&config, &prepared, backend, parameters, Some(&origin.directory));
+        stop.listen_to_signals().map_err(Error::io("listen to signals of", Path::new("this process")))?;
+        let session = Session::open(&config, &prepared, origin, model)?;
+        if config.run.progress != ProgressKind::None {
+            say(&text);
+            session.announce();
+        }
+        session.run(prepared, stop)
+    }
+}
+
+/// A run whose directory is claimed and whose state is in place.
+struct Session<B: HostBackend> {
+    config: Config,
+    directory: std::path::PathBuf,
+    model: ResNet<burn::backend::Autodiff<B>>,
+    start: StartingPoint,
+    seconds_before: f64,
+    resumed_from: Option<std::path::PathBuf>,
+}
+
+impl<B: HostBackend> Session<B> {
+    fn open(
+        config: &Config,
+        prepared: &Prepared,
+        origin: Origin,
+        model: ResNet<burn::backend::Autodiff<B>>,
+    ) -> Result<Self> {
+        let Origin { directory, checkpoint } = origin;
+        let (model, start, seconds_before) = match &checkpoint {
+            None => (model, StartingPoint::default(), 0.0),
+            Some(checkpoint) => {
+                let Restored { model, start, state } = restore(config, prepared, model, checkpoint)?;
+                (model, start, state.elapsed_seconds)
+            }
+        };
+        write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
+        let resumed_from = checkpoint.map(|checkpoint| checkpoint.path);
+        Ok(Self { config: config.clone(), directory, model, start, seconds_before, resumed_from })
+    }
+
+    fn announce(&self) {
+        if let Some(path) = &self.resumed_from {
+            let position = &self.start.position;
+            let steps = position.global_step;
+            say(&format!("resuming    {} after step {steps}, in epoch {}", path.display(), position.epoch + 1));
+        }
+    }
+
+    fn run(self, prepared: Prepared, stop: Stop) -> Result<u8> {
+        let plan = prepared.plan.clone();
+        if self.start.position.global_step >= plan.last_step {
+            say(&format!(
+                "the run is complete: {} steps are done; more need a larger --epochs or --max-steps",
+                plan.last_step
+            ));
+            return Ok(0);
+        }
+        let display = display(self.config.run.progress);
+        let course = Arc::new(Mutex::new(Course {
+            best: self
+                .start
+                .position
+                .best
+                .map(|(accuracy, step)| (accuracy, step.div_ceil(plan.sampler.steps_per_epoch()))),
+            ..Course::default()
+        }));
+        let recorder = self.recorder(&prepared, display, course.clone())?;
+        let directory = self.directory.clone();
+        let images = [plan.train.len(), plan.validation.len()];
+        let (epochs, limit) = (self.config.run.epochs, timeout(&self.config));
+        let began = Instant::now();
+        let strategy = DataParallel::<B>::new(plan, self.start, limit, Box::new(recorder));
+        learner::train(self.model, strategy, &directory, epochs, images, display)?;
+        let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let seconds = self.seconds_before + began.elapsed().as_secs_f64();
+        finish(&self.config, &directory, &course, seconds, stop.reason())
+    }
+
+    fn recorder(&self, prepared: &Prepared, display: Display, course: Arc<Mutex<Course>>) -> Result<Recorder> {
+        let (run, plan) = (&self.config.run, &prepared.plan);
+        let step = self.start.position.global_step;
+        let goal = Goal { epochs: run.epochs, steps: plan.last_step };
+        let mut sinks: Vec<Box<dyn Sink>> = vec![
+            Box::new(Jsonl::open(&self.directory.join("metrics.jsonl"), step)?),
+            Box::new(Csv::open(&self.directory.join("metrics.csv"), step)?),
+        ];
+        match run.progress {
+            ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),
+            ProgressKind::None => {}
+            _ if display == Display::Terminal => {}
+            _ => sinks.push(Box::new(Console::new(stdout(), goal, run.log_every))),
+        }
+        let samples = self.directory.join("samples.jsonl");
+        Ok(Recorder {
+            config: self.config.clone(),
+            fingerprint: prepared.fingerprint.clone(),
+            steps_per_epoch: plan.sampler.steps_per_epoch(),
+            sinks,
+            samples: run.log_samples.then(|| SampleLog::open(&samples, step)).transpose()?,
+            store: Store::open(&self.directory)?,
+            start: Instant::now(),
+            before: self.seconds_before,
+            pace: pace(),
+            epoch_seconds: 0.0,
+            course,
+        })
+    }
+}
+
+/// Burn's dashboard needs a terminal to draw on.
+fn display(kind: ProgressKind) -> Display {
+    let terminal = match kind {
+        ProgressKind::Auto => stdout().is_terminal(),
+        ProgressKind::Tui => true,
+        _ => false,
+    };
+    if terminal { Display::Terminal } else { Display::Silent }
+}
+
+fn finish(config: &Config, directory: &Path, course: &Course, seconds: f64, reason: Option<Reason>) -> Result<u8> {
+    let summary = Summary {
+        epochs: course.epochs,
+        steps: course.steps,
+        best: course.best,
+        last: course.last,
+        seconds,
+        images_per_second: course.images as f64 / course.training_seconds.max(f64::MIN_POSITIVE),
+        peak_memory: peak_memory(),
+        checkpoint: course.checkpoint.clone(),
+    };
+    let json = serde_json::to_vec_pretty(&summary).expect("plain numbers and paths are always JSON");
+    write_atomic(&directory.join("summary.json"), &json)?;
+    if config.run.progress != ProgressKind::None {
+        match &reason {
+            Some(Reason::Signal(signal)) => say(&format!("\nstopped by signal {signal}; go on with --resume")),
+            Some(Reason::MaxTime) => say("\nstopped by --max-time; go on with --resume"),
+            Some(Reason::Failure(_)) | None => say(""),
+        }
+        say(&summary.to_string());
+    }
+    Ok(reason.map_or(0, |reason| reason.exit_code()))
+}

@@ -1,0 +1,159 @@
+//! What is refused, and in which words.
+
+use kiln::config::schema::Schema;
+use kiln::config::{Request, resolve};
+use kiln::error::Error;
+use proptest::prelude::*;
+
+use super::{complaint, complaints, config, refusals, request, write};
+
+#[test]
+fn every_complaint_comes_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[optim]\nlearning_rte = 0.1\n\n[parallel]\nworld_size = \"many\"\nbatch_size = 0\n";
+    let file = write(dir.path(), "bad.toml", text);
+    let file = file.to_str().unwrap();
+    let mut bad = request(&["--config", file, "--epochs", "abc", "optim=sdg", "optim.momentum=1", "nonsense"]);
+    bad.environment.push(("TRAIN__MODEL__STEM".into(), "vgg".into()));
+    let lines = refusals(&bad);
+    for expected in [
+        format!("unknown key 'optim.learning_rte' ({file}:2); did you mean 'optim.learning_rate'?"),
+        format!("got 'many' (parallel.world_size in {file}:5)"),
+        format!("got '0' (parallel.batch_size in {file}:6); the default is --batch-size 32"),
+        "epochs must be a whole number, at least 1".into(),
+        "no 'sdg' in the group 'optim'".into(),
+        "momentum must be at least 0 and below 1, got '1' (argument 'optim.momentum=1')".into(),
+        "unknown argument 'nonsense'".into(),
+        "stem must be one of cifar or imagenet, got 'vgg' (environment TRAIN__MODEL__STEM)".into(),
+    ] {
+        assert!(lines.iter().any(|line| line.contains(&expected)), "'{expected}' is missing in {lines:#?}");
+    }
+    assert_eq!(lines.len(), 8, "{lines:#?}");
+    assert!(lines.iter().all(|line| !line.contains('\n') && !line.ends_with('.')), "{lines:#?}");
+}
+
+#[test]
+fn a_file_that_is_not_toml_is_refused_with_its_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "broken.toml", "[run]\nseed = = 1\nepochs = 2\nthreads = 1 2\n");
+    let lines = complaints(&["--config", file.to_str().unwrap()]);
+    assert!(lines[0].starts_with(&format!("{}:2 is not TOML", file.display())), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains(":4 is not TOML")), "{lines:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("latin.toml"), b"# caf\xe9\n").unwrap();
+    for (name, reason) in [("nowhere.toml", "there is no such file"), ("latin.toml", "not UTF-8"), ("", "directory")] {
+        let path = dir.path().join(name);
+        let line = complaint(&["--config", path.to_str().unwrap()]);
+        assert!(line.contains(path.to_str().unwrap()) && line.contains(reason), "{line}");
+    }
+}
+
+#[test]
+fn a_key_that_does_not_exist_is_met_with_the_one_that_was_meant() {
+    for (argument, meant) in [
+        ("batch-size=abc", "did you mean 'parallel.batch_size=abc' or '--batch-size abc'?"),
+        ("batch_size=8", "did you mean 'parallel.batch_size=8' or '--batch-size 8'?"),
+        ("lr=0.1", "did you mean 'optim.learning_rate=0.1' or '--learning-rate 0.1'?"),
+        ("cutout=8", "did you mean 'data.cutout=8'?"),
+        ("trainers=ddp", "did you mean 'trainer=ddp'?"),
+        ("trainer=dpd", "did you mean 'trainer=ddp'?"),
+        ("trainer=horovod", "there is ddp, dp and single; --config-dir DIR adds"),
+        ("trainer.devices=8", "did you mean 'parallel.world_size'?"),
+        ("trainer.epochs=3", "did you mean 'run.epochs'?"),
+        ("trainer.max_epochs=3", "did you mean 'run.epochs'?"),
+        ("optim.lr=3", "did you mean 'optim.learning_rate'?"),
+        ("optim.momentm=0.9", "did you mean 'optim.momentum'?"),
+        ("model.stem=imagnet", "did you mean 'imagenet', as in --stem imagenet?"),
+        ("qwerty.uiop=1", "'train config' prints every key"),
+        ("evalute", "did you mean 'train evaluate'?"),
+    ] {
+        let line = complaint(&[argument]);
+        assert!(line.contains(meant), "{argument}: {line}");
+    }
+}
+
+#[test]
+fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
+    for (line, rule) in [
+        (["--world-size", "0"], "world size must be at least 1 and at most 1024, got '0' (--world-size)"),
+        (["--world-size", "-1"], "world size must be a whole number, at least 1 and at most 1024, got '-1'"),
+        (["--batch-size", "abc"], "batch size must be a whole number, at least 1"),
+        (["--batch-size", "0"], "batch size must be at least 1"),
+        (["--epochs", "0"], "epochs must be at least 1"),
+        (["--epochs", "1.5"], "epochs must be a whole number"),
+        (["--epochs", "99999999999999999999999"], "epochs must be a whole number"),
+        (["--accumulation-steps", "0"], "accumulation steps must be at least 1"),
+        (["--seed", "-3"], "seed must be a whole number, at least 0, got '-3'"),
+        (["--width", "0"], "width must be at least 1"),
+        (["--learning-rate", "0"], "learning rate must be above 0 and finite, got '0'"),
+        (["--learning-rate", "nan"], "learning rate must be above 0 and finite, got 'NaN'"),
+        (["--lr", "inf"], "learning rate must be above 0 and finite, got 'inf' (--learning-rate)"),
+        (["--momentum", "1"], "momentum must be at least 0 and below 1"),
+        (["--weight-decay", "-1e-4"], "weight decay must be at least 0"),
+        (["--label-smoothing", "1"], "label smoothing must be at least 0 and below 1"),
+        (["--ema-decay", "1.0"], "ema decay must be at least 0 and below 1"),
+        (["--clip-grad-norm", "-1"], "clip grad norm must be at least 0"),
+        (["--warmup-epochs", "-1"], "warmup epochs must be at least 0"),
+        (["--timeout", "0"], "timeout must be above 0"),
+        (["--timeout", "1e300"], "timeout must be above 0 and at most 1000000"),
+        (["--keep-last", "0"], "keep last must be at least 1"),
+        (["--checkpoint-every", "0steps"], "such as 1epochs or 500steps, or never, got '0steps'"),
+        (["--max-time", "soon"], "must be a time such as 90s, 45m, 2h30m or 1d"),
+        (["--progress", "fancy"], "progress must be one of auto, tui, bar, plain or none, got 'fancy'"),
+        (["--gpu-ids", "0,x"], "gpu ids must be a list of whole numbers, such as 0,1, got '0,x'"),
+        (["--gpu-ids", ""], "gpu ids must name a device, got '[]'"),
+        (["--gpu-ids", "0,0"], "gpu ids must be different, got '0' twice (--gpu-ids)"),
+        (["--gpu-ids", "0,1"], "use --world-size 2 or fewer --gpu-ids"),
+        (["--rank", "1"], "rank must be 0, as all replicas run in one process, got '1'"),
+        (["--dist-url", "tcp://node:29500"], "dist url must be empty, as all replicas run in one process"),
+        (["optim.beta1=1", "optim.beta2=0"], "beta1 must be at least 0 and below 1"),
+        (["optim.beta2=-0.1", "run.seed=1"], "beta2 must be at least 0 and below 1"),
+        (["optim.eps=0", "run.seed=1"], "eps must be above 0"),
+        (["schedule.gamma=1.5", "run.seed=1"], "gamma must be above 0 and at most 1"),
+        (["data.augment=2", "run.seed=1"], "augment must be true or false, got '2'"),
+        (["model.num_classes=1", "run.seed=1"], "num classes must be 0 (as many as the data has) or at least 2"),
+    ] {
+        let complaint = complaint(&line);
+        assert!(complaint.contains(rule), "{line:?}: {complaint}");
+        assert!(complaint.contains("; "), "no remedy: {complaint}");
+    }
+}
+
+#[test]
+fn values_that_cannot_run_together_are_refused() {
+    for (line, rule) in [
+        ("--strategy single --world-size 2", "use --strategy ddp or --world-size 1"),
+        ("--nesterov --momentum 0", "nesterov must have a momentum above 0"),
+        ("--nesterov --optimizer adamw", "nesterov must go with the optimizer sgd"),
+        ("--download --data synthetic", "download must go with cifar10 or cifar100, got the data 'synthetic'"),
+        ("--warmup-epochs 11 --epochs 10", "warmup epochs must be at most the epochs '10', got '11'"),
+        ("--world-size 2 --gpu-ids 0,1,2", "got '3' devices for a world size of '2' (--gpu-ids)"),
+    ] {
+        let line: Vec<_> = line.split(' ').collect();
+        let complaint = complaint(&line);
+        assert!(complaint.contains(rule), "{line:?}: {complaint}");
+    }
+    config(&["--world-size", "4", "--gpu-ids", "0"]);
+    config(&["--download", "--nesterov", "--strategy", "dp", "--world-size", "2"]);
+}
+
+#[test]
+fn a_value_that_is_refused_is_not_judged_together_with_others() {
+    let line = complaint(&["--world-size", "many", "--gpu-ids", "0,1"]);
+    assert!(line.starts_with("world size must be a whole number"), "{line}");
+}
+
+proptest! {
+    #[test]
+    fn no_argument_whatever_makes_the_resolver_panic(argument in ".*", key in 0_usize..60) {
+        let keys: Vec<_> = Schema::new().keys().collect();
+        let arguments = vec![argument.clone(), format!("{}={argument}", keys[key % keys.len()])];
+        if let Err(Error::Usage(lines)) = resolve(&Request { arguments, ..Request::default() }) {
+            prop_assert!(lines.iter().all(|line| !line.contains('\n')));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Images in class folders: order, decoding, and everything that can be wrong with a folder.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::Path;
+
+use image::{ImageFormat, Rgb, RgbImage};
+use kiln::data::{DataConfig, Progress, Source};
+use tempfile::{TempDir, tempdir};
+
+use super::{assert_names, complaint, load};
+
+fn picture(path: &Path, side: u32, colour: [u8; 3], format: ImageFormat) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    RgbImage::from_pixel(side, side, Rgb(colour)).save_with_format(path, format).unwrap();
+}
+
+/// Two classes, three training images, one validation image.
+fn pets() -> TempDir {
+    let dir = tempdir().unwrap();
+    picture(&dir.path().join("train/dog/a.PNG"), 4, [9, 8, 7], ImageFormat::Png);
+    picture(&dir.path().join("train/cat/b.png"), 4, [1, 2, 3], ImageFormat::Png);
+    picture(&dir.path().join("train/cat/a.jpeg"), 10, [200, 200, 200], ImageFormat::Jpeg);
+    picture(&dir.path().join("val/dog/x.jpg"), 4, [0, 0, 0], ImageFormat::Jpeg);
+    fs::write(dir.path().join("train/notes.txt"), "not a class").unwrap();
+    fs::write(dir.path().join("train/cat/.DS_Store"), "hidden").unwrap();
+    dir
+}
+
+fn config(dir: &Path) -> DataConfig {
+    DataConfig { source: Source::Folder, dir: dir.to_path_buf(), image_size: 4, ..DataConfig::default() }
+}
+
+#[test]
+fn classes_and_files_are_sorted_and_every_image_has_one_size() {
+    let dir = pets();
+    let splits = load(&config(dir.path())).unwrap();
+    let train = &splits.train;
+    assert_eq!((train.classes(), train.size()), (["cat".to_owned(), "dog".to_owned()].as_slice(), [4, 4]));
+    assert_eq!((0..3).map(|id| train.label(id)).collect::<Vec<_>>(), [0, 0, 1]);
+    assert!(train.image(0).iter().all(|byte| (198..=202).contains(byte)), "the JPEG, resized");
+    let planes = [[1; 16], [2; 16], [3; 16]].concat();
+    assert_eq!(train.image(1), planes, "the PNG, as planes of red, green and blue");
+    assert_eq!((splits.validation.len(), splits.validation.label(0)), (1, 1));
+}
+
+#[test]
+fn test_is_read_where_there_is_no_val() {
+    let dir = pets();
+    fs::rename(dir.path().join("val"), dir.path().join("test")).unwrap();
+    assert_eq!(load(&config(dir.path())).unwrap().validation.len(), 1);
+}
+
+#[test]
+fn progress_ends_with_all_files() {
+    let dir = pets();
+    let seen = RefCell::new(Vec::new());
+    kiln::data::load(&config(dir.path()), &|progress| seen.borrow_mut().push(progress)).unwrap();
+    let what = dir.path().join("train").display().to_string();
+    assert_eq!(seen.borrow()[0], Progress::Files { what, done: 3, total: 3 });
+}
+
+#[test]
+fn folders_that_are_missing_or_empty_are_named() {
+    let dir = tempdir().unwrap();
+    assert_names(&complaint(Source::Folder, dir.path()), &["train'", "--data-dir", "--data synthetic"]);
+    fs::create_dir(dir.path().join("train")).unwrap();
+    assert_names(&complaint(Source::Folder, dir.path()), &["'val' or 'test'"]);
+    fs::create_dir(dir.path().join("val")).unwrap();
+    assert_names(&complaint(Source::Folder, dir.path()), &["no class in", "train'"]);
+    fs::create_dir(dir.path().join("train/cat")).unwrap();
+    assert_names(&complaint(Source::Folder, dir.path()), &["train/cat'", ".jpg"]);
+}
+
+#[test]
+fn a_class_that_only_validation_has_is_named() {
+    let dir = pets();
+    picture(&dir.path().join("val/bird/x.png"), 4, [0, 0, 0], ImageFormat::Png);
+    assert_names(&complaint(Source::Folder, dir.path()), &["val/bird'", "cat, dog", "rename or remove"]);
+}
+
+#[test]
+fn a_file_that_is_no_image_is_named_with_what_it_should_be() {
+    let dir = pets();
+    fs::write(dir.path().join("train/cat/a.jpg"), "text").unwrap();
+    assert_names(&complaint(Source::Folder, dir.path()), &["train/cat/a.jpg' is not a JPEG", "replace or remove"]);
+    let whole = fs::read(dir.path().join("train/cat/b.png")).unwrap();
+    fs::remove_file(dir.path().join("train/cat/a.jpg")).unwrap();
+    fs::write(dir.path().join("train/cat/b.png"), &whole[..whole.len() / 2]).unwrap();
+    assert_names(&complaint(Source::Folder, dir.path()), &["train/cat/b.png' is not a PNG"]);
+}
+
+#[test]
+fn an_image_size_that_cannot_be_is_refused() {
+    let dir = pets();
+    for image_size in [0, 1_000_000] {
+        let error = load(&DataConfig { image_size, ..config(dir.path()) }).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert_names(&error.to_string(), &["data.image_size", &format!("'{image_size}'")]);
+    }
+}

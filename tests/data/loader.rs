@@ -1,0 +1,77 @@
+//! The loader: the same batches as without it, in order, and a thread that goes when it is told to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kiln::data::synthetic::{NORMALIZATION, Split, draw};
+use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Loader, Request, assemble};
+
+const SEED: u64 = 11;
+
+fn images() -> Arc<ImageSet> {
+    Arc::new(draw(Split::Train, 40).expect("forty images"))
+}
+
+fn augment() -> Augment {
+    Augment::new(&DataConfig { cutout: 6, ..DataConfig::default() }, NORMALIZATION)
+}
+
+fn load(requests: Vec<Request>) -> Vec<HostBatch> {
+    Loader::new(images(), augment(), SEED, requests.into_iter(), 2).expect("a thread").collect()
+}
+
+/// The pixels of one sample, wherever in the batches it is.
+fn sample(batches: &[HostBatch], id: u32) -> &[f32] {
+    let found = batches.iter().find_map(|batch| {
+        let position = batch.ids.iter().position(|&other| other == id)?;
+        Some(&batch.pixels[position * 3072..][..3072])
+    });
+    found.expect("the sample is in one of the batches")
+}
+
+#[test]
+fn a_loader_delivers_what_is_assembled_by_hand_in_order() {
+    let requests: Vec<Request> =
+        (0..4).flat_map(|epoch| [vec![3, 1, 2], vec![], vec![39]].map(|ids| Request { epoch, ids })).collect();
+    let expected: Vec<_> = requests.iter().cloned().map(|it| assemble(&images(), &augment(), SEED, it)).collect();
+    assert_eq!(expected[0].labels, [3, 1, 2]);
+    assert_eq!(expected[0].pixels.len(), 3 * 3072);
+    assert!(expected[1].is_empty() && expected[1].pixels.is_empty());
+    assert_eq!(load(requests), expected);
+}
+
+#[test]
+fn a_sample_looks_the_same_whichever_replica_order_or_thread_prepares_it() {
+    let one = load(vec![Request { epoch: 2, ids: (0..40).collect() }]);
+    let evens = load(vec![Request { epoch: 2, ids: (0..40).step_by(2).collect() }]);
+    let odds = std::thread::spawn(|| load(vec![Request { epoch: 2, ids: (0..40).rev().step_by(2).collect() }]));
+    let two = [evens, odds.join().expect("no panic")].concat();
+    for id in 0..40 {
+        assert_eq!(sample(&one, id), sample(&two, id), "sample {id}");
+    }
+    let later = load(vec![Request { epoch: 3, ids: (0..40).collect() }]);
+    assert_ne!(one[0].pixels, later[0].pixels, "another epoch shows the samples differently");
+}
+
+#[test]
+fn dropping_a_loader_in_the_middle_of_an_endless_run_ends_its_thread() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let guard = asked.clone();
+    let endless = std::iter::repeat_with(move || {
+        guard.fetch_add(1, Ordering::SeqCst);
+        Request { epoch: 0, ids: vec![0; 8] }
+    });
+    let mut loader = Loader::new(images(), augment(), SEED, endless, 2).expect("a thread");
+    assert_eq!(loader.next().map(|batch| batch.len()), Some(8));
+    drop(loader);
+    // The thread owned the other reference; it is gone because the thread is.
+    assert_eq!(Arc::strong_count(&asked), 1);
+    assert!(asked.load(Ordering::SeqCst) <= 5, "it worked no further ahead than asked");
+}
+
+#[test]
+fn a_panic_of_the_thread_reaches_the_consumer() {
+    let outside = vec![Request { epoch: 0, ids: vec![40] }];
+    let outcome = std::panic::catch_unwind(|| load(outside));
+    assert!(outcome.is_err(), "a request outside the data set must not end the run as if it were over");
+}

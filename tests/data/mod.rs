@@ -1,0 +1,39 @@
+//! The data room: every sample once, the same numbers on any set of devices, and no bad input that is not explained.
+
+mod augment;
+mod cifar;
+mod download;
+mod folder;
+mod loader;
+mod sampler;
+mod synthetic;
+
+use std::path::{Path, PathBuf};
+
+use kiln::data::{DataConfig, DataSplits, Source};
+
+/// Loads without watching the progress.
+fn load(config: &DataConfig) -> kiln::error::Result<DataSplits> {
+    kiln::data::load(config, &|_| {})
+}
+
+/// The one line with which loading `source` from `dir` fails.
+fn complaint(source: Source, dir: &Path) -> String {
+    let config = DataConfig { source, dir: dir.to_path_buf(), ..DataConfig::default() };
+    let message = load(&config).expect_err("loading should fail").to_string();
+    assert_eq!(message.lines().count(), 1, "more than one line: {message}");
+    message
+}
+
+/// A file or folder of the repository.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Fails unless `message` contains every one of `parts`.
+#[track_caller]
+fn assert_names(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "'{message}' does not name '{part}'");
+    }
+}

@@ -1,0 +1,154 @@
+//! The order of samples: each id once per epoch, the same micro-batches for every world size.
+
+use std::collections::BTreeSet;
+
+use kiln::data::{Sampler, SamplerConfig, validation_batches};
+use proptest::prelude::*;
+
+use super::assert_names;
+
+const CONFIG: SamplerConfig = SamplerConfig {
+    len: 100,
+    world_size: 2,
+    batch_size: 8,
+    accumulation_steps: 1,
+    seed: 7,
+    drop_last: false,
+    shuffle: true,
+    limit_micro_batches: 0,
+};
+
+fn sampler(config: SamplerConfig) -> Sampler {
+    Sampler::new(config).expect("a valid configuration")
+}
+
+/// Every micro-batch of an epoch, in order.
+fn micro_batches(sampler: &Sampler, epoch: usize) -> Vec<Vec<u32>> {
+    (0..sampler.steps_per_epoch()).flat_map(|step| sampler.group(epoch, step).micro_batches).collect()
+}
+
+proptest! {
+    #[test]
+    fn every_id_appears_exactly_once_per_epoch(
+        len in 1_usize..500, world_size in 1_usize..6, batch_size in 1_usize..40, accumulation_steps in 1_usize..5,
+        seed: u64, epoch in 0_usize..9, drop_last: bool, shuffle: bool,
+    ) {
+        let global = world_size * batch_size;
+        prop_assume!(!drop_last || len >= global);
+        let config = SamplerConfig {
+            len, world_size, batch_size, accumulation_steps, seed, drop_last, shuffle, limit_micro_batches: 0,
+        };
+        let sampler = sampler(config);
+        let mut ids = Vec::new();
+        for step in 0..sampler.steps_per_epoch() {
+            let group = sampler.group(epoch, step);
+            prop_assert!((1..=accumulation_steps).contains(&group.micro_batches.len()));
+            prop_assert_eq!(group.samples(), group.micro_batches.iter().map(Vec::len).sum::<usize>());
+            for micro in 0..group.micro_batches.len() {
+                let shards: Vec<_> = (0..world_size).map(|replica| group.shard(micro, replica, world_size)).collect();
+                let lengths = shards.iter().map(Vec::len);
+                prop_assert!(lengths.clone().max().unwrap() - lengths.min().unwrap() <= 1);
+                ids.extend(shards.concat());
+            }
+        }
+        let expected = if drop_last { len / global * global } else { len };
+        prop_assert_eq!(ids.len(), expected);
+        prop_assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), expected);
+        prop_assert!(ids.iter().all(|&id| (id as usize) < len));
+        prop_assert!(sampler.group(epoch, sampler.steps_per_epoch()).micro_batches.is_empty());
+    }
+}
+
+#[test]
+fn the_micro_batches_of_a_global_batch_do_not_depend_on_the_world_size() {
+    let of_world = |world_size| {
+        let config = SamplerConfig { world_size, batch_size: 24 / world_size, ..CONFIG };
+        let sampler = sampler(config);
+        let group = |step| sampler.group(3, step);
+        let united = |step| {
+            let shards = (0..world_size).flat_map(|replica| group(step).shard(0, replica, world_size));
+            shards.collect::<BTreeSet<u32>>()
+        };
+        (0..sampler.steps_per_epoch()).map(united).collect::<Vec<_>>()
+    };
+    let alone = of_world(1);
+    assert_eq!(alone.iter().map(BTreeSet::len).collect::<Vec<_>>(), [24, 24, 24, 24, 4]);
+    for world_size in 2..=4 {
+        assert_eq!(of_world(world_size), alone, "world size {world_size}");
+    }
+}
+
+#[test]
+fn the_order_depends_on_seed_and_epoch_and_on_nothing_else() {
+    let order = |seed, epoch| micro_batches(&sampler(SamplerConfig { seed, ..CONFIG }), epoch).concat();
+    assert_eq!(order(7, 0), order(7, 0));
+    assert_ne!(order(7, 0), order(7, 1));
+    assert_ne!(order(7, 0), order(8, 0));
+    let sampler = sampler(CONFIG);
+    let later = sampler.group(5, 2);
+    sampler.group(4, 0);
+    assert_eq!(sampler.group(5, 2), later, "an epoch asked for again");
+}
+
+#[test]
+fn the_order_is_the_same_for_good() {
+    let order = micro_batches(&sampler(SamplerConfig { len: 12, seed: 42, ..CONFIG }), 1).concat();
+    assert_eq!(order, GOLDEN);
+}
+
+// From ChaCha8, Lemire and Fisher-Yates written out separately.
+const GOLDEN: [u32; 12] = [2, 4, 11, 7, 5, 3, 6, 8, 10, 1, 9, 0];
+
+#[test]
+fn an_epoch_without_shuffling_is_in_the_order_of_the_data_set() {
+    let order = micro_batches(&sampler(SamplerConfig { shuffle: false, ..CONFIG }), 4).concat();
+    assert_eq!(order, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_limit_counts_global_micro_batches() {
+    let sampler = sampler(SamplerConfig { limit_micro_batches: 3, accumulation_steps: 2, ..CONFIG });
+    assert_eq!((sampler.micro_batches_per_epoch(), sampler.steps_per_epoch()), (3, 2));
+    assert_eq!(sampler.group(0, 0).micro_batches.len(), 2);
+    assert_eq!(sampler.group(0, 1).micro_batches.len(), 1);
+}
+
+#[test]
+fn dropping_the_only_batch_is_refused_with_the_flags_to_change() {
+    let config = SamplerConfig { len: 15, drop_last: true, ..CONFIG };
+    let error = Sampler::new(config).expect_err("no step is left");
+    assert_eq!(error.exit_code(), 2);
+    assert_names(&error.to_string(), &["--batch-size", "--world-size", "data.drop_last", "'16'"]);
+}
+
+#[test]
+fn nothing_to_sample_and_sizes_of_zero_are_refused() {
+    let zeros = [
+        SamplerConfig { len: 0, ..CONFIG },
+        SamplerConfig { world_size: 0, ..CONFIG },
+        SamplerConfig { batch_size: 0, ..CONFIG },
+        SamplerConfig { accumulation_steps: 0, ..CONFIG },
+    ];
+    for config in zeros {
+        assert_names(&Sampler::new(config).expect_err("a zero").to_string(), &["'0'"]);
+    }
+}
+
+#[test]
+fn validation_covers_every_image_exactly_once_for_every_world_size() {
+    for world_size in 1..=5 {
+        let of_replica = |replica| validation_batches(1_001, world_size, replica, 32, 0);
+        let rounds: BTreeSet<usize> = (0..world_size).map(|replica| of_replica(replica).len()).collect();
+        assert_eq!(rounds.len(), 1, "replicas disagree on the number of batches");
+        let mut ids: Vec<u32> = (0..world_size).flat_map(|replica| of_replica(replica).concat()).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..1_001).collect::<Vec<_>>(), "world size {world_size}");
+    }
+}
+
+#[test]
+fn a_validation_limit_takes_the_first_global_batches() {
+    let mut ids: Vec<u32> = (0..3).flat_map(|replica| validation_batches(1_001, 3, replica, 10, 2).concat()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..60).collect::<Vec<_>>());
+}
