@@ -1,4 +1,43 @@
-//! Kiln
+//! # Kiln
+//!
+//! Trains ResNet-18 data-parallel on the Burn framework, under one idea: **the world size belongs to the experiment,
+//! the devices to the machine.** `--world-size W` says how many replicas an experiment has. A replica is a logical
+//! worker: it owns its shard of every global batch and its place in every reduction. Devices only host replicas, so
+//! the same experiment gives the same numbers on one device or on eight, and resumes anywhere.
+//!
+//! ## Map
+//!
+//! Data flows down this list; a room imports only rooms above it. What each room must *not* know keeps it simple.
+//!
+//! | room | what it is | must not know |
+//! |---|---|---|
+//! | [`error`], [`stop`], [`state`] | the error that crosses rooms; why a run ends early; named tensors on the host | anything else |
+//! | [`data`] | images, augmentation, the order of samples, the loader | models, devices |
+//! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution | models, threads |
+//! | [`model`] | ResNet-18, its loss, its weights by name | replicas, files |
+//! | [`optim`] | update rules, schedule, clipping, weight averaging | models, replicas |
+//! | [`parallel`] | world, collectives, the replica, the learning strategy | files, terminals |
+//! | [`checkpoint`] | atomic directories, retention, run directories | tensors' meaning |
+//! | [`metrics`] | records and where they go | models |
+//! | [`config`] | layers of settings, merged and checked | what the settings do |
+//! | [`trainer`] | the story: prepare, train, resume, evaluate | how any of it works inside |
+//! | [`cli`] | flags to settings | everything but `config` |
+//!
+//! Read in this order to follow one step: [`parallel::World`], `parallel/replica.rs`, `model/step.rs`,
+//! `ops/batch_norm.rs`, `parallel/local.rs`, `optim/rules.rs`. To follow a command: `main.rs`, `trainer/run.rs`.
+//!
+//! ## Invariants
+//!
+//! - Random numbers are keyed by (seed, epoch, sample, purpose) or (seed, tensor name), never by rank, thread or device.
+//! - A gradient is the mean over the *samples* of an optimizer step, whatever their distribution over replicas and
+//!   micro-batches; a replica without a sample takes part in every collective with weight zero.
+//! - Collectives are matched by key and summed in a fixed tree over replica ids; none waits without a limit.
+//! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
+//!   before every forward, and no backward beside a forward. They stand in `parallel/replica.rs`, the fence between
+//!   them in `model/step.rs`.
+//! - A position in a run is integers; a checkpoint holds everything a resumed run needs to go on bit for bit.
+//! - Nothing visible is ever half-written: files appear by rename.
+
 pub mod checkpoint;
 pub mod cli;
 pub mod config;

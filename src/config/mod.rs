@@ -1,7 +1,7 @@
 //! Everything the user can choose, in one value, and the way from what was typed to that value.
 //!
 //! [`Config`] composes the sections that the rooms declare beside their code; it is what runs: every value present and
-//! checked, printable as TOML. [`resolve`] builds it from layers, of which the later win:
+//! checked, printable as TOML. [`resolve()`] builds it from layers, of which the later win:
 //!
 //! ```text
 //! code defaults < config/default.toml < --config FILE < groups (optim=sgd) < TRAIN__SECTION__KEY < KEY=VALUE < flags

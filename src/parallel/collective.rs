@@ -76,7 +76,7 @@ impl fmt::Display for Key {
 pub struct Broken(pub String);
 
 impl Broken {
-    /// Leaves a frame that cannot return an error, such as a backward pass. [`super::replica`] catches it.
+    /// Leaves a frame that cannot return an error, such as a backward pass; the replica catches it.
     pub fn unwind(self) -> ! {
         std::panic::resume_unwind(Box::new(self))
     }

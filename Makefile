@@ -1,0 +1,61 @@
+# Kiln's commands. `make help` lists them.
+#
+# Builds go where CARGO_TARGET_DIR says, or to ./target. The virtual environment for LibTorch goes where KILN_VENV says.
+
+KILN_VENV ?= .venv
+CARGO ?= cargo
+# Arguments for the program: make run ARGS="--epochs 3"
+ARGS ?=
+
+# LibTorch 2.9.0: the one LIBTORCH names, or that of the PyTorch in KILN_VENV or in the python3 at hand.
+PYTHON := $(shell test -x $(KILN_VENV)/bin/python && echo $(KILN_VENV)/bin/python || echo python3)
+FIND_TORCH = $(PYTHON) -c 'import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec("torch").origin).parent)' 2>/dev/null
+TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
+	test -n "$$dir" || { echo "LibTorch 2.9.0 not found: run 'make setup-tch', or set LIBTORCH to its directory"; exit 1; }; \
+	export LIBTORCH="$$dir" LIBTORCH_CXX11_ABI=1 LD_LIBRARY_PATH="$$dir/lib:$$LD_LIBRARY_PATH";
+
+.DEFAULT_GOAL := help
+.PHONY: help run run-2 run-tch test test-tch check check-features fmt lint doc bench clean setup-tch
+
+help: ## list the commands
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+run: ## quickstart: two replicas learn to tell drawn shapes apart, on the CPU, without any files
+	$(CARGO) run --release -- experiment=quickstart $(ARGS)
+
+run-2: ## the sample data of this repository on two replicas with the usual flags
+	$(CARGO) run --release -- --epochs 2 --batch-size 32 --gpu-ids 0,1 --world-size 2 --width 16 $(ARGS)
+
+run-tch: ## the quickstart on LibTorch
+	@$(TORCH) $(CARGO) run --release --features tch -- experiment=quickstart --backend tch $(ARGS)
+
+test: ## all tests on the flex backend
+	$(CARGO) test
+
+test-tch: ## all tests on the flex and LibTorch backends
+	@$(TORCH) $(CARGO) test --features tch
+
+check: fmt lint doc test ## what must hold before a commit: format, lints, documentation, tests
+
+fmt: ## check the format
+	$(CARGO) fmt --check
+
+lint: ## clippy, warnings are errors
+	$(CARGO) clippy --all-targets -- -D warnings
+
+doc: ## build the documentation, warnings are errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items
+
+check-features: ## type-check the GPU backends, which need no GPU for that
+	$(CARGO) check --features cuda
+	$(CARGO) check --features wgpu
+
+bench: ## time a training step
+	$(CARGO) bench
+
+setup-tch: ## PyTorch 2.9.0, which brings LibTorch, into a virtual environment
+	python3 -m venv $(KILN_VENV)
+	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 numpy
+
+clean: ## remove what was built
+	$(CARGO) clean
