@@ -2,7 +2,7 @@
 //!
 //! Nothing is listed here by hand. Keys and types come from [`Config::default`], choices from serde, meanings from the
 //! comments of `config/default.toml`; a new field of a section is known at once. What values mean together is left to
-//! [`super::rules`].
+//! `rules.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

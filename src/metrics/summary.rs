@@ -38,10 +38,10 @@ impl fmt::Display for Summary {
             write!(f, "\nmemory      {:.2} GiB at most", bytes as f64 / (1u64 << 30) as f64)?;
         }
         if let Some((accuracy, epoch)) = self.best {
-            write!(f, "\nbest        {} validation accuracy, epoch {epoch}", percent(accuracy))?;
+            write!(f, "\nbest        {} validation accuracy, epoch {epoch}", percent(accuracy).trim_start())?;
         }
         if let Some(accuracy) = self.last {
-            write!(f, "\nlast        {} validation accuracy", percent(accuracy))?;
+            write!(f, "\nlast        {} validation accuracy", percent(accuracy).trim_start())?;
         }
         if let Some(path) = &self.checkpoint {
             write!(f, "\ncheckpoint  {}", path.display())?;

@@ -52,8 +52,8 @@ where
     match display {
         Display::Silent => drop(training.renderer(Silent).launch(learner)),
         Display::Terminal => {
-            let training = training.metric_train_numeric(LearningRateMetric::new());
-            drop(training.metrics((TallyMetric::loss(), TallyMetric::accuracy())).launch(learner));
+            let training = training.metrics((TallyMetric::accuracy(), TallyMetric::loss()));
+            drop(training.metric_train_numeric(LearningRateMetric::new()).launch(learner));
         }
     }
     strategy.take_result()

@@ -13,7 +13,6 @@ use crate::parallel::{BackendKind, HostBackend, Sharing, StrategyKind};
 
 /// Bytes of an f32.
 const FLOAT: usize = 4;
-const GIB: f64 = (1u64 << 30) as f64;
 
 /// The plan as text, one aligned line per subject.
 pub(super) fn overview<B: HostBackend>(
@@ -156,7 +155,11 @@ fn memory(config: &Config, prepared: &Prepared, parameters: usize) -> String {
     let copies = 2 + slots + usize::from(config.optim.ema_decay > 0.0);
     let activations = prepared.plan.batch_size * activation_elements(&config.model, prepared.splits.train.size());
     let replica = FLOAT * (copies * parameters + activations);
-    let per_replica = replica as f64 / GIB;
-    let total = per_replica * prepared.plan.world.size() as f64;
-    format!("about {per_replica:.2} GiB per replica, {total:.2} GiB in all (estimate)")
+    let total = replica * prepared.plan.world.size();
+    format!("about {} per replica, {} in all (estimate)", bytes(replica), bytes(total))
+}
+
+fn bytes(count: usize) -> String {
+    let mib = count as f64 / (1u64 << 20) as f64;
+    if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }
 }

@@ -1,6 +1,6 @@
 //! One training from start to end.
 
-use std::io::{IsTerminal, stdout};
+use std::io::stdout;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::prepare::{Prepared, fresh_model, prepare, timeout};
 use super::recorder::{Course, Recorder, pace};
 use super::resume::{Origin, Restored, origin, restore};
 use super::samples::SampleLog;
-use super::terminal::say;
+use super::terminal::{SignalKeys, display, say};
 use crate::checkpoint::{Store, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
@@ -34,6 +34,7 @@ impl Program for Training {
 
     fn run<B: HostBackend>(self, backend: BackendKind) -> Result<u8> {
         let Resolved { config, notes } = self.0;
+        let display = display(config.run.progress)?;
         notes.iter().for_each(|note| say(&format!("note: {note}")));
         let limit = config.run.max_time;
         let stop = if limit.is_zero() { Stop::new() } else { Stop::with_time_limit(limit) };
@@ -52,7 +53,7 @@ impl Program for Training {
             say(&text);
             session.announce();
         }
-        session.run(prepared, stop)
+        session.run(prepared, stop, display)
     }
 }
 
@@ -94,7 +95,7 @@ impl<B: HostBackend> Session<B> {
         }
     }
 
-    fn run(self, prepared: Prepared, stop: Stop) -> Result<u8> {
+    fn run(self, prepared: Prepared, stop: Stop, display: Display) -> Result<u8> {
         let plan = prepared.plan.clone();
         if self.start.position.global_step >= plan.last_step {
             say(&format!(
@@ -103,7 +104,6 @@ impl<B: HostBackend> Session<B> {
             ));
             return Ok(0);
         }
-        let display = display(self.config.run.progress);
         let course = Arc::new(Mutex::new(Course {
             best: self
                 .start
@@ -135,7 +135,7 @@ impl<B: HostBackend> Session<B> {
         match run.progress {
             ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),
             ProgressKind::None => {}
-            _ if display == Display::Terminal => {}
+            _ if display == Display::Terminal => sinks.push(Box::new(SignalKeys::default())),
             _ => sinks.push(Box::new(Console::new(stdout(), goal, run.log_every))),
         }
         let samples = self.directory.join("samples.jsonl");
@@ -153,16 +153,6 @@ impl<B: HostBackend> Session<B> {
             course,
         })
     }
-}
-
-/// Burn's dashboard needs a terminal to draw on.
-fn display(kind: ProgressKind) -> Display {
-    let terminal = match kind {
-        ProgressKind::Auto => stdout().is_terminal(),
-        ProgressKind::Tui => true,
-        _ => false,
-    };
-    if terminal { Display::Terminal } else { Display::Silent }
 }
 
 fn finish(config: &Config, directory: &Path, course: &Course, seconds: f64, reason: Option<Reason>) -> Result<u8> {
