@@ -9,6 +9,7 @@ mod checkpoint;
 mod config;
 mod data;
 mod metrics;
+mod optim;
 mod parity;
 mod reference;
 mod state;

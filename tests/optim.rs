@@ -1,0 +1,156 @@
+//! Update rules, clipping, schedules and averages against `torch.optim` (`tests/fixtures/optimizers.json`: five steps
+//! of two tensors, torch 2.9.0; LARS by its formula in f64) and against their formulas.
+
+use burn::tensor::{Tensor, TensorData};
+use kiln::optim::{
+    LrScaling, OptimConfig, Optimizer, OptimizerKind, Parameter, Schedule, ScheduleConfig, ScheduleKind, WeightAverage,
+    clip_factor, global_norm,
+};
+use kiln::parallel::HostBackend;
+use serde_json::Value;
+
+fn fixture() -> Value {
+    serde_json::from_str(include_str!("fixtures/optimizers.json")).unwrap()
+}
+
+fn tensors<B: HostBackend>(list: &Value) -> Vec<Tensor<B, 1>> {
+    let device = B::open(0).unwrap();
+    let tensor = |values: &Value| {
+        let values: Vec<f32> = serde_json::from_value(values.clone()).unwrap();
+        let length = values.len();
+        Tensor::from_data(TensorData::new(values, [length]), &device)
+    };
+    list.as_array().unwrap().iter().map(tensor).collect()
+}
+
+fn assert_close<B: HostBackend>(what: &str, ours: &[Tensor<B, 1>], expected: &Value) {
+    for (ours, theirs) in ours.iter().zip(tensors::<B>(expected)) {
+        let distance: f32 = (ours.clone() - theirs).abs().max().into_data().iter::<f32>().next().unwrap();
+        assert!(distance < 2e-6, "{what}: off by {distance:e}");
+    }
+}
+
+fn optimizer<B: HostBackend>(config: &OptimConfig) -> Optimizer<B> {
+    let parameter = |(name, vector): (&str, bool)| Parameter { name: name.into(), vector };
+    Optimizer::new(config, [("matrix", false), ("bias", true)].map(parameter).to_vec())
+}
+
+/// Trains the fixture's tensors; after `reload` steps the optimizer is replaced by one loaded from its state.
+fn trained<B: HostBackend>(config: &OptimConfig, reload: usize) -> Vec<Tensor<B, 1>> {
+    let fixture = fixture();
+    let mut params = tensors::<B>(&fixture["params"]);
+    let mut own = optimizer::<B>(config);
+    let steps = fixture["rates"].as_array().unwrap().iter().zip(fixture["gradients"].as_array().unwrap());
+    for (step, (rate, gradients)) in steps.enumerate() {
+        if step == reload {
+            let state = own.state();
+            own = optimizer(config);
+            own.load(&state, &B::open(0).unwrap()).unwrap();
+        }
+        params = own.step(rate.as_f64().unwrap(), params, tensors(gradients));
+    }
+    params
+}
+
+fn rules_of_torch<B: HostBackend>() {
+    let sgd = OptimConfig { momentum: 0.0, weight_decay: 0.01, ..OptimConfig::default() };
+    let momentum = OptimConfig { momentum: 0.9, ..sgd.clone() };
+    let adamw = OptimConfig {
+        optimizer: OptimizerKind::AdamW,
+        beta1: 0.8,
+        beta2: 0.99,
+        eps: 1e-6,
+        weight_decay: 0.05,
+        ..OptimConfig::default()
+    };
+    let lars = OptimConfig { optimizer: OptimizerKind::Lars, trust_coefficient: 0.02, ..momentum.clone() };
+    let nesterov = OptimConfig { nesterov: true, ..momentum.clone() };
+    let rules = [("sgd", sgd), ("momentum", momentum), ("nesterov", nesterov), ("adamw", adamw), ("lars", lars)];
+    for (name, config) in rules {
+        for reload in [5, 2] {
+            assert_close::<B>(name, &trained::<B>(&config, reload), &fixture()["results"][name]);
+        }
+    }
+}
+
+fn clipping_of_torch<B: HostBackend>() {
+    let fixture = fixture();
+    let gradients = tensors::<B>(&fixture["gradients"][0]);
+    let norm = global_norm(&gradients);
+    assert!((norm - fixture["norm"].as_f64().unwrap()).abs() < 1e-6);
+    let factor = clip_factor(norm, 0.5);
+    let clipped: Vec<_> = gradients.into_iter().map(|gradient| gradient * factor).collect();
+    assert_close::<B>("clipped", &clipped, &fixture["clipped"]);
+    assert_eq!(clip_factor(0.4, 0.5), 1.0);
+    assert_eq!(clip_factor(7.0, 0.0), 1.0);
+}
+
+fn average_by_formula<B: HostBackend>() {
+    let params = tensors::<B>(&fixture()["params"]);
+    let mut average = WeightAverage::new(0.9, params.clone());
+    let doubled: Vec<_> = params.iter().map(|param| param.clone() * 2.0).collect();
+    average.update(doubled.clone());
+    average.update(doubled);
+    let expected: Vec<_> = params.iter().map(|param| param.clone() * (0.81 + 2.0 * 0.19)).collect();
+    for (ours, theirs) in average.values().iter().zip(expected) {
+        let distance: f32 = (ours.clone() - theirs).abs().max().into_data().iter::<f32>().next().unwrap();
+        assert!(distance < 1e-6, "off by {distance:e}");
+    }
+}
+
+on_every_backend! {
+    update_rules_are_those_of_torch_across_a_reload_too => || rules_of_torch::<TestBackend>();
+    clipping_by_the_global_norm_is_that_of_torch => || clipping_of_torch::<TestBackend>();
+    an_average_starts_at_the_initial_weights => || average_by_formula::<TestBackend>();
+}
+
+#[test]
+fn a_state_of_another_optimizer_is_refused() {
+    type B = burn::backend::Flex;
+    let state = optimizer::<B>(&OptimConfig::default()).state();
+    let mut other = state.clone();
+    other.insert("stranger.0".into(), kiln::state::HostTensor::F32 { shape: vec![1], data: vec![0.0] });
+    let load = |state: &kiln::state::StateDict| optimizer::<B>(&OptimConfig::default()).load(state, &Default::default());
+    assert!(load(&state).is_ok());
+    assert!(load(&other).unwrap_err().to_string().contains("another model or optimizer"));
+    other.remove("step");
+    assert!(load(&other).is_err());
+}
+
+fn schedule(kind: ScheduleKind, config: ScheduleConfig) -> Schedule {
+    Schedule::new(&ScheduleConfig { kind, ..config }, 0.1, 4, 2, [10, 20])
+}
+
+#[test]
+fn the_peak_is_scaled_by_replicas_and_on_request_by_accumulation() {
+    let peak = |lr_scaling, scale_accumulation| {
+        let config = ScheduleConfig { lr_scaling, scale_accumulation, ..ScheduleConfig::default() };
+        schedule(ScheduleKind::Cosine, config).peak
+    };
+    assert_eq!(peak(LrScaling::Linear, false), 0.4);
+    assert_eq!(peak(LrScaling::Linear, true), 0.8);
+    assert_eq!(peak(LrScaling::Sqrt, false), 0.2);
+    assert_eq!(peak(LrScaling::None, true), 0.1);
+}
+
+#[test]
+fn warm_up_rises_in_even_steps_from_the_unscaled_rate_to_the_peak() {
+    let warm = schedule(ScheduleKind::Cosine, ScheduleConfig { warmup_epochs: 2.5, ..ScheduleConfig::default() });
+    assert_eq!(warm.warmup_steps, 50);
+    assert_eq!(warm.at(0), 0.1);
+    assert!((warm.at(25) - 0.25).abs() < 1e-12);
+    assert_eq!(warm.at(50), 0.4);
+}
+
+#[test]
+fn after_the_warm_up_each_shape_follows_its_formula() {
+    let config = ScheduleConfig { warmup_epochs: 0.0, step_epochs: 3, final_lr: 0.04, ..ScheduleConfig::default() };
+    let at = |kind, step| schedule(kind, config.clone()).at(step);
+    assert!((at(ScheduleKind::Cosine, 100) - 0.22).abs() < 1e-12);
+    assert!((at(ScheduleKind::Cosine, 200) - 0.04).abs() < 1e-12);
+    assert!((at(ScheduleKind::Linear, 50) - 0.31).abs() < 1e-12);
+    assert_eq!(at(ScheduleKind::Constant, 199), 0.4);
+    assert_eq!(at(ScheduleKind::Step, 59), 0.4);
+    assert!((at(ScheduleKind::Step, 60) - 0.04).abs() < 1e-12);
+    assert!((at(ScheduleKind::Step, 120) - 0.004).abs() < 1e-12);
+}
