@@ -3,12 +3,10 @@
 use burn::module::{Module, Param};
 use burn::nn::Initializer;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::module::conv2d;
-use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Int, Tensor};
 
 use super::pass::{BatchStatistics, Pass};
-use crate::ops::{BatchNormOps, batch_norm, batch_norm_inference};
+use crate::ops::{BatchNormOps, ConvOps, Sliding, batch_norm, batch_norm_inference, conv2d};
 
 /// The constant under the root, as in torchvision.
 const EPSILON: f64 = 1e-5;
@@ -30,11 +28,12 @@ impl<B: Backend> Conv2d<B> {
         let weight = Initializer::Zeros.init([outputs, inputs, kernel, kernel], device);
         Self { weight, stride, padding: kernel / 2 }
     }
+}
 
+impl<B: ConvOps> Conv2d<B> {
     /// `[batch, in_channels, h, w]` to `[batch, out_channels, ceil(h / stride), ceil(w / stride)]`.
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        let options = ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1);
-        conv2d(x, self.weight.val(), None, options)
+        conv2d(x, self.weight.val(), Sliding { stride: self.stride, padding: self.padding })
     }
 }
 

@@ -5,13 +5,12 @@ use burn::module::Module;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Initializer, Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::Tensor;
-use burn::tensor::activation::relu;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::config::{ModelConfig, Stem};
 use super::layers::{BatchNorm, Conv2d};
 use super::pass::{BatchStatistics, Pass};
-use crate::ops::BatchNormOps;
+use crate::ops::{TrainBackend, relu};
 
 /// Two 3x3 convolutions around which the input is added back.
 #[derive(Module, Debug)]
@@ -43,7 +42,7 @@ impl<B: Backend> BasicBlock<B> {
     }
 }
 
-impl<B: BatchNormOps> BasicBlock<B> {
+impl<B: TrainBackend> BasicBlock<B> {
     fn forward(&self, x: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 4> {
         let y = relu(self.bn1.forward(self.conv1.forward(x.clone()), pass));
         let y = self.bn2.forward(self.conv2.forward(y), pass);
@@ -116,7 +115,7 @@ impl<B: Backend> ResNet<B> {
     }
 }
 
-impl<B: BatchNormOps> ResNet<B> {
+impl<B: TrainBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`.
     pub fn features(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
         let mut x = relu(self.bn1.forward(self.conv1.forward(images), pass));

@@ -1,8 +1,7 @@
 //! One training step and one validation step of the network, in the form that Burn's learner asks for.
 //!
-//! The training step is where the first of the two rules for concurrent replicas is kept (the other is in
-//! `parallel::replica`): between forward and backward the replica meets the others at a [`Fence`], so that no backward
-//! runs while another thread still registers operations on the autodiff graph.
+//! Between forward and backward a replica meets the others at a [`Fence`], so that no backward runs while another thread
+//! still registers operations on the autodiff graph: one half of the rules that `parallel::replica` explains.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 use super::loss::{cross_entropy, rank_of_target};
 use super::pass::{BatchStatistics, Pass};
 use super::resnet::ResNet;
-use crate::ops::BatchNormOps;
+use crate::ops::TrainBackend;
 
 /// A point that a replica passes only together with the others.
 pub trait Fence: Debug + Send + Sync {
@@ -131,7 +130,7 @@ impl ItemLazy for Tally {
     }
 }
 
-impl<B: AutodiffBackend + BatchNormOps> TrainStep for ResNet<B> {
+impl<B: AutodiffBackend + TrainBackend> TrainStep for ResNet<B> {
     type Input = TrainBatch<B>;
     type Output = TrainStepOutput<B>;
 
@@ -153,7 +152,7 @@ impl<B: AutodiffBackend + BatchNormOps> TrainStep for ResNet<B> {
     }
 }
 
-impl<B: BatchNormOps> InferenceStep for ResNet<B> {
+impl<B: TrainBackend> InferenceStep for ResNet<B> {
     type Input = EvaluationBatch<B>;
     type Output = Tally;
 

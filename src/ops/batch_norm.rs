@@ -82,6 +82,23 @@ pub trait BatchNormOps: Backend {
         Self::float_reshape(Self::float_sub(direct, indirect), shape)
     }
 
+    /// Gradients of input, weight and bias where no other replica's samples count.
+    ///
+    /// `d/dx = k (g - mean(g) - x_hat mean(g x_hat))` with `k = weight * inv_std`, means over the batch.
+    fn bn_local_gradients(
+        gradient: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        [mean, inv_std]: [FloatTensor<Self>; 2],
+        count: f64,
+    ) -> [FloatTensor<Self>; 3] {
+        let (bias_gradient, weighted) = Self::bn_gradient_sums(gradient.clone(), x.clone(), mean.clone());
+        let weight_gradient = Self::float_mul(weighted, inv_std.clone());
+        let totals = [bias_gradient.clone(), weight_gradient.clone()];
+        let factors = input_factors::<Self>(weight, inv_std, totals, 1.0 / count);
+        [Self::bn_input_gradient(gradient, x, mean, factors), weight_gradient, bias_gradient]
+    }
+
     /// Training-mode batch-norm, over the group's batch when `sync` is given.
     fn bn_train(
         x: FloatTensor<Self>,
@@ -107,10 +124,6 @@ pub trait BatchNormOps: Backend {
     }
 }
 
-#[cfg(feature = "flex")]
-impl BatchNormOps for burn::backend::Flex {}
-#[cfg(feature = "tch")]
-impl<E: burn::backend::libtorch::TchElement> BatchNormOps for burn::backend::LibTorch<E> {}
 #[cfg(feature = "cuda")]
 impl BatchNormOps for burn::backend::Cuda<f32, i32> {}
 #[cfg(feature = "wgpu")]
@@ -186,36 +199,53 @@ impl<B: BatchNormOps> Backward<B, 3> for BatchNormBackward {
         let [x_node, weight_node, bias_node] = ops.parents;
         let gradient = grads.consume::<B>(&ops.node);
         let Saved { x, weight, mean, inv_std, count, sync } = ops.state;
-        let (sum, weighted) = B::bn_gradient_sums(gradient.clone(), x.clone(), mean.clone());
-        let weight_gradient = B::float_mul(weighted, inv_std.clone());
-        // Every replica takes part, also where the input itself needs no gradient: a missing share would stall the rest.
-        let (total_sum, total_weighted) = match &sync {
-            None => (sum.clone(), weight_gradient.clone()),
-            Some(sync) => {
-                let device = B::float_device(&x);
-                let channels = sum.shape()[0];
-                let mut values = read::<B>(sum.clone());
-                values.extend(read::<B>(weight_gradient.clone()));
-                let totals = sync.sums(values);
-                (write::<B>(&totals[..channels], &device), write::<B>(&totals[channels..], &device))
-            }
+        let [x_gradient, weight_gradient, bias_gradient] = match sync {
+            None => B::bn_local_gradients(gradient, x, weight, [mean, inv_std], count),
+            Some(sync) => synchronized_gradients::<B>(gradient, x, weight, [mean, inv_std], count, &sync),
         };
-        if let Some(node) = bias_node {
-            grads.register::<B>(node.id, sum);
-        }
-        if let Some(node) = weight_node {
-            grads.register::<B>(node.id, weight_gradient);
-        }
-        if let Some(node) = x_node {
-            // d/dx = k (g - mean(g) - x_hat mean(g x_hat)), k = weight * inv_std, means over the whole group's batch.
-            let present = if sync.is_none_or(|sync| sync.present) { 1.0 / count } else { 0.0 };
-            let k = B::float_mul(weight, inv_std.clone());
-            let mean_weighted = B::float_mul_scalar(total_weighted, present.into());
-            let q = B::float_mul(B::float_mul(k.clone(), inv_std), mean_weighted);
-            let r = B::float_mul(k.clone(), B::float_mul_scalar(total_sum, present.into()));
-            grads.register::<B>(node.id, B::bn_input_gradient(gradient, x, mean, [k, q, r]));
+        let gradients = [(x_node, x_gradient), (weight_node, weight_gradient), (bias_node, bias_gradient)];
+        for (node, gradient) in gradients.into_iter().filter_map(|(node, gradient)| Some((node?, gradient))) {
+            grads.register::<B>(node.id, gradient);
         }
     }
+}
+
+/// As [`BatchNormOps::bn_local_gradients`], with the means over the whole group's batch. The gradients of weight and
+/// bias stay this replica's share: they are reduced with all others.
+///
+/// Every replica takes part, also where no gradient of the input is asked for: a missing share would stall the rest.
+fn synchronized_gradients<B: BatchNormOps>(
+    gradient: FloatTensor<B>,
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    [mean, inv_std]: [FloatTensor<B>; 2],
+    count: f64,
+    sync: &Synchronized,
+) -> [FloatTensor<B>; 3] {
+    let device = B::float_device(&x);
+    let (bias_gradient, weighted) = B::bn_gradient_sums(gradient.clone(), x.clone(), mean.clone());
+    let weight_gradient = B::float_mul(weighted, inv_std.clone());
+    let channels = bias_gradient.shape()[0];
+    let mut values = read::<B>(bias_gradient.clone());
+    values.extend(read::<B>(weight_gradient.clone()));
+    let totals = sync.sums(values);
+    let totals = [write::<B>(&totals[..channels], &device), write::<B>(&totals[channels..], &device)];
+    let share = if sync.present { 1.0 / count } else { 0.0 };
+    let factors = input_factors::<B>(weight, inv_std, totals, share);
+    [B::bn_input_gradient(gradient, x, mean, factors), weight_gradient, bias_gradient]
+}
+
+/// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`]; `share` is one over the number of values.
+fn input_factors<B: Backend>(
+    weight: FloatTensor<B>,
+    inv_std: FloatTensor<B>,
+    [sum, weighted]: [FloatTensor<B>; 2],
+    share: f64,
+) -> [FloatTensor<B>; 3] {
+    let k = B::float_mul(weight, inv_std.clone());
+    let q = B::float_mul(B::float_mul(k.clone(), inv_std), B::float_mul_scalar(weighted, share.into()));
+    let r = B::float_mul(k.clone(), B::float_mul_scalar(sum, share.into()));
+    [k, q, r]
 }
 
 impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {

@@ -5,11 +5,19 @@
 //! primitive needs from other replicas comes through [`statistics::StatisticsGroup`].
 
 mod batch_norm;
+mod conv;
+#[cfg(feature = "flex")]
+mod flex;
+mod relu;
 pub mod statistics;
+#[cfg(feature = "tch")]
+mod torch;
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
+pub use conv::{ConvOps, Sliding, conv2d};
+pub use relu::{ReluOps, relu};
 
 /// Everything a backend must be able to do to train Kiln's models.
-pub trait TrainBackend: BatchNormOps {}
+pub trait TrainBackend: BatchNormOps + ConvOps + ReluOps {}
 
-impl<B: BatchNormOps> TrainBackend for B {}
+impl<B: BatchNormOps + ConvOps + ReluOps> TrainBackend for B {}

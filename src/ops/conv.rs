@@ -1,0 +1,106 @@
+//! Convolution as one differentiable primitive with the three products a training step needs.
+//!
+//! Burn derives the gradients of a convolution from other convolutions, which on a CPU costs several times the forward
+//! pass. Here forward, weight gradient and input gradient are separate steps that a backend may do faster (see
+//! `flex`); the default bodies are Burn's own. No bias, no dilation, no groups: Kiln's networks have none.
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{ConvOptions, FloatTensor};
+use burn::tensor::{Tensor, TensorPrimitive};
+
+/// How far the kernel moves and how many zeros surround the image, alike on both axes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sliding {
+    /// Pixels from one position of the kernel to the next, at least 1.
+    pub stride: usize,
+    /// Zeros added on each side of the image.
+    pub padding: usize,
+}
+
+impl Sliding {
+    pub(super) fn options(self) -> ConvOptions<2> {
+        ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1)
+    }
+}
+
+/// The products of a convolution that a backend may compute faster.
+///
+/// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of the
+/// output) `[batch, outputs, out_height, out_width]`.
+pub trait ConvOps: Backend {
+    /// The output, `[batch, outputs, out_height, out_width]`.
+    fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
+        Self::conv2d(x, weight, None, sliding.options())
+    }
+
+    /// The gradient of the weight, in its shape.
+    fn conv_weight_gradient(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        sliding: Sliding,
+    ) -> FloatTensor<Self> {
+        Self::conv2d_weight_backward(x, weight, gradient, sliding.options())
+    }
+
+    /// The gradient of the input, in its shape.
+    fn conv_input_gradient(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        sliding: Sliding,
+    ) -> FloatTensor<Self> {
+        Self::conv2d_x_backward(x, weight, gradient, sliding.options())
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl ConvOps for burn::backend::Cuda<f32, i32> {}
+#[cfg(feature = "wgpu")]
+impl ConvOps for burn::backend::Wgpu<f32, i32> {}
+
+#[derive(Debug)]
+struct ConvBackward;
+
+impl<B: ConvOps> Backward<B, 2> for ConvBackward {
+    type State = (FloatTensor<B>, FloatTensor<B>, Sliding);
+
+    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let [x_node, weight_node] = ops.parents;
+        let gradient = grads.consume::<B>(&ops.node);
+        let (x, weight, sliding) = ops.state;
+        if let Some(node) = weight_node {
+            let found = B::conv_weight_gradient(x.clone(), weight.clone(), gradient.clone(), sliding);
+            grads.register::<B>(node.id, found);
+        }
+        // The first layer's input is data: no gradient is asked for, and none is computed.
+        if let Some(node) = x_node {
+            grads.register::<B>(node.id, B::conv_input_gradient(x, weight, gradient, sliding));
+        }
+    }
+}
+
+impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
+    fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
+        let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
+        let output = B::conv_forward(x.primitive.clone(), weight.primitive.clone(), sliding);
+        let output = match prepared {
+            OpsKind::Tracked(step) => step.finish((x.primitive.clone(), weight.primitive.clone(), sliding), output),
+            OpsKind::UnTracked(step) => step.finish(output),
+        };
+        // The parents' reference counts must outlive the registration above: see `batch_norm`.
+        drop((x, weight));
+        output
+    }
+}
+
+/// The convolution of `x` `[batch, inputs, height, width]` with `weight` `[outputs, inputs, kernel, kernel]`:
+/// `[batch, outputs, out_height, out_width]`, where `out = (size + 2 padding - kernel) / stride + 1`, rounded down.
+pub fn conv2d<B: ConvOps>(x: Tensor<B, 4>, weight: Tensor<B, 4>, sliding: Sliding) -> Tensor<B, 4> {
+    let [x, weight] = [x.into_primitive(), weight.into_primitive()].map(|primitive| primitive.tensor());
+    Tensor::from_primitive(TensorPrimitive::Float(B::conv_forward(x, weight, sliding)))
+}

@@ -1,0 +1,60 @@
+//! The sizes of one convolution, and how its work is cut.
+//!
+//! Every cut follows from the sizes alone: neither the number of threads nor their timing can change the order of an
+//! addition, so results are the same bits on one thread and on many.
+
+use super::planes::Planes;
+use crate::ops::conv::Sliding;
+
+/// Terms of a sum that one tile adds up before it goes to memory: a panel of so many rows stays in the first cache.
+const DEPTH: usize = 192;
+
+/// One convolution: `[batch, inputs, size]` with a kernel `[outputs, inputs, kernel]`, heights before widths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) batch: usize,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    pub(super) size: [usize; 2],
+    pub(super) kernel: [usize; 2],
+    pub(super) sliding: Sliding,
+}
+
+impl Geometry {
+    /// Height and width of the output. Panics when the kernel is larger than the padded image.
+    pub(super) fn output(&self) -> [usize; 2] {
+        let Sliding { stride, padding } = self.sliding;
+        [0, 1].map(|axis| {
+            let room = (self.size[axis] + 2 * padding).checked_sub(self.kernel[axis]);
+            room.expect("the kernel fits into the padded image") / stride + 1
+        })
+    }
+
+    /// Pixels of the output.
+    pub(super) fn pixels(&self) -> usize {
+        self.output().iter().product()
+    }
+
+    /// Pixels of the kernel.
+    pub(super) fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// The input with its padding, `channels` at a time.
+    pub(super) fn padded_input(&self, channels: usize) -> Planes {
+        let padding = self.sliding.padding;
+        let [height, width] = self.size.map(|size| size + 2 * padding);
+        Planes { channels, height, width, top: padding, left: padding }
+    }
+}
+
+/// Images that are worked on together, so that there are at least `enough` pixels.
+pub(super) fn images_at_once(batch: usize, pixels: usize, enough: usize) -> usize {
+    enough.div_ceil(pixels).clamp(1, batch)
+}
+
+/// The size of equal parts of `total` that keep `each` times their size within [`DEPTH`], if it is at all possible.
+pub(super) fn part(total: usize, each: usize) -> usize {
+    let most = (DEPTH / each).max(1);
+    total.div_ceil(total.div_ceil(most))
+}

@@ -1,0 +1,156 @@
+//! Kiln's primitives on the pure-Rust CPU backend: loops of its own over f32, Burn's operations for other types.
+//!
+//! Read `tile.rs` for the inner loop of all convolutions, `gather.rs` and `weight_gradient.rs` for what it is fed with,
+//! `geometry.rs` for the rule that makes results independent of threads, `batch_norm.rs` for the fused loops.
+
+mod batch_norm;
+mod gather;
+mod geometry;
+mod lanes;
+mod planes;
+mod scratch;
+mod tile;
+mod weight_gradient;
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::ops::{ActivationOps, FloatTensorOps, ModuleOps};
+use burn::tensor::{DType, Shape, TensorData, TensorMetadata};
+use rayon::prelude::*;
+
+use super::batch_norm::BatchNormOps;
+use super::conv::{ConvOps, Sliding};
+use super::relu::ReluOps;
+use batch_norm::Sizes;
+use geometry::Geometry;
+
+/// Values that one task handles where each stands for itself.
+const PIECE: usize = 1 << 14;
+
+impl ConvOps for Flex {
+    fn conv_forward(x: FlexTensor, weight: FlexTensor, sliding: Sliding) -> FlexTensor {
+        if !all_f32(&[&x, &weight]) {
+            return Flex::conv2d(x, weight, None, sliding.options());
+        }
+        let g = geometry(&x.shape(), &weight.shape(), sliding);
+        let [height, width] = g.output();
+        filled([g.batch, g.outputs, height, width].into(), |output| {
+            gather::forward(&g, values(&x.to_contiguous()), values(&weight.to_contiguous()), output)
+        })
+    }
+
+    fn conv_weight_gradient(x: FlexTensor, weight: FlexTensor, gradient: FlexTensor, sliding: Sliding) -> FlexTensor {
+        if !all_f32(&[&x, &weight, &gradient]) {
+            return Flex::conv2d_weight_backward(x, weight, gradient, sliding.options());
+        }
+        let g = geometry(&x.shape(), &weight.shape(), sliding);
+        filled(weight.shape(), |output| {
+            let (x, gradient) = (x.to_contiguous(), gradient.to_contiguous());
+            weight_gradient::weight_gradient(&g, values(&x), values(&gradient), output)
+        })
+    }
+
+    fn conv_input_gradient(x: FlexTensor, weight: FlexTensor, gradient: FlexTensor, sliding: Sliding) -> FlexTensor {
+        if !all_f32(&[&x, &weight, &gradient]) {
+            return Flex::conv2d_x_backward(x, weight, gradient, sliding.options());
+        }
+        let g = geometry(&x.shape(), &weight.shape(), sliding);
+        filled(x.shape(), |output| {
+            let (weight, gradient) = (weight.to_contiguous(), gradient.to_contiguous());
+            gather::input_gradient(&g, values(&weight), values(&gradient), output)
+        })
+    }
+}
+
+/// Other types are computed in f32 and rounded back to what they were.
+impl BatchNormOps for Flex {
+    fn bn_moments(x: FlexTensor) -> (FlexTensor, FlexTensor) {
+        let (sizes, dtype, x) = (sizes(&x.shape()), x.dtype(), as_f32(x));
+        per_channel(sizes.moments(values(&x)), dtype)
+    }
+
+    fn bn_normalize(x: FlexTensor, mean: FlexTensor, scale: FlexTensor, bias: FlexTensor) -> FlexTensor {
+        let (shape, dtype, x) = (x.shape(), x.dtype(), as_f32(x));
+        let channels = [mean, scale, bias].map(as_f32);
+        let channels = channels.each_ref().map(values);
+        as_type(filled(shape.clone(), |output| sizes(&shape).normalize(values(&x), channels, output)), dtype)
+    }
+
+    fn bn_gradient_sums(gradient: FlexTensor, x: FlexTensor, mean: FlexTensor) -> (FlexTensor, FlexTensor) {
+        let (sizes, dtype) = (sizes(&x.shape()), x.dtype());
+        let [gradient, x, mean] = [gradient, x, mean].map(as_f32);
+        per_channel(sizes.gradient_sums(values(&gradient), values(&x), values(&mean)), dtype)
+    }
+
+    fn bn_input_gradient(
+        gradient: FlexTensor,
+        x: FlexTensor,
+        mean: FlexTensor,
+        [k, q, r]: [FlexTensor; 3],
+    ) -> FlexTensor {
+        let (shape, dtype) = (x.shape(), x.dtype());
+        let (inputs, channels) = ([gradient, x].map(as_f32), [mean, k, q, r].map(as_f32));
+        let (inputs, channels) = (inputs.each_ref().map(values), channels.each_ref().map(values));
+        as_type(filled(shape.clone(), |output| sizes(&shape).input_gradient(inputs, channels, output)), dtype)
+    }
+}
+
+/// Burn's rectifier is one pass already; its gradient is not.
+impl ReluOps for Flex {
+    fn relu_gradient(output: FlexTensor, gradient: FlexTensor) -> FlexTensor {
+        if !all_f32(&[&output, &gradient]) {
+            return Flex::relu_backward(output, gradient);
+        }
+        let (output, mut gradient) = (output.to_contiguous(), gradient.to_contiguous());
+        // In place where nobody else holds the gradient, else in a copy.
+        let pieces = gradient.storage_mut::<f32>().par_chunks_mut(PIECE).zip(values(&output).par_chunks(PIECE));
+        pieces.for_each(|(gradient, output)| {
+            for (gradient, output) in gradient.iter_mut().zip(output) {
+                *gradient = if *output > 0.0 { *gradient } else { 0.0 };
+            }
+        });
+        gradient
+    }
+}
+
+fn sizes(x: &Shape) -> Sizes {
+    Sizes { batch: x[0], channels: x[1], area: x.num_elements() / (x[0] * x[1]) }
+}
+
+fn per_channel(lists: [Vec<f32>; 2], dtype: DType) -> (FlexTensor, FlexTensor) {
+    let [first, second] = lists.map(|values| {
+        let channels = values.len();
+        as_type(FlexTensor::from_data(TensorData::new(values, [channels])), dtype)
+    });
+    (first, second)
+}
+
+/// The tensor in f32, contiguous.
+fn as_f32(tensor: FlexTensor) -> FlexTensor {
+    as_type(tensor, DType::F32).to_contiguous()
+}
+
+fn as_type(tensor: FlexTensor, dtype: DType) -> FlexTensor {
+    if tensor.dtype() == dtype { tensor } else { Flex::float_cast(tensor, dtype.into()) }
+}
+
+fn geometry(x: &Shape, weight: &Shape, sliding: Sliding) -> Geometry {
+    let size = [x[2], x[3]];
+    Geometry { batch: x[0], inputs: x[1], outputs: weight[0], size, kernel: [weight[2], weight[3]], sliding }
+}
+
+fn all_f32(tensors: &[&FlexTensor]) -> bool {
+    tensors.iter().all(|tensor| tensor.dtype() == DType::F32)
+}
+
+/// The values of a contiguous f32 tensor.
+fn values(tensor: &FlexTensor) -> &[f32] {
+    tensor.as_slice().expect("the tensor is contiguous and of type f32")
+}
+
+/// A tensor that `fill` writes, zero where it does not.
+fn filled(shape: Shape, fill: impl FnOnce(&mut [f32])) -> FlexTensor {
+    let mut values = vec![0.0; shape.num_elements()];
+    fill(&mut values);
+    FlexTensor::from_data(TensorData::new(values, shape))
+}

@@ -1,0 +1,135 @@
+//! Weight gradient: `weight[o, i, tap] = sum over images and pixels of x[n, i, pixel + tap] * gradient[n, o, pixel]`.
+//!
+//! Rows are (input channel, tap), lanes are output channels, and the sum runs over pixels. Tasks are parts of the input
+//! channels; where these are few, the batch is cut as well and the cuts are added in their order.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::geometry::{Geometry, images_at_once, part};
+use super::lanes::Lanes;
+use super::planes::{Images, Planes};
+use super::scratch;
+use super::tile::{self, ROWS, Row, Step};
+
+/// Input channels of one task at most.
+const TASK_CHANNELS: usize = 16;
+/// Tasks at least, if the batch can be cut so far.
+const TASKS: usize = 16;
+/// Pixels that one tile sums at least, if the batch has them.
+const ENOUGH_PIXELS: usize = 128;
+
+/// Output channels that are brought from lanes into the weight's order together; divides the lanes of a panel.
+const TOGETHER: usize = 16;
+
+struct WeightGradient<'a> {
+    g: &'a Geometry,
+    x: Images<'a>,
+    planes: Planes,
+    /// Images that are padded together.
+    images: usize,
+    /// Kernel taps of the channels of a task, in whole tiles.
+    rows: Vec<Row>,
+    /// Output pixels of the images that are padded together.
+    steps: Vec<Step>,
+    /// The gradient of the output with channels as lanes, `[groups of images][panels, pixels, lanes]`.
+    spread: Vec<f32>,
+    /// Layout of a group in `spread`.
+    group: Lanes,
+    /// Layout of a task's sums.
+    sums: Lanes,
+}
+
+/// Writes the gradient of the weight, `[outputs, inputs, kernel]`, into `weight`.
+pub(super) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight: &mut [f32]) {
+    let work = WeightGradient::new(g, x, gradient);
+    let (parts, groups) = (g.inputs.div_ceil(work.planes.channels), g.batch.div_ceil(work.images));
+    let cut = groups.div_ceil(TASKS.div_ceil(parts));
+    let cuts = groups.div_ceil(cut);
+    let mut sums = vec![0.0; parts * cuts * work.sums.len()];
+    sums.par_chunks_mut(work.sums.len()).enumerate().for_each(|(task, sums)| {
+        let first = task % cuts * cut;
+        work.add(task / cuts, first..groups.min(first + cut), sums);
+    });
+    weight.par_chunks_mut(TOGETHER * g.inputs * g.taps()).enumerate().for_each(|(i, weight)| {
+        for (part, sums) in sums.chunks(cuts * work.sums.len()).enumerate() {
+            for sums in sums.chunks(work.sums.len()) {
+                work.collect(part, i * TOGETHER, sums, weight);
+            }
+        }
+    });
+}
+
+impl<'a> WeightGradient<'a> {
+    fn new(g: &'a Geometry, x: &'a [f32], gradient: &[f32]) -> Self {
+        let parts = g.inputs.div_ceil(TASK_CHANNELS);
+        let planes = g.padded_input(g.inputs.div_ceil(parts));
+        let images = images_at_once(g.batch, g.pixels(), ENOUGH_PIXELS);
+        let (rows, steps) = (rows(g, &planes), steps(g, &planes, images));
+        let group = Lanes::new(g.outputs, g.pixels(), images * g.pixels());
+        let sums = Lanes::new(g.outputs, g.pixels(), rows.len() + 1);
+        let mut spread = vec![0.0; g.batch.div_ceil(images) * group.len()];
+        let groups = gradient.par_chunks(images * g.outputs * g.pixels());
+        spread.par_chunks_mut(group.len()).zip(groups).for_each(|(to, from)| group.spread(from, to));
+        let x = Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] };
+        Self { g, x, planes, images, rows, steps, spread, group, sums }
+    }
+
+    /// Adds to `sums` what some groups of images give for one part of the input channels.
+    fn add(&self, part_number: usize, groups: Range<usize>, sums: &mut [f32]) {
+        let first = part_number * self.planes.channels;
+        let channels = first..self.g.inputs.min(first + self.planes.channels);
+        scratch::with([self.images * self.planes.image()], |[planes]| {
+            for group in groups {
+                let images = group * self.images..self.g.batch.min((group + 1) * self.images);
+                self.planes.fill(planes, self.x, images, channels.clone());
+                self.add_group(&self.spread[group * self.group.len()..][..self.group.len()], planes, sums);
+            }
+        });
+    }
+
+    fn add_group(&self, spread: &[f32], planes: &[f32], sums: &mut [f32]) {
+        let lanes = self.group.lanes;
+        let depth = part(self.steps.len(), 1);
+        for steps in self.steps.chunks(depth) {
+            for (spread, sums) in spread.chunks(self.group.panel()).zip(sums.chunks_mut(self.sums.panel())) {
+                tile::multiply(&self.rows, steps, planes, spread, lanes, sums);
+            }
+        }
+    }
+
+    /// Adds the sums of one part of the input channels to the weights of the outputs from `first` on.
+    fn collect(&self, part: usize, first: usize, sums: &[f32], weight: &mut [f32]) {
+        let (whole, taps) = (self.g.inputs * self.g.taps(), self.planes.channels * self.g.taps());
+        let (panel, lane) = (first / self.sums.lanes, first % self.sums.lanes);
+        let lines = sums[panel * self.sums.panel()..].chunks(self.sums.lanes);
+        for (to, line) in (part * taps..whole.min((part + 1) * taps)).zip(lines) {
+            weight[to..].iter_mut().step_by(whole).zip(&line[lane..]).for_each(|(weight, sum)| *weight += sum);
+        }
+    }
+}
+
+/// Where each (channel, tap) finds its first pixel.
+fn rows(g: &Geometry, planes: &Planes) -> Vec<Row> {
+    let (taps, [_, width]) = (g.taps(), g.kernel);
+    let count = planes.channels * taps;
+    let from = |row: usize| {
+        let (channel, tap) = (row / taps, row % taps);
+        channel * planes.area() + tap / width * planes.width + tap % width
+    };
+    let mut rows: Vec<Row> = (0..count).map(|row| Row { from: from(row), to: row }).collect();
+    let whole = count.next_multiple_of(ROWS);
+    // Rows that only fill up a tile go behind the others.
+    rows.resize(whole, Row { from: 0, to: whole });
+    rows
+}
+
+/// Where each output pixel of some images begins to read.
+fn steps(g: &Geometry, planes: &Planes, images: usize) -> Vec<Step> {
+    let [_, width] = g.output();
+    let stride = g.sliding.stride;
+    let pixel = |pixel: usize| (pixel / width * planes.width + pixel % width) * stride;
+    let source = |step: usize| step / g.pixels() * planes.image() + pixel(step % g.pixels());
+    (0..images * g.pixels()).map(|step| Step { source: source(step), panel: step }).collect()
+}

@@ -1,0 +1,37 @@
+//! Compiles the shim to ATen when the `tch` feature is on.
+//!
+//! torch-sys finds LibTorch but does not pass its headers on, so they are found here in the same way: `LIBTORCH`, or
+//! the PyTorch of the `python3` at hand.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-changed=src/ops/torch/shim.cpp");
+    println!("cargo:rerun-if-env-changed=LIBTORCH");
+    if std::env::var_os("CARGO_FEATURE_TCH").is_none() {
+        return;
+    }
+    let torch = std::env::var_os("LIBTORCH").map(PathBuf::from).or_else(of_python).unwrap_or_else(|| {
+        panic!("LibTorch 2.9.0 was not found: set LIBTORCH to its directory, or run 'make setup-tch' and use make")
+    });
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .warnings(false)
+        .define("_GLIBCXX_USE_CXX11_ABI", "1")
+        .include(torch.join("include"))
+        .include(torch.join("include/torch/csrc/api/include"))
+        .file("src/ops/torch/shim.cpp")
+        .compile("kiln_aten");
+    println!("cargo:rustc-link-search=native={}", torch.join("lib").display());
+    println!("cargo:rustc-link-lib=torch_cpu");
+    println!("cargo:rustc-link-lib=c10");
+}
+
+/// The directory of the PyTorch that `python3` would import.
+fn of_python() -> Option<PathBuf> {
+    let script = "import importlib.util as u, pathlib; print(pathlib.Path(u.find_spec('torch').origin).parent)";
+    let output = Command::new("python3").args(["-c", script]).output().ok().filter(|output| output.status.success())?;
+    Some(PathBuf::from(String::from_utf8(output.stdout).ok()?.trim()))
+}

@@ -1,0 +1,168 @@
+//! LibTorch's own kernels for what Burn composes from many: batch-norm and the gradients of convolution and ReLU.
+//!
+//! tch binds none of them in a usable form, so `shim.cpp` does. All functions panic on an ATen error, as tch's own do;
+//! a replica turns that into the run's error.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::null_mut;
+
+use burn::backend::LibTorch;
+use burn::backend::libtorch::{TchElement, TchTensor};
+
+use super::batch_norm::BatchNormOps;
+use super::conv::{ConvOps, Sliding};
+use super::relu::ReluOps;
+
+/// A pointer to an `at::Tensor`.
+type Pointer = *mut c_void;
+
+unsafe extern "C" {
+    fn kiln_batch_norm_moments(mean: *mut Pointer, variance: *mut Pointer, x: Pointer) -> *mut c_char;
+    fn kiln_batch_norm_apply(y: *mut Pointer, x: Pointer, mean: Pointer, scale: Pointer, bias: Pointer) -> *mut c_char;
+    fn kiln_batch_norm_backward(
+        dx: *mut Pointer,
+        dweight: *mut Pointer,
+        dbias: *mut Pointer,
+        gradient: Pointer,
+        x: Pointer,
+        weight: Pointer,
+        mean: Pointer,
+        inv_std: Pointer,
+        mask: c_int,
+    ) -> *mut c_char;
+    fn kiln_convolution_backward(
+        dx: *mut Pointer,
+        dweight: *mut Pointer,
+        gradient: Pointer,
+        x: Pointer,
+        weight: Pointer,
+        stride: i64,
+        padding: i64,
+        mask: c_int,
+    ) -> *mut c_char;
+    fn kiln_relu_backward(dx: *mut Pointer, gradient: Pointer, output: Pointer) -> *mut c_char;
+}
+
+fn borrowed(tensor: &TchTensor) -> Pointer {
+    tensor.tensor.as_ptr().cast_mut().cast()
+}
+
+/// Takes over a tensor that the shim made.
+fn owned(pointer: Pointer) -> TchTensor {
+    assert!(!pointer.is_null(), "the shim returns every tensor that was asked for");
+    // SAFETY: the shim hands out a new `at::Tensor`, which nobody else frees.
+    TchTensor::new(unsafe { tch::Tensor::from_ptr(pointer.cast()) })
+}
+
+/// Panics with ATen's message, if there is one.
+fn check(message: *mut c_char) {
+    if message.is_null() {
+        return;
+    }
+    // SAFETY: the shim returns a string of its own made by `strdup`, to be freed by the caller.
+    let text = unsafe {
+        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+        libc::free(message.cast());
+        text
+    };
+    panic!("LibTorch: {text}");
+}
+
+const INPUT: c_int = 1;
+const WEIGHT: c_int = 2;
+
+impl<E: TchElement> BatchNormOps for LibTorch<E> {
+    fn bn_moments(x: TchTensor) -> (TchTensor, TchTensor) {
+        let count = x.tensor.numel() / usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
+        let (mut mean, mut variance) = (null_mut(), null_mut());
+        // SAFETY: both results are written before the call returns without a message.
+        check(unsafe { kiln_batch_norm_moments(&mut mean, &mut variance, borrowed(&x)) });
+        let m2 = TchTensor::new(owned(variance).tensor * count as f64);
+        (owned(mean), m2)
+    }
+
+    fn bn_normalize(x: TchTensor, mean: TchTensor, scale: TchTensor, bias: TchTensor) -> TchTensor {
+        let mut y = null_mut();
+        // SAFETY: as above; the inputs live until after the call.
+        check(unsafe {
+            kiln_batch_norm_apply(&mut y, borrowed(&x), borrowed(&mean), borrowed(&scale), borrowed(&bias))
+        });
+        owned(y)
+    }
+
+    fn bn_gradient_sums(gradient: TchTensor, x: TchTensor, mean: TchTensor) -> (TchTensor, TchTensor) {
+        // With an inverse deviation of one, the gradient of the weight is the sum of gradient * (x - mean).
+        let one = TchTensor::new(mean.tensor.ones_like());
+        let [_, weighted, sum] = backward(&gradient, &x, &one, &mean, &one, WEIGHT);
+        (owned(sum), owned(weighted))
+    }
+
+    fn bn_input_gradient(gradient: TchTensor, x: TchTensor, mean: TchTensor, [k, q, r]: [TchTensor; 3]) -> TchTensor {
+        let minus = |tensor: TchTensor| TchTensor::new(-tensor.tensor);
+        let indirect = Self::bn_normalize(x, mean, minus(q), minus(r)).tensor;
+        let channels = k.tensor.size()[0];
+        let direct = gradient.tensor * k.tensor.view([1, channels, 1, 1]);
+        TchTensor::new(direct + indirect)
+    }
+
+    fn bn_local_gradients(
+        gradient: TchTensor,
+        x: TchTensor,
+        weight: TchTensor,
+        [mean, inv_std]: [TchTensor; 2],
+        _count: f64,
+    ) -> [TchTensor; 3] {
+        backward(&gradient, &x, &weight, &mean, &inv_std, INPUT | WEIGHT).map(owned)
+    }
+}
+
+fn backward(
+    gradient: &TchTensor,
+    x: &TchTensor,
+    weight: &TchTensor,
+    mean: &TchTensor,
+    inv_std: &TchTensor,
+    mask: c_int,
+) -> [Pointer; 3] {
+    let [mut dx, mut dweight, mut dbias] = [null_mut(); 3];
+    let [gradient, x, weight, mean, inv_std] = [gradient, x, weight, mean, inv_std].map(borrowed);
+    // SAFETY: the results that `mask` names are written before the call returns without a message.
+    check(unsafe {
+        kiln_batch_norm_backward(&mut dx, &mut dweight, &mut dbias, gradient, x, weight, mean, inv_std, mask)
+    });
+    [dx, dweight, dbias]
+}
+
+impl<E: TchElement> ConvOps for LibTorch<E> {
+    fn conv_weight_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
+        owned(convolution_backward(&x, &weight, &gradient, sliding, WEIGHT)[1])
+    }
+
+    fn conv_input_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
+        owned(convolution_backward(&x, &weight, &gradient, sliding, INPUT)[0])
+    }
+}
+
+fn convolution_backward(
+    x: &TchTensor,
+    weight: &TchTensor,
+    gradient: &TchTensor,
+    sliding: Sliding,
+    mask: c_int,
+) -> [Pointer; 2] {
+    let (mut dx, mut dweight) = (null_mut(), null_mut());
+    let (stride, padding) = (sliding.stride as i64, sliding.padding as i64);
+    let [gradient, x, weight] = [gradient, x, weight].map(borrowed);
+    // SAFETY: as above.
+    check(unsafe { kiln_convolution_backward(&mut dx, &mut dweight, gradient, x, weight, stride, padding, mask) });
+    [dx, dweight]
+}
+
+impl<E: TchElement> ReluOps for LibTorch<E> {
+    fn relu_gradient(output: TchTensor, gradient: TchTensor) -> TchTensor {
+        let mut dx = null_mut();
+        // SAFETY: as above.
+        check(unsafe { kiln_relu_backward(&mut dx, borrowed(&gradient), borrowed(&output)) });
+        owned(dx)
+    }
+}

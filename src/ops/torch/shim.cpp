@@ -1,0 +1,91 @@
+// A C interface to the ATen kernels that tch does not bind.
+//
+// Tensors come in as borrowed `at::Tensor*` (what `tch::Tensor::as_ptr` gives) and go out as owned ones (what
+// `tch::Tensor::from_ptr` takes), null where a gradient was not asked for. Every function returns null, or a message
+// that the caller frees; no exception leaves this file.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/batch_norm_update_stats.h>
+#include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/native_batch_norm.h>
+#include <ATen/ops/native_batch_norm_backward.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/threshold_backward.h>
+
+#include <array>
+#include <cstring>
+#include <exception>
+#include <optional>
+
+using at::Tensor;
+
+namespace {
+
+Tensor *owned(Tensor tensor) { return tensor.defined() ? new Tensor(std::move(tensor)) : nullptr; }
+
+template <typename Body> char *guarded(Body body) {
+    try {
+        at::NoGradGuard no_grad;
+        body();
+        return nullptr;
+    } catch (const std::exception &error) {
+        return strdup(error.what());
+    } catch (...) {
+        return strdup("an exception without a message");
+    }
+}
+
+} // namespace
+
+extern "C" {
+
+// Mean and biased variance per channel.
+char *kiln_batch_norm_moments(Tensor **mean, Tensor **variance, const Tensor *x) {
+    return guarded([&] {
+        auto [m, v] = at::batch_norm_update_stats(*x, std::nullopt, std::nullopt, 0.0);
+        *mean = owned(m);
+        *variance = owned(v);
+    });
+}
+
+// (x - mean) * scale + bias.
+char *kiln_batch_norm_apply(Tensor **y, const Tensor *x, const Tensor *mean, const Tensor *scale, const Tensor *bias) {
+    return guarded([&] {
+        auto one = at::ones_like(*mean);
+        auto result = at::native_batch_norm(*x, *scale, *bias, *mean, one, /*training=*/false, 0.0, 0.0);
+        *y = owned(std::get<0>(result));
+    });
+}
+
+// Gradients of input, weight and bias of a batch-norm over this batch; mask: 1 input, 2 weight and bias.
+char *kiln_batch_norm_backward(Tensor **dx, Tensor **dweight, Tensor **dbias, const Tensor *gradient, const Tensor *x,
+                               const Tensor *weight, const Tensor *mean, const Tensor *inv_std, int mask) {
+    return guarded([&] {
+        std::array<bool, 3> wanted{(mask & 1) != 0, (mask & 2) != 0, (mask & 2) != 0};
+        auto result = at::native_batch_norm_backward(*gradient, *x, *weight, std::nullopt, std::nullopt, *mean,
+                                                     *inv_std, /*train=*/true, /*eps=*/0.0, wanted);
+        *dx = owned(std::get<0>(result));
+        *dweight = owned(std::get<1>(result));
+        *dbias = owned(std::get<2>(result));
+    });
+}
+
+// Gradients of a convolution without bias, dilation and groups; mask: 1 input, 2 weight.
+char *kiln_convolution_backward(Tensor **dx, Tensor **dweight, const Tensor *gradient, const Tensor *x,
+                                const Tensor *weight, int64_t stride, int64_t padding, int mask) {
+    return guarded([&] {
+        const std::array<int64_t, 2> strides{stride, stride}, paddings{padding, padding}, ones{1, 1}, zeros{0, 0};
+        std::array<bool, 3> wanted{(mask & 1) != 0, (mask & 2) != 0, false};
+        auto result = at::convolution_backward(*gradient, *x, *weight, std::nullopt, strides, paddings, ones,
+                                               /*transposed=*/false, zeros, /*groups=*/1, wanted);
+        *dx = owned(std::get<0>(result));
+        *dweight = owned(std::get<1>(result));
+    });
+}
+
+// The gradient of ReLU from its output.
+char *kiln_relu_backward(Tensor **dx, const Tensor *gradient, const Tensor *output) {
+    return guarded([&] { *dx = owned(at::threshold_backward(*gradient, *output, 0)); });
+}
+}

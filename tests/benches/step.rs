@@ -1,0 +1,66 @@
+//! A whole training step of ResNet-18 on the default backend: forward, backward, SGD with momentum and weight decay.
+//!
+//! Batch 32 of 32x32 images, width 64, both stems: the case that `bench_torch.py --only step --batch 32` measures.
+
+#![allow(missing_docs, reason = "the macro below makes public functions without words")]
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::{Distribution, Int, Tensor};
+use burn::train::TrainStep;
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use kiln::model::{ModelConfig, Pass, ResNet, Stem, TrainBatch, Which, flat, flat_gradients, initialize, with_flat};
+use kiln::optim::{OptimConfig, Optimizer, Parameter};
+
+type Home = Autodiff<Flex>;
+
+const BATCH: usize = 32;
+
+fn batch() -> TrainBatch<Home> {
+    let device = Default::default();
+    let images = Tensor::<Flex, 4>::random([BATCH, 3, 32, 32], Distribution::Normal(0.0, 1.0), &device);
+    let labels = Tensor::<Home, 1, Int>::arange(0..BATCH as i64, &device).remainder_scalar(10);
+    TrainBatch {
+        images: Tensor::from_inner(images),
+        labels,
+        weight: 1.0 / BATCH as f64,
+        pass: Pass::local(),
+        fence: None,
+    }
+}
+
+fn step(model: ResNet<Home>, optimizer: &mut Optimizer<Flex>, batch: TrainBatch<Home>) -> ResNet<Home> {
+    let gradients = model.step(batch).grads;
+    let gradients = flat_gradients(&model, gradients).expect("every parameter has a gradient");
+    let updated = optimizer.step(0.01, flat(&model, Which::Trained), gradients);
+    with_flat(model, Which::Trained, updated)
+}
+
+fn training_step(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("training step, batch 32");
+    group.throughput(Throughput::Elements(BATCH as u64)).sample_size(15).measurement_time(Duration::from_secs(15));
+    for stem in [Stem::Cifar, Stem::Imagenet] {
+        let config = ModelConfig { stem, ..ModelConfig::default() };
+        let model = initialize(ResNet::<Home>::new(&config, 10, 0.0, &Default::default()), 0).expect("the names fit");
+        let tensors = flat(&model, Which::Trained).len();
+        let tensors = (0..tensors).map(|i| Parameter { name: i.to_string(), vector: false }).collect();
+        let mut optimizer = Optimizer::new(&OptimConfig::default(), tensors);
+        let mut model = Some(model);
+        group.bench_function(format!("{stem:?}"), |bencher| {
+            bencher.iter_batched(
+                batch,
+                |batch| {
+                    let before = model.take().expect("the last step left a model");
+                    model = Some(black_box(step(before, &mut optimizer, batch)));
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, training_step);
+criterion_main!(benches);

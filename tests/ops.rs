@@ -1,0 +1,49 @@
+//! The primitives against plain loops in f64, over sizes that fit no block, and their independence of threads.
+
+mod batch_norm;
+mod conv;
+mod relu;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+
+/// Values without a pattern, in about `[-1, 1]`, the same in every run.
+fn noise(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn tensor<B: Backend, const D: usize>(values: &[f32], shape: [usize; D]) -> Tensor<B, D> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), &Default::default())
+}
+
+fn to_vec<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().iter::<f32>().collect()
+}
+
+/// Asserts agreement to `tolerance` of the largest expected value.
+#[track_caller]
+fn assert_close(what: &str, found: &[f32], expected: &[f64], tolerance: f64) {
+    assert_eq!(found.len(), expected.len(), "{what}: number of values");
+    let scale = expected.iter().fold(1e-6, |most: f64, value| most.max(value.abs()));
+    let off = found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+    let finite = found.iter().all(|value| value.is_finite());
+    assert!(finite && off <= tolerance * scale, "{what}: {:.1e} of the largest value off", off / scale);
+}
+
+/// Runs `compute` in rayon pools of 1, 2 and 3 threads and asserts that not a bit differs.
+#[cfg(feature = "flex")]
+fn assert_independent_of_threads(compute: impl Fn() -> Vec<f32> + Sync) {
+    let run = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(&compute);
+    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    let one = bits(run(1));
+    for threads in [2, 3] {
+        assert!(bits(run(threads)) == one, "{threads} threads give other bits than one");
+    }
+}

@@ -1,0 +1,219 @@
+//! Batch-norm: output, statistics and gradients, alone and with another replica.
+
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use kiln::ops::statistics::{Direction, StatisticsGroup, Synchronized};
+use kiln::ops::{BatchNormOps, batch_norm, batch_norm_inference};
+
+use super::{assert_close, noise, tensor, to_vec};
+
+const EPSILON: f64 = 1e-5;
+
+/// A batch, and the gradient of its output.
+struct Case {
+    shape: [usize; 4],
+    x: Vec<f32>,
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    gradient: Vec<f32>,
+}
+
+/// What the definition gives, and what the primitive must.
+#[derive(Debug, Default)]
+struct Results<T> {
+    output: Vec<T>,
+    mean: Vec<T>,
+    variance: Vec<T>,
+    x_gradient: Vec<T>,
+    weight_gradient: Vec<T>,
+    bias_gradient: Vec<T>,
+}
+
+impl Case {
+    /// Values around `offset` with a deviation of about `spread`.
+    fn new(shape: [usize; 4], offset: f32, spread: f32) -> Self {
+        let count = shape.iter().product();
+        let x = noise(count, 5).into_iter().map(|value| offset + spread * value).collect();
+        let [weight, bias] = [6, 7].map(|seed| noise(shape[1], seed));
+        Self { shape, x, weight, bias, gradient: noise(count, 8) }
+    }
+
+    fn area(&self) -> usize {
+        self.shape[2] * self.shape[3]
+    }
+
+    /// Positions of a channel's values.
+    fn channel(&self, channel: usize) -> impl Iterator<Item = usize> + Clone {
+        let (area, channels) = (self.area(), self.shape[1]);
+        (0..self.shape[0] * area).map(move |i| (i / area * channels + channel) * area + i % area)
+    }
+
+    fn naive(&self) -> Results<f64> {
+        let mut results =
+            Results { output: vec![0.0; self.x.len()], x_gradient: vec![0.0; self.x.len()], ..Default::default() };
+        for channel in 0..self.shape[1] {
+            let at = self.channel(channel);
+            let count = at.clone().count() as f64;
+            let mean = at.clone().map(|i| f64::from(self.x[i])).sum::<f64>() / count;
+            let m2: f64 = at.clone().map(|i| (f64::from(self.x[i]) - mean).powi(2)).sum();
+            let inv_std = 1.0 / (m2 / count + EPSILON).sqrt();
+            let normal = |i: usize| (f64::from(self.x[i]) - mean) * inv_std;
+            let gradient = |i: usize| f64::from(self.gradient[i]);
+            let sum: f64 = at.clone().map(gradient).sum();
+            let weighted: f64 = at.clone().map(|i| gradient(i) * normal(i)).sum();
+            let (weight, bias) = (f64::from(self.weight[channel]), f64::from(self.bias[channel]));
+            for i in at {
+                results.output[i] = normal(i) * weight + bias;
+                results.x_gradient[i] = weight * inv_std * (gradient(i) - sum / count - normal(i) * weighted / count);
+            }
+            results.mean.push(mean);
+            results.variance.push(m2 / (count - 1.0).max(1.0));
+            results.weight_gradient.push(weighted);
+            results.bias_gradient.push(sum);
+        }
+        results
+    }
+
+    fn primitive<B: BatchNormOps>(&self, sync: Option<&Synchronized>) -> Results<f32> {
+        let x = tensor::<Autodiff<B>, 4>(&self.x, self.shape).require_grad();
+        let [weight, bias] =
+            [&self.weight, &self.bias].map(|values| tensor::<Autodiff<B>, 1>(values, [values.len()]).require_grad());
+        let done = batch_norm(x.clone(), weight.clone(), bias.clone(), EPSILON, sync);
+        let gradients = (done.output.clone() * tensor(&self.gradient, self.shape)).sum().backward();
+        let [weight_gradient, bias_gradient] =
+            [weight, bias].map(|leaf| to_vec(leaf.grad(&gradients).expect("the leaf is tracked")));
+        Results {
+            output: to_vec(done.output),
+            mean: to_vec(done.mean),
+            variance: to_vec(done.variance),
+            x_gradient: to_vec(x.grad(&gradients).expect("the leaf is tracked")),
+            weight_gradient,
+            bias_gradient,
+        }
+    }
+
+    /// Images `from..` as a batch of their own.
+    fn tail(&self, from: usize) -> Self {
+        let start = from * self.shape[1] * self.area();
+        let [_, channels, height, width] = self.shape;
+        Self {
+            shape: [self.shape[0] - from, channels, height, width],
+            x: self.x[start..].to_vec(),
+            weight: self.weight.clone(),
+            bias: self.bias.clone(),
+            gradient: self.gradient[start..].to_vec(),
+        }
+    }
+}
+
+impl Results<f32> {
+    #[track_caller]
+    fn assert_close(&self, expected: &Results<f64>, tolerance: f64) {
+        let fields = [
+            ("output", &self.output, &expected.output),
+            ("mean", &self.mean, &expected.mean),
+            ("variance", &self.variance, &expected.variance),
+            ("input gradient", &self.x_gradient, &expected.x_gradient),
+            ("weight gradient", &self.weight_gradient, &expected.weight_gradient),
+            ("bias gradient", &self.bias_gradient, &expected.bias_gradient),
+        ];
+        for (what, found, expected) in fields {
+            assert_close(what, found, expected, tolerance);
+        }
+    }
+}
+
+fn definition<B: BatchNormOps>() {
+    for shape in [[4, 3, 5, 7], [1, 17, 4, 4], [3, 2, 40, 33], [32, 5, 1, 1], [2, 1, 1, 9]] {
+        let case = Case::new(shape, 0.3, 2.0);
+        case.primitive::<B>(None).assert_close(&case.naive(), 2e-5);
+    }
+}
+
+/// With `E[x^2] - E[x]^2` in f32 the variance here would be noise.
+fn large_mean<B: BatchNormOps>() {
+    let case = Case::new([8, 4, 16, 16], 1000.0, 0.5);
+    case.primitive::<B>(None).assert_close(&case.naive(), 2e-3);
+}
+
+fn inference<B: BatchNormOps>() {
+    let case = Case::new([2, 3, 4, 5], 0.3, 2.0);
+    let expected = case.naive();
+    let count = (case.shape[0] * case.area()) as f64;
+    let biased: Vec<f32> = expected.variance.iter().map(|value| (value * (count - 1.0) / count) as f32).collect();
+    let mean: Vec<f32> = expected.mean.iter().map(|value| *value as f32).collect();
+    let statistics = [mean, biased].map(|values| tensor::<B, 1>(&values, [3]));
+    let affine = [&case.weight, &case.bias].map(|values| tensor::<B, 1>(values, [3]));
+    let output = batch_norm_inference(tensor(&case.x, case.shape), statistics, affine, EPSILON);
+    assert_close("output", &to_vec(output), &expected.output, 1e-5);
+}
+
+/// A group of two, of which the other replica's messages are known beforehand.
+#[derive(Debug)]
+struct Partner {
+    forward: Vec<f64>,
+    backward: Vec<f64>,
+}
+
+impl StatisticsGroup for Partner {
+    fn all_gather(&self, _layer: usize, direction: Direction, values: Vec<f64>) -> Arc<Vec<Vec<f64>>> {
+        let other = match direction {
+            Direction::Forward => &self.forward,
+            Direction::Backward => &self.backward,
+        };
+        assert_eq!(values.len(), other.len(), "both replicas speak of the same layer");
+        Arc::new(vec![other.clone(), values])
+    }
+}
+
+/// The first `split` images are the partner's, the rest is ours.
+fn synchronized<B: BatchNormOps>() {
+    let (whole, split) = (Case::new([5, 6, 7, 3], 0.5, 1.5), 2);
+    let (ours, expected) = (whole.tail(split), whole.naive());
+    let theirs = split * whole.shape[1] * whole.area();
+    let own = |values: &[f64]| values[theirs..].to_vec();
+    let mut partner = Partner { forward: vec![(split * whole.area()) as f64], backward: Vec::new() };
+    let (mut m2, mut weight_gradients, mut ours_expected) = (Vec::new(), Vec::new(), Results::default());
+    for channel in 0..whole.shape[1] {
+        let count = (whole.shape[0] * whole.area()) as f64;
+        let variance = expected.variance[channel] * (count - 1.0) / count;
+        let normal = |i: usize| (f64::from(whole.x[i]) - expected.mean[channel]) / (variance + EPSILON).sqrt();
+        let (at, rest): (Vec<usize>, Vec<usize>) = whole.channel(channel).partition(|i| *i < theirs);
+        let mean = at.iter().map(|i| f64::from(whole.x[*i])).sum::<f64>() / at.len() as f64;
+        partner.forward.push(mean);
+        m2.push(at.iter().map(|i| (f64::from(whole.x[*i]) - mean).powi(2)).sum::<f64>());
+        let sums = [at, rest].map(|at| {
+            let gradient = |i: &usize| f64::from(whole.gradient[*i]);
+            (at.iter().map(gradient).sum::<f64>(), at.iter().map(|i| gradient(i) * normal(*i)).sum::<f64>())
+        });
+        partner.backward.push(sums[0].0);
+        weight_gradients.push(sums[0].1);
+        ours_expected.bias_gradient.push(sums[1].0);
+        ours_expected.weight_gradient.push(sums[1].1);
+    }
+    partner.forward.extend(m2);
+    partner.backward.extend(weight_gradients);
+    let sync = Synchronized { group: Arc::new(partner), layer: 0, present: true };
+    ours_expected.output = own(&expected.output);
+    ours_expected.x_gradient = own(&expected.x_gradient);
+    (ours_expected.mean, ours_expected.variance) = (expected.mean, expected.variance);
+    ours.primitive::<B>(Some(&sync)).assert_close(&ours_expected, 2e-5);
+}
+
+on_every_backend! {
+    batch_norm_and_its_gradients_are_those_of_the_definition => || definition::<TestBackend>();
+    a_mean_that_is_large_against_the_deviation_costs_no_digits => || large_mean::<TestBackend>();
+    batch_norm_by_given_statistics_is_that_of_the_definition => || inference::<TestBackend>();
+    half_a_batch_with_a_partner_is_half_of_the_whole => || synchronized::<TestBackend>();
+}
+
+#[cfg(feature = "flex")]
+#[test]
+fn batch_norm_is_the_same_bits_on_any_number_of_threads() {
+    let case = Case::new([6, 9, 13, 11], 0.3, 2.0);
+    super::assert_independent_of_threads(|| {
+        let done = case.primitive::<burn::backend::Flex>(None);
+        [done.output, done.mean, done.variance, done.x_gradient, done.weight_gradient, done.bias_gradient].concat()
+    });
+}

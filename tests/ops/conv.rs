@@ -1,0 +1,173 @@
+//! Convolution: output, weight gradient and input gradient.
+
+use burn::backend::Autodiff;
+use kiln::ops::{ConvOps, Sliding, conv2d};
+use proptest::prelude::*;
+
+use super::{assert_close, noise, tensor, to_vec};
+
+/// `[batch, inputs, height, width]`, outputs, kernel, stride, padding.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    x: [usize; 4],
+    outputs: usize,
+    kernel: [usize; 2],
+    sliding: Sliding,
+}
+
+/// As the primitive, in order: output, weight gradient, input gradient.
+type Products<T> = [Vec<T>; 3];
+
+impl Case {
+    fn new(x: [usize; 4], outputs: usize, kernel: usize, stride: usize, padding: usize) -> Self {
+        Self { x, outputs, kernel: [kernel; 2], sliding: Sliding { stride, padding } }
+    }
+
+    fn weight_shape(&self) -> [usize; 4] {
+        [self.outputs, self.x[1], self.kernel[0], self.kernel[1]]
+    }
+
+    fn output_shape(&self) -> [usize; 4] {
+        let Sliding { stride, padding } = self.sliding;
+        let out = |axis: usize| (self.x[2 + axis] + 2 * padding - self.kernel[axis]) / stride + 1;
+        [self.x[0], self.outputs, out(0), out(1)]
+    }
+
+    /// Input, weight, gradient of the output.
+    fn values(&self) -> [Vec<f32>; 3] {
+        let count = |shape: [usize; 4]| shape.iter().product();
+        [noise(count(self.x), 1), noise(count(self.weight_shape()), 2), noise(count(self.output_shape()), 3)]
+    }
+
+    /// The definition, one product at a time.
+    fn naive(&self) -> Products<f64> {
+        let [x, weight, gradient] = self.values();
+        let (weight_shape, out) = (self.weight_shape(), self.output_shape());
+        let index = |shape: [usize; 4], [a, b, c, d]: [usize; 4]| ((a * shape[1] + b) * shape[2] + c) * shape[3] + d;
+        let mut products = [vec![0.0; gradient.len()], vec![0.0; weight.len()], vec![0.0; x.len()]];
+        let Sliding { stride, padding } = self.sliding;
+        for [n, o, oy, ox] in places(out) {
+            for [i, ky, kx, _] in places([self.x[1], self.kernel[0], self.kernel[1], 1]) {
+                let (y, x_) = (oy * stride + ky, ox * stride + kx);
+                if y < padding || x_ < padding || y - padding >= self.x[2] || x_ - padding >= self.x[3] {
+                    continue;
+                }
+                let at_x = index(self.x, [n, i, y - padding, x_ - padding]);
+                let at_weight = index(weight_shape, [o, i, ky, kx]);
+                let at_out = index(out, [n, o, oy, ox]);
+                let (x, weight, gradient) =
+                    (f64::from(x[at_x]), f64::from(weight[at_weight]), f64::from(gradient[at_out]));
+                products[0][at_out] += x * weight;
+                products[1][at_weight] += x * gradient;
+                products[2][at_x] += weight * gradient;
+            }
+        }
+        products
+    }
+
+    fn primitive<B: ConvOps>(&self) -> Products<f32> {
+        let [x, weight, gradient] = self.values();
+        let x = tensor::<Autodiff<B>, 4>(&x, self.x).require_grad();
+        let weight = tensor::<Autodiff<B>, 4>(&weight, self.weight_shape()).require_grad();
+        let output = conv2d(x.clone(), weight.clone(), self.sliding);
+        assert_eq!(output.dims(), self.output_shape());
+        let gradients = (output.clone() * tensor(&gradient, self.output_shape())).sum().backward();
+        let [x, weight] = [x, weight].map(|leaf| to_vec(leaf.grad(&gradients).expect("both are asked for")));
+        [to_vec(output), weight, x]
+    }
+
+    fn check<B: ConvOps>(&self) {
+        let (found, expected) = (self.primitive::<B>(), self.naive());
+        for (i, what) in ["output", "weight gradient", "input gradient"].into_iter().enumerate() {
+            assert_close(&format!("{what} of {self:?}"), &found[i], &expected[i], 3e-6);
+        }
+    }
+}
+
+fn places([a, b, c, d]: [usize; 4]) -> impl Iterator<Item = [usize; 4]> {
+    (0..a * b * c * d).map(move |i| [i / (b * c * d), i / (c * d) % b, i / d % c, i % d])
+}
+
+/// The layers of both ResNet-18 stems at small batch and width, and what lies between their sizes.
+fn layers<B: ConvOps>() {
+    let cases = [
+        Case::new([2, 3, 32, 32], 8, 3, 1, 1),
+        Case::new([3, 3, 32, 32], 20, 7, 2, 3),
+        Case::new([2, 64, 8, 8], 64, 3, 1, 1),
+        Case::new([2, 24, 16, 16], 40, 3, 2, 1),
+        Case::new([2, 24, 16, 16], 40, 1, 2, 0),
+        Case::new([9, 70, 4, 4], 33, 3, 1, 1),
+        Case::new([7, 33, 1, 1], 17, 3, 1, 1),
+        Case::new([5, 40, 2, 2], 48, 3, 2, 1),
+        Case::new([1, 1, 1, 1], 1, 1, 1, 0),
+        Case::new([1, 5, 9, 13], 7, 3, 3, 2),
+        Case::new([2, 4, 5, 5], 6, 1, 3, 2),
+        Case::new([17, 2, 7, 3], 100, 2, 1, 0),
+        Case { kernel: [1, 5], ..Case::new([2, 6, 7, 11], 9, 1, 2, 1) },
+    ];
+    cases.iter().for_each(Case::check::<B>);
+}
+
+on_every_backend! {
+    convolutions_and_their_gradients_are_those_of_the_definition => || layers::<TestBackend>();
+    a_convolution_of_data_has_no_input_gradient => || data_needs_no_gradient::<TestBackend>();
+}
+
+fn data_needs_no_gradient<B: ConvOps>() {
+    let case = Case::new([2, 3, 6, 6], 4, 3, 1, 1);
+    let [x, weight, _] = case.values();
+    let x = tensor::<Autodiff<B>, 4>(&x, case.x);
+    let weight = tensor::<Autodiff<B>, 4>(&weight, case.weight_shape()).require_grad();
+    let gradients = conv2d(x.clone(), weight.clone(), case.sliding).sum().backward();
+    assert!(weight.grad(&gradients).is_some() && x.grad(&gradients).is_none());
+}
+
+/// Not the layers of any network: sizes that are multiples of nothing.
+fn any_case() -> impl Strategy<Value = Case> {
+    let sizes = (1..12_usize, 1..30_usize, 1..14_usize, 1..14_usize, 1..50_usize);
+    (sizes, 1..4_usize, prop_oneof![Just(1_usize), Just(2), Just(3), Just(7)], 0..4_usize)
+        .prop_filter("the kernel fits", |((_, _, h, w, _), _, kernel, padding)| h.min(w) + 2 * padding >= *kernel)
+        .prop_map(|((n, i, h, w, o), stride, kernel, padding)| Case::new([n, i, h, w], o, kernel, stride, padding))
+}
+
+#[cfg(feature = "flex")]
+mod flex_only {
+    use super::*;
+    use burn::backend::Flex;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn convolutions_of_any_size_are_those_of_the_definition(case in any_case()) {
+            case.check::<Flex>();
+        }
+    }
+
+    #[test]
+    fn convolutions_are_the_same_bits_on_any_number_of_threads() {
+        for case in [Case::new([6, 40, 9, 9], 70, 3, 1, 1), Case::new([9, 20, 12, 12], 24, 3, 2, 1)] {
+            crate::ops::assert_independent_of_threads(|| case.primitive::<Flex>().concat());
+        }
+    }
+
+    #[test]
+    fn a_convolution_reads_views_that_are_not_contiguous() {
+        let case = Case::new([2, 5, 6, 4], 3, 3, 1, 1);
+        let [x, weight, _] = case.values();
+        let x = tensor::<Flex, 4>(&x, case.x);
+        let turned = x.swap_dims(2, 3);
+        let weight = tensor::<Flex, 4>(&weight, case.weight_shape());
+        let found = conv2d(turned, weight.swap_dims(2, 3), case.sliding).swap_dims(2, 3);
+        assert_close("output", &to_vec(found), &case.naive()[0], 3e-6);
+    }
+
+    #[test]
+    fn a_convolution_of_halves_is_left_to_burn() {
+        use burn::tensor::DType;
+        let case = Case::new([1, 2, 4, 4], 3, 3, 1, 1);
+        let [x, weight, _] = case.values();
+        let x = tensor::<Flex, 4>(&x, case.x).cast(DType::F16);
+        let weight = tensor::<Flex, 4>(&weight, case.weight_shape()).cast(DType::F16);
+        assert_close("output", &to_vec(conv2d(x, weight, case.sliding).cast(DType::F32)), &case.naive()[0], 4e-3);
+    }
+}
