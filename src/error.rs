@@ -15,7 +15,7 @@ pub enum Error {
     #[error("{0}")]
     Data(String),
     /// The file system refused; `action` is an infinitive, such as "write".
-    #[error("cannot {action} '{}': {source}", path.display())]
+    #[error("cannot {action} '{}': {source}{}", path.display(), remedy(source))]
     Io {
         /// What was tried, as in "cannot *read* 'x'".
         action: &'static str,
@@ -53,5 +53,15 @@ impl Error {
             Self::Usage(_) => 2,
             _ => 1,
         }
+    }
+}
+
+/// What to do about the one refusal of the file system that strikes in the middle of a run.
+fn remedy(refusal: &std::io::Error) -> &'static str {
+    match refusal.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            "; make room there, then go on with --resume latest"
+        }
+        _ => "",
     }
 }

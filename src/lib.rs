@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | [`error`], [`stop`], [`state`] | the error that crosses rooms; why a run ends early; named tensors on the host | anything else |
 //! | [`data`] | images, augmentation, the order of samples, the loader | models, devices |
-//! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution | models, threads |
+//! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier; kernels for `flex` and LibTorch | models, threads |
 //! | [`model`] | ResNet-18, its loss, its weights by name | replicas, files |
 //! | [`optim`] | update rules, schedule, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | world, collectives, the replica, the learning strategy | files, terminals |
@@ -33,7 +33,7 @@
 //!   micro-batches; a replica without a sample takes part in every collective with weight zero.
 //! - Collectives are matched by key and summed in a fixed tree over replica ids; none waits without a limit.
 //! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
-//!   before every forward, and no backward beside a forward. They stand in `parallel/replica.rs`, the fence between
+//!   before every forward, and no backward beside a forward. They are marked in `parallel/step.rs`, the fence between
 //!   them in `model/step.rs`.
 //! - A position in a run is integers; a checkpoint holds everything a resumed run needs to go on bit for bit.
 //! - Nothing visible is ever half-written: files appear by rename.

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use kiln::cli::{Command, parse};
 use kiln::config::resolve;
 use kiln::error::Result;
-use kiln::trainer::{evaluate, train};
+use kiln::trainer::{evaluate, say, train, warn};
 
 fn main() -> ExitCode {
     quiet_replicas();
     match run(parse()) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            error.to_string().lines().for_each(|line| eprintln!("train: {line}"));
+            error.to_string().lines().for_each(warn);
             ExitCode::from(error.exit_code())
         }
     }
@@ -23,7 +23,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Train(request) => train(resolve(&request)?),
         Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
         Command::Config(request) => {
-            print!("{}", resolve(&request)?.config.to_toml());
+            say(&resolve(&request)?.config.to_toml());
             Ok(0)
         }
     }

@@ -6,10 +6,23 @@
 #[macro_use]
 mod backends;
 mod checkpoint;
+mod collective;
+mod command;
 mod config;
 mod data;
+mod failure;
+mod interruption;
 mod metrics;
+mod ops;
 mod optim;
 mod parity;
+mod placement;
 mod reference;
+mod refusals;
+mod resume;
+mod shards;
+mod small;
 mod state;
+mod stress;
+mod toy;
+mod validation;

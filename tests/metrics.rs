@@ -114,7 +114,7 @@ fn records(path: &Path) -> Vec<Record> {
 fn every_record_is_one_tagged_line_of_json() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");
-    let mut sink = Jsonl::open(&path, 0).unwrap();
+    let mut sink = Jsonl::open(&path, 0, 0).unwrap();
     sink.step(&step(391)).unwrap();
     // Nothing waits in a buffer: the line is there while the sink is still open.
     assert!(fs::read_to_string(&path).unwrap().starts_with(r#"{"kind":"step","step":391,"#));
@@ -126,7 +126,7 @@ fn every_record_is_one_tagged_line_of_json() {
 fn a_loss_that_is_no_number_survives_json() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");
-    Jsonl::open(&path, 0).unwrap().step(&StepRecord { loss: f64::NAN, ..step(1) }).unwrap();
+    Jsonl::open(&path, 0, 0).unwrap().step(&StepRecord { loss: f64::NAN, ..step(1) }).unwrap();
     assert!(matches!(records(&path)[..], [Record::Step(StepRecord { loss, .. })] if loss.is_nan()));
 }
 
@@ -138,11 +138,11 @@ proptest! {
         let dir = tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
         let resumed = resumed.min(written - 1);
-        let mut sink = Jsonl::open(&path, 0).unwrap();
+        let mut sink = Jsonl::open(&path, 0, 0).unwrap();
         (1..=written).for_each(|n| sink.step(&step(n)).unwrap());
         let uninterrupted = fs::read_to_string(&path).unwrap();
         fs::write(&path, &uninterrupted[..uninterrupted.len() - cut]).unwrap();
-        let mut sink = Jsonl::open(&path, resumed).unwrap();
+        let mut sink = Jsonl::open(&path, resumed, resumed).unwrap();
         (resumed + 1..=written).for_each(|n| sink.step(&step(n)).unwrap());
         prop_assert_eq!(fs::read_to_string(&path).unwrap(), uninterrupted);
     }
@@ -174,7 +174,7 @@ fn a_new_run_starts_with_empty_files_and_garbage_is_dropped() {
     for garbage in [&b"\xff\x00\nnull\n{\"step\":-1}\n[]\n"[..], b"a,b\n1,2\n", b"step\n\"1\n", b"step,x\n7,1\n1\n"] {
         fs::write(&jsonl, garbage).unwrap();
         fs::write(&csv, garbage).unwrap();
-        Jsonl::open(&jsonl, 5).unwrap();
+        Jsonl::open(&jsonl, 5, 5).unwrap();
         Csv::open(&csv, 5).unwrap();
         assert_eq!((fs::read(&jsonl).unwrap().len(), fs::read(&csv).unwrap().len()), (0, 0));
     }
@@ -185,13 +185,13 @@ fn a_last_line_without_its_end_is_not_trusted_even_if_it_can_be_read() {
     let dir = tempdir().unwrap();
     let (jsonl, csv) = (dir.path().join("m.jsonl"), dir.path().join("m.csv"));
     let mut sinks: [Box<dyn Sink>; 2] =
-        [Box::new(Jsonl::open(&jsonl, 0).unwrap()), Box::new(Csv::open(&csv, 0).unwrap())];
+        [Box::new(Jsonl::open(&jsonl, 0, 0).unwrap()), Box::new(Csv::open(&csv, 0).unwrap())];
     sinks.iter_mut().for_each(|sink| (1..=2).for_each(|n| sink.epoch(&epoch(n)).unwrap()));
     for path in [&jsonl, &csv] {
         let text = fs::read_to_string(path).unwrap();
         fs::write(path, text.trim_end()).unwrap();
     }
-    Jsonl::open(&jsonl, 9_999).unwrap();
+    Jsonl::open(&jsonl, 9_999, 9_999).unwrap();
     Csv::open(&csv, 9_999).unwrap();
     assert_eq!(records(&jsonl), [Record::Epoch(epoch(1))]);
     assert_eq!(fs::read_to_string(&csv).unwrap().lines().count(), 2);
@@ -200,7 +200,7 @@ fn a_last_line_without_its_end_is_not_trusted_even_if_it_can_be_read() {
 #[test]
 fn a_metrics_file_that_cannot_be_written_is_named() {
     let dir = tempdir().unwrap();
-    let error = Jsonl::open(dir.path(), 0).map(drop).unwrap_err().to_string();
+    let error = Jsonl::open(dir.path(), 0, 0).map(drop).unwrap_err().to_string();
     assert!(error.contains(&dir.path().display().to_string()), "{error}");
 }
 

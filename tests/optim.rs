@@ -110,7 +110,8 @@ fn a_state_of_another_optimizer_is_refused() {
     let state = optimizer::<B>(&OptimConfig::default()).state();
     let mut other = state.clone();
     other.insert("stranger.0".into(), kiln::state::HostTensor::F32 { shape: vec![1], data: vec![0.0] });
-    let load = |state: &kiln::state::StateDict| optimizer::<B>(&OptimConfig::default()).load(state, &Default::default());
+    let load =
+        |state: &kiln::state::StateDict| optimizer::<B>(&OptimConfig::default()).load(state, &Default::default());
     assert!(load(&state).is_ok());
     assert!(load(&other).unwrap_err().to_string().contains("another model or optimizer"));
     other.remove("step");

@@ -29,6 +29,22 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
         .map_err(Error::io("write", path))
 }
 
+/// Proves that [`write_atomic`] can write `path`, which it leaves as it is.
+///
+/// # Errors
+/// [`Error::Io`] naming the path that stands in the way.
+pub fn check_writable(path: &Path) -> Result<()> {
+    let parent = parent(path);
+    fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+    let fresh = temporary(path)?;
+    remove(&fresh)?;
+    if path.is_dir() {
+        return Err(Error::io("write", path)(io::ErrorKind::IsADirectory.into()));
+    }
+    File::create_new(&fresh).map_err(Error::io("write", path))?;
+    remove(&fresh)
+}
+
 /// Points the symlink `link` to `target`, a path relative to the directory of `link`, in one step.
 pub(super) fn point(link: &Path, target: &str) -> Result<()> {
     let fresh = temporary(link)?;

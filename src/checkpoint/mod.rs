@@ -32,7 +32,7 @@ pub mod run_dir;
 pub mod state;
 pub mod store;
 
-pub use atomic::write_atomic;
+pub use atomic::{check_writable, write_atomic};
 pub use compatibility::differences;
 pub use config::*;
 pub use retention::retain;

@@ -110,6 +110,18 @@ pub struct DataSplits {
     pub normalization: Normalization,
 }
 
+/// For Burn's own loaders: the bytes `[3, height, width]` of an image and its class.
+impl burn_dataset::Dataset<(Vec<u8>, u32)> for ImageSet {
+    fn get(&self, index: usize) -> Option<(Vec<u8>, u32)> {
+        let id = u32::try_from(index).ok().filter(|_| index < self.len())?;
+        Some((self.image(id).to_vec(), self.label(id)))
+    }
+
+    fn len(&self) -> usize {
+        self.labels.len()
+    }
+}
+
 /// A short, stable name of the data: 16 hexadecimal digits of a SHA-256 over sizes, labels and pixels of both splits.
 ///
 /// A checkpoint carries it, so that resuming on other data is refused.

@@ -101,6 +101,14 @@ impl Sampler {
         self.micro_batches.div_ceil(self.config.accumulation_steps)
     }
 
+    /// The steps of an epoch that its first `samples` samples fill; all of them when no sample is left.
+    pub fn steps_within(&self, samples: usize) -> usize {
+        let global = self.config.world_size.saturating_mul(self.config.batch_size);
+        let whole = self.micro_batches.saturating_mul(global).min(self.config.len);
+        let step = global.saturating_mul(self.config.accumulation_steps);
+        if samples >= whole { self.steps_per_epoch() } else { samples / step }
+    }
+
     /// The samples of step `step_in_epoch` of `epoch`, both from 0; no micro-batch at or after the epoch's end.
     pub fn group(&self, epoch: usize, step_in_epoch: usize) -> Group {
         let first = step_in_epoch.saturating_mul(self.config.accumulation_steps).min(self.micro_batches);

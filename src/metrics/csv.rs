@@ -16,14 +16,14 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// Opens the file for a run that goes on after `after_step`; a new run goes on after step 0.
+    /// Opens the file for a run whose last epoch that is over and validated ended at `epoch_end`; a new run's at step 0.
     ///
-    /// Rows of later steps, and rows that are not whole, are dropped first: the run will write them again.
+    /// Rows of later epochs, and rows that are not whole, are dropped first: the run will write them again.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`] naming the file.
-    pub fn open(path: &Path, after_step: usize) -> Result<Self> {
-        let journal = Journal::open(path, |text| up_to(text, after_step))?;
+    pub fn open(path: &Path, epoch_end: usize) -> Result<Self> {
+        let journal = Journal::open(path, |text| up_to(text, epoch_end))?;
         Ok(Self { journal })
     }
 }
@@ -41,12 +41,12 @@ impl Sink for Csv {
 }
 
 /// The header and the rows up to and including a step; nothing if there is no such row.
-fn up_to(old: &[u8], after_step: usize) -> Vec<u8> {
+fn up_to(old: &[u8], epoch_end: usize) -> Vec<u8> {
     let mut reader = ReaderBuilder::new().from_reader(old);
     let Ok(header) = reader.headers().cloned() else { return Vec::new() };
     let Some(column) = header.iter().position(|name| name == "step") else { return Vec::new() };
     let step = |row: &StringRecord| row.get(column)?.parse::<usize>().ok();
-    let rows = reader.records().flatten().filter(|row| step(row).is_some_and(|step| step <= after_step));
+    let rows = reader.records().flatten().filter(|row| step(row).is_some_and(|step| step <= epoch_end));
     let mut kept = rows.peekable();
     if kept.peek().is_none() {
         return Vec::new();

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
-
 use super::journal::Journal;
 use super::record::{EpochRecord, Record, StepRecord};
 use super::sink::Sink;
@@ -16,14 +14,15 @@ pub struct Jsonl {
 }
 
 impl Jsonl {
-    /// Opens the file for a run that goes on after `after_step`; a new run goes on after step 0.
+    /// Opens the file for a run that goes on after `after_step`; a new run goes on after step 0. Its last epoch that
+    /// is over and validated ended at `epoch_end`.
     ///
-    /// Lines of later steps, and lines that are not JSON, are dropped first: the run will write them again.
+    /// Lines of later steps and epochs, and lines that are not JSON, are dropped first: the run will write them again.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`] naming the file.
-    pub fn open(path: &Path, after_step: usize) -> Result<Self> {
-        let journal = Journal::open(path, |text| up_to(text, after_step))?;
+    pub fn open(path: &Path, after_step: usize, epoch_end: usize) -> Result<Self> {
+        let journal = Journal::open(path, |text| up_to(text, after_step, epoch_end))?;
         Ok(Self { journal })
     }
 
@@ -44,12 +43,12 @@ impl Sink for Jsonl {
     }
 }
 
-/// The lines up to and including a step.
-fn up_to(text: &[u8], after_step: usize) -> Vec<u8> {
-    #[derive(Deserialize)]
-    struct Position {
-        step: usize,
-    }
-    let keeps = |line: &&[u8]| serde_json::from_slice(line).is_ok_and(|at: Position| at.step <= after_step);
+/// The steps up to and including `after_step`, and the epochs that ended at `epoch_end` or before.
+fn up_to(text: &[u8], after_step: usize, epoch_end: usize) -> Vec<u8> {
+    let keeps = |line: &&[u8]| match serde_json::from_slice(line) {
+        Ok(Record::Step(record)) => record.step <= after_step,
+        Ok(Record::Epoch(record)) => record.step <= epoch_end,
+        Err(_) => false,
+    };
     text.split_inclusive(|byte| *byte == b'\n').filter(keeps).flatten().copied().collect()
 }

@@ -2,7 +2,8 @@
 //!
 //! A collective is matched by its [`Key`], never by the order of calls: the autodiff graph decides when a layer's
 //! backward runs, and nothing else may depend on it. Every call returns in bounded time. When a replica is lost, all
-//! calls, of all replicas, now and later, return the same verdict.
+//! calls that wait for it, and all later ones, of all replicas, return the same verdict; a call whose replicas had all
+//! come before returns its result.
 
 use std::fmt;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! On a CPU backend an id is a slot: all slots share the processor. On a GPU backend it is an index among the visible
 //! devices, which already respects `CUDA_VISIBLE_DEVICES`.
 
+use super::world::World;
 use crate::error::{Error, Result};
 use crate::ops::TrainBackend;
 
@@ -11,12 +12,32 @@ pub trait HostBackend: TrainBackend {
     /// The device with this index among the visible ones.
     fn open(index: usize) -> Result<Self::Device>;
 
+    /// Whether devices are slots that share the processor.
+    fn is_processor() -> bool {
+        false
+    }
+
     /// What a person calls the device with this index.
     fn describe(index: usize) -> String;
 
     /// Sets how many threads an operation of the calling thread's replica may use, one of `replicas` that share
     /// `threads` on this machine.
     fn share_threads(_threads: usize, _replicas: usize) {}
+}
+
+/// Checks that every device of `world` is there. A processor has one slot per replica, numbered like the replicas.
+pub fn check_devices<B: HostBackend>(world: &World) -> Result<()> {
+    for index in world.devices() {
+        B::open(*index)?;
+        if B::is_processor() && *index >= world.size() {
+            return Err(Error::usage(format!(
+                "there is no device '{index}': the CPU offers one slot per replica, here 0 to {}; choose among them with \
+                 --gpu-ids, or raise --world-size",
+                world.size() - 1
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The message for an index that no device has.
@@ -33,26 +54,20 @@ fn no_such_device(backend: &str, index: usize, visible: usize) -> Error {
 /// The CPU's name for the plan.
 #[cfg(any(feature = "flex", feature = "tch"))]
 fn cpu_slot(index: usize) -> String {
-    format!("CPU slot {index}")
-}
-
-#[cfg(any(feature = "flex", feature = "tch"))]
-fn open_slot<D: Default>(index: usize) -> Result<D> {
-    // Slots are only names, yet an id far off is more likely a mistake than a plan.
-    const SLOTS: usize = 256;
-    if index < SLOTS {
-        return Ok(D::default());
-    }
-    Err(Error::usage(format!("a CPU has slots 0 to {}, not '{index}'; choose others with --gpu-ids", SLOTS - 1)))
+    format!("CPU slot {index} (slots share the processor)")
 }
 
 #[cfg(feature = "flex")]
 mod flex {
-    use super::{HostBackend, Result, cpu_slot, open_slot};
+    use super::{HostBackend, Result, cpu_slot};
 
     impl HostBackend for burn::backend::Flex {
-        fn open(index: usize) -> Result<Self::Device> {
-            open_slot(index)
+        fn open(_index: usize) -> Result<Self::Device> {
+            Ok(burn::backend::flex::FlexDevice)
+        }
+
+        fn is_processor() -> bool {
+            true
         }
 
         fn describe(index: usize) -> String {
@@ -63,7 +78,7 @@ mod flex {
 
 #[cfg(feature = "tch")]
 mod tch {
-    use super::{HostBackend, Result, cpu_slot, no_such_device, open_slot};
+    use super::{HostBackend, Result, cpu_slot, no_such_device};
     use burn::backend::libtorch::LibTorchDevice;
 
     fn visible() -> usize {
@@ -73,10 +88,14 @@ mod tch {
     impl HostBackend for burn::backend::LibTorch<f32> {
         fn open(index: usize) -> Result<LibTorchDevice> {
             match visible() {
-                0 => open_slot(index),
+                0 => Ok(LibTorchDevice::Cpu),
                 n if index < n => Ok(LibTorchDevice::Cuda(index)),
                 n => Err(no_such_device("tch", index, n)),
             }
+        }
+
+        fn is_processor() -> bool {
+            visible() == 0
         }
 
         fn describe(index: usize) -> String {

@@ -97,7 +97,8 @@ impl Group {
         let size = self.size;
         let fresh = || Meeting { brought: vec![None; size], result: None, left: size };
         let meeting = table.meetings.entry(key).or_insert_with(fresh);
-        if meeting.brought[rank].replace(message).is_some() {
+        // A meeting that has its result lasts until all have left; who comes again has left it already.
+        if meeting.result.is_some() || meeting.brought[rank].replace(message).is_some() {
             return Err(self.fail(&mut table, format!("replica {rank} came twice to the {key}")));
         }
         if meeting.brought.iter().all(Option::is_some) {
@@ -118,9 +119,7 @@ impl Group {
         let limit = self.limit(key);
         let start = Instant::now();
         loop {
-            if let Some(verdict) = &table.verdict {
-                return Err(verdict.clone());
-            }
+            // A result counts even if the group broke since: all replicas then end after the same step.
             let meeting = table.meetings.get_mut(&key).expect("a meeting stays until all replicas have left");
             if let Some(result) = meeting.result.clone() {
                 meeting.left -= 1;
@@ -129,6 +128,10 @@ impl Group {
                 }
                 return Ok(result);
             }
+            if let Some(verdict) = &table.verdict {
+                return Err(verdict.clone());
+            }
+            let meeting = &table.meetings[&key];
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
                 let missing = missing(meeting);
                 return Err(self.fail(&mut table, late(&missing, key, limit)));

@@ -7,17 +7,20 @@
 pub mod collective;
 mod config;
 mod device;
+mod epoch;
 mod events;
 mod handle;
 mod local;
 mod plan;
 mod replica;
+mod step;
 mod strategy;
 mod synchronization;
+mod transfer;
 mod world;
 
 pub use config::{BackendKind, ParallelConfig, StrategyKind};
-pub use device::HostBackend;
+pub use device::{HostBackend, check_devices};
 pub use events::{EpochReport, Observer, Position, StepReport, TrainingState};
 pub use handle::LoaderHandle;
 pub use local::{LocalReplica, local_group};

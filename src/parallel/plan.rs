@@ -58,9 +58,9 @@ pub struct Plan {
     pub optim: OptimConfig,
     /// Random seed of samples and augmentation.
     pub seed: u64,
-    /// Save after so many steps; 0 for never.
+    /// Save after so many steps; 0 for never. Whatever the interval, the end of the run is saved.
     pub save_every_steps: usize,
-    /// Save after so many epochs; 0 for never.
+    /// Save after so many epochs; 0 for never. With either interval, a validation better than all before is saved too.
     pub save_every_epochs: usize,
     /// Whether step reports name their samples.
     pub report_samples: bool,

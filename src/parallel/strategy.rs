@@ -74,8 +74,7 @@ impl<B: HostBackend> DataParallel<B> {
                 let events = sender.clone();
                 // A coordinator that is gone has nothing left to learn.
                 let report = Box::new(move |event| drop(events.send(Message::Event(event))));
-                let replica = Replica::<B, M>::new(plan, collective.clone(), model, &start, report);
-                let result = replica.inspect_err(|error| collective.abort(error.to_string())).and_then(Replica::run);
+                let result = Replica::<B, M>::set_up(plan, collective, model, &start, report).and_then(Replica::run);
                 drop(sender.send(Message::Ended(result)));
             };
             let thread = std::thread::Builder::new().name(format!("replica-{rank}"));
@@ -102,14 +101,17 @@ impl<B: HostBackend> DataParallel<B> {
             loop {
                 let message = match &failure {
                     None => messages.recv().ok(),
-                    Some((_, since)) => messages.recv_timeout(GRACE.saturating_sub(since.elapsed())).ok(),
+                    Some((_, deadline)) => {
+                        messages.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+                    }
                 };
                 match message {
                     Some(Message::Event(event)) => {
                         to_learner(&event);
                         if let Err(error) = self.observe(observer.as_mut(), event) {
                             self.plan.stop.request(Reason::Failure(error.to_string()));
-                            failure.get_or_insert((error, Instant::now() + self.timeout));
+                            // The replicas are well: they stop together at the end of their step.
+                            failure.get_or_insert((error, Instant::now() + self.timeout + GRACE));
                         }
                         if interrupter.should_stop() {
                             self.plan.stop.request(Reason::Signal(libc::SIGINT));
@@ -117,7 +119,7 @@ impl<B: HostBackend> DataParallel<B> {
                         continue;
                     }
                     Some(Message::Ended(Ok(done))) => model = Some(done),
-                    Some(Message::Ended(Err(error))) => drop(failure.get_or_insert((error, Instant::now()))),
+                    Some(Message::Ended(Err(error))) => drop(failure.get_or_insert((error, Instant::now() + GRACE))),
                     None => {}
                 }
                 break;

@@ -1,6 +1,6 @@
 //! Measures a checkpoint on the validation images, sharded over the replicas' devices.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::module::AutodiffModule;
 use burn::train::InferenceStep;
@@ -22,26 +22,29 @@ use crate::stop::Stop;
 pub fn evaluate(path: &Path, mut request: Request) -> Result<()> {
     let directory =
         if path.join("checkpoints").is_dir() { path.join("checkpoints/latest") } else { path.to_path_buf() };
+    let (weights, origin) = weights(&directory)?;
     let saved = directory.join("config.toml");
     if saved.is_file() {
         request.files.insert(0, saved);
     }
     let config = resolve(&request)?.config;
-    dispatch(config.parallel.backend, Evaluation { config, path: directory })
+    dispatch(config.parallel.backend, Evaluation { config, weights, origin })
 }
 
 struct Evaluation {
     config: Config,
-    path: PathBuf,
+    weights: StateDict,
+    /// Where the weights come from.
+    origin: String,
 }
 
 impl Program for Evaluation {
     type Output = ();
 
     fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
-        let (weights, origin) = weights(&self.path)?;
-        let prepared = prepare::<B>(&self.config, Stop::new())?;
-        let model = load_state(fresh_model::<B>(&self.config, prepared.classes)?, &weights, &origin)?.valid();
+        let Self { config, weights, origin } = self;
+        let prepared = prepare::<B>(&config, Stop::new())?;
+        let model = load_state(fresh_model::<B>(&config, prepared.classes)?, &weights, &origin)?.valid();
         let tally = sharded(&model, &prepared)?;
         say(&format!("weights     {origin}"));
         say(&format!("images      {}", tally.samples));

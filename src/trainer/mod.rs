@@ -18,3 +18,4 @@ mod terminal;
 
 pub use evaluate::evaluate;
 pub use run::train;
+pub use terminal::{say, warn};

@@ -11,7 +11,7 @@ use crate::data::{self, Augment, DataSplits, Sampler, SamplerConfig};
 use crate::error::{Error, Result};
 use crate::model::{ResNet, initialize};
 use crate::optim::Schedule;
-use crate::parallel::{HostBackend, Plan, Sharing, StrategyKind, World};
+use crate::parallel::{HostBackend, Plan, Sharing, StrategyKind, World, check_devices};
 use crate::stop::Stop;
 
 /// Everything decided before the first step.
@@ -25,7 +25,7 @@ pub(super) struct Prepared {
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
 pub(super) fn prepare<B: HostBackend>(config: &Config, stop: Stop) -> Result<Prepared> {
     let world = World::new(config.parallel.world_size, config.parallel.gpu_ids.clone());
-    world.devices().iter().try_for_each(|index| B::open(*index).map(drop))?;
+    check_devices::<B>(&world)?;
     let threads = use_threads(config.run.threads)?;
     let splits = super::loading::load(&config.data, config.run.progress)?;
     let classes = class_count(config, &splits)?;
@@ -82,6 +82,8 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
     let schedule = Schedule::new(&config.schedule, rate, world.size(), run.accumulation_steps, lengths);
     let last_step = if run.max_steps == 0 { schedule.total_steps } else { run.max_steps.min(schedule.total_steps) };
     let (save_every_steps, save_every_epochs) = match config.checkpoint.every {
+        // A copy of the best model needs the best to be saved, if nothing else.
+        Interval::Never if !config.checkpoint.path.as_os_str().is_empty() => (0, usize::MAX),
         Interval::Never => (0, 0),
         Interval::Steps(steps) => (steps, 0),
         Interval::Epochs(epochs) => (0, epochs),

@@ -46,10 +46,10 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     let which = match &config.checkpoint.resume {
         Resume::Off => {
             let directory = match named {
-                Some(dir) => run_dir::claim(&dir, false).map(|()| dir)?,
-                None => run_dir::next(Path::new(RUNS))?,
+                Some(dir) => run_dir::claim(&dir, false).map(|()| dir),
+                None => run_dir::next(Path::new(RUNS)),
             };
-            return Ok(Origin { directory, checkpoint: None });
+            return Ok(Origin { directory: directory.map_err(elsewhere)?, checkpoint: None });
         }
         Resume::Path(path) => return from_path(path, named, warn),
         Resume::Latest => Which::Latest,
@@ -68,12 +68,20 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     Ok(Origin { directory, checkpoint: Some(checkpoint) })
 }
 
+/// The remedy when the system refuses the run's directory.
+fn elsewhere(error: Error) -> Error {
+    match error {
+        Error::Io { .. } => Error::usage(format!("{error}; give another --output-dir")),
+        other => other,
+    }
+}
+
 /// `path` is a checkpoint, or a run whose latest checkpoint is meant.
 fn from_path(path: &Path, named: Option<PathBuf>, warn: &mut dyn FnMut(String)) -> Result<Origin> {
     if path.join("checkpoints").is_dir() {
         let checkpoint = Store::open(path)?.load(&Which::Latest, warn)?;
         let directory = named.unwrap_or_else(|| path.to_path_buf());
-        run_dir::claim(&directory, true)?;
+        run_dir::claim(&directory, true).map_err(elsewhere)?;
         return Ok(Origin { directory, checkpoint: Some(checkpoint) });
     }
     let checkpoint = checkpoint::read(path)?;
@@ -81,7 +89,7 @@ fn from_path(path: &Path, named: Option<PathBuf>, warn: &mut dyn FnMut(String)) 
     let directory = named.or(run).ok_or_else(|| {
         Error::usage(format!("'{}' is in no run's directory; name one with --output-dir", path.display()))
     })?;
-    run_dir::claim(&directory, true)?;
+    run_dir::claim(&directory, true).map_err(elsewhere)?;
     Ok(Origin { directory, checkpoint: Some(checkpoint) })
 }
 
@@ -155,12 +163,13 @@ fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, st
     )]))
 }
 
+/// With `--force-config` a step may hold other samples than before. The permutation of an epoch does not depend on that,
+/// so the run goes on at the last step boundary up to which all samples were seen, and counts steps in the new measure.
 fn position(state: &RunState, prepared: &Prepared) -> Position {
     let sampler = &prepared.plan.sampler;
-    // With --force-config an epoch may have other steps than before; what is left of it is counted anew.
-    let step_in_epoch = state.step_in_epoch.min(sampler.steps_per_epoch());
+    let step_in_epoch = sampler.steps_within(state.progress.samples as usize);
     Position {
-        global_step: state.global_step,
+        global_step: state.epoch * sampler.steps_per_epoch() + step_in_epoch,
         epoch: state.epoch,
         step_in_epoch,
         samples_seen: state.samples_seen,

@@ -12,8 +12,8 @@ use super::prepare::{Prepared, fresh_model, prepare, timeout};
 use super::recorder::{Course, Recorder, pace};
 use super::resume::{Origin, Restored, origin, restore};
 use super::samples::SampleLog;
-use super::terminal::{SignalKeys, display, say};
-use crate::checkpoint::{Store, write_atomic};
+use super::terminal::{SignalKeys, display, say, warn};
+use crate::checkpoint::{Store, check_writable, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::metrics::{Bar, Console, Csv, Goal, Jsonl, Sink, Summary, peak_memory};
@@ -45,7 +45,8 @@ impl Program for Training {
             say(&overview::<B>(&config, &prepared, backend, parameters, None));
             return Ok(0);
         }
-        let origin = origin(&config, &mut |warning| eprintln!("train: warning: {warning}"))?;
+        check_copy(&config.checkpoint.path)?;
+        let origin = origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
         let text = overview::<B>(&config, &prepared, backend, parameters, Some(&origin.directory));
         stop.listen_to_signals().map_err(Error::io("listen to signals of", Path::new("this process")))?;
         let session = Session::open(&config, &prepared, origin, model)?;
@@ -57,6 +58,14 @@ impl Program for Training {
     }
 }
 
+/// The copy of the best model is written after an epoch at the earliest: too late to learn that it cannot be.
+fn check_copy(path: &Path) -> Result<()> {
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    check_writable(path).map_err(|error| Error::usage(format!("{error}; give another --checkpoint")))
+}
+
 /// A run whose directory is claimed and whose state is in place.
 struct Session<B: HostBackend> {
     config: Config,
@@ -64,6 +73,8 @@ struct Session<B: HostBackend> {
     model: ResNet<burn::backend::Autodiff<B>>,
     start: StartingPoint,
     seconds_before: f64,
+    /// The step up to which the logs of earlier sessions hold, and that at which their last whole epoch ended.
+    kept: [usize; 2],
     resumed_from: Option<std::path::PathBuf>,
 }
 
@@ -75,16 +86,17 @@ impl<B: HostBackend> Session<B> {
         model: ResNet<burn::backend::Autodiff<B>>,
     ) -> Result<Self> {
         let Origin { directory, checkpoint } = origin;
-        let (model, start, seconds_before) = match &checkpoint {
-            None => (model, StartingPoint::default(), 0.0),
+        let (model, start, seconds_before, kept) = match &checkpoint {
+            None => (model, StartingPoint::default(), 0.0, [0, 0]),
             Some(checkpoint) => {
                 let Restored { model, start, state } = restore(config, prepared, model, checkpoint)?;
-                (model, start, state.elapsed_seconds)
+                let kept = [state.global_step, state.global_step - state.step_in_epoch.min(state.global_step)];
+                (model, start, state.elapsed_seconds, kept)
             }
         };
         write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
         let resumed_from = checkpoint.map(|checkpoint| checkpoint.path);
-        Ok(Self { config: config.clone(), directory, model, start, seconds_before, resumed_from })
+        Ok(Self { config: config.clone(), directory, model, start, seconds_before, kept, resumed_from })
     }
 
     fn announce(&self) {
@@ -97,7 +109,10 @@ impl<B: HostBackend> Session<B> {
 
     fn run(self, prepared: Prepared, stop: Stop, display: Display) -> Result<u8> {
         let plan = prepared.plan.clone();
-        if self.start.position.global_step >= plan.last_step {
+        let position = &self.start.position;
+        // A run that was stopped right after the last step of an epoch still has its validation to do.
+        let validated = position.step_in_epoch < plan.sampler.steps_per_epoch();
+        if position.global_step >= plan.last_step && validated {
             say(&format!(
                 "the run is complete: {} steps are done; more need a larger --epochs or --max-steps",
                 plan.last_step
@@ -126,11 +141,11 @@ impl<B: HostBackend> Session<B> {
 
     fn recorder(&self, prepared: &Prepared, display: Display, course: Arc<Mutex<Course>>) -> Result<Recorder> {
         let (run, plan) = (&self.config.run, &prepared.plan);
-        let step = self.start.position.global_step;
+        let [step, epoch_end] = self.kept;
         let goal = Goal { epochs: run.epochs, steps: plan.last_step };
         let mut sinks: Vec<Box<dyn Sink>> = vec![
-            Box::new(Jsonl::open(&self.directory.join("metrics.jsonl"), step)?),
-            Box::new(Csv::open(&self.directory.join("metrics.csv"), step)?),
+            Box::new(Jsonl::open(&self.directory.join("metrics.jsonl"), step, epoch_end)?),
+            Box::new(Csv::open(&self.directory.join("metrics.csv"), epoch_end)?),
         ];
         match run.progress {
             ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),

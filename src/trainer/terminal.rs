@@ -1,6 +1,6 @@
 //! What a run has to do with the terminal it may be started from.
 
-use std::io::{IsTerminal, Write, stdin, stdout};
+use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
@@ -47,7 +47,12 @@ impl Sink for SignalKeys {
 }
 
 /// Prints `text` and a line break. A reader that has gone away is no reason to stop.
-pub(super) fn say(text: &str) {
+pub fn say(text: &str) {
     let mut out = stdout().lock();
     drop(writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush()));
+}
+
+/// Prints `line`, after the program's name, to standard error.
+pub fn warn(line: &str) {
+    drop(writeln!(stderr().lock(), "train: {line}"));
 }

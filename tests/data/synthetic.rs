@@ -78,3 +78,12 @@ fn images_that_do_not_fit_their_labels_are_refused() {
     assert_names(&label.to_string(), &["label '2'", "2 classes"]);
     assert!(ImageSet::new(vec![], vec![0], classes(), [0, 2]).is_err(), "an image without a pixel");
 }
+
+#[test]
+fn burns_loaders_can_read_the_images_too() {
+    use burn_dataset::Dataset;
+    let images = draw(Split::Validation, 3).unwrap();
+    assert_eq!(Dataset::len(&images), 3);
+    assert_eq!(images.get(2), Some((images.image(2).to_vec(), images.label(2))));
+    assert_eq!(images.get(3), None);
+}

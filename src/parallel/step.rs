@@ -1,0 +1,148 @@
+//! One optimizer step of one replica: micro-batches, the exchange of losses, the reduction, the update.
+
+use burn::backend::Autodiff;
+use burn::tensor::{Tensor, TensorData};
+use burn::train::TrainOutput;
+
+use super::collective::{Key, Operation};
+use super::device::HostBackend;
+use super::plan::Sharing;
+use super::replica::{Replica, ReplicaModel};
+use super::synchronization::Micro;
+use super::transfer::{download, unpack};
+use crate::data::{Group, HostBatch};
+use crate::error::{Error, Result};
+use crate::model::{Pass, Tally, TrainBatch, Which, flat, flat_gradients, parameter_names, with_flat};
+use crate::optim::{clip_factor, global_norm};
+
+/// What a step gives beside new weights.
+pub(super) struct StepResult {
+    pub(super) tally: Tally,
+    pub(super) gradient_norm: f64,
+    pub(super) stop: bool,
+}
+
+impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
+    /// Forward and backward over the group's micro-batches, one reduction, one update.
+    pub(super) fn step(&mut self, group: &Group, learning_rate: f64) -> Result<StepResult> {
+        let weight = 1.0 / group.samples() as f64;
+        let mut gradients: Vec<Tensor<B, 1>> = Vec::new();
+        let mut tally = Tally::default();
+        for micro_batch in 0..group.micro_batches.len() {
+            let (share, counted) = self.micro_batch(micro_batch, weight)?;
+            tally += counted;
+            gradients = if gradients.is_empty() {
+                share
+            } else {
+                gradients.into_iter().zip(share).map(|(sum, new)| sum + new).collect()
+            };
+        }
+        let (tally, stop) = self.exchange(tally)?;
+        let gradients = self.reduce(gradients)?;
+        let gradient_norm = global_norm(&gradients);
+        if !gradient_norm.is_finite() {
+            return Err(self.not_finite("the gradient", None));
+        }
+        self.update(learning_rate, gradients, clip_factor(gradient_norm, self.plan.optim.clip_grad_norm))?;
+        Ok(StepResult { tally, gradient_norm, stop })
+    }
+
+    /// This replica's share of one micro-batch: its summand of the mean gradient, and its losses and hits.
+    fn micro_batch(&mut self, micro_batch: usize, weight: f64) -> Result<(Vec<Tensor<B, 1>>, Tally)> {
+        let batch = self.batches.next().ok_or_else(|| Error::Training("the loader ended before the run".into()))?;
+        let present = !batch.labels.is_empty();
+        let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
+        let micro = Micro::new(self.collective.clone(), key);
+        let batch = self.to_device(batch, present, weight, &micro);
+        // Rule 1: fresh leaves before every forward.
+        self.model = self.model.clone().fork(&self.device);
+        let TrainOutput { grads, item } = self.model.step(batch);
+        // Rule 2: nobody touches the graph before all backwards are over; the fence inside the step is its other half.
+        self.collective.barrier(key)?;
+        let gradients = flat_gradients(&self.model, grads).map_err(|tensor| {
+            let name = parameter_names(&self.model).swap_remove(tensor);
+            Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
+        })?;
+        if present {
+            self.model = self.model.clone().absorb(item.statistics);
+        }
+        Ok((gradients, if present { item.tally } else { Tally::default() }))
+    }
+
+    fn to_device(&self, batch: HostBatch, present: bool, weight: f64, micro: &Micro) -> TrainBatch<Autodiff<B>> {
+        let [height, width] = batch.size;
+        // A replica without a sample runs one black image of weight zero: it has to be there for every collective.
+        let (pixels, labels) =
+            if present { (batch.pixels, batch.labels) } else { (vec![0.0; 3 * height * width], vec![0]) };
+        let count = labels.len();
+        let labels: Vec<i32> = labels.into_iter().map(|label| label as i32).collect();
+        let synchronized = self.plan.sync_bn && self.collective.size() > 1;
+        let images = Tensor::<B, 4>::from_data(TensorData::new(pixels, [count, 3, height, width]), &self.device);
+        TrainBatch {
+            images: Tensor::from_inner(images),
+            labels: Tensor::from_data(TensorData::new(labels, [count]), &self.device),
+            weight: if present { weight } else { 0.0 },
+            pass: if synchronized { Pass::synchronized(micro.statistics(), present) } else { Pass::local() },
+            fence: (self.collective.size() > 1).then(|| micro.fence()),
+        }
+    }
+
+    /// Adds up losses and hits, and agrees on whether to stop. A loss that is not a number ends the run here, before
+    /// it can reach the weights.
+    fn exchange(&self, tally: Tally) -> Result<(Tally, bool)> {
+        let stop = f64::from(u8::from(self.plan.stop.reason().is_some()));
+        let mut values = tally.to_values().to_vec();
+        values.push(stop);
+        let all = self.collective.all_gather(self.key(Operation::Tally), values)?;
+        let mut total = Tally::default();
+        for (replica, values) in all.iter().enumerate() {
+            let tally = Tally::from_values(values);
+            if !tally.loss.is_finite() {
+                return Err(self.not_finite("the loss", Some(replica)));
+            }
+            total += tally;
+        }
+        Ok((total, all.iter().any(|values| values[4] > 0.0)))
+    }
+
+    fn not_finite(&self, what: &str, replica: Option<usize>) -> Error {
+        let place = replica.map_or(String::new(), |replica| format!(" on replica {replica}"));
+        Error::Training(format!(
+            "{what} is not finite{place} at step {}; no weight was changed by it: lower --learning-rate, lengthen \
+             --warmup-epochs or set --clip-grad-norm",
+            self.position.global_step + 1
+        ))
+    }
+
+    /// The sum of all replicas' gradients, which is the mean over the samples of the step.
+    fn reduce(&self, gradients: Vec<Tensor<B, 1>>) -> Result<Vec<Tensor<B, 1>>> {
+        if self.collective.size() == 1 {
+            return Ok(gradients);
+        }
+        let lengths: Vec<usize> = gradients.iter().map(|gradient| gradient.dims()[0]).collect();
+        let sum = self.collective.all_reduce(self.key(Operation::Gradients), download(gradients))?;
+        Ok(unpack(&sum, &lengths, &self.device))
+    }
+
+    /// One optimizer step, here or on the first replica.
+    fn update(&mut self, learning_rate: f64, gradients: Vec<Tensor<B, 1>>, factor: f64) -> Result<()> {
+        let params = flat(&self.model, Which::Trained);
+        let lengths: Vec<usize> = params.iter().map(|param| param.dims()[0]).collect();
+        let mut updated = self.optimizer.as_mut().map(|optimizer| {
+            let scaled = |gradient: Tensor<B, 1>| if factor < 1.0 { gradient * factor } else { gradient };
+            optimizer.step(learning_rate, params, gradients.into_iter().map(scaled).collect())
+        });
+        if self.plan.sharing == Sharing::Central && self.collective.size() > 1 {
+            let values = updated.take().map(download);
+            let values = self.collective.broadcast(self.key(Operation::Weights), 0, values)?;
+            updated = Some(unpack(&values, &lengths, &self.device));
+        }
+        if let Some(updated) = updated {
+            self.model = with_flat(self.model.clone(), Which::Trained, updated);
+        }
+        if let Some(average) = &mut self.average {
+            average.update(flat(&self.model, Which::All));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,234 @@
+//! What every engine of collectives promises. The suite takes the engine's constructor; an engine joins at the end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kiln::ops::statistics::Direction;
+use kiln::parallel::collective::{Broken, Collective, Key, Operation};
+use kiln::parallel::local_group;
+
+/// The handles of a group of so many replicas with this timeout.
+type Make = fn(usize, Duration) -> Vec<Arc<dyn Collective>>;
+
+/// Long enough for any test that is not about time.
+const PATIENT: Duration = Duration::from_secs(20);
+const ROUNDS: usize = 40;
+
+fn key(step: usize, operation: Operation) -> Key {
+    Key { step, micro_batch: 0, operation }
+}
+
+/// Lets every replica of a group do `work` on a thread of its own; the results in the order of ranks.
+fn together<T: Send>(group: &[Arc<dyn Collective>], work: impl Fn(&dyn Collective) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = group.iter().map(|replica| scope.spawn(move || work(replica.as_ref()))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Replicas arrive in an order that changes from round to round.
+fn dawdle(rank: usize, round: usize) {
+    let turns = (rank * 7 + round * 13) % 11;
+    (0..turns * turns).for_each(|_| std::thread::yield_now());
+}
+
+/// Values whose sum depends on the order in which they are added.
+fn values(rank: usize, round: usize) -> Vec<f32> {
+    let mut state = (rank * 1000 + round) as u32 + 1;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 1e6 * 10f32.powi((state % 9) as i32 - 4)
+    };
+    (0..97).map(|_| next()).collect()
+}
+
+/// `(0 + 1) + (2 + 3)`, then the rest: the left part is the largest power of two.
+fn tree(shares: &[Vec<f32>]) -> Vec<f32> {
+    if let [share] = shares {
+        return share.clone();
+    }
+    let (left, right) = shares.split_at(shares.len().next_power_of_two() / 2);
+    tree(left).iter().zip(tree(right)).map(|(left, right)| left + right).collect()
+}
+
+fn sums_are_taken_in_one_tree(make: Make) {
+    for size in 1..=5 {
+        let sums = together(&make(size, PATIENT), |replica| {
+            let round = |round| {
+                dawdle(replica.rank(), round);
+                replica.all_reduce(key(round, Operation::Gradients), values(replica.rank(), round)).unwrap()
+            };
+            (0..ROUNDS).map(round).collect::<Vec<_>>()
+        });
+        for round in 0..ROUNDS {
+            let shares: Vec<_> = (0..size).map(|rank| values(rank, round)).collect();
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            for of_replica in &sums {
+                assert_eq!(bits(&of_replica[round]), bits(&tree(&shares)), "{size} replicas, round {round}");
+            }
+        }
+    }
+}
+
+fn everybody_gets_everything_in_rank_order(make: Make) {
+    for size in 1..=5 {
+        let own = |rank: usize, round: usize| vec![rank as f64; 1 + (rank + round) % 3];
+        let gathered = together(&make(size, PATIENT), |replica| {
+            let round = |round| {
+                dawdle(replica.rank(), round);
+                replica.all_gather(key(round, Operation::Tally), own(replica.rank(), round)).unwrap()
+            };
+            (0..ROUNDS).map(round).collect::<Vec<_>>()
+        });
+        for round in 0..ROUNDS {
+            let expected: Vec<_> = (0..size).map(|rank| own(rank, round)).collect();
+            assert!(gathered.iter().all(|of_replica| *of_replica[round] == expected), "{size} replicas, round {round}");
+        }
+    }
+}
+
+fn every_replica_can_be_the_one_that_sends(make: Make) {
+    for size in 1..=5 {
+        let received = together(&make(size, PATIENT), |replica| {
+            let from = |root: usize| {
+                dawdle(replica.rank(), root);
+                let sent = (replica.rank() == root).then(|| values(root, 0));
+                replica.broadcast(key(root, Operation::Weights), root, sent).unwrap()
+            };
+            (0..size).map(from).collect::<Vec<_>>()
+        });
+        for root in 0..size {
+            assert!(received.iter().all(|of_replica| *of_replica[root] == values(root, 0)), "from {root} of {size}");
+        }
+    }
+}
+
+fn nobody_passes_a_barrier_alone(make: Make) {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    const SIZE: usize = 4;
+    let arrived = AtomicUsize::new(0);
+    together(&make(SIZE, PATIENT), |replica| {
+        for round in 0..ROUNDS {
+            dawdle(replica.rank(), round);
+            arrived.fetch_add(1, SeqCst);
+            replica.barrier(key(round, Operation::ForwardDone)).unwrap();
+            assert!(arrived.load(SeqCst) >= (round + 1) * SIZE, "round {round}");
+        }
+    });
+}
+
+/// Layers, directions, micro-batches and operations of one step are all different meetings.
+fn meetings_are_told_apart_by_the_whole_key(make: Make) {
+    let statistics = |layer, direction| Operation::Statistics { layer, direction };
+    let operations = [
+        statistics(0, Direction::Forward),
+        statistics(0, Direction::Backward),
+        statistics(1, Direction::Forward),
+        Operation::Tally,
+    ];
+    let keys: Vec<_> = operations
+        .iter()
+        .flat_map(|operation| [0, 1].map(|micro_batch| Key { micro_batch, ..key(3, *operation) }))
+        .collect();
+    // Two threads for each replica, which come to the same meetings from both ends.
+    let group = make(2, PATIENT);
+    std::thread::scope(|scope| {
+        for replica in &group {
+            for part in [&keys[..4], &keys[4..]] {
+                scope.spawn(move || {
+                    for (i, key) in part.iter().enumerate() {
+                        dawdle(replica.rank(), i);
+                        let own = format!("{key:?}").len() as f64 + replica.rank() as f64;
+                        let all = replica.all_gather(*key, vec![own]).unwrap();
+                        let base = own - replica.rank() as f64;
+                        assert_eq!(*all, [[base], [base + 1.0]]);
+                    }
+                });
+            }
+        }
+    });
+}
+
+fn an_abort_is_heard_by_all_and_for_good(make: Make) {
+    let group = make(4, PATIENT);
+    let start = Instant::now();
+    let verdicts = together(&group, |replica| {
+        if replica.rank() == 2 {
+            (0..100).for_each(|_| std::thread::yield_now());
+            replica.abort("replica 2 fell".into());
+            replica.abort("a later reason".into());
+        }
+        replica.barrier(key(0, Operation::BackwardDone))
+    });
+    assert!(start.elapsed() < PATIENT / 2, "nobody waits for the timeout");
+    let fell = || Broken("replica 2 fell".into());
+    assert_eq!(verdicts, vec![Err(fell()); 4]);
+    for replica in &group {
+        assert_eq!(replica.barrier(key(9, Operation::ForwardDone)), Err(fell()));
+        assert_eq!(replica.all_reduce(key(9, Operation::Gradients), vec![1.0]), Err(fell()));
+        assert_eq!(replica.all_gather(key(9, Operation::Tally), vec![1.0]), Err(fell()));
+        assert_eq!(replica.broadcast(key(9, Operation::Weights), 0, Some(vec![1.0])), Err(fell()));
+    }
+}
+
+fn who_does_not_come_is_named(make: Make) {
+    for operation in [Operation::Gradients, Operation::Statistics { layer: 4, direction: Direction::Backward }] {
+        let group = make(4, Duration::from_millis(100));
+        together(&group, |replica| replica.barrier(key(6, Operation::ForwardDone)).unwrap());
+        let start = Instant::now();
+        let verdicts = together(&group, |replica| match replica.rank() {
+            1 | 3 => None,
+            _ => Some(replica.all_reduce(key(7, operation), vec![0.0]).unwrap_err()),
+        });
+        assert!(start.elapsed() < Duration::from_secs(5), "the timeout is a tenth of a second");
+        assert_eq!(verdicts[0], verdicts[2], "both hear the same");
+        let Some(Broken(text)) = &verdicts[0] else { panic!("nobody was missed") };
+        for part in ["replicas 1, 3 did not come", &operation.to_string(), "step 8", "0.1 s", "--timeout"] {
+            assert!(text.contains(part), "'{part}' is not in '{text}'");
+        }
+    }
+}
+
+/// Whether the first meeting of that name is over for all or not: nobody ever gets its result twice.
+fn who_comes_twice_gets_no_stale_result(make: Make) {
+    for round in 0..20 {
+        let group = make(2, Duration::from_millis(20));
+        together(&group, |replica| replica.barrier(key(0, Operation::ForwardDone)).unwrap());
+        let again = together(&group, |replica| {
+            dawdle(replica.rank(), round);
+            let first = replica.all_reduce(key(1, Operation::Gradients), vec![1.0]);
+            (replica.rank() == 0 && first.is_ok()).then(|| replica.all_reduce(key(1, Operation::Gradients), vec![2.0]))
+        });
+        assert!(again[0].as_ref().is_none_or(Result::is_err), "{again:?}");
+    }
+}
+
+fn who_comes_twice_to_a_meeting_breaks_the_group(make: Make) {
+    let group = make(2, PATIENT);
+    let first = group[0].clone();
+    let verdicts = together(&[first.clone(), first], |replica| replica.barrier(key(1, Operation::BackwardDone)));
+    assert!(verdicts.iter().all(|verdict| verdict == &verdicts[0]));
+    let Err(Broken(text)) = &verdicts[0] else { panic!("nobody noticed") };
+    assert!(text.contains("replica 0 came twice to the end of backward of step 2"), "{text}");
+}
+
+/// `on_engine!(name, constructor)` runs the whole suite on an engine.
+macro_rules! on_engine {
+    ($engine:ident, $make:expr; $($promise:ident)+) => {
+        mod $engine { $(#[test] fn $promise() { super::$promise($make); })+ }
+    };
+    ($engine:ident, $make:expr) => {
+        on_engine!($engine, $make;
+            sums_are_taken_in_one_tree everybody_gets_everything_in_rank_order every_replica_can_be_the_one_that_sends
+            nobody_passes_a_barrier_alone meetings_are_told_apart_by_the_whole_key
+            an_abort_is_heard_by_all_and_for_good who_does_not_come_is_named who_comes_twice_gets_no_stale_result
+            who_comes_twice_to_a_meeting_breaks_the_group);
+    };
+}
+
+fn threads(size: usize, timeout: Duration) -> Vec<Arc<dyn Collective>> {
+    local_group(size, timeout).into_iter().map(|replica| replica as Arc<dyn Collective>).collect()
+}
+
+on_engine!(local, super::threads);

@@ -1,0 +1,201 @@
+//! The `train` command as a process: small runs on drawn images, and what they leave on the disk.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use kiln::metrics::Record;
+use kiln::state::{from_safetensors, sha256};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Images of one epoch: four steps of eight, the last of six.
+pub const IMAGES: usize = 30;
+pub const STEPS_PER_EPOCH: usize = 4;
+
+/// Two replicas and a network that takes a hundredth of a second for a step.
+const SMALL: [&str; 12] = [
+    "data=synthetic",
+    "data.train_size=30",
+    "data.val_size=16",
+    "run.log_samples=true",
+    "--width=4",
+    "--stem=imagenet",
+    "--world-size=2",
+    "--batch-size=4",
+    "--warmup-epochs=0",
+    "--checkpoint-every=2steps",
+    "--progress=plain",
+    "--log-every=1000",
+];
+
+/// A directory in which commands are run.
+pub struct Workplace {
+    dir: TempDir,
+}
+
+impl Workplace {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The command with exactly these arguments.
+    pub fn bare(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
+        command.current_dir(self.dir.path()).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// A small training in the directory `run`; later arguments win.
+    pub fn small(&self, run: &str, arguments: &[&str]) -> Command {
+        let mut command = self.bare(&SMALL);
+        command.arg(format!("--output-dir={run}")).args(arguments);
+        command
+    }
+
+    /// A small training that succeeds, and its standard output.
+    #[track_caller]
+    pub fn train(&self, run: &str, arguments: &[&str]) -> String {
+        succeeded(&self.small(run, arguments).output().unwrap())
+    }
+
+    pub fn run(&self, name: &str) -> Run {
+        Run(self.path(name))
+    }
+
+    /// Everything below the directory, by path; a file with its content.
+    pub fn snapshot(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+        let mut found = BTreeMap::new();
+        let mut open = vec![self.dir.path().to_path_buf()];
+        while let Some(dir) = open.pop() {
+            for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+                let plain = !entry.is_symlink();
+                if plain && entry.is_dir() {
+                    open.push(entry.clone());
+                }
+                let content = (plain && entry.is_file()).then(|| std::fs::read(&entry).unwrap());
+                found.insert(entry, content);
+            }
+        }
+        found
+    }
+}
+
+/// Standard output of a command that must have ended with code 0.
+#[track_caller]
+pub fn succeeded(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Standard error, line by line.
+pub fn errors(output: &Output) -> Vec<String> {
+    String::from_utf8(output.stderr.clone()).unwrap().lines().map(String::from).collect()
+}
+
+/// Waits for a process, at most a minute.
+#[track_caller]
+pub fn wait(child: &mut Child) -> Option<i32> {
+    let mut code = None;
+    until("the process ends", || child.try_wait().unwrap().map(|status| code = status.code()).is_some());
+    code
+}
+
+/// Looks every millisecond whether something in another process has come about.
+#[track_caller]
+pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < Duration::from_secs(60), "waiting in vain: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The directory of a run.
+pub struct Run(PathBuf);
+
+impl Run {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn checkpoint(&self, name: &str) -> PathBuf {
+        self.0.join("checkpoints").join(name)
+    }
+
+    pub fn has_checkpoint(&self) -> bool {
+        self.checkpoint("latest").exists()
+    }
+
+    /// The step of the latest checkpoint.
+    pub fn latest_step(&self) -> usize {
+        let state = std::fs::read(self.checkpoint("latest/state.json")).unwrap();
+        serde_json::from_slice::<Value>(&state).unwrap()["state"]["global_step"].as_u64().unwrap() as usize
+    }
+
+    /// A fingerprint of every tensor in the latest checkpoint.
+    pub fn tensors(&self) -> Vec<(&'static str, String)> {
+        let files = ["model.safetensors", "optimizer.safetensors", "average.safetensors"];
+        let paths = files.map(|name| (name, self.checkpoint("latest").join(name)));
+        let present = paths.into_iter().filter(|(_, path)| path.exists());
+        let read = |path: &Path| from_safetensors(&std::fs::read(path).unwrap(), path).unwrap().0;
+        present.map(|(name, path)| (name, sha256(&read(&path)))).collect()
+    }
+
+    fn lines(&self, name: &str) -> Vec<Vec<u8>> {
+        let text = std::fs::read(self.0.join(name)).unwrap_or_default();
+        text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")).map(<[u8]>::to_vec).collect()
+    }
+
+    fn records(&self) -> Vec<Record> {
+        self.lines("metrics.jsonl").iter().map(|line| serde_json::from_slice(line).unwrap()).collect()
+    }
+
+    /// Each step of `metrics.jsonl` with its loss, in the order of the file.
+    pub fn steps(&self) -> Vec<(usize, f64)> {
+        let step = |record| if let Record::Step(step) = record { Some((step.step, step.loss)) } else { None };
+        self.records().into_iter().filter_map(step).collect()
+    }
+
+    /// Each epoch of `metrics.jsonl` with its validation loss, in the order of the file.
+    pub fn epochs(&self) -> Vec<(usize, f64)> {
+        let epoch = |record| if let Record::Epoch(epoch) = record { Some((epoch.epoch, epoch.val_loss)) } else { None };
+        self.records().into_iter().filter_map(epoch).collect()
+    }
+
+    /// The sample ids of every epoch in `samples.jsonl`, sorted.
+    pub fn samples(&self) -> BTreeMap<u64, Vec<u64>> {
+        let mut epochs: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for line in self.lines("samples.jsonl") {
+            let line: Value = serde_json::from_slice(&line).unwrap();
+            let ids = line["samples"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap());
+            epochs.entry(line["epoch"].as_u64().unwrap()).or_default().extend(ids);
+        }
+        epochs.values_mut().for_each(|ids| ids.sort_unstable());
+        epochs
+    }
+
+    /// Fails unless each of `epochs` epochs trained on every image once.
+    #[track_caller]
+    pub fn saw_every_image_once(&self, epochs: usize) {
+        let all: Vec<u64> = (0..IMAGES as u64).collect();
+        let expected: BTreeMap<u64, Vec<u64>> = (0..epochs as u64).map(|epoch| (epoch, all.clone())).collect();
+        assert_eq!(self.samples(), expected);
+    }
+
+    /// Fails unless this run ended as `calm` did: same tensors, each step and each epoch once with the same numbers.
+    #[track_caller]
+    pub fn equals(&self, calm: &Self, epochs: usize) {
+        assert_eq!(self.latest_step(), calm.latest_step());
+        assert_eq!(self.tensors(), calm.tensors());
+        assert_eq!(self.steps(), calm.steps());
+        assert_eq!(self.epochs(), calm.epochs());
+        assert_eq!(self.epochs().len(), epochs);
+        self.saw_every_image_once(epochs);
+    }
+}

@@ -1,0 +1,149 @@
+//! Signals, closed pipes and the ways of showing progress: how a run behaves towards whoever started it.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::command::{Workplace, errors, succeeded, until, wait};
+
+/// Starts a command and returns once it trains, so that it listens to signals.
+fn started(place: &Workplace, mut command: Command) -> Child {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the run begins", || place.path("run/metrics.jsonl").exists());
+    child
+}
+
+/// Sends a signal by its name to a process that this test started.
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(child.id().to_string()).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn a_signal_ends_a_run_after_its_step_with_a_checkpoint_and_the_code_of_the_shell() {
+    for (name, code) in [("TERM", 143), ("INT", 130)] {
+        let place = Workplace::new();
+        place.train("calm", &["--epochs=100", "--max-steps=60"]);
+        let arguments = ["--epochs=100", "--checkpoint-every=never"];
+        let mut child = started(&place, place.small("run", &arguments));
+        until("three steps are done", || place.run("run").steps().len() >= 3);
+        signal(&child, name);
+        assert_eq!(wait(&mut child), Some(code));
+        let output = child.wait_with_output().unwrap();
+        assert!(errors(&output).is_empty(), "{:?}", errors(&output));
+        let run = place.run("run");
+        let reached = run.latest_step();
+        assert_eq!(run.steps().len(), reached, "saved after the last step");
+        assert!(reached < 400);
+        let calm = place.run("calm").steps();
+        let both = reached.min(calm.len());
+        assert_eq!(run.steps()[..both], calm[..both]);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_the_run_at_once() {
+    let place = Workplace::new();
+    // A step of this takes many seconds: the first signal alone would not end it soon.
+    let arguments = ["--width=64", "--stem=cifar", "--world-size=1", "data.train_size=512", "--batch-size=64"];
+    let mut child = started(&place, place.small("run", &arguments));
+    until("the second signal is heard", || {
+        // Two signals of a kind are one until the first is taken, so they are repeated.
+        signal(&child, "INT");
+        child.try_wait().unwrap().is_some()
+    });
+    assert_eq!(wait(&mut child), Some(130));
+    assert!(!place.run("run").has_checkpoint(), "it took the time to save");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_no_training() {
+    let place = Workplace::new();
+    for (name, progress) in [("plain", "--progress=plain"), ("auto", "--progress=auto"), ("bar", "--progress=bar")] {
+        let arguments = ["--epochs=2", "--log-every=1", progress];
+        let mut child = place.small(name, &arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop((child.stdout.take(), child.stderr.take()));
+        assert_eq!(wait(&mut child), Some(0), "{progress}");
+        assert_eq!(place.run(name).steps().len(), 8);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_makes_no_command_panic() {
+    let place = Workplace::new();
+    for (arguments, code) in [(&["config"][..], 0), (&["--help"], 0), (&["--epochs=x"], 2), (&["--gibberish"], 2)] {
+        let mut child = place.bare(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop((child.stdout.take(), child.stderr.take()));
+        assert_eq!(wait(&mut child), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn every_way_of_showing_progress_works_without_a_terminal() {
+    let place = Workplace::new();
+    for progress in ["auto", "bar", "plain", "none"] {
+        let flag = format!("--progress={progress}");
+        let output = place.small(progress, &["--epochs=1", &flag]).output().unwrap();
+        let text = succeeded(&output);
+        assert_eq!(text.contains("epoch 1/1"), matches!(progress, "auto" | "plain"), "{progress}: {text}");
+        assert_eq!(text.contains("trained     1 epochs"), progress != "none", "{progress}: {text}");
+        assert!(!text.contains('\x1b') && output.stderr.is_empty(), "{progress}: {text}");
+    }
+}
+
+#[test]
+fn a_development_run_touches_every_part_within_three_steps() {
+    let place = Workplace::new();
+    let text = place.train("run", &["--fast-dev-run", "--checkpoint=best.safetensors"]);
+    let run = place.run("run");
+    assert_eq!((run.steps().len(), run.epochs().len(), run.latest_step()), (3, 1, 3));
+    assert!(place.path("best.safetensors").exists() && text.contains("trained     1 epochs, 3 steps"), "{text}");
+}
+
+#[test]
+fn the_validation_can_be_cut_short() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=1"]);
+    for (limit, images) in [("0", 16), ("1", 8), ("9", 16)] {
+        let limit = format!("--limit-val-batches={limit}");
+        let text = succeeded(&place.bare(&["evaluate", "--checkpoint=run", &limit]).output().unwrap());
+        assert!(text.contains(&format!("images      {images}\n")), "{limit}: {text}");
+    }
+}
+
+#[test]
+fn the_copy_of_the_best_model_is_the_averaged_one_where_there_is_one() {
+    let place = Workplace::new();
+    for (run, decay, file) in [("plain", "0", "model.safetensors"), ("averaged", "0.5", "average.safetensors")] {
+        let (decay, copy) = (format!("--ema-decay={decay}"), format!("--checkpoint=copies/{run}"));
+        place.train(run, &["--epochs=3", &decay, &copy]);
+        let best = place.run(run).checkpoint("best").join(file);
+        assert_eq!(std::fs::read(place.path("copies").join(run)).unwrap(), std::fs::read(best).unwrap(), "{run}");
+    }
+}
+
+#[test]
+fn a_run_that_saves_never_still_saves_its_end_and_the_copy_that_was_asked_for() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=3", "--checkpoint-every=never"]);
+    let names: Vec<_> =
+        std::fs::read_dir(place.run("run").checkpoint("")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names.iter().filter(|name| name.to_string_lossy().starts_with("step-")).count(), 1, "{names:?}");
+    assert_eq!(place.run("run").latest_step(), 12);
+    place.train("copied", &["--epochs=3", "--checkpoint-every=never", "--checkpoint=best.safetensors"]);
+    assert!(place.path("best.safetensors").exists());
+}
+
+#[test]
+fn a_checkpoint_is_as_good_for_any_number_of_replicas() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=1", "data.val_size=101"]);
+    let measured = ["1", "2", "3", "4"].map(|world| {
+        let world = format!("--world-size={world}");
+        let text = succeeded(&place.bare(&["evaluate", "--checkpoint=run", &world]).output().unwrap());
+        text.lines()
+            .filter(|line| line.starts_with("top-") || line.starts_with("images"))
+            .collect::<Vec<_>>()
+            .join("; ")
+    });
+    assert!(measured[0].contains("of 101)"), "{measured:?}");
+    assert!(measured.iter().all(|text| *text == measured[0]), "{measured:?}");
+}

@@ -1,0 +1,192 @@
+//! Bad input from the outside: one line that says what, where, why and what to do; the right exit code; no panic, and
+//! nothing half-written.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::command::{Workplace, errors};
+
+/// Runs a command that must be refused: exit `code`, one line with all of `parts`, and no change on the disk.
+#[track_caller]
+fn refused(place: &Workplace, arguments: &[&str], code: i32, parts: &[&str]) {
+    let before = place.snapshot();
+    let output = place.bare(arguments).output().unwrap();
+    let lines = errors(&output);
+    assert_eq!((output.status.code(), lines.len()), (Some(code), 1), "{arguments:?}: {lines:?}");
+    for part in parts.iter().chain(&["train: "]) {
+        assert!(lines[0].contains(part), "{arguments:?}: '{part}' is not in '{}'", lines[0]);
+    }
+    assert!(!lines[0].contains("panicked") && !lines[0].ends_with('.'), "{lines:?}");
+    assert!(output.stdout.is_empty() || place.snapshot() == before, "{arguments:?}");
+    assert!(place.snapshot() == before, "{arguments:?} left something behind");
+}
+
+const TINY: [&str; 5] = ["data=synthetic", "data.train_size=8", "data.val_size=4", "--width=2", "--batch-size=4"];
+
+#[track_caller]
+fn tiny_refused(place: &Workplace, arguments: &[&str], code: i32, parts: &[&str]) {
+    refused(place, &[&TINY, arguments].concat(), code, parts);
+}
+
+/// CIFAR-10 in its binary form: a training batch of two images and a test batch of one.
+fn cifar10(place: &Workplace) {
+    let record = |label: u8| [&[label][..], &[7; 3072]].concat();
+    fs::create_dir(place.path("data")).unwrap();
+    fs::write(place.path("data/data_batch_1.bin"), [record(3), record(9)].concat()).unwrap();
+    fs::write(place.path("data/test_batch.bin"), record(1)).unwrap();
+}
+
+/// Two classes of one image each, for training and validation.
+fn folder(place: &Workplace) {
+    for class in ["train/cat", "train/dog", "val/cat", "val/dog"] {
+        fs::create_dir_all(place.path("data").join(class)).unwrap();
+        image::RgbImage::new(8, 8).save(place.path("data").join(class).join("one.png")).unwrap();
+    }
+}
+
+#[test]
+fn damaged_cifar_batches_are_refused_by_file() {
+    let place = Workplace::new();
+    cifar10(&place);
+    let whole = fs::read(place.path("data/data_batch_1.bin")).unwrap();
+    fs::write(place.path("data/data_batch_1.bin"), &whole[..whole.len() - 1]).unwrap();
+    refused(&place, &["--epochs=1"], 1, &["data_batch_1.bin", "6145", "3073"]);
+    let mut mislabelled = whole;
+    mislabelled[3073] = 10;
+    fs::write(place.path("data/data_batch_1.bin"), mislabelled).unwrap();
+    refused(&place, &["--epochs=1"], 1, &["data_batch_1.bin", "'10'"]);
+    fs::remove_dir_all(place.path("data")).unwrap();
+    refused(&place, &["--epochs=1"], 1, &["data", "--download", "--data-dir"]);
+}
+
+#[test]
+fn folders_that_are_no_data_set_are_refused_by_file() {
+    let place = Workplace::new();
+    folder(&place);
+    let start = ["--data=folder", "--epochs=1"];
+    fs::write(place.path("data/train/cat/two.jpg"), "not a picture").unwrap();
+    refused(&place, &start, 1, &["two.jpg' is not a JPEG", "replace or remove it"]);
+    fs::remove_file(place.path("data/train/cat/two.jpg")).unwrap();
+    fs::create_dir(place.path("data/train/eel")).unwrap();
+    refused(&place, &start, 1, &["train/eel", "at least one image"]);
+}
+
+#[test]
+fn places_that_cannot_be_written_are_refused_before_the_first_step() {
+    let place = Workplace::new();
+    fs::write(place.path("file"), "x").unwrap();
+    tiny_refused(&place, &["--output-dir=file/run"], 2, &["'file/run'", "give another --output-dir"]);
+    tiny_refused(&place, &["--output-dir=file"], 2, &["'file'", "give another --output-dir"]);
+    tiny_refused(&place, &["--checkpoint=file/best"], 2, &["'file'", "give another --checkpoint"]);
+    tiny_refused(&place, &["--checkpoint=."], 2, &["'.'", "give another --checkpoint"]);
+    fs::write(place.path("runs"), "x").unwrap();
+    tiny_refused(&place, &[], 2, &["'runs'", "give another --output-dir"]);
+}
+
+#[test]
+fn devices_and_replicas_that_cannot_be_are_refused() {
+    let place = Workplace::new();
+    let two = "--world-size=2";
+    tiny_refused(&place, &[two, "--gpu-ids=0,0"], 2, &["'0' twice", "--gpu-ids 0"]);
+    tiny_refused(&place, &[two, "--gpu-ids=0,1,2"], 2, &["'3' devices", "--world-size 3"]);
+    tiny_refused(&place, &["--gpu-ids=7"], 2, &["'7'", "--gpu-ids"]);
+    tiny_refused(&place, &["--gpu-ids=-1"], 2, &["'[-1]'", "--gpu-ids 0"]);
+    tiny_refused(&place, &["--world-size=0"], 2, &["'0'", "at least 1", "--world-size"]);
+    tiny_refused(&place, &["--rank=1"], 2, &["'1'", "--world-size and --gpu-ids"]);
+}
+
+#[test]
+#[cfg(not(feature = "cuda"))]
+fn a_backend_that_was_not_built_is_refused_with_the_command_that_builds_it() {
+    tiny_refused(&Workplace::new(), &["--backend=cuda"], 2, &["'cuda'", "cargo build --release --features cuda"]);
+}
+
+#[test]
+fn settings_that_cannot_be_read_are_refused() {
+    let place = Workplace::new();
+    tiny_refused(&place, &["batch-size=abc"], 2, &["'batch-size'", "did you mean", "--batch-size abc"]);
+    tiny_refused(&place, &["--batch-size=abc"], 2, &["'abc'", "whole number"]);
+    tiny_refused(&place, &["qwerty.uiop=1"], 2, &["'qwerty.uiop'", "train config"]);
+    tiny_refused(&place, &["--config=nowhere.toml"], 2, &["'nowhere.toml'", "no such file"]);
+    tiny_refused(&place, &["--checkpoint-every=0steps"], 2, &["'0steps'", "500steps"]);
+    tiny_refused(&place, &["--batch-size=100", "data.drop_last=true"], 2, &["'100'", "lower --batch-size"]);
+    tiny_refused(&place, &["--progress=tui"], 2, &["needs a terminal", "--progress plain"]);
+    tiny_refused(&place, &["model.num_classes=3"], 2, &["'3'", "10 classes"]);
+}
+
+#[test]
+fn an_evaluation_without_a_sound_checkpoint_is_refused() {
+    let place = Workplace::new();
+    let evaluate = |path: &str, code: i32, parts: &[&str]| {
+        refused(&place, &["evaluate", "--checkpoint", path], code, parts);
+    };
+    evaluate("nowhere", 1, &["'nowhere' does not exist", "--checkpoint"]);
+    fs::create_dir(place.path("empty")).unwrap();
+    evaluate("empty", 1, &["'empty' holds no manifest.json"]);
+    fs::write(place.path("text.safetensors"), "hello").unwrap();
+    evaluate("text.safetensors", 1, &["'text.safetensors' is not a readable safetensors file"]);
+    place.train("run", &["--epochs=2"]);
+    for name in ["config.toml", "model.safetensors", "manifest.json"] {
+        let path = place.run("run").checkpoint("latest").join(name);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        evaluate("run", 1, &[name, "damaged", "use '", "instead, which is intact"]);
+        fs::write(&path, whole).unwrap();
+    }
+}
+
+#[test]
+fn a_run_that_does_not_exist_cannot_be_resumed() {
+    let place = Workplace::new();
+    tiny_refused(&place, &["--resume"], 2, &["no run in 'runs'", "--output-dir"]);
+    tiny_refused(&place, &["--resume=nowhere"], 1, &["'nowhere'", "checkpoint"]);
+    tiny_refused(&place, &["--resume", "--output-dir=nowhere"], 2, &["'nowhere'", "without --resume"]);
+    fs::create_dir_all(place.path("begun/checkpoints")).unwrap();
+    tiny_refused(&place, &["--resume", "--output-dir=begun"], 1, &["no intact checkpoint", "without --resume"]);
+}
+
+#[test]
+fn a_directory_with_checkpoints_is_not_overwritten() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=1"]);
+    tiny_refused(&place, &["--output-dir=run"], 2, &["already holds checkpoints", "--resume latest", "--output-dir"]);
+}
+
+/// A file system of so many KiB at `path`, until it is dropped; none where mounting is not allowed.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(path: &Path, kib: usize) -> Option<Self> {
+        fs::create_dir(path).unwrap();
+        let size = format!("size={kib}k");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(path).stderr(Stdio::null());
+        mount.status().is_ok_and(|status| status.success()).then(|| Self(path.into()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(&self.0).status());
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_run_and_keeps_the_last_checkpoint() {
+    let place = Workplace::new();
+    // Room for one checkpoint of this network and a part of the next.
+    let Some(disk) = SmallDisk::mount(&place.path("disk"), 640) else {
+        println!("skipped: only a privileged user can mount a small disk");
+        return;
+    };
+    let output = place.small("disk/run", &["--epochs=3", "--keep-last=9"]).output().unwrap();
+    let lines = errors(&output);
+    assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
+    assert!(lines[0].contains("No space left") && lines[0].contains("go on with --resume latest"), "{lines:?}");
+    let run = place.run("disk/run");
+    assert_eq!(run.latest_step(), 2, "the first checkpoint is what is left");
+    let names = fs::read_dir(run.checkpoint("")).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    assert!(names.into_iter().all(|name| !name.ends_with(".tmp")), "half a checkpoint is left");
+    drop(disk);
+}

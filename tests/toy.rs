@@ -1,0 +1,259 @@
+//! A small network for tests of what surrounds a model: it trains in a moment, remembers every gradient, and misbehaves
+//! when told to.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use burn::backend::Autodiff;
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::{Linear, LinearConfig};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::train::{InferenceStep, TrainOutput, TrainStep};
+use kiln::data::{ImageSet, Normalization};
+use kiln::error::Result;
+use kiln::model::{
+    AbsorbStatistics, BatchNorm, BatchStatistics, Conv2d, EvaluationBatch, Pass, Tally, TrainBatch, TrainStepOutput,
+    cross_entropy, initialize,
+};
+use kiln::ops::TrainBackend;
+use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
+use kiln::parallel::{DataParallel, HostBackend, Observer, Plan, Sharing, StartingPoint};
+use kiln::trainer::learner::{self, Display};
+
+use crate::reference::run::{Setup, plan};
+
+/// Height and width of the toy's images.
+const SIDE: usize = 6;
+/// Channels below the classifier.
+const CHANNELS: usize = 4;
+
+/// What goes wrong, in the shard that holds the image with this label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mishap {
+    #[default]
+    None,
+    PanicInForward(i64),
+    PanicAfterTheFence(i64),
+    LossIsNaN(i64),
+    /// Waits until [`Toy::wake`].
+    Sleep(i64),
+}
+
+/// One call of a training step.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The first pixels of the shard, bit for bit: they tell which shard it was.
+    pub shard: Vec<u32>,
+    /// One vector per parameter.
+    pub gradients: Vec<Vec<f32>>,
+}
+
+/// What all copies of a toy share.
+#[derive(Debug, Default)]
+struct Shared {
+    mishap: Mishap,
+    calls: Mutex<Vec<Call>>,
+    awake: Mutex<bool>,
+    woken: Condvar,
+}
+
+/// `cat(conv, conv)`, batch-norm, then two branches that are added: the shapes that make Burn's autodiff graph race.
+#[derive(Module, Debug)]
+pub struct Toy<B: Backend> {
+    conv1: Conv2d<B>,
+    conv2: Conv2d<B>,
+    conv3: Conv2d<B>,
+    conv4: Conv2d<B>,
+    bn1: BatchNorm<B>,
+    bn2: BatchNorm<B>,
+    fc: Linear<B>,
+    #[module(skip)]
+    shared: Arc<Shared>,
+}
+
+impl<B: Backend> Toy<B> {
+    pub fn new(classes: usize, mishap: Mishap, device: &B::Device) -> Self {
+        let toy = Self {
+            conv1: Conv2d::new([3, CHANNELS / 2], 3, 1, device),
+            conv2: Conv2d::new([3, CHANNELS / 2], 3, 1, device),
+            conv3: Conv2d::new([CHANNELS, CHANNELS], 3, 1, device),
+            conv4: Conv2d::new([CHANNELS, CHANNELS], 1, 1, device),
+            bn1: BatchNorm::new(CHANNELS, false, device),
+            bn2: BatchNorm::new(CHANNELS, false, device),
+            fc: LinearConfig::new(CHANNELS, classes).init(device),
+            shared: Arc::new(Shared { mishap, ..Shared::default() }),
+        };
+        initialize(toy, 0).unwrap()
+    }
+
+    /// Every training step so far, of all copies, in no particular order.
+    pub fn calls(&self) -> Vec<Call> {
+        self.shared.calls.lock().unwrap().clone()
+    }
+
+    /// How many copies of this toy are alive, this one included.
+    pub fn copies(&self) -> usize {
+        Arc::strong_count(&self.shared)
+    }
+
+    pub fn wake(&self) {
+        *self.shared.awake.lock().unwrap() = true;
+        self.shared.woken.notify_all();
+    }
+
+    fn sleep(&self) {
+        let awake = self.shared.awake.lock().unwrap();
+        drop(self.shared.woken.wait_while(awake, |awake| !*awake).unwrap());
+    }
+}
+
+impl<B: TrainBackend> Toy<B> {
+    fn forward(&self, x: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
+        let x = Tensor::cat(vec![self.conv1.forward(x.clone()), self.conv2.forward(x)], 1);
+        let x = relu(self.bn1.forward(x, pass));
+        let x = relu(self.bn2.forward(self.conv3.forward(x.clone()), pass) + self.conv4.forward(x));
+        let [batch, channels, height, width] = x.dims();
+        self.fc.forward(x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels]))
+    }
+}
+
+impl<B: AutodiffBackend + TrainBackend> TrainStep for Toy<B> {
+    type Input = TrainBatch<B>;
+    type Output = TrainStepOutput<B>;
+
+    fn step(&self, batch: TrainBatch<B>) -> TrainOutput<TrainStepOutput<B>> {
+        let labels: Vec<i64> = batch.labels.clone().into_data().iter::<i64>().collect();
+        let due = |label: i64| batch.weight > 0.0 && labels.contains(&label);
+        match self.shared.mishap {
+            Mishap::PanicInForward(label) if due(label) => panic!("no memory left\nfor this"),
+            Mishap::Sleep(label) if due(label) => self.sleep(),
+            _ => {}
+        }
+        let shard = batch.images.clone().inner().into_data().iter::<f32>().take(6).map(f32::to_bits).collect();
+        let mut losses = cross_entropy(self.forward(batch.images, &batch.pass), batch.labels, 0.0);
+        if let Mishap::LossIsNaN(label) = self.shared.mishap
+            && due(label)
+        {
+            losses = losses * f32::NAN;
+        }
+        let loss = losses.sum();
+        let objective = loss.clone() * batch.weight;
+        if let Some(fence) = &batch.fence {
+            fence.wait();
+        }
+        if let Mishap::PanicAfterTheFence(label) = self.shared.mishap {
+            assert!(!due(label), "no memory left");
+        }
+        let gradients = objective.backward();
+        let loss = loss.inner().into_data().iter::<f64>().sum();
+        let tally = Tally { loss, samples: labels.len(), ..Tally::default() };
+        let output = TrainStepOutput { tally, statistics: batch.pass.into_statistics(), ..Default::default() };
+        let output = TrainOutput::new(self, gradients, output);
+        if batch.weight > 0.0 {
+            let gradients = read_gradients(self, &output.grads);
+            self.shared.calls.lock().unwrap().push(Call { shard, gradients });
+        }
+        output
+    }
+}
+
+impl<B: TrainBackend> InferenceStep for Toy<B> {
+    type Input = EvaluationBatch<B>;
+    type Output = Tally;
+
+    fn step(&self, batch: EvaluationBatch<B>) -> Tally {
+        let samples = batch.labels.dims()[0];
+        let losses = cross_entropy(self.forward(batch.images, &Pass::evaluate()), batch.labels, 0.0);
+        Tally { loss: losses.into_data().iter::<f64>().sum(), samples, ..Tally::default() }
+    }
+}
+
+impl<B: AutodiffBackend> AbsorbStatistics<B> for Toy<B> {
+    fn absorb(self, statistics: Vec<BatchStatistics<B>>) -> Self {
+        assert_eq!(statistics.len(), 2, "one entry per batch-norm layer");
+        self
+    }
+}
+
+/// The gradients of all parameters; none where the graph lost one.
+fn read_gradients<B: AutodiffBackend>(toy: &Toy<B>, gradients: &GradientsParams) -> Vec<Vec<f32>> {
+    struct Read<'a>(&'a GradientsParams, Vec<Vec<f32>>);
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Read<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            if param.is_require_grad() {
+                let gradient = self.0.get::<B::InnerBackend, D>(param.id);
+                self.1.push(gradient.map_or_else(Vec::new, |gradient| gradient.into_data().iter::<f32>().collect()));
+            }
+        }
+    }
+    let mut read = Read(gradients, Vec::new());
+    toy.visit(&mut read);
+    read.1
+}
+
+/// An image of noise for each id, with the label id modulo `classes`.
+pub fn images(ids: &[usize], classes: usize) -> ImageSet {
+    let noise = |id: usize| {
+        let step = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+        let stream = std::iter::successors(Some(id as u32 ^ 0x9e37_79b9), step);
+        stream.skip(8).take(3 * SIDE * SIDE).map(|state| (state >> 24) as u8).collect::<Vec<_>>()
+    };
+    let labels = ids.iter().map(|id| (id % classes) as u32).collect();
+    let names = (0..classes).map(|class| class.to_string()).collect();
+    ImageSet::new(ids.iter().flat_map(|id| noise(*id)).collect(), labels, names, [SIDE, SIDE]).unwrap()
+}
+
+/// What [`Call::shard`] says of a shard that begins with the image of this id.
+pub fn first_pixels(id: usize) -> Vec<u32> {
+    let set = images(&[id], 1);
+    let normal = |byte: &u8| ((f32::from(*byte) / 255.0 - 0.5) / 0.5).to_bits();
+    set.image(0)[..6].iter().map(normal).collect()
+}
+
+/// A learning rate that never changes, and no weight decay.
+pub fn setup(world_size: usize, batch_size: usize, learning_rate: f64) -> Setup {
+    let schedule = Schedule {
+        kind: ScheduleKind::Constant,
+        base: learning_rate,
+        peak: learning_rate,
+        last: learning_rate,
+        warmup_steps: 0,
+        total_steps: usize::MAX,
+        decay_steps: 1,
+        gamma: 1.0,
+    };
+    Setup {
+        world_size,
+        devices: (0..world_size).collect(),
+        batch_size,
+        accumulation_steps: 1,
+        sync_bn: true,
+        sharing: Sharing::Replicated,
+        optim: OptimConfig { weight_decay: 0.0, ..OptimConfig::default() },
+        schedule,
+    }
+}
+
+/// Pixels in `-1..=1`.
+const NORMALIZATION: Normalization = Normalization { mean: [0.5; 3], std: [0.5; 3] };
+
+/// One epoch over the images in their order, saved after every step.
+pub fn plan_of(setup: &Setup, images: ImageSet) -> Plan {
+    Plan { save_every_steps: 1, ..plan(setup, images, NORMALIZATION) }
+}
+
+/// Trains a copy of `toy` and returns what became of it.
+pub fn train<B: HostBackend>(
+    toy: &Toy<Autodiff<B>>,
+    plan: Plan,
+    timeout: Duration,
+    observer: impl Observer + 'static,
+) -> Result<()> {
+    let sizes = [plan.train.len(), plan.validation.len()];
+    let strategy = DataParallel::<B>::new(Arc::new(plan), StartingPoint::default(), timeout, Box::new(observer));
+    let directory = tempfile::tempdir().unwrap();
+    learner::train(toy.clone(), strategy, directory.path(), 1, sizes, Display::Silent)
+}

@@ -1,0 +1,39 @@
+//! Every validation image counts once, for every number of replicas, and no replica waits for another while it does.
+
+use std::sync::Arc;
+
+use kiln::model::Tally;
+use kiln::parallel::HostBackend;
+
+use crate::small::{images, plan_of, setup, train};
+
+/// One step on the same 24 images, then `count` images over shards that no number of replicas but one divides evenly.
+fn validated<B: HostBackend>(replicas: usize, count: usize) -> Tally {
+    let mut plan = plan_of(&setup(replicas, 24 / replicas, 0.05), 0..24);
+    plan.validation = Arc::new(images(1000..1000 + count));
+    plan.limit_validation = 0;
+    train::<B>(plan).epochs[0].validation
+}
+
+pub fn every_image_counts_once<B: HostBackend>() {
+    let one = validated::<B>(1, 1001);
+    assert_eq!(one.samples, 1001);
+    assert!((1..1001).contains(&one.top1) && one.top1 < one.top5, "a count that can be wrong: {one:?}");
+    for replicas in [2, 3, 4] {
+        let many = validated::<B>(replicas, 1001);
+        assert_eq!((many.samples, many.top1, many.top5), (one.samples, one.top1, one.top5), "{replicas} replicas");
+        assert!((many.loss / one.loss - 1.0).abs() < 1e-5, "{replicas} replicas: loss {} not {}", many.loss, one.loss);
+    }
+}
+
+/// A collective inside the model would wait for ever: the second replica has nothing to validate.
+pub fn a_replica_without_images<B: HostBackend>() {
+    let tally = validated::<B>(2, 1);
+    assert_eq!(tally.samples, 1);
+    assert!(tally.loss.is_finite());
+}
+
+on_every_backend! {
+    the_same_images_are_right_for_every_number_of_replicas => || every_image_counts_once::<TestBackend>();
+    a_replica_without_images_holds_up_nobody => || a_replica_without_images::<TestBackend>();
+}
