@@ -42,7 +42,7 @@ pub struct RunConfig {
     pub limit_train_batches: usize,
     /// Global batches per validation; 0 means all.
     pub limit_val_batches: usize,
-    /// Whether the same command gives the same bits, at some cost in speed.
+    /// Whether the same bits are asked for; sums over replicas always have a fixed order, so only the plan heeds it.
     pub deterministic: bool,
     /// CPU threads; 0 means one per core.
     pub threads: usize,
