@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use kiln::cli::{Command, parse};
 use kiln::config::resolve;
 use kiln::error::Result;
+use kiln::stop::leave;
 use kiln::trainer::{evaluate, say, train, warn};
 
 fn main() -> ExitCode {
@@ -13,7 +14,8 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             error.to_string().lines().for_each(warn);
-            ExitCode::from(error.exit_code())
+            // A replica that hangs is still there.
+            leave(error.exit_code().into())
         }
     }
 }

@@ -67,11 +67,19 @@ impl Stop {
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for (seen, signal) in signals.forever().enumerate() {
                 if seen > 0 {
-                    std::process::exit(128 + signal);
+                    leave(128 + signal);
                 }
                 stop.request(Reason::Signal(signal));
             }
         })?;
         Ok(())
     }
+}
+
+/// Ends the process with `code` while replicas may still compute: no destructor runs that could take away what they
+/// use (LibTorch's global state among it, which would end the process by a fault instead).
+pub fn leave(code: i32) -> ! {
+    use std::io::Write;
+    let _ = std::io::stdout().flush();
+    signal_hook::low_level::exit(code)
 }
