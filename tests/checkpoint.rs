@@ -7,6 +7,7 @@ use kiln::checkpoint::{
     Best, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir, write_atomic,
 };
 use kiln::error::Error;
+use kiln::optim::LossScale;
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
@@ -76,6 +77,7 @@ proptest! {
             global_step: 7, epoch: 1, step_in_epoch: 2, samples_seen: seen, best: Some(Best { metric, step: 5 }),
             elapsed_seconds: 0.1 + 0.2, seed: u64::MAX, world_size: 4, data_fingerprint: "ab\"c".into(),
             progress: Progress { loss_sum: f64::from_bits(sum), correct: 3, samples: 4 },
+            loss_scale: LossScale { scale: 0.5, good_steps: 3, skipped: 1 },
         };
         let back = RunState::from_json(&state.to_json(), Path::new("state.json")).unwrap();
         // NaN differs from itself, but its text does not.

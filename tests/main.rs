@@ -17,6 +17,7 @@ mod ops;
 mod optim;
 mod parity;
 mod placement;
+mod precision;
 mod reference;
 mod refusals;
 mod resume;

@@ -18,7 +18,7 @@ use kiln::model::{
     AbsorbStatistics, BatchNorm, BatchStatistics, Conv2d, EvaluationBatch, Pass, Tally, TrainBatch, TrainStepOutput,
     cross_entropy, initialize,
 };
-use kiln::ops::TrainBackend;
+use kiln::ops::{Full, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{DataParallel, HostBackend, Observer, Plan, Sharing, StartingPoint};
 use kiln::trainer::learner::{self, Display};
@@ -112,9 +112,10 @@ impl<B: Backend> Toy<B> {
 
 impl<B: TrainBackend> Toy<B> {
     fn forward(&self, x: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
-        let x = Tensor::cat(vec![self.conv1.forward(x.clone()), self.conv2.forward(x)], 1);
-        let x = relu(self.bn1.forward(x, pass));
-        let x = relu(self.bn2.forward(self.conv3.forward(x.clone()), pass) + self.conv4.forward(x));
+        let x = Tensor::cat(vec![self.conv1.forward::<Full>(x.clone()), self.conv2.forward::<Full>(x)], 1);
+        let x = relu(self.bn1.forward::<Full>(x, pass));
+        let x =
+            relu(self.bn2.forward::<Full>(self.conv3.forward::<Full>(x.clone()), pass) + self.conv4.forward::<Full>(x));
         let [batch, channels, height, width] = x.dims();
         self.fc.forward(x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels]))
     }
@@ -230,6 +231,7 @@ pub fn setup(world_size: usize, batch_size: usize, learning_rate: f64) -> Setup 
         devices: (0..world_size).collect(),
         batch_size,
         accumulation_steps: 1,
+        precision: PrecisionKind::F32,
         sync_bn: true,
         sharing: Sharing::Replicated,
         optim: OptimConfig { weight_decay: 0.0, ..OptimConfig::default() },

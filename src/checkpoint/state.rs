@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::optim::LossScale;
 
 /// The version of the format that this build writes and reads.
 const VERSION: u64 = 1;
@@ -38,6 +39,9 @@ pub struct RunState {
     pub data_fingerprint: String,
     /// The sums of the epoch that is under way.
     pub progress: Progress,
+    /// What f16 multiplies its loss by.
+    #[serde(default)]
+    pub loss_scale: LossScale,
 }
 
 /// The best validation of a run.

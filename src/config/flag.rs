@@ -148,6 +148,7 @@ pub const HEADINGS: &[Heading] = &[
         evaluates: true,
         flags: &[
             Flag::value("output-dir", "run.output_dir", "DIR"),
+            Flag::choice("precision", "run.precision"),
             Flag::on("deterministic", "run.deterministic"),
             Flag::value("threads", "run.threads", "N"),
             Flag::value("limit-val-batches", "run.limit_val_batches", "N"),

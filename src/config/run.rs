@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ops::PrecisionKind;
+
 /// How progress is shown on the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -42,6 +44,8 @@ pub struct RunConfig {
     pub limit_train_batches: usize,
     /// Global batches per validation; 0 means all.
     pub limit_val_batches: usize,
+    /// What convolutions and the linear layer compute in.
+    pub precision: PrecisionKind,
     /// Whether the same bits are asked for; sums over replicas always have a fixed order, so only the plan heeds it.
     pub deterministic: bool,
     /// CPU threads; 0 means one per core.
@@ -70,6 +74,7 @@ impl Default for RunConfig {
             max_time: Duration::ZERO,
             limit_train_batches: 0,
             limit_val_batches: 0,
+            precision: PrecisionKind::F32,
             deterministic: false,
             threads: 0,
             output_dir: PathBuf::new(),

@@ -1,10 +1,10 @@
 //! From the bytes of an image to the numbers a model sees, varied on the way.
 //!
-//! Random crop with zero padding, horizontal flip, cutout, and normalisation, in this order and in one pass: each output
+//! Random crop of the padded image, horizontal flip, cutout, and normalisation, in this order and in one pass: each output
 //! row is a copied piece of a source row, looked up in a table of 256 values per channel. Random numbers are drawn by
 //! [`Key`], so a sample of an epoch looks the same whoever prepares it. Which samples are prepared is not decided here.
 
-use super::config::DataConfig;
+use super::config::{CropFill, DataConfig};
 use super::dataset::{CHANNELS, Normalization};
 use super::key::{Key, Purpose};
 
@@ -12,6 +12,7 @@ use super::key::{Key, Purpose};
 #[derive(Debug, Clone)]
 pub struct Augment {
     crop_padding: usize,
+    crop_fill: CropFill,
     flip: bool,
     cutout: usize,
     table: Box<[[f32; 256]; CHANNELS]>,
@@ -34,7 +35,8 @@ impl Augment {
         if !config.augment {
             return plain;
         }
-        Self { crop_padding: config.crop_padding, flip: config.flip, cutout: config.cutout, ..plain }
+        let DataConfig { crop_padding, crop_fill, flip, cutout, .. } = *config;
+        Self { crop_padding, crop_fill, flip, cutout, ..plain }
     }
 
     /// Normalisation only, as validation images get it.
@@ -45,22 +47,22 @@ impl Augment {
                 *value = (byte as f32 / 255.0 - normalization.mean[channel]) / normalization.std[channel];
             }
         }
-        Self { crop_padding: 0, flip: false, cutout: 0, table }
+        Self { crop_padding: 0, crop_fill: CropFill::Mean, flip: false, cutout: 0, table }
     }
 
     /// Writes `image` `[3, height, width]` with `size` `[height, width]` to `out`, of the same shape.
     ///
-    /// The padding is black before normalisation, as `RandomCrop` of torchvision pads an image; cutout's square is 0
-    /// after it, the mean (DeVries and Taylor, 2017).
+    /// Cutout's square is the mean, 0 after normalisation (DeVries and Taylor, 2017).
     pub fn apply(&self, image: &[u8], size: [usize; 2], key: Key, out: &mut [f32]) {
         let [height, width] = size;
         let view = self.view(key);
         let planes = image.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width));
         for ((source, target), table) in planes.zip(self.table.iter()) {
+            let fill = if self.crop_fill == CropFill::Black { table[0] } else { 0.0 };
             for (row, target) in target.chunks_exact_mut(width).enumerate() {
                 match view.top.checked_add_unsigned(row).and_then(|row| usize::try_from(row).ok()) {
-                    Some(row) if row < height => view.copy_row(&source[row * width..][..width], table, target),
-                    _ => target.fill(table[0]),
+                    Some(row) if row < height => view.copy_row(&source[row * width..][..width], table, fill, target),
+                    _ => target.fill(fill),
                 }
             }
         }
@@ -97,13 +99,13 @@ impl Augment {
 
 impl View {
     /// Fills one output row from one source row: padding, the visible piece, padding.
-    fn copy_row(self, source: &[u8], table: &[f32; 256], target: &mut [f32]) {
+    fn copy_row(self, source: &[u8], table: &[f32; 256], fill: f32, target: &mut [f32]) {
         let width = source.len() as isize;
         let start = (-self.left).clamp(0, width) as usize;
         let end = (width - self.left).clamp(0, width) as usize;
         let from = self.left.clamp(0, width) as usize;
-        target[..start].fill(table[0]);
-        target[end..].fill(table[0]);
+        target[..start].fill(fill);
+        target[end..].fill(fill);
         for (value, byte) in target[start..end].iter_mut().zip(&source[from..]) {
             *value = table[usize::from(*byte)];
         }

@@ -21,6 +21,16 @@ pub enum Source {
     Synthetic,
 }
 
+/// What surrounds an image before the random crop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CropFill {
+    /// The data set's mean colour: zero after normalisation.
+    Mean,
+    /// Black pixels: zero before normalisation, as torchvision's `RandomCrop` pads an image.
+    Black,
+}
+
 /// The `[data]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DataConfig {
@@ -32,8 +42,10 @@ pub struct DataConfig {
     pub download: bool,
     /// Whether training images are varied at all; `false` switches crop, flip and cutout off.
     pub augment: bool,
-    /// Zero padding on each side before the random crop, in pixels; 0 = no crop.
+    /// Padding on each side before the random crop, in pixels; 0 = no crop.
     pub crop_padding: usize,
+    /// What the padding consists of.
+    pub crop_fill: CropFill,
     /// Whether half of the training images are mirrored left to right.
     pub flip: bool,
     /// Side of the square that cutout blanks, in pixels; 0 = off.
@@ -56,6 +68,7 @@ impl Default for DataConfig {
             download: false,
             augment: true,
             crop_padding: 4,
+            crop_fill: CropFill::Mean,
             flip: true,
             cutout: 0,
             drop_last: false,

@@ -18,7 +18,7 @@ pub mod sampler;
 pub mod synthetic;
 
 pub use augment::Augment;
-pub use config::{DataConfig, Source};
+pub use config::{CropFill, DataConfig, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, fingerprint};
 pub use key::{Key, Purpose};
 pub use loader::{HostBatch, Loader, Request, assemble};

@@ -1,12 +1,12 @@
 //! Convolution and batch-norm with torchvision's parameter names, on Kiln's own primitives.
 
 use burn::module::{Module, Param};
-use burn::nn::Initializer;
+use burn::nn::{Initializer, Linear};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 
 use super::pass::{BatchStatistics, Pass};
-use crate::ops::{BatchNormOps, ConvOps, Sliding, batch_norm, batch_norm_inference, conv2d};
+use crate::ops::{Precision, Sliding, TrainBackend, across, batch_norm, batch_norm_inference, conv2d, down, up};
 
 /// The constant under the root, as in torchvision.
 const EPSILON: f64 = 1e-5;
@@ -30,10 +30,10 @@ impl<B: Backend> Conv2d<B> {
     }
 }
 
-impl<B: ConvOps> Conv2d<B> {
+impl<B: TrainBackend> Conv2d<B> {
     /// `[batch, in_channels, h, w]` to `[batch, out_channels, ceil(h / stride), ceil(w / stride)]`.
-    pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        conv2d(x, self.weight.val(), Sliding { stride: self.stride, padding: self.padding })
+    pub fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>) -> Tensor<P::Compute, 4> {
+        conv2d(x, down::<P, B, 4>(self.weight.val()), Sliding { stride: self.stride, padding: self.padding })
     }
 }
 
@@ -65,6 +65,12 @@ impl<B: Backend> BatchNorm<B> {
     }
 }
 
+impl<B: Backend> BatchNorm<B> {
+    pub(super) fn channels(&self) -> usize {
+        self.weight.lazy_shape().num_elements()
+    }
+}
+
 impl<B: AutodiffBackend> BatchNorm<B> {
     /// Adds one batch to the running statistics, off the graph.
     pub(super) fn absorb(&mut self, batch: BatchStatistics<B>) {
@@ -79,16 +85,28 @@ fn blend<B: AutodiffBackend>(running: &Param<Tensor<B, 1>>, batch: Tensor<B, 1>)
     Param::initialized(running.id, Tensor::from_inner(value))
 }
 
-impl<B: BatchNormOps> BatchNorm<B> {
+impl<B: TrainBackend> BatchNorm<B> {
     /// Normalises `[batch, channels, height, width]` as `pass` says.
-    pub fn forward(&self, x: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 4> {
-        let [weight, bias] = [self.weight.val(), self.bias.val()];
+    pub fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 4> {
+        let parameters = [&self.weight, &self.bias].map(|param| across::<P, B, 1>(param.val()));
         if !pass.is_training() {
-            let statistics = [self.running_mean.val(), self.running_var.val()];
-            return batch_norm_inference(x, statistics, [weight, bias], EPSILON);
+            let statistics = [&self.running_mean, &self.running_var].map(|param| across::<P, B, 1>(param.val()));
+            return batch_norm_inference(x, statistics, parameters, EPSILON);
         }
+        let [weight, bias] = parameters;
         let done = batch_norm(x, weight, bias, EPSILON, pass.synchronized_layer().as_ref());
-        pass.collect(BatchStatistics { mean: done.mean, variance: done.variance });
+        let [mean, variance] = [done.mean, done.variance].map(up::<P, B, 1>);
+        pass.collect(BatchStatistics { mean, variance });
         done.output
     }
+}
+
+/// A linear map with bias, computed in the pass's precision.
+pub(super) fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
+    let product = x.matmul(down::<P, B, 2>(layer.weight.val()));
+    let bias = layer.bias.as_ref().map(|bias| down::<P, B, 1>(bias.val()).unsqueeze());
+    up::<P, B, 2>(match bias {
+        Some(bias) => product + bias,
+        None => product,
+    })
 }

@@ -1,4 +1,5 @@
-//! How one forward pass treats batch-norm: by running statistics, or by the batch's, alone or with other replicas.
+//! How one forward pass is done: batch-norm by running statistics or by the batch's, alone or with other replicas; and
+//! in which precision.
 //!
 //! A module cannot change itself in `forward`, and must not: replicas and forks would share the change at a moment
 //! that depends on timing. So a training pass collects the statistics it saw, in forward order, and whoever owns the
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use crate::ops::PrecisionKind;
 use crate::ops::statistics::{StatisticsGroup, Synchronized};
 
 /// Statistics of one batch-norm layer over one batch.
@@ -25,6 +27,7 @@ pub struct BatchStatistics<B: Backend> {
 #[derive(Debug)]
 pub struct Pass<B: Backend> {
     mode: Mode,
+    precision: PrecisionKind,
     seen: RefCell<Vec<BatchStatistics<B>>>,
 }
 
@@ -52,7 +55,17 @@ impl<B: Backend> Pass<B> {
     }
 
     fn new(mode: Mode) -> Self {
-        Self { mode, seen: RefCell::default() }
+        Self { mode, precision: PrecisionKind::F32, seen: RefCell::default() }
+    }
+
+    /// The same pass with convolutions and the linear layer in `precision`; f32 unless said otherwise.
+    pub fn in_precision(self, precision: PrecisionKind) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// What convolutions and the linear layer compute in.
+    pub fn precision(&self) -> PrecisionKind {
+        self.precision
     }
 
     /// Whether batch statistics are used.

@@ -1,5 +1,6 @@
 //! ResNet-18: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with the layer names
-//! of torchvision. Parallelism is applied from outside, through [`Pass`]; this file does not know of it.
+//! of torchvision. Parallelism and precision are applied from outside, through [`Pass`] and [`Precision`]; the layers
+//! read the same for all of them.
 
 use burn::module::Module;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
@@ -8,9 +9,9 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::config::{ModelConfig, Stem};
-use super::layers::{BatchNorm, Conv2d};
+use super::layers::{BatchNorm, Conv2d, linear};
 use super::pass::{BatchStatistics, Pass};
-use crate::ops::{TrainBackend, relu};
+use crate::ops::{BFloat16, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down, relu};
 
 /// Two 3x3 convolutions around which the input is added back.
 #[derive(Module, Debug)]
@@ -43,11 +44,11 @@ impl<B: Backend> BasicBlock<B> {
 }
 
 impl<B: TrainBackend> BasicBlock<B> {
-    fn forward(&self, x: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 4> {
-        let y = relu(self.bn1.forward(self.conv1.forward(x.clone()), pass));
-        let y = self.bn2.forward(self.conv2.forward(y), pass);
+    fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 4> {
+        let y = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(x.clone()), pass));
+        let y = self.bn2.forward::<P>(self.conv2.forward::<P>(y), pass);
         let shortcut = match &self.downsample {
-            Some((conv, bn)) => bn.forward(conv.forward(x), pass),
+            Some((conv, bn)) => bn.forward::<P>(conv.forward::<P>(x), pass),
             None => x,
         };
         relu(y + shortcut)
@@ -117,21 +118,37 @@ impl<B: Backend> ResNet<B> {
 
 impl<B: TrainBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`.
-    pub fn features(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
-        let mut x = relu(self.bn1.forward(self.conv1.forward(images), pass));
+    pub fn features<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 2> {
+        let images = arranged(down::<P, B, 4>(images), self.has_large_maps());
+        let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images), pass));
         if let Some(pool) = &self.maxpool {
             x = pool.forward(x);
         }
         for block in self.blocks() {
-            x = block.forward(x, pass);
+            x = block.forward::<P>(x, pass);
         }
         let [batch, channels, height, width] = x.dims();
         x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
     }
 
-    /// Images `[batch, 3, height, width]` to logits `[batch, classes]`.
+    /// Whether most layers work on maps of many pixels and many channels: only the stem without pooling keeps them large.
+    fn has_large_maps(&self) -> bool {
+        self.maxpool.is_none() && self.bn1.channels() >= 32
+    }
+
+    fn forward_in<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
+        linear::<P, B>(&self.fc, self.features::<P>(images, pass))
+    }
+}
+
+impl<B: MixedBackend> ResNet<B> {
+    /// Images `[batch, 3, height, width]` to logits `[batch, classes]`, in the precision of `pass`.
     pub fn forward(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
-        self.fc.forward(self.features(images, pass))
+        match pass.precision() {
+            PrecisionKind::F32 => self.forward_in::<Full>(images, pass),
+            PrecisionKind::Bf16 => self.forward_in::<BFloat16>(images, pass),
+            PrecisionKind::F16 => self.forward_in::<Float16>(images, pass),
+        }
     }
 }
 

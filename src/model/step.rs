@@ -13,7 +13,7 @@ use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 use super::loss::{cross_entropy, rank_of_target};
 use super::pass::{BatchStatistics, Pass};
 use super::resnet::ResNet;
-use crate::ops::TrainBackend;
+use crate::ops::{MixedBackend, PrecisionKind};
 
 /// A point that a replica passes only together with the others.
 pub trait Fence: Debug + Send + Sync {
@@ -29,7 +29,8 @@ pub struct TrainBatch<B: Backend> {
     /// Classes `[batch]`.
     pub labels: Tensor<B, 1, Int>,
     /// The weight of each sample's loss: one over the number of samples behind the optimizer step, or zero for a
-    /// replica without a sample. Gradients then add up over micro-batches and replicas to the mean over samples.
+    /// replica without a sample. Gradients then add up over micro-batches and replicas to the mean over samples. A loss
+    /// scale multiplies it.
     pub weight: f64,
     /// How batch-norm is done.
     pub pass: Pass<B>,
@@ -55,6 +56,8 @@ pub struct EvaluationBatch<B: Backend> {
     pub images: Tensor<B, 4>,
     /// Classes `[batch]`.
     pub labels: Tensor<B, 1, Int>,
+    /// What convolutions and the linear layer compute in.
+    pub precision: PrecisionKind,
 }
 
 /// Sums over samples; they add up over batches and replicas.
@@ -130,7 +133,7 @@ impl ItemLazy for Tally {
     }
 }
 
-impl<B: AutodiffBackend + TrainBackend> TrainStep for ResNet<B> {
+impl<B: AutodiffBackend + MixedBackend> TrainStep for ResNet<B> {
     type Input = TrainBatch<B>;
     type Output = TrainStepOutput<B>;
 
@@ -152,13 +155,13 @@ impl<B: AutodiffBackend + TrainBackend> TrainStep for ResNet<B> {
     }
 }
 
-impl<B: TrainBackend> InferenceStep for ResNet<B> {
+impl<B: MixedBackend> InferenceStep for ResNet<B> {
     type Input = EvaluationBatch<B>;
     type Output = Tally;
 
     fn step(&self, batch: EvaluationBatch<B>) -> Tally {
         let labels: Vec<i64> = batch.labels.clone().into_data().iter::<i64>().collect();
-        let logits = self.forward(batch.images, &Pass::evaluate());
+        let logits = self.forward(batch.images, &Pass::evaluate().in_precision(batch.precision));
         let losses = to_host(cross_entropy(logits.clone(), batch.labels, 0.0));
         Tally::count(&to_host(logits), &labels, losses.into_iter().map(f64::from).sum())
     }

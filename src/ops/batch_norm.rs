@@ -2,7 +2,8 @@
 //!
 //! Ioffe and Szegedy 2015; the gradient is the closed form, not the graph of the composed operations. Everything runs
 //! on the view `[batch * channels, height * width]`, where per-channel values are one number per row: CPU backends have
-//! fast loops for that, and no axis needs to be swapped. Statistics are f32 on the device and f64 between replicas.
+//! fast loops for that, and no axis needs to be swapped. Activations may be of a half type; statistics, scale and shift
+//! are f32 on the device and f64 between replicas, and so is all arithmetic.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -10,8 +11,9 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
+use burn::tensor::{FloatDType, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
 
+use super::precision::as_type;
 use super::statistics::{Moments, Synchronized};
 
 /// What training-mode batch-norm returns, as backend primitives.
@@ -34,7 +36,7 @@ pub trait BatchNormOps: Backend {
     /// Mean and sum of squared deviations from it, per channel, in two passes.
     fn bn_moments(x: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let view = View::of(&x.shape());
-        let x = view.rows::<Self>(x);
+        let x = view.rows::<Self>(full::<Self>(x));
         let mean = Self::float_div_scalar(view.channel_sum::<Self>(x.clone()), view.count().into());
         let deviation = Self::float_sub(x, view.spread::<Self>(mean.clone()));
         (mean, view.channel_sum::<Self>(Self::float_mul(deviation.clone(), deviation)))
@@ -47,11 +49,12 @@ pub trait BatchNormOps: Backend {
         scale: FloatTensor<Self>,
         bias: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        let shape = x.shape();
+        let (shape, dtype) = (x.shape(), x.dtype());
         let view = View::of(&shape);
-        let centred = Self::float_sub(view.rows::<Self>(x), view.spread::<Self>(mean));
+        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.spread::<Self>(mean));
         let scaled = Self::float_mul(centred, view.spread::<Self>(scale));
-        Self::float_reshape(Self::float_add(scaled, view.spread::<Self>(bias)), shape)
+        let output = Self::float_reshape(Self::float_add(scaled, view.spread::<Self>(bias)), shape);
+        as_type::<Self>(output, dtype.into())
     }
 
     /// `sum(gradient)` and `sum(gradient * (x - mean))` per channel.
@@ -61,8 +64,8 @@ pub trait BatchNormOps: Backend {
         mean: FloatTensor<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let view = View::of(&x.shape());
-        let gradient = view.rows::<Self>(gradient);
-        let centred = Self::float_sub(view.rows::<Self>(x), view.spread::<Self>(mean));
+        let gradient = view.rows::<Self>(full::<Self>(gradient));
+        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.spread::<Self>(mean));
         let product = Self::float_mul(gradient.clone(), centred);
         (view.channel_sum::<Self>(gradient), view.channel_sum::<Self>(product))
     }
@@ -74,12 +77,12 @@ pub trait BatchNormOps: Backend {
         mean: FloatTensor<Self>,
         [k, q, r]: [FloatTensor<Self>; 3],
     ) -> FloatTensor<Self> {
-        let shape = x.shape();
+        let (shape, dtype) = (x.shape(), x.dtype());
         let view = View::of(&shape);
-        let centred = Self::float_sub(view.rows::<Self>(x), view.spread::<Self>(mean));
-        let direct = Self::float_mul(view.rows::<Self>(gradient), view.spread::<Self>(k));
+        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.spread::<Self>(mean));
+        let direct = Self::float_mul(view.rows::<Self>(full::<Self>(gradient)), view.spread::<Self>(k));
         let indirect = Self::float_add(Self::float_mul(centred, view.spread::<Self>(q)), view.spread::<Self>(r));
-        Self::float_reshape(Self::float_sub(direct, indirect), shape)
+        as_type::<Self>(Self::float_reshape(Self::float_sub(direct, indirect), shape), dtype.into())
     }
 
     /// Gradients of input, weight and bias where no other replica's samples count.
@@ -124,10 +127,10 @@ pub trait BatchNormOps: Backend {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl BatchNormOps for burn::backend::Cuda<f32, i32> {}
-#[cfg(feature = "wgpu")]
-impl BatchNormOps for burn::backend::Wgpu<f32, i32> {}
+/// The tensor in f32, as statistics want it.
+fn full<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    as_type::<B>(x, FloatDType::F32)
+}
 
 /// `[batch, channels, height, width]` seen as `[batch * channels, height * width]`.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{ConvOptions, FloatTensor};
 use burn::tensor::{Tensor, TensorPrimitive};
 
@@ -32,6 +32,12 @@ impl Sliding {
 /// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of the
 /// output) `[batch, outputs, out_height, out_width]`.
 pub trait ConvOps: Backend {
+    /// The images in the memory layout that this backend's convolutions are fastest with; `large_maps` says that most
+    /// layers see maps of many pixels and channels. Shape and values stay.
+    fn arranged(images: FloatTensor<Self>, _large_maps: bool) -> FloatTensor<Self> {
+        images
+    }
+
     /// The output, `[batch, outputs, out_height, out_width]`.
     fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
         Self::conv2d(x, weight, None, sliding.options())
@@ -58,11 +64,6 @@ pub trait ConvOps: Backend {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl ConvOps for burn::backend::Cuda<f32, i32> {}
-#[cfg(feature = "wgpu")]
-impl ConvOps for burn::backend::Wgpu<f32, i32> {}
-
 #[derive(Debug)]
 struct ConvBackward;
 
@@ -85,6 +86,10 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
 }
 
 impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
+    fn arranged(images: FloatTensor<Self>, large_maps: bool) -> FloatTensor<Self> {
+        Self::from_inner(B::arranged(images.primitive, large_maps))
+    }
+
     fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
         let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
         let output = B::conv_forward(x.primitive.clone(), weight.primitive.clone(), sliding);
@@ -96,6 +101,13 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         drop((x, weight));
         output
     }
+}
+
+/// The images `[batch, channels, height, width]` as the backend likes them best: see [`ConvOps::arranged`]. They are
+/// data: no gradient passes through.
+pub fn arranged<B: ConvOps>(images: Tensor<B, 4>, large_maps: bool) -> Tensor<B, 4> {
+    let images = images.into_primitive().tensor();
+    Tensor::from_primitive(TensorPrimitive::Float(B::arranged(images, large_maps)))
 }
 
 /// The convolution of `x` `[batch, inputs, height, width]` with `weight` `[outputs, inputs, kernel, kernel]`:

@@ -6,16 +6,26 @@
 
 mod batch_norm;
 mod conv;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
 #[cfg(feature = "flex")]
 mod flex;
+mod host;
+mod precision;
 mod relu;
 pub mod statistics;
 #[cfg(feature = "tch")]
 mod torch;
+mod update;
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
-pub use conv::{ConvOps, Sliding, conv2d};
+pub use conv::{ConvOps, Sliding, arranged, conv2d};
+pub use host::HostOps;
+pub use precision::{
+    BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
+};
 pub use relu::{ReluOps, relu};
+pub use update::{Sgd, UpdateOps};
 
 /// Everything a backend must be able to do to train Kiln's models.
 pub trait TrainBackend: BatchNormOps + ConvOps + ReluOps {}

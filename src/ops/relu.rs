@@ -21,11 +21,6 @@ pub trait ReluOps: Backend {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl ReluOps for burn::backend::Cuda<f32, i32> {}
-#[cfg(feature = "wgpu")]
-impl ReluOps for burn::backend::Wgpu<f32, i32> {}
-
 #[derive(Debug)]
 struct ReluBackward;
 

@@ -1,15 +1,20 @@
 //! The global norm of gradients, and clipping by it (Pascanu, Mikolov, Bengio 2013; `torch.nn.utils.clip_grad_norm_`).
 
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorPrimitive};
+
+use crate::ops::UpdateOps;
 
 /// Euclidean norm over all elements of all tensors; the tensors' shares are added in f64.
-pub fn global_norm<B: Backend>(tensors: &[Tensor<B, 1>]) -> f64 {
-    let squares: Vec<Tensor<B, 1>> = tensors.iter().map(|tensor| (tensor.clone() * tensor.clone()).sum()).collect();
-    if squares.is_empty() {
+pub fn global_norm<B: UpdateOps>(tensors: &[Tensor<B, 1>]) -> f64 {
+    let norm = |tensor: &Tensor<B, 1>| {
+        let norm = B::norm(tensor.clone().into_primitive().tensor());
+        Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(norm))
+    };
+    let norms: Vec<Tensor<B, 1>> = tensors.iter().map(norm).collect();
+    if norms.is_empty() {
         return 0.0;
     }
-    Tensor::cat(squares, 0).into_data().iter::<f64>().sum::<f64>().sqrt()
+    Tensor::cat(norms, 0).into_data().iter::<f64>().map(|norm| norm * norm).sum::<f64>().sqrt()
 }
 
 /// The factor that brings a gradient of norm `norm` down to `limit`; 1 when it is shorter or `limit` is 0.

@@ -1,10 +1,11 @@
-//! From gradients to new weights: update rules, the learning-rate schedule, clipping, weight averaging.
+//! From gradients to new weights: update rules, the learning-rate schedule, loss scaling, clipping, weight averaging.
 //!
 //! Works on flat tensors in the order of the model's declaration; knows no model, no replica and no thread.
 
 mod average;
 mod clip;
 mod config;
+mod loss_scale;
 mod optimizer;
 mod rules;
 mod schedule;
@@ -12,5 +13,6 @@ mod schedule;
 pub use average::WeightAverage;
 pub use clip::{clip_factor, global_norm};
 pub use config::{LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleKind};
+pub use loss_scale::LossScale;
 pub use optimizer::{Optimizer, Parameter};
 pub use schedule::Schedule;

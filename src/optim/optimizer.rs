@@ -6,6 +6,7 @@ use burn::tensor::{Tensor, TensorData};
 use super::config::OptimConfig;
 use super::rules::{Slots, Update};
 use crate::error::{Error, Result};
+use crate::ops::UpdateOps;
 use crate::state::{HostTensor, StateDict};
 
 /// Steps taken, as stored in a checkpoint.
@@ -29,7 +30,7 @@ pub struct Parameter {
     pub vector: bool,
 }
 
-impl<B: Backend> Optimizer<B> {
+impl<B: UpdateOps> Optimizer<B> {
     /// An optimizer that has taken no step, for tensors in this order.
     pub fn new(config: &OptimConfig, tensors: Vec<Parameter>) -> Self {
         let slots = tensors.iter().map(|_| Vec::new()).collect();

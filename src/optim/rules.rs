@@ -4,10 +4,12 @@
 //! - AdamW: Loshchilov and Hutter 2019, decoupled weight decay, bias correction: as `torch.optim.AdamW`.
 //! - LARS: You, Gitman, Ginsburg 2017, eq. 6; one-dimensional tensors (biases, batch-norm) take plain SGD without decay.
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorPrimitive};
 
 use super::config::{OptimConfig, OptimizerKind};
+use crate::ops::{Sgd, UpdateOps};
 
 /// What a rule remembers of one tensor: momentum, or first and second moment. Empty before the first step.
 pub(super) type Slots<B> = Vec<Tensor<B, 1>>;
@@ -24,7 +26,7 @@ pub(super) struct Update<'a, B: Backend> {
     pub(super) gradient: Tensor<B, 1>,
 }
 
-impl<B: Backend> Update<'_, B> {
+impl<B: UpdateOps> Update<'_, B> {
     /// The new tensor and what to remember.
     pub(super) fn apply(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
         match self.config.optimizer {
@@ -35,17 +37,13 @@ impl<B: Backend> Update<'_, B> {
     }
 
     fn sgd(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
-        let momentum = self.config.momentum;
-        let gradient = self.gradient + self.param.clone() * self.config.weight_decay;
-        if momentum == 0.0 {
-            return (self.param - gradient * self.rate, slots);
-        }
-        let velocity = match slots.into_iter().next() {
-            Some(velocity) => velocity * momentum + gradient.clone(),
-            None => gradient.clone(),
-        };
-        let direction = if self.config.nesterov { gradient + velocity.clone() * momentum } else { velocity.clone() };
-        (self.param - direction * self.rate, vec![velocity])
+        let OptimConfig { momentum, weight_decay, nesterov, .. } = *self.config;
+        let step = Sgd { rate: self.rate, momentum, weight_decay, nesterov };
+        let primitive = |tensor: Tensor<B, 1>| tensor.into_primitive().tensor();
+        let tensor = |primitive: FloatTensor<B>| Tensor::from_primitive(TensorPrimitive::Float(primitive));
+        let velocity = slots.into_iter().next().map(primitive);
+        let (param, velocity) = B::sgd(primitive(self.param), primitive(self.gradient), velocity, &step);
+        (tensor(param), velocity.into_iter().map(tensor).collect())
     }
 
     fn adamw(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {

@@ -5,10 +5,10 @@
 
 use super::world::World;
 use crate::error::{Error, Result};
-use crate::ops::TrainBackend;
+use crate::ops::{HostOps, MixedBackend, PrecisionKind, UpdateOps};
 
 /// A backend on whose devices replicas can be placed.
-pub trait HostBackend: TrainBackend {
+pub trait HostBackend: MixedBackend + UpdateOps + HostOps {
     /// The device with this index among the visible ones.
     fn open(index: usize) -> Result<Self::Device>;
 
@@ -34,6 +34,25 @@ pub fn check_devices<B: HostBackend>(world: &World) -> Result<()> {
                 "there is no device '{index}': the CPU offers one slot per replica, here 0 to {}; choose among them with \
                  --gpu-ids, or raise --world-size",
                 world.size() - 1
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that every device of `world` computes in `precision`.
+pub fn check_precision<B: HostBackend>(world: &World, precision: PrecisionKind) -> Result<()> {
+    for index in world.devices() {
+        let device = B::open(*index)?;
+        let can = |kind: &PrecisionKind| B::supports_dtype(&device, kind.dtype());
+        if !can(&precision) {
+            let kinds = [PrecisionKind::F32, PrecisionKind::Bf16, PrecisionKind::F16].into_iter().filter(can);
+            let names: Vec<&str> = kinds.map(PrecisionKind::name).collect();
+            return Err(Error::usage(format!(
+                "{} does not compute in {}; it can do --precision {}",
+                B::describe(*index),
+                precision.name(),
+                names.join(", ")
             )));
         }
     }

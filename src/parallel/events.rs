@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::model::Tally;
+use crate::optim::LossScale;
 use crate::state::StateDict;
 
 /// Where a run stands between two steps.
@@ -21,6 +22,8 @@ pub struct Position {
     pub running: Tally,
     /// Best validation accuracy and the step it was measured after.
     pub best: Option<(f64, usize)>,
+    /// What f16 multiplies its loss by.
+    pub loss_scale: LossScale,
 }
 
 /// One optimizer step.
@@ -40,6 +43,8 @@ pub struct StepReport {
     pub gradient_norm: f64,
     /// From the start of this step to its end.
     pub duration: Duration,
+    /// Steps left out up to and including this one because their gradient overflowed in f16; 0 after an update.
+    pub skipped: usize,
     /// Samples in the order of the epoch's permutation, if asked for.
     pub samples: Vec<u32>,
 }

@@ -20,7 +20,7 @@ mod transfer;
 mod world;
 
 pub use config::{BackendKind, ParallelConfig, StrategyKind};
-pub use device::{HostBackend, check_devices};
+pub use device::{HostBackend, check_devices, check_precision};
 pub use events::{EpochReport, Observer, Position, StepReport, TrainingState};
 pub use handle::LoaderHandle;
 pub use local::{LocalReplica, local_group};

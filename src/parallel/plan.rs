@@ -10,6 +10,7 @@ use super::world::World;
 use crate::data::{Augment, ImageSet, Loader, Request, Sampler, assemble, validation_batches};
 use crate::error::Result;
 use crate::model::EvaluationBatch;
+use crate::ops::PrecisionKind;
 use crate::optim::{OptimConfig, Schedule};
 use crate::stop::Stop;
 
@@ -34,6 +35,8 @@ pub struct Plan {
     pub sharing: Sharing,
     /// Whether batch-norm statistics are taken over all replicas.
     pub sync_bn: bool,
+    /// What convolutions and the linear layer compute in.
+    pub precision: PrecisionKind,
     /// Images per replica and micro-batch.
     pub batch_size: usize,
     /// Epochs.
@@ -105,6 +108,7 @@ impl Plan {
         EvaluationBatch {
             images: Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device),
             labels: Tensor::from_data(TensorData::new(labels, [count]), device),
+            precision: self.precision,
         }
     }
 }

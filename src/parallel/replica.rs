@@ -30,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::model::{
     AbsorbStatistics, EvaluationBatch, Tally, TrainBatch, TrainStepOutput, Which, flat, parameter_names, state_dict,
 };
+use crate::ops::PrecisionKind;
 use crate::optim::{Optimizer, Parameter, WeightAverage};
 use crate::state::StateDict;
 
@@ -124,7 +125,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let averaged = rank == 0 && plan.optim.ema_decay > 0.0;
         let average = averaged.then(|| {
             let values = match &start.average {
-                Some(values) => values.iter().map(|value| upload(value.clone(), &device)).collect(),
+                Some(values) => values.iter().map(|value| upload(value, &device)).collect(),
                 None => flat(&model, Which::All),
             };
             WeightAverage::new(plan.optim.ema_decay, values)
@@ -207,7 +208,9 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
         self.position.samples_seen += result.tally.samples as u64;
-        self.position.running += result.tally;
+        if result.tally.loss.is_finite() {
+            self.position.running += result.tally;
+        }
         if self.collective.rank() == 0 {
             let samples = if self.plan.report_samples { group.micro_batches.concat() } else { Vec::new() };
             (self.report)(Event::Step(StepReport {
@@ -218,6 +221,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
                 learning_rate,
                 gradient_norm: result.gradient_norm,
                 duration: start.elapsed(),
+                skipped: if self.plan.precision == PrecisionKind::F16 { self.position.loss_scale.skipped } else { 0 },
                 samples,
             }));
         }

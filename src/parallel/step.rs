@@ -12,7 +12,8 @@ use super::synchronization::Micro;
 use super::transfer::{download, unpack};
 use crate::data::{Group, HostBatch};
 use crate::error::{Error, Result};
-use crate::model::{Pass, Tally, TrainBatch, Which, flat, flat_gradients, parameter_names, with_flat};
+use crate::model::{BatchStatistics, Pass, Tally, TrainBatch, Which, flat, flat_gradients, parameter_names, with_flat};
+use crate::ops::PrecisionKind;
 use crate::optim::{clip_factor, global_norm};
 
 /// What a step gives beside new weights.
@@ -22,33 +23,74 @@ pub(super) struct StepResult {
     pub(super) stop: bool,
 }
 
+/// What micro-batches add up to on one replica.
+struct Share<B: HostBackend> {
+    /// Summands of the mean gradient.
+    gradients: Vec<Tensor<B, 1>>,
+    tally: Tally,
+    /// For the running averages, of each micro-batch with a sample.
+    statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
+}
+
+impl<B: HostBackend> Default for Share<B> {
+    fn default() -> Self {
+        Self { gradients: Vec::new(), tally: Tally::default(), statistics: Vec::new() }
+    }
+}
+
+impl<B: HostBackend> Share<B> {
+    fn add(&mut self, other: Self) {
+        self.tally += other.tally;
+        self.statistics.extend(other.statistics);
+        self.gradients = if self.gradients.is_empty() {
+            other.gradients
+        } else {
+            self.gradients.drain(..).zip(other.gradients).map(|(sum, new)| sum + new).collect()
+        };
+    }
+}
+
 impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     /// Forward and backward over the group's micro-batches, one reduction, one update.
     pub(super) fn step(&mut self, group: &Group, learning_rate: f64) -> Result<StepResult> {
-        let weight = 1.0 / group.samples() as f64;
-        let mut gradients: Vec<Tensor<B, 1>> = Vec::new();
-        let mut tally = Tally::default();
+        let scale = self.loss_scale();
+        let weight = scale / group.samples() as f64;
+        let mut sum = Share::default();
         for micro_batch in 0..group.micro_batches.len() {
-            let (share, counted) = self.micro_batch(micro_batch, weight)?;
-            tally += counted;
-            gradients = if gradients.is_empty() {
-                share
-            } else {
-                gradients.into_iter().zip(share).map(|(sum, new)| sum + new).collect()
-            };
+            sum.add(self.micro_batch(micro_batch, weight)?);
         }
-        let (tally, stop) = self.exchange(tally)?;
-        let gradients = self.reduce(gradients)?;
-        let gradient_norm = global_norm(&gradients);
-        if !gradient_norm.is_finite() {
-            return Err(self.not_finite("the gradient", None));
+        let (tally, stop) = self.exchange(sum.tally)?;
+        let gradients = self.reduce(sum.gradients)?;
+        let gradient_norm = global_norm(&gradients) / scale;
+        if !gradient_norm.is_finite() || !tally.loss.is_finite() {
+            self.leave_out()?;
+            return Ok(StepResult { tally, gradient_norm, stop });
         }
-        self.update(learning_rate, gradients, clip_factor(gradient_norm, self.plan.optim.clip_grad_norm))?;
+        let factor = clip_factor(gradient_norm, self.plan.optim.clip_grad_norm) / scale;
+        for statistics in sum.statistics {
+            self.model = self.model.clone().absorb(statistics);
+        }
+        self.update(learning_rate, gradients, factor)?;
+        self.position.loss_scale.good();
         Ok(StepResult { tally, gradient_norm, stop })
     }
 
+    /// What this step's loss is multiplied by.
+    fn loss_scale(&self) -> f64 {
+        if self.plan.precision == PrecisionKind::F16 { self.position.loss_scale.scale } else { 1.0 }
+    }
+
+    /// Ends a step whose gradient is not finite. In f16 that is an overflow, and the step leaves everything as it was;
+    /// all replicas come here together, as all hold the same reduced gradient.
+    fn leave_out(&mut self) -> Result<()> {
+        if self.plan.precision == PrecisionKind::F16 && self.position.loss_scale.overflow() {
+            return Ok(());
+        }
+        Err(self.not_finite("the gradient", None))
+    }
+
     /// This replica's share of one micro-batch: its summand of the mean gradient, and its losses and hits.
-    fn micro_batch(&mut self, micro_batch: usize, weight: f64) -> Result<(Vec<Tensor<B, 1>>, Tally)> {
+    fn micro_batch(&mut self, micro_batch: usize, weight: f64) -> Result<Share<B>> {
         let batch = self.batches.next().ok_or_else(|| Error::Training("the loader ended before the run".into()))?;
         let present = !batch.labels.is_empty();
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
@@ -63,10 +105,8 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             let name = parameter_names(&self.model).swap_remove(tensor);
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
         })?;
-        if present {
-            self.model = self.model.clone().absorb(item.statistics);
-        }
-        Ok((gradients, if present { item.tally } else { Tally::default() }))
+        let (tally, statistics) = if present { (item.tally, vec![item.statistics]) } else { Default::default() };
+        Ok(Share { gradients, tally, statistics })
     }
 
     fn to_device(&self, batch: HostBatch, present: bool, weight: f64, micro: &Micro) -> TrainBatch<Autodiff<B>> {
@@ -77,18 +117,19 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let count = labels.len();
         let labels: Vec<i32> = labels.into_iter().map(|label| label as i32).collect();
         let synchronized = self.plan.sync_bn && self.collective.size() > 1;
+        let pass = if synchronized { Pass::synchronized(micro.statistics(), present) } else { Pass::local() };
         let images = Tensor::<B, 4>::from_data(TensorData::new(pixels, [count, 3, height, width]), &self.device);
         TrainBatch {
             images: Tensor::from_inner(images),
             labels: Tensor::from_data(TensorData::new(labels, [count]), &self.device),
             weight: if present { weight } else { 0.0 },
-            pass: if synchronized { Pass::synchronized(micro.statistics(), present) } else { Pass::local() },
+            pass: pass.in_precision(self.plan.precision),
             fence: (self.collective.size() > 1).then(|| micro.fence()),
         }
     }
 
     /// Adds up losses and hits, and agrees on whether to stop. A loss that is not a number ends the run here, before
-    /// it can reach the weights.
+    /// it can reach the weights; in f16 it may be an overflow, which is left to the gradient.
     fn exchange(&self, tally: Tally) -> Result<(Tally, bool)> {
         let stop = f64::from(u8::from(self.plan.stop.reason().is_some()));
         let mut values = tally.to_values().to_vec();
@@ -97,7 +138,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let mut total = Tally::default();
         for (replica, values) in all.iter().enumerate() {
             let tally = Tally::from_values(values);
-            if !tally.loss.is_finite() {
+            if !tally.loss.is_finite() && self.plan.precision != PrecisionKind::F16 {
                 return Err(self.not_finite("the loss", Some(replica)));
             }
             total += tally;
@@ -129,7 +170,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let params = flat(&self.model, Which::Trained);
         let lengths: Vec<usize> = params.iter().map(|param| param.dims()[0]).collect();
         let mut updated = self.optimizer.as_mut().map(|optimizer| {
-            let scaled = |gradient: Tensor<B, 1>| if factor < 1.0 { gradient * factor } else { gradient };
+            let scaled = |gradient: Tensor<B, 1>| if factor == 1.0 { gradient } else { gradient * factor };
             optimizer.step(learning_rate, params, gradients.into_iter().map(scaled).collect())
         });
         if self.plan.sharing == Sharing::Central && self.collective.size() > 1 {

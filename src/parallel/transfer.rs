@@ -1,13 +1,12 @@
 //! Flat tensors between devices and the host, where collectives work.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Tensor, TensorPrimitive};
 
 use super::device::HostBackend;
 
 /// A vector on a device.
-pub(super) fn upload<B: HostBackend>(values: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
-    let length = values.len();
-    Tensor::from_data(TensorData::new(values, [length]), device)
+pub(super) fn upload<B: HostBackend>(values: &[f32], device: &B::Device) -> Tensor<B, 1> {
+    Tensor::from_primitive(TensorPrimitive::Float(B::from_host(values, device)))
 }
 
 /// All tensors' values, one after the other.
@@ -15,8 +14,7 @@ pub(super) fn download<B: HostBackend>(tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
     let total = tensors.iter().map(|tensor| tensor.dims()[0]).sum();
     let mut values = Vec::with_capacity(total);
     for tensor in tensors {
-        let data = tensor.into_data();
-        values.extend_from_slice(data.as_slice::<f32>().expect("gradients and weights are f32"));
+        B::append_to(tensor.into_primitive().tensor(), &mut values);
     }
     values
 }
@@ -26,7 +24,7 @@ pub(super) fn unpack<B: HostBackend>(mut values: &[f32], lengths: &[usize], devi
     let mut take = |length: usize| {
         let (head, tail) = values.split_at(length);
         values = tail;
-        upload(head.to_vec(), device)
+        upload(head, device)
     };
     lengths.iter().map(|length| take(*length)).collect()
 }

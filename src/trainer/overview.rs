@@ -8,6 +8,7 @@ use super::prepare::Prepared;
 use crate::config::Config;
 use crate::data::Source;
 use crate::model::{Stem, activation_elements};
+use crate::ops::PrecisionKind;
 use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{BackendKind, HostBackend, Sharing, StrategyKind};
 
@@ -94,7 +95,13 @@ fn data(config: &Config, prepared: &Prepared) -> String {
 fn model(config: &Config, prepared: &Prepared, parameters: usize) -> String {
     let stem = if config.model.stem == Stem::Cifar { "CIFAR" } else { "ImageNet" };
     let (width, classes) = (config.model.width, prepared.classes);
-    format!("ResNet-18, {stem} stem, width {width}, {classes} outputs, {:.2} M parameters", parameters as f64 / 1e6)
+    let precision = match config.run.precision {
+        PrecisionKind::F32 => "f32",
+        PrecisionKind::Bf16 => "bf16 with f32 weights",
+        PrecisionKind::F16 => "f16 with f32 weights and a dynamic loss scale",
+    };
+    let millions = parameters as f64 / 1e6;
+    format!("ResNet-18, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters, {precision}")
 }
 
 fn batch(config: &Config, prepared: &Prepared) -> String {
@@ -154,7 +161,8 @@ fn memory(config: &Config, prepared: &Prepared, parameters: usize) -> String {
     };
     let copies = 2 + slots + usize::from(config.optim.ema_decay > 0.0);
     let activations = prepared.plan.batch_size * activation_elements(&config.model, prepared.splits.train.size());
-    let replica = FLOAT * (copies * parameters + activations);
+    let bytes_each = config.run.precision.bytes();
+    let replica = FLOAT * copies * parameters + bytes_each * activations;
     let total = replica * prepared.plan.world.size();
     format!("about {} per replica, {} in all (estimate)", bytes(replica), bytes(total))
 }

@@ -11,7 +11,7 @@ use crate::data::{self, Augment, DataSplits, Sampler, SamplerConfig};
 use crate::error::{Error, Result};
 use crate::model::{ResNet, initialize};
 use crate::optim::Schedule;
-use crate::parallel::{HostBackend, Plan, Sharing, StrategyKind, World, check_devices};
+use crate::parallel::{HostBackend, Plan, Sharing, StrategyKind, World, check_devices, check_precision};
 use crate::stop::Stop;
 
 /// Everything decided before the first step.
@@ -26,6 +26,7 @@ pub(super) struct Prepared {
 pub(super) fn prepare<B: HostBackend>(config: &Config, stop: Stop) -> Result<Prepared> {
     let world = World::new(config.parallel.world_size, config.parallel.gpu_ids.clone());
     check_devices::<B>(&world)?;
+    check_precision::<B>(&world, config.run.precision)?;
     let threads = use_threads(config.run.threads)?;
     let splits = super::loading::load(&config.data, config.run.progress)?;
     let classes = class_count(config, &splits)?;
@@ -91,6 +92,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
     Ok(Plan {
         sync_bn: config.parallel.sync_bn,
         sharing: if config.parallel.strategy() == StrategyKind::Dp { Sharing::Central } else { Sharing::Replicated },
+        precision: config.run.precision,
         batch_size: config.parallel.batch_size,
         epochs: run.epochs,
         last_step,

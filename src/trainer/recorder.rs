@@ -12,9 +12,13 @@ use crate::parallel::{EpochReport, Observer, Position, StepReport, TrainingState
 use crate::state::{StateDict, to_safetensors};
 
 use super::samples::SampleLog;
+use super::terminal::warn;
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;
+
+/// Steps left out in a row before a person is told.
+const PATIENCE: usize = 10;
 
 /// What the end of a run needs to know of its course.
 #[derive(Debug, Clone, Default)]
@@ -70,6 +74,7 @@ impl Recorder {
             seed: self.config.run.seed,
             world_size: self.config.parallel.world_size,
             data_fingerprint: self.fingerprint.clone(),
+            loss_scale: position.loss_scale,
             progress: Progress {
                 loss_sum: position.running.loss,
                 correct: position.running.top1 as u64,
@@ -86,6 +91,13 @@ fn model_file(weights: &StateDict, position: &Position) -> Vec<u8> {
 
 impl Observer for Recorder {
     fn step(&mut self, report: &StepReport) -> Result<()> {
+        if report.skipped == PATIENCE {
+            warn(&format!(
+                "warning: {PATIENCE} steps in a row overflowed in f16, the last at step {}; lower --learning-rate or use \
+                 --precision bf16",
+                report.step
+            ));
+        }
         let images = report.tally.samples as u64;
         self.epoch_seconds += report.duration.as_secs_f64();
         self.course(|course| {

@@ -18,6 +18,7 @@ const RUNS: &str = "runs";
 /// What must not change between the sessions of one run: it would be another experiment.
 const BINDING: &[&str] = &[
     "run.seed",
+    "run.precision",
     "run.accumulation_steps",
     "run.limit_train_batches",
     "parallel.world_size",
@@ -26,6 +27,7 @@ const BINDING: &[&str] = &[
     "data.source",
     "data.augment",
     "data.crop_padding",
+    "data.crop_fill",
     "data.flip",
     "data.cutout",
     "data.drop_last",
@@ -180,5 +182,6 @@ fn position(state: &RunState, prepared: &Prepared) -> Position {
             samples: state.progress.samples as usize,
         },
         best: state.best.map(|best| (best.metric, best.step)),
+        loss_scale: state.loss_scale,
     }
 }

@@ -1,6 +1,6 @@
 //! Augmentation, against a computation pixel by pixel that shares nothing with it but the keyed draws.
 
-use kiln::data::{Augment, DataConfig, Key, Normalization, Purpose};
+use kiln::data::{Augment, CropFill, DataConfig, Key, Normalization, Purpose};
 
 const SIZE: [usize; 2] = [7, 5];
 const NORMALIZATION: Normalization = Normalization::CIFAR10;
@@ -33,16 +33,18 @@ fn slowly(config: &DataConfig, key: Key) -> Vec<f32> {
     let source = image();
     let mut out = Vec::new();
     for channel in 0..3 {
-        let mut padded = vec![vec![0; width + 2 * padding]; height + 2 * padding];
+        let fill = if config.crop_fill == CropFill::Black { normalised(0, channel) } else { 0.0 };
+        let mut padded = vec![vec![fill; width + 2 * padding]; height + 2 * padding];
         for row in 0..height {
             for column in 0..width {
-                padded[row + padding][column + padding] = source[(channel * height + row) * width + column];
+                let byte = source[(channel * height + row) * width + column];
+                padded[row + padding][column + padding] = normalised(byte, channel);
             }
         }
         for row in 0..height {
             for column in 0..width {
                 let seen = if mirrored { width - 1 - column } else { column };
-                let value = normalised(padded[row + top][seen + left], channel);
+                let value = padded[row + top][seen + left];
                 out.push(if blank(row, middle_row) && blank(column, middle_column) { 0.0 } else { value });
             }
         }
@@ -52,10 +54,16 @@ fn slowly(config: &DataConfig, key: Key) -> Vec<f32> {
 
 #[test]
 fn crop_flip_and_cutout_agree_with_a_computation_by_hand() {
-    for (crop_padding, flip, cutout) in
-        [(0, false, 0), (2, false, 0), (0, true, 0), (4, true, 0), (9, true, 3), (1, true, 4)]
-    {
-        let config = DataConfig { crop_padding, flip, cutout, ..DataConfig::default() };
+    for (crop_padding, crop_fill, flip, cutout) in [
+        (0, CropFill::Mean, false, 0),
+        (2, CropFill::Mean, false, 0),
+        (2, CropFill::Black, false, 0),
+        (0, CropFill::Black, true, 0),
+        (4, CropFill::Mean, true, 0),
+        (9, CropFill::Black, true, 3),
+        (1, CropFill::Mean, true, 4),
+    ] {
+        let config = DataConfig { crop_padding, crop_fill, flip, cutout, ..DataConfig::default() };
         let augment = Augment::new(&config, NORMALIZATION);
         for sample in 0..200 {
             let key = Key { seed: 3, epoch: 5, sample };

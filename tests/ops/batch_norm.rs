@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
+use burn::tensor::{DType, bf16};
 use kiln::ops::statistics::{Direction, StatisticsGroup, Synchronized};
 use kiln::ops::{BatchNormOps, batch_norm, batch_norm_inference};
 
@@ -137,6 +138,32 @@ fn large_mean<B: BatchNormOps>() {
     case.primitive::<B>(None).assert_close(&case.naive(), 2e-3);
 }
 
+/// Activations in bf16: what goes through them is rounded, statistics and parameters are not.
+fn in_halves<B: BatchNormOps>() {
+    let rounded = |values: Vec<f32>| values.into_iter().map(|value| bf16::from_f32(value).to_f32()).collect();
+    for offset in [0.0, 100.0] {
+        let case = Case::new([8, 4, 16, 16], offset, 2.0);
+        let case = Case { x: rounded(case.x), gradient: rounded(case.gradient), ..case };
+        let expected = case.naive();
+        let half = |values: &[f32]| tensor::<Autodiff<B>, 4>(values, case.shape).cast(DType::BF16);
+        let x = half(&case.x).detach().require_grad();
+        let [weight, bias] =
+            [&case.weight, &case.bias].map(|values| tensor::<Autodiff<B>, 1>(values, [values.len()]).require_grad());
+        let done = batch_norm(x.clone(), weight.clone(), bias.clone(), EPSILON, None);
+        assert_eq!(done.output.dtype(), DType::BF16);
+        assert_eq!([done.mean.dtype(), done.variance.dtype()], [DType::F32; 2]);
+        let gradients = (done.output.clone() * half(&case.gradient)).sum().backward();
+        assert_close("mean", &to_vec(done.mean), &expected.mean, 2e-5);
+        assert_close("variance", &to_vec(done.variance), &expected.variance, 2e-5);
+        assert_close("output", &to_vec(done.output.cast(DType::F32)), &expected.output, 1e-2);
+        assert_close("weight", &to_vec(weight.grad(&gradients).unwrap()), &expected.weight_gradient, 1e-4);
+        assert_close("bias", &to_vec(bias.grad(&gradients).unwrap()), &expected.bias_gradient, 1e-4);
+        let x_gradient = x.grad(&gradients).unwrap();
+        assert_eq!(x_gradient.dtype(), DType::BF16);
+        assert_close("input", &to_vec(x_gradient.cast(DType::F32)), &expected.x_gradient, 1e-2);
+    }
+}
+
 fn inference<B: BatchNormOps>() {
     let case = Case::new([2, 3, 4, 5], 0.3, 2.0);
     let expected = case.naive();
@@ -204,6 +231,7 @@ fn synchronized<B: BatchNormOps>() {
 on_every_backend! {
     batch_norm_and_its_gradients_are_those_of_the_definition => || definition::<TestBackend>();
     a_mean_that_is_large_against_the_deviation_costs_no_digits => || large_mean::<TestBackend>();
+    statistics_of_halves_are_those_of_their_exact_values => || in_halves::<TestBackend>();
     batch_norm_by_given_statistics_is_that_of_the_definition => || inference::<TestBackend>();
     half_a_batch_with_a_partner_is_half_of_the_whole => || synchronized::<TestBackend>();
 }

@@ -9,6 +9,7 @@ use burn::module::AutodiffModule;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::data::{ImageSet, Normalization};
 use kiln::model::{ModelConfig, Pass, ResNet, Stem, cross_entropy, load_state, rank_of_target, state_dict};
+use kiln::ops::{Full, PrecisionKind};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{HostBackend, Sharing};
 use kiln::state::{HostTensor, StateDict};
@@ -68,7 +69,7 @@ pub fn logits_at_evaluation<B: HostBackend>() {
         let model = model::<B>(&reference, stem, &reference.tensors(name_of(stem)));
         let images = inputs::<B>(&reference);
         let pass = Pass::evaluate();
-        close("features", &values(model.features(images.clone(), &pass)), &expected["features_eval"], 1e-4);
+        close("features", &values(model.features::<Full>(images.clone(), &pass)), &expected["features_eval"], 1e-4);
         close("logits", &values(model.forward(images.clone(), &pass)), &expected["logits_eval"], 1e-4);
         let [n, c, h, w] = images.dims();
         let doubled = images.clone().reshape([n * c * h, w, 1]).repeat_dim(2, 2).reshape([n * c, h, 1, 2 * w]);
@@ -104,7 +105,8 @@ pub fn losses<B: HostBackend>() {
     assert_eq!(ranks, integers(&expected["rank_of_target"]));
 }
 
-/// Runs a check up to eight times, each time with other rounding and the same mathematics, until it is met once.
+/// Runs a check up to three times, each time with other rounding and the same mathematics, until it is met once. Of the
+/// 24 checks on flex and tch, 21 are met at once and three in the second attempt.
 ///
 /// Attempt `k` rotates the rows of a batch by `k`, which the mean gradient does not notice, and scales the images by
 /// `1 + k * 1e-6`, which the first batch-norm undoes. What changes is the sign of ReLU inputs that are zero to within
@@ -112,7 +114,7 @@ pub fn losses<B: HostBackend>() {
 /// way it falls, the gradients below it move by 3e-3. A correct implementation meets the reference in some attempt; a
 /// wrong one in none.
 fn in_some_attempt(check: impl Fn(usize)) {
-    const ATTEMPTS: usize = 8;
+    const ATTEMPTS: usize = 3;
     for attempt in 0..ATTEMPTS - 1 {
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(attempt))).is_ok() {
             return;
@@ -177,6 +179,7 @@ fn setup(reference: &Reference, variant: Variant, learning_rate: Option<f64>) ->
         devices: (0..world_size).collect(),
         batch_size: batch / world_size / accumulation_steps,
         accumulation_steps,
+        precision: PrecisionKind::F32,
         sync_bn: !matches!(variant, Variant::Local(_)),
         sharing: Sharing::Replicated,
         optim,
@@ -263,6 +266,32 @@ fn named_gradients(optimizer: &StateDict, weights: &StateDict) -> StateDict {
         gradients.insert(name.clone(), HostTensor::F32 { shape, data });
     }
     gradients
+}
+
+/// The gradients, the loss, and the loss after every step of the trajectory, of the reference batches in `precision`.
+pub struct InPrecision {
+    pub gradients: StateDict,
+    pub loss: f64,
+    pub losses: Vec<f64>,
+}
+
+/// Trains on the reference batches in `precision`, with two replicas.
+pub fn in_precision<B: HostBackend>(stem: Stem, precision: PrecisionKind) -> InPrecision {
+    let reference = Reference::load();
+    let variant = Variant::Sync(2);
+    let train = |learning_rate, rows: &[Vec<usize>]| {
+        let setup = Setup { precision, ..setup(&reference, variant, learning_rate) };
+        train::<B>(&reference, stem, variant, &setup, rows, 0)
+    };
+    let expected = reference.tensors(&format!("{}.grads", name_of(stem)));
+    let rows = integers(&expected["@batch_indices"]).iter().map(|row| *row as usize).collect();
+    let first = train(Some(0.0), &[rows]);
+    let state = first.states.last().unwrap();
+    InPrecision {
+        gradients: named_gradients(&state.optimizer, &state.weights),
+        loss: first.steps[0].tally.mean_loss(),
+        losses: train(None, &reference.batches()).steps.iter().map(|step| step.tally.mean_loss()).collect(),
+    }
 }
 
 /// Training-mode logits and the buffers after one forward.

@@ -7,6 +7,7 @@ use burn::backend::Autodiff;
 use kiln::data::{Augment, ImageSet, Normalization, Sampler, SamplerConfig};
 use kiln::error::Result;
 use kiln::model::{ModelConfig, ResNet, load_state};
+use kiln::ops::PrecisionKind;
 use kiln::optim::{OptimConfig, Schedule};
 use kiln::parallel::{
     DataParallel, EpochReport, HostBackend, Observer, Plan, Sharing, StartingPoint, StepReport, TrainingState, World,
@@ -48,6 +49,7 @@ pub struct Setup {
     pub devices: Vec<usize>,
     pub batch_size: usize,
     pub accumulation_steps: usize,
+    pub precision: PrecisionKind,
     pub sync_bn: bool,
     pub sharing: Sharing,
     pub optim: OptimConfig,
@@ -73,6 +75,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
         world: World::new(setup.world_size, setup.devices.clone()),
         sharing: setup.sharing,
         sync_bn: setup.sync_bn,
+        precision: setup.precision,
         batch_size: setup.batch_size,
         epochs: 1,
         last_step: sampler.steps_per_epoch(),
@@ -95,15 +98,25 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
 
 /// Trains a ResNet-18 that starts from `weights`.
 pub fn run<B: HostBackend>(plan: Plan, config: &ModelConfig, classes: usize, weights: &StateDict) -> Recorded {
+    run_from::<B>(plan, config, classes, weights, StartingPoint::default()).unwrap()
+}
+
+/// As [`run`], from another position.
+pub fn run_from<B: HostBackend>(
+    plan: Plan,
+    config: &ModelConfig,
+    classes: usize,
+    weights: &StateDict,
+    start: StartingPoint,
+) -> Result<Recorded> {
     let device = B::open(0).unwrap();
     let model = ResNet::<Autodiff<B>>::new(config, classes, plan.optim.label_smoothing, &device);
     let model = load_state(model, weights, "the fixture").unwrap();
     let recorder = Recorder::default();
     let sizes = [plan.train.len(), plan.validation.len()];
     let timeout = Duration::from_secs(60);
-    let strategy =
-        DataParallel::<B>::new(Arc::new(plan), StartingPoint::default(), timeout, Box::new(recorder.clone()));
+    let strategy = DataParallel::<B>::new(Arc::new(plan), start, timeout, Box::new(recorder.clone()));
     let directory = tempfile::tempdir().unwrap();
-    train(model, strategy, directory.path(), 1, sizes, Display::Silent).unwrap();
-    std::mem::take(&mut recorder.0.lock().unwrap())
+    train(model, strategy, directory.path(), 1, sizes, Display::Silent)?;
+    Ok(std::mem::take(&mut recorder.0.lock().unwrap()))
 }

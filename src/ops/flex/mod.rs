@@ -10,16 +10,18 @@ mod lanes;
 mod planes;
 mod scratch;
 mod tile;
+mod update;
 mod weight_gradient;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::ops::{ActivationOps, FloatTensorOps, ModuleOps};
-use burn::tensor::{DType, Shape, TensorData, TensorMetadata};
+use burn::tensor::ops::{ActivationOps, ModuleOps};
+use burn::tensor::{DType, FloatDType, Shape, TensorData, TensorMetadata};
 use rayon::prelude::*;
 
 use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, Sliding};
+use super::precision::as_type;
 use super::relu::ReluOps;
 use batch_norm::Sizes;
 use geometry::Geometry;
@@ -62,24 +64,27 @@ impl ConvOps for Flex {
     }
 }
 
-/// Other types are computed in f32 and rounded back to what they were.
+/// Other types are computed in f32; activations are rounded back to what they were, statistics stay.
 impl BatchNormOps for Flex {
     fn bn_moments(x: FlexTensor) -> (FlexTensor, FlexTensor) {
-        let (sizes, dtype, x) = (sizes(&x.shape()), x.dtype(), as_f32(x));
-        per_channel(sizes.moments(values(&x)), dtype)
+        let (sizes, x) = (sizes(&x.shape()), as_f32(x));
+        per_channel(sizes.moments(values(&x)))
     }
 
     fn bn_normalize(x: FlexTensor, mean: FlexTensor, scale: FlexTensor, bias: FlexTensor) -> FlexTensor {
         let (shape, dtype, x) = (x.shape(), x.dtype(), as_f32(x));
         let channels = [mean, scale, bias].map(as_f32);
         let channels = channels.each_ref().map(values);
-        as_type(filled(shape.clone(), |output| sizes(&shape).normalize(values(&x), channels, output)), dtype)
+        as_type::<Flex>(
+            filled(shape.clone(), |output| sizes(&shape).normalize(values(&x), channels, output)),
+            dtype.into(),
+        )
     }
 
     fn bn_gradient_sums(gradient: FlexTensor, x: FlexTensor, mean: FlexTensor) -> (FlexTensor, FlexTensor) {
-        let (sizes, dtype) = (sizes(&x.shape()), x.dtype());
+        let sizes = sizes(&x.shape());
         let [gradient, x, mean] = [gradient, x, mean].map(as_f32);
-        per_channel(sizes.gradient_sums(values(&gradient), values(&x), values(&mean)), dtype)
+        per_channel(sizes.gradient_sums(values(&gradient), values(&x), values(&mean)))
     }
 
     fn bn_input_gradient(
@@ -91,7 +96,10 @@ impl BatchNormOps for Flex {
         let (shape, dtype) = (x.shape(), x.dtype());
         let (inputs, channels) = ([gradient, x].map(as_f32), [mean, k, q, r].map(as_f32));
         let (inputs, channels) = (inputs.each_ref().map(values), channels.each_ref().map(values));
-        as_type(filled(shape.clone(), |output| sizes(&shape).input_gradient(inputs, channels, output)), dtype)
+        as_type::<Flex>(
+            filled(shape.clone(), |output| sizes(&shape).input_gradient(inputs, channels, output)),
+            dtype.into(),
+        )
     }
 }
 
@@ -117,21 +125,17 @@ fn sizes(x: &Shape) -> Sizes {
     Sizes { batch: x[0], channels: x[1], area: x.num_elements() / (x[0] * x[1]) }
 }
 
-fn per_channel(lists: [Vec<f32>; 2], dtype: DType) -> (FlexTensor, FlexTensor) {
+fn per_channel(lists: [Vec<f32>; 2]) -> (FlexTensor, FlexTensor) {
     let [first, second] = lists.map(|values| {
         let channels = values.len();
-        as_type(FlexTensor::from_data(TensorData::new(values, [channels])), dtype)
+        FlexTensor::from_data(TensorData::new(values, [channels]))
     });
     (first, second)
 }
 
 /// The tensor in f32, contiguous.
 fn as_f32(tensor: FlexTensor) -> FlexTensor {
-    as_type(tensor, DType::F32).to_contiguous()
-}
-
-fn as_type(tensor: FlexTensor, dtype: DType) -> FlexTensor {
-    if tensor.dtype() == dtype { tensor } else { Flex::float_cast(tensor, dtype.into()) }
+    as_type::<Flex>(tensor, FloatDType::F32).to_contiguous()
 }
 
 fn geometry(x: &Shape, weight: &Shape, sliding: Sliding) -> Geometry {

@@ -3,6 +3,8 @@
 //! tch binds none of them in a usable form, so `shim.cpp` does. All functions panic on an ATen error, as tch's own do;
 //! a replica turns that into the run's error.
 
+mod update;
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -40,6 +42,7 @@ unsafe extern "C" {
         padding: i64,
         mask: c_int,
     ) -> *mut c_char;
+    fn kiln_channels_last(y: *mut Pointer, x: Pointer) -> *mut c_char;
     fn kiln_relu_backward(dx: *mut Pointer, gradient: Pointer, output: Pointer) -> *mut c_char;
 }
 
@@ -99,10 +102,9 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
 
     fn bn_input_gradient(gradient: TchTensor, x: TchTensor, mean: TchTensor, [k, q, r]: [TchTensor; 3]) -> TchTensor {
         let minus = |tensor: TchTensor| TchTensor::new(-tensor.tensor);
-        let indirect = Self::bn_normalize(x, mean, minus(q), minus(r)).tensor;
+        let mut sum = Self::bn_normalize(x, mean, minus(q), minus(r)).tensor;
         let channels = k.tensor.size()[0];
-        let direct = gradient.tensor * k.tensor.view([1, channels, 1, 1]);
-        TchTensor::new(direct + indirect)
+        TchTensor::new(sum.addcmul_(&gradient.tensor, &k.tensor.view([1, channels, 1, 1])))
     }
 
     fn bn_local_gradients(
@@ -134,6 +136,19 @@ fn backward(
 }
 
 impl<E: TchElement> ConvOps for LibTorch<E> {
+    /// On the CPU, channels innermost are faster for maps of many pixels and slower for maps of a few (measured; the
+    /// README's table); on CUDA they are what the half types' kernels want.
+    fn arranged(images: TchTensor, large_maps: bool) -> TchTensor {
+        let half = images.tensor.kind() != tch::Kind::Float;
+        if !(if images.tensor.device().is_cuda() { half } else { large_maps }) {
+            return images;
+        }
+        let mut arranged = null_mut();
+        // SAFETY: the result is written before the call returns without a message.
+        check(unsafe { kiln_channels_last(&mut arranged, borrowed(&images)) });
+        TchTensor::from_existing(owned(arranged).tensor, images.storage)
+    }
+
     fn conv_weight_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
         owned(convolution_backward(&x, &weight, &gradient, sliding, WEIGHT)[1])
     }

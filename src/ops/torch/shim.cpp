@@ -6,23 +6,30 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/threshold_backward.h>
+#include <ATen/ops/zeros.h>
 
 #include <array>
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <vector>
 
 using at::Tensor;
 
 namespace {
 
 Tensor *owned(Tensor tensor) { return tensor.defined() ? new Tensor(std::move(tensor)) : nullptr; }
+
+// The gradient in the memory layout of the activations it belongs to, which kernels are fast for.
+Tensor alike(const Tensor &gradient, const Tensor &x) { return gradient.contiguous(x.suggest_memory_format()); }
 
 template <typename Body> char *guarded(Body body) {
     try {
@@ -40,10 +47,14 @@ template <typename Body> char *guarded(Body body) {
 
 extern "C" {
 
-// Mean and biased variance per channel.
+// Mean and biased variance per channel, in f32 at least. On the CPU their type is that of the running averages, which
+// are there for nothing else.
 char *kiln_batch_norm_moments(Tensor **mean, Tensor **variance, const Tensor *x) {
     return guarded([&] {
-        auto [m, v] = at::batch_norm_update_stats(*x, std::nullopt, std::nullopt, 0.0);
+        std::optional<Tensor> running;
+        if (x->is_cpu() && x->scalar_type() != at::kFloat && x->scalar_type() != at::kDouble)
+            running = at::zeros({x->size(1)}, x->options().dtype(at::kFloat));
+        auto [m, v] = at::batch_norm_update_stats(*x, running, running, 0.0);
         *mean = owned(m);
         *variance = owned(v);
     });
@@ -63,7 +74,7 @@ char *kiln_batch_norm_backward(Tensor **dx, Tensor **dweight, Tensor **dbias, co
                                const Tensor *weight, const Tensor *mean, const Tensor *inv_std, int mask) {
     return guarded([&] {
         std::array<bool, 3> wanted{(mask & 1) != 0, (mask & 2) != 0, (mask & 2) != 0};
-        auto result = at::native_batch_norm_backward(*gradient, *x, *weight, std::nullopt, std::nullopt, *mean,
+        auto result = at::native_batch_norm_backward(alike(*gradient, *x), *x, *weight, std::nullopt, std::nullopt, *mean,
                                                      *inv_std, /*train=*/true, /*eps=*/0.0, wanted);
         *dx = owned(std::get<0>(result));
         *dweight = owned(std::get<1>(result));
@@ -77,7 +88,7 @@ char *kiln_convolution_backward(Tensor **dx, Tensor **dweight, const Tensor *gra
     return guarded([&] {
         const std::array<int64_t, 2> strides{stride, stride}, paddings{padding, padding}, ones{1, 1}, zeros{0, 0};
         std::array<bool, 3> wanted{(mask & 1) != 0, (mask & 2) != 0, false};
-        auto result = at::convolution_backward(*gradient, *x, *weight, std::nullopt, strides, paddings, ones,
+        auto result = at::convolution_backward(alike(*gradient, *x), *x, *weight, std::nullopt, strides, paddings, ones,
                                                /*transposed=*/false, zeros, /*groups=*/1, wanted);
         *dx = owned(std::get<0>(result));
         *dweight = owned(std::get<1>(result));
@@ -86,6 +97,23 @@ char *kiln_convolution_backward(Tensor **dx, Tensor **dweight, const Tensor *gra
 
 // The gradient of ReLU from its output.
 char *kiln_relu_backward(Tensor **dx, const Tensor *gradient, const Tensor *output) {
-    return guarded([&] { *dx = owned(at::threshold_backward(*gradient, *output, 0)); });
+    return guarded([&] { *dx = owned(at::threshold_backward(alike(*gradient, *output), *output, 0)); });
+}
+
+// One step of SGD: `param` and `velocity` change in place; the velocity is null without momentum. All are contiguous,
+// which the kernel relies on and does not check.
+char *kiln_sgd(Tensor *param, const Tensor *gradient, Tensor *velocity, double rate, double momentum,
+               double weight_decay, int nesterov, int first) {
+    return guarded([&] {
+        std::vector<Tensor> velocities;
+        if (velocity != nullptr) velocities.push_back(*velocity);
+        at::_fused_sgd_({*param}, {*gradient}, velocities, weight_decay, momentum, rate, /*dampening=*/0.0,
+                        nesterov != 0, /*maximize=*/false, first != 0);
+    });
+}
+
+// The images with their channels innermost.
+char *kiln_channels_last(Tensor **y, const Tensor *x) {
+    return guarded([&] { *y = owned(x->contiguous(at::MemoryFormat::ChannelsLast)); });
 }
 }

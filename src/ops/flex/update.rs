@@ -1,0 +1,42 @@
+//! Updates and transfers on tensors that lie in the host's memory already.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::TensorData;
+
+use super::{all_f32, values};
+use crate::ops::host::HostOps;
+use crate::ops::update::{Sgd, UpdateOps, norm_on_host, sgd_on_host};
+
+impl UpdateOps for Flex {
+    fn sgd(
+        param: FlexTensor,
+        gradient: FlexTensor,
+        velocity: Option<FlexTensor>,
+        step: &Sgd,
+    ) -> (FlexTensor, Option<FlexTensor>) {
+        assert!(all_f32(&[&param, &gradient]), "parameters and their gradients are f32");
+        let (param, mut gradient) = (param.to_contiguous(), gradient.to_contiguous());
+        let zeros = || vector(vec![0.0; values(&param).len()]);
+        let mut velocity = velocity.or_else(|| (step.momentum != 0.0).then(zeros));
+        // Where somebody else holds a tensor too, `storage_mut` makes a copy.
+        let memory = velocity.as_mut().map(FlexTensor::storage_mut::<f32>);
+        sgd_on_host(values(&param), gradient.storage_mut::<f32>(), memory, step);
+        (gradient, velocity)
+    }
+
+    fn norm(x: FlexTensor) -> FlexTensor {
+        vector(vec![norm_on_host(values(&x.to_contiguous())) as f32])
+    }
+}
+
+impl HostOps for Flex {
+    fn append_to(x: FlexTensor, host: &mut Vec<f32>) {
+        host.extend_from_slice(values(&x.to_contiguous()));
+    }
+}
+
+fn vector(values: Vec<f32>) -> FlexTensor {
+    let length = values.len();
+    FlexTensor::from_data(TensorData::new(values, [length]))
+}
