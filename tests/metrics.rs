@@ -24,6 +24,7 @@ fn step(step: usize) -> StepRecord {
         lr: 0.05,
         grad_norm: 1.234,
         images_per_second: 1234.4,
+        step_seconds: 0.05,
         seconds: step as f64 / 2.0,
     }
 }

@@ -154,6 +154,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::value("limit-val-batches", "run.limit_val_batches", "N"),
             Flag::choice("progress", "run.progress"),
             Flag::value("log-every", "run.log_every", "N"),
+            Flag::on("profile", "run.profile"),
         ],
     },
 ];

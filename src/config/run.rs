@@ -60,6 +60,8 @@ pub struct RunConfig {
     pub progress: ProgressKind,
     /// Optimizer steps between two lines of progress; 0 means about two seconds.
     pub log_every: usize,
+    /// Whether phases are timed; see [`crate::metrics::profile`].
+    pub profile: bool,
     /// Whether the images of every step are written to `samples.jsonl`.
     pub log_samples: bool,
 }
@@ -82,6 +84,7 @@ impl Default for RunConfig {
             dry_run: false,
             progress: ProgressKind::Auto,
             log_every: 0,
+            profile: false,
             log_samples: false,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`record`] is what is measured, [`meter`] how, [`sink`] the trait of the places it goes to:
 //! [`console`] and [`bar`] for people at a terminal (both with [`mod@line`], the text of a record), [`jsonl`] and
-//! [`csv`] for programs (both on a [`journal`]); [`summary`] is the last word.
+//! [`csv`] for programs (both on a [`journal`]); [`summary`] is the last word, and [`profile`] says where time went.
 //!
 //! Files of a resumed run hold each step once: whatever lies behind the step that the run resumes from is dropped
 //! before new lines follow. This room computes nothing about models; it is handed plain numbers.
@@ -14,6 +14,7 @@ pub mod journal;
 pub mod jsonl;
 pub mod line;
 pub mod meter;
+pub mod profile;
 pub mod record;
 pub mod sink;
 pub mod summary;
@@ -24,6 +25,7 @@ pub use csv::Csv;
 pub use jsonl::Jsonl;
 pub use line::Goal;
 pub use meter::{Average, Throughput, format_duration, peak_memory};
+pub use profile::Profiler;
 pub use record::{EpochRecord, Record, StepRecord};
 pub use sink::Sink;
 pub use summary::Summary;

@@ -25,6 +25,8 @@ pub struct StepRecord {
     pub grad_norm: f64,
     /// Training images per second, over a recent window.
     pub images_per_second: f64,
+    /// Seconds that this step took.
+    pub step_seconds: f64,
     /// Seconds of training so far, over all sessions of the run.
     pub seconds: f64,
 }

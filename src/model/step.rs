@@ -9,11 +9,12 @@ use std::sync::Arc;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
+use tracing::info_span;
 
 use super::loss::{cross_entropy, rank_of_target};
 use super::pass::{BatchStatistics, Pass};
 use super::resnet::ResNet;
-use crate::ops::{MixedBackend, PrecisionKind};
+use crate::ops::{MixedBackend, PrecisionKind, settle};
 
 /// A point that a replica passes only together with the others.
 pub trait Fence: Debug + Send + Sync {
@@ -138,14 +139,21 @@ impl<B: AutodiffBackend + MixedBackend> TrainStep for ResNet<B> {
     type Output = TrainStepOutput<B>;
 
     fn step(&self, batch: TrainBatch<B>) -> TrainOutput<TrainStepOutput<B>> {
+        let device = batch.labels.device();
+        let forward = info_span!("forward").entered();
         let logits = self.forward(batch.images, &batch.pass);
         let losses = cross_entropy(logits.clone(), batch.labels.clone(), self.label_smoothing());
         let loss = losses.sum();
         let objective = loss.clone() * batch.weight;
+        settle::<B>(&device);
+        drop(forward);
         if let Some(fence) = &batch.fence {
-            fence.wait();
+            info_span!("wait for replicas").in_scope(|| fence.wait());
         }
+        let backward = info_span!("backward").entered();
         let gradients = objective.backward();
+        settle::<B>(&device);
+        drop(backward);
         let logits = to_host(logits.inner());
         let labels: Vec<i64> = batch.labels.into_data().iter::<i64>().collect();
         let loss = f64::from(to_host(loss.inner())[0]);

@@ -17,3 +17,12 @@ pub trait HostOps: Backend {
         Self::float_from_data(TensorData::new(values.to_vec(), [values.len()]), device)
     }
 }
+
+/// Waits until the device has done what it was asked for, if somebody takes the time: so that the phase that asked for
+/// it pays, and not the next one that reads.
+pub fn settle<B: Backend>(device: &B::Device) {
+    if tracing::enabled!(tracing::Level::INFO) {
+        // A device that fails says so at the next read, in a message of its own.
+        drop(B::sync(device));
+    }
+}

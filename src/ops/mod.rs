@@ -11,16 +11,20 @@ mod cube;
 #[cfg(feature = "flex")]
 mod flex;
 mod host;
+#[cfg(any(feature = "flex", feature = "tch"))]
+mod host_update;
 mod precision;
 mod relu;
 pub mod statistics;
+#[cfg(any(feature = "flex", feature = "tch"))]
+mod sums;
 #[cfg(feature = "tch")]
 mod torch;
 mod update;
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
 pub use conv::{ConvOps, Sliding, arranged, conv2d};
-pub use host::HostOps;
+pub use host::{HostOps, settle};
 pub use precision::{
     BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
 };

@@ -94,6 +94,15 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// Element-wise sum over replicas, taken in a fixed binary tree over their ranks: `(0+1)+(2+3)`.
     fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken>;
 
+    /// An empty vector for the next all-reduce, with the memory of an earlier one where there is some: the gradients of
+    /// a large model are much to ask from the system, and to clear, in every step.
+    fn buffer(&self) -> Vec<f32> {
+        Vec::new()
+    }
+
+    /// Takes back a result that is not needed any more.
+    fn recycle(&self, _result: Arc<Vec<f32>>) {}
+
     /// All replicas' values, in rank order.
     fn all_gather(&self, key: Key, values: Vec<f64>) -> Result<Arc<Vec<Vec<f64>>>, Broken>;
 

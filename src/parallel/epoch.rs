@@ -48,6 +48,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
 
     /// Losses and hits over the whole validation set, each image once. No collective inside the model.
     fn validate(&mut self) -> Result<Tally> {
+        let _phase = tracing::info_span!("validation").entered();
         let model = self.evaluation_model()?.valid();
         let batches = self.plan.validation_shard(self.collective.rank());
         let total = batches.len();
@@ -85,6 +86,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     /// Hands the complete state to the coordinator; the first replica does it for all.
     pub(super) fn save(&mut self, is_best: bool) {
         let Some(optimizer) = self.optimizer.as_ref().filter(|_| self.collective.rank() == 0) else { return };
+        let _phase = tracing::info_span!("state to the host").entered();
         let averaged = |average: &WeightAverage<B>| {
             state_dict(&with_flat(self.model.clone(), Which::All, average.values().to_vec()))
         };

@@ -24,8 +24,14 @@ pub struct LocalReplica {
 
 /// Makes the handles of a group of `size` replicas. `timeout` bounds the wait for the slowest of them.
 pub fn local_group(size: usize, timeout: Duration) -> Vec<Arc<LocalReplica>> {
-    let group =
-        Arc::new(Group { size, timeout, first_step: OnceLock::new(), table: Mutex::default(), came: Condvar::new() });
+    let group = Arc::new(Group {
+        size,
+        timeout,
+        first_step: OnceLock::new(),
+        table: Mutex::default(),
+        came: Condvar::new(),
+        spare: Mutex::default(),
+    });
     (0..size).map(|rank| Arc::new(LocalReplica { rank, group: group.clone() })).collect()
 }
 
@@ -35,6 +41,8 @@ struct Group {
     first_step: OnceLock<usize>,
     table: Mutex<Table>,
     came: Condvar,
+    /// Memory of earlier all-reduces.
+    spare: Mutex<Vec<Vec<f32>>>,
 }
 
 impl fmt::Debug for Group {
@@ -74,6 +82,10 @@ impl Group {
         let first = *self.first_step.get_or_init(|| key.step);
         let unhurried = key.step == first || key.operation == Operation::Validation;
         self.timeout * if unhurried { PATIENCE } else { 1 }
+    }
+
+    fn keep(&self, values: Vec<f32>) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(values);
     }
 
     fn fail(&self, table: &mut Table, reason: String) -> Broken {
@@ -170,9 +182,23 @@ impl Collective for LocalReplica {
                 Message::Floats(values) => Arc::unwrap_or_clone(values),
                 _ => Vec::new(),
             });
-            Message::Floats(Arc::new(tree_sum(shares.collect())))
+            Message::Floats(Arc::new(tree_sum(shares.collect(), |used| self.group.keep(used))))
         };
         self.group.meet(self.rank, key, Message::Floats(Arc::new(values)), sum).map(floats)
+    }
+
+    fn buffer(&self) -> Vec<f32> {
+        let spare = self.group.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut values = spare.unwrap_or_default();
+        values.clear();
+        values
+    }
+
+    fn recycle(&self, result: Arc<Vec<f32>>) {
+        // The last replica to let go hands the memory back.
+        if let Some(values) = Arc::into_inner(result) {
+            self.group.keep(values);
+        }
     }
 
     fn all_gather(&self, key: Key, values: Vec<f64>) -> Result<Arc<Vec<Vec<f64>>>, Broken> {
@@ -212,8 +238,8 @@ fn floats(message: Message) -> Arc<Vec<f32>> {
 }
 
 /// Sums vectors of equal length in a binary tree over their indices; the tree, and so every bit, is the same for any
-/// number of threads.
-fn tree_sum(mut shares: Vec<Vec<f32>>) -> Vec<f32> {
+/// number of threads. `used` gets the memory of the shares that were added.
+fn tree_sum(mut shares: Vec<Vec<f32>>, mut used: impl FnMut(Vec<f32>)) -> Vec<f32> {
     let mut stride = 1;
     while stride < shares.len() {
         for left in (0..shares.len() - stride).step_by(2 * stride) {
@@ -221,6 +247,7 @@ fn tree_sum(mut shares: Vec<Vec<f32>>) -> Vec<f32> {
             let chunk = 1 << 16;
             let pairs = shares[left].par_chunks_mut(chunk).zip(right.par_chunks(chunk));
             pairs.for_each(|(left, right)| left.iter_mut().zip(right).for_each(|(left, right)| *left += right));
+            used(right);
         }
         stride *= 2;
     }

@@ -3,17 +3,18 @@
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
 use burn::train::TrainOutput;
+use tracing::info_span;
 
 use super::collective::{Key, Operation};
 use super::device::HostBackend;
 use super::plan::Sharing;
 use super::replica::{Replica, ReplicaModel};
 use super::synchronization::Micro;
-use super::transfer::{download, unpack};
+use super::transfer::{download, download_to, unpack};
 use crate::data::{Group, HostBatch};
 use crate::error::{Error, Result};
 use crate::model::{BatchStatistics, Pass, Tally, TrainBatch, Which, flat, flat_gradients, parameter_names, with_flat};
-use crate::ops::PrecisionKind;
+use crate::ops::{PrecisionKind, settle};
 use crate::optim::{clip_factor, global_norm};
 
 /// What a step gives beside new weights.
@@ -61,13 +62,14 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         }
         let (tally, stop) = self.exchange(sum.tally)?;
         let gradients = self.reduce(sum.gradients)?;
-        let gradient_norm = global_norm(&gradients) / scale;
+        let gradient_norm = info_span!("gradient norm").in_scope(|| global_norm(&gradients)) / scale;
         if !gradient_norm.is_finite() || !tally.loss.is_finite() {
             self.leave_out()?;
             return Ok(StepResult { tally, gradient_norm, stop });
         }
         let factor = clip_factor(gradient_norm, self.plan.optim.clip_grad_norm) / scale;
         for statistics in sum.statistics {
+            let _phase = info_span!("running statistics").entered();
             self.model = self.model.clone().absorb(statistics);
         }
         self.update(learning_rate, gradients, factor)?;
@@ -91,16 +93,17 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
 
     /// This replica's share of one micro-batch: its summand of the mean gradient, and its losses and hits.
     fn micro_batch(&mut self, micro_batch: usize, weight: f64) -> Result<Share<B>> {
-        let batch = self.batches.next().ok_or_else(|| Error::Training("the loader ended before the run".into()))?;
+        let batch = info_span!("wait for data").in_scope(|| self.batches.next());
+        let batch = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))?;
         let present = !batch.labels.is_empty();
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
         let micro = Micro::new(self.collective.clone(), key);
-        let batch = self.to_device(batch, present, weight, &micro);
+        let batch = info_span!("upload").in_scope(|| self.to_device(batch, present, weight, &micro));
         // Rule 1: fresh leaves before every forward.
         self.model = self.model.clone().fork(&self.device);
         let TrainOutput { grads, item } = self.model.step(batch);
         // Rule 2: nobody touches the graph before all backwards are over; the fence inside the step is its other half.
-        self.collective.barrier(key)?;
+        info_span!("wait for replicas").in_scope(|| self.collective.barrier(key))?;
         let gradients = flat_gradients(&self.model, grads).map_err(|tensor| {
             let name = parameter_names(&self.model).swap_remove(tensor);
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
@@ -134,7 +137,8 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let stop = f64::from(u8::from(self.plan.stop.reason().is_some()));
         let mut values = tally.to_values().to_vec();
         values.push(stop);
-        let all = self.collective.all_gather(self.key(Operation::Tally), values)?;
+        let gather = || self.collective.all_gather(self.key(Operation::Tally), values);
+        let all = info_span!("exchange of losses").in_scope(gather)?;
         let mut total = Tally::default();
         for (replica, values) in all.iter().enumerate() {
             let tally = Tally::from_values(values);
@@ -160,13 +164,18 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         if self.collective.size() == 1 {
             return Ok(gradients);
         }
+        let _phase = info_span!("all-reduce").entered();
         let lengths: Vec<usize> = gradients.iter().map(|gradient| gradient.dims()[0]).collect();
-        let sum = self.collective.all_reduce(self.key(Operation::Gradients), download(gradients))?;
-        Ok(unpack(&sum, &lengths, &self.device))
+        let share = download_to(self.collective.buffer(), gradients);
+        let sum = self.collective.all_reduce(self.key(Operation::Gradients), share)?;
+        let gradients = unpack(&sum, &lengths, &self.device);
+        self.collective.recycle(sum);
+        Ok(gradients)
     }
 
     /// One optimizer step, here or on the first replica.
     fn update(&mut self, learning_rate: f64, gradients: Vec<Tensor<B, 1>>, factor: f64) -> Result<()> {
+        let _phase = info_span!("optimizer").entered();
         let params = flat(&self.model, Which::Trained);
         let lengths: Vec<usize> = params.iter().map(|param| param.dims()[0]).collect();
         let mut updated = self.optimizer.as_mut().map(|optimizer| {
@@ -184,6 +193,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         if let Some(average) = &mut self.average {
             average.update(flat(&self.model, Which::All));
         }
+        settle::<B>(&self.device);
         Ok(())
     }
 }

@@ -31,7 +31,8 @@ impl Micro {
 impl StatisticsGroup for Micro {
     fn all_gather(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Arc<Vec<Vec<f64>>> {
         let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
-        self.collective.all_gather(key, values).unwrap_or_else(|verdict| verdict.unwind())
+        let gather = || self.collective.all_gather(key, values);
+        tracing::info_span!("statistics").in_scope(gather).unwrap_or_else(|verdict| verdict.unwind())
     }
 }
 

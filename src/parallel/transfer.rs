@@ -11,8 +11,12 @@ pub(super) fn upload<B: HostBackend>(values: &[f32], device: &B::Device) -> Tens
 
 /// All tensors' values, one after the other.
 pub(super) fn download<B: HostBackend>(tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
-    let total = tensors.iter().map(|tensor| tensor.dims()[0]).sum();
-    let mut values = Vec::with_capacity(total);
+    download_to(Vec::new(), tensors)
+}
+
+/// As [`download`], into an empty vector that may have memory already.
+pub(super) fn download_to<B: HostBackend>(mut values: Vec<f32>, tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
+    values.reserve_exact(tensors.iter().map(|tensor| tensor.dims()[0]).sum());
     for tensor in tensors {
         B::append_to(tensor.into_primitive().tensor(), &mut values);
     }

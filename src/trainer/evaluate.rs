@@ -1,6 +1,7 @@
 //! Measures a checkpoint on the validation images, sharded over the replicas' devices.
 
 use std::path::Path;
+use std::time::Instant;
 
 use burn::module::AutodiffModule;
 use burn::train::InferenceStep;
@@ -45,9 +46,12 @@ impl Program for Evaluation {
         let Self { config, weights, origin } = self;
         let prepared = prepare::<B>(&config, Stop::new())?;
         let model = load_state(fresh_model::<B>(&config, prepared.classes)?, &weights, &origin)?.valid();
+        let began = Instant::now();
         let tally = sharded(&model, &prepared)?;
+        let seconds = began.elapsed().as_secs_f64();
         say(&format!("weights     {origin}"));
         say(&format!("images      {}", tally.samples));
+        say(&format!("speed       {:.0} images/s", tally.samples as f64 / seconds));
         say(&format!("loss        {:.4}", tally.mean_loss()));
         say(&format!("top-1       {:.2} % ({} of {})", 100.0 * tally.accuracy(), tally.top1, tally.samples));
         say(&format!("top-5       {:.2} % ({} of {})", 100.0 * tally.top5_accuracy(), tally.top5, tally.samples));

@@ -121,6 +121,7 @@ impl Observer for Recorder {
             lr: report.learning_rate,
             grad_norm: report.gradient_norm,
             images_per_second: self.pace.rate(),
+            step_seconds: report.duration.as_secs_f64(),
             seconds: self.seconds(),
         };
         self.sinks.step(&record)
@@ -156,6 +157,7 @@ impl Observer for Recorder {
     }
 
     fn checkpoint(&mut self, state: TrainingState) -> Result<()> {
+        let _phase = tracing::info_span!("checkpoint").entered();
         let position = &state.position;
         let model = model_file(&state.weights, position);
         let average = state.average.as_ref().map(|weights| model_file(weights, position));

@@ -3,7 +3,7 @@
 use std::io::stdout;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::backend::{Program, dispatch};
 use super::learner::{self, Display};
@@ -16,7 +16,7 @@ use super::terminal::{SignalKeys, display, say, warn};
 use crate::checkpoint::{Store, check_writable, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
-use crate::metrics::{Bar, Console, Csv, Goal, Jsonl, Sink, Summary, peak_memory};
+use crate::metrics::{Bar, Console, Csv, Goal, Jsonl, Profiler, Sink, Summary, peak_memory};
 use crate::model::{ResNet, flat};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, StartingPoint};
 use crate::stop::{Reason, Stop};
@@ -132,10 +132,14 @@ impl<B: HostBackend> Session<B> {
         let images = [plan.train.len(), plan.validation.len()];
         let (epochs, limit) = (self.config.run.epochs, timeout(&self.config));
         let began = Instant::now();
+        let profiler = self.config.run.profile.then(Profiler::start).flatten();
         let strategy = DataParallel::<B>::new(plan, self.start, limit, Box::new(recorder));
         learner::train(self.model, strategy, &directory, epochs, images, display)?;
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
+        if let Some(profiler) = profiler {
+            report(&profiler, &directory, &course)?;
+        }
         finish(&self.config, &directory, &course, seconds, stop.reason())
     }
 
@@ -168,6 +172,15 @@ impl<B: HostBackend> Session<B> {
             course,
         })
     }
+}
+
+/// Writes the trace and prints the table, which was asked for even where progress is not shown.
+fn report(profiler: &Profiler, directory: &Path, course: &Course) -> Result<()> {
+    let trace = directory.join("trace.json");
+    write_atomic(&trace, &profiler.trace())?;
+    say(&format!("\n{}", profiler.table(Duration::from_secs_f64(course.training_seconds))));
+    say(&format!("trace       {}", trace.display()));
+    Ok(())
 }
 
 fn finish(config: &Config, directory: &Path, course: &Course, seconds: f64, reason: Option<Reason>) -> Result<u8> {

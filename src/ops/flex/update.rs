@@ -6,7 +6,8 @@ use burn::tensor::TensorData;
 
 use super::{all_f32, values};
 use crate::ops::host::HostOps;
-use crate::ops::update::{Sgd, UpdateOps, norm_on_host, sgd_on_host};
+use crate::ops::host_update::{norm_on_host, sgd_on_host};
+use crate::ops::update::{Sgd, UpdateOps};
 
 impl UpdateOps for Flex {
     fn sgd(

@@ -9,7 +9,8 @@ use burn::backend::libtorch::TchTensor;
 
 use super::{Pointer, borrowed, check};
 use crate::ops::host::HostOps;
-use crate::ops::update::{Sgd, UpdateOps, norm_on_host, sgd_on_host};
+use crate::ops::host_update::{norm_on_host, sgd_on_host};
+use crate::ops::update::{Sgd, UpdateOps};
 
 unsafe extern "C" {
     fn kiln_sgd(

@@ -1,0 +1,133 @@
+//! Where the time of a run goes: its phases as a table, and as a trace for `chrome://tracing` or ui.perfetto.dev.
+//!
+//! Phases are the crate's `tracing` spans. Nobody listens to them unless a [`Profiler`] is there, and then they cost an
+//! `Instant` each. What a phase spends in phases inside of it is listed below it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tracing::span::Id;
+use tracing::{Metadata, Subscriber};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Spans that the trace keeps, about 100 bytes each in its file; the table counts all.
+const TRACED: usize = 500_000;
+
+/// Listens to the phases of this process.
+#[derive(Debug, Clone)]
+pub struct Profiler {
+    record: Arc<Mutex<Record>>,
+    start: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    /// By thread and the names from the outermost phase inwards, in the order of first appearance.
+    totals: Vec<((String, Vec<&'static str>), Total)>,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Total {
+    count: usize,
+    time: Duration,
+}
+
+#[derive(Debug)]
+struct Span {
+    name: &'static str,
+    thread: String,
+    start: Duration,
+    length: Duration,
+}
+
+impl Profiler {
+    /// Starts to listen, for as long as the process lives. `None` if somebody else does.
+    pub fn start() -> Option<Self> {
+        let profiler = Self { record: Arc::default(), start: Instant::now() };
+        let ours = |metadata: &Metadata<'_>| metadata.is_span() && metadata.target().starts_with("kiln");
+        let layer = Listener(profiler.clone()).with_filter(filter_fn(ours));
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::set_global_default(subscriber).ok().map(|()| profiler)
+    }
+
+    /// The phases of each thread with their time, calls and share of `of`, the time of all steps.
+    pub fn table(&self, of: Duration) -> String {
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = format!("{:<34} {:>9} {:>8} {:>9} {:>7}", "phase", "total", "calls", "each", "steps");
+        let mut threads: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+        for ((thread, path), total) in &record.totals {
+            threads.entry(thread).or_default().push((path, total));
+        }
+        for (thread, mut phases) in threads {
+            // An outer phase ends, and is recorded, after those inside of it.
+            let place = |path: &[&str]| phases.iter().position(|(other, _)| other[0] == path[0]);
+            let order: Vec<_> = phases.iter().map(|(path, _)| (place(path), path.len())).collect();
+            let mut order: Vec<_> = order.into_iter().zip(0..).collect();
+            order.sort();
+            phases = order.into_iter().map(|(_, index): (_, usize)| phases[index]).collect();
+            write!(text, "\n{thread}").expect("writing to a string cannot fail");
+            for (path, Total { count, time }) in phases {
+                let name = format!("{}{}", "  ".repeat(path.len()), path[path.len() - 1]);
+                let (seconds, share) = (time.as_secs_f64(), time.as_secs_f64() / of.as_secs_f64().max(1e-9));
+                let each = 1e3 * seconds / (*count).max(1) as f64;
+                write!(text, "\n{name:<34} {seconds:>7.2} s {count:>8} {each:>6.2} ms {:>5.1} %", 100.0 * share)
+                    .expect("writing to a string cannot fail");
+            }
+        }
+        text
+    }
+
+    /// The first spans in the Trace Event Format (Google, 2016), times in microseconds.
+    pub fn trace(&self) -> Vec<u8> {
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads: Vec<&str> = record.spans.iter().map(|span| span.thread.as_str()).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+        let names = threads.iter().enumerate().map(
+            |(tid, name)| json!({ "name": "thread_name", "ph": "M", "pid": 1, "tid": tid, "args": { "name": name } }),
+        );
+        let spans = record.spans.iter().map(|span| {
+            let tid = threads.binary_search(&span.thread.as_str()).unwrap_or_default();
+            let (start, length) = (micros(span.start), micros(span.length));
+            json!({ "name": span.name, "ph": "X", "pid": 1, "tid": tid, "ts": start, "dur": length })
+        });
+        json!({ "traceEvents": names.chain(spans).collect::<Vec<_>>() }).to_string().into_bytes()
+    }
+}
+
+struct Listener(Profiler);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().replace(Instant::now());
+        }
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let Some(began) = span.extensions_mut().remove::<Instant>() else { return };
+        let length = began.elapsed();
+        let path: Vec<&'static str> = span.scope().from_root().map(|span| span.name()).collect();
+        let thread = std::thread::current().name().unwrap_or("unnamed").to_string();
+        let mut record = self.0.record.lock().unwrap_or_else(PoisonError::into_inner);
+        if record.spans.len() < TRACED {
+            let start = began.duration_since(self.0.start);
+            record.spans.push(Span { name: span.name(), thread: thread.clone(), start, length });
+        }
+        let key = (thread, path);
+        let at = record.totals.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+            record.totals.push((key, Total::default()));
+            record.totals.len() - 1
+        });
+        let total = &mut record.totals[at].1;
+        (total.count, total.time) = (total.count + 1, total.time + length);
+    }
+}

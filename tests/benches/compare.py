@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""`make bench-peer`: Kiln and PyTorch in turns (A B A B), each case in processes of its own, on the same machine.
+
+Each round runs Kiln, then PyTorch with contiguous tensors, then with channels innermost; the round's ratio is Kiln's
+median time over the better one of PyTorch's. The table gives the median ratio over the rounds and its range; below 1
+Kiln is faster. Kiln's steps include its data loader, its metrics and its log; PyTorch's batch lies ready in memory.
+"""
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PEER = Path(__file__).with_name("peer.py")
+WARM_UP = 3
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.rows = []
+
+    def kiln(self, *arguments, threads, steps=None):
+        """The seconds of each step of a run and its peak memory."""
+        steps = steps or self.options.steps
+        with tempfile.TemporaryDirectory() as place:
+            run = Path(place) / "run"
+            command = [self.options.kiln, "--data", "synthetic", "--epochs", "1", "--max-steps", str(WARM_UP + steps)]
+            command += ["--progress", "none", "--checkpoint-every", "never", "--limit-val-batches", "1"]
+            command += ["--backend", self.options.backend, "--threads", str(threads), "--output-dir", str(run)]
+            command += ["data.train_size=8192", *arguments]
+            environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+            subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+            records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+            summary = json.loads((run / "summary.json").read_text())
+        times = [record["step_seconds"] for record in records if record["kind"] == "step"]
+        return {"seconds": times[WARM_UP:], "peak_memory": summary["peak_memory"]}
+
+    def evaluation(self, *arguments, batch, threads):
+        """The seconds of a batch, from the speed that `train evaluate` prints."""
+        with tempfile.TemporaryDirectory() as place:
+            run = Path(place) / "run"
+            common = ["--data", "synthetic", "--backend", self.options.backend, "--threads", str(threads), *arguments]
+            common += ["--batch-size", str(batch), "data.val_size=2048", "data.train_size=64"]
+            train = [self.options.kiln, *common, "--max-steps", "1", "--progress", "none", "--output-dir", str(run)]
+            environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+            subprocess.run(train, check=True, env=environment, stdout=subprocess.DEVNULL)
+            evaluate = [self.options.kiln, "evaluate", "--checkpoint", str(run), *common]
+            output = subprocess.run(evaluate, check=True, env=environment, capture_output=True, text=True).stdout
+        speed = next(line for line in output.splitlines() if line.startswith("speed"))
+        return {"seconds": [batch / float(speed.split()[1])], "peak_memory": None}
+
+    def peer(self, kind, *arguments, threads):
+        command = [sys.executable, str(PEER), kind, "--threads", str(threads), *arguments]
+        command += ["--steps", str(self.options.steps), "--budget", str(self.options.budget)]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        output = subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout
+        return json.loads(output.splitlines()[-1])
+
+    def compare(self, name, kiln, peers):
+        """Runs both sides in turns and adds a row; `kiln` and `peers` are functions that run one process."""
+        if self.options.only and self.options.only not in name:
+            return
+        rounds = []
+        for _ in range(self.options.rounds):
+            ours, theirs = kiln(), [peer() for peer in peers]
+            best = min(theirs, key=lambda result: statistics.median(result["seconds"]))
+            rounds.append((ours, best))
+        median = lambda side: [statistics.median(pair[side]["seconds"]) for pair in rounds]
+        ours, theirs = median(0), median(1)
+        ratios = [a / b for a, b in zip(ours, theirs)]
+        memory = [pair[0]["peak_memory"] / pair[1]["peak_memory"] for pair in rounds if pair[0]["peak_memory"]]
+        row = {
+            "case": name,
+            "rounds": len(rounds),
+            "steps": len(rounds[0][0]["seconds"]),
+            "kiln_ms": 1e3 * statistics.median(ours),
+            "torch_ms": 1e3 * statistics.median(theirs),
+            "ratio": statistics.median(ratios),
+            "range": [min(ratios), max(ratios)],
+            "memory_ratio": statistics.median(memory) if memory else None,
+        }
+        self.rows.append(row)
+        memory = f"{row['memory_ratio']:7.2f}" if memory else " " * 7
+        spread = f"{row['range'][0]:.2f}-{row['range'][1]:.2f}"
+        print(f"{name:<44} {row['kiln_ms']:>9.1f} {row['torch_ms']:>9.1f} {row['ratio']:>6.2f} {spread:>10} {memory}", flush=True)
+
+    def step(self, stem, batch, precision, threads):
+        case = ["--stem", stem, "--precision", precision]
+        layouts = [[], ["--channels-last"]]
+        self.compare(
+            f"step, {stem} stem, batch {batch}, {precision}, {threads} threads",
+            lambda: self.kiln(*case, "--batch-size", str(batch), threads=threads),
+            [lambda layout=layout: self.peer("step", *case, "--batch", str(batch), *layout, threads=threads) for layout in layouts],
+        )
+
+    def inference(self, stem, batch, threads):
+        layouts = [[], ["--channels-last"]]
+        self.compare(
+            f"inference, {stem} stem, batch {batch}, f32, {threads} threads",
+            lambda: self.evaluation("--stem", stem, batch=batch, threads=threads),
+            [lambda layout=layout: self.peer("evaluate", "--stem", stem, "--batch", str(batch), *layout, threads=threads) for layout in layouts],
+        )
+
+    def replicas(self, stem, batch, world_size):
+        case = ["--stem", stem]
+        slots = ",".join(map(str, range(world_size)))
+        world = ["--world-size", str(world_size), "--gpu-ids", slots, "--batch-size", str(batch)]
+        self.compare(
+            f"step, {stem} stem, {world_size} replicas x {batch}, 1 thread each",
+            lambda: self.kiln(*case, *world, threads=world_size),
+            [lambda: self.peer("ddp", *case, "--batch", str(batch), "--world-size", str(world_size), threads=1)],
+        )
+
+    def start_up(self):
+        kiln = ["--data", "synthetic", "data.train_size=64", "data.val_size=32", "--stem", "imagenet"]
+
+        def once(command):
+            start = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            return {"seconds": [time.perf_counter() - start], "peak_memory": None}
+
+        def ours():
+            with tempfile.TemporaryDirectory() as place:
+                run = ["--backend", self.options.backend, "--max-steps", "1", "--progress", "none"]
+                return once([self.options.kiln, *kiln, *run, "--output-dir", str(Path(place) / "run")])
+
+        theirs = [sys.executable, str(PEER), "step", "--stem", "imagenet", "--steps", "1", "--budget", "0"]
+        self.compare("process start to end, a few steps, imagenet stem", ours, [lambda: once(theirs)])
+
+
+def header():
+    import torch
+
+    names = [line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kiln", default=shutil.which("train") or "train", help="the binary to measure")
+    parser.add_argument("--backend", default="tch")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--budget", type=float, default=8.0, help="seconds of timed steps of a PyTorch process")
+    parser.add_argument("--only", help="run the cases whose name contains this")
+    parser.add_argument("--out", help="write the results there as JSON")
+    bench = Bench(parser.parse_args())
+    machine = header()
+    print(", ".join(f"{key} {value}" for key, value in machine.items()), f"backend {bench.options.backend}", sep=", ")
+    print(f"{'case':<44} {'kiln ms':>9} {'torch ms':>9} {'ratio':>6} {'range':>10} {'memory':>7}")
+    for stem in ("cifar", "imagenet"):
+        for batch in (32, 64):
+            bench.step(stem, batch, "f32", bench.options.threads)
+        bench.step(stem, 32, "bf16", bench.options.threads)
+        bench.inference(stem, 64, bench.options.threads)
+        bench.step(stem, 32, "f32", 1)
+        bench.replicas(stem, 32, 2)
+    bench.start_up()
+    if bench.options.out:
+        Path(bench.options.out).write_text(json.dumps({"machine": machine, "rows": bench.rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
