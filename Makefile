@@ -15,7 +15,7 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 	export LIBTORCH="$$dir" LIBTORCH_CXX11_ABI=1 LD_LIBRARY_PATH="$$dir/lib:$$LD_LIBRARY_PATH";
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch check check-features fmt lint doc bench clean setup-tch
+.PHONY: help run run-2 run-tch test test-tch check check-features fmt lint doc bench bench-peer bench-gpu clean setup-tch setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -50,12 +50,27 @@ check-features: ## type-check the GPU backends, which need no GPU for that
 	$(CARGO) check --features cuda
 	$(CARGO) check --features wgpu
 
-bench: ## time a training step
+bench: ## time a step and what it is made of
 	$(CARGO) bench
+
+bench-peer: ## Kiln on LibTorch and PyTorch in turns, as a table of ratios; BENCH="--rounds 5 --only cifar" chooses
+	@$(TORCH) $(CARGO) build --release --features tch && \
+	$(PYTHON) -c 'import torchvision' || { echo "PyTorch with torchvision not found: run 'make setup-peer'"; exit 1; }; \
+	$(PYTHON) tests/benches/compare.py --kiln "$${CARGO_TARGET_DIR:-target}/release/train" $(BENCH)
+
+bench-gpu: ## the same for a CUDA machine without registries: a bundle to carry there, with a script that runs it
+	$(CARGO) build --release --features cuda
+	rm -rf bench-gpu && mkdir bench-gpu
+	cp tests/benches/peer.py tests/benches/compare.py tests/benches/gpu.sh "$${CARGO_TARGET_DIR:-target}/release/train" bench-gpu
+	strip bench-gpu/train && tar czf bench-gpu.tar.gz bench-gpu && rm -r bench-gpu
+	@echo "carry bench-gpu.tar.gz to a machine with CUDA, Python and PyTorch; unpack it, run bench-gpu/gpu.sh"
 
 setup-tch: ## PyTorch 2.9.0, which brings LibTorch, into a virtual environment
 	python3 -m venv $(KILN_VENV)
 	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 numpy
+
+setup-peer: setup-tch ## what bench-peer measures against
+	$(KILN_VENV)/bin/pip install --quiet torchvision==0.24.0
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -13,9 +13,9 @@
 //! |---|---|---|
 //! | [`error`], [`stop`], [`state`] | the error that crosses rooms; why a run ends early; named tensors on the host | anything else |
 //! | [`data`] | images, augmentation, the order of samples, the loader | models, devices |
-//! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier; kernels for `flex` and LibTorch | models, threads |
+//! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch | models, threads |
 //! | [`model`] | ResNet-18, its loss, its weights by name | replicas, files |
-//! | [`optim`] | update rules, schedule, clipping, weight averaging | models, replicas |
+//! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | world, collectives, the replica, the learning strategy | files, terminals |
 //! | [`checkpoint`] | atomic directories, retention, run directories | tensors' meaning |
 //! | [`metrics`] | records and where they go | models |
@@ -24,7 +24,8 @@
 //! | [`cli`] | flags to settings | everything but `config` |
 //!
 //! Read in this order to follow one step: [`parallel::World`], `parallel/replica.rs`, `model/step.rs`,
-//! `ops/batch_norm.rs`, `parallel/local.rs`, `optim/rules.rs`. To follow a command: `main.rs`, `trainer/run.rs`.
+//! `ops/batch_norm.rs`, `parallel/local.rs`, `optim/rules.rs`. To follow a command: `main.rs`, `trainer/run.rs`. How
+//! precision becomes a type: `ops/precision.rs`.
 //!
 //! ## Invariants
 //!
@@ -35,6 +36,7 @@
 //! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
 //!   before every forward, and no backward beside a forward. They are marked in `parallel/step.rs`, the fence between
 //!   them in `model/step.rs`.
+//! - Weights, optimizer, statistics and loss are f32 in every precision; a tensor's type is named where it is cast.
 //! - A position in a run is integers; a checkpoint holds everything a resumed run needs to go on bit for bit.
 //! - Nothing visible is ever half-written: files appear by rename.
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use burn::tensor::bf16;
 use kiln::ops::statistics::Direction;
 use kiln::parallel::collective::{Broken, Collective, Key, Operation};
 use kiln::parallel::local_group;
@@ -52,12 +53,28 @@ fn tree(shares: &[Vec<f32>]) -> Vec<f32> {
     tree(left).iter().zip(tree(right)).map(|(left, right)| left + right).collect()
 }
 
+/// Shares that travel in bf16 are rounded once, and summed in f32.
+fn halves_are_summed_in_full(make: Make) {
+    let rounded = |rank: usize| -> Vec<bf16> { values(rank, 0).into_iter().map(bf16::from_f32).collect() };
+    let sums = together(&make(3, PATIENT), |replica| {
+        replica.all_reduce_bf16(key(0, Operation::Gradients), rounded(replica.rank())).unwrap().to_vec()
+    });
+    let shares: Vec<Vec<f32>> = (0..3).map(|rank| rounded(rank).into_iter().map(bf16::to_f32).collect()).collect();
+    assert_eq!(sums, vec![tree(&shares); 3]);
+}
+
 fn sums_are_taken_in_one_tree(make: Make) {
     for size in 1..=5 {
         let sums = together(&make(size, PATIENT), |replica| {
             let round = |round| {
                 dawdle(replica.rank(), round);
-                replica.all_reduce(key(round, Operation::Gradients), values(replica.rank(), round)).unwrap()
+                let mut share = replica.buffer();
+                assert!(share.is_empty());
+                share.extend(values(replica.rank(), round));
+                let sum = replica.all_reduce(key(round, Operation::Gradients), share).unwrap();
+                let copy = sum.to_vec();
+                replica.recycle(sum);
+                copy
             };
             (0..ROUNDS).map(round).collect::<Vec<_>>()
         });
@@ -220,7 +237,7 @@ macro_rules! on_engine {
     };
     ($engine:ident, $make:expr) => {
         on_engine!($engine, $make;
-            sums_are_taken_in_one_tree everybody_gets_everything_in_rank_order every_replica_can_be_the_one_that_sends
+            sums_are_taken_in_one_tree halves_are_summed_in_full everybody_gets_everything_in_rank_order every_replica_can_be_the_one_that_sends
             nobody_passes_a_barrier_alone meetings_are_told_apart_by_the_whole_key
             an_abort_is_heard_by_all_and_for_good who_does_not_come_is_named who_comes_twice_gets_no_stale_result
             who_comes_twice_to_a_meeting_breaks_the_group);

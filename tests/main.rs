@@ -18,6 +18,7 @@ mod optim;
 mod parity;
 mod placement;
 mod precision;
+mod profile;
 mod reference;
 mod refusals;
 mod resume;

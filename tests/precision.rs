@@ -5,10 +5,10 @@ use kiln::error::Result;
 use kiln::model::{ModelConfig, ResNet, Stem, initialize, state_dict};
 use kiln::ops::PrecisionKind;
 use kiln::optim::LossScale;
-use kiln::parallel::{HostBackend, Position, StartingPoint};
+use kiln::parallel::{HostBackend, Position, ReducePrecision, StartingPoint};
 use kiln::state::HostTensor;
 
-use crate::reference::run::{Recorded, run_from};
+use crate::reference::run::{Recorded, Setup, run_from};
 use crate::reference::{InPrecision, in_precision};
 use crate::small;
 
@@ -16,6 +16,7 @@ on_every_backend! {
     gradients_in_bf16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::Bf16, 0.93);
     gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::F16, 0.985);
     an_overflow_in_f16_is_left_out_and_training_goes_on => || overflow::<TestBackend>();
+    gradients_may_travel_in_bf16 => || reduced_in_bf16::<TestBackend>();
     a_gradient_that_overflows_at_every_scale_ends_the_run => || divergence::<TestBackend>();
 }
 
@@ -81,6 +82,16 @@ fn overflow<B: HostBackend>() {
 
 fn finite(tensor: &HostTensor) -> bool {
     tensor.as_f32().is_none_or(|values| values.iter().all(|value| value.is_finite()))
+}
+
+/// Eight bits of mantissa: what travels is off by 2^-9 at most, and by about half of that on average.
+fn reduced_in_bf16<B: HostBackend>() {
+    let gradient = |reduce_precision| {
+        let setup = Setup { reduce_precision, ..small::setup(2, 4, 0.0) };
+        small::last_gradient::<B>(&setup, 0..8)
+    };
+    let distance = small::distance(&gradient(ReducePrecision::Bf16), &gradient(ReducePrecision::F32));
+    assert!(distance > 1e-4 && distance < 4e-3, "{distance:.2e}");
 }
 
 fn divergence<B: HostBackend>() {

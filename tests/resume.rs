@@ -119,6 +119,10 @@ fn another_experiment_is_refused_with_every_difference() {
         (&["--world-size=4", "--seed=7"][..], &["run.seed: saved 0, now 7", "parallel.world_size: saved 2, now 4"][..]),
         (&["data.train_size=31"], &["images: saved fingerprint "]),
         (
+            &["--precision=bf16-mixed", "--reduce-precision=bf16"],
+            &["run.precision: saved \"f32\", now \"bf16\"", "parallel.reduce_precision: saved \"f32\", now \"bf16\""],
+        ),
+        (
             &["--width=8", "--stem=cifar"],
             &["model.stem: saved \"imagenet\", now \"cifar\"", "model.width: saved 4, now 8"],
         ),

@@ -23,7 +23,7 @@ pub fn setup(world_size: usize, batch_size: usize, learning_rate: f64) -> Setup 
 pub fn images(ids: Range<usize>) -> ImageSet {
     let all = draw(Split::Train, ids.end).unwrap();
     let ids: Vec<u32> = ids.map(|id| id as u32).collect();
-    let pixels = ids.iter().flat_map(|id| all.image(*id).to_vec()).collect();
+    let pixels = ids.iter().flat_map(|id| all.image(*id).unwrap().to_vec()).collect();
     let labels = ids.iter().map(|id| all.label(*id)).collect();
     ImageSet::new(pixels, labels, all.classes().to_vec(), all.size()).unwrap()
 }

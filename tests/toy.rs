@@ -20,7 +20,7 @@ use kiln::model::{
 };
 use kiln::ops::{Full, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
-use kiln::parallel::{DataParallel, HostBackend, Observer, Plan, Sharing, StartingPoint};
+use kiln::parallel::{DataParallel, HostBackend, Observer, Plan, ReducePrecision, Sharing, StartingPoint};
 use kiln::trainer::learner::{self, Display};
 
 use crate::reference::run::{Setup, plan};
@@ -211,7 +211,7 @@ pub fn images(ids: &[usize], classes: usize) -> ImageSet {
 pub fn first_pixels(id: usize) -> Vec<u32> {
     let set = images(&[id], 1);
     let normal = |byte: &u8| ((f32::from(*byte) / 255.0 - 0.5) / 0.5).to_bits();
-    set.image(0)[..6].iter().map(normal).collect()
+    set.image(0).unwrap()[..6].iter().map(normal).collect()
 }
 
 /// A learning rate that never changes, and no weight decay.
@@ -232,6 +232,7 @@ pub fn setup(world_size: usize, batch_size: usize, learning_rate: f64) -> Setup 
         batch_size,
         accumulation_steps: 1,
         precision: PrecisionKind::F32,
+        reduce_precision: ReducePrecision::F32,
         sync_bn: true,
         sharing: Sharing::Replicated,
         optim: OptimConfig { weight_decay: 0.0, ..OptimConfig::default() },

@@ -86,6 +86,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::choice("data", "data.source"),
             Flag::value("data-dir", "data.dir", "DIR"),
             Flag::on("download", "data.download"),
+            Flag::value("cache-mb", "data.cache_mb", "N"),
         ],
     },
     Heading {
@@ -104,6 +105,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::choice("strategy", "parallel.strategy"),
             Flag::on("sync-bn", "parallel.sync_bn"),
             Flag::off("no-sync-bn", "parallel.sync_bn"),
+            Flag::choice("reduce-precision", "parallel.reduce_precision"),
             Flag::value("timeout", "parallel.timeout", "SECONDS").or("dist-timeout"),
             Flag::value("rank", "parallel.rank", "N"),
             Flag::value("dist-url", "parallel.dist_url", "URL"),

@@ -58,6 +58,7 @@ pub const RANGES: &[(&str, Range)] = &[
     ("run.threads", Range::Within(0.0, 1024.0)),
     ("data.crop_padding", Range::Within(0.0, 4096.0)),
     ("data.cutout", Range::Within(0.0, 4096.0)),
+    ("data.cache_mb", Range::Within(0.0, 1e9)),
     ("data.image_size", Range::Within(1.0, 4096.0)),
     ("data.train_size", Range::Within(1.0, MILLION)),
     ("data.val_size", Range::Within(1.0, MILLION)),

@@ -121,9 +121,16 @@ pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -
 }
 
 /// The images as one file of CIFAR-10's binary version: records of one label byte and the pixels.
-pub fn to_cifar10_binary(images: &ImageSet) -> Vec<u8> {
-    let record = |id: u32| std::iter::once(images.label(id) as u8).chain(images.image(id).iter().copied());
-    (0..images.len() as u32).flat_map(record).collect()
+///
+/// # Errors
+/// When an image cannot be read.
+pub fn to_cifar10_binary(images: &ImageSet) -> Result<Vec<u8>> {
+    let mut file = Vec::new();
+    for id in 0..images.len() as u32 {
+        file.push(images.label(id) as u8);
+        file.extend_from_slice(&images.image(id)?);
+    }
+    Ok(file)
 }
 
 impl Layout {

@@ -54,6 +54,8 @@ pub struct DataConfig {
     pub drop_last: bool,
     /// Height and width to which `source = folder` resizes, in pixels.
     pub image_size: usize,
+    /// MiB of decoded images that `source = folder` keeps in memory; more of them are decoded whenever they are needed.
+    pub cache_mb: u64,
     /// Training images that `source = synthetic` draws.
     pub train_size: usize,
     /// Validation images that `source = synthetic` draws.
@@ -73,6 +75,7 @@ impl Default for DataConfig {
             cutout: 0,
             drop_last: false,
             image_size: 32,
+            cache_mb: 4096,
             train_size: 2048,
             val_size: 512,
         }

@@ -1,13 +1,16 @@
-//! Images in memory, as bytes, and the constants that normalise them.
+//! Images as bytes, and the constants that normalise them.
 //!
-//! A data set of the size Kiln trains on fits in memory as `u8`; keeping it so makes every image one slice, random
-//! access free, and a loader's work pure arithmetic. Which images exist is the sources' business, their order the
-//! sampler's, their floating-point form the augmentation's.
+//! A data set that fits in memory is kept there as `u8`: every image is one slice, random access is free, and a loader's
+//! work pure arithmetic. One that does not stays in its files. Which images exist is the sources' business, their order
+//! the sampler's, their floating-point form the augmentation's.
 
+use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::decode::decode;
 use crate::error::{Error, Result};
 
 /// Colour channels of every image: red, green, blue.
@@ -16,10 +19,26 @@ pub const CHANNELS: usize = 3;
 /// Labelled images of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageSet {
-    pixels: Vec<u8>,
+    pixels: Pixels,
     labels: Vec<u32>,
     classes: Vec<String>,
     size: [usize; 2],
+    /// What the fingerprint tells the images by; empty where it is their pixels.
+    identity: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pixels {
+    /// `[n, 3, height, width]`.
+    InMemory(Vec<u8>),
+    OnDisk(ImageFiles),
+}
+
+/// Image files that are decoded whenever they are needed, and resized to `side` squared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ImageFiles {
+    pub(super) paths: Vec<PathBuf>,
+    pub(super) side: usize,
 }
 
 impl ImageSet {
@@ -35,10 +54,37 @@ impl ImageSet {
             let (bytes, images) = (pixels.len(), labels.len());
             return Err(Error::Data(format!("'{bytes}' bytes cannot be {images} images of 3x{height}x{width} bytes")));
         }
-        if let Some(label) = labels.iter().find(|&&label| label as usize >= classes.len()) {
-            return Err(Error::Data(format!("label '{label}' names none of the {} classes", classes.len())));
+        Self { pixels: Pixels::InMemory(pixels), labels, classes, size, identity: Vec::new() }.checked()
+    }
+
+    /// One file for each of `labels`; `identity` tells them from other files.
+    pub(super) fn on_disk(
+        files: ImageFiles,
+        labels: Vec<u32>,
+        classes: Vec<String>,
+        identity: Vec<u8>,
+    ) -> Result<Self> {
+        let size = [files.side; 2];
+        Self { pixels: Pixels::OnDisk(files), labels, classes, size, identity }.checked()
+    }
+
+    /// The same images, told from others by `identity` and not by their pixels.
+    pub(super) fn with_identity(self, identity: Vec<u8>) -> Self {
+        Self { identity, ..self }
+    }
+
+    fn checked(self) -> Result<Self> {
+        match self.labels.iter().find(|label| **label as usize >= self.classes.len()) {
+            Some(label) => {
+                Err(Error::Data(format!("label '{label}' names none of the {} classes", self.classes.len())))
+            }
+            None => Ok(self),
         }
-        Ok(Self { pixels, labels, classes, size })
+    }
+
+    /// Whether an image has to be decoded before it can be shown.
+    pub fn is_on_disk(&self) -> bool {
+        matches!(self.pixels, Pixels::OnDisk(_))
     }
 
     /// How many images there are.
@@ -57,9 +103,19 @@ impl ImageSet {
     }
 
     /// The bytes `[3, height, width]` of image `id`, which is below [`ImageSet::len`].
-    pub fn image(&self, id: u32) -> &[u8] {
+    ///
+    /// # Errors
+    /// When its file cannot be read or is no image; never for images in memory.
+    pub fn image(&self, id: u32) -> Result<Cow<'_, [u8]>> {
         let stride = CHANNELS * self.size[0] * self.size[1];
-        &self.pixels[id as usize * stride..][..stride]
+        match &self.pixels {
+            Pixels::InMemory(pixels) => Ok(Cow::Borrowed(&pixels[id as usize * stride..][..stride])),
+            Pixels::OnDisk(files) => {
+                let mut bytes = vec![0; stride];
+                decode(&files.paths[id as usize], files.side, &mut bytes)?;
+                Ok(Cow::Owned(bytes))
+            }
+        }
     }
 
     /// The class of image `id`, an index into [`ImageSet::classes`].
@@ -77,7 +133,10 @@ impl ImageSet {
             hash.update((number as u64).to_le_bytes());
         }
         self.labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
-        hash.update(&self.pixels);
+        match &self.pixels {
+            Pixels::InMemory(pixels) if self.identity.is_empty() => hash.update(pixels),
+            _ => hash.update(&self.identity),
+        }
     }
 }
 
@@ -114,7 +173,7 @@ pub struct DataSplits {
 impl burn_dataset::Dataset<(Vec<u8>, u32)> for ImageSet {
     fn get(&self, index: usize) -> Option<(Vec<u8>, u32)> {
         let id = u32::try_from(index).ok().filter(|_| index < self.len())?;
-        Some((self.image(id).to_vec(), self.label(id)))
+        Some((self.image(id).ok()?.into_owned(), self.label(id)))
     }
 
     fn len(&self) -> usize {
@@ -122,7 +181,8 @@ impl burn_dataset::Dataset<(Vec<u8>, u32)> for ImageSet {
     }
 }
 
-/// A short, stable name of the data: 16 hexadecimal digits of a SHA-256 over sizes, labels and pixels of both splits.
+/// A short, stable name of the data: 16 hexadecimal digits of a SHA-256 over sizes, labels and pixels of both splits; for
+/// image files, over their names and lengths.
 ///
 /// A checkpoint carries it, so that resuming on other data is refused.
 pub fn fingerprint(splits: &DataSplits) -> String {

@@ -1,24 +1,25 @@
 //! Images of your own: a folder per class below `train`, and below `val` or `test`.
 //!
 //! The layout is the one torchvision calls ImageFolder. Classes are the sorted names of the folders of `train`, images
-//! the sorted names of their JPEG and PNG files, so the data set is the same on every machine. All images are decoded
-//! once, in parallel, to bytes of one size; reading from disk during training is left out on purpose.
+//! the sorted names of their JPEG and PNG files, so the data set is the same on every machine. Where all images fit into
+//! `cache_mb`, they are decoded once, in parallel, to bytes of one size; else each is decoded whenever it is needed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use image::imageops::FilterType;
 use rayon::prelude::*;
+use sha2::{Digest, Sha256};
 
 use super::Progress;
 use super::config::DataConfig;
-use super::dataset::{CHANNELS, DataSplits, ImageSet, Normalization};
+use super::dataset::{CHANNELS, DataSplits, ImageFiles, ImageSet, Normalization};
+use super::decode::decode;
 use crate::error::{Error, Result};
 
 /// Files decoded between two reports of progress.
 const REPORT_EVERY: usize = 256;
 
-/// The largest side that is accepted, in pixels: all images are held in memory.
+/// The largest side that is accepted, in pixels.
 const LARGEST: usize = 1024;
 
 /// One image file and its class.
@@ -47,19 +48,41 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
     }
     let validation = validation_folder(&config.dir)?;
     let classes = class_names(&train)?;
-    let load = |folder: &Path| {
-        let items = list(folder, &classes)?;
+    let folders = [train, validation];
+    let [train, validation] = [list(&folders[0], &classes)?, list(&folders[1], &classes)?];
+    let bytes = (train.len() + validation.len()) as u64 * (CHANNELS * config.image_size * config.image_size) as u64;
+    let cached = bytes <= config.cache_mb << 20;
+    let load = |items: Vec<Item>, folder: &Path| {
+        let (identity, size) = (identity(&items)?, [config.image_size; 2]);
+        let labels = items.iter().map(|item| item.label).collect();
+        if !cached {
+            let paths = items.into_iter().map(|item| item.path).collect();
+            let files = ImageFiles { paths, side: config.image_size };
+            return ImageSet::on_disk(files, labels, classes.clone(), identity);
+        }
         let what = folder.display().to_string();
-        let (pixels, labels) = decode_all(&items, config.image_size, |done, total| {
+        let pixels = decode_all(&items, config.image_size, |done, total| {
             progress(Progress::Files { what: what.clone(), done, total });
         })?;
-        ImageSet::new(pixels, labels, classes.clone(), [config.image_size; 2])
+        Ok(ImageSet::new(pixels, labels, classes.clone(), size)?.with_identity(identity))
     };
     Ok(DataSplits {
-        train: Arc::new(load(&train)?),
-        validation: Arc::new(load(&validation)?),
+        train: Arc::new(load(train, &folders[0])?),
+        validation: Arc::new(load(validation, &folders[1])?),
         normalization: Normalization::IMAGENET,
     })
+}
+
+/// What a fingerprint tells this set by, decoded or not: every file's class, name and length.
+fn identity(items: &[Item]) -> Result<Vec<u8>> {
+    let mut hash = Sha256::new();
+    for item in items {
+        let length = std::fs::metadata(&item.path).map_err(Error::io("read", &item.path))?.len();
+        hash.update(name(&item.path).unwrap_or_default());
+        hash.update([0]);
+        hash.update(length.to_le_bytes());
+    }
+    Ok(hash.finalize().to_vec())
 }
 
 fn validation_folder(dir: &Path) -> Result<PathBuf> {
@@ -131,7 +154,7 @@ fn is_image(path: &Path) -> bool {
 }
 
 /// Decodes every item; the first failure, in the order of the items, ends it.
-fn decode_all(items: &[Item], side: usize, report: impl Fn(usize, usize)) -> Result<(Vec<u8>, Vec<u32>)> {
+fn decode_all(items: &[Item], side: usize, report: impl Fn(usize, usize)) -> Result<Vec<u8>> {
     let stride = CHANNELS * side * side;
     let mut pixels = vec![0; items.len() * stride];
     let parts = items.chunks(REPORT_EVERY).zip(pixels.chunks_mut(REPORT_EVERY * stride));
@@ -141,24 +164,5 @@ fn decode_all(items: &[Item], side: usize, report: impl Fn(usize, usize)) -> Res
         outcomes.into_iter().collect::<Result<()>>()?;
         report(part * REPORT_EVERY + items_of_part.len(), items.len());
     }
-    Ok((pixels, items.iter().map(|item| item.label).collect()))
-}
-
-/// Decodes one file to planes of red, green and blue.
-fn decode(path: &Path, side: usize, out: &mut [u8]) -> Result<()> {
-    let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
-    let image = image::load_from_memory(&bytes).map_err(|reason| {
-        let kind = if path.extension().is_some_and(|it| it.eq_ignore_ascii_case("png")) { "PNG" } else { "JPEG" };
-        Error::Data(format!("'{}' is not a {kind}: {reason}; replace or remove it", path.display()))
-    })?;
-    let mut image = image.into_rgb8();
-    if image.dimensions() != (side as u32, side as u32) {
-        image = image::imageops::resize(&image, side as u32, side as u32, FilterType::Triangle);
-    }
-    for (index, pixel) in image.pixels().enumerate() {
-        for (channel, value) in pixel.0.into_iter().enumerate() {
-            out[channel * side * side + index] = value;
-        }
-    }
-    Ok(())
+    Ok(pixels)
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
+use rayon::prelude::*;
+
 use super::augment::Augment;
 use super::dataset::{CHANNELS, ImageSet};
 use super::key::Key;
@@ -47,26 +49,35 @@ pub struct Request {
     pub ids: Vec<u32>,
 }
 
-/// Prepares one batch here and now; `seed` is the experiment's.
-pub fn assemble(images: &ImageSet, augment: &Augment, seed: u64, request: Request) -> HostBatch {
+/// Prepares one batch here and now; `seed` is the experiment's. Files are decoded in parallel.
+///
+/// # Errors
+/// When an image's file cannot be read or is no image.
+pub fn assemble(images: &ImageSet, augment: &Augment, seed: u64, request: Request) -> Result<HostBatch> {
     let size = images.size();
     let stride = CHANNELS * size[0] * size[1];
     let mut pixels = vec![0.0; request.ids.len() * stride];
-    for (&sample, out) in request.ids.iter().zip(pixels.chunks_exact_mut(stride)) {
+    let write = |(&sample, out): (&u32, &mut [f32])| -> Result<()> {
         let key = Key { seed, epoch: request.epoch, sample };
-        augment.apply(images.image(sample), size, key, out);
+        augment.apply(&images.image(sample)?, size, key, out);
+        Ok(())
+    };
+    if images.is_on_disk() {
+        request.ids.par_iter().zip(pixels.par_chunks_exact_mut(stride)).try_for_each(write)?;
+    } else {
+        request.ids.iter().zip(pixels.chunks_exact_mut(stride)).try_for_each(write)?;
     }
     let labels = request.ids.iter().map(|&id| images.label(id)).collect();
-    HostBatch { pixels, labels, ids: request.ids, size }
+    Ok(HostBatch { pixels, labels, ids: request.ids, size })
 }
 
-/// An iterator over host batches, in the order of their requests, with a thread that works ahead.
+/// An iterator over host batches, in the order of their requests, with a thread that works ahead. It ends after an error.
 ///
 /// Dropping it ends the thread within the batch it is at, and waits for it.
 #[derive(Debug)]
 pub struct Loader {
     // `None` only while dropping: the closed channel is what ends the thread.
-    batches: Option<Receiver<HostBatch>>,
+    batches: Option<Receiver<Result<HostBatch>>>,
     worker: Option<JoinHandle<()>>,
 }
 
@@ -85,7 +96,9 @@ impl Loader {
         let (sender, batches) = sync_channel(depth);
         let work = move || {
             for request in requests {
-                if sender.send(assemble(&images, &augment, seed, request)).is_err() {
+                let batch = assemble(&images, &augment, seed, request);
+                let failed = batch.is_err();
+                if sender.send(batch).is_err() || failed {
                     return;
                 }
             }
@@ -109,9 +122,9 @@ impl Loader {
 }
 
 impl Iterator for Loader {
-    type Item = HostBatch;
+    type Item = Result<HostBatch>;
 
-    fn next(&mut self) -> Option<HostBatch> {
+    fn next(&mut self) -> Option<Result<HostBatch>> {
         let batch = self.batches.as_ref()?.recv().ok();
         if batch.is_none() {
             self.join();

@@ -1,6 +1,6 @@
 //! The data room: images, how they are varied, in which order they are seen, and batches of them.
 //!
-//! Read in this order: `config` (what the user chooses), `dataset` (images in memory), the sources `cifar`, `folder` and
+//! Read in this order: `config` (what the user chooses), `dataset` (images as bytes), the sources `cifar`, `folder` and
 //! `synthetic` that fill it, then `key`, `augment`, `sampler` and `loader`, which turn it into batches. The room knows
 //! no model, no device and no network of replicas; a world is two numbers here, its size and a replica's place in it.
 
@@ -8,6 +8,7 @@ pub mod augment;
 pub mod cifar;
 pub mod config;
 pub mod dataset;
+mod decode;
 pub mod download;
 pub mod folder;
 pub mod key;

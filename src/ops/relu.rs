@@ -36,13 +36,14 @@ impl<B: ReluOps> Backward<B, 1> for ReluBackward {
 impl<B: ReluOps, C: CheckpointStrategy> ReluOps for Autodiff<B, C> {
     fn relu_forward(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let prepared = ReluBackward.prepare::<C>([x.node.clone()]).compute_bound().stateful();
-        let output = B::relu_forward(x.primitive.clone());
+        // The input is given away: where nobody else holds it, as after batch-norm, a backend works in place.
+        let output = B::relu_forward(x.primitive);
         let output = match prepared {
             OpsKind::Tracked(step) => step.finish(output.clone(), output),
             OpsKind::UnTracked(step) => step.finish(output),
         };
         // The parent's reference count must outlive the registration above: see `batch_norm`.
-        drop(x);
+        drop(x.node);
         output
     }
 }

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use burn::tensor::bf16;
+
 use crate::ops::statistics::Direction;
 
 /// What a collective is for.
@@ -93,6 +95,9 @@ pub trait Collective: fmt::Debug + Send + Sync {
 
     /// Element-wise sum over replicas, taken in a fixed binary tree over their ranks: `(0+1)+(2+3)`.
     fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken>;
+
+    /// As [`Collective::all_reduce`], with half the traffic: each replica's share is rounded to bf16, sums are f32.
+    fn all_reduce_bf16(&self, key: Key, values: Vec<bf16>) -> Result<Arc<Vec<f32>>, Broken>;
 
     /// An empty vector for the next all-reduce, with the memory of an earlier one where there is some: the gradients of
     /// a large model are much to ask from the system, and to clear, in every step.

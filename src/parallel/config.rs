@@ -35,6 +35,16 @@ pub enum StrategyKind {
     Ddp,
 }
 
+/// The type in which gradients travel between replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReducePrecision {
+    /// As they are.
+    F32,
+    /// Rounded to half the bits; sums are f32.
+    Bf16,
+}
+
 /// The `[parallel]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -53,6 +63,8 @@ pub struct ParallelConfig {
     pub strategy: StrategyKind,
     /// Whether batch-norm takes its statistics over all replicas.
     pub sync_bn: bool,
+    /// The type in which gradients travel between replicas.
+    pub reduce_precision: ReducePrecision,
     /// Seconds a replica waits for the others in a collective, above 0; the first step has ten times as long.
     pub timeout: f64,
     /// Address where processes would meet; always empty, as all replicas live in one process.
@@ -69,6 +81,7 @@ impl Default for ParallelConfig {
             backend: BackendKind::Auto,
             strategy: StrategyKind::Auto,
             sync_bn: true,
+            reduce_precision: ReducePrecision::F32,
             timeout: 30.0,
             dist_url: String::new(),
         }

@@ -54,7 +54,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let total = batches.len();
         let mut tally = Tally::default();
         for (done, ids) in batches.into_iter().enumerate() {
-            tally += model.step(self.plan.evaluation_batch::<B>(&ids, &self.device));
+            tally += model.step(self.plan.evaluation_batch::<B>(&ids, &self.device)?);
             if self.collective.rank() == 0 {
                 (self.report)(Event::Validating { done: done + 1, total });
             }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use burn::tensor::bf16;
 use rayon::prelude::*;
 
 use super::collective::{Broken, Collective, Key, Operation};
@@ -62,6 +63,7 @@ struct Table {
 enum Message {
     Nothing,
     Floats(Arc<Vec<f32>>),
+    Halves(Vec<bf16>),
     Values(Vec<f64>),
     Gathered(Arc<Vec<Vec<f64>>>),
 }
@@ -167,6 +169,25 @@ fn late(missing: &[usize], key: Key, limit: Duration) -> String {
     )
 }
 
+impl LocalReplica {
+    /// The sum of all replicas' vectors.
+    fn sum(&self, key: Key, share: Message) -> Result<Arc<Vec<f32>>, Broken> {
+        let sum = |messages: Vec<Message>| {
+            let shares = messages.into_iter().map(|message| match message {
+                Message::Floats(values) => Arc::unwrap_or_clone(values),
+                Message::Halves(values) => {
+                    let mut share = self.buffer();
+                    values.into_par_iter().map(bf16::to_f32).collect_into_vec(&mut share);
+                    share
+                }
+                _ => Vec::new(),
+            });
+            Message::Floats(Arc::new(tree_sum(shares.collect(), |used| self.group.keep(used))))
+        };
+        self.group.meet(self.rank, key, share, sum).map(floats)
+    }
+}
+
 impl Collective for LocalReplica {
     fn rank(&self) -> usize {
         self.rank
@@ -177,14 +198,11 @@ impl Collective for LocalReplica {
     }
 
     fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken> {
-        let sum = |messages: Vec<Message>| {
-            let shares = messages.into_iter().map(|message| match message {
-                Message::Floats(values) => Arc::unwrap_or_clone(values),
-                _ => Vec::new(),
-            });
-            Message::Floats(Arc::new(tree_sum(shares.collect(), |used| self.group.keep(used))))
-        };
-        self.group.meet(self.rank, key, Message::Floats(Arc::new(values)), sum).map(floats)
+        self.sum(key, Message::Floats(Arc::new(values)))
+    }
+
+    fn all_reduce_bf16(&self, key: Key, values: Vec<bf16>) -> Result<Arc<Vec<f32>>, Broken> {
+        self.sum(key, Message::Halves(values))
     }
 
     fn buffer(&self) -> Vec<f32> {

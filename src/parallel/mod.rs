@@ -19,7 +19,7 @@ mod synchronization;
 mod transfer;
 mod world;
 
-pub use config::{BackendKind, ParallelConfig, StrategyKind};
+pub use config::{BackendKind, ParallelConfig, ReducePrecision, StrategyKind};
 pub use device::{HostBackend, check_devices, check_precision};
 pub use events::{EpochReport, Observer, Position, StepReport, TrainingState};
 pub use handle::LoaderHandle;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Tensor, TensorData};
 
+use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::events::Position;
 use super::world::World;
@@ -35,6 +36,8 @@ pub struct Plan {
     pub sharing: Sharing,
     /// Whether batch-norm statistics are taken over all replicas.
     pub sync_bn: bool,
+    /// The type in which gradients travel.
+    pub reduce_precision: ReducePrecision,
     /// What convolutions and the linear layer compute in.
     pub precision: PrecisionKind,
     /// Images per replica and micro-batch.
@@ -100,15 +103,19 @@ impl Plan {
     }
 
     /// Validation images with these ids, on a device.
-    pub(crate) fn evaluation_batch<B: HostBackend>(&self, ids: &[u32], device: &B::Device) -> EvaluationBatch<B> {
-        let batch = assemble(&self.validation, &self.plain, self.seed, Request { epoch: 0, ids: ids.to_vec() });
+    pub(crate) fn evaluation_batch<B: HostBackend>(
+        &self,
+        ids: &[u32],
+        device: &B::Device,
+    ) -> Result<EvaluationBatch<B>> {
+        let batch = assemble(&self.validation, &self.plain, self.seed, Request { epoch: 0, ids: ids.to_vec() })?;
         let [height, width] = batch.size;
         let count = ids.len();
         let labels: Vec<i32> = batch.labels.into_iter().map(|label| label as i32).collect();
-        EvaluationBatch {
+        Ok(EvaluationBatch {
             images: Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device),
             labels: Tensor::from_data(TensorData::new(labels, [count]), device),
             precision: self.precision,
-        }
+        })
     }
 }

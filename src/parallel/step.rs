@@ -1,11 +1,15 @@
 //! One optimizer step of one replica: micro-batches, the exchange of losses, the reduction, the update.
 
+use std::sync::Arc;
+
 use burn::backend::Autodiff;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData, bf16};
 use burn::train::TrainOutput;
+use rayon::prelude::*;
 use tracing::info_span;
 
 use super::collective::{Key, Operation};
+use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::plan::Sharing;
 use super::replica::{Replica, ReplicaModel};
@@ -94,7 +98,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     /// This replica's share of one micro-batch: its summand of the mean gradient, and its losses and hits.
     fn micro_batch(&mut self, micro_batch: usize, weight: f64) -> Result<Share<B>> {
         let batch = info_span!("wait for data").in_scope(|| self.batches.next());
-        let batch = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))?;
+        let batch = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
         let present = !batch.labels.is_empty();
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
         let micro = Micro::new(self.collective.clone(), key);
@@ -167,7 +171,15 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let _phase = info_span!("all-reduce").entered();
         let lengths: Vec<usize> = gradients.iter().map(|gradient| gradient.dims()[0]).collect();
         let share = download_to(self.collective.buffer(), gradients);
-        let sum = self.collective.all_reduce(self.key(Operation::Gradients), share)?;
+        let key = self.key(Operation::Gradients);
+        let sum = match self.plan.reduce_precision {
+            ReducePrecision::F32 => self.collective.all_reduce(key, share)?,
+            ReducePrecision::Bf16 => {
+                let halves = share.par_iter().map(|value| bf16::from_f32(*value)).collect();
+                self.collective.recycle(Arc::new(share));
+                self.collective.all_reduce_bf16(key, halves)?
+            }
+        };
         let gradients = unpack(&sum, &lengths, &self.device);
         self.collective.recycle(sum);
         Ok(gradients)

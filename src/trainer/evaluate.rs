@@ -84,7 +84,7 @@ fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Tal
         let model = burn::module::Module::to_device(model, &device);
         let mut tally = Tally::default();
         for ids in plan.validation_shard(replica) {
-            tally += model.step(plan.evaluation_batch(&ids, &device));
+            tally += model.step(plan.evaluation_batch(&ids, &device)?);
         }
         Ok(tally)
     };

@@ -92,6 +92,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
     Ok(Plan {
         sync_bn: config.parallel.sync_bn,
         sharing: if config.parallel.strategy() == StrategyKind::Dp { Sharing::Central } else { Sharing::Replicated },
+        reduce_precision: config.parallel.reduce_precision,
         precision: config.run.precision,
         batch_size: config.parallel.batch_size,
         epochs: run.epochs,

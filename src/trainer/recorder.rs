@@ -158,23 +158,23 @@ impl Observer for Recorder {
 
     fn checkpoint(&mut self, state: TrainingState) -> Result<()> {
         let _phase = tracing::info_span!("checkpoint").entered();
-        let position = &state.position;
-        let model = model_file(&state.weights, position);
-        let average = state.average.as_ref().map(|weights| model_file(weights, position));
-        let best_model = average.clone().unwrap_or_else(|| model.clone());
-        let mut files = vec![
-            ("model.safetensors".to_string(), model),
-            ("optimizer.safetensors".to_string(), to_safetensors(&state.optimizer, &[])),
-            ("state.json".to_string(), self.run_state(position).to_json()),
-            ("config.toml".to_string(), self.config.to_toml().into_bytes()),
-        ];
-        files.extend(average.map(|bytes| ("average.safetensors".to_string(), bytes)));
+        let TrainingState { position, weights, optimizer, average, is_best } = state;
+        // Each dictionary goes when its file is there: a model is held once, not twice.
+        let mut files = vec![("model.safetensors".to_string(), model_file(&weights, &position))];
+        drop(weights);
+        files.push(("optimizer.safetensors".to_string(), to_safetensors(&optimizer, &[])));
+        drop(optimizer);
+        files.extend(average.map(|weights| ("average.safetensors".to_string(), model_file(&weights, &position))));
+        files.push(("state.json".to_string(), self.run_state(&position).to_json()));
+        files.push(("config.toml".to_string(), self.config.to_toml().into_bytes()));
         let snapshot = Snapshot { step: position.global_step, epoch: position.epoch, files };
-        let path = self.store.save(&snapshot, state.is_best, self.config.checkpoint.keep_last)?;
+        let path = self.store.save(&snapshot, is_best, self.config.checkpoint.keep_last)?;
         self.course(|course| course.checkpoint = Some(path));
         let copy = &self.config.checkpoint.path;
-        if state.is_best && !copy.as_os_str().is_empty() {
-            write_atomic(copy, &best_model)?;
+        if is_best && !copy.as_os_str().is_empty() {
+            let file = |name: &str| snapshot.files.iter().find(|(file, _)| file == name);
+            let best = file("average.safetensors").or_else(|| file("model.safetensors"));
+            write_atomic(copy, best.map_or(&[][..], |(_, bytes)| bytes))?;
         }
         Ok(())
     }

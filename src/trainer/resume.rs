@@ -24,6 +24,7 @@ const BINDING: &[&str] = &[
     "parallel.world_size",
     "parallel.batch_size",
     "parallel.sync_bn",
+    "parallel.reduce_precision",
     "data.source",
     "data.augment",
     "data.crop_padding",

@@ -34,7 +34,7 @@ class Bench:
             command = [self.options.kiln, "--data", "synthetic", "--epochs", "1", "--max-steps", str(WARM_UP + steps)]
             command += ["--progress", "none", "--checkpoint-every", "never", "--limit-val-batches", "1"]
             command += ["--backend", self.options.backend, "--threads", str(threads), "--output-dir", str(run)]
-            command += ["data.train_size=8192", *arguments]
+            command += [f"data.train_size={self.options.images}", *arguments]
             environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
             subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
             records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -118,6 +118,14 @@ class Bench:
             [lambda: self.peer("ddp", *case, "--batch", str(batch), "--world-size", str(world_size), threads=1)],
         )
 
+    def on_gpu(self, batch):
+        case = ["--stem", "cifar", "--precision", "bf16"]
+        self.compare(
+            f"step, cifar stem, batch {batch}, bf16",
+            lambda: self.kiln(*case, "--batch-size", str(batch), threads=self.options.threads),
+            [lambda: self.peer("step", *case, "--batch", str(batch), "--channels-last", "--device", "cuda", threads=2)],
+        )
+
     def start_up(self):
         kiln = ["--data", "synthetic", "data.train_size=64", "data.val_size=32", "--stem", "imagenet"]
 
@@ -155,21 +163,27 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--images", type=int, default=8192, help="drawn images that Kiln's runs train on")
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of timed steps of a PyTorch process")
+    parser.add_argument("--gpu", action="store_true", help="the cases for a CUDA device")
     parser.add_argument("--only", help="run the cases whose name contains this")
     parser.add_argument("--out", help="write the results there as JSON")
     bench = Bench(parser.parse_args())
     machine = header()
     print(", ".join(f"{key} {value}" for key, value in machine.items()), f"backend {bench.options.backend}", sep=", ")
     print(f"{'case':<44} {'kiln ms':>9} {'torch ms':>9} {'ratio':>6} {'range':>10} {'memory':>7}")
-    for stem in ("cifar", "imagenet"):
+    if bench.options.gpu:
+        for batch in (256, 1024):
+            bench.on_gpu(batch)
+    for stem in ("cifar", "imagenet") if not bench.options.gpu else ():
         for batch in (32, 64):
             bench.step(stem, batch, "f32", bench.options.threads)
         bench.step(stem, 32, "bf16", bench.options.threads)
         bench.inference(stem, 64, bench.options.threads)
         bench.step(stem, 32, "f32", 1)
         bench.replicas(stem, 32, 2)
-    bench.start_up()
+    if not bench.options.gpu:
+        bench.start_up()
     if bench.options.out:
         Path(bench.options.out).write_text(json.dumps({"machine": machine, "rows": bench.rows}, indent=1) + "\n")
 

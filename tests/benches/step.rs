@@ -1,8 +1,6 @@
 //! A whole training step of ResNet-18 on the default backend: forward, backward, SGD with momentum and weight decay.
 //!
-//! Batch 32 of 32x32 images, width 64, both stems: the case that `bench_torch.py --only step --batch 32` measures.
-
-#![allow(missing_docs, reason = "the macro below makes public functions without words")]
+//! Batch 32 of 32x32 images, width 64, both stems.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,7 +8,7 @@ use std::time::Duration;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Distribution, Int, Tensor};
 use burn::train::TrainStep;
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 use kiln::model::{ModelConfig, Pass, ResNet, Stem, TrainBatch, Which, flat, flat_gradients, initialize, with_flat};
 use kiln::optim::{OptimConfig, Optimizer, Parameter};
 
@@ -63,4 +61,3 @@ fn training_step(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, training_step);
-criterion_main!(benches);

@@ -29,7 +29,7 @@ fn from(source: Source, dir: &Path) -> DataSplits {
 
 /// Label and first byte of every training image.
 fn summary(splits: &DataSplits) -> Vec<(u32, u8)> {
-    (0..splits.train.len() as u32).map(|id| (splits.train.label(id), splits.train.image(id)[0])).collect()
+    (0..splits.train.len() as u32).map(|id| (splits.train.label(id), splits.train.image(id).unwrap()[0])).collect()
 }
 
 /// A `.tar.gz` of a folder, as the originals are made: every file below one directory.
@@ -87,7 +87,7 @@ fn a_batch_pickled_by_numpy_is_read() {
     assert_eq!((0..4).map(|id| splits.train.label(id)).collect::<Vec<_>>(), [3, 0, 9, 7]);
     for id in 0..4 {
         let drawn: Vec<u8> = (0..3072).map(|index| ((id * 40 + index / 16) % 251) as u8).collect();
-        assert_eq!(splits.train.image(id), drawn);
+        assert_eq!(splits.train.image(id).unwrap(), drawn);
     }
     let packed = tempdir().unwrap();
     pack(&folder, &packed.path().join("cifar-10-python.tar.gz"));

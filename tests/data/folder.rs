@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use image::{ImageFormat, Rgb, RgbImage};
-use kiln::data::{DataConfig, Progress, Source};
+use kiln::data::{Augment, DataConfig, ImageSet, Normalization, Progress, Request, Source, assemble, fingerprint};
 use tempfile::{TempDir, tempdir};
 
 use super::{assert_names, complaint, load};
@@ -38,10 +38,27 @@ fn classes_and_files_are_sorted_and_every_image_has_one_size() {
     let train = &splits.train;
     assert_eq!((train.classes(), train.size()), (["cat".to_owned(), "dog".to_owned()].as_slice(), [4, 4]));
     assert_eq!((0..3).map(|id| train.label(id)).collect::<Vec<_>>(), [0, 0, 1]);
-    assert!(train.image(0).iter().all(|byte| (198..=202).contains(byte)), "the JPEG, resized");
+    assert!(train.image(0).unwrap().iter().all(|byte| (198..=202).contains(byte)), "the JPEG, resized");
     let planes = [[1; 16], [2; 16], [3; 16]].concat();
-    assert_eq!(train.image(1), planes, "the PNG, as planes of red, green and blue");
+    assert_eq!(train.image(1).unwrap(), planes, "the PNG, as planes of red, green and blue");
     assert_eq!((splits.validation.len(), splits.validation.label(0)), (1, 1));
+}
+
+#[test]
+fn images_that_do_not_fit_the_cache_are_the_same_images_decoded_when_needed() {
+    let dir = pets();
+    let cached = load(&config(dir.path())).unwrap();
+    let on_disk = load(&DataConfig { cache_mb: 0, ..config(dir.path()) }).unwrap();
+    assert!(on_disk.train.is_on_disk() && !cached.train.is_on_disk());
+    assert_eq!(fingerprint(&on_disk), fingerprint(&cached), "a run may resume with another cache");
+    let batch = |images: &ImageSet| {
+        let augment = Augment::new(&config(dir.path()), Normalization::IMAGENET);
+        assemble(images, &augment, 5, Request { epoch: 1, ids: vec![2, 0, 1] })
+    };
+    assert_eq!(batch(&on_disk.train).unwrap(), batch(&cached.train).unwrap());
+    fs::write(dir.path().join("train/dog/a.PNG"), "no picture").unwrap();
+    assert_names(&batch(&on_disk.train).unwrap_err().to_string(), &["a.PNG' is not a PNG", "replace or remove it"]);
+    assert_ne!(fingerprint(&load(&DataConfig { cache_mb: 0, ..config(dir.path()) }).unwrap()), fingerprint(&cached));
 }
 
 #[test]

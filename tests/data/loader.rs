@@ -17,7 +17,7 @@ fn augment() -> Augment {
 }
 
 fn load(requests: Vec<Request>) -> Vec<HostBatch> {
-    Loader::new(images(), augment(), SEED, requests.into_iter(), 2).expect("a thread").collect()
+    Loader::new(images(), augment(), SEED, requests.into_iter(), 2).expect("a thread").map(Result::unwrap).collect()
 }
 
 /// The pixels of one sample, wherever in the batches it is.
@@ -33,7 +33,8 @@ fn sample(batches: &[HostBatch], id: u32) -> &[f32] {
 fn a_loader_delivers_what_is_assembled_by_hand_in_order() {
     let requests: Vec<Request> =
         (0..4).flat_map(|epoch| [vec![3, 1, 2], vec![], vec![39]].map(|ids| Request { epoch, ids })).collect();
-    let expected: Vec<_> = requests.iter().cloned().map(|it| assemble(&images(), &augment(), SEED, it)).collect();
+    let expected: Vec<_> =
+        requests.iter().cloned().map(|it| assemble(&images(), &augment(), SEED, it).unwrap()).collect();
     assert_eq!(expected[0].labels, [3, 1, 2]);
     assert_eq!(expected[0].pixels.len(), 3 * 3072);
     assert!(expected[1].is_empty() && expected[1].pixels.is_empty());
@@ -62,7 +63,7 @@ fn dropping_a_loader_in_the_middle_of_an_endless_run_ends_its_thread() {
         Request { epoch: 0, ids: vec![0; 8] }
     });
     let mut loader = Loader::new(images(), augment(), SEED, endless, 2).expect("a thread");
-    assert_eq!(loader.next().map(|batch| batch.len()), Some(8));
+    assert_eq!(loader.next().map(|batch| batch.unwrap().len()), Some(8));
     drop(loader);
     // The thread owned the other reference; it is gone because the thread is.
     assert_eq!(Arc::strong_count(&asked), 1);

@@ -11,7 +11,7 @@ use kiln::data::{ImageSet, Normalization};
 use kiln::model::{ModelConfig, Pass, ResNet, Stem, cross_entropy, load_state, rank_of_target, state_dict};
 use kiln::ops::{Full, PrecisionKind};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
-use kiln::parallel::{HostBackend, Sharing};
+use kiln::parallel::{HostBackend, ReducePrecision, Sharing};
 use kiln::state::{HostTensor, StateDict};
 
 use compare::{check_statistics, is_buffer, joint_l2, probed, relative_l2, relative_max};
@@ -180,6 +180,7 @@ fn setup(reference: &Reference, variant: Variant, learning_rate: Option<f64>) ->
         batch_size: batch / world_size / accumulation_steps,
         accumulation_steps,
         precision: PrecisionKind::F32,
+        reduce_precision: ReducePrecision::F32,
         sync_bn: !matches!(variant, Variant::Local(_)),
         sharing: Sharing::Replicated,
         optim,

@@ -10,7 +10,8 @@ use kiln::model::{ModelConfig, ResNet, load_state};
 use kiln::ops::PrecisionKind;
 use kiln::optim::{OptimConfig, Schedule};
 use kiln::parallel::{
-    DataParallel, EpochReport, HostBackend, Observer, Plan, Sharing, StartingPoint, StepReport, TrainingState, World,
+    DataParallel, EpochReport, HostBackend, Observer, Plan, ReducePrecision, Sharing, StartingPoint, StepReport,
+    TrainingState, World,
 };
 use kiln::state::StateDict;
 use kiln::stop::Stop;
@@ -50,6 +51,7 @@ pub struct Setup {
     pub batch_size: usize,
     pub accumulation_steps: usize,
     pub precision: PrecisionKind,
+    pub reduce_precision: ReducePrecision,
     pub sync_bn: bool,
     pub sharing: Sharing,
     pub optim: OptimConfig,
@@ -76,6 +78,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
         sharing: setup.sharing,
         sync_bn: setup.sync_bn,
         precision: setup.precision,
+        reduce_precision: setup.reduce_precision,
         batch_size: setup.batch_size,
         epochs: 1,
         last_step: sampler.steps_per_epoch(),

@@ -43,7 +43,7 @@ unsafe extern "C" {
         mask: c_int,
     ) -> *mut c_char;
     fn kiln_channels_last(y: *mut Pointer, x: Pointer) -> *mut c_char;
-    fn kiln_relu_backward(dx: *mut Pointer, gradient: Pointer, output: Pointer) -> *mut c_char;
+    fn kiln_relu_backward(dx: *mut Pointer, gradient: Pointer, output: Pointer, given_away: c_int) -> *mut c_char;
 }
 
 fn borrowed(tensor: &TchTensor) -> Pointer {
@@ -177,7 +177,8 @@ impl<E: TchElement> ReluOps for LibTorch<E> {
     fn relu_gradient(output: TchTensor, gradient: TchTensor) -> TchTensor {
         let mut dx = null_mut();
         // SAFETY: as above.
-        check(unsafe { kiln_relu_backward(&mut dx, borrowed(&gradient), borrowed(&output)) });
-        owned(dx)
+        let given_away = c_int::from(gradient.can_mut());
+        check(unsafe { kiln_relu_backward(&mut dx, borrowed(&gradient), borrowed(&output), given_away) });
+        TchTensor::from_existing(owned(dx).tensor, gradient.storage)
     }
 }

@@ -95,9 +95,15 @@ char *kiln_convolution_backward(Tensor **dx, Tensor **dweight, const Tensor *gra
     });
 }
 
-// The gradient of ReLU from its output.
-char *kiln_relu_backward(Tensor **dx, const Tensor *gradient, const Tensor *output) {
-    return guarded([&] { *dx = owned(at::threshold_backward(alike(*gradient, *output), *output, 0)); });
+// The gradient of ReLU from its output; in the memory of `gradient` if that is given away.
+char *kiln_relu_backward(Tensor **dx, const Tensor *gradient, const Tensor *output, int given_away) {
+    return guarded([&] {
+        Tensor same = alike(*gradient, *output);
+        if (given_away != 0 && same.is_same(*gradient))
+            *dx = owned(at::threshold_backward_out(same, same, *output, 0));
+        else
+            *dx = owned(at::threshold_backward(same, *output, 0));
+    });
 }
 
 // One step of SGD: `param` and `velocity` change in place; the velocity is null without momentum. All are contiguous,

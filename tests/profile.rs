@@ -1,0 +1,31 @@
+//! `--profile`: a table that names the phases of a step, and a trace that a browser can show.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::command::Workplace;
+
+#[test]
+fn a_profile_shows_the_phases_of_every_replica() {
+    let place = Workplace::new();
+    let output = place.train("run", &["--max-steps=3", "--epochs=1", "--profile"]);
+    for phase in ["wait for data", "forward", "backward", "all-reduce", "optimizer", "validation", "checkpoint"] {
+        assert!(output.contains(phase), "'{phase}' is not in {output}");
+    }
+    let trace: Value = serde_json::from_slice(&std::fs::read(place.path("run/trace.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let threads: BTreeSet<&str> = events.iter().filter_map(|event| event["args"]["name"].as_str()).collect();
+    assert!(threads.is_superset(&BTreeSet::from(["main", "replica-0", "replica-1"])), "{threads:?}");
+    let forwards = events.iter().filter(|event| event["name"] == "forward").count();
+    assert_eq!(forwards, 2 * 3, "two replicas, three steps");
+    assert!(events.iter().filter(|event| event["ph"] == "X").all(|event| event["dur"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn without_the_flag_there_is_no_profile() {
+    let place = Workplace::new();
+    let output = place.train("run", &["--max-steps=1", "--epochs=1"]);
+    assert!(!output.contains("all-reduce"));
+    assert!(!place.path("run/trace.json").exists());
+}
