@@ -1,6 +1,7 @@
 //! What the user may choose about the run as a whole: how long, how reproducible, how talkative.
 //!
-//! The `[run]` section as it runs; `config/default.toml` documents it for users and the rules of the config room checks it.
+//! The `[run]` section as it runs; `config/default.toml` documents it for users and the rules of the config room check
+//! it.
 
 use std::path::PathBuf;
 use std::time::Duration;

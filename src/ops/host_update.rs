@@ -8,8 +8,8 @@ use super::update::Sgd;
 /// Values that one task handles.
 const PIECE: usize = 1 << 14;
 
-/// [`super::UpdateOps::sgd`] in the host's memory: `gradient` becomes the new parameter, `velocity` changes in place and starts
-/// as zeros, which gives what the rule says of the first step.
+/// [`super::UpdateOps::sgd`] in the host's memory: `gradient` becomes the new parameter, `velocity` changes in place. It
+/// starts as zeros, which gives what the rule says of the first step.
 pub(super) fn sgd_on_host(param: &[f32], gradient: &mut [f32], velocity: Option<&mut [f32]>, step: &Sgd) {
     let (rate, decay, momentum) = (step.rate as f32, step.weight_decay as f32, step.momentum as f32);
     let pieces = param.par_chunks(PIECE).zip(gradient.par_chunks_mut(PIECE));

@@ -5,6 +5,7 @@
 //! primitive needs from other replicas comes through [`statistics::StatisticsGroup`].
 
 mod batch_norm;
+mod bridge;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;

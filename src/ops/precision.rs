@@ -2,20 +2,14 @@
 //!
 //! Parameters, optimizer, batch-norm's statistics and the loss live on the home backend `B`; convolutions, the linear
 //! layer and the activations between them on a [`Precision`]'s `Compute`. Micikevicius et al. 2018, "Mixed precision
-//! training". The two backends share their tensors' memory format, so a bridge between them costs a cast at most; it is
-//! differentiable, and both sides stay on one autodiff graph. With [`Full`] the compute backend *is* the home backend:
-//! no bridge, no node.
+//! training". The two backends share their tensors' memory format, so going from one to the other costs a cast at most;
+//! `bridge.rs` makes it differentiable. With [`Full`] the compute backend *is* the home backend: no cast, no node.
 //!
 //! The element type of a tensor is data in Burn 0.21 and the backend's own is only a default for new tensors, and
 //! not a reliable one (the first backend on a device sets it): so types are named wherever a tensor is cast.
 
 use std::fmt::Debug;
-use std::marker::PhantomData;
 
-use burn::backend::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor, TensorMetadata, TensorPrimitive};
@@ -193,75 +187,6 @@ mixed_backend!(burn::backend::Wgpu<f32, i32>:
 /// The tensor in type `dtype`, itself where it has it.
 pub(super) fn as_type<B: Backend>(x: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
     if FloatDType::from(x.dtype()) == dtype { x } else { B::float_cast(x, dtype) }
-}
-
-/// The backward half of the bridge from `From` to `To`.
-#[derive(Debug)]
-struct Bridge<From, To>(PhantomData<(From, To)>);
-
-/// `State` is the type that the gradient returns in.
-impl<Home: Backend, Compute: ComputeBackend<Home>> Backward<Compute, 1> for Bridge<Home, Compute> {
-    type State = FloatDType;
-
-    fn backward(self, ops: Ops<FloatDType, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let gradient = grads.consume::<Compute>(&ops.node);
-        if let [Some(node)] = ops.parents {
-            grads.register::<Home>(node.id, Compute::give(gradient, ops.state));
-        }
-    }
-}
-
-/// The way home; the marker is turned around so that both directions can be told apart where they are one type.
-impl<Home: Backend, Compute: ComputeBackend<Home>> Backward<Home, 1> for Bridge<Return<Compute>, Home> {
-    type State = FloatDType;
-
-    fn backward(self, ops: Ops<FloatDType, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let gradient = grads.consume::<Home>(&ops.node);
-        if let [Some(node)] = ops.parents {
-            grads.register::<Compute>(node.id, Compute::bring(gradient, ops.state));
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Return<Compute>(PhantomData<Compute>);
-
-impl<Home, Compute, C> ComputeBackend<Autodiff<Home, C>> for Autodiff<Compute, C>
-where
-    Home: TrainBackend,
-    Compute: ComputeBackend<Home>,
-    C: CheckpointStrategy,
-{
-    fn bring(x: FloatTensor<Autodiff<Home, C>>, dtype: FloatDType) -> FloatTensor<Self> {
-        let source = x.dtype().into();
-        let prepared = Bridge::<Home, Compute>(PhantomData).prepare::<C>([x.node.clone()]).compute_bound().stateful();
-        let output = Compute::bring(x.primitive.clone(), dtype);
-        let output = match prepared {
-            OpsKind::Tracked(step) => step.finish(source, output),
-            OpsKind::UnTracked(step) => step.finish(output),
-        };
-        // The parent's reference count must outlive the registration above: see `batch_norm`.
-        drop(x);
-        output
-    }
-
-    fn give(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Autodiff<Home, C>> {
-        let source = x.dtype().into();
-        let marker = Bridge::<Return<Compute>, Home>(PhantomData);
-        let prepared = marker.prepare::<C>([x.node.clone()]).compute_bound().stateful();
-        let output = Compute::give(x.primitive.clone(), dtype);
-        let output = match prepared {
-            OpsKind::Tracked(step) => step.finish(source, output),
-            OpsKind::UnTracked(step) => step.finish(output),
-        };
-        drop(x);
-        output
-    }
-}
-
-impl<B: MixedBackend, C: CheckpointStrategy> MixedBackend for Autodiff<B, C> {
-    type Bf16 = Autodiff<B::Bf16, C>;
-    type F16 = Autodiff<B::F16, C>;
 }
 
 /// [`Precision::down`] for tensors.

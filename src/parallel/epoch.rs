@@ -50,11 +50,10 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     fn validate(&mut self) -> Result<Tally> {
         let _phase = tracing::info_span!("validation").entered();
         let model = self.evaluation_model()?.valid();
-        let batches = self.plan.validation_shard(self.collective.rank());
-        let total = batches.len();
+        let (batches, total) = self.plan.validation_shard(self.collective.rank())?;
         let mut tally = Tally::default();
-        for (done, ids) in batches.into_iter().enumerate() {
-            tally += model.step(self.plan.evaluation_batch::<B>(&ids, &self.device)?);
+        for (done, batch) in batches.enumerate() {
+            tally += model.step(self.plan.evaluation_batch::<B>(batch?, &self.device));
             if self.collective.rank() == 0 {
                 (self.report)(Event::Validating { done: done + 1, total });
             }

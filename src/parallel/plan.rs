@@ -8,7 +8,7 @@ use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::events::Position;
 use super::world::World;
-use crate::data::{Augment, ImageSet, Loader, Request, Sampler, assemble, validation_batches};
+use crate::data::{Augment, HostBatch, ImageSet, Loader, Request, Sampler, validation_batches};
 use crate::error::Result;
 use crate::model::EvaluationBatch;
 use crate::ops::PrecisionKind;
@@ -93,29 +93,26 @@ impl Plan {
         Loader::new(self.train.clone(), self.augment.clone(), self.seed, requests, PREFETCH)
     }
 
-    /// The validation images of replica `rank`, in batches.
-    pub(crate) fn validation_shard(&self, rank: usize) -> Vec<Vec<u32>> {
+    /// The validation images of replica `rank`, in batches made ready ahead, and how many batches they are.
+    pub(crate) fn validation_shard(&self, rank: usize) -> Result<(Loader, usize)> {
         let world = self.world.size();
         let mut batches =
             validation_batches(self.validation.len(), world, rank, self.batch_size, self.limit_validation);
         batches.retain(|ids| !ids.is_empty());
-        batches
+        let total = batches.len();
+        let requests = batches.into_iter().map(|ids| Request { epoch: 0, ids });
+        Ok((Loader::new(self.validation.clone(), self.plain.clone(), self.seed, requests, PREFETCH)?, total))
     }
 
-    /// Validation images with these ids, on a device.
-    pub(crate) fn evaluation_batch<B: HostBackend>(
-        &self,
-        ids: &[u32],
-        device: &B::Device,
-    ) -> Result<EvaluationBatch<B>> {
-        let batch = assemble(&self.validation, &self.plain, self.seed, Request { epoch: 0, ids: ids.to_vec() })?;
+    /// Validation images on a device.
+    pub(crate) fn evaluation_batch<B: HostBackend>(&self, batch: HostBatch, device: &B::Device) -> EvaluationBatch<B> {
         let [height, width] = batch.size;
-        let count = ids.len();
+        let count = batch.len();
         let labels: Vec<i32> = batch.labels.into_iter().map(|label| label as i32).collect();
-        Ok(EvaluationBatch {
+        EvaluationBatch {
             images: Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device),
             labels: Tensor::from_data(TensorData::new(labels, [count]), device),
             precision: self.precision,
-        })
+        }
     }
 }

@@ -83,8 +83,8 @@ fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Tal
         let device = B::open(plan.world.device_of(replica))?;
         let model = burn::module::Module::to_device(model, &device);
         let mut tally = Tally::default();
-        for ids in plan.validation_shard(replica) {
-            tally += model.step(plan.evaluation_batch(&ids, &device)?);
+        for batch in plan.validation_shard(replica)?.0 {
+            tally += model.step(plan.evaluation_batch(batch?, &device));
         }
         Ok(tally)
     };
