@@ -51,31 +51,30 @@ where
     C: CheckpointStrategy,
 {
     fn bring(x: FloatTensor<Autodiff<Home, C>>, dtype: FloatDType) -> FloatTensor<Self> {
-        let source = x.dtype().into();
-        let way = Bring::<Home, Compute>(PhantomData);
-        let prepared = way.prepare::<C>([x.node.clone()]).compute_bound().stateful();
-        let output = Compute::bring(x.primitive.clone(), dtype);
-        let output = match prepared {
-            OpsKind::Tracked(step) => step.finish(source, output),
-            OpsKind::UnTracked(step) => step.finish(output),
-        };
-        // The parent's reference count must outlive the registration above: see `batch_norm`.
-        drop(x);
-        output
+        cross::<Home, Compute, C>(Bring::<Home, Compute>(PhantomData), x, |x| Compute::bring(x, dtype))
     }
 
     fn give(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Autodiff<Home, C>> {
-        let source = x.dtype().into();
-        let way = Give::<Home, Compute>(PhantomData);
-        let prepared = way.prepare::<C>([x.node.clone()]).compute_bound().stateful();
-        let output = Compute::give(x.primitive.clone(), dtype);
-        let output = match prepared {
-            OpsKind::Tracked(step) => step.finish(source, output),
-            OpsKind::UnTracked(step) => step.finish(output),
-        };
-        drop(x);
-        output
+        cross::<Compute, Home, C>(Give::<Home, Compute>(PhantomData), x, |x| Compute::give(x, dtype))
     }
+}
+
+/// Crosses from `From` to `To` and registers the way back.
+fn cross<From: Backend, To: Backend, C: CheckpointStrategy>(
+    way: impl Backward<To, 1, State = FloatDType>,
+    x: FloatTensor<Autodiff<From, C>>,
+    cast: impl FnOnce(FloatTensor<From>) -> FloatTensor<To>,
+) -> FloatTensor<Autodiff<To, C>> {
+    let source = x.dtype().into();
+    let prepared = way.prepare::<C>([x.node.clone()]).compute_bound().stateful();
+    let output = cast(x.primitive);
+    let output = match prepared {
+        OpsKind::Tracked(step) => step.finish(source, output),
+        OpsKind::UnTracked(step) => step.finish(output),
+    };
+    // The parent's reference count must outlive the registration above: see `batch_norm`.
+    drop(x.node);
+    output
 }
 
 impl<B: MixedBackend, C: CheckpointStrategy> MixedBackend for Autodiff<B, C> {

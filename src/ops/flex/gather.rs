@@ -35,6 +35,8 @@ struct Gather {
     target: Lanes,
     /// Images per task.
     images: usize,
+    /// Whether one task has all images.
+    is_single: bool,
     phases: Vec<Phase>,
     /// Target channels as lanes, a row for each source channel and tap.
     weight: Lanes,
@@ -87,7 +89,8 @@ impl Gather {
         // One row more than there are pixels: rows that only fill up a tile go there.
         let target = Lanes::new(weight.channels, pixels, images * pixels + 1);
         let weights = weight.spread_kernel(weights);
-        Self { planes, taps: g.taps(), target, images, phases: Vec::new(), weight, weights }
+        let is_single = images >= g.batch;
+        Self { planes, taps: g.taps(), target, images, is_single, phases: Vec::new(), weight, weights }
     }
 
     /// Adds pixels, as (offset in a padded channel, pixel of the target), and the taps that they see, as (offset in a
@@ -133,10 +136,12 @@ impl Gather {
     fn add(&self, phase: &Phase, channels: Range<usize>, planes: &[f32], panels: &mut [f32]) {
         let lanes = self.target.lanes;
         let steps = &phase.steps[..channels.len() * phase.taps];
-        let weights = self.weights.chunks(self.weight.panel());
-        for (weights, panel) in weights.zip(panels.chunks_mut(self.target.panel())) {
+        let weights = self.weights.par_chunks(self.weight.panel());
+        let panels = weights.zip(panels.par_chunks_mut(self.target.panel()));
+        // Where small maps leave a single task, its panels are what there is to share.
+        panels.with_min_len(if self.is_single { 1 } else { usize::MAX }).for_each(|(weights, panel)| {
             let weights = &weights[channels.start * self.taps * lanes..];
             tile::multiply(&phase.rows, steps, planes, weights, lanes, panel);
-        }
+        });
     }
 }

@@ -109,7 +109,7 @@ impl ReluOps for Flex {
         if !all_f32(&[&output, &gradient]) {
             return Flex::relu_backward(output, gradient);
         }
-        let (output, mut gradient) = (output.to_contiguous(), gradient.to_contiguous());
+        let (output, mut gradient) = (contiguous(output), contiguous(gradient));
         // In place where nobody else holds the gradient, else in a copy.
         let pieces = gradient.storage_mut::<f32>().par_chunks_mut(PIECE).zip(values(&output).par_chunks(PIECE));
         pieces.for_each(|(gradient, output)| {
@@ -135,7 +135,7 @@ fn per_channel(lists: [Vec<f32>; 2]) -> (FlexTensor, FlexTensor) {
 
 /// The tensor in f32, contiguous.
 fn as_f32(tensor: FlexTensor) -> FlexTensor {
-    as_type::<Flex>(tensor, FloatDType::F32).to_contiguous()
+    contiguous(as_type::<Flex>(tensor, FloatDType::F32))
 }
 
 fn geometry(x: &Shape, weight: &Shape, sliding: Sliding) -> Geometry {
@@ -147,6 +147,11 @@ fn all_f32(tensors: &[&FlexTensor]) -> bool {
     tensors.iter().all(|tensor| tensor.dtype() == DType::F32)
 }
 
+/// The only handle on the tensor with its elements in order: a second one would make every change a copy.
+fn contiguous(tensor: FlexTensor) -> FlexTensor {
+    tensor.to_contiguous()
+}
+
 /// The values of a contiguous f32 tensor.
 fn values(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("the tensor is contiguous and of type f32")
@@ -154,7 +159,8 @@ fn values(tensor: &FlexTensor) -> &[f32] {
 
 /// A tensor that `fill` writes, zero where it does not.
 fn filled(shape: Shape, fill: impl FnOnce(&mut [f32])) -> FlexTensor {
-    let mut values = vec![0.0; shape.num_elements()];
+    // Cleared by all threads: memory that comes back every step is not cleared by the system.
+    let mut values: Vec<f32> = rayon::iter::repeat_n(0.0, shape.num_elements()).with_min_len(PIECE).collect();
     fill(&mut values);
     FlexTensor::from_data(TensorData::new(values, shape))
 }

@@ -1,23 +1,25 @@
 //! Working memory of a thread, kept from one task to the next.
 //!
 //! It grows to the largest task the thread has seen and no further: some channels of some images, and one block of
-//! results. A task does not wait for other tasks while it holds the memory, so it is never asked for twice.
+//! results. A task that waits for its parts may begin another task meanwhile, which then finds the memory taken and makes
+//! its own.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 thread_local! {
-    static MEMORY: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    static MEMORY: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
 /// Calls `work` with slices of these lengths, filled with zeros.
 pub(super) fn with<const N: usize, R>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N]) -> R) -> R {
-    MEMORY.with_borrow_mut(|memory| {
-        let total = lengths.iter().sum();
-        if memory.len() < total {
-            memory.resize(total, 0.0);
-        }
-        let mut rest = &mut memory[..total];
-        rest.fill(0.0);
-        work(lengths.map(|length| rest.split_off_mut(..length).expect("the lengths add up to the total")))
-    })
+    let mut memory = MEMORY.take();
+    let total = lengths.iter().sum();
+    if memory.len() < total {
+        memory.resize(total, 0.0);
+    }
+    let mut rest = &mut memory[..total];
+    rest.fill(0.0);
+    let result = work(lengths.map(|length| rest.split_off_mut(..length).expect("the lengths add up to the total")));
+    MEMORY.set(memory);
+    result
 }

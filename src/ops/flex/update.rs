@@ -4,7 +4,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::TensorData;
 
-use super::{all_f32, values};
+use super::{all_f32, contiguous, values};
 use crate::ops::host::HostOps;
 use crate::ops::host_update::{norm_on_host, sgd_on_host};
 use crate::ops::update::{Sgd, UpdateOps};
@@ -17,7 +17,7 @@ impl UpdateOps for Flex {
         step: &Sgd,
     ) -> (FlexTensor, Option<FlexTensor>) {
         assert!(all_f32(&[&param, &gradient]), "parameters and their gradients are f32");
-        let (param, mut gradient) = (param.to_contiguous(), gradient.to_contiguous());
+        let (param, mut gradient) = (contiguous(param), contiguous(gradient));
         let zeros = || vector(vec![0.0; values(&param).len()]);
         let mut velocity = velocity.or_else(|| (step.momentum != 0.0).then(zeros));
         // Where somebody else holds a tensor too, `storage_mut` makes a copy.
