@@ -54,8 +54,8 @@ bench: ## time a step and what it is made of
 	$(CARGO) bench
 
 bench-peer: ## Kiln on LibTorch and PyTorch in turns, as a table of ratios; BENCH="--rounds 5 --only cifar" chooses
+	@$(PYTHON) -c 'import torchvision' || { echo "PyTorch with torchvision not found: run 'make setup-peer'"; exit 1; }
 	@$(TORCH) $(CARGO) build --release --features tch && \
-	$(PYTHON) -c 'import torchvision' || { echo "PyTorch with torchvision not found: run 'make setup-peer'"; exit 1; }; \
 	$(PYTHON) tests/benches/compare.py --kiln "$${CARGO_TARGET_DIR:-target}/release/train" $(BENCH)
 
 bench-gpu: ## the same for a CUDA machine without registries: a bundle to carry there, with a script that runs it

@@ -18,7 +18,7 @@
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | world, collectives, the replica, the learning strategy | files, terminals |
 //! | [`checkpoint`] | atomic directories, retention, run directories | tensors' meaning |
-//! | [`metrics`] | records and where they go | models |
+//! | [`metrics`] | records and where they go; where time went | models |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`trainer`] | the story: prepare, train, resume, evaluate | how any of it works inside |
 //! | [`cli`] | flags to settings | everything but `config` |

@@ -8,14 +8,15 @@ use kiln::optim::LossScale;
 use kiln::parallel::{HostBackend, Position, ReducePrecision, StartingPoint};
 use kiln::state::HostTensor;
 
+use crate::reference::precision::{InPrecision, in_precision};
 use crate::reference::run::{Recorded, Setup, run_from};
-use crate::reference::{InPrecision, in_precision};
 use crate::small;
 
 on_every_backend! {
     gradients_in_bf16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::Bf16, 0.93);
     gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::F16, 0.985);
     an_overflow_in_f16_is_left_out_and_training_goes_on => || overflow::<TestBackend>();
+    a_loss_that_overflows_in_f16_hides_no_sample => || overflowing_loss::<TestBackend>();
     gradients_may_travel_in_bf16 => || reduced_in_bf16::<TestBackend>();
     a_gradient_that_overflows_at_every_scale_ends_the_run => || divergence::<TestBackend>();
 }
@@ -78,6 +79,17 @@ fn overflow<B: HostBackend>() {
     assert_eq!(last.position.loss_scale.good_steps, done.steps.len() - first_good);
     assert!(last.weights.values().all(finite), "infinity got into the weights");
     assert!(done.steps[first_good..].iter().all(|step| step.gradient_norm.is_finite()));
+}
+
+/// Weights so large that the loss itself overflows: its steps are left out, and their samples are seen all the same,
+/// because a resumed run goes on behind them.
+fn overflowing_loss<B: HostBackend>() {
+    let done = in_f16::<B>(65536.0, 1e30).unwrap();
+    assert!(done.steps.iter().any(|step| !step.tally.loss.is_finite()), "no loss overflowed");
+    let epoch = done.states.iter().filter(|state| state.position.epoch == 0);
+    let seen: Vec<usize> = epoch.map(|state| state.position.running.samples).collect();
+    assert_eq!(seen, (1..=seen.len()).map(|step| 8 * step).collect::<Vec<_>>());
+    assert!(seen.len() >= 8 && done.states.iter().all(|state| state.position.running.loss.is_finite()));
 }
 
 fn finite(tensor: &HostTensor) -> bool {

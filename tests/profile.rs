@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kiln::metrics::Profiler;
 use serde_json::Value;
 
 use crate::command::Workplace;
@@ -20,6 +21,13 @@ fn a_profile_shows_the_phases_of_every_replica() {
     let forwards = events.iter().filter(|event| event["name"] == "forward").count();
     assert_eq!(forwards, 2 * 3, "two replicas, three steps");
     assert!(events.iter().filter(|event| event["ph"] == "X").all(|event| event["dur"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn devices_are_waited_for_only_while_somebody_takes_the_time() {
+    assert!(!kiln::ops::is_timed());
+    tracing::subscriber::with_default(Profiler::new().subscriber(), || assert!(kiln::ops::is_timed()));
+    assert!(!kiln::ops::is_timed());
 }
 
 #[test]

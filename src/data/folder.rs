@@ -73,7 +73,7 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
     })
 }
 
-/// What a fingerprint tells this set by, decoded or not: every file's class, name and length.
+/// What a fingerprint tells this set by beside its labels, decoded or not: every file's name and length.
 fn identity(items: &[Item]) -> Result<Vec<u8>> {
     let mut hash = Sha256::new();
     for item in items {

@@ -47,13 +47,21 @@ struct Span {
 }
 
 impl Profiler {
-    /// Starts to listen, for as long as the process lives. `None` if somebody else does.
+    /// A profiler that nobody reports to yet.
+    pub fn new() -> Self {
+        Self { record: Arc::default(), start: Instant::now() }
+    }
+
+    /// Listens for as long as the process lives. `None` if somebody else does.
     pub fn start() -> Option<Self> {
-        let profiler = Self { record: Arc::default(), start: Instant::now() };
+        let profiler = Self::new();
+        tracing::subscriber::set_global_default(profiler.subscriber()).ok().map(|()| profiler)
+    }
+
+    /// What has to be told of spans so that this profiler hears of the crate's own.
+    pub fn subscriber(&self) -> impl Subscriber + Send + Sync + use<> {
         let ours = |metadata: &Metadata<'_>| metadata.is_span() && metadata.target().starts_with("kiln");
-        let layer = Listener(profiler.clone()).with_filter(filter_fn(ours));
-        let subscriber = tracing_subscriber::registry().with(layer);
-        tracing::subscriber::set_global_default(subscriber).ok().map(|()| profiler)
+        tracing_subscriber::registry().with(Listener(self.clone()).with_filter(filter_fn(ours)))
     }
 
     /// The phases of each thread with their time, calls and share of `of`, the time of all steps.
@@ -66,11 +74,8 @@ impl Profiler {
         }
         for (thread, mut phases) in threads {
             // An outer phase ends, and is recorded, after those inside of it.
-            let place = |path: &[&str]| phases.iter().position(|(other, _)| other[0] == path[0]);
-            let order: Vec<_> = phases.iter().map(|(path, _)| (place(path), path.len())).collect();
-            let mut order: Vec<_> = order.into_iter().zip(0..).collect();
-            order.sort();
-            phases = order.into_iter().map(|(_, index): (_, usize)| phases[index]).collect();
+            let outermost: Vec<&str> = phases.iter().map(|(path, _)| path[0]).collect();
+            phases.sort_by_key(|(path, _)| (outermost.iter().position(|name| *name == path[0]), path.len()));
             write!(text, "\n{thread}").expect("writing to a string cannot fail");
             for (path, Total { count, time }) in phases {
                 let name = format!("{}{}", "  ".repeat(path.len()), path[path.len() - 1]);
@@ -99,6 +104,12 @@ impl Profiler {
             json!({ "name": span.name, "ph": "X", "pid": 1, "tid": tid, "ts": start, "dur": length })
         });
         json!({ "traceEvents": names.chain(spans).collect::<Vec<_>>() }).to_string().into_bytes()
+    }
+}
+
+impl Default for Profiler {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

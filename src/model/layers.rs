@@ -63,9 +63,7 @@ impl<B: Backend> BatchNorm<B> {
             num_batches_tracked: Param::initialized(Default::default(), Tensor::zeros([1], device)),
         }
     }
-}
 
-impl<B: Backend> BatchNorm<B> {
     pub(super) fn channels(&self) -> usize {
         self.weight.lazy_shape().num_elements()
     }

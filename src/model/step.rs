@@ -95,6 +95,15 @@ impl Tally {
         Self { loss: values[0], top1: count(1), top5: count(2), samples: count(3) }
     }
 
+    /// Adds one step to those of an epoch. A loss that overflowed would hide all others: such a step counts with its
+    /// samples, and with the mean of the epoch so far for a loss.
+    pub fn add_step(&mut self, mut step: Self) {
+        if !step.loss.is_finite() {
+            step.loss = if self.samples == 0 { 0.0 } else { self.mean_loss() * step.samples as f64 };
+        }
+        *self += step;
+    }
+
     /// Mean loss per sample.
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.samples as f64

@@ -25,7 +25,7 @@ mod update;
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
 pub use conv::{ConvOps, Sliding, arranged, conv2d};
-pub use host::{HostOps, settle};
+pub use host::{HostOps, is_timed, settle};
 pub use precision::{
     BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
 };

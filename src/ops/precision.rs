@@ -18,11 +18,10 @@ use serde::{Deserialize, Serialize};
 use super::TrainBackend;
 
 /// The type in which convolutions and the linear layer compute.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PrecisionKind {
     /// Everything in f32.
-    #[default]
     #[serde(alias = "32", alias = "32-true", alias = "float32")]
     F32,
     /// 8 bits of exponent, as f32, and 8 of precision.
@@ -46,6 +45,11 @@ impl PrecisionKind {
     /// Bytes of a value.
     pub fn bytes(self) -> usize {
         self.dtype().size()
+    }
+
+    /// Whether small gradients vanish in it, so that the loss has to be scaled.
+    pub fn needs_loss_scale(self) -> bool {
+        self == Self::F16
     }
 
     /// Its name on the command line.

@@ -30,7 +30,6 @@ use crate::error::{Error, Result};
 use crate::model::{
     AbsorbStatistics, EvaluationBatch, Tally, TrainBatch, TrainStepOutput, Which, flat, parameter_names, state_dict,
 };
-use crate::ops::PrecisionKind;
 use crate::optim::{Optimizer, Parameter, WeightAverage};
 use crate::state::StateDict;
 
@@ -94,22 +93,15 @@ impl From<Broken> for Error {
 }
 
 impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
-    /// A replica ready for its first step. When it cannot be made, no other replica waits for this one.
-    pub(super) fn set_up(
-        plan: Arc<Plan>,
-        collective: Arc<dyn Collective>,
-        model: M,
-        start: &StartingPoint,
-        report: Box<dyn FnMut(Event) + Send>,
-    ) -> Result<Self> {
-        let group = collective.clone();
-        let new = AssertUnwindSafe(|| Self::new(plan, collective, model, start, report));
-        let replica =
-            catch_unwind(new).unwrap_or_else(|panic| Err(verdict(panic, group.rank(), "while it was set up")));
+    /// Makes a replica by `new`. When it cannot be made, no other replica of `group` waits for this one.
+    pub(super) fn set_up(group: &dyn Collective, new: impl FnOnce() -> Result<Self>) -> Result<Self> {
+        let replica = catch_unwind(AssertUnwindSafe(new))
+            .unwrap_or_else(|panic| Err(verdict(panic, group.rank(), "while it was set up")));
         replica.inspect_err(|error| group.abort(error.to_string()))
     }
 
-    fn new(
+    /// A replica ready for its first step.
+    pub(super) fn new(
         plan: Arc<Plan>,
         collective: Arc<dyn Collective>,
         model: M,
@@ -208,9 +200,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
         self.position.samples_seen += result.tally.samples as u64;
-        if result.tally.loss.is_finite() {
-            self.position.running += result.tally;
-        }
+        self.position.running.add_step(result.tally);
         if self.collective.rank() == 0 {
             let samples = if self.plan.report_samples { group.micro_batches.concat() } else { Vec::new() };
             (self.report)(Event::Step(StepReport {
@@ -221,7 +211,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
                 learning_rate,
                 gradient_norm: result.gradient_norm,
                 duration: start.elapsed(),
-                skipped: if self.plan.precision == PrecisionKind::F16 { self.position.loss_scale.skipped } else { 0 },
+                skipped: self.position.loss_scale.skipped,
                 samples,
             }));
         }

@@ -18,7 +18,7 @@ use super::transfer::{download, download_to, unpack};
 use crate::data::{Group, HostBatch};
 use crate::error::{Error, Result};
 use crate::model::{BatchStatistics, Pass, Tally, TrainBatch, Which, flat, flat_gradients, parameter_names, with_flat};
-use crate::ops::{PrecisionKind, settle};
+use crate::ops::settle;
 use crate::optim::{clip_factor, global_norm};
 
 /// What a step gives beside new weights.
@@ -77,19 +77,21 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             self.model = self.model.clone().absorb(statistics);
         }
         self.update(learning_rate, gradients, factor)?;
-        self.position.loss_scale.good();
+        if self.plan.precision.needs_loss_scale() {
+            self.position.loss_scale.good();
+        }
         Ok(StepResult { tally, gradient_norm, stop })
     }
 
     /// What this step's loss is multiplied by.
     fn loss_scale(&self) -> f64 {
-        if self.plan.precision == PrecisionKind::F16 { self.position.loss_scale.scale } else { 1.0 }
+        if self.plan.precision.needs_loss_scale() { self.position.loss_scale.scale } else { 1.0 }
     }
 
     /// Ends a step whose gradient is not finite. In f16 that is an overflow, and the step leaves everything as it was;
     /// all replicas come here together, as all hold the same reduced gradient.
     fn leave_out(&mut self) -> Result<()> {
-        if self.plan.precision == PrecisionKind::F16 && self.position.loss_scale.overflow() {
+        if self.plan.precision.needs_loss_scale() && self.position.loss_scale.overflow() {
             return Ok(());
         }
         Err(self.not_finite("the gradient", None))
@@ -146,7 +148,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let mut total = Tally::default();
         for (replica, values) in all.iter().enumerate() {
             let tally = Tally::from_values(values);
-            if !tally.loss.is_finite() && self.plan.precision != PrecisionKind::F16 {
+            if !tally.loss.is_finite() && !self.plan.precision.needs_loss_scale() {
                 return Err(self.not_finite("the loss", Some(replica)));
             }
             total += tally;

@@ -74,7 +74,9 @@ impl<B: HostBackend> DataParallel<B> {
                 let events = sender.clone();
                 // A coordinator that is gone has nothing left to learn.
                 let report = Box::new(move |event| drop(events.send(Message::Event(event))));
-                let result = Replica::<B, M>::set_up(plan, collective, model, &start, report).and_then(Replica::run);
+                let group = collective.clone();
+                let new = || Replica::<B, M>::new(plan, collective, model, &start, report);
+                let result = Replica::set_up(group.as_ref(), new).and_then(Replica::run);
                 drop(sender.send(Message::Ended(result)));
             };
             let thread = std::thread::Builder::new().name(format!("replica-{rank}"));

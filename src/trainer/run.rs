@@ -132,7 +132,10 @@ impl<B: HostBackend> Session<B> {
         let images = [plan.train.len(), plan.validation.len()];
         let (epochs, limit) = (self.config.run.epochs, timeout(&self.config));
         let began = Instant::now();
-        let profiler = self.config.run.profile.then(Profiler::start).flatten();
+        let profiler = if self.config.run.profile { Profiler::start() } else { None };
+        if self.config.run.profile && profiler.is_none() {
+            warn("warning: --profile shows nothing: something else in this process listens to its phases already");
+        }
         let strategy = DataParallel::<B>::new(plan, self.start, limit, Box::new(recorder));
         learner::train(self.model, strategy, &directory, epochs, images, display)?;
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::tensor::{DType, bf16};
+use burn::tensor::{DType, Tensor, bf16};
 use kiln::ops::statistics::{Direction, StatisticsGroup, Synchronized};
-use kiln::ops::{BatchNormOps, batch_norm, batch_norm_inference};
+use kiln::ops::{BatchNormOps, ConvOps, arranged, batch_norm, batch_norm_inference};
 
 use super::{assert_close, noise, tensor, to_vec};
 
@@ -76,8 +76,17 @@ impl Case {
         results
     }
 
-    fn primitive<B: BatchNormOps>(&self, sync: Option<&Synchronized>) -> Results<f32> {
-        let x = tensor::<Autodiff<B>, 4>(&self.x, self.shape).require_grad();
+    fn primitive<B: BatchNormOps + ConvOps>(&self, sync: Option<&Synchronized>) -> Results<f32> {
+        self.primitive_of::<B>(sync, |x| x)
+    }
+
+    /// With the activations in the memory layout that `arrange` gives them.
+    fn primitive_of<B: BatchNormOps + ConvOps>(
+        &self,
+        sync: Option<&Synchronized>,
+        arrange: fn(Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4>,
+    ) -> Results<f32> {
+        let x = arrange(tensor::<Autodiff<B>, 4>(&self.x, self.shape)).require_grad();
         let [weight, bias] =
             [&self.weight, &self.bias].map(|values| tensor::<Autodiff<B>, 1>(values, [values.len()]).require_grad());
         let done = batch_norm(x.clone(), weight.clone(), bias.clone(), EPSILON, sync);
@@ -125,15 +134,16 @@ impl Results<f32> {
     }
 }
 
-fn definition<B: BatchNormOps>() {
+fn definition<B: BatchNormOps + ConvOps>() {
     for shape in [[4, 3, 5, 7], [1, 17, 4, 4], [3, 2, 40, 33], [32, 5, 1, 1], [2, 1, 1, 9]] {
         let case = Case::new(shape, 0.3, 2.0);
         case.primitive::<B>(None).assert_close(&case.naive(), 2e-5);
+        case.primitive_of::<B>(None, |x| arranged(x, true)).assert_close(&case.naive(), 2e-5);
     }
 }
 
 /// With `E[x^2] - E[x]^2` in f32 the variance here would be noise.
-fn large_mean<B: BatchNormOps>() {
+fn large_mean<B: BatchNormOps + ConvOps>() {
     let case = Case::new([8, 4, 16, 16], 1000.0, 0.5);
     case.primitive::<B>(None).assert_close(&case.naive(), 2e-3);
 }
@@ -195,7 +205,7 @@ impl StatisticsGroup for Partner {
 }
 
 /// The first `split` images are the partner's, the rest is ours.
-fn synchronized<B: BatchNormOps>() {
+fn synchronized<B: BatchNormOps + ConvOps>() {
     let (whole, split) = (Case::new([5, 6, 7, 3], 0.5, 1.5), 2);
     let (ours, expected) = (whole.tail(split), whole.naive());
     let theirs = split * whole.shape[1] * whole.area();
@@ -226,6 +236,7 @@ fn synchronized<B: BatchNormOps>() {
     ours_expected.x_gradient = own(&expected.x_gradient);
     (ours_expected.mean, ours_expected.variance) = (expected.mean, expected.variance);
     ours.primitive::<B>(Some(&sync)).assert_close(&ours_expected, 2e-5);
+    ours.primitive_of::<B>(Some(&sync), |x| arranged(x, true)).assert_close(&ours_expected, 2e-5);
 }
 
 on_every_backend! {

@@ -1,7 +1,8 @@
 //! Convolution: output, weight gradient and input gradient.
 
 use burn::backend::Autodiff;
-use kiln::ops::{ConvOps, Sliding, conv2d};
+use burn::tensor::Tensor;
+use kiln::ops::{ConvOps, Sliding, arranged, conv2d};
 use proptest::prelude::*;
 
 use super::{assert_close, noise, tensor, to_vec};
@@ -66,8 +67,13 @@ impl Case {
     }
 
     fn primitive<B: ConvOps>(&self) -> Products<f32> {
+        self.primitive_of::<B>(|x| x)
+    }
+
+    /// With the input in the memory layout that `arrange` gives it.
+    fn primitive_of<B: ConvOps>(&self, arrange: fn(Tensor<Autodiff<B>, 4>) -> Tensor<Autodiff<B>, 4>) -> Products<f32> {
         let [x, weight, gradient] = self.values();
-        let x = tensor::<Autodiff<B>, 4>(&x, self.x).require_grad();
+        let x = arrange(tensor::<Autodiff<B>, 4>(&x, self.x)).require_grad();
         let weight = tensor::<Autodiff<B>, 4>(&weight, self.weight_shape()).require_grad();
         let output = conv2d(x.clone(), weight.clone(), self.sliding);
         assert_eq!(output.dims(), self.output_shape());
@@ -77,7 +83,12 @@ impl Case {
     }
 
     fn check<B: ConvOps>(&self) {
-        let (found, expected) = (self.primitive::<B>(), self.naive());
+        self.compare(&self.primitive::<B>());
+        self.compare(&self.primitive_of::<B>(|x| arranged(x, true)));
+    }
+
+    fn compare(&self, found: &Products<f32>) {
+        let expected = self.naive();
         for (i, what) in ["output", "weight gradient", "input gradient"].into_iter().enumerate() {
             assert_close(&format!("{what} of {self:?}"), &found[i], &expected[i], 3e-6);
         }

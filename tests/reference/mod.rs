@@ -2,6 +2,7 @@
 
 mod compare;
 mod fixture;
+pub mod precision;
 pub mod run;
 
 use burn::backend::Autodiff;
@@ -267,32 +268,6 @@ fn named_gradients(optimizer: &StateDict, weights: &StateDict) -> StateDict {
         gradients.insert(name.clone(), HostTensor::F32 { shape, data });
     }
     gradients
-}
-
-/// The gradients, the loss, and the loss after every step of the trajectory, of the reference batches in `precision`.
-pub struct InPrecision {
-    pub gradients: StateDict,
-    pub loss: f64,
-    pub losses: Vec<f64>,
-}
-
-/// Trains on the reference batches in `precision`, with two replicas.
-pub fn in_precision<B: HostBackend>(stem: Stem, precision: PrecisionKind) -> InPrecision {
-    let reference = Reference::load();
-    let variant = Variant::Sync(2);
-    let train = |learning_rate, rows: &[Vec<usize>]| {
-        let setup = Setup { precision, ..setup(&reference, variant, learning_rate) };
-        train::<B>(&reference, stem, variant, &setup, rows, 0)
-    };
-    let expected = reference.tensors(&format!("{}.grads", name_of(stem)));
-    let rows = integers(&expected["@batch_indices"]).iter().map(|row| *row as usize).collect();
-    let first = train(Some(0.0), &[rows]);
-    let state = first.states.last().unwrap();
-    InPrecision {
-        gradients: named_gradients(&state.optimizer, &state.weights),
-        loss: first.steps[0].tally.mean_loss(),
-        losses: train(None, &reference.batches()).steps.iter().map(|step| step.tally.mean_loss()).collect(),
-    }
 }
 
 /// Training-mode logits and the buffers after one forward.

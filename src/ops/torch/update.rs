@@ -1,4 +1,4 @@
-//! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of `ops/update.rs`, on CUDA by ATen's
+//! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of `host_update.rs`, on CUDA by ATen's
 //! fused kernel.
 
 use std::ffi::{c_char, c_int};
@@ -72,10 +72,11 @@ impl HostOps for LibTorch<f32> {
 
 /// The tensor, contiguous, in memory that nobody else holds.
 fn alone(tensor: TchTensor) -> TchTensor {
-    if tensor.can_mut() && tensor.tensor.is_contiguous() {
-        return tensor;
+    match (tensor.tensor.is_contiguous(), tensor.can_mut()) {
+        (true, true) => tensor,
+        (true, false) => TchTensor::new(tensor.tensor.copy()),
+        (false, _) => TchTensor::new(tensor.tensor.contiguous()),
     }
-    TchTensor::new(tensor.tensor.copy().contiguous())
 }
 
 /// The values of a contiguous f32 tensor in the host's memory.
