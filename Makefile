@@ -4,6 +4,7 @@
 
 KILN_VENV ?= .venv
 CARGO ?= cargo
+SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
 # Arguments for the program: make run ARGS="--epochs 3"
 ARGS ?=
 
@@ -15,7 +16,7 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 	export LIBTORCH="$$dir" LIBTORCH_CXX11_ABI=1 LD_LIBRARY_PATH="$$dir/lib:$$LD_LIBRARY_PATH";
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch check check-features fmt lint doc bench bench-peer bench-gpu clean setup-tch setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-dist test-all check check-features fmt lint doc bench bench-peer bench-gpu clean setup-tch setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -34,6 +35,12 @@ test: ## all tests on the flex backend
 
 test-tch: ## all tests on the flex and LibTorch backends
 	@$(TORCH) $(CARGO) test --features tch
+
+test-dist: ## all tests, and those of several processes over Gloo
+	$(CARGO) test --features gloo
+
+test-all: ## all tests on flex and LibTorch, and those of several processes
+	@$(TORCH) $(CARGO) clippy --all-targets --features tch,gloo -- -D warnings && $(CARGO) test --features tch,gloo
 
 check: fmt lint doc test ## what must hold before a commit: format, lints, documentation, tests
 
@@ -68,6 +75,10 @@ bench-gpu: ## the same for a CUDA machine without registries: a bundle to carry 
 setup-tch: ## PyTorch 2.9.0, which brings LibTorch, into a virtual environment
 	python3 -m venv $(KILN_VENV)
 	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 numpy
+
+setup-dist: ## Gloo's headers and library, and what the tests of launchers use where it is there (Debian, Ubuntu)
+	$(SUDO) apt-get update --quiet
+	$(SUDO) apt-get install --yes --quiet --no-install-recommends libgloo-dev g++ openmpi-bin slurm-wlm munge iproute2 iptables
 
 setup-peer: setup-tch ## what bench-peer measures against
 	$(KILN_VENV)/bin/pip install --quiet torchvision==0.24.0

@@ -29,16 +29,31 @@ pub enum Command {
     },
     /// Print the configuration that would run.
     Config(Request),
+    /// Train in several processes on this machine.
+    Launch {
+        /// How many.
+        processes: usize,
+        /// What each of them is to do: the arguments after `--`.
+        arguments: Vec<OsString>,
+        /// The same as a configuration.
+        request: Request,
+    },
 }
 
 /// Reads the arguments and the environment of this process; prints and exits for `--help`, `--version` and arguments
 /// that cannot be read (exit code 2).
 pub fn parse() -> Command {
     let mut command = Cli::try_parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let (Command::Train(request) | Command::Evaluate { request, .. } | Command::Config(request)) = &mut command;
+    let (Command::Train(request)
+    | Command::Evaluate { request, .. }
+    | Command::Config(request)
+    | Command::Launch { request, .. }) = &mut command;
     let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    request.environment =
-        std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("TRAIN__")).collect();
+    request.environment = std::env::vars_os().filter_map(text).collect();
+    if let Command::Evaluate { request, .. } = &mut command {
+        // An evaluation is one process, whoever started it.
+        request.environment.retain(|(name, _)| name.starts_with("TRAIN__"));
+    }
     command
 }
 
@@ -74,6 +89,18 @@ enum Action {
     Evaluate(Evaluate),
     /// Print the configuration that would run, as TOML.
     Config(Options<true>),
+    /// Train in several processes on this machine: train launch --nproc 2 -- --epochs 3.
+    Launch(Launch),
+}
+
+#[derive(Debug, Args)]
+struct Launch {
+    /// Processes, each with its part of the devices.
+    #[arg(long, visible_alias = "nproc-per-node", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    nproc: u16,
+    /// What each of them is to do, as for train alone.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -101,6 +128,14 @@ impl Cli {
                 Command::Evaluate { checkpoint, request: options.request }
             }
             Some(Action::Config(options)) => Command::Config(options.request),
+            Some(Action::Launch(Launch { nproc, arguments })) => {
+                let words = std::iter::once("train".into()).chain(arguments.iter().cloned());
+                let Command::Train(request) = Self::try_parse_from(words)? else {
+                    let only = "after 'launch --nproc N --' come arguments for training, no other command";
+                    return Err(command.error(clap::error::ErrorKind::InvalidSubcommand, only));
+                };
+                Command::Launch { processes: nproc.into(), arguments, request }
+            }
         })
     }
 }

@@ -30,6 +30,9 @@ pub enum Error {
     /// Training itself failed: a replica died, hung, or met a number that is not finite.
     #[error("{0}")]
     Training(String),
+    /// Another process of the run died, hung, or failed by its own account. Exit code 75: try again.
+    #[error("{0}")]
+    PeerLost(String),
 }
 
 /// The result of anything that can end a command.
@@ -47,10 +50,12 @@ impl Error {
         move |source| Self::Io { action, path, source }
     }
 
-    /// The exit code of the process: 2 for wrong usage, 1 for a failure.
+    /// The exit code of the process: 2 for wrong usage, 75 (`EX_TEMPFAIL` of sysexits.h) where another attempt may
+    /// succeed, 1 for any other failure.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
+            Self::PeerLost(_) => 75,
             _ => 1,
         }
     }

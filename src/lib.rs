@@ -45,6 +45,7 @@ pub mod cli;
 pub mod config;
 pub mod data;
 pub mod error;
+pub mod launch;
 pub mod metrics;
 pub mod model;
 pub mod ops;

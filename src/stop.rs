@@ -9,13 +9,17 @@ use std::time::{Duration, Instant};
 /// Why a run ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// A signal (2 = SIGINT, 15 = SIGTERM).
+    /// A signal (2 = SIGINT, 10 = SIGUSR1, 15 = SIGTERM).
     Signal(i32),
     /// `--max-time` is over.
     MaxTime,
     /// Something beside the replicas failed, such as the writing of a checkpoint.
     Failure(String),
 }
+
+/// Numbers of reasons that are no signal; Linux has 64 signals.
+const MAX_TIME: u32 = 1000;
+const FAILURE: u32 = 1001;
 
 impl Reason {
     /// The exit code by convention of the shell: 128 + signal; a run that used up its time has done what was asked.
@@ -25,6 +29,25 @@ impl Reason {
             Self::MaxTime => 0,
             Self::Failure(_) => 1,
         }
+    }
+
+    /// The reason as other processes hear it.
+    pub fn number(&self) -> u32 {
+        match self {
+            Self::Signal(number) => number.unsigned_abs(),
+            Self::MaxTime => MAX_TIME,
+            Self::Failure(_) => FAILURE,
+        }
+    }
+
+    /// The reason behind a number; none for 0.
+    pub fn of_number(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => return None,
+            MAX_TIME => Self::MaxTime,
+            FAILURE => Self::Failure("another process failed".into()),
+            signal => Self::Signal(signal as i32),
+        })
     }
 }
 
@@ -59,14 +82,15 @@ impl Stop {
         self.reason.get().cloned()
     }
 
-    /// SIGINT and SIGTERM ask to stop; a second one ends the process at once, with the same exit code.
+    /// SIGINT, SIGTERM and SIGUSR1 ask to stop. A SIGINT that is not the first ends the process at once: somebody sits
+    /// at a terminal and is tired of waiting. Schedulers send the others more than once and mean the same.
     pub fn listen_to_signals(&self) -> std::io::Result<()> {
-        use signal_hook::consts::{SIGINT, SIGTERM};
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
         let stop = self.clone();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for (seen, signal) in signals.forever().enumerate() {
-                if seen > 0 {
+                if seen > 0 && signal == SIGINT {
                     leave(128 + signal);
                 }
                 stop.request(Reason::Signal(signal));

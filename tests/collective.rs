@@ -90,7 +90,7 @@ fn sums_are_taken_in_one_tree(make: Make) {
 
 fn everybody_gets_everything_in_rank_order(make: Make) {
     for size in 1..=5 {
-        let own = |rank: usize, round: usize| vec![rank as f64; 1 + (rank + round) % 3];
+        let own = |rank: usize, round: usize| vec![rank as f64; 1 + round % 3];
         let gathered = together(&make(size, PATIENT), |replica| {
             let round = |round| {
                 dawdle(replica.rank(), round);
@@ -168,18 +168,18 @@ fn meetings_are_told_apart_by_the_whole_key(make: Make) {
 }
 
 fn an_abort_is_heard_by_all_and_for_good(make: Make) {
+    let fell = || Broken::Replica("replica 2 fell".into());
     let group = make(4, PATIENT);
     let start = Instant::now();
     let verdicts = together(&group, |replica| {
         if replica.rank() == 2 {
             (0..100).for_each(|_| std::thread::yield_now());
-            replica.abort("replica 2 fell".into());
-            replica.abort("a later reason".into());
+            replica.abort(fell());
+            replica.abort(Broken::Replica("a later reason".into()));
         }
         replica.barrier(key(0, Operation::BackwardDone))
     });
     assert!(start.elapsed() < PATIENT / 2, "nobody waits for the timeout");
-    let fell = || Broken("replica 2 fell".into());
     assert_eq!(verdicts, vec![Err(fell()); 4]);
     for replica in &group {
         assert_eq!(replica.barrier(key(9, Operation::ForwardDone)), Err(fell()));
@@ -200,7 +200,7 @@ fn who_does_not_come_is_named(make: Make) {
         });
         assert!(start.elapsed() < Duration::from_secs(5), "the timeout is a tenth of a second");
         assert_eq!(verdicts[0], verdicts[2], "both hear the same");
-        let Some(Broken(text)) = &verdicts[0] else { panic!("nobody was missed") };
+        let Some(Broken::Replica(text)) = &verdicts[0] else { panic!("nobody was missed") };
         for part in ["replicas 1, 3 did not come", &operation.to_string(), "step 8", "0.1 s", "--timeout"] {
             assert!(text.contains(part), "'{part}' is not in '{text}'");
         }
@@ -226,21 +226,23 @@ fn who_comes_twice_to_a_meeting_breaks_the_group(make: Make) {
     let first = group[0].clone();
     let verdicts = together(&[first.clone(), first], |replica| replica.barrier(key(1, Operation::BackwardDone)));
     assert!(verdicts.iter().all(|verdict| verdict == &verdicts[0]));
-    let Err(Broken(text)) = &verdicts[0] else { panic!("nobody noticed") };
+    let Err(Broken::Replica(text)) = &verdicts[0] else { panic!("nobody noticed") };
     assert!(text.contains("replica 0 came twice to the end of backward of step 2"), "{text}");
 }
 
-/// `on_engine!(name, constructor)` runs the whole suite on an engine.
+/// `on_engine!(name, constructor; promises)` runs the promises on an engine.
 macro_rules! on_engine {
     ($engine:ident, $make:expr; $($promise:ident)+) => {
         mod $engine { $(#[test] fn $promise() { super::$promise($make); })+ }
     };
-    ($engine:ident, $make:expr) => {
+}
+
+/// What holds wherever replicas are; the last engine spreads them over processes.
+macro_rules! on_any_engine {
+    ($engine:ident, $make:expr; $($more:ident)*) => {
         on_engine!($engine, $make;
-            sums_are_taken_in_one_tree halves_are_summed_in_full everybody_gets_everything_in_rank_order every_replica_can_be_the_one_that_sends
-            nobody_passes_a_barrier_alone meetings_are_told_apart_by_the_whole_key
-            an_abort_is_heard_by_all_and_for_good who_does_not_come_is_named who_comes_twice_gets_no_stale_result
-            who_comes_twice_to_a_meeting_breaks_the_group);
+            sums_are_taken_in_one_tree halves_are_summed_in_full everybody_gets_everything_in_rank_order
+            every_replica_can_be_the_one_that_sends meetings_are_told_apart_by_the_whole_key $($more)*);
     };
 }
 
@@ -248,4 +250,86 @@ fn threads(size: usize, timeout: Duration) -> Vec<Arc<dyn Collective>> {
     local_group(size, timeout).into_iter().map(|replica| replica as Arc<dyn Collective>).collect()
 }
 
-on_engine!(local, super::threads);
+on_any_engine!(local, super::threads;
+    nobody_passes_a_barrier_alone an_abort_is_heard_by_all_and_for_good who_does_not_come_is_named
+    who_comes_twice_gets_no_stale_result who_comes_twice_to_a_meeting_breaks_the_group);
+
+#[cfg(feature = "gloo")]
+mod between_processes {
+    use kiln::parallel::{World, spanning_group};
+
+    use super::*;
+    use crate::engines::connected;
+
+    /// The replicas of a world over so many processes, which are threads here.
+    fn spread(size: usize, processes: usize, timeout: Duration, ordered: bool) -> Vec<Arc<dyn Collective>> {
+        let world = World::across(size, 0, vec![1; processes], vec![0]);
+        let group = |processes| spanning_group(processes, timeout).into_iter().map(|replica| replica as _);
+        connected(&world, ordered).into_iter().flat_map(group).collect()
+    }
+
+    fn one_replica_each(size: usize, timeout: Duration) -> Vec<Arc<dyn Collective>> {
+        spread(size, size, timeout, true)
+    }
+
+    fn blocks_of_two(size: usize, timeout: Duration) -> Vec<Arc<dyn Collective>> {
+        spread(size, size.div_ceil(2), timeout, true)
+    }
+
+    on_any_engine!(gloo, super::one_replica_each;);
+    on_any_engine!(gloo_in_blocks, super::blocks_of_two;);
+
+    /// The fast mode adds up in an order of its own: equal on all replicas, and near the sum.
+    #[test]
+    fn fast_sums_are_the_same_for_all_and_near_the_tree() {
+        for (size, processes) in [(2, 2), (4, 2), (5, 3), (4, 4)] {
+            let shares: Vec<Vec<f32>> = (0..size).map(|rank| values(rank, 0)).collect();
+            let group = spread(size, processes, PATIENT, false);
+            let sums = together(&group, |replica| {
+                replica.all_reduce(key(0, Operation::Gradients), values(replica.rank(), 0)).unwrap().to_vec()
+            });
+            assert!(sums.iter().all(|sum| sum == &sums[0]));
+            let scale = |i: usize| shares.iter().map(|share| share[i].abs()).sum::<f32>();
+            let near = |(i, (a, b)): (usize, (&f32, f32))| (a - b).abs() <= 4.0 * f32::EPSILON * scale(i);
+            assert!(sums[0].iter().zip(tree(&shares)).enumerate().all(near), "{size} over {processes}");
+        }
+    }
+
+    /// Rounded after every addition: two processes round once.
+    #[test]
+    fn fast_sums_of_halves_are_rounded_to_halves() {
+        let own = |rank: usize| values(rank, 3).into_iter().map(bf16::from_f32).collect::<Vec<_>>();
+        let group = spread(2, 2, PATIENT, false);
+        let sums = together(&group, |replica| {
+            replica.all_reduce_bf16(key(0, Operation::Gradients), own(replica.rank())).unwrap().to_vec()
+        });
+        let exact = own(0).into_iter().zip(own(1)).map(|(a, b)| bf16::from_f32(a.to_f32() + b.to_f32()).to_f32());
+        assert_eq!(sums, vec![exact.collect::<Vec<_>>(); 2]);
+    }
+
+    /// A replica that fails wakes those of other processes at once, though the limit is far.
+    #[test]
+    fn an_abort_ends_the_waits_of_other_processes() {
+        let start = Instant::now();
+        let verdicts = together(&spread(3, 3, PATIENT, true), |replica| {
+            if replica.rank() == 1 {
+                replica.abort(Broken::Replica("replica 1 fell".into()));
+            }
+            replica.all_reduce(key(0, Operation::Gradients), vec![1.0; 1000]).unwrap_err()
+        });
+        assert!(start.elapsed() < PATIENT / 2, "nobody waits for the limit");
+        assert_eq!(verdicts[1], Broken::Replica("replica 1 fell".into()));
+        assert!(matches!((&verdicts[0], &verdicts[2]), (Broken::Peer(_), Broken::Peer(_))), "{verdicts:?}");
+    }
+
+    /// Who is silent is noticed after the limit; ten times as long in the first step.
+    #[test]
+    fn a_silent_process_is_noticed() {
+        let group = spread(2, 2, Duration::from_millis(200), true);
+        together(&group, |replica| replica.all_gather(key(0, Operation::Tally), vec![1.0]).unwrap());
+        let Err(Broken::Peer(text)) = group[0].all_gather(key(1, Operation::Tally), vec![1.0]) else {
+            panic!("nobody was missed")
+        };
+        assert!(text.contains("Timed out waiting 200ms"), "{text}");
+    }
+}

@@ -10,8 +10,11 @@ mod collective;
 mod command;
 mod config;
 mod data;
+#[cfg(feature = "gloo")]
+mod engines;
 mod failure;
 mod interruption;
+mod launch;
 mod metrics;
 mod ops;
 mod optim;
@@ -21,6 +24,8 @@ mod precision;
 mod profile;
 mod reference;
 mod refusals;
+#[cfg(feature = "gloo")]
+mod rendezvous;
 mod resume;
 mod shards;
 mod small;

@@ -11,5 +11,11 @@ on_every_backend! {
     every_gradient_is_that_of_torch_for_every_world_size => || reference::gradients::<TestBackend>();
     trajectories_with_the_cifar_stem_follow_torch => || reference::trajectories::<TestBackend>(Stem::Cifar);
     trajectories_with_the_imagenet_stem_follow_torch => || reference::trajectories::<TestBackend>(Stem::Imagenet);
+    #[cfg(feature = "gloo")]
+    processes_host_one_experiment_with_the_cifar_stem
+        => || reference::processes::are_one_experiment::<TestBackend>(Stem::Cifar);
+    #[cfg(feature = "gloo")]
+    processes_host_one_experiment_with_the_imagenet_stem
+        => || reference::processes::are_one_experiment::<TestBackend>(Stem::Imagenet);
     weights_keep_every_bit_under_the_names_of_torchvision => || reference::weights_round_trip::<TestBackend>();
 }

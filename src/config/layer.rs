@@ -72,9 +72,10 @@ impl Layer {
         self.entries.push(Entry { key: key.into(), value: value.into(), place: place.into() });
     }
 
-    /// The last value of `key` in this layer.
-    pub fn get(&self, key: &str) -> Option<&Value> {
-        self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
+    /// The last value of `key` in this layer, and where it stands.
+    pub fn find(&self, key: &str) -> Option<(&Value, &str)> {
+        let entry = self.entries.iter().rev().find(|entry| entry.key == key)?;
+        Some((&entry.value, &entry.place))
     }
 
     fn add(&mut self, key: String, value: Value, place: String, schema: &Schema, complaints: &mut Complaints) {

@@ -12,6 +12,8 @@
 //! allowed, and `resolve` does all that, collecting every complaint before it gives up. Whether a device or a file of
 //! data exists is left to the rooms that open it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::CheckpointConfig;
@@ -22,6 +24,7 @@ use crate::parallel::ParallelConfig;
 
 pub mod flag;
 mod group;
+mod launcher;
 mod layer;
 mod range;
 mod resolve;
@@ -30,6 +33,7 @@ mod run;
 pub mod schema;
 mod suggestion;
 pub mod time_limit;
+mod trainer;
 
 pub use resolve::{Request, Resolved, Setting, resolve};
 pub use run::{ProgressKind, RunConfig};
@@ -57,7 +61,42 @@ pub struct Config {
     pub checkpoint: CheckpointConfig,
 }
 
+/// What may differ between the processes of one run; everything else is the experiment's.
+const OWN: &[&str] = &[
+    "run.threads",
+    "run.output_dir",
+    "run.dry_run",
+    "run.progress",
+    "run.log_every",
+    "run.profile",
+    "data.dir",
+    "data.cache_mb",
+    "data.download",
+    "parallel.rank",
+    "parallel.gpu_ids",
+    "parallel.nnodes",
+    "parallel.dist_url",
+    "parallel.dist_interface",
+    "parallel.job_id",
+    "parallel.job_secret_file",
+    "parallel.tls_cert",
+    "parallel.tls_key",
+    "parallel.tls_ca",
+    "checkpoint.path",
+    "checkpoint.resume",
+];
+
 impl Config {
+    /// What must be the same on all processes of a run: every other key with its value.
+    pub fn shared(&self) -> BTreeMap<String, String> {
+        let table = toml::Table::try_from(self).expect("the configuration is plain TOML values");
+        let sections = table.iter().filter_map(|(section, values)| Some((section, values.as_table()?)));
+        let keys = sections.flat_map(|(section, values)| {
+            values.iter().map(move |(name, value)| (format!("{section}.{name}"), schema::plain(value)))
+        });
+        keys.filter(|(key, _)| !OWN.contains(&key.as_str())).collect()
+    }
+
     /// The whole configuration as TOML; reading it back gives an equal one.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("plain structs of numbers, strings and lists have a TOML form")

@@ -10,8 +10,10 @@ use ::config::{Value as Placed, ValueKind};
 
 use super::layer::{Complaints, Layer};
 use super::schema::Schema;
-use super::{Config, DEFAULT_TOML, group, rules, suggestion};
+use super::{Config, DEFAULT_TOML, group, launcher, rules, suggestion, trainer};
 use crate::error::{Error, Result};
+use crate::launch::environment::identify;
+use crate::parallel::StrategyKind;
 
 /// What the user asked for, in their own words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub struct Request {
     pub files: Vec<PathBuf>,
     /// The directories of `--config-dir`, which add group files.
     pub config_dirs: Vec<PathBuf>,
-    /// The environment; what does not begin with `TRAIN__` is ignored.
+    /// The environment: `TRAIN__SECTION__KEY`, and the variables of launchers.
     pub environment: Vec<(String, String)>,
     /// `KEY=VALUE` arguments.
     pub arguments: Vec<String>,
@@ -59,10 +61,14 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let mut layers = Reader { request, schema: &schema, complaints: &mut complaints }.layers();
     let mut notes = Vec::new();
     shrink_to_dev_run(&mut layers, &mut notes);
+    listen_to_launcher(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
     let mut merged = Merged::of(&layers)?;
     shorten_default_warmup(&layers, &mut merged.config, &mut notes);
     let Complaints { mut lines, refused } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
+    if merged.config.parallel.strategy == StrategyKind::Dp && merged.config.parallel.processes() > 1 {
+        notes.push("strategy dp is for one process; several use ddp".into());
+    }
     if !lines.is_empty() {
         return Err(Error::Usage(lines.iter().map(|line| line.replace(char::is_control, " ")).collect()));
     }
@@ -79,17 +85,23 @@ struct Layers {
     environment: Layer,
     arguments: Layer,
     flags: Layer,
+    /// What a launcher says, where nobody contradicts.
+    launcher: Layer,
 }
 
 impl Layers {
     /// Everything but the defaults, the weakest first.
     fn by_the_user(&self) -> impl DoubleEndedIterator<Item = &Layer> {
-        self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags])
+        self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
+    }
+
+    /// The value of `key` that the user chose, and where.
+    fn chosen(&self, key: &str) -> Option<(&toml::Value, &str)> {
+        self.by_the_user().rev().find_map(|layer| layer.find(key))
     }
 
     fn is_dev_run(&self) -> bool {
-        let chosen = self.by_the_user().rev().find_map(|layer| layer.get("run.fast_dev_run"));
-        chosen.and_then(toml::Value::as_bool).unwrap_or(false)
+        self.chosen("run.fast_dev_run").and_then(|(value, _)| value.as_bool()).unwrap_or(false)
     }
 }
 
@@ -107,7 +119,8 @@ impl Reader<'_> {
         let (chosen, arguments) = self.arguments();
         files.extend(self.groups(&chosen));
         let (environment, flags) = (self.environment(), self.flags());
-        Layers { defaults, files, dev_run: Layer::default(), environment, arguments, flags }
+        let (dev_run, launcher) = (Layer::default(), Layer::default());
+        Layers { defaults, files, dev_run, environment, arguments, flags, launcher }
     }
 
     fn toml(&mut self, text: &str, file: &str) -> Layer {
@@ -130,10 +143,12 @@ impl Reader<'_> {
     fn arguments(&mut self) -> (Vec<(String, String)>, Layer) {
         let groups = group::groups(&self.request.config_dirs);
         let (mut chosen, mut layer) = (Vec::new(), Layer::default());
+        trainer::add(&self.request.arguments, &mut layer, self.complaints);
         for argument in &self.request.arguments {
             let place = format!("argument '{argument}'");
             match argument.split_once('=') {
                 None => self.complaints.lines.push(not_a_setting(argument)),
+                Some((key, _)) if trainer::is_alias(key) => {}
                 Some((key, text)) if key.contains('.') => {
                     layer.add_text(key, text, place, self.schema, self.complaints);
                 }
@@ -183,7 +198,7 @@ impl Reader<'_> {
 
 /// The complaint about an argument without `=`.
 fn not_a_setting(argument: &str) -> String {
-    match suggestion::nearest(argument, ["evaluate", "config"].map(String::from)) {
+    match suggestion::nearest(argument, ["evaluate", "config", "launch"].map(String::from)) {
         Some(command) => {
             format!("unknown argument '{argument}'; did you mean 'train {command}'? a command comes before options")
         }
@@ -209,11 +224,29 @@ fn shrink_to_dev_run(layers: &mut Layers, notes: &mut Vec<String>) {
     notes.push("fast dev run: 1 epoch of 3 training and 2 validation batches, no warm-up, unless set otherwise".into());
 }
 
+/// Adds what a launcher says about this process.
+fn listen_to_launcher(
+    layers: &mut Layers,
+    environment: &[(String, String)],
+    lines: &mut Vec<String>,
+    notes: &mut Vec<String>,
+) {
+    match identify(environment) {
+        Ok(Some(identity)) => {
+            layers.launcher = launcher::layer(&identity, &|key| layers.chosen(key), lines);
+            let (rank, processes) = (identity.rank.value, identity.processes.value);
+            notes.push(format!("{}: process {rank} of {processes}", identity.launcher));
+        }
+        Ok(None) => {}
+        Err(Error::Usage(complaints)) => lines.extend(complaints),
+        Err(other) => lines.push(other.to_string()),
+    }
+}
+
 /// The default warm-up suits long runs; a short one would be over before it reached its peak.
 fn shorten_default_warmup(layers: &Layers, config: &mut Config, notes: &mut Vec<String>) {
     let tenth = config.run.epochs as f64 / 10.0;
-    let chosen = layers.by_the_user().any(|layer| layer.get("schedule.warmup_epochs").is_some());
-    if !chosen && config.schedule.warmup_epochs > tenth {
+    if layers.chosen("schedule.warmup_epochs").is_none() && config.schedule.warmup_epochs > tenth {
         config.schedule.warmup_epochs = tenth;
         notes.push(format!("warm-up: {tenth} epochs, a tenth of the run; --warmup-epochs sets another length"));
     }

@@ -14,7 +14,7 @@ use super::schema::{Schema, plain};
 use super::{flag, suggestion};
 use crate::data::Source;
 use crate::optim::OptimizerKind;
-use crate::parallel::StrategyKind;
+use crate::parallel::{DistBackend, StrategyKind};
 
 /// Every rule that the configuration breaks, one line each.
 pub fn check(merged: &Merged, refused: &[String], schema: &Schema) -> Vec<String> {
@@ -82,12 +82,45 @@ impl Rules<'_> {
 
     fn processes(&mut self) {
         let parallel = &self.merged.config.parallel;
-        const REMEDY: &str = "leave it out and choose replicas and devices with --world-size and --gpu-ids";
-        let broken = || format!("rank must be 0, as all replicas run in one process, got '{}'", parallel.rank);
-        self.require(parallel.rank == 0, &["parallel.rank"], broken, REMEDY);
-        let broken =
-            || format!("dist url must be empty, as all replicas run in one process, got '{}'", parallel.dist_url);
-        self.require(parallel.dist_url.is_empty(), &["parallel.dist_url"], broken, REMEDY);
+        let (processes, world) = (parallel.processes(), parallel.world_size);
+        let url = &parallel.dist_url;
+        const URL: &str = "use --dist-url tcp://HOST:PORT with an address and a free port of rank 0";
+        let broken = || format!("dist url must be tcp://HOST:PORT, got '{url}'");
+        self.require(url.is_empty() || parallel.rendezvous().is_some(), &["parallel.dist_url"], broken, URL);
+
+        let broken = || format!("rank must be below the number of processes '{processes}', got '{}'", parallel.rank);
+        let keys = ["parallel.rank", "parallel.nnodes", "parallel.world_size", "parallel.gpu_ids"];
+        self.require(parallel.rank < processes, &keys, broken, "use a larger --world-size, or say --nnodes");
+
+        let broken = || format!("every process must have a replica, got '{processes}' for a world size of '{world}'");
+        let remedy = format!("use --world-size {processes} or fewer processes");
+        self.require(processes <= world.max(1), &["parallel.nnodes", "parallel.world_size"], broken, &remedy);
+
+        let broken = || format!("'{processes}' processes must have an address to meet at");
+        self.require(processes == 1 || !url.is_empty(), &["parallel.dist_url"], broken, URL);
+
+        let broken = || format!("dist url must go with several processes, got '{url}' for one");
+        let remedy = "raise --world-size above the number of --gpu-ids, or leave --dist-url out";
+        let implied = parallel.nnodes != 0 || url.is_empty();
+        self.require(implied || processes > 1, &["parallel.dist_url", "parallel.world_size"], broken, remedy);
+        self.engine(processes);
+    }
+
+    fn engine(&mut self, processes: usize) {
+        let parallel = &self.merged.config.parallel;
+        let name = Value::try_from(parallel.dist_backend).map(|name| plain(&name)).unwrap_or_default();
+        let (holds, rule, remedy) = match parallel.dist_backend {
+            DistBackend::Auto => (true, "", ""),
+            DistBackend::Local => (processes == 1, "must have one process", "leave it out"),
+            DistBackend::Gloo => (cfg!(feature = "gloo"), "must be in this build", "build with --features gloo"),
+            DistBackend::Nccl => (false, "is not in any build yet", "use --dist-backend gloo"),
+        };
+        let broken = || format!("the dist backend {name} {rule}");
+        self.require(holds, &["parallel.dist_backend", "parallel.nnodes"], broken, remedy);
+
+        let pair = parallel.tls_cert.as_os_str().is_empty() == parallel.tls_key.as_os_str().is_empty();
+        let broken = || "a certificate must go with its key".into();
+        self.require(pair, &["parallel.tls_cert", "parallel.tls_key"], broken, "give both --tls-cert and --tls-key");
     }
 
     fn strategy(&mut self) {

@@ -47,7 +47,7 @@ pub struct RunConfig {
     pub limit_val_batches: usize,
     /// What convolutions and the linear layer compute in.
     pub precision: PrecisionKind,
-    /// Whether the same bits are asked for; sums over replicas always have a fixed order, so only the plan heeds it.
+    /// Whether the same bits are asked for; see `config/default.toml`.
     pub deterministic: bool,
     /// CPU threads; 0 means one per core.
     pub threads: usize,
@@ -63,6 +63,8 @@ pub struct RunConfig {
     pub log_every: usize,
     /// Whether phases are timed; see [`crate::metrics::profile`].
     pub profile: bool,
+    /// Whether a job of SLURM that a signal ends is put back into the queue.
+    pub requeue: bool,
     /// Whether the images of every step are written to `samples.jsonl`.
     pub log_samples: bool,
 }
@@ -86,6 +88,7 @@ impl Default for RunConfig {
             progress: ProgressKind::Auto,
             log_every: 0,
             profile: false,
+            requeue: false,
             log_samples: false,
         }
     }

@@ -36,6 +36,8 @@ pub enum Operation {
     EvaluationModel,
     /// Losses and hits of a validation.
     Validation,
+    /// What a resumed run goes on from.
+    StartingPoint,
 }
 
 impl fmt::Display for Operation {
@@ -52,6 +54,7 @@ impl fmt::Display for Operation {
             Self::Weights => f.write_str("weight broadcast"),
             Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
             Self::Validation => f.write_str("exchange of validation results"),
+            Self::StartingPoint => f.write_str("broadcast of the checkpoint"),
         }
     }
 }
@@ -73,10 +76,16 @@ impl fmt::Display for Key {
     }
 }
 
-/// Why a group can do nothing together any more; the same on all replicas.
+/// Why a group can do nothing together any more; the same on all replicas of a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Broken(pub String);
+pub enum Broken {
+    /// By one of its own replicas.
+    #[error("{0}")]
+    Replica(String),
+    /// By another process.
+    #[error("{0}")]
+    Peer(String),
+}
 
 impl Broken {
     /// Leaves a frame that cannot return an error, such as a backward pass; the replica catches it.
@@ -108,15 +117,20 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// Takes back a result that is not needed any more.
     fn recycle(&self, _result: Arc<Vec<f32>>) {}
 
-    /// All replicas' values, in rank order.
+    /// All replicas' values, in rank order; all bring equally many.
     fn all_gather(&self, key: Key, values: Vec<f64>) -> Result<Arc<Vec<Vec<f64>>>, Broken>;
 
     /// The values of replica `root`; the others pass `None`.
     fn broadcast(&self, key: Key, root: usize, values: Option<Vec<f32>>) -> Result<Arc<Vec<f32>>, Broken>;
 
-    /// Returns when all replicas have come.
+    /// Returns when all replicas of this process have come.
     fn barrier(&self, key: Key) -> Result<(), Broken>;
 
-    /// Breaks the group: this replica will not come any more, for this reason. The first reason is kept.
-    fn abort(&self, reason: String);
+    /// Breaks the group: this replica will not come any more, or none of another process. The first reason is kept.
+    fn abort(&self, reason: Broken);
+
+    /// Whether this is the first replica of its process, which speaks for all of them.
+    fn speaks(&self) -> bool {
+        self.rank() == 0
+    }
 }

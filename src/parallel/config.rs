@@ -3,6 +3,9 @@
 //! The `[parallel]` section as it runs; `config/default.toml` documents it for users and the config room checks it.
 //! Whether a device exists is left to the backend.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// The tensor library that computes.
@@ -45,6 +48,20 @@ pub enum ReducePrecision {
     Bf16,
 }
 
+/// What carries numbers between processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DistBackend {
+    /// [`DistBackend::Local`] for one process, otherwise [`DistBackend::Gloo`].
+    Auto,
+    /// Memory: one process.
+    Local,
+    /// TCP.
+    Gloo,
+    /// GPU to GPU.
+    Nccl,
+}
+
 /// The `[parallel]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -53,8 +70,10 @@ pub struct ParallelConfig {
     pub world_size: usize,
     /// Devices that host the replicas, each once, at most one per replica.
     pub gpu_ids: Vec<usize>,
-    /// Rank of this process among processes; always 0, as all replicas live in one process.
+    /// Rank of this process among all processes.
     pub rank: usize,
+    /// Processes of the run; 0 means as many as the world needs devices for. See [`ParallelConfig::processes`].
+    pub nnodes: usize,
     /// Images per replica and micro-batch, at least 1.
     pub batch_size: usize,
     /// The tensor library.
@@ -67,8 +86,24 @@ pub struct ParallelConfig {
     pub reduce_precision: ReducePrecision,
     /// Seconds a replica waits for the others in a collective, above 0; the first step has ten times as long.
     pub timeout: f64,
-    /// Address where processes would meet; always empty, as all replicas live in one process.
+    /// Where processes meet, `tcp://host:port` of rank 0; empty for one process.
     pub dist_url: String,
+    /// What carries numbers between processes.
+    pub dist_backend: DistBackend,
+    /// Network interface for them; empty means the one that leads to rank 0.
+    pub dist_interface: String,
+    /// Tells this job from others at the same address.
+    pub job_id: String,
+    /// File with what only the processes of this job know; empty means the variable `KILN_JOB_SECRET`.
+    pub job_secret_file: PathBuf,
+    /// Whether processes may meet without a secret, and not only on this machine.
+    pub insecure: bool,
+    /// Rank 0's certificate, PEM; empty means no encryption.
+    pub tls_cert: PathBuf,
+    /// Its key, PEM.
+    pub tls_key: PathBuf,
+    /// The authority that signed it, PEM.
+    pub tls_ca: PathBuf,
 }
 
 impl Default for ParallelConfig {
@@ -77,6 +112,7 @@ impl Default for ParallelConfig {
             world_size: 1,
             gpu_ids: vec![0],
             rank: 0,
+            nnodes: 0,
             batch_size: 32,
             backend: BackendKind::Auto,
             strategy: StrategyKind::Auto,
@@ -84,17 +120,49 @@ impl Default for ParallelConfig {
             reduce_precision: ReducePrecision::F32,
             timeout: 30.0,
             dist_url: String::new(),
+            dist_backend: DistBackend::Auto,
+            dist_interface: String::new(),
+            job_id: "kiln".into(),
+            job_secret_file: PathBuf::new(),
+            insecure: false,
+            tls_cert: PathBuf::new(),
+            tls_key: PathBuf::new(),
+            tls_ca: PathBuf::new(),
         }
     }
 }
 
 impl ParallelConfig {
-    /// The strategy that runs: never `Auto`.
+    /// The strategy that runs: never `Auto`. One replica that updates for all would send every weight to every
+    /// process, so that several processes always use `Ddp`.
     pub fn strategy(&self) -> StrategyKind {
         match self.strategy {
             StrategyKind::Auto if self.world_size == 1 => StrategyKind::Single,
             StrategyKind::Auto => StrategyKind::Ddp,
+            StrategyKind::Dp if self.processes() > 1 => StrategyKind::Ddp,
             chosen => chosen,
+        }
+    }
+
+    /// How long a replica waits for the others in a collective.
+    pub fn limit(&self) -> Duration {
+        Duration::try_from_secs_f64(self.timeout).unwrap_or(Duration::MAX / 100)
+    }
+
+    /// Host and port of [`ParallelConfig::dist_url`], if it has both.
+    pub fn rendezvous(&self) -> Option<(&str, u16)> {
+        let (host, port) = self.dist_url.strip_prefix("tcp://")?.trim_end_matches('/').rsplit_once(':')?;
+        let port = port.parse().ok().filter(|port| *port > 0)?;
+        (!host.is_empty()).then_some((host, port))
+    }
+
+    /// How many processes run: as said, or as many as it takes for one replica per device where an address says that
+    /// there are others.
+    pub fn processes(&self) -> usize {
+        match self.nnodes {
+            0 if self.rank == 0 && self.dist_url.is_empty() => 1,
+            0 => self.world_size.div_ceil(self.gpu_ids.len().max(1)).max(1),
+            count => count,
         }
     }
 }

@@ -21,7 +21,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             self.position.best = Some((accuracy, self.position.global_step));
         }
         let epoch = self.position.epoch;
-        if self.collective.rank() == 0 {
+        if self.collective.speaks() {
             (self.report)(Event::Epoch(EpochReport {
                 epoch,
                 step: self.position.global_step,
@@ -54,7 +54,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let mut tally = Tally::default();
         for (done, batch) in batches.enumerate() {
             tally += model.step(self.plan.evaluation_batch::<B>(batch?, &self.device));
-            if self.collective.rank() == 0 {
+            if self.collective.speaks() {
                 (self.report)(Event::Validating { done: done + 1, total });
             }
         }
@@ -82,7 +82,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         Ok(with_flat(self.model.clone(), Which::All, unpack(&values, &lengths, &self.device)))
     }
 
-    /// Hands the complete state to the coordinator; the first replica does it for all.
+    /// Hands the complete state to the coordinator; the first replica of the world does it for all.
     pub(super) fn save(&mut self, is_best: bool) {
         let Some(optimizer) = self.optimizer.as_ref().filter(|_| self.collective.rank() == 0) else { return };
         let _phase = tracing::info_span!("state to the host").entered();

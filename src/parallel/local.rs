@@ -1,7 +1,7 @@
-//! The in-process engine: replicas are threads, messages are vectors that change hands under one lock.
+//! How the replicas of a process meet: they are threads, messages are vectors that change hands under one lock.
 //!
-//! It is the reference for every other engine. Sums are taken in a fixed tree over ranks, so the result does not depend
-//! on who came when. Whoever comes last does the work; the others sleep.
+//! Sums are taken in a fixed tree over ranks, so the result does not depend on who came when. Whoever comes last does
+//! the work, which includes what is to be done with other processes, if there are any; the others sleep.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,32 +12,48 @@ use burn::tensor::bf16;
 use rayon::prelude::*;
 
 use super::collective::{Broken, Collective, Key, Operation};
+use super::processes::Processes;
+use super::tree::{add, fold};
 
-/// How much longer the first step and a validation may take: kernels are compiled, shares are uneven.
-const PATIENCE: u32 = 10;
+/// How much longer than a collective the first step, a validation and the meeting of processes may take: kernels are
+/// compiled, shares are uneven, data is read.
+pub(crate) const PATIENCE: u32 = 10;
 
-/// One replica's handle on a group of threads.
+/// One replica's handle on its group.
 #[derive(Debug)]
 pub struct LocalReplica {
-    rank: usize,
+    /// Among the replicas of this process.
+    place: usize,
     group: Arc<Group>,
 }
 
 /// Makes the handles of a group of `size` replicas. `timeout` bounds the wait for the slowest of them.
 pub fn local_group(size: usize, timeout: Duration) -> Vec<Arc<LocalReplica>> {
+    group(size, None, timeout)
+}
+
+/// Makes the handles of the replicas of this process, one of several.
+pub fn spanning_group(processes: Processes, timeout: Duration) -> Vec<Arc<LocalReplica>> {
+    group(processes.hosted().len(), Some(processes), timeout)
+}
+
+fn group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Arc<LocalReplica>> {
     let group = Arc::new(Group {
         size,
+        processes,
         timeout,
         first_step: OnceLock::new(),
         table: Mutex::default(),
         came: Condvar::new(),
         spare: Mutex::default(),
     });
-    (0..size).map(|rank| Arc::new(LocalReplica { rank, group: group.clone() })).collect()
+    (0..size).map(|place| Arc::new(LocalReplica { place, group: group.clone() })).collect()
 }
 
 struct Group {
     size: usize,
+    /// The other processes, if the world has any.
+    processes: Option<Processes>,
     timeout: Duration,
     first_step: OnceLock<usize>,
     table: Mutex<Table>,
@@ -68,8 +84,24 @@ enum Message {
     Gathered(Arc<Vec<Vec<f64>>>),
 }
 
+impl Message {
+    fn into_floats(self) -> Arc<Vec<f32>> {
+        if let Self::Floats(values) = self { values } else { Arc::default() }
+    }
+
+    fn into_halves(self) -> Vec<bf16> {
+        if let Self::Halves(values) = self { values } else { Vec::new() }
+    }
+
+    fn into_values(self) -> Vec<f64> {
+        if let Self::Values(values) = self { values } else { Vec::new() }
+    }
+}
+
 struct Meeting {
     brought: Vec<Option<Message>>,
+    /// All have come; what is still to be done ends within limits of its own.
+    complete: bool,
     result: Option<Message>,
     left: usize,
 }
@@ -90,8 +122,13 @@ impl Group {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(values);
     }
 
-    fn fail(&self, table: &mut Table, reason: String) -> Broken {
-        let verdict = table.verdict.get_or_insert(Broken(reason)).clone();
+    /// The first of this process's replicas in the world.
+    fn first(&self) -> usize {
+        self.processes.as_ref().map_or(0, |processes| processes.hosted().start)
+    }
+
+    fn fail(&self, table: &mut Table, reason: Broken) -> Broken {
+        let verdict = table.verdict.get_or_insert(reason).clone();
         self.came.notify_all();
         verdict
     }
@@ -99,29 +136,33 @@ impl Group {
     /// Brings `message` to the meeting named `key`; the last to come turns all messages into the result.
     fn meet(
         &self,
-        rank: usize,
+        place: usize,
         key: Key,
         message: Message,
-        combine: impl FnOnce(Vec<Message>) -> Message,
+        combine: impl FnOnce(Vec<Message>) -> Result<Message, Broken>,
     ) -> Result<Message, Broken> {
         let mut table = self.lock();
         if let Some(verdict) = &table.verdict {
             return Err(verdict.clone());
         }
         let size = self.size;
-        let fresh = || Meeting { brought: vec![None; size], result: None, left: size };
+        let fresh = || Meeting { brought: vec![None; size], complete: false, result: None, left: size };
         let meeting = table.meetings.entry(key).or_insert_with(fresh);
-        // A meeting that has its result lasts until all have left; who comes again has left it already.
-        if meeting.result.is_some() || meeting.brought[rank].replace(message).is_some() {
-            return Err(self.fail(&mut table, format!("replica {rank} came twice to the {key}")));
+        // A meeting that is complete lasts until all have left; who comes again has been there already.
+        if meeting.complete || meeting.brought[place].replace(message).is_some() {
+            let rank = self.first() + place;
+            let twice = Broken::Replica(format!("replica {rank} came twice to the {key}"));
+            return Err(self.fail(&mut table, twice));
         }
         if meeting.brought.iter().all(Option::is_some) {
+            meeting.complete = true;
             let messages = meeting.brought.iter_mut().filter_map(Option::take).collect();
             drop(table);
             let result = combine(messages);
             table = self.lock();
-            if let Some(meeting) = table.meetings.get_mut(&key) {
-                meeting.result = Some(result);
+            match result {
+                Ok(result) => drop(table.meetings.get_mut(&key).map(|meeting| meeting.result = Some(result))),
+                Err(reason) => drop(self.fail(&mut table, reason)),
             }
             self.came.notify_all();
         }
@@ -146,17 +187,21 @@ impl Group {
                 return Err(verdict.clone());
             }
             let meeting = &table.meetings[&key];
+            if meeting.complete {
+                table = self.came.wait(table).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
-                let missing = missing(meeting);
-                return Err(self.fail(&mut table, late(&missing, key, limit)));
+                let missing: Vec<usize> = missing(meeting).map(|place| self.first() + place).collect();
+                return Err(self.fail(&mut table, Broken::Replica(late(&missing, key, limit))));
             };
             table = self.came.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-fn missing(meeting: &Meeting) -> Vec<usize> {
-    (0..meeting.brought.len()).filter(|rank| meeting.brought[*rank].is_none()).collect()
+fn missing(meeting: &Meeting) -> impl Iterator<Item = usize> {
+    meeting.brought.iter().enumerate().filter(|(_, message)| message.is_none()).map(|(place, _)| place)
 }
 
 fn late(missing: &[usize], key: Key, limit: Duration) -> String {
@@ -169,47 +214,110 @@ fn late(missing: &[usize], key: Key, limit: Duration) -> String {
     )
 }
 
-impl LocalReplica {
-    /// The sum of all replicas' vectors.
-    fn sum(&self, key: Key, share: Message) -> Result<Arc<Vec<f32>>, Broken> {
-        let sum = |messages: Vec<Message>| {
-            let shares = messages.into_iter().map(|message| match message {
-                Message::Floats(values) => Arc::unwrap_or_clone(values),
-                Message::Halves(values) => {
-                    let mut share = self.buffer();
-                    values.into_par_iter().map(bf16::to_f32).collect_into_vec(&mut share);
-                    share
-                }
-                _ => Vec::new(),
-            });
-            Message::Floats(Arc::new(tree_sum(shares.collect(), |used| self.group.keep(used))))
+impl Group {
+    /// The sum of the shares of all replicas of the world; `halves` says that shares are bf16 and may travel so.
+    fn sum(&self, key: Key, messages: Vec<Message>, halves: bool) -> Result<Message, Broken> {
+        let limit = self.limit(key);
+        let ordered = self.processes.as_ref().filter(|processes| processes.is_ordered());
+        let sum = match (ordered, halves) {
+            (Some(processes), true) => {
+                let shares: Vec<bf16> = messages.into_iter().flat_map(Message::into_halves).collect();
+                let length = shares.len() / self.size;
+                let all = processes.gather_replicas(key, &shares, length, limit)?;
+                self.fold(all.chunks_exact(length.max(1)).map(|share| self.widen(share)).collect())
+            }
+            (Some(processes), false) => processes.ordered_sum(key, self.shares(messages), limit)?,
+            (None, _) => self.fold(self.shares(messages)),
         };
-        self.group.meet(self.rank, key, share, sum).map(floats)
+        let mut sum = sum;
+        match &self.processes {
+            Some(processes) if ordered.is_none() && halves => processes.sum_bf16(key, &mut sum, limit)?,
+            Some(processes) if ordered.is_none() => processes.sum(key, &mut sum, limit)?,
+            _ => {}
+        }
+        Ok(Message::Floats(Arc::new(sum)))
+    }
+
+    /// Each replica's share in f32.
+    fn shares(&self, messages: Vec<Message>) -> Vec<Vec<f32>> {
+        let share = |message| match message {
+            Message::Floats(values) => Arc::unwrap_or_clone(values),
+            message => self.widen(&message.into_halves()),
+        };
+        messages.into_iter().map(share).collect()
+    }
+
+    fn widen(&self, halves: &[bf16]) -> Vec<f32> {
+        let mut share = self.spare();
+        halves.par_iter().map(|half| half.to_f32()).collect_into_vec(&mut share);
+        share
+    }
+
+    /// The sum in the tree over the shares.
+    fn fold(&self, shares: Vec<Vec<f32>>) -> Vec<f32> {
+        let mut slots: Vec<Option<Vec<f32>>> = shares.into_iter().map(Some).collect();
+        let count = slots.len();
+        fold(&mut slots, 0..count, |left, right| {
+            add(left, &right);
+            self.keep(right);
+        });
+        slots.swap_remove(0).unwrap_or_default()
+    }
+
+    /// An empty vector, with memory if there is some.
+    fn spare(&self) -> Vec<f32> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut values = spare.unwrap_or_default();
+        values.clear();
+        values
+    }
+
+    /// All replicas' values, in rank order.
+    fn gather(&self, key: Key, messages: Vec<Message>) -> Result<Message, Broken> {
+        let own: Vec<Vec<f64>> = messages.into_iter().map(Message::into_values).collect();
+        let length = own[0].len();
+        if own.iter().any(|values| values.len() != length) {
+            return Err(Broken::Replica(format!("replicas brought different numbers of values to the {key}")));
+        }
+        let Some(processes) = &self.processes else { return Ok(Message::Gathered(Arc::new(own))) };
+        let all = processes.gather_replicas(key, &own.concat(), length, self.limit(key))?;
+        let replicas = 0..processes.replicas();
+        let values = replicas.map(|replica| all[replica * length..][..length].to_vec());
+        Ok(Message::Gathered(Arc::new(values.collect())))
+    }
+
+    /// The values of replica `root` of the world.
+    fn broadcast(&self, key: Key, root: usize, mut messages: Vec<Message>) -> Result<Message, Broken> {
+        let here = root.checked_sub(self.first()).filter(|place| *place < self.size);
+        let own = here.map(|place| messages.swap_remove(place));
+        let Some(processes) = &self.processes else { return Ok(own.unwrap_or(Message::Nothing)) };
+        let bytes = own.map(|message| bytemuck::cast_slice(&message.into_floats()).to_vec());
+        let bytes = processes.broadcast(key, root, bytes, self.limit(key))?;
+        Ok(Message::Floats(Arc::new(bytemuck::pod_collect_to_vec(&bytes))))
     }
 }
 
 impl Collective for LocalReplica {
     fn rank(&self) -> usize {
-        self.rank
+        self.group.first() + self.place
     }
 
     fn size(&self) -> usize {
-        self.group.size
+        self.group.processes.as_ref().map_or(self.group.size, Processes::replicas)
     }
 
     fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken> {
-        self.sum(key, Message::Floats(Arc::new(values)))
+        let sum = |shares| self.group.sum(key, shares, false);
+        self.group.meet(self.place, key, Message::Floats(Arc::new(values)), sum).map(Message::into_floats)
     }
 
     fn all_reduce_bf16(&self, key: Key, values: Vec<bf16>) -> Result<Arc<Vec<f32>>, Broken> {
-        self.sum(key, Message::Halves(values))
+        let sum = |shares| self.group.sum(key, shares, true);
+        self.group.meet(self.place, key, Message::Halves(values), sum).map(Message::into_floats)
     }
 
     fn buffer(&self) -> Vec<f32> {
-        let spare = self.group.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut values = spare.unwrap_or_default();
-        values.clear();
-        values
+        self.group.spare()
     }
 
     fn recycle(&self, result: Arc<Vec<f32>>) {
@@ -220,14 +328,8 @@ impl Collective for LocalReplica {
     }
 
     fn all_gather(&self, key: Key, values: Vec<f64>) -> Result<Arc<Vec<Vec<f64>>>, Broken> {
-        let gather = |messages: Vec<Message>| {
-            let shares = messages.into_iter().map(|message| match message {
-                Message::Values(values) => values,
-                _ => Vec::new(),
-            });
-            Message::Gathered(Arc::new(shares.collect()))
-        };
-        match self.group.meet(self.rank, key, Message::Values(values), gather)? {
+        let gather = |messages| self.group.gather(key, messages);
+        match self.group.meet(self.place, key, Message::Values(values), gather)? {
             Message::Gathered(all) => Ok(all),
             _ => Ok(Arc::default()),
         }
@@ -235,39 +337,23 @@ impl Collective for LocalReplica {
 
     fn broadcast(&self, key: Key, root: usize, values: Option<Vec<f32>>) -> Result<Arc<Vec<f32>>, Broken> {
         let message = values.map_or(Message::Nothing, |values| Message::Floats(Arc::new(values)));
-        self.group.meet(self.rank, key, message, |mut messages| messages.swap_remove(root)).map(floats)
+        let broadcast = |messages| self.group.broadcast(key, root, messages);
+        self.group.meet(self.place, key, message, broadcast).map(Message::into_floats)
     }
 
     fn barrier(&self, key: Key) -> Result<(), Broken> {
-        self.group.meet(self.rank, key, Message::Nothing, |_| Message::Nothing).map(|_| ())
+        self.group.meet(self.place, key, Message::Nothing, |_| Ok(Message::Nothing)).map(|_| ())
     }
 
-    fn abort(&self, reason: String) {
+    fn abort(&self, reason: Broken) {
         let mut table = self.group.lock();
         self.group.fail(&mut table, reason);
+        drop(table);
+        // Nobody of this process comes to what other processes wait for.
+        self.group.processes.iter().for_each(Processes::close);
     }
-}
 
-fn floats(message: Message) -> Arc<Vec<f32>> {
-    match message {
-        Message::Floats(values) => values,
-        _ => Arc::default(),
+    fn speaks(&self) -> bool {
+        self.place == 0
     }
-}
-
-/// Sums vectors of equal length in a binary tree over their indices; the tree, and so every bit, is the same for any
-/// number of threads. `used` gets the memory of the shares that were added.
-fn tree_sum(mut shares: Vec<Vec<f32>>, mut used: impl FnMut(Vec<f32>)) -> Vec<f32> {
-    let mut stride = 1;
-    while stride < shares.len() {
-        for left in (0..shares.len() - stride).step_by(2 * stride) {
-            let right = std::mem::take(&mut shares[left + stride]);
-            let chunk = 1 << 16;
-            let pairs = shares[left].par_chunks_mut(chunk).zip(right.par_chunks(chunk));
-            pairs.for_each(|(left, right)| left.iter_mut().zip(right).for_each(|(left, right)| *left += right));
-            used(right);
-        }
-        stride *= 2;
-    }
-    shares.swap_remove(0)
 }

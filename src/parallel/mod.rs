@@ -7,24 +7,32 @@
 pub mod collective;
 mod config;
 mod device;
+pub mod engine;
 mod epoch;
 mod events;
+#[cfg(feature = "gloo")]
+pub mod gloo;
 mod handle;
 mod local;
 mod plan;
+mod processes;
 mod replica;
 mod step;
 mod strategy;
 mod synchronization;
 mod transfer;
+mod tree;
 mod world;
 
-pub use config::{BackendKind, ParallelConfig, ReducePrecision, StrategyKind};
+pub use config::{BackendKind, DistBackend, ParallelConfig, ReducePrecision, StrategyKind};
 pub use device::{HostBackend, check_devices, check_precision};
 pub use events::{EpochReport, Observer, Position, StepReport, TrainingState};
 pub use handle::LoaderHandle;
-pub use local::{LocalReplica, local_group};
+#[cfg(feature = "gloo")]
+pub(crate) use local::PATIENCE;
+pub use local::{LocalReplica, local_group, spanning_group};
 pub use plan::{Plan, Sharing};
+pub use processes::Processes;
 pub use replica::{ReplicaModel, StartingPoint};
 pub use strategy::DataParallel;
 pub use world::World;

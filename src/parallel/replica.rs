@@ -78,17 +78,29 @@ pub(super) struct Replica<B: HostBackend, M> {
     pub(super) model: M,
     /// Absent where another replica updates the weights.
     pub(super) optimizer: Option<Optimizer<B>>,
-    /// On the first replica only.
+    /// On the first replica of the world only.
     pub(super) average: Option<WeightAverage<B>>,
     pub(super) position: Position,
     pub(super) batches: Loader,
-    /// Called on the first replica only.
+    /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
 }
 
 impl From<Broken> for Error {
     fn from(verdict: Broken) -> Self {
-        Self::Training(verdict.0)
+        match verdict {
+            Broken::Replica(reason) => Self::Training(reason),
+            Broken::Peer(reason) => Self::PeerLost(reason),
+        }
+    }
+}
+
+impl From<&Error> for Broken {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::PeerLost(reason) => Self::Peer(reason.clone()),
+            other => Self::Replica(other.to_string()),
+        }
     }
 }
 
@@ -97,7 +109,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     pub(super) fn set_up(group: &dyn Collective, new: impl FnOnce() -> Result<Self>) -> Result<Self> {
         let replica = catch_unwind(AssertUnwindSafe(new))
             .unwrap_or_else(|panic| Err(verdict(panic, group.rank(), "while it was set up")));
-        replica.inspect_err(|error| group.abort(error.to_string()))
+        replica.inspect_err(|error| group.abort(error.into()))
     }
 
     /// A replica ready for its first step.
@@ -181,7 +193,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             Err(verdict(panic, self.collective.rank(), &format!("at step {}", self.position.global_step + 1)))
         });
         if let Err(error) = &result {
-            self.collective.abort(error.to_string());
+            self.collective.abort(error.into());
         }
         result.map(|()| self.model)
     }
@@ -201,7 +213,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         self.position.step_in_epoch += 1;
         self.position.samples_seen += result.tally.samples as u64;
         self.position.running.add_step(result.tally);
-        if self.collective.rank() == 0 {
+        if self.collective.speaks() {
             let samples = if self.plan.report_samples { group.micro_batches.concat() } else { Vec::new() };
             (self.report)(Event::Step(StepReport {
                 step: self.position.global_step,

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::model::{BatchStatistics, Pass, Tally, TrainBatch, Which, flat, flat_gradients, parameter_names, with_flat};
 use crate::ops::settle;
 use crate::optim::{clip_factor, global_norm};
+use crate::stop::Reason;
 
 /// What a step gives beside new weights.
 pub(super) struct StepResult {
@@ -140,9 +141,8 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     /// Adds up losses and hits, and agrees on whether to stop. A loss that is not a number ends the run here, before
     /// it can reach the weights; in f16 it may be an overflow, which is left to the gradient.
     fn exchange(&self, tally: Tally) -> Result<(Tally, bool)> {
-        let stop = f64::from(u8::from(self.plan.stop.reason().is_some()));
         let mut values = tally.to_values().to_vec();
-        values.push(stop);
+        values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
         let gather = || self.collective.all_gather(self.key(Operation::Tally), values);
         let all = info_span!("exchange of losses").in_scope(gather)?;
         let mut total = Tally::default();
@@ -153,7 +153,10 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             }
             total += tally;
         }
-        Ok((total, all.iter().any(|values| values[4] > 0.0)))
+        let reason = all.iter().find_map(|values| Reason::of_number(values[4] as u32));
+        // What one process was told to do, all do.
+        let stop = reason.map(|reason| self.plan.stop.request(reason)).is_some();
+        Ok((total, stop))
     }
 
     fn not_finite(&self, what: &str, replica: Option<usize>) -> Error {

@@ -20,8 +20,9 @@ use burn::train::{
 use super::collective::Collective;
 use super::device::HostBackend;
 use super::events::{EpochReport, Observer, StepReport};
-use super::local::local_group;
+use super::local::{local_group, spanning_group};
 use super::plan::Plan;
+use super::processes::Processes;
 use super::replica::{Event, Replica, ReplicaModel, StartingPoint};
 use crate::error::{Error, Result};
 use crate::model::TrainStepOutput;
@@ -43,6 +44,8 @@ pub struct DataParallel<B: HostBackend> {
     plan: Arc<Plan>,
     start: StartingPoint,
     timeout: Duration,
+    /// The other processes, if there are any.
+    processes: Option<Processes>,
     observer: Mutex<Box<dyn Observer>>,
     /// Burn's strategies cannot fail, so the result waits here.
     result: Mutex<Result<()>>,
@@ -53,7 +56,13 @@ impl<B: HostBackend> DataParallel<B> {
     /// A strategy that follows `plan` from `start`; `timeout` bounds every wait of one replica for another.
     pub fn new(plan: Arc<Plan>, start: StartingPoint, timeout: Duration, observer: Box<dyn Observer>) -> Self {
         let result = Mutex::new(Ok(()));
-        Self { plan, start, timeout, observer: Mutex::new(observer), result, backend: PhantomData }
+        Self { plan, start, timeout, processes: None, observer: Mutex::new(observer), result, backend: PhantomData }
+    }
+
+    /// The same together with other processes, which follow the same plan; the plan's world says which replicas are
+    /// here.
+    pub fn with(self, processes: Option<Processes>) -> Self {
+        Self { processes, ..self }
     }
 
     /// What became of the run; to be asked after the learner has returned.
@@ -64,13 +73,17 @@ impl<B: HostBackend> DataParallel<B> {
     /// Starts a thread per replica.
     fn spawn<M: ReplicaModel<B>>(&self, model: &M) -> Result<Receiver<Message<M>>> {
         let (sender, receiver) = sync_channel(DEPTH);
-        let size = self.plan.world.size();
-        for collective in local_group(size, self.timeout) {
+        let group = match &self.processes {
+            None => local_group(self.plan.world.size(), self.timeout),
+            Some(processes) => spanning_group(processes.clone(), self.timeout),
+        };
+        let here = group.len();
+        for collective in group {
             let rank = collective.rank();
             let (plan, start, model) = (self.plan.clone(), self.start.clone(), model.clone());
             let sender: SyncSender<Message<M>> = sender.clone();
             let work = move || {
-                B::share_threads(plan.threads, size);
+                B::share_threads(plan.threads, here);
                 let events = sender.clone();
                 // A coordinator that is gone has nothing left to learn.
                 let report = Box::new(move |event| drop(events.send(Message::Event(event))));
@@ -99,7 +112,7 @@ impl<B: HostBackend> DataParallel<B> {
         let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut model = None;
         let mut failure: Option<(Error, Instant)> = None;
-        for _ in 0..self.plan.world.size() {
+        for _ in self.plan.world.hosted() {
             loop {
                 let message = match &failure {
                     None => messages.recv().ok(),

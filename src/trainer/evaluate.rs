@@ -44,7 +44,7 @@ impl Program for Evaluation {
 
     fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
         let Self { config, weights, origin } = self;
-        let prepared = prepare::<B>(&config, Stop::new())?;
+        let prepared = prepare::<B>(&config, None, Stop::new())?;
         let model = load_state(fresh_model::<B>(&config, prepared.classes)?, &weights, &origin)?.valid();
         let began = Instant::now();
         let tally = sharded(&model, &prepared)?;

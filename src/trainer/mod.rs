@@ -1,7 +1,8 @@
 //! The story of a command: resolve, prepare, train or evaluate, and say what came out.
 //!
 //! Read `run.rs` for a training from start to end, `resume.rs` for how it takes up an earlier one, `recorder.rs` for
-//! what it writes while it runs, `backend.rs` for how one program becomes many backends' programs.
+//! what it writes while it runs, `backend.rs` for how one program becomes many backends' programs, `together.rs` for what is
+//! the same on all processes.
 
 mod backend;
 mod burn_metrics;
@@ -11,10 +12,12 @@ mod loading;
 mod overview;
 mod prepare;
 mod recorder;
+mod requeue;
 mod resume;
 mod run;
 mod samples;
 mod terminal;
+mod together;
 
 pub use evaluate::evaluate;
 pub use run::train;

@@ -1,7 +1,6 @@
 //! From a configuration to everything a run needs: images, model, plan.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use burn::backend::Autodiff;
 
@@ -9,6 +8,7 @@ use crate::checkpoint::Interval;
 use crate::config::Config;
 use crate::data::{self, Augment, DataSplits, Sampler, SamplerConfig};
 use crate::error::{Error, Result};
+use crate::launch::Peers;
 use crate::model::{ResNet, initialize};
 use crate::optim::Schedule;
 use crate::parallel::{HostBackend, Plan, Sharing, StrategyKind, World, check_devices, check_precision};
@@ -23,11 +23,12 @@ pub(super) struct Prepared {
 }
 
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
-pub(super) fn prepare<B: HostBackend>(config: &Config, stop: Stop) -> Result<Prepared> {
-    let world = World::new(config.parallel.world_size, config.parallel.gpu_ids.clone());
+pub(super) fn prepare<B: HostBackend>(config: &Config, peers: Option<&dyn Peers>, stop: Stop) -> Result<Prepared> {
+    let alone = || World::new(config.parallel.world_size, config.parallel.gpu_ids.clone());
+    let world = peers.map_or_else(alone, |peers| peers.world().clone());
     check_devices::<B>(&world)?;
     check_precision::<B>(&world, config.run.precision)?;
-    let threads = use_threads(config.run.threads)?;
+    let threads = use_threads(config.run.threads, peers.map_or(1, Peers::neighbours))?;
     let splits = super::loading::load(&config.data, config.run.progress)?;
     let classes = class_count(config, &splits)?;
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
@@ -40,15 +41,10 @@ pub(super) fn fresh_model<B: HostBackend>(config: &Config, classes: usize) -> Re
     initialize(ResNet::new(&config.model, classes, config.optim.label_smoothing, &device), config.run.seed)
 }
 
-/// Seconds that a replica waits for another.
-pub(super) fn timeout(config: &Config) -> Duration {
-    Duration::try_from_secs_f64(config.parallel.timeout).unwrap_or(Duration::MAX / 100)
-}
-
-/// Sets the size of the pool that CPU kernels and loaders share; 0 takes all of the machine's.
-fn use_threads(threads: usize) -> Result<usize> {
+/// Sets the size of the pool that CPU kernels and loaders share; 0 takes this process's part of the machine's.
+fn use_threads(threads: usize, neighbours: usize) -> Result<usize> {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if threads == 0 { available } else { threads };
+    let threads = if threads == 0 { (available / neighbours).max(1) } else { threads };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("compute-{i}"));
     // A pool that exists already, as in a test of several runs, stays as it is.
     drop(pool.build_global());

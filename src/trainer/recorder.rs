@@ -40,7 +40,8 @@ pub(super) struct Recorder {
     pub(super) steps_per_epoch: usize,
     pub(super) sinks: Vec<Box<dyn Sink>>,
     pub(super) samples: Option<SampleLog>,
-    pub(super) store: Store,
+    /// On the first process.
+    pub(super) store: Option<Store>,
     pub(super) start: Instant,
     /// Seconds of earlier sessions of this run.
     pub(super) before: f64,
@@ -168,7 +169,8 @@ impl Observer for Recorder {
         files.push(("state.json".to_string(), self.run_state(&position).to_json()));
         files.push(("config.toml".to_string(), self.config.to_toml().into_bytes()));
         let snapshot = Snapshot { step: position.global_step, epoch: position.epoch, files };
-        let path = self.store.save(&snapshot, is_best, self.config.checkpoint.keep_last)?;
+        let Some(store) = &mut self.store else { return Ok(()) };
+        let path = store.save(&snapshot, is_best, self.config.checkpoint.keep_last)?;
         self.course(|course| course.checkpoint = Some(path));
         let copy = &self.config.checkpoint.path;
         if is_best && !copy.as_os_str().is_empty() {

@@ -8,17 +8,20 @@ use std::time::{Duration, Instant};
 use super::backend::{Program, dispatch};
 use super::learner::{self, Display};
 use super::overview::overview;
-use super::prepare::{Prepared, fresh_model, prepare, timeout};
+use super::prepare::{Prepared, fresh_model, prepare};
 use super::recorder::{Course, Recorder, pace};
-use super::resume::{Origin, Restored, origin, restore};
+use super::resume::{Origin, Restored, restore};
 use super::samples::SampleLog;
 use super::terminal::{SignalKeys, display, say, warn};
+use super::{requeue, together};
 use crate::checkpoint::{Store, check_writable, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
+use crate::launch::{self, Peers};
 use crate::metrics::{Bar, Console, Csv, Goal, Jsonl, Profiler, Sink, Summary, peak_memory};
-use crate::model::{ResNet, flat};
-use crate::parallel::{BackendKind, DataParallel, HostBackend, StartingPoint};
+use crate::model::{ResNet, flat, state_dict};
+use crate::parallel::{BackendKind, DataParallel, HostBackend, Processes, StartingPoint};
+use crate::state::sha256;
 use crate::stop::{Reason, Stop};
 
 /// Trains as configured and returns the exit code: 0, or that of the signal that ended the run.
@@ -33,29 +36,56 @@ impl Program for Training {
     type Output = u8;
 
     fn run<B: HostBackend>(self, backend: BackendKind) -> Result<u8> {
-        let Resolved { config, notes } = self.0;
-        let display = display(config.run.progress)?;
-        notes.iter().for_each(|note| say(&format!("note: {note}")));
-        let limit = config.run.max_time;
-        let stop = if limit.is_zero() { Stop::new() } else { Stop::with_time_limit(limit) };
-        let prepared = prepare::<B>(&config, stop.clone())?;
-        let model = fresh_model::<B>(&config, prepared.classes)?;
-        let parameters = flat(&model, crate::model::Which::Trained).iter().map(|tensor| tensor.dims()[0]).sum();
-        if config.run.dry_run {
-            say(&overview::<B>(&config, &prepared, backend, parameters, None));
-            return Ok(0);
+        let Resolved { mut config, notes } = self.0;
+        requeue::prepare(&mut config)?;
+        if config.parallel.rank > 0 {
+            // The first process speaks for all.
+            config.run.progress = ProgressKind::None;
         }
-        check_copy(&config.checkpoint.path)?;
-        let origin = origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
-        let text = overview::<B>(&config, &prepared, backend, parameters, Some(&origin.directory));
-        stop.listen_to_signals().map_err(Error::io("listen to signals of", Path::new("this process")))?;
-        let session = Session::open(&config, &prepared, origin, model)?;
-        if config.run.progress != ProgressKind::None {
-            say(&text);
-            session.announce();
+        let peers = launch::join(&config.parallel, config.shared())?;
+        let result = run::<B>(config, &notes, backend, peers.as_deref());
+        if let Some(peers) = &peers {
+            peers.leave(result.as_ref().err().map(Error::to_string).as_deref());
         }
-        session.run(prepared, stop, display)
+        result
     }
+}
+
+fn run<B: HostBackend>(
+    config: Config,
+    notes: &[String],
+    backend: BackendKind,
+    peers: Option<&dyn Peers>,
+) -> Result<u8> {
+    let display = display(config.run.progress)?;
+    let first = config.parallel.rank == 0;
+    if first {
+        notes.iter().for_each(|note| say(&format!("note: {note}")));
+    }
+    let limit = config.run.max_time;
+    let stop = if limit.is_zero() { Stop::new() } else { Stop::with_time_limit(limit) };
+    let prepared = prepare::<B>(&config, peers, stop.clone())?;
+    peers.map_or(Ok(()), |peers| peers.agree("images", &prepared.fingerprint))?;
+    let model = fresh_model::<B>(&config, prepared.classes)?;
+    let parameters = flat(&model, crate::model::Which::Trained).iter().map(|tensor| tensor.dims()[0]).sum();
+    if config.run.dry_run {
+        if first {
+            say(&overview::<B>(&config, &prepared, backend, parameters, None));
+        }
+        return Ok(0);
+    }
+    check_copy(&config.checkpoint.path)?;
+    let processes = peers.map(|peers| together::connect(peers, config.run.deterministic)).transpose()?;
+    let origin = together::origin(&config, processes.as_ref())?;
+    let text = overview::<B>(&config, &prepared, backend, parameters, Some(&origin.directory));
+    stop.listen_to_signals().map_err(Error::io("listen to signals of", Path::new("this process")))?;
+    let session = Session::open(&config, &prepared, origin, model)?;
+    peers.map_or(Ok(()), |peers| peers.agree("weights", &sha256(&state_dict(&session.model))))?;
+    if config.run.progress != ProgressKind::None {
+        say(&text);
+        session.announce();
+    }
+    session.run(prepared, stop, display, peers, processes)
 }
 
 /// The copy of the best model is written after an epoch at the earliest: too late to learn that it cannot be.
@@ -94,7 +124,9 @@ impl<B: HostBackend> Session<B> {
                 (model, start, state.elapsed_seconds, kept)
             }
         };
-        write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
+        if config.parallel.rank == 0 {
+            write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
+        }
         let resumed_from = checkpoint.map(|checkpoint| checkpoint.path);
         Ok(Self { config: config.clone(), directory, model, start, seconds_before, kept, resumed_from })
     }
@@ -107,7 +139,14 @@ impl<B: HostBackend> Session<B> {
         }
     }
 
-    fn run(self, prepared: Prepared, stop: Stop, display: Display) -> Result<u8> {
+    fn run(
+        self,
+        prepared: Prepared,
+        stop: Stop,
+        display: Display,
+        peers: Option<&dyn Peers>,
+        processes: Option<Processes>,
+    ) -> Result<u8> {
         let plan = prepared.plan.clone();
         let position = &self.start.position;
         // A run that was stopped right after the last step of an epoch still has its validation to do.
@@ -130,30 +169,39 @@ impl<B: HostBackend> Session<B> {
         let recorder = self.recorder(&prepared, display, course.clone())?;
         let directory = self.directory.clone();
         let images = [plan.train.len(), plan.validation.len()];
-        let (epochs, limit) = (self.config.run.epochs, timeout(&self.config));
+        let (epochs, limit) = (self.config.run.epochs, self.config.parallel.limit());
         let began = Instant::now();
         let profiler = if self.config.run.profile { Profiler::start() } else { None };
         if self.config.run.profile && profiler.is_none() {
             warn("warning: --profile shows nothing: something else in this process listens to its phases already");
         }
-        let strategy = DataParallel::<B>::new(plan, self.start, limit, Box::new(recorder));
+        let strategy = DataParallel::<B>::new(plan, self.start, limit, Box::new(recorder)).with(processes);
         learner::train(self.model, strategy, &directory, epochs, images, display)?;
+        peers.map_or(Ok(()), Peers::complete)?;
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
         if let Some(profiler) = profiler {
             report(&profiler, &directory, &course)?;
         }
-        finish(&self.config, &directory, &course, seconds, stop.reason())
+        let code = stop.reason().map_or(0, |reason| reason.exit_code());
+        if self.config.parallel.rank == 0 {
+            finish(&self.config, &directory, &course, seconds, stop.reason())?;
+            requeue::submit(&self.config, code)?;
+        }
+        Ok(code)
     }
 
     fn recorder(&self, prepared: &Prepared, display: Display, course: Arc<Mutex<Course>>) -> Result<Recorder> {
         let (run, plan) = (&self.config.run, &prepared.plan);
         let [step, epoch_end] = self.kept;
         let goal = Goal { epochs: run.epochs, steps: plan.last_step };
-        let mut sinks: Vec<Box<dyn Sink>> = vec![
-            Box::new(Jsonl::open(&self.directory.join("metrics.jsonl"), step, epoch_end)?),
-            Box::new(Csv::open(&self.directory.join("metrics.csv"), epoch_end)?),
-        ];
+        let first = plan.world.rank() == 0;
+        // Every process logs; what belongs to the run as a whole is written by the first.
+        let log = if first { "metrics.jsonl".into() } else { format!("rank-{}.jsonl", plan.world.rank()) };
+        let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(Jsonl::open(&self.directory.join(log), step, epoch_end)?)];
+        if first {
+            sinks.push(Box::new(Csv::open(&self.directory.join("metrics.csv"), epoch_end)?));
+        }
         match run.progress {
             ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),
             ProgressKind::None => {}
@@ -166,8 +214,8 @@ impl<B: HostBackend> Session<B> {
             fingerprint: prepared.fingerprint.clone(),
             steps_per_epoch: plan.sampler.steps_per_epoch(),
             sinks,
-            samples: run.log_samples.then(|| SampleLog::open(&samples, step)).transpose()?,
-            store: Store::open(&self.directory)?,
+            samples: (first && run.log_samples).then(|| SampleLog::open(&samples, step)).transpose()?,
+            store: first.then(|| Store::open(&self.directory)).transpose()?,
             start: Instant::now(),
             before: self.seconds_before,
             pace: pace(),
@@ -186,7 +234,7 @@ fn report(profiler: &Profiler, directory: &Path, course: &Course) -> Result<()> 
     Ok(())
 }
 
-fn finish(config: &Config, directory: &Path, course: &Course, seconds: f64, reason: Option<Reason>) -> Result<u8> {
+fn finish(config: &Config, directory: &Path, course: &Course, seconds: f64, reason: Option<Reason>) -> Result<()> {
     let summary = Summary {
         epochs: course.epochs,
         steps: course.steps,
@@ -207,5 +255,5 @@ fn finish(config: &Config, directory: &Path, course: &Course, seconds: f64, reas
         }
         say(&summary.to_string());
     }
-    Ok(reason.map_or(0, |reason| reason.exit_code()))
+    Ok(())
 }

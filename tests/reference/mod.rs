@@ -3,6 +3,8 @@
 mod compare;
 mod fixture;
 pub mod precision;
+#[cfg(feature = "gloo")]
+pub mod processes;
 pub mod run;
 
 use burn::backend::Autodiff;
@@ -197,17 +199,24 @@ fn train<B: HostBackend>(
     rows: &[Vec<usize>],
     attempt: usize,
 ) -> Recorded {
+    let plan = plan(setup, ordered_images(reference, variant, rows, attempt), normalization(reference, attempt));
+    run::<B>(plan, &reference.model(stem), reference.count("num_classes"), &reference.tensors(name_of(stem)))
+}
+
+/// The images of batches, each in the order that its variant and attempt ask for.
+fn ordered_images(reference: &Reference, variant: Variant, rows: &[Vec<usize>], attempt: usize) -> ImageSet {
     let arrange = |row: &Vec<usize>| match variant {
         Variant::Local(replicas) => contiguous_shards(&rotated(row, replicas, attempt), replicas),
         Variant::Accumulated => rotated(row, 2, attempt),
         Variant::Sync(_) => rotated(row, 1, attempt),
     };
-    let order: Vec<usize> = rows.iter().flat_map(arrange).collect();
+    images(reference, &rows.iter().flat_map(arrange).collect::<Vec<_>>())
+}
+
+fn normalization(reference: &Reference, attempt: usize) -> Normalization {
     let three = |name: &str| -> [f32; 3] { floats(&reference.pool[name]).try_into().unwrap() };
     let scale = 1.0 + attempt as f32 * 1e-6;
-    let normalization = Normalization { mean: three("mean"), std: three("std").map(|std| std * scale) };
-    let plan = plan(setup, images(reference, &order), normalization);
-    run::<B>(plan, &reference.model(stem), reference.count("num_classes"), &reference.tensors(name_of(stem)))
+    Normalization { mean: three("mean"), std: three("std").map(|std| std * scale) }
 }
 
 /// The worlds that share the `sync` reference: all equal splits of its batch into 1, 2, 3 and 4 replicas.

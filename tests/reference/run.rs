@@ -10,8 +10,8 @@ use kiln::model::{ModelConfig, ResNet, load_state};
 use kiln::ops::PrecisionKind;
 use kiln::optim::{OptimConfig, Schedule};
 use kiln::parallel::{
-    DataParallel, EpochReport, HostBackend, Observer, Plan, ReducePrecision, Sharing, StartingPoint, StepReport,
-    TrainingState, World,
+    DataParallel, EpochReport, HostBackend, Observer, Plan, Processes, ReducePrecision, Sharing, StartingPoint,
+    StepReport, TrainingState, World,
 };
 use kiln::state::StateDict;
 use kiln::stop::Stop;
@@ -112,6 +112,18 @@ pub fn run_from<B: HostBackend>(
     weights: &StateDict,
     start: StartingPoint,
 ) -> Result<Recorded> {
+    run_with::<B>(plan, config, classes, weights, start, None)
+}
+
+/// As [`run_from`], together with other processes.
+pub fn run_with<B: HostBackend>(
+    plan: Plan,
+    config: &ModelConfig,
+    classes: usize,
+    weights: &StateDict,
+    start: StartingPoint,
+    processes: Option<Processes>,
+) -> Result<Recorded> {
     let device = B::open(0).unwrap();
     let model = ResNet::<Autodiff<B>>::new(config, classes, plan.optim.label_smoothing, &device);
     let model = load_state(model, weights, "the fixture").unwrap();
@@ -119,6 +131,7 @@ pub fn run_from<B: HostBackend>(
     let sizes = [plan.train.len(), plan.validation.len()];
     let timeout = Duration::from_secs(60);
     let strategy = DataParallel::<B>::new(Arc::new(plan), start, timeout, Box::new(recorder.clone()));
+    let strategy = strategy.with(processes);
     let directory = tempfile::tempdir().unwrap();
     train(model, strategy, directory.path(), 1, sizes, Display::Silent)?;
     Ok(std::mem::take(&mut recorder.0.lock().unwrap()))

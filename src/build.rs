@@ -1,17 +1,32 @@
-//! Compiles the shim to ATen when the `tch` feature is on.
-//!
-//! torch-sys finds LibTorch but does not pass its headers on, so they are found here in the same way: `LIBTORCH`, or
-//! the PyTorch of the `python3` at hand.
+//! Compiles the shims to C++ libraries: Gloo's with the feature `gloo`, ATen's with the feature `tch`.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
+    // LibTorch carries another Gloo under the same names: the one that is linked first is found by all.
+    #[cfg(feature = "gloo")]
+    gloo();
+    if std::env::var_os("CARGO_FEATURE_TCH").is_some() {
+        aten();
+    }
+    println!("cargo:rerun-if-changed=src/build.rs");
+}
+
+/// Gloo's headers and library are the system's.
+#[cfg(feature = "gloo")]
+fn gloo() {
+    println!("cargo:rerun-if-changed=src/parallel/gloo/shim.h");
+    println!("cargo:rerun-if-changed=src/parallel/gloo/shim.cc");
+    cxx_build::bridge("src/parallel/gloo/mod.rs").std("c++17").file("src/parallel/gloo/shim.cc").compile("kiln_gloo");
+    println!("cargo:rustc-link-lib=gloo");
+}
+
+/// torch-sys finds LibTorch but does not pass its headers on, so they are found here in the same way: `LIBTORCH`, or
+/// the PyTorch of the `python3` at hand.
+fn aten() {
     println!("cargo:rerun-if-changed=src/ops/torch/shim.cpp");
     println!("cargo:rerun-if-env-changed=LIBTORCH");
-    if std::env::var_os("CARGO_FEATURE_TCH").is_none() {
-        return;
-    }
     let torch = std::env::var_os("LIBTORCH").map(PathBuf::from).or_else(of_python).unwrap_or_else(|| {
         panic!("LibTorch 2.9.0 was not found: set LIBTORCH to its directory, or run 'make setup-tch' and use make")
     });

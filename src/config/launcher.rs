@@ -1,0 +1,66 @@
+//! What a launcher says about this process, settled with what the user said.
+//!
+//! The variables of torchrun, MPI and SLURM fill in rank, processes and the address. Where the user said something
+//! else about the same thing, both are shown and nothing is guessed. Devices and the size of the world follow from
+//! them if nobody chose otherwise.
+
+use toml::Value;
+
+use super::layer::Layer;
+use super::schema::plain;
+use crate::launch::environment::{Identity, Said};
+
+/// What the user chose, strongest layer first.
+pub type Chosen<'a> = &'a dyn Fn(&str) -> Option<(&'a Value, &'a str)>;
+
+/// The settings that follow from `identity`; contradictions become `lines`.
+pub fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>) -> Layer {
+    let mut layer = Layer::default();
+    let number = |said: &Said<usize>| Said { value: Value::from(said.value as i64), source: said.source.clone() };
+    let text = |said: &Said<String>| Said { value: Value::from(said.value.clone()), source: said.source.clone() };
+    let mut settle = |key: &str, said: Said<Value>, derived: bool| match chosen(key) {
+        Some((value, _)) if derived || *value == said.value => {}
+        Some((value, place)) => lines.push(format!(
+            "{key} is '{}' ({place}), but '{}' ({}, set by {}); leave one of them out",
+            plain(value),
+            plain(&said.value),
+            said.source,
+            identity.launcher
+        )),
+        None => layer.set(key, said.value, &said.source),
+    };
+    settle("parallel.rank", number(&identity.rank), false);
+    settle("parallel.nnodes", number(&identity.processes), false);
+    if identity.processes.value > 1 {
+        // Only an address that somebody typed contradicts another.
+        let address = identity.address.as_ref().map(|said| (text(said), said.source != "MASTER_ADDR"));
+        address.into_iter().for_each(|(said, derived)| settle("parallel.dist_url", said, derived));
+        identity.job_id.iter().for_each(|said| settle("parallel.job_id", text(said), true));
+    }
+    let devices = devices(identity, chosen, &mut layer);
+    if chosen("parallel.world_size").is_none() {
+        let world = (identity.processes.value * devices) as i64;
+        layer.set("parallel.world_size", world, &identity.processes.source);
+    }
+    layer
+}
+
+/// How many devices this process has: its part of those that the user named for the machine, or one of its own.
+fn devices(identity: &Identity, chosen: Chosen, layer: &mut Layer) -> usize {
+    let Some(local) = &identity.local_rank else {
+        return chosen("parallel.gpu_ids").and_then(|(ids, _)| ids.as_array()).map_or(1, Vec::len);
+    };
+    let Some((Value::Array(ids), place)) = chosen("parallel.gpu_ids") else {
+        layer.set("parallel.gpu_ids", Value::Array(vec![Value::from(local.value as i64)]), &local.source);
+        return 1;
+    };
+    let neighbours = identity.local_processes.unwrap_or(1);
+    if neighbours > ids.len() || local.value >= neighbours {
+        return ids.len();
+    }
+    let part = local.value * ids.len() / neighbours..(local.value + 1) * ids.len() / neighbours;
+    let part = ids[part].to_vec();
+    let count = part.len();
+    layer.set("parallel.gpu_ids", Value::Array(part), place);
+    count
+}

@@ -1,0 +1,316 @@
+//! Who a launcher says this process is: from environment variables to an identity.
+//!
+//! torchrun, Open MPI, MPICH and SLURM each tell a process its rank in variables of their own. This file knows those
+//! names and the traps between them; it is pure, so that every trap is a line in a test. What flags say, and what
+//! happens when they say something else, is left to the resolver: every value carries the variable it came from.
+//!
+//! The order is part of the meaning. `mpirun` inside a SLURM job inherits SLURM's variables, and SLURM's are those of
+//! the batch script or of the daemon that `mpirun` sent to each node, so MPI goes first. A SLURM batch script itself
+//! has `SLURM_PROCID=0` and even `SLURM_NTASKS`, but is no task: only a step (`srun`) has `SLURM_STEP_ID`.
+
+use std::fmt;
+
+use super::slurm;
+use crate::error::{Error, Result};
+
+/// Derived ports begin here and end below 32768, where Linux takes ports for outgoing connections from.
+const FIRST_PORT: u64 = 20_000;
+const PORTS: u64 = 12_000;
+const LOOPBACK: &str = "127.0.0.1";
+
+/// What a launcher says about this process, each with the variable it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Who started the process.
+    pub launcher: Launcher,
+    /// The number of this process, below `processes`.
+    pub rank: Said<usize>,
+    /// How many processes there are, on all nodes.
+    pub processes: Said<usize>,
+    /// The number of this process among those of its node.
+    pub local_rank: Option<Said<usize>>,
+    /// How many processes its node has, if the launcher tells.
+    pub local_processes: Option<usize>,
+    /// Where rank 0 is to be met, `tcp://host:port`; `None` if the launcher does not tell.
+    pub address: Option<Said<String>>,
+    /// The same for all processes of a launch, and hardly ever for two launches.
+    pub job_id: Option<Said<String>>,
+}
+
+/// A value, and the environment variable that said it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said<T> {
+    /// What was said.
+    pub value: T,
+    /// By which variable, such as `SLURM_PROCID`.
+    pub source: String,
+}
+
+/// The programs whose variables are understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launcher {
+    /// torchrun, `train launch`, or anyone who sets `RANK` and `WORLD_SIZE`.
+    Torchrun,
+    /// Open MPI's `mpirun`.
+    OpenMpi,
+    /// The Hydra launcher of MPICH, Intel MPI and MVAPICH, and others that speak PMI.
+    Mpich,
+    /// SLURM's `srun`.
+    Slurm,
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Torchrun => "torchrun",
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "MPICH",
+            Self::Slurm => "SLURM",
+        })
+    }
+}
+
+/// Reads who this process is from `environment`; `None` if no launcher started it. Empty variables count as absent.
+///
+/// # Errors
+/// [`Error::Usage`] with every complaint: half a set of variables, values that are no numbers, a rank out of range.
+pub fn identify(environment: &[(String, String)]) -> Result<Option<Identity>> {
+    let mut reader = Reader { environment, complaints: Vec::new() };
+    let identity = reader.launcher().and_then(|launcher| reader.identity(launcher));
+    reader.check_stray_world_size(identity.as_ref());
+    if reader.complaints.is_empty() { Ok(identity) } else { Err(Error::Usage(reader.complaints)) }
+}
+
+/// The names by which a launcher says the same things; of several the first that is set counts.
+struct Names {
+    rank: &'static str,
+    processes: &'static [&'static str],
+    local_rank: &'static str,
+}
+
+impl Launcher {
+    const fn names(self) -> Names {
+        match self {
+            Self::Torchrun => Names { rank: "RANK", processes: &["WORLD_SIZE"], local_rank: "LOCAL_RANK" },
+            Self::OpenMpi => Names {
+                rank: "OMPI_COMM_WORLD_RANK",
+                processes: &["OMPI_COMM_WORLD_SIZE"],
+                local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+            },
+            Self::Mpich => Names { rank: "PMI_RANK", processes: &["PMI_SIZE"], local_rank: "MPI_LOCALRANKID" },
+            Self::Slurm => Names {
+                rank: "SLURM_PROCID",
+                // The job's number of tasks is not that of a step with a number of its own.
+                processes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+                local_rank: "SLURM_LOCALID",
+            },
+        }
+    }
+}
+
+/// What tells one launch from another, and the port that follows from it.
+struct Job {
+    id: Said<String>,
+    port: u64,
+}
+
+struct Reader<'a> {
+    environment: &'a [(String, String)],
+    complaints: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn launcher(&self) -> Option<Launcher> {
+        let step = self.has("SLURM_STEP_ID") && self.has("SLURM_PROCID");
+        // `srun --mpi=pmi2` speaks PMI too, and says more in its own words; Hydra counts local ranks, srun does not.
+        let hydra = self.has("PMI_RANK") && (!step || self.has("MPI_LOCALRANKID"));
+        [
+            (self.has("RANK"), Launcher::Torchrun),
+            (self.has("OMPI_COMM_WORLD_RANK"), Launcher::OpenMpi),
+            (hydra, Launcher::Mpich),
+            (step, Launcher::Slurm),
+        ]
+        .into_iter()
+        .find_map(|(seen, launcher)| seen.then_some(launcher))
+    }
+
+    fn identity(&mut self, launcher: Launcher) -> Option<Identity> {
+        let names = launcher.names();
+        let place = self.place(&names);
+        let local_rank = self.number(names.local_rank);
+        let local_processes = match launcher {
+            Launcher::Torchrun => self.number("LOCAL_WORLD_SIZE").map(|said| said.value),
+            Launcher::OpenMpi => self.number("OMPI_COMM_WORLD_LOCAL_SIZE").map(|said| said.value),
+            Launcher::Mpich => self.number("MPI_LOCALNRANKS").map(|said| said.value),
+            Launcher::Slurm => self.slurm_tasks_here(),
+        };
+        let job = self.job(launcher);
+        let (rank, processes) = place?;
+        let host = match launcher {
+            Launcher::Torchrun => None,
+            Launcher::OpenMpi => self.only_host("OMPI_COMM_WORLD_LOCAL_SIZE", &processes),
+            Launcher::Mpich => self.only_host("MPI_LOCALNRANKS", &processes),
+            Launcher::Slurm => self.slurm_host(),
+        };
+        let address = self.address(host, job.as_ref());
+        Some(Identity {
+            launcher,
+            rank,
+            processes,
+            local_rank,
+            local_processes,
+            address,
+            job_id: job.map(|job| job.id),
+        })
+    }
+
+    /// Rank and number of processes, which are worth nothing without each other.
+    fn place(&mut self, names: &Names) -> Option<(Said<usize>, Said<usize>)> {
+        let size = names.processes.iter().find(|name| self.has(name));
+        if size.is_none() {
+            let rank = self.text(names.rank).map(|rank| rank.value).unwrap_or_default();
+            let missing = match names.processes {
+                [one] => format!("{one} is not set"),
+                several => format!("neither {} is set", several.join(" nor ")),
+            };
+            self.complain(format!("{0} is '{rank}', but {missing}: set both, or unset {0}", names.rank));
+        }
+        let rank = self.number(names.rank);
+        let (rank, size) = (rank?, self.number(size?)?);
+        if rank.value < size.value {
+            return Some((rank, size));
+        }
+        let (Said { value: rank, source: name }, Said { value: size, source }) = (rank, size);
+        self.complain(format!("{name} is '{rank}', but must be below {source}, which is '{size}'; ranks count from 0"));
+        None
+    }
+
+    fn job(&mut self, launcher: Launcher) -> Option<Job> {
+        let id = match launcher {
+            // "none" is what torchrun says without --rdzv-id.
+            Launcher::Torchrun => self.text("TORCHELASTIC_RUN_ID").filter(|id| id.value != "none"),
+            Launcher::OpenMpi => self.text("PMIX_NAMESPACE").or_else(|| self.mpirun_number()),
+            Launcher::Mpich => None,
+            Launcher::Slurm => return self.slurm_job(),
+        }?;
+        let port = FIRST_PORT + fnv1a(&id.value) % PORTS;
+        Some(Job { id, port })
+    }
+
+    /// `1483145216` of `OMPI_MCA_orte_hnp_uri=1483145216.0;tcp://10.77.0.1:58071`. The address there is mpirun's, not
+    /// that of rank 0.
+    fn mpirun_number(&self) -> Option<Said<String>> {
+        let uri = self.text("OMPI_MCA_orte_hnp_uri")?;
+        let (number, _) = uri.value.split_once('.')?;
+        Some(Said { value: number.into(), source: uri.source })
+    }
+
+    fn slurm_job(&mut self) -> Option<Job> {
+        let job = self.number("SLURM_JOB_ID");
+        let step = self.number("SLURM_STEP_ID")?.value as u64;
+        let Said { value: job, source } = job?;
+        // Steps of a job lie far apart, as the next jobs have the next numbers. A prime reaches every port.
+        let port = FIRST_PORT + (job as u64).wrapping_add(step.wrapping_mul(7_919)) % PORTS;
+        Some(Job { id: Said { value: format!("{job}.{step}"), source }, port })
+    }
+
+    /// This host, if it has all the processes. MPI does not tell where rank 0 is if there are more.
+    fn only_host(&mut self, local_processes: &str, processes: &Said<usize>) -> Option<Said<String>> {
+        let here = self.number(local_processes)?;
+        (here.value == processes.value).then(|| Said { value: LOOPBACK.into(), source: here.source })
+    }
+
+    /// This node's entry in a list such as `2,1` or `2(x3),1`.
+    fn slurm_tasks_here(&mut self) -> Option<usize> {
+        let tasks = self.text("SLURM_STEP_TASKS_PER_NODE").or_else(|| self.text("SLURM_TASKS_PER_NODE"))?.value;
+        slurm::tasks(&tasks)?.get(self.number("SLURM_NODEID")?.value).copied()
+    }
+
+    fn slurm_host(&mut self) -> Option<Said<String>> {
+        let Said { value: list, source } =
+            self.text("SLURM_STEP_NODELIST").or_else(|| self.text("SLURM_JOB_NODELIST"))?;
+        match slurm::hosts(&list) {
+            Ok(hosts) if hosts.len() == 1 => Some(Said { value: LOOPBACK.into(), source }),
+            Ok(hosts) => hosts.into_iter().next().map(|value| Said { value, source }),
+            Err(reason) => {
+                self.complain(format!("{source} is '{list}', which is no list of hosts: {reason}"));
+                None
+            }
+        }
+    }
+
+    /// `MASTER_ADDR` and `MASTER_PORT` go before what the launcher tells; either may be filled up by it.
+    fn address(&mut self, host: Option<Said<String>>, job: Option<&Job>) -> Option<Said<String>> {
+        let (given_host, given_port) = (self.text("MASTER_ADDR"), self.text("MASTER_PORT"));
+        if given_port.is_some() && given_host.is_none() && host.is_none() {
+            self.complain("MASTER_PORT is set, but MASTER_ADDR is not: set both, or pass --dist-url".into());
+        }
+        if given_host.is_some() && given_port.is_none() && job.is_none() {
+            self.complain("MASTER_ADDR is set, but MASTER_PORT is not: set both, or pass --dist-url".into());
+        }
+        let port = if given_port.is_some() { self.port()? } else { job?.port };
+        let Said { value: host, source } = given_host.or(host)?;
+        let bare_ipv6 = host.contains(':') && !host.starts_with('[');
+        let host = if bare_ipv6 { format!("[{host}]") } else { host };
+        Some(Said { value: format!("tcp://{host}:{port}"), source })
+    }
+
+    fn port(&mut self) -> Option<u64> {
+        let Said { value: port, source } = self.number("MASTER_PORT")?;
+        if (1..=65_535).contains(&port) {
+            return Some(port as u64);
+        }
+        self.complain(format!("{source} is '{port}', but a port is a number from 1 to 65535"));
+        None
+    }
+
+    /// Job scripts often export `WORLD_SIZE` and leave the rank to SLURM or MPI. That is well if they agree; without
+    /// any rank it is half a set.
+    fn check_stray_world_size(&mut self, identity: Option<&Identity>) {
+        if self.has("RANK") {
+            return;
+        }
+        let Some(size) = self.number("WORLD_SIZE") else { return };
+        match identity.map(|identity| &identity.processes) {
+            Some(processes) if processes.value == size.value => {}
+            Some(Said { value, source }) => self.complain(format!(
+                "WORLD_SIZE is '{}', but {source} is '{value}': unset WORLD_SIZE, or set RANK as well",
+                size.value
+            )),
+            None if self.complaints.is_empty() => self.complain(format!(
+                "WORLD_SIZE is '{}', but RANK is not set: set both, or unset WORLD_SIZE",
+                size.value
+            )),
+            None => {}
+        }
+    }
+
+    fn text(&self, name: &str) -> Option<Said<String>> {
+        let (_, value) = self.environment.iter().find(|(key, value)| key == name && !value.trim().is_empty())?;
+        Some(Said { value: value.trim().into(), source: name.into() })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.text(name).is_some()
+    }
+
+    fn number(&mut self, name: &str) -> Option<Said<usize>> {
+        let Said { value: text, source } = self.text(name)?;
+        match text.parse() {
+            Ok(value) => Some(Said { value, source }),
+            Err(_) => {
+                self.complain(format!("{name} is '{text}', but must be a whole number, 0 or more"));
+                None
+            }
+        }
+    }
+
+    fn complain(&mut self, complaint: String) {
+        self.complaints.push(complaint);
+    }
+}
+
+/// The hash of Fowler, Noll and Vo: the same on every host and in every version, which `std`'s is not bound to be.
+fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

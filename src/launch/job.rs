@@ -1,0 +1,290 @@
+//! This process as a member of a job: it meets the others at the rendezvous and connects with them over Gloo.
+//!
+//! Rank 0 holds the rendezvous at `--dist-url`, or `train launch` does for the processes it starts. Whatever goes wrong
+//! later, the rendezvous says who is to blame; an engine only notices that something is.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::peers::Peers;
+use super::processes;
+use super::rendezvous::{Introduction, Member, Secret, Service, Terms, Tls, Verdict};
+use crate::error::{Error, Result};
+use crate::parallel::engine::{Judge, Symptom};
+use crate::parallel::gloo::{Door, Gloo, KeyStore};
+use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
+
+/// Holds the job's secret, where no file does.
+const SECRET: &str = "KILN_JOB_SECRET";
+/// Set where somebody else than rank 0 holds the rendezvous.
+const HELD: &str = "KILN_RENDEZVOUS_HELD";
+/// How long one connection between two processes may take, once all are ready.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The longest time between two heartbeats.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// One process of several.
+pub(super) struct Job {
+    member: Arc<Member>,
+    /// On rank 0, unless somebody else holds the rendezvous. It ends with the job.
+    _service: Mutex<Option<Service>>,
+    world: World,
+    door: Door,
+    timeout: Duration,
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Job(process {} of {})", self.world.rank(), self.world.processes())
+    }
+}
+
+impl Job {
+    /// Meets the other processes.
+    pub(super) fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Self> {
+        let (host, port) = parallel.rendezvous().ok_or_else(|| {
+            Error::usage(format!("dist url must be tcp://HOST:PORT, got '{}'; mend --dist-url", parallel.dist_url))
+        })?;
+        let terms = terms(parallel, parallel.processes())?;
+        check_exposure(parallel, host, port, &terms.secret)?;
+        let held = std::env::var_os(HELD).is_some();
+        let service = (parallel.rank == 0 && !held).then(|| hold(host, port, &terms)).transpose()?;
+        let me = Introduction {
+            rank: parallel.rank,
+            host: hostname(),
+            process: std::process::id(),
+            devices: parallel.gpu_ids.len(),
+            configuration,
+        };
+        let limit = terms.timeout * PATIENCE;
+        let member = Arc::new(Member::join(&format!("{host}:{port}"), &terms, me, limit)?);
+        let devices: Vec<usize> = member.members().iter().map(|member| member.devices).collect();
+        let (all, size) = (devices.iter().sum::<usize>(), parallel.world_size);
+        if all > size {
+            let refusal = format!(
+                "every device must have a replica, got '{all}' devices on {} processes for a world size of '{size}'; use \
+                 --world-size {all} or fewer --gpu-ids",
+                devices.len()
+            );
+            return Err(Error::usage(refusal));
+        }
+        let world = World::across(size, parallel.rank, devices, parallel.gpu_ids.clone());
+        Ok(Self {
+            member,
+            _service: Mutex::new(service),
+            world,
+            door: door(parallel, host, port)?,
+            timeout: terms.timeout,
+        })
+    }
+
+    fn own(&self, name: &str) -> String {
+        format!("{name}/{}", self.world.rank())
+    }
+
+    fn of_all(&self, name: &str) -> Vec<String> {
+        (0..self.world.processes()).map(|rank| format!("{name}/{rank}")).collect()
+    }
+}
+
+impl Peers for Job {
+    fn world(&self) -> &World {
+        &self.world
+    }
+
+    fn neighbours(&self) -> usize {
+        let members = self.member.members();
+        let host = &members[self.world.rank()].host;
+        members.iter().filter(|member| member.host == *host).count()
+    }
+
+    fn agree(&self, what: &str, value: &str) -> Result<()> {
+        self.member.doing(&format!("comparison of {what}"));
+        self.member.set(&self.own(what), value.as_bytes()).map_err(lost)?;
+        let values = self.member.get(&self.of_all(what), self.timeout * PATIENCE).map_err(lost)?;
+        let other = values.iter().position(|other| *other != values[0]);
+        other.map_or(Ok(()), |rank| {
+            let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&values[rank]).into_owned());
+            Err(Error::Data(format!(
+                "processes must have the same {what}, got '{first}' on rank 0 and '{other}' on rank {rank}; start all of \
+                 them from the same build, command and data"
+            )))
+        })
+    }
+
+    fn connect(&self, ordered: bool) -> Result<Processes> {
+        self.member.doing("connection of the processes");
+        // Connecting has short limits, so that a host which vanishes is noticed; nobody begins before all are here.
+        self.member.set(&self.own("ready"), &[]).map_err(lost)?;
+        self.member.get(&self.of_all("ready"), self.timeout * PATIENCE).map_err(lost)?;
+        let store = Store { member: self.member.clone(), limit: self.timeout };
+        let (rank, size) = (self.world.rank(), self.world.processes());
+        let court = Court(self.member.clone());
+        let gloo = Gloo::connect(rank, size, &self.door, Box::new(store), CONNECT)
+            .map_err(|symptom| Error::PeerLost(court.verdict(&symptom)))?;
+        let blocks = (0..size).map(|process| self.world.hosted_by(process)).collect();
+        Ok(Processes::new(Arc::new(gloo), Arc::new(court), blocks, ordered))
+    }
+
+    fn on_loss(&self, act: Box<dyn FnOnce(String) + Send>) {
+        self.member.on_verdict(move |verdict| act(verdict.0));
+    }
+
+    fn complete(&self) -> Result<()> {
+        const KEY: &str = "complete";
+        let limit = self.timeout * PATIENCE;
+        self.member.doing("end of the run");
+        if self.world.rank() == 0 {
+            self.member.set(KEY, &[]).map_err(lost)?;
+        } else {
+            self.member.get(&[KEY.to_string()], limit).map_err(lost)?;
+        }
+        self.member.set(&self.own("over"), &[]).map_err(lost)?;
+        if self.world.rank() == 0 {
+            // The rendezvous stays until all have heard.
+            self.member.get(&self.of_all("over"), limit).map_err(lost)?;
+        }
+        Ok(())
+    }
+
+    fn leave(&self, failure: Option<&str>) {
+        self.member.leave(failure);
+    }
+}
+
+fn lost(verdict: Verdict) -> Error {
+    Error::PeerLost(verdict.0)
+}
+
+/// The judge of this process: the rendezvous.
+#[derive(Clone)]
+struct Court(Arc<Member>);
+
+impl fmt::Debug for Court {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Court")
+    }
+}
+
+impl Judge for Court {
+    fn doing(&self, activity: &str) {
+        self.0.doing(activity);
+    }
+
+    fn verdict(&self, symptom: &Symptom) -> String {
+        self.0.trouble(&symptom.0).0
+    }
+}
+
+/// Where Gloo leaves addresses.
+struct Store {
+    member: Arc<Member>,
+    limit: Duration,
+}
+
+impl KeyStore for Store {
+    fn set(&self, key: &str, value: &[u8]) -> std::result::Result<(), String> {
+        self.member.set(&format!("gloo/{key}"), value).map_err(|verdict| verdict.0)
+    }
+
+    fn get(&self, key: &str) -> std::result::Result<Vec<u8>, String> {
+        let values = self.member.get(&[format!("gloo/{key}")], self.limit).map_err(|verdict| verdict.0)?;
+        Ok(values.into_iter().next().unwrap_or_default())
+    }
+}
+
+fn terms(parallel: &ParallelConfig, size: usize) -> Result<Terms> {
+    let secret = match (&parallel.job_secret_file, std::env::var(SECRET)) {
+        (file, _) if !file.as_os_str().is_empty() => Secret::from_file(file)?,
+        (_, Ok(text)) => Secret::from_text(&text)?,
+        (_, Err(_)) => Secret::none(),
+    };
+    let given = |path: &std::path::Path| (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
+    let tls = Tls {
+        certificate: given(&parallel.tls_cert),
+        key: given(&parallel.tls_key),
+        authority: given(&parallel.tls_ca),
+    };
+    let encrypted = tls.certificate.is_some() || tls.authority.is_some();
+    let timeout = parallel.limit();
+    Ok(Terms {
+        job_id: parallel.job_id.clone(),
+        secret,
+        size,
+        timeout,
+        beat: BEAT.min(timeout / 10),
+        tls: encrypted.then_some(tls),
+    })
+}
+
+/// Without a secret, whoever reaches the rendezvous takes part.
+fn check_exposure(parallel: &ParallelConfig, host: &str, port: u16, secret: &Secret) -> Result<()> {
+    if parallel.insecure || !secret.is_none() || addresses(host, port)?.iter().all(IpAddr::is_loopback) {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "processes that meet on a network must share a secret, got none for --dist-url {}; give --job-secret-file (or \
+         {SECRET}) to all of them, or let in whoever comes with --insecure",
+        parallel.dist_url
+    )))
+}
+
+fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>> {
+    let unknown = |reason: std::io::Error| {
+        Error::usage(format!("the host '{host}' of the dist url has no address: {reason}; mend --dist-url"))
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    Ok((bare, port).to_socket_addrs().map_err(unknown)?.map(|address| address.ip()).collect())
+}
+
+fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
+    let addresses: Vec<_> = addresses(host, port)?.into_iter().map(|address| (address, port).into()).collect();
+    let listener = TcpListener::bind(&addresses[..]).map_err(|reason| {
+        Error::usage(format!(
+            "rank 0 cannot hold the rendezvous at '{host}:{port}': {reason}; --dist-url must name an address of this \
+             machine and a free port"
+        ))
+    })?;
+    Service::start(listener, terms.clone())
+}
+
+/// Where this process is reached: through the interface that was named, or from where it reaches the rendezvous.
+fn door(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Door> {
+    if !parallel.dist_interface.is_empty() {
+        return Ok(Door::Interface(parallel.dist_interface.clone()));
+    }
+    let address = addresses(host, port)?[0];
+    let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    // Nothing is sent: connecting only asks the system for the way.
+    let way = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, port))?;
+        socket.local_addr()
+    });
+    let way = way.map_err(|reason| {
+        Error::usage(format!("there is no way to '{host}:{port}': {reason}; mend --dist-url, or name --dist-interface"))
+    })?;
+    Ok(Door::Address(way.ip().to_string()))
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "unknown".into() } else { name.trim().into() }
+}
+
+/// `train launch`: holds the rendezvous for the processes it starts, and gives them a secret of their own.
+pub(super) fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;
+    let secret = Secret::random();
+    let service = Service::start(listener, Terms { secret: secret.clone(), ..terms(parallel, processes)? })?;
+    let variables = [
+        ("MASTER_ADDR", "127.0.0.1".to_string()),
+        ("MASTER_PORT", service.address().port().to_string()),
+        (SECRET, secret.to_text()),
+        (HELD, "train launch".into()),
+    ];
+    processes::launch(processes, arguments, &variables.map(|(name, value)| (name.to_string(), value)))
+}

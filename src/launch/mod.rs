@@ -1,0 +1,19 @@
+//! Who this process is among others, and how they find and lose each other.
+//!
+//! Read `environment.rs` for what launchers tell a process, `peers.rs` for what a run asks of the other processes,
+//! `job.rs` for how they meet (`rendezvous/`, then an engine), `processes.rs` for `train launch`. The room knows no
+//! model and no file of a run.
+
+pub mod course;
+pub mod environment;
+mod family;
+#[cfg(feature = "gloo")]
+mod job;
+pub mod output;
+mod peers;
+pub mod processes;
+#[cfg(feature = "gloo")]
+pub mod rendezvous;
+pub mod slurm;
+
+pub use peers::{Peers, join, launch};

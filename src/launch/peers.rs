@@ -1,0 +1,64 @@
+//! What a run asks of the other processes, as a trait: a run in one process has none, and a build without an engine
+//! between processes knows that it never will.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Debug;
+
+use crate::error::Result;
+use crate::parallel::{ParallelConfig, Processes, World};
+
+/// The processes of a run, from their meeting to their end.
+pub trait Peers: Debug + Send + Sync {
+    /// The experiment's replicas over all processes.
+    fn world(&self) -> &World;
+
+    /// How many of the processes share this machine.
+    fn neighbours(&self) -> usize;
+
+    /// Fails unless all processes say the same about `what`, such as the fingerprint of their images.
+    fn agree(&self, what: &str, value: &str) -> Result<()>;
+
+    /// Connects the processes; sums are taken in the order of the tree if `ordered`.
+    fn connect(&self, ordered: bool) -> Result<Processes>;
+
+    /// Calls `act` with the verdict as soon as a process is lost.
+    fn on_loss(&self, act: Box<dyn FnOnce(String) + Send>);
+
+    /// The first process says that what it writes is complete, the others wait for that.
+    fn complete(&self) -> Result<()>;
+
+    /// Leaves the others: for good, or for this reason, which they all hear.
+    fn leave(&self, failure: Option<&str>);
+}
+
+/// Meets the other processes; none if `parallel` is a run in one process. `configuration` is what must be the same on
+/// all of them.
+pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Option<Box<dyn Peers>>> {
+    if parallel.processes() == 1 {
+        return Ok(None);
+    }
+    #[cfg(feature = "gloo")]
+    return super::job::Job::join(parallel, configuration).map(|job| Some(Box::new(job) as Box<dyn Peers>));
+    #[cfg(not(feature = "gloo"))]
+    {
+        let _ = configuration;
+        Err(crate::error::Error::usage(NOT_COMPILED))
+    }
+}
+
+/// `train launch`: starts `processes` of this program with `arguments`, which come to `parallel`, and watches over them.
+/// Returns the exit code.
+pub fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
+    #[cfg(feature = "gloo")]
+    return super::job::launch(processes, arguments, parallel);
+    #[cfg(not(feature = "gloo"))]
+    {
+        let _ = (processes, arguments, parallel);
+        Err(crate::error::Error::usage(NOT_COMPILED))
+    }
+}
+
+#[cfg(not(feature = "gloo"))]
+const NOT_COMPILED: &str = "this build trains in one process; for several build it with: cargo build --release \
+                            --features gloo (after make setup-dist)";

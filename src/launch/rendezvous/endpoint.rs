@@ -1,0 +1,52 @@
+//! Where a member finds the service: an address as people write it, made into something that can be connected to.
+
+use std::error::Error as _;
+use std::io;
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint};
+
+use super::wire::ENVELOPE_LIMIT;
+use super::{HANDSHAKE, Terms};
+use crate::error::{Error, Result};
+
+/// The endpoint at `address` (`host:port`, with brackets around an IPv6 host).
+pub(super) fn endpoint(address: &str, terms: &Terms) -> Result<Endpoint> {
+    let refuse = || Error::usage(format!("'{address}' is no address of a rendezvous; give --dist-url tcp://HOST:PORT"));
+    let (host, port) = address.rsplit_once(':').ok_or_else(refuse)?;
+    if host.is_empty() || port.parse::<u16>().is_err() {
+        return Err(refuse());
+    }
+    let scheme = if terms.tls.is_some() { "https" } else { "http" };
+    let endpoint = Channel::from_shared(format!("{scheme}://{address}")).map_err(|_| refuse())?;
+    let window = 2 * ENVELOPE_LIMIT as u32;
+    let endpoint = endpoint
+        .connect_timeout(HANDSHAKE)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Some(Duration::from_secs(30)))
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window);
+    let Some(tls) = &terms.tls else { return Ok(endpoint) };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    endpoint.tls_config(tls.client(host)?).map_err(|error| {
+        Error::usage(format!(
+            "cannot use the file of --tls-ca: {}; give the authority's PEM certificate",
+            cause(&error)
+        ))
+    })
+}
+
+/// The innermost reason of a failed connection.
+pub(super) fn cause(error: &tonic::transport::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Whether encryption itself failed (another authority, no encryption at the other side): trying again is no remedy.
+pub(super) fn is_distrust(error: &tonic::transport::Error) -> bool {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|it| it.kind() == io::ErrorKind::InvalidData)
+}

@@ -1,0 +1,176 @@
+//! The handshake: both sides prove that they know the job's secret, and neither shows it.
+//!
+//! Hello (versions, job, nonce) - Challenge (nonce, the service's proof) - Proof (the member's proof, its introduction).
+//! Proofs are keyed hashes over everything said so far, so a recorded handshake is worth nothing against a fresh nonce.
+//! No bytes are read or written here: [`Host`] and [`Guest`] turn envelopes into envelopes. Whether a proven member may
+//! sit down is left to the [`judge`](super::judge).
+
+use hmac::Mac;
+use prost::Message;
+
+use super::seal::{Seal, Side, hash};
+use super::wire::{
+    Challenge, ClientBody, Envelope, FromMember, FromService, Hello, PROTOCOL, Person, Proof, Refusal, ServerBody,
+};
+use super::{Introduction, Terms, sentence};
+
+/// Fresh bytes of one side.
+pub type Nonce = [u8; 32];
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const OTHER_SECRET: &str =
+    "do not share the job's secret; give every process of the job the same file with --job-secret-file";
+
+impl Refusal {
+    /// A refusal that the same command would meet again.
+    pub fn lasting(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), passing: false }
+    }
+
+    /// A refusal that may have gone away when the same command is tried later.
+    pub fn passing(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), passing: true }
+    }
+
+    /// The refusal as it is sent to somebody who has proven nothing yet.
+    pub fn bare(&self) -> Envelope {
+        let body = ServerBody::from(FromService::Refusal(self.clone())).encode_to_vec();
+        Envelope { sequence: 0, body, mac: Vec::new() }
+    }
+}
+
+/// The service's side, between its challenge and the member's proof.
+#[derive(Debug)]
+pub struct Host {
+    key: Vec<u8>,
+    size: usize,
+    transcript: Transcript,
+}
+
+impl Host {
+    /// Reads a member's first envelope; answers with the challenge. `nonce` must never have been used before.
+    pub fn greet(terms: &Terms, envelope: &Envelope, nonce: Nonce) -> Result<(Self, Envelope), Refusal> {
+        let Some(FromMember::Hello(hello)) = member_message(&envelope.body) else {
+            return Err(Refusal::lasting("the first message was no greeting; reach this port only with train"));
+        };
+        check(terms, &hello)?;
+        let host =
+            Self { key: terms.secret.as_key().to_vec(), size: terms.size, transcript: Transcript { hello, nonce } };
+        let mac = host.transcript.hash(&host.key, "service", &[]).finalize().into_bytes().to_vec();
+        let challenge = FromService::Challenge(Challenge { nonce: nonce.to_vec(), mac });
+        Ok((host, Envelope { sequence: 0, body: ServerBody::from(challenge).encode_to_vec(), mac: Vec::new() }))
+    }
+
+    /// Checks the member's proof; from here on the session has a key.
+    pub fn admit(self, envelope: &Envelope) -> Result<(Seal, Result<Introduction, Refusal>), Refusal> {
+        let refuse = || Refusal::lasting(format!("this process and the service {OTHER_SECRET}"));
+        let Some(FromMember::Proof(proof)) = member_message(&envelope.body) else { return Err(refuse()) };
+        let expected = self.transcript.hash(&self.key, "member", &[&proof.introduction]);
+        expected.verify_slice(&proof.mac).map_err(|_| refuse())?;
+        let seal = self.transcript.seal(&self.key, Side::Service);
+        let introduction = Person::decode(proof.introduction.as_slice())
+            .map(Introduction::from)
+            .map_err(|error| Refusal::lasting(format!("this process' introduction cannot be read: {error}")))
+            .and_then(|it| self.agree_on_size().map(|()| it));
+        Ok((seal, introduction))
+    }
+
+    fn agree_on_size(&self) -> Result<(), Refusal> {
+        match (self.transcript.hello.size, self.size) {
+            (theirs, ours) if theirs == ours as u64 => Ok(()),
+            (theirs, ours) => Err(Refusal::lasting(format!(
+                "this process counts '{theirs}' processes in the job, the service {ours}; give every process the same \
+                 --world-size and --nnodes"
+            ))),
+        }
+    }
+}
+
+/// The member's side, between its greeting and the service's challenge.
+#[derive(Debug)]
+pub struct Guest {
+    key: Vec<u8>,
+    hello: Hello,
+    introduction: Vec<u8>,
+}
+
+impl Guest {
+    /// A member that wants to join. `nonce` must never have been used before.
+    pub fn new(terms: &Terms, me: &Introduction, nonce: Nonce) -> Self {
+        let hello = Hello {
+            protocol: PROTOCOL,
+            version: VERSION.into(),
+            job_id: terms.job_id.clone(),
+            size: terms.size as u64,
+            nonce: nonce.to_vec(),
+        };
+        Self { key: terms.secret.as_key().to_vec(), hello, introduction: Person::from(me).encode_to_vec() }
+    }
+
+    /// The first envelope.
+    pub fn hello(&self) -> Envelope {
+        let body = ClientBody::from(FromMember::Hello(self.hello.clone())).encode_to_vec();
+        Envelope { sequence: 0, body, mac: Vec::new() }
+    }
+
+    /// Checks the service's proof; answers with its own.
+    pub fn answer(self, envelope: &Envelope) -> Result<(Seal, Envelope), Refusal> {
+        let challenge = match ServerBody::decode(envelope.body.as_slice()).ok().and_then(|body| body.message) {
+            Some(FromService::Challenge(challenge)) => challenge,
+            Some(FromService::Refusal(refusal)) => return Err(refusal),
+            _ => return Err(Refusal::lasting("the answer was no challenge; is another program at this address?")),
+        };
+        let refuse = || Refusal::lasting(format!("this process and the service {OTHER_SECRET}"));
+        let nonce = Nonce::try_from(challenge.nonce.as_slice()).map_err(|_| refuse())?;
+        let transcript = Transcript { hello: self.hello, nonce };
+        transcript.hash(&self.key, "service", &[]).verify_slice(&challenge.mac).map_err(|_| refuse())?;
+        let mac = transcript.hash(&self.key, "member", &[&self.introduction]).finalize().into_bytes().to_vec();
+        let proof = FromMember::Proof(Proof { mac, introduction: self.introduction });
+        let envelope = Envelope { sequence: 1, body: ClientBody::from(proof).encode_to_vec(), mac: Vec::new() };
+        Ok((transcript.seal(&self.key, Side::Member), envelope))
+    }
+}
+
+/// What both sides have said before they prove anything.
+#[derive(Debug)]
+struct Transcript {
+    hello: Hello,
+    nonce: Nonce,
+}
+
+impl Transcript {
+    fn hash(&self, key: &[u8], purpose: &str, more: &[&[u8]]) -> hmac::Hmac<sha2::Sha256> {
+        let hello = self.hello.encode_to_vec();
+        hash(key, purpose, &[&[hello.as_slice(), &self.nonce], more].concat())
+    }
+
+    fn seal(&self, key: &[u8], side: Side) -> Seal {
+        Seal::new(self.hash(key, "session", &[]).finalize().into_bytes().to_vec(), side)
+    }
+}
+
+/// What can be refused before anybody has proven anything; it must not tell a stranger what the job is.
+fn check(terms: &Terms, hello: &Hello) -> Result<(), Refusal> {
+    if hello.protocol != PROTOCOL || hello.version != VERSION {
+        return Err(Refusal::lasting(format!(
+            "this process is kiln '{}' (protocol {}), the service is kiln {VERSION} (protocol {PROTOCOL}); start every \
+             process from the same build",
+            sentence::line(&hello.version, 40),
+            hello.protocol
+        )));
+    }
+    if hello.job_id != terms.job_id {
+        return Err(Refusal::lasting(format!(
+            "the service serves another job than '{}'; give every process the same --job-id and --dist-url",
+            sentence::line(&hello.job_id, 80)
+        )));
+    }
+    if hello.nonce.len() != size_of::<Nonce>() {
+        return Err(Refusal::lasting("the greeting was malformed; start every process from the same build"));
+    }
+    Ok(())
+}
+
+fn member_message(body: &[u8]) -> Option<FromMember> {
+    ClientBody::decode(body).ok()?.message
+}

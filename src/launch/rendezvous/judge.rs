@@ -1,0 +1,291 @@
+//! The policy: who may sit down, when the job begins, and who is to blame when it ends.
+//!
+//! A pure state machine: events and the time go in, actions come out; it knows no network and no clock of its own. It
+//! decides once. What it goes by, the strongest first: a process that says it failed; a session that ended without a
+//! word (its process died); silence (it was stopped or cut off). If a member only reports that a collective broke, the
+//! judge waits a short grace for such evidence, since the reporter sees the consequence before the service sees the
+//! cause; then it names who did not come to that collective, or else the connection. Wording is left to `sentence`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::sentence::{self, Others};
+use super::wire::{Activity, FromMember, Refusal};
+use super::{Introduction, Terms};
+
+/// How long to wait for evidence after a member reported trouble.
+pub const GRACE: Duration = Duration::from_secs(2);
+/// So many heartbeats may be late without meaning anything.
+const LATE_BEATS: u32 = 3;
+/// A refusal names so many differing settings; the first ones say enough.
+const MOST_DIFFERENCES: usize = 5;
+/// The longest host name, in bytes (RFC 1035 allows 255).
+const LONGEST_HOST: usize = 255;
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A process proved that it knows the secret, and introduced itself.
+    Came(Introduction),
+    /// A sign of life.
+    Beat(usize, Activity),
+    /// A member's collective failed or timed out, with this symptom.
+    Trouble(usize, Activity, String),
+    /// A member took its leave: finished, or failed for the reason given.
+    Left(usize, Activity, Option<String>),
+    /// A member's session ended without a leave, and how, as in "its connection closed".
+    Closed(usize, String),
+    /// Time went by.
+    Tick,
+}
+
+impl Event {
+    /// What a message of the member `rank` means to the judge; `None` if it does not concern it.
+    pub fn of(rank: usize, message: FromMember) -> Option<Self> {
+        match message {
+            FromMember::Beat(doing) => Some(Self::Beat(rank, doing)),
+            FromMember::Trouble(it) => Some(Self::Trouble(rank, it.activity.unwrap_or_default(), it.symptom)),
+            FromMember::Leave(it) => Some(Self::Left(rank, it.activity.unwrap_or_default(), it.failed)),
+            // Greetings are over, and the store is not the judge's.
+            FromMember::Hello(_) | FromMember::Proof(_) | FromMember::Set(_) | FromMember::Get(_) => None,
+        }
+    }
+}
+
+/// What to do about it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Admit the process that came.
+    Welcome,
+    /// Send the process that came away.
+    Refuse(Refusal),
+    /// Tell everybody which ranks are still missing, such as "rank 1".
+    Await(String),
+    /// Tell everybody who is there: the job begins.
+    Begin(Vec<Introduction>),
+    /// Tell everybody the verdict.
+    Decide(String),
+}
+
+/// A member as the judge sees it.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub who: Introduction,
+    pub doing: Activity,
+    pub symptom: Option<String>,
+    pub finished: bool,
+    heard: Instant,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Gathering,
+    Working,
+    Over(String),
+}
+
+/// The state of one job.
+#[derive(Debug)]
+pub struct Judge {
+    size: usize,
+    timeout: Duration,
+    beat: Duration,
+    phase: Phase,
+    seats: BTreeMap<usize, Seat>,
+    /// When the trouble that was reported must be explained.
+    due: Option<Instant>,
+    /// The last time anything happened, ticks included.
+    awake: Instant,
+}
+
+impl Judge {
+    /// Nobody is there yet.
+    pub fn new(terms: &Terms, now: Instant) -> Self {
+        let Terms { size, timeout, beat, .. } = *terms;
+        Self { size, timeout, beat, phase: Phase::Gathering, seats: BTreeMap::new(), due: None, awake: now }
+    }
+
+    /// Takes in what happened at `now`.
+    pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
+        self.forgive_own_absence(now);
+        match event {
+            Event::Came(who) => return self.receive(who, now),
+            _ if matches!(self.phase, Phase::Over(_)) => return Vec::new(),
+            Event::Beat(rank, doing) => self.hear(rank, doing, now),
+            Event::Trouble(rank, doing, symptom) => self.note(rank, doing, symptom, now),
+            Event::Left(rank, doing, failed) => {
+                self.hear(rank, doing, now);
+                return self.part(rank, failed);
+            }
+            Event::Closed(rank, how) => return self.miss(rank, &how),
+            Event::Tick => {}
+        }
+        self.weigh(now)
+    }
+
+    /// Nobody's silence counts for the time in which the service itself did not run (it was stopped and continued).
+    fn forgive_own_absence(&mut self, now: Instant) {
+        let absent = now.saturating_duration_since(self.awake);
+        if absent > self.beat * LATE_BEATS {
+            self.seats.values_mut().for_each(|seat| seat.heard += absent);
+            self.due = self.due.map(|due| due + absent);
+        }
+        self.awake = now;
+    }
+
+    fn receive(&mut self, who: Introduction, now: Instant) -> Vec<Action> {
+        if let Err(refusal) = self.examine(&who) {
+            return vec![Action::Refuse(refusal)];
+        }
+        let seat = Seat { who, doing: Activity::default(), symptom: None, finished: false, heard: now };
+        self.seats.insert(seat.who.rank, seat);
+        if self.seats.len() < self.size {
+            return vec![Action::Welcome, Action::Await(self.missing())];
+        }
+        self.phase = Phase::Working;
+        self.seats.values_mut().for_each(|seat| seat.heard = now);
+        vec![Action::Welcome, Action::Begin(self.seats.values().map(|seat| seat.who.clone()).collect())]
+    }
+
+    fn examine(&self, who: &Introduction) -> Result<(), Refusal> {
+        let (rank, size) = (who.rank, self.size);
+        if rank >= size {
+            return Err(Refusal::lasting(format!("rank '{rank}' is out of range; --rank takes 0 to {}", size - 1)));
+        }
+        if who.host.len() > LONGEST_HOST {
+            return Err(Refusal::lasting(format!("the host name of rank {rank} is longer than {LONGEST_HOST} bytes")));
+        }
+        match &self.phase {
+            Phase::Over(verdict) => return Err(Refusal::passing(format!("the job is over: {verdict}"))),
+            Phase::Working => {
+                let why = format!("the job has begun with all of its {size} processes; start all of them anew");
+                return Err(Refusal::passing(why));
+            }
+            Phase::Gathering => {}
+        }
+        if let Some(seat) = self.seats.get(&rank) {
+            let name = sentence::name(&seat.who);
+            return Err(Refusal::passing(format!("{name} is here already; give every process its own --rank")));
+        }
+        self.compare(who)
+    }
+
+    /// All members have equal configurations, so any of them stands for all.
+    fn compare(&self, who: &Introduction) -> Result<(), Refusal> {
+        let Some(Seat { who: first, .. }) = self.seats.values().next() else { return Ok(()) };
+        let (theirs, ours) = (&who.configuration, &first.configuration);
+        let keys: BTreeSet<_> =
+            theirs.keys().chain(ours.keys()).filter(|key| theirs.get(*key) != ours.get(*key)).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let value = |said: Option<&String>| said.map_or("not set".into(), |it| format!("'{}'", sentence::line(it, 80)));
+        let mut differences: Vec<_> = keys
+            .iter()
+            .take(MOST_DIFFERENCES)
+            .map(|key| {
+                let (key_text, theirs, ours) =
+                    (sentence::line(key, 80), value(theirs.get(*key)), value(ours.get(*key)));
+                format!("{key_text} is {theirs} on rank {}, {ours} on rank {}", who.rank, first.rank)
+            })
+            .collect();
+        if keys.len() > MOST_DIFFERENCES {
+            differences.push(format!("{} more settings differ", keys.len() - MOST_DIFFERENCES));
+        }
+        Err(Refusal::lasting(format!("{}; give every process the same configuration", differences.join("; "))))
+    }
+
+    fn missing(&self) -> String {
+        let absent: Vec<_> = (0..self.size).filter(|rank| !self.seats.contains_key(rank)).collect();
+        sentence::ranks(&absent)
+    }
+
+    fn hear(&mut self, rank: usize, doing: Activity, now: Instant) {
+        if let Some(seat) = self.seats.get_mut(&rank) {
+            (seat.heard, seat.doing) = (now, doing);
+        }
+    }
+
+    fn note(&mut self, rank: usize, doing: Activity, symptom: String, now: Instant) {
+        self.hear(rank, doing, now);
+        if !matches!(self.phase, Phase::Working) {
+            return;
+        }
+        if let Some(seat) = self.seats.get_mut(&rank) {
+            seat.symptom.get_or_insert(symptom);
+            self.due.get_or_insert(now + GRACE);
+        }
+    }
+
+    fn part(&mut self, rank: usize, failed: Option<String>) -> Vec<Action> {
+        let Some(seat) = self.seats.get_mut(&rank) else { return Vec::new() };
+        match failed {
+            Some(reason) => {
+                let verdict = sentence::failed(seat, &reason);
+                self.decide(verdict)
+            }
+            None if matches!(self.phase, Phase::Gathering) => self.miss(rank, ""),
+            None => {
+                seat.finished = true;
+                Vec::new()
+            }
+        }
+    }
+
+    fn miss(&mut self, rank: usize, how: &str) -> Vec<Action> {
+        if matches!(self.phase, Phase::Gathering) {
+            // Whoever goes before the job begins may come back, or be started anew.
+            return self.seats.remove(&rank).map_or(Vec::new(), |_| vec![Action::Await(self.missing())]);
+        }
+        match self.seats.get(&rank) {
+            Some(seat) if !seat.finished => self.decide(sentence::lost(&[seat], how, &self.others(&[rank]))),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What can be concluded from the passing of time.
+    fn weigh(&mut self, now: Instant) -> Vec<Action> {
+        if !matches!(self.phase, Phase::Working) {
+            return Vec::new();
+        }
+        let late = self.silent(self.beat * LATE_BEATS, now);
+        let lost = !self.silent(self.timeout, now).is_empty();
+        if lost || (self.due.is_some() && !late.is_empty()) {
+            let seats: Vec<_> = late.iter().map(|rank| &self.seats[rank]).collect();
+            let longest = seats.iter().map(|seat| now.saturating_duration_since(seat.heard)).max().unwrap_or_default();
+            let how = format!("no sign of life for {}", sentence::span(longest));
+            return self.decide(sentence::lost(&seats, &how, &self.others(&late)));
+        }
+        match self.due {
+            Some(due) if now >= due => self.decide(self.explain()),
+            _ => Vec::new(),
+        }
+    }
+
+    fn silent(&self, limit: Duration, now: Instant) -> Vec<usize> {
+        let silent = |seat: &Seat| !seat.finished && now.saturating_duration_since(seat.heard) > limit;
+        self.seats.iter().filter(|(_, seat)| silent(seat)).map(|(rank, _)| *rank).collect()
+    }
+
+    /// Everybody is alive and nobody admits to a failure: who did not come to the collective that broke?
+    fn explain(&self) -> String {
+        let troubled = self.seats.values().filter(|seat| seat.symptom.is_some());
+        let reporter = troubled.max_by_key(|seat| seat.doing.count).expect("the grace begins with a report");
+        let absent = |seat: &&Seat| seat.symptom.is_none() && seat.doing.count < reporter.doing.count;
+        let Some(lowest) = self.seats.values().filter(absent).map(|seat| seat.doing.count).min() else {
+            return sentence::broken(reporter);
+        };
+        let late: Vec<_> = self.seats.values().filter(absent).filter(|seat| seat.doing.count == lowest).collect();
+        sentence::absent(&late, reporter)
+    }
+
+    fn others(&self, lost: &[usize]) -> Others {
+        let others = self.seats.values().filter(|seat| !seat.finished && !lost.contains(&seat.who.rank));
+        Others::of(others)
+    }
+
+    fn decide(&mut self, verdict: String) -> Vec<Action> {
+        self.phase = Phase::Over(verdict.clone());
+        vec![Action::Decide(verdict)]
+    }
+}

@@ -1,0 +1,97 @@
+//! The rendezvous: how the processes of one training meet, talk, and agree on who is lost.
+//!
+//! A small gRPC service (on rank 0, or in the launcher) holds one session with every process of the job. A session
+//! opens with a mutual proof of the job's secret, then carries introductions, a key-value store (the collective engine
+//! publishes its addresses there), heartbeats and the **verdict**: when a process dies, stops or fails, the service
+//! alone decides who it was and tells everybody the same line. An engine cannot do that: the first survivor that gives
+//! up closes its connections, and the next one then blames that survivor.
+//!
+//! Reading order: [`Member`] is what the rest of Kiln calls; [`judge`] is the policy, a pure state machine; [`wire`],
+//! [`handshake`] and [`seal`] are what travels; `hall`, `session`, `door` and `service` perform what the judge says.
+//! The room knows nothing of training: an activity is a text and a counter. It decides, others act: ending the process
+//! is left to the caller of [`Member::on_verdict`].
+
+mod door;
+mod endpoint;
+mod hall;
+pub mod handshake;
+pub mod judge;
+mod link;
+mod member;
+mod rpc;
+pub mod seal;
+mod secret;
+mod sentence;
+mod service;
+mod session;
+pub mod store;
+mod tls;
+mod verdict;
+pub mod wire;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use member::Member;
+pub use secret::Secret;
+pub use service::Service;
+pub use tls::Tls;
+pub use verdict::Verdict;
+
+use crate::error::{Error, Result};
+
+/// The most processes one job may have: the list of all of them must fit into one message.
+pub const MOST_MEMBERS: usize = 2048;
+/// How long a connection may take until its process is admitted.
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// What all processes of a job agree on before they meet.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// Tells this job from others that might use the same address.
+    pub job_id: String,
+    /// What only the processes of this job know.
+    pub secret: Secret,
+    /// How many processes the job has, 1 to [`MOST_MEMBERS`].
+    pub size: usize,
+    /// A process without a heartbeat for so long is lost.
+    pub timeout: Duration,
+    /// The time between two heartbeats, at most a third of `timeout`.
+    pub beat: Duration,
+    /// Files for encryption; `None` sends everything in the clear (authenticated all the same).
+    pub tls: Option<Tls>,
+}
+
+impl Terms {
+    /// Refuses terms under which no job can be watched.
+    fn check(&self) -> Result<()> {
+        if !(1..=MOST_MEMBERS).contains(&self.size) {
+            let size = self.size;
+            return Err(Error::usage(format!(
+                "a job of '{size}' processes is none; --nnodes takes 1 to {MOST_MEMBERS}"
+            )));
+        }
+        if self.beat.is_zero() || self.timeout < self.beat * 3 {
+            return Err(Error::usage(format!(
+                "a timeout of '{:?}' is less than three heartbeats of {:?}; raise --dist-timeout",
+                self.timeout, self.beat
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// What a process says about itself when it joins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Introduction {
+    /// Its number among the processes, 0 to size - 1.
+    pub rank: usize,
+    /// The name of its machine, for people.
+    pub host: String,
+    /// Its process id there.
+    pub process: u32,
+    /// How many devices it hosts.
+    pub devices: usize,
+    /// The settings that must be the same everywhere, by key.
+    pub configuration: BTreeMap<String, String>,
+}

@@ -1,0 +1,83 @@
+//! The one gRPC method of the rendezvous, `/kiln.Rendezvous/Session`: a stream of envelopes in both directions.
+//!
+//! A single method with hand-written messages needs no generated code: this is all that a generator would write.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::{Service, http};
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::door::Pass;
+use super::hall::Hall;
+use super::session;
+use super::wire::{ENVELOPE_LIMIT, Envelope};
+
+const PATH: &str = "/kiln.Rendezvous/Session";
+/// Envelopes on their way out of a process; more wait.
+pub(super) const QUEUE: usize = 16;
+
+/// Opens a session over `channel`; `outgoing` are the envelopes of the member.
+pub(super) async fn open(channel: Channel, outgoing: mpsc::Receiver<Envelope>) -> Result<Streaming<Envelope>, Status> {
+    let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(ENVELOPE_LIMIT);
+    grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    let codec = ProstCodec::<Envelope, Envelope>::default();
+    let request = Request::new(ReceiverStream::new(outgoing));
+    Ok(grpc.streaming(request, PathAndQuery::from_static(PATH), codec).await?.into_inner())
+}
+
+type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The service's side: every call of the method becomes a session in the hall.
+#[derive(Clone)]
+pub(super) struct Rpc(pub Arc<Hall>);
+
+impl Service<http::Request<Body>> for Rpc {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let opening = Opening(Arc::clone(&self.0));
+        Box::pin(async move {
+            if request.uri().path() != PATH {
+                return Ok(Status::unimplemented("only the sessions of train are served here").into_http());
+            }
+            let codec = ProstCodec::<Envelope, Envelope>::default();
+            let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(ENVELOPE_LIMIT);
+            Ok(grpc.streaming(opening, request).await)
+        })
+    }
+}
+
+struct Opening(Arc<Hall>);
+
+impl tonic::server::StreamingService<Envelope> for Opening {
+    type Response = Envelope;
+    type ResponseStream = ReceiverStream<Result<Envelope, Status>>;
+    type Future = Answer<Result<Response<Self::ResponseStream>, Status>>;
+
+    fn call(&mut self, request: Request<Streaming<Envelope>>) -> Self::Future {
+        let hall = Arc::clone(&self.0);
+        Box::pin(async move {
+            let pass = request.extensions().get::<Pass>().cloned();
+            let pass = pass.ok_or_else(|| Status::internal("a session without a connection"))?;
+            let (sender, receiver) = mpsc::channel(QUEUE);
+            tokio::spawn(session::serve(hall, pass, request.into_inner(), sender));
+            Ok(Response::new(ReceiverStream::new(receiver)))
+        })
+    }
+}

@@ -1,0 +1,194 @@
+//! One session of the service with one member, from the greeting to the leave.
+//!
+//! It translates: envelopes into events for the judge, news into envelopes. Input that is no member's ends the session
+//! with a line in the log; it never reaches the judge. Time limits before admission are the door's.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tonic::{Status, Streaming};
+
+use super::door::Pass;
+use super::hall::Hall;
+use super::handshake::Host;
+use super::judge::Event;
+use super::seal::Seal;
+use super::secret::nonce;
+use super::wire::{Alive, ClientBody, Denied, Envelope, FromMember, FromService, Get, Refusal, ServerBody, Value};
+
+/// The most `Get`s of one member that may wait at a time.
+const MOST_GETS: usize = 64;
+
+type Outgoing = mpsc::Sender<Result<Envelope, Status>>;
+
+/// Why a session ends.
+enum End {
+    /// The member took its leave.
+    Left,
+    /// The service ends, and all is said.
+    Closing,
+    /// It broke off, as in "its connection closed".
+    Broken(String),
+}
+
+/// Serves one call of the method, whoever makes it.
+pub(super) async fn serve(hall: Arc<Hall>, pass: Pass, mut incoming: Streaming<Envelope>, outgoing: Outgoing) {
+    let (mut seal, rank) = match greet(&hall, &mut incoming, &outgoing).await {
+        Ok(admitted) => admitted,
+        Err(why) => return tracing::warn!("refused {} at the rendezvous: {why}", pass.peer),
+    };
+    pass.admit();
+    let mut session = Session { hall: &hall, rank, seal: &mut seal, outgoing, gets: JoinSet::new() };
+    if let End::Broken(how) = session.work(&mut incoming).await {
+        // A refusal is an answer to newcomers only.
+        let _ = hall.tell(Event::Closed(rank, how));
+    }
+}
+
+/// The handshake and the judge's consent; answers with the member's rank, or with what to log.
+async fn greet(hall: &Hall, incoming: &mut Streaming<Envelope>, outgoing: &Outgoing) -> Result<(Seal, usize), String> {
+    let met = meet(hall, incoming, outgoing).await?;
+    let (mut seal, introduction) = match met {
+        Ok(met) => met,
+        Err(refusal) => return Err(turn_away(refusal.bare(), refusal, outgoing).await),
+    };
+    let rank = introduction.as_ref().map(|it| it.rank).unwrap_or_default();
+    match introduction.and_then(|it| hall.tell(Event::Came(it))) {
+        Ok(()) => Ok((seal, rank)),
+        Err(refusal) => {
+            let body = ServerBody::from(FromService::Refusal(refusal.clone())).encode_to_vec();
+            Err(turn_away(seal.close(body), refusal, outgoing).await)
+        }
+    }
+}
+
+type Met = Result<(Seal, Result<super::Introduction, Refusal>), Refusal>;
+
+async fn meet(hall: &Hall, incoming: &mut Streaming<Envelope>, outgoing: &Outgoing) -> Result<Met, String> {
+    let hello = next(incoming).await?;
+    let (host, challenge) = match Host::greet(&hall.terms, &hello, nonce()) {
+        Ok(greeted) => greeted,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    outgoing.send(Ok(challenge)).await.map_err(|_| "it went away during the handshake".to_string())?;
+    Ok(host.admit(&next(incoming).await?))
+}
+
+async fn turn_away(envelope: Envelope, refusal: Refusal, outgoing: &Outgoing) -> String {
+    // Whoever does not wait for the reason does not get it.
+    let _ = outgoing.send(Ok(envelope)).await;
+    super::sentence::line(&refusal.reason, 600)
+}
+
+async fn next(incoming: &mut Streaming<Envelope>) -> Result<Envelope, String> {
+    match incoming.message().await {
+        Ok(Some(envelope)) => Ok(envelope),
+        Ok(None) => Err("it went away during the handshake".into()),
+        Err(status) => Err(format!("no handshake: {}", super::sentence::line(status.message(), 200))),
+    }
+}
+
+struct Session<'a> {
+    hall: &'a Hall,
+    rank: usize,
+    seal: &'a mut Seal,
+    outgoing: Outgoing,
+    /// Answers that wait for keys to be set.
+    gets: JoinSet<Vec<FromService>>,
+}
+
+impl Session<'_> {
+    async fn work(&mut self, incoming: &mut Streaming<Envelope>) -> End {
+        let mut news = self.hall.news.subscribe();
+        let mut closing = self.hall.closing.subscribe();
+        let mut closed = pin!(async { closing.wait_for(|closing| *closing).await.map(drop) });
+        let mut is_closing = false;
+        // The admission itself is news to this member.
+        news.mark_changed();
+        loop {
+            let step = tokio::select! {
+                message = incoming.message() => match message {
+                    Ok(Some(envelope)) => self.take(envelope).await,
+                    // How a connection ends says little about why: a process that was killed may do it either way.
+                    Ok(None) | Err(_) => Err(End::Broken("its connection closed".into())),
+                },
+                Some(answers) = self.gets.join_next() => self.send_all(answers.unwrap_or_default()).await,
+                Ok(()) = news.changed() => {
+                    let latest = news.borrow_and_update().clone();
+                    self.send(latest.into()).await
+                }
+                _ = &mut closed, if !is_closing => {
+                    is_closing = true;
+                    Ok(())
+                }
+            };
+            if let Err(end) = step {
+                return end;
+            }
+            if is_closing && !self.hall.at_work() && !news.has_changed().unwrap_or_default() {
+                return End::Closing;
+            }
+        }
+    }
+
+    async fn take(&mut self, envelope: Envelope) -> Result<(), End> {
+        let body = self.seal.open(envelope).map_err(|forged| End::Broken(forged.to_string()))?;
+        let body = ClientBody::decode(body.as_slice());
+        let body = body.map_err(|error| End::Broken(format!("its message could not be read ({error})")))?;
+        match body.message {
+            Some(FromMember::Set(it)) => {
+                let answer = match self.hall.store.set(it.key, it.value) {
+                    Ok(()) => FromService::Value(Value { id: it.id, value: Vec::new() }),
+                    Err(reason) => FromService::Denied(Denied { id: it.id, reason }),
+                };
+                self.send(answer).await
+            }
+            Some(FromMember::Get(get)) => self.look_up(get).await,
+            Some(message) => self.pass_on(message).await,
+            // What this version does not know does not concern it.
+            None => Ok(()),
+        }
+    }
+
+    async fn pass_on(&mut self, message: FromMember) -> Result<(), End> {
+        let (beat, leave) = (matches!(message, FromMember::Beat(_)), matches!(message, FromMember::Leave(_)));
+        // A refusal is an answer to newcomers only.
+        let _ = Event::of(self.rank, message).map(|event| self.hall.tell(event));
+        match (beat, leave) {
+            (true, _) => self.send(FromService::Alive(Alive {})).await,
+            (_, true) => Err(End::Left),
+            _ => Ok(()),
+        }
+    }
+
+    async fn look_up(&mut self, Get { id, keys, limit }: Get) -> Result<(), End> {
+        if self.gets.len() >= MOST_GETS {
+            let reason = format!("more than {MOST_GETS} requests of one process wait");
+            return self.send(FromService::Denied(Denied { id, reason })).await;
+        }
+        let store = Arc::clone(&self.hall.store);
+        self.gets.spawn(async move {
+            match store.get(&keys, Duration::from_millis(limit)).await {
+                Ok(values) => values.into_iter().map(|value| FromService::Value(Value { id, value })).collect(),
+                Err(reason) => vec![FromService::Denied(Denied { id, reason })],
+            }
+        });
+        Ok(())
+    }
+
+    async fn send_all(&mut self, answers: Vec<FromService>) -> Result<(), End> {
+        for answer in answers {
+            self.send(answer).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, message: FromService) -> Result<(), End> {
+        let envelope = self.seal.close(ServerBody::from(message).encode_to_vec());
+        self.outgoing.send(Ok(envelope)).await.map_err(|_| End::Broken("its connection closed".into()))
+    }
+}

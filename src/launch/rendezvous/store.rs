@@ -1,0 +1,90 @@
+//! The key-value store of the rendezvous: written once per key, waited for, limited in size.
+//!
+//! Collective engines publish their addresses here. Entries live as long as the job: there are few, and a late reader
+//! must find them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::sentence;
+
+/// The most keys.
+pub const MOST_KEYS: usize = 4096;
+/// The most bytes of keys and values together.
+pub const MOST_BYTES: usize = 64 << 20;
+
+/// What was set so far.
+#[derive(Debug)]
+pub struct Store {
+    entries: Mutex<Entries>,
+    changes: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    values: HashMap<String, Vec<u8>>,
+    bytes: usize,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { entries: Mutex::default(), changes: watch::Sender::new(()) }
+    }
+}
+
+impl Store {
+    /// Keeps `value` under `key`. Setting the same bytes again is no change; other bytes, or more than the store may
+    /// hold, are refused with a reason.
+    pub fn set(&self, key: String, value: Vec<u8>) -> Result<(), String> {
+        let mut entries = self.entries();
+        if let Some(kept) = entries.values.get(&key) {
+            let key = sentence::line(&key, 80);
+            return if *kept == value { Ok(()) } else { Err(format!("key '{key}' has another value already")) };
+        }
+        let bytes = entries.bytes.saturating_add(key.len()).saturating_add(value.len());
+        if entries.values.len() >= MOST_KEYS || bytes > MOST_BYTES {
+            let (key, size) = (sentence::line(&key, 80), MOST_BYTES >> 20);
+            return Err(format!("key '{key}' finds the store full: it takes {MOST_KEYS} keys and {size} MiB"));
+        }
+        entries.bytes = bytes;
+        entries.values.insert(key, value);
+        drop(entries);
+        self.changes.send_replace(());
+        Ok(())
+    }
+
+    /// The values of `keys`, as soon as all are there; names what is missing after `limit`.
+    pub async fn get(&self, keys: &[String], limit: Duration) -> Result<Vec<Vec<u8>>, String> {
+        let mut changes = self.changes.subscribe();
+        let all = async {
+            loop {
+                if let Some(values) = self.look_up(keys) {
+                    return values;
+                }
+                // The sender lives as long as the store, so a change always comes before the end.
+                let _ = changes.changed().await;
+            }
+        };
+        tokio::time::timeout(limit, all).await.map_err(|_| self.complain(keys, limit))
+    }
+
+    fn look_up(&self, keys: &[String]) -> Option<Vec<Vec<u8>>> {
+        let entries = self.entries();
+        keys.iter().map(|key| entries.values.get(key).cloned()).collect()
+    }
+
+    fn complain(&self, keys: &[String], limit: Duration) -> String {
+        let entries = self.entries();
+        let missing = keys.iter().filter(|key| !entries.values.contains_key(*key)).take(3);
+        let missing: Vec<_> = missing.map(|key| format!("'{}'", sentence::line(key, 80))).collect();
+        format!("nobody set {} within {}", missing.join(", "), sentence::span(limit))
+    }
+
+    /// Every change is whole before anything could panic.
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

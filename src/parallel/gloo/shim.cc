@@ -1,0 +1,193 @@
+#include "kiln/src/parallel/gloo/shim.h"
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include <gloo/allgatherv.h>
+#include <gloo/allreduce.h>
+#include <gloo/broadcast.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include "kiln/src/parallel/gloo/mod.rs.h"
+
+namespace kiln {
+namespace {
+
+std::chrono::milliseconds milliseconds(std::uint64_t limit) { return std::chrono::milliseconds(limit); }
+
+// Address and port as bytes; empty for what is no TCP connection.
+std::string end_of(const sockaddr_storage& address) {
+  const auto bytes = [](const auto& part) { return std::string(reinterpret_cast<const char*>(&part), sizeof part); };
+  if (address.ss_family == AF_INET) {
+    const auto& four = reinterpret_cast<const sockaddr_in&>(address);
+    return bytes(four.sin_addr) + bytes(four.sin_port);
+  }
+  if (address.ss_family == AF_INET6) {
+    const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
+    return bytes(six.sin6_addr) + bytes(six.sin6_port);
+  }
+  return {};
+}
+
+// Where Gloo leaves the processes' addresses: the Rust side's key-value store. Its errors pass through as exceptions.
+class Store final : public gloo::rendezvous::Store {
+ public:
+  Store(rust::Box<Keys> keys, std::size_t peers) : keys_(std::move(keys)), peers_(peers) {}
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    note(data);
+    keys_->set(key, {reinterpret_cast<const std::uint8_t*>(data.data()), data.size()});
+  }
+
+  std::vector<char> get(const std::string& key) override {
+    const rust::Vec<std::uint8_t> value = keys_->get(key);
+    std::vector<char> data(value.begin(), value.end());
+    note(data);
+    return data;
+  }
+
+  // The store has a limit of its own, which is the one that counts.
+  void wait(const std::vector<std::string>& keys) override {
+    for (const auto& key : keys) get(key);
+  }
+
+  // The addresses that went through.
+  std::set<std::string> ends() const { return ends_; }
+
+ private:
+  // A process publishes one address for each of its peers, a sockaddr_storage first.
+  void note(const std::vector<char>& data) {
+    const std::size_t size = data.size() / peers_;
+    if (size < sizeof(sockaddr_storage)) return;
+    for (std::size_t start = 0; start + size <= data.size(); start += size) {
+      sockaddr_storage address;
+      std::memcpy(&address, data.data() + start, sizeof address);
+      ends_.insert(end_of(address));
+    }
+  }
+
+  rust::Box<Keys> keys_;
+  std::size_t peers_;
+  std::set<std::string> ends_;
+};
+
+// Whether one end of a file of this process is among `ends`.
+bool connects(int number, const std::set<std::string>& ends) {
+  for (const auto ask : {getsockname, getpeername}) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    if (ask(number, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
+    const std::string end = end_of(address);
+    if (!end.empty() && ends.count(end) > 0) return true;
+  }
+  return false;
+}
+
+float widen(std::uint16_t half) {
+  const std::uint32_t bits = std::uint32_t{half} << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// To the nearest bf16, ties to even; what is not a number stays none.
+std::uint16_t narrow(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (value != value) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
+  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+void add_bf16(void* sum, const void* left, const void* right, std::size_t count) {
+  auto* out = static_cast<std::uint16_t*>(sum);
+  const auto* a = static_cast<const std::uint16_t*>(left);
+  const auto* b = static_cast<const std::uint16_t*>(right);
+  for (std::size_t i = 0; i < count; ++i) out[i] = narrow(widen(a[i]) + widen(b[i]));
+}
+
+template <typename T>
+void ring(const std::shared_ptr<gloo::Context>& context, rust::Slice<T> values, gloo::AllreduceOptions::Func add,
+          std::uint32_t tag, std::uint64_t limit) {
+  gloo::AllreduceOptions options(context);
+  options.setInput(values.data(), values.size());
+  options.setOutput(values.data(), values.size());
+  options.setReduceFunction(add);
+  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+  options.setTag(tag);
+  options.setTimeout(milliseconds(limit));
+  gloo::allreduce(options);
+}
+
+}  // namespace
+
+Mesh::Mesh(std::shared_ptr<gloo::rendezvous::Context> context, std::set<std::string> ends)
+    : context_(std::move(context)), ends_(std::move(ends)) {}
+
+void Mesh::all_reduce(rust::Slice<float> values, std::uint32_t tag, std::uint64_t limit) const {
+  void (*add)(void*, const void*, const void*, std::size_t) = gloo::sum<float>;
+  ring(context_, values, add, tag, limit);
+}
+
+void Mesh::all_reduce_bf16(rust::Slice<std::uint16_t> values, std::uint32_t tag, std::uint64_t limit) const {
+  ring(context_, values, add_bf16, tag, limit);
+}
+
+void Mesh::all_gather(rust::Slice<const std::uint8_t> own, rust::Slice<const std::size_t> lengths,
+                      rust::Slice<std::uint8_t> all, std::uint32_t tag, std::uint64_t limit) const {
+  gloo::AllgathervOptions options(context_);
+  options.setInput(const_cast<std::uint8_t*>(own.data()), own.size());
+  options.setOutput(all.data(), {lengths.begin(), lengths.end()});
+  options.setTag(tag);
+  options.setTimeout(milliseconds(limit));
+  gloo::allgatherv(options);
+}
+
+void Mesh::broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::uint32_t tag,
+                     std::uint64_t limit) const {
+  gloo::BroadcastOptions options(context_);
+  options.setOutput(values.data(), values.size());
+  options.setRoot(static_cast<int>(root));
+  options.setTag(tag);
+  options.setTimeout(milliseconds(limit));
+  gloo::broadcast(options);
+}
+
+void Mesh::close() const {
+  // Gloo's own ways to close a connection leave a blocked caller asleep until its limit; the end of the socket does not.
+  DIR* directory = opendir("/proc/self/fd");
+  if (directory == nullptr) return;
+  while (const dirent* entry = readdir(directory)) {
+    const int number = std::atoi(entry->d_name);
+    if (connects(number, ends_)) shutdown(number, SHUT_RDWR);
+  }
+  closedir(directory);
+}
+
+std::unique_ptr<Mesh> connect(std::size_t rank, std::size_t size, rust::Str host, rust::Str interface,
+                              rust::Box<Keys> keys, std::uint64_t limit) {
+  // Gloo writes to sockets whose other end may be gone.
+  signal(SIGPIPE, SIG_IGN);
+  gloo::transport::tcp::attr address;
+  if (interface.empty()) {
+    address.hostname = std::string(host);
+  } else {
+    address.iface = std::string(interface);
+  }
+  auto device = gloo::transport::tcp::CreateDevice(address);
+  auto context = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(size));
+  context->setTimeout(milliseconds(limit));
+  Store store(std::move(keys), std::max<std::size_t>(size - 1, 1));
+  context->connectFullMesh(store, device);
+  return std::make_unique<Mesh>(std::move(context), store.ends());
+}
+
+}  // namespace kiln

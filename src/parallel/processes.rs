@@ -1,0 +1,145 @@
+//! What the processes of a run do together, on behalf of the replicas they host.
+//!
+//! Sums come in two modes. The fast one adds up a process's own replicas and leaves the rest to the engine, whose order
+//! depends on the number of processes. The ordered one gathers the subtree sums of all processes and finishes the fixed
+//! tree, so that the result has the same bits however replicas are spread; it moves more bytes.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use burn::tensor::bf16;
+use rayon::prelude::*;
+
+use super::collective::{Broken, Key};
+use super::engine::{Engine, Judge, Symptom};
+use super::tree::{add, fold, roots};
+
+/// How long the first process may take to read a checkpoint; a loss is noticed before.
+const UNHURRIED: Duration = Duration::from_secs(3600);
+
+/// This process among all, and how they reach each other.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    engine: Arc<dyn Engine>,
+    judge: Arc<dyn Judge>,
+    /// The replicas of each process.
+    blocks: Vec<Range<usize>>,
+    ordered: bool,
+}
+
+impl Processes {
+    /// `blocks` are the replicas that each process hosts, `ordered` asks for sums in the order of the tree.
+    pub fn new(engine: Arc<dyn Engine>, judge: Arc<dyn Judge>, blocks: Vec<Range<usize>>, ordered: bool) -> Self {
+        Self { engine, judge, blocks, ordered }
+    }
+
+    /// The replicas of this process.
+    pub fn hosted(&self) -> Range<usize> {
+        self.blocks[self.engine.rank()].clone()
+    }
+
+    /// The size of the world.
+    pub fn replicas(&self) -> usize {
+        self.blocks.last().map_or(0, |block| block.end)
+    }
+
+    /// Whether sums are to be taken in the order of the tree.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    /// Wakes whoever waits for other processes.
+    pub fn close(&self) {
+        self.engine.close();
+    }
+
+    /// The sum over all processes of what each has added up, in place.
+    pub(super) fn sum(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Broken> {
+        self.with_all(key, || self.engine.all_reduce(key, values, limit))
+    }
+
+    /// As [`Processes::sum`], with half the traffic.
+    pub(super) fn sum_bf16(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Broken> {
+        let mut halves: Vec<bf16> = values.par_iter().map(|value| bf16::from_f32(*value)).collect();
+        self.with_all(key, || self.engine.all_reduce_bf16(key, &mut halves, limit))?;
+        values.par_iter_mut().zip(halves).for_each(|(value, half)| *value = half.to_f32());
+        Ok(())
+    }
+
+    /// The sum over all replicas, in the order of the tree; `shares` are those of this process.
+    pub(super) fn ordered_sum(&self, key: Key, shares: Vec<Vec<f32>>, limit: Duration) -> Result<Vec<f32>, Broken> {
+        let (size, hosted) = (self.replicas(), self.hosted());
+        let length = shares[0].len();
+        let mut slots: Vec<Option<Vec<f32>>> = (0..size).map(|_| None).collect();
+        slots[hosted.clone()].iter_mut().zip(shares).for_each(|(slot, share)| *slot = Some(share));
+        let add = |left: &mut Vec<f32>, right: Vec<f32>| add(left, &right);
+        fold(&mut slots, hosted, add);
+        let own: Vec<f32> = slots.into_iter().flatten().flatten().collect();
+        let trees: Vec<Vec<usize>> = self.blocks.iter().map(|block| roots(size, block.clone())).collect();
+        let lengths = |trees: &[usize]| trees.len() * length;
+        let all: Vec<f32> = self.gather(key, &own, trees.iter().map(|trees| lengths(trees)), limit)?;
+        drop(own);
+        let mut slots: Vec<Option<Vec<f32>>> = (0..size).map(|_| None).collect();
+        for (root, sum) in trees.iter().flatten().zip(all.chunks_exact(length.max(1))) {
+            slots[*root] = Some(sum.to_vec());
+        }
+        fold(&mut slots, 0..size, add);
+        Ok(slots.swap_remove(0).unwrap_or_default())
+    }
+
+    /// The numbers of all replicas in the order of ranks; `own` has `length` of each replica of this process.
+    pub(super) fn gather_replicas<T: bytemuck::Pod>(
+        &self,
+        key: Key,
+        own: &[T],
+        length: usize,
+        limit: Duration,
+    ) -> Result<Vec<T>, Broken> {
+        self.gather(key, own, self.blocks.iter().map(|block| block.len() * length), limit)
+    }
+
+    fn gather<T: bytemuck::Pod>(
+        &self,
+        key: Key,
+        own: &[T],
+        lengths: impl Iterator<Item = usize>,
+        limit: Duration,
+    ) -> Result<Vec<T>, Broken> {
+        let bytes: Vec<usize> = lengths.map(|length| length * size_of::<T>()).collect();
+        let all = self.with_all(key, || self.engine.all_gather(key, bytemuck::cast_slice(own), &bytes, limit))?;
+        Ok(bytemuck::pod_collect_to_vec(&all))
+    }
+
+    /// The bytes of the first process, which passes them; before the first step, so with all the time it takes.
+    pub fn broadcast_to_all(&self, key: Key, values: Option<Vec<u8>>) -> Result<Vec<u8>, Broken> {
+        self.broadcast(key, 0, values, UNHURRIED)
+    }
+
+    /// The bytes of the process that hosts replica `root`, which passes them.
+    pub(super) fn broadcast(
+        &self,
+        key: Key,
+        root: usize,
+        values: Option<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<Vec<u8>, Broken> {
+        let process = self.blocks.iter().position(|block| block.contains(&root)).unwrap_or_default();
+        let own = values.filter(|_| process == self.engine.rank());
+        let mut length = own.as_ref().map_or(0, Vec::len).to_le_bytes();
+        self.with_all(key, || {
+            self.engine.broadcast(key, process, &mut length, limit)?;
+            let mut values = own.unwrap_or_else(|| vec![0; usize::from_le_bytes(length)]);
+            if !values.is_empty() {
+                self.engine.broadcast(key, process, &mut values, limit)?;
+            }
+            Ok(values)
+        })
+    }
+
+    /// Tells the judge what is going on, and asks it who is to blame when it fails.
+    fn with_all<T>(&self, key: Key, act: impl FnOnce() -> Result<T, Symptom>) -> Result<T, Broken> {
+        self.judge.doing(&key.to_string());
+        act().map_err(|symptom| Broken::Peer(self.judge.verdict(&symptom)))
+    }
+}

@@ -1,0 +1,57 @@
+//! `--requeue`: a job of SLURM that is signalled before its end saves, goes back into the queue and goes on later.
+//!
+//! SLURM starts the same command again, so it must find its own run: the directory is named after the job, and what is
+//! there is resumed.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::terminal::say;
+use crate::checkpoint::Resume;
+use crate::config::{Config, ProgressKind};
+use crate::error::{Error, Result};
+
+/// SLURM's number of the job.
+const JOB: &str = "SLURM_JOB_ID";
+
+/// Names the run's directory after the job unless the user named one, and resumes what an earlier start left there.
+pub(super) fn prepare(config: &mut Config) -> Result<()> {
+    if !config.run.requeue {
+        return Ok(());
+    }
+    let job = job()?;
+    if config.run.output_dir.as_os_str().is_empty() {
+        config.run.output_dir = Path::new("runs").join(format!("slurm-{job}"));
+    }
+    if config.checkpoint.resume == Resume::Off && config.run.output_dir.join("checkpoints/latest").exists() {
+        config.checkpoint.resume = Resume::Latest;
+    }
+    Ok(())
+}
+
+/// Puts the job back into the queue if a signal ended it, which `code` tells.
+pub(super) fn submit(config: &Config, code: u8) -> Result<()> {
+    if !config.run.requeue || code <= 128 {
+        return Ok(());
+    }
+    let job = job()?;
+    let output = Command::new("scontrol").args(["requeue", &job]).output();
+    let output = output.map_err(|reason| Error::Training(format!("cannot run 'scontrol requeue {job}': {reason}")))?;
+    if !output.status.success() {
+        let reason = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
+        return Err(Error::Training(format!(
+            "'scontrol requeue {job}' failed: {reason}; the run is saved: submit it again with --resume"
+        )));
+    }
+    if config.run.progress != ProgressKind::None {
+        say(&format!("requeued    job {job}"));
+    }
+    Ok(())
+}
+
+fn job() -> Result<String> {
+    let job = std::env::var(JOB).ok().filter(|job| job.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_'));
+    job.filter(|job| !job.is_empty()).ok_or_else(|| {
+        Error::usage(format!("requeue must run in a job of SLURM, and {JOB} names none; leave --requeue out"))
+    })
+}

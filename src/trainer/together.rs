@@ -1,0 +1,92 @@
+//! What several processes must have in common before their first step: connections, and what the run goes on from.
+//!
+//! Only the first process touches the run's directory. It reads the checkpoint and sends it to the others, so that they
+//! need no file system in common.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::resume::{self, Origin};
+use super::terminal::warn;
+use crate::checkpoint::Loaded;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::launch::Peers;
+use crate::parallel::Processes;
+use crate::parallel::collective::{Key, Operation};
+
+/// Connects the processes. From now on the loss of one ends every wait of the others.
+pub(super) fn connect(peers: &dyn Peers, ordered: bool) -> Result<Processes> {
+    let processes = peers.connect(ordered)?;
+    let woken = processes.clone();
+    peers.on_loss(Box::new(move |_| woken.close()));
+    Ok(processes)
+}
+
+/// Where the run writes and what it goes on from: decided by the first process, the same for all.
+pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<Origin> {
+    let decide = || resume::origin(config, &mut |warning| warn(&format!("warning: {warning}")));
+    let Some(processes) = processes else { return decide() };
+    if processes.hosted().start == 0 {
+        let origin = decide()?;
+        processes.broadcast_to_all(KEY, Some(encode(&origin)))?;
+        return Ok(origin);
+    }
+    let origin = decode(&processes.broadcast_to_all(KEY, None)?)
+        .ok_or_else(|| Error::Training("what rank 0 sent as the checkpoint is damaged; start again".into()))?;
+    std::fs::create_dir_all(&origin.directory).map_err(Error::io("create", &origin.directory))?;
+    Ok(origin)
+}
+
+const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::StartingPoint };
+
+/// An origin without the content of its files, which follows in this order.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    directory: PathBuf,
+    checkpoint: Option<Listing>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Listing {
+    path: PathBuf,
+    step: usize,
+    epoch: usize,
+    files: Vec<(String, usize)>,
+}
+
+/// The length of the header, the header, the files.
+fn encode(origin: &Origin) -> Vec<u8> {
+    let list = |loaded: &Loaded| Listing {
+        path: loaded.path.clone(),
+        step: loaded.step,
+        epoch: loaded.epoch,
+        files: loaded.files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect(),
+    };
+    let header = Header { directory: origin.directory.clone(), checkpoint: origin.checkpoint.as_ref().map(list) };
+    let header = serde_json::to_vec(&header).expect("paths and numbers are always JSON");
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header);
+    let files = origin.checkpoint.iter().flat_map(|loaded| loaded.files.values());
+    files.for_each(|file| bytes.extend(file));
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> Option<Origin> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (header, mut rest) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+    let Header { directory, checkpoint } = serde_json::from_slice(header).ok()?;
+    let mut file = |(name, length): (String, usize)| {
+        let (file, behind) = rest.split_at_checked(length)?;
+        rest = behind;
+        Some((name, file.to_vec()))
+    };
+    let checkpoint = match checkpoint {
+        None => None,
+        Some(Listing { path, step, epoch, files }) => {
+            Some(Loaded { path, step, epoch, files: files.into_iter().map(&mut file).collect::<Option<_>>()? })
+        }
+    };
+    Some(Origin { directory, checkpoint })
+}

@@ -1,0 +1,121 @@
+//! What the user, a launcher and Lightning's words say about processes and devices, and what comes of it.
+
+use kiln::parallel::ParallelConfig;
+
+use super::*;
+
+/// The command line in the environment of a launcher, `NAME=VALUE` separated by spaces.
+fn under(variables: &str, line: &[&str]) -> Request {
+    let variable = |text: &str| text.split_once('=').map(|(name, value)| (name.to_string(), value.to_string()));
+    Request { environment: variables.split(' ').filter_map(variable).collect(), ..request(line) }
+}
+
+fn parallel(variables: &str, line: &[&str]) -> ParallelConfig {
+    resolve(&under(variables, line)).unwrap().config.parallel
+}
+
+const TORCHRUN: &str = "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node1 MASTER_PORT=29500";
+const NODES: &str = "RANK=1 WORLD_SIZE=2 MASTER_ADDR=node1 MASTER_PORT=29500";
+
+#[test]
+fn two_machines_with_two_devices_are_two_processes() {
+    let line = ["--gpu-ids", "0,1", "--world-size", "4", "--rank", "1", "--dist-url", "tcp://192.168.1.1:23456"];
+    let parallel = config(&line).parallel;
+    assert_eq!((parallel.processes(), parallel.rank), (2, 1));
+    assert_eq!(parallel.rendezvous(), Some(("192.168.1.1", 23456)));
+    let first = config(&["--gpu-ids=0,1", "--world-size=4", "--rank=0", "--dist-url=tcp://192.168.1.1:23456"]);
+    assert_eq!(first.parallel.processes(), 2);
+    assert_eq!(config(&["--gpu-ids=0,1", "--world-size=4"]).parallel.processes(), 1);
+}
+
+#[test]
+fn a_launcher_fills_in_what_nobody_chose() {
+    let parallel = parallel(TORCHRUN, &[]);
+    assert_eq!((parallel.rank, parallel.processes(), parallel.world_size), (3, 4, 4));
+    assert_eq!((parallel.dist_url.as_str(), parallel.gpu_ids), ("tcp://node1:29500", vec![1]));
+}
+
+#[test]
+fn processes_of_one_machine_share_the_devices_that_were_named() {
+    assert_eq!(parallel(TORCHRUN, &["--gpu-ids", "4,5,6,7", "--world-size", "8"]).gpu_ids, [6, 7]);
+    assert_eq!(parallel(TORCHRUN, &["--gpu-ids", "0", "--world-size", "8"]).gpu_ids, [0]);
+    let unknown = parallel(NODES, &["--gpu-ids", "0,1"]);
+    assert_eq!((unknown.gpu_ids, unknown.world_size), (vec![0, 1], 4));
+}
+
+#[test]
+fn contradictions_show_both_sources() {
+    for (line, parts) in [
+        (["--rank", "0"], ["parallel.rank is '0' (--rank)", "'3' (RANK, set by torchrun)"]),
+        (["--nnodes", "2"], ["parallel.nnodes is '2' (--nnodes)", "'4' (WORLD_SIZE, set by torchrun)"]),
+        (["--dist-url", "tcp://node2:1"], ["'tcp://node2:1' (--dist-url)", "'tcp://node1:29500' (MASTER_ADDR"]),
+    ] {
+        let lines = refusals(&under(TORCHRUN, &[&line[..], &["--world-size", "8"]].concat()));
+        for part in parts {
+            assert!(lines.iter().any(|line| line.contains(part)), "{part}: {lines:?}");
+        }
+    }
+    assert_eq!(parallel(TORCHRUN, &["--rank", "3"]).rank, 3);
+    let lines = refusals(&under("RANK=1", &[]));
+    assert!(lines[0].contains("RANK is '1', but WORLD_SIZE is not set"), "{lines:?}");
+}
+
+#[test]
+fn an_address_that_follows_from_a_job_gives_way_to_one_that_was_typed() {
+    let slurm = "SLURM_STEP_ID=0 SLURM_JOB_ID=7 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_LOCALID=0 \
+                 SLURM_STEP_NODELIST=n[1-2]";
+    assert_eq!(parallel(slurm, &[]).dist_url, "tcp://n1:20007");
+    assert_eq!(parallel(slurm, &["--dist-url", "tcp://n9:5"]).dist_url, "tcp://n9:5");
+    assert_eq!(parallel(slurm, &[]).job_id, "7.0");
+}
+
+#[test]
+fn lightnings_words_count_devices_and_machines() {
+    let eight = config(&["trainer=ddp", "trainer.devices=8"]).parallel;
+    assert_eq!((eight.world_size, eight.gpu_ids, eight.nnodes), (8, (0..8).collect(), 0));
+    let line = ["trainer.devices=8", "trainer.num_nodes=2", "--rank", "1", "--dist-url", "tcp://n:1"];
+    let sixteen = config(&line).parallel;
+    assert_eq!((sixteen.world_size, sixteen.processes(), sixteen.gpu_ids.len()), (16, 2, 8));
+    for wrong in ["trainer.devices=0", "trainer.devices=auto", "trainer.num_nodes=x"] {
+        let line = complaint(&[wrong]);
+        assert!(line.contains("must be a whole number, 1 to 1024") && line.contains(wrong), "{line}");
+    }
+}
+
+#[test]
+fn several_processes_use_ddp_and_say_so() {
+    let line = ["trainer=dp", "--nnodes", "2", "--dist-url", "tcp://n:1", "--gpu-ids", "0"];
+    let Resolved { config, notes } = resolved(&line);
+    assert_eq!(config.parallel.strategy(), StrategyKind::Ddp);
+    assert!(notes.iter().any(|note| note == "strategy dp is for one process; several use ddp"), "{notes:?}");
+}
+
+#[test]
+fn processes_that_cannot_run_are_refused() {
+    for (line, rule) in [
+        ("--nnodes 2 --world-size 2", "'2' processes must have an address to meet at ("),
+        ("--rank 2 --world-size 2 --dist-url tcp://n:1", "rank must be below the number of processes '2', got '2'"),
+        ("--nnodes 3 --world-size 2 --dist-url tcp://n:1", "every process must have a replica, got '3'"),
+        ("--dist-url tcp://n:1", "dist url must go with several processes, got 'tcp://n:1' for one"),
+        ("--world-size 2 --dist-url n:1", "dist url must be tcp://HOST:PORT, got 'n:1'"),
+        ("--world-size 2 --dist-url tcp://n:0", "dist url must be tcp://HOST:PORT, got 'tcp://n:0'"),
+        ("--world-size 2 --dist-url tcp://n:1 --dist-backend local", "the dist backend local must have one process"),
+        ("--dist-backend nccl", "the dist backend nccl is not in any build yet (--dist-backend)"),
+        ("--tls-cert a.pem", "a certificate must go with its key (--tls-cert); give both"),
+    ] {
+        let line: Vec<_> = line.split(' ').collect();
+        let complaint = complaint(&line);
+        assert!(complaint.contains(rule), "{line:?}: {complaint}");
+    }
+}
+
+#[test]
+fn what_a_launch_starts_are_arguments_for_training() {
+    let parse = |line: &[&str]| Cli::try_parse_from([&["train", "launch"], line].concat());
+    let command = parse(&["--nproc", "2", "--", "--epochs", "2", "data=synthetic"]).unwrap();
+    let Command::Launch { processes, arguments, request } = command else { panic!("{command:?}") };
+    assert_eq!((processes, arguments.len(), request.arguments), (2, 3, vec!["data=synthetic".to_string()]));
+    assert!(parse(&["--nproc", "0", "--", "--epochs", "2"]).is_err());
+    assert!(parse(&["--nproc", "2", "--", "config"]).unwrap_err().to_string().contains("no other command"));
+    assert!(parse(&["--nproc", "2", "--", "--epoch", "2"]).is_err());
+}

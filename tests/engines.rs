@@ -1,0 +1,62 @@
+//! Engines between processes that are threads of the test.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use kiln::parallel::engine::{Judge, Symptom};
+use kiln::parallel::gloo::{Door, Gloo, KeyStore};
+use kiln::parallel::{Processes, World};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+struct Values {
+    by_key: Mutex<HashMap<String, Vec<u8>>>,
+    came: Condvar,
+}
+
+#[derive(Default, Clone)]
+struct Store(Arc<Values>);
+
+impl KeyStore for Store {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), String> {
+        self.0.by_key.lock().unwrap().insert(key.into(), value.into());
+        self.0.came.notify_all();
+        Ok(())
+    }
+
+    fn get(&self, key: &str) -> Result<Vec<u8>, String> {
+        let absent = |values: &mut HashMap<String, Vec<u8>>| !values.contains_key(key);
+        let values = self.0.by_key.lock().unwrap();
+        let (values, wait) = self.0.came.wait_timeout_while(values, LIMIT, absent).unwrap();
+        if wait.timed_out() { Err(format!("no '{key}'")) } else { Ok(values[key].clone()) }
+    }
+}
+
+/// Finds nobody guilty, and passes the symptom on.
+#[derive(Debug)]
+struct Lenient;
+
+impl Judge for Lenient {
+    fn doing(&self, _activity: &str) {}
+
+    fn verdict(&self, symptom: &Symptom) -> String {
+        symptom.to_string()
+    }
+}
+
+/// The processes of a world, connected over Gloo, in the order of their ranks.
+pub fn connected(world: &World, ordered: bool) -> Vec<Processes> {
+    let (store, size) = (Store::default(), world.processes());
+    let door = Door::Address("127.0.0.1".into());
+    let connect = |rank: usize| Gloo::connect(rank, size, &door, Box::new(store.clone()), LIMIT).unwrap();
+    let engines: Vec<Gloo> = std::thread::scope(|scope| {
+        let connect = &connect;
+        let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || connect(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let blocks: Vec<_> = (0..size).map(|process| world.hosted_by(process)).collect();
+    let processes = |engine| Processes::new(Arc::new(engine), Arc::new(Lenient), blocks.clone(), ordered);
+    engines.into_iter().map(processes).collect()
+}

@@ -1,0 +1,92 @@
+//! The end of a launch as a table of events and times; no process takes part.
+
+use std::time::{Duration, Instant};
+
+use kiln::launch::course::{Course, Ending};
+use signal_hook::consts::{SIGINT, SIGKILL, SIGTERM};
+
+const GRACE: Duration = Duration::from_secs(5);
+
+fn end(rank: usize, code: u8) -> Ending {
+    Ending { rank, code, signal: None }
+}
+
+#[test]
+fn a_calm_launch_ends_with_0_and_no_signal() {
+    let now = Instant::now();
+    let mut course = Course::new(GRACE);
+    course.ended(end(0, 0), now);
+    course.ended(end(1, 0), now);
+    assert_eq!((course.code(), course.failure(), course.patience(now)), (0, None, None));
+}
+
+#[test]
+fn after_the_first_failure_the_others_get_time_then_sigterm_then_sigkill() {
+    let now = Instant::now();
+    let mut course = Course::new(GRACE);
+    course.ended(end(1, 3), now);
+    assert_eq!(course.due(now), None);
+    assert_eq!(course.patience(now), Some(GRACE));
+    assert_eq!(course.due(now + GRACE), Some(SIGTERM));
+    assert_eq!(course.due(now + GRACE), None);
+    assert_eq!(course.due(now + 2 * GRACE), Some(SIGKILL));
+    assert_eq!(course.due(now + 9 * GRACE), None);
+}
+
+#[test]
+fn the_first_failure_gives_the_code() {
+    let now = Instant::now();
+    let mut course = Course::new(GRACE);
+    course.ended(end(0, 0), now);
+    course.ended(end(2, 3), now);
+    course.ended(end(1, 4), now);
+    assert_eq!((course.code(), course.failure()), (3, Some(end(2, 3))));
+}
+
+#[test]
+fn a_process_that_lost_another_is_not_the_cause_even_if_it_ended_first() {
+    let now = Instant::now();
+    let mut course = Course::new(GRACE);
+    course.ended(end(0, 75), now);
+    course.ended(end(1, 1), now + GRACE / 2);
+    assert_eq!(course.failure(), Some(end(1, 1)));
+    assert_eq!(course.patience(now), Some(GRACE), "the time runs from the first end");
+}
+
+#[test]
+fn an_end_by_the_sigterm_of_the_launcher_is_not_the_cause() {
+    let now = Instant::now();
+    let mut course = Course::new(GRACE);
+    course.ended(end(0, 75), now);
+    course.due(now + GRACE);
+    course.ended(end(1, 143), now + GRACE);
+    assert_eq!(course.failure(), Some(end(0, 75)));
+}
+
+#[test]
+fn an_end_by_a_forwarded_signal_is_no_failure_and_hurries_nobody() {
+    let now = Instant::now();
+    let mut course = Course::new(GRACE);
+    course.forwarded(SIGINT);
+    course.ended(end(0, 130), now);
+    assert_eq!(course.patience(now), None);
+    course.ended(end(1, 130), now);
+    assert_eq!((course.code(), course.failure()), (130, None));
+}
+
+#[test]
+fn a_failure_after_a_forwarded_signal_is_still_a_failure() {
+    let now = Instant::now();
+    let mut course = Course::new(GRACE);
+    course.forwarded(SIGTERM);
+    course.ended(end(0, 143), now);
+    course.ended(end(1, 1), now);
+    assert_eq!((course.code(), course.failure()), (1, Some(end(1, 1))));
+}
+
+#[test]
+fn an_end_by_a_signal_nobody_forwarded_is_a_failure() {
+    let mut course = Course::new(GRACE);
+    course.ended(Ending { rank: 0, code: 137, signal: Some(9) }, Instant::now());
+    assert_eq!(course.code(), 137);
+}

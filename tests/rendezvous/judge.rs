@@ -1,0 +1,286 @@
+//! The policy of the rendezvous, without network and without waiting.
+
+use std::time::{Duration, Instant};
+
+use kiln::launch::rendezvous::Terms;
+use kiln::launch::rendezvous::judge::{Action, Event, GRACE, Judge};
+use kiln::launch::rendezvous::wire::Activity;
+use proptest::prelude::*;
+
+use super::{introduction, terms};
+
+const BEAT: u64 = 1000;
+const TIMEOUT: u64 = 10_000;
+
+/// A job of three in which time passes as the test says, in milliseconds.
+struct Court {
+    judge: Judge,
+    start: Instant,
+    now: u64,
+    verdict: Option<String>,
+}
+
+impl Court {
+    fn empty() -> Self {
+        let terms = Terms { timeout: Duration::from_millis(TIMEOUT), beat: Duration::from_millis(BEAT), ..terms(3) };
+        let start = Instant::now();
+        Self { judge: Judge::new(&terms, start), start, now: 0, verdict: None }
+    }
+
+    fn at_work() -> Self {
+        let mut court = Self::empty();
+        (0..3).for_each(|rank| drop(court.tell(Event::Came(introduction(rank)))));
+        court
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Action> {
+        let actions = self.judge.handle(event, self.start + Duration::from_millis(self.now));
+        for action in &actions {
+            if let Action::Decide(verdict) = action {
+                assert!(self.verdict.replace(verdict.clone()).is_none(), "two verdicts");
+            }
+        }
+        actions
+    }
+
+    /// Time passes with ticks, and with beats of the ranks that live.
+    fn pass(&mut self, time: u64, alive: &[(usize, u64)]) {
+        for _ in 0..time / 250 {
+            self.now += 250;
+            self.tell(Event::Tick);
+            if self.now.is_multiple_of(BEAT) {
+                alive.iter().for_each(|&(rank, count)| drop(self.tell(Event::Beat(rank, at(count)))));
+            }
+        }
+    }
+}
+
+fn at(count: u64) -> Activity {
+    Activity { text: format!("step {count}"), count }
+}
+
+const GRACE_MS: u64 = GRACE.as_millis() as u64;
+
+type Story = fn(&mut Court);
+
+#[test]
+fn every_story_has_its_verdict() {
+    let stories: &[(&str, Story, Option<&str>)] = &[
+        ("all live", |court| court.pass(60_000, &[(0, 1), (1, 1), (2, 1)]), None),
+        (
+            "one dies",
+            |court| {
+                court.pass(2000, &[(0, 7), (1, 7), (2, 6)]);
+                court.tell(Event::Closed(2, "its connection closed".into()));
+            },
+            Some(
+                "rank 2 (host host2, process 102) was lost at step 6: its connection closed; ranks 0-1 were at step 7",
+            ),
+        ),
+        (
+            "one fails",
+            |court| drop(court.tell(Event::Left(1, at(4), Some("out of memory".into())))),
+            Some("rank 1 (host host1, process 101) failed at step 4: out of memory"),
+        ),
+        (
+            "one finishes and closes",
+            |court| {
+                court.tell(Event::Left(1, at(4), None));
+                court.tell(Event::Closed(1, "its connection closed".into()));
+                court.pass(60_000, &[(0, 5), (2, 5)]);
+            },
+            None,
+        ),
+        (
+            "one falls silent",
+            |court| court.pass(TIMEOUT + 500, &[(0, 1), (2, 1)]),
+            Some(
+                "rank 1 (host host1, process 101) was lost at the start: no sign of life for 10.2 s; ranks 0, 2 were \
+                 at step 1",
+            ),
+        ),
+        (
+            "silence below the timeout means nothing",
+            |court| {
+                court.pass(TIMEOUT - 1000, &[(0, 1), (2, 1)]);
+                court.pass(TIMEOUT - 1000, &[(0, 1), (1, 1), (2, 1)]);
+            },
+            None,
+        ),
+        (
+            "trouble while one is silent",
+            |court| {
+                court.pass(5000, &[(0, 3), (2, 3)]);
+                court.tell(Event::Trouble(0, at(3), "timed out".into()));
+            },
+            Some(
+                "rank 1 (host host1, process 101) was lost at the start: no sign of life for 5.0 s; ranks 0, 2 were \
+                 at step 3",
+            ),
+        ),
+        (
+            "trouble before the death that caused it is known",
+            |court| {
+                court.pass(2000, &[(0, 3), (1, 3), (2, 3)]);
+                court.tell(Event::Trouble(0, at(3), "connection closed by peer [rank 2]".into()));
+                court.pass(GRACE_MS / 2, &[]);
+                court.tell(Event::Closed(1, "its connection closed".into()));
+            },
+            Some(
+                "rank 1 (host host1, process 101) was lost at step 3: its connection closed; ranks 0, 2 were at step 3",
+            ),
+        ),
+        (
+            "trouble before the failure that caused it is told",
+            |court| {
+                court.tell(Event::Trouble(0, at(3), "connection closed by peer [rank 2]".into()));
+                court.tell(Event::Left(1, at(3), Some("the loss is not finite".into())));
+            },
+            Some("rank 1 (host host1, process 101) failed at step 3: the loss is not finite"),
+        ),
+        (
+            "trouble because one did not come",
+            |court| {
+                court.tell(Event::Trouble(0, at(9), "timed out".into()));
+                court.pass(GRACE_MS, &[(1, 9), (2, 8)]);
+            },
+            Some(
+                "rank 2 (host host2, process 102) did not come to step 9: still at step 8; rank 0 (host host0, process \
+                 100) waited: timed out",
+            ),
+        ),
+        (
+            "trouble because one had finished",
+            |court| {
+                court.tell(Event::Left(2, at(8), None));
+                court.tell(Event::Trouble(0, at(9), "timed out".into()));
+                court.pass(GRACE_MS, &[(1, 9)]);
+            },
+            Some(
+                "rank 2 (host host2, process 102) did not come to step 9: had finished already, last at step 8; rank \
+                 0 (host host0, process 100) waited: timed out",
+            ),
+        ),
+        (
+            "trouble though all came",
+            |court| {
+                court.tell(Event::Trouble(0, at(9), "connection reset".into()));
+                court.pass(GRACE_MS, &[(1, 9), (2, 9)]);
+            },
+            Some(
+                "the connection between rank 0 (host host0, process 100) and its peers broke at step 9, though all \
+                 processes are alive: connection reset",
+            ),
+        ),
+        (
+            "the service itself was stopped and continued",
+            |court| {
+                court.now += TIMEOUT * 3;
+                court.tell(Event::Tick);
+                court.pass(5000, &[(0, 1), (1, 1), (2, 1)]);
+            },
+            None,
+        ),
+    ];
+    for (story, tell, verdict) in stories {
+        let mut court = Court::at_work();
+        tell(&mut court);
+        assert_eq!(court.verdict.as_deref(), *verdict, "{story}");
+    }
+}
+
+#[test]
+fn the_first_verdict_stays() {
+    let mut court = Court::at_work();
+    court.tell(Event::Closed(2, "its connection closed".into()));
+    assert_eq!(court.tell(Event::Closed(1, "its connection closed".into())), []);
+    assert_eq!(court.tell(Event::Left(0, at(1), Some("peer lost".into()))), []);
+    assert!(
+        matches!(&court.tell(Event::Came(introduction(1)))[..], [Action::Refuse(it)] if it.reason.contains("is over"))
+    );
+}
+
+#[test]
+fn the_missing_are_told_until_all_are_there() {
+    let mut court = Court::empty();
+    let missing = |ranks: &str| vec![Action::Welcome, Action::Await(ranks.into())];
+    assert_eq!(court.tell(Event::Came(introduction(1))), missing("ranks 0, 2"));
+    assert_eq!(court.tell(Event::Came(introduction(2))), missing("rank 0"));
+    let all = (0..3).map(introduction).collect();
+    assert_eq!(court.tell(Event::Came(introduction(0))), [Action::Welcome, Action::Begin(all)]);
+}
+
+#[test]
+fn a_rank_is_given_once_and_free_again_when_its_process_goes_before_the_beginning() {
+    let mut court = Court::empty();
+    court.tell(Event::Came(introduction(1)));
+    let actions = court.tell(Event::Came(introduction(1)));
+    assert!(matches!(&actions[..], [Action::Refuse(it)] if it.reason.starts_with("rank 1 (host host1, process 101)")));
+    assert_eq!(court.tell(Event::Closed(1, "its connection closed".into())), [Action::Await("ranks 0-2".into())]);
+    assert_eq!(court.tell(Event::Came(introduction(1)))[0], Action::Welcome);
+}
+
+#[test]
+fn at_most_five_differing_settings_are_named() {
+    let mut court = Court::empty();
+    court.tell(Event::Came(introduction(1)));
+    let mut other = introduction(2);
+    (0..9).for_each(|key| drop(other.configuration.insert(format!("key{key}"), "x\ny".into())));
+    let actions = court.tell(Event::Came(other));
+    let [Action::Refuse(refusal)] = &actions[..] else { panic!("{actions:?}") };
+    assert!(refusal.reason.starts_with("key0 is 'x y' on rank 2, not set on rank 1; "), "{}", refusal.reason);
+    assert!(refusal.reason.contains("key4 ") && !refusal.reason.contains("key5 "), "{}", refusal.reason);
+    assert!(refusal.reason.contains("4 more settings differ") && !refusal.reason.contains('\n'));
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let (rank, place) = (0..5_usize, (0..4_u64, "\\PC{0,3}").prop_map(|(count, text)| Activity { text, count }));
+    prop_oneof![
+        rank.clone().prop_map(|rank| Event::Came(introduction(rank))),
+        (rank.clone(), place.clone()).prop_map(|(rank, doing)| Event::Beat(rank, doing)),
+        (rank.clone(), place.clone(), ".{0,5}").prop_map(|(rank, doing, why)| Event::Trouble(rank, doing, why)),
+        (rank.clone(), place, proptest::option::of(".{0,5}"))
+            .prop_map(|(rank, doing, why)| Event::Left(rank, doing, why)),
+        (rank, ".{0,5}").prop_map(|(rank, how)| Event::Closed(rank, how)),
+        Just(Event::Tick),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_there_is_one_beginning_one_line_and_one_verdict(
+        events in proptest::collection::vec((event(), 0..3000_u64), 0..60),
+        begun: bool,
+    ) {
+        let mut court = if begun { Court::at_work() } else { Court::empty() };
+        let mut beginnings = usize::from(begun);
+        for (event, later) in events {
+            court.now += later;
+            let came = matches!(event, Event::Came(_));
+            for action in court.tell(event) {
+                match action {
+                    Action::Begin(members) => {
+                        beginnings += 1;
+                        prop_assert!(members.iter().map(|it| it.rank).eq(0..3));
+                    }
+                    Action::Welcome | Action::Refuse(_) => prop_assert!(came),
+                    Action::Decide(text) => prop_assert!(!text.contains(char::is_control)),
+                    Action::Await(_) => {}
+                }
+            }
+        }
+        prop_assert!(beginnings <= 1);
+    }
+
+    #[test]
+    fn silence_of_one_is_noticed_in_time_whenever_it_begins(calm in 0..40_u64, silent in 0..3_usize) {
+        let mut court = Court::at_work();
+        court.pass(calm * 250, &[(0, 1), (1, 1), (2, 1)]);
+        prop_assert_eq!(&court.verdict, &None);
+        let others: Vec<_> = (0..3).filter(|rank| *rank != silent).map(|rank| (rank, 1)).collect();
+        court.pass(TIMEOUT + 500, &others);
+        let verdict = court.verdict.unwrap();
+        let expected = format!("rank {silent} (");
+        prop_assert!(verdict.starts_with(&expected), "{}", verdict);
+    }
+}

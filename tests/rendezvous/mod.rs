@@ -1,0 +1,55 @@
+//! Processes of one job meet, share values, and learn the same verdict when one of them is lost; strangers do no harm.
+
+mod adversaries;
+mod decoding;
+mod judge;
+mod losses;
+mod meeting;
+mod refusals;
+mod secret;
+mod tls;
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use kiln::error::Result;
+use kiln::launch::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
+
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn terms(size: usize) -> Terms {
+    let secret = Secret::from_text("known to the processes of this job").unwrap();
+    let (timeout, beat) = (Duration::from_secs(30), Duration::from_millis(100));
+    Terms { job_id: "job-1".into(), secret, size, timeout, beat, tls: None }
+}
+
+fn service(terms: &Terms) -> Service {
+    Service::start(TcpListener::bind("127.0.0.1:0").unwrap(), terms.clone()).unwrap()
+}
+
+fn introduction(rank: usize) -> Introduction {
+    let configuration = BTreeMap::from([("batch_size".into(), "8".into()), ("epochs".into(), "2".into())]);
+    Introduction { rank, host: format!("host{rank}"), process: 100 + rank as u32, devices: 2, configuration }
+}
+
+fn join(service: &Service, terms: &Terms, rank: usize) -> Result<Member> {
+    Member::join(&service.address().to_string(), terms, introduction(rank), PATIENCE)
+}
+
+/// All members of the job, in rank order.
+fn gather(service: &Service, terms: &Terms) -> Vec<Member> {
+    thread::scope(|scope| {
+        let joining: Vec<_> = (0..terms.size).map(|rank| scope.spawn(move || join(service, terms, rank))).collect();
+        joining.into_iter().map(|member| member.join().unwrap().unwrap()).collect()
+    })
+}
+
+/// The verdict that `member` gets without asking for it.
+fn verdict(member: &Member) -> Verdict {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    member.on_verdict(move |verdict| sender.send(verdict).unwrap());
+    receiver.recv_timeout(PATIENCE).unwrap()
+}

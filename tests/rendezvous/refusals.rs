@@ -1,0 +1,174 @@
+//! Who may not join learns why; the job does not notice.
+
+use std::thread;
+use std::time::Duration;
+
+use kiln::error::Error;
+use kiln::launch::rendezvous::handshake::{Guest, Host};
+use kiln::launch::rendezvous::wire::{ClientBody, Envelope, FromMember, Hello, PROTOCOL};
+use kiln::launch::rendezvous::{Introduction, Member, Secret, Service, Terms};
+use prost::Message;
+
+use super::{PATIENCE, gather, introduction, join, service, terms};
+
+/// What a newcomer with `newcomers` terms is told by a service that waits for `terms(3)`, two of whom are there.
+fn told(newcomers: &Terms, me: Introduction) -> Error {
+    let terms = terms(3);
+    let (service, terms) = (&service(&terms), &terms);
+    thread::scope(|scope| {
+        let waiting = [0, 2].map(|rank| scope.spawn(move || join_once_free(service, terms, rank)));
+        [0, 2].iter().for_each(|rank| await_seat(service, terms, *rank));
+        let error = Member::join(&service.address().to_string(), newcomers, me, PATIENCE).err().unwrap();
+        assert_eq!(join(service, terms, 1).unwrap().members()[1], introduction(1));
+        waiting.into_iter().for_each(|member| drop(member.join().unwrap()));
+        error
+    })
+}
+
+/// Joins, even if `await_seat` was there first.
+fn join_once_free(service: &Service, terms: &Terms, rank: usize) -> Member {
+    loop {
+        match join(service, terms, rank) {
+            Err(Error::PeerLost(why)) if why.contains("is here already") => {}
+            joined => return joined.unwrap(),
+        }
+    }
+}
+
+/// Returns once `rank` sits: whoever claims its seat is told so.
+fn await_seat(service: &Service, terms: &Terms, rank: usize) {
+    let scout = Introduction { process: 999, ..introduction(rank) };
+    let taken = format!("(host host{rank}, process {}) is here already", 100 + rank);
+    loop {
+        let patience = Duration::from_millis(20);
+        match Member::join(&service.address().to_string(), terms, scout.clone(), patience) {
+            Err(error) if error.to_string().contains(&taken) => return,
+            Err(Error::PeerLost(_)) => {}
+            other => panic!("{:?}", other.err()),
+        }
+    }
+}
+
+fn usage(newcomers: &Terms, me: Introduction) -> String {
+    let error = told(newcomers, me);
+    assert!(matches!(error, Error::Usage(_)), "{error:?}");
+    error.to_string()
+}
+
+#[test]
+fn another_job_is_refused() {
+    let text = usage(&Terms { job_id: "job-2".into(), ..terms(3) }, introduction(1));
+    assert!(text.contains("another job than 'job-2'") && !text.contains("job-1"), "{text}");
+}
+
+#[test]
+fn a_wrong_or_missing_secret_is_refused() {
+    for secret in [Secret::random(), Secret::none()] {
+        let text = usage(&Terms { secret, ..terms(3) }, introduction(1));
+        assert!(text.contains("do not share the job's secret") && text.contains("--job-secret-file"), "{text}");
+    }
+}
+
+#[test]
+fn a_rank_out_of_range_is_refused() {
+    let text = usage(&terms(3), introduction(3));
+    assert!(text.contains("rank '3' is out of range; --rank takes 0 to 2"), "{text}");
+}
+
+#[test]
+fn another_size_is_refused() {
+    let text = usage(&terms(4), introduction(1));
+    assert!(text.contains("counts '4' processes in the job, the service 3"), "{text}");
+}
+
+#[test]
+fn a_configuration_that_differs_is_refused_with_its_keys() {
+    let mut me = introduction(1);
+    me.configuration.insert("batch_size".into(), "16".into());
+    me.configuration.remove("epochs");
+    let text = usage(&terms(3), me);
+    assert!(text.contains("batch_size is '16' on rank 1, '8' on rank "), "{text}");
+    assert!(text.contains("epochs is not set on rank 1, '2' on rank "), "{text}");
+}
+
+#[test]
+fn a_member_that_comes_after_the_beginning_is_refused() {
+    let terms = terms(2);
+    let service = service(&terms);
+    let members = gather(&service, &terms);
+    let error = join(&service, &terms, 1).err().unwrap();
+    assert!(matches!(&error, Error::PeerLost(why) if why.contains("has begun with all of its 2")), "{error}");
+    members[0].set("unharmed", b"").unwrap();
+}
+
+#[test]
+fn those_who_did_not_come_are_named() {
+    let terms = terms(4);
+    let service = service(&terms);
+    let address = service.address().to_string();
+    let error = Member::join(&address, &terms, introduction(1), Duration::from_millis(300)).err().unwrap();
+    assert!(matches!(&error, Error::PeerLost(why) if why.contains("ranks 0, 2-3 did not come")), "{error}");
+}
+
+#[test]
+fn a_service_that_does_not_exist_is_waited_for_and_then_named() {
+    let error = Member::join("127.0.0.1:1", &terms(2), introduction(1), Duration::from_millis(250)).err().unwrap();
+    assert!(matches!(&error, Error::PeerLost(why) if why.contains("'127.0.0.1:1' within 250 ms")), "{error}");
+}
+
+#[test]
+fn an_address_that_is_none_is_a_usage_error() {
+    for address in ["", "host", ":1", "host:", "host:99999", "a b:1"] {
+        let error = Member::join(address, &terms(2), introduction(1), PATIENCE).err().unwrap();
+        assert!(matches!(error, Error::Usage(_)), "{address}: {error}");
+    }
+}
+
+fn hello(change: impl FnOnce(&mut Hello)) -> Envelope {
+    let mut envelope = Guest::new(&terms(3), &introduction(1), [1; 32]).hello();
+    let Some(FromMember::Hello(mut hello)) = ClientBody::decode(envelope.body.as_slice()).unwrap().message else {
+        panic!("the first message is a greeting")
+    };
+    change(&mut hello);
+    envelope.body = ClientBody::from(FromMember::Hello(hello)).encode_to_vec();
+    envelope
+}
+
+#[test]
+fn another_version_is_refused() {
+    let old = Host::greet(&terms(3), &hello(|it| it.version = "0.0.9".into()), [2; 32]).unwrap_err();
+    assert!(old.reason.contains("kiln '0.0.9'") && old.reason.contains("same build"), "{}", old.reason);
+    let new = Host::greet(&terms(3), &hello(|it| it.protocol += 1), [2; 32]).unwrap_err();
+    assert!(new.reason.contains(&format!("protocol {}", PROTOCOL + 1)), "{}", new.reason);
+    assert!(Host::greet(&terms(3), &hello(|_| {}), [2; 32]).is_ok());
+}
+
+#[test]
+fn a_proof_is_worth_nothing_against_a_fresh_nonce() {
+    let terms = terms(3);
+    let guest = Guest::new(&terms, &introduction(1), [1; 32]);
+    let hello = guest.hello();
+    let (host, challenge) = Host::greet(&terms, &hello, [2; 32]).unwrap();
+    let (_, proof) = guest.answer(&challenge).unwrap();
+    assert_eq!(host.admit(&proof).unwrap().1.unwrap(), introduction(1));
+    let (host, _) = Host::greet(&terms, &hello, [3; 32]).unwrap();
+    assert!(host.admit(&proof).unwrap_err().reason.contains("do not share the job's secret"));
+}
+
+#[test]
+fn an_envelope_that_was_altered_repeated_left_out_or_sent_back_is_forged() {
+    let terms = terms(3);
+    let guest = Guest::new(&terms, &introduction(1), [1; 32]);
+    let (host, challenge) = Host::greet(&terms, &guest.hello(), [2; 32]).unwrap();
+    let (mut member, proof) = guest.answer(&challenge).unwrap();
+    let (mut service, _) = host.admit(&proof).unwrap();
+    let (first, second) = (member.close(b"first".into()), member.close(b"second".into()));
+    let mut altered = first.clone();
+    altered.body[0] ^= 1;
+    assert!(service.open(altered).is_err());
+    assert!(service.open(second.clone()).is_err());
+    assert!(member.open(first.clone()).is_err());
+    assert_eq!(service.open(first.clone()).unwrap(), b"first");
+    assert!(service.open(first).is_err());
+    assert_eq!(service.open(second).unwrap(), b"second");
+}

@@ -1,0 +1,78 @@
+//! An encrypted rendezvous: members trust the authority they were given, and no other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kiln::error::Error;
+use kiln::launch::rendezvous::{Member, Service, Terms, Tls};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+use super::{PATIENCE, gather, introduction, service, terms};
+
+fn write(folder: &Path, name: &str, text: String) -> Option<PathBuf> {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    Some(path)
+}
+
+/// A new authority, and a certificate of it for the loopback address.
+fn certified(folder: &Path, name: &str) -> Tls {
+    let key = KeyPair::generate().unwrap();
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let public = authority.self_signed(&key).unwrap().pem();
+    let own = KeyPair::generate().unwrap();
+    let issuer = Issuer::new(authority, key);
+    let certificate = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap().signed_by(&own, &issuer).unwrap();
+    Tls {
+        certificate: write(folder, &format!("{name}.crt"), certificate.pem()),
+        key: write(folder, &format!("{name}.key"), own.serialize_pem()),
+        authority: write(folder, &format!("{name}.ca"), public),
+    }
+}
+
+fn refused(service: &Service, tls: Option<Tls>) -> String {
+    let error = Member::join(&service.address().to_string(), &Terms { tls, ..terms(2) }, introduction(1), PATIENCE);
+    let error = error.err().unwrap();
+    assert!(matches!(error, Error::Usage(_)), "{error:?}");
+    error.to_string()
+}
+
+#[test]
+fn members_meet_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let terms = Terms { tls: Some(certified(folder.path(), "good")), ..terms(2) };
+    let service = service(&terms);
+    let members = gather(&service, &terms);
+    members[0].set("key", b"value").unwrap();
+    assert_eq!(members[1].get(&["key".into()], PATIENCE).unwrap(), [b"value"]);
+}
+
+#[test]
+fn another_authority_or_no_encryption_is_not_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = Terms { tls: Some(certified(folder.path(), "good")), ..terms(2) };
+    let other = certified(folder.path(), "other");
+    let text = refused(&service(&good), Some(other.clone()));
+    assert!(text.contains("--tls-ca") && text.contains("invalid peer certificate"), "{text}");
+    let text = refused(&service(&terms(2)), Some(other));
+    assert!(text.contains("--tls-ca"), "{text}");
+}
+
+#[test]
+fn missing_and_unusable_files_are_usage_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = certified(folder.path(), "good");
+    let start = |tls: Tls| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        Service::start(listener, Terms { tls: Some(tls), ..terms(2) }).err().map(|error| error.to_string())
+    };
+    let text = start(Tls { key: None, ..good.clone() }).unwrap();
+    assert!(text.contains("--tls-key"), "{text}");
+    let text = start(Tls { certificate: Some("/nowhere.pem".into()), ..good.clone() }).unwrap();
+    assert!(text.contains("'/nowhere.pem'") && text.contains("--tls-cert"), "{text}");
+    let text = start(Tls { certificate: write(folder.path(), "junk", "junk".into()), ..good.clone() }).unwrap();
+    assert!(text.contains("--tls-cert"), "{text}");
+    let text = refused(&service(&terms(2)), Some(Tls { authority: None, ..good }));
+    assert!(text.contains("--tls-ca"), "{text}");
+}
