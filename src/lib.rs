@@ -16,7 +16,8 @@
 //! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch | models, threads |
 //! | [`model`] | ResNet-18, its loss, its weights by name | replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
-//! | [`parallel`] | world, collectives, the replica, the learning strategy | files, terminals |
+//! | [`parallel`] | world, collectives in memory and over Gloo, the replica, the learning strategy | files, terminals |
+//! | [`launch`] | who this process is, the rendezvous, who is lost, `train launch` | models, a run's files |
 //! | [`checkpoint`] | atomic directories, retention, run directories | tensors' meaning |
 //! | [`metrics`] | records and where they go; where time went | models |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
@@ -25,14 +26,16 @@
 //!
 //! Read in this order to follow one step: [`parallel::World`], `parallel/replica.rs`, `model/step.rs`,
 //! `ops/batch_norm.rs`, `parallel/local.rs`, `optim/rules.rs`. To follow a command: `main.rs`, `trainer/run.rs`. How
-//! precision becomes a type: `ops/precision.rs`.
+//! precision becomes a type: `ops/precision.rs`. How processes meet and part: `launch/job.rs`.
 //!
 //! ## Invariants
 //!
 //! - Random numbers are keyed by (seed, epoch, sample, purpose) or (seed, tensor name), never by rank, thread or device.
 //! - A gradient is the mean over the *samples* of an optimizer step, whatever their distribution over replicas and
 //!   micro-batches; a replica without a sample takes part in every collective with weight zero.
-//! - Collectives are matched by key and summed in a fixed tree over replica ids; none waits without a limit.
+//! - Collectives are matched by key and none waits without a limit. Sums are taken in a fixed tree over replica ids: in
+//!   one process always, over several with `--deterministic`.
+//! - Who is lost is decided once, by the rendezvous; an engine's error is a symptom.
 //! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
 //!   before every forward, and no backward beside a forward. They are marked in `parallel/step.rs`, the fence between
 //!   them in `model/step.rs`.

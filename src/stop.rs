@@ -3,6 +3,7 @@
 //! The first reason wins; later ones change nothing. Nobody is interrupted: replicas read the value at the end of a
 //! step and agree on it in the same reduction, so all of them stop after the same step.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,8 @@ impl Reason {
 pub struct Stop {
     reason: Arc<OnceLock<Reason>>,
     deadline: Option<Instant>,
+    /// Whether there is something to save.
+    begun: Arc<AtomicBool>,
 }
 
 impl Stop {
@@ -84,12 +87,18 @@ impl Stop {
 
     /// SIGINT, SIGTERM and SIGUSR1 ask to stop. A SIGINT that is not the first ends the process at once: somebody sits
     /// at a terminal and is tired of waiting. Schedulers send the others more than once and mean the same.
-    pub fn listen_to_signals(&self) -> std::io::Result<()> {
+    ///
+    /// Until [`Stop::begin`] there is nothing to save: a signal calls `early` and ends the process.
+    pub fn listen_to_signals(&self, early: impl Fn() + Send + 'static) -> std::io::Result<()> {
         use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
         let stop = self.clone();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for (seen, signal) in signals.forever().enumerate() {
+                if !stop.begun.load(Ordering::SeqCst) {
+                    early();
+                    leave(128 + signal);
+                }
                 if seen > 0 && signal == SIGINT {
                     leave(128 + signal);
                 }
@@ -97,6 +106,11 @@ impl Stop {
             }
         })?;
         Ok(())
+    }
+
+    /// From now on a signal is a request.
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::SeqCst);
     }
 }
 

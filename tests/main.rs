@@ -11,6 +11,8 @@ mod command;
 mod config;
 mod data;
 #[cfg(feature = "gloo")]
+mod distributed;
+#[cfg(feature = "gloo")]
 mod engines;
 mod failure;
 mod interruption;

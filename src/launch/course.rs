@@ -10,6 +10,9 @@ use signal_hook::consts::{SIGKILL, SIGTERM};
 /// The exit code of a process that ended because it lost another one: never the cause where there is another code.
 const PEER_LOST: u8 = 75;
 
+/// The exit codes of processes that stopped in good order: 128 + SIGINT, SIGUSR1, SIGTERM.
+const STOPPED: [u8; 3] = [130, 138, 143];
+
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ending {
@@ -50,7 +53,9 @@ impl Course {
         if ending.code == 0 {
             return;
         }
-        if self.forwarded.iter().any(|signal| 128 + signal == i32::from(ending.code)) {
+        // A process that was signalled saves and makes all others do the same.
+        let agreed = ending.signal.is_none() && STOPPED.contains(&ending.code);
+        if agreed || self.forwarded.iter().any(|signal| 128 + signal == i32::from(ending.code)) {
             self.code = if self.code == 0 { ending.code } else { self.code };
             return;
         }

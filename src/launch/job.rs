@@ -116,7 +116,7 @@ impl Peers for Job {
         })
     }
 
-    fn connect(&self, ordered: bool) -> Result<Processes> {
+    fn connect(&self, ordered: bool) -> Result<Option<Processes>> {
         self.member.doing("connection of the processes");
         // Connecting has short limits, so that a host which vanishes is noticed; nobody begins before all are here.
         self.member.set(&self.own("ready"), &[]).map_err(lost)?;
@@ -127,7 +127,7 @@ impl Peers for Job {
         let gloo = Gloo::connect(rank, size, &self.door, Box::new(store), CONNECT)
             .map_err(|symptom| Error::PeerLost(court.verdict(&symptom)))?;
         let blocks = (0..size).map(|process| self.world.hosted_by(process)).collect();
-        Ok(Processes::new(Arc::new(gloo), Arc::new(court), blocks, ordered))
+        Ok(Some(Processes::new(Arc::new(gloo), Arc::new(court), blocks, ordered)))
     }
 
     fn on_loss(&self, act: Box<dyn FnOnce(String) + Send>) {

@@ -16,4 +16,4 @@ pub mod processes;
 pub mod rendezvous;
 pub mod slurm;
 
-pub use peers::{Peers, join, launch};
+pub use peers::{Peers, alone, join, launch};

@@ -1,5 +1,5 @@
-//! What a run asks of the other processes, as a trait: a run in one process has none, and a build without an engine
-//! between processes knows that it never will.
+//! What a run asks of the other processes, as a trait: a run in one process has nobody to ask, and a build without an
+//! engine between processes knows that it never will.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,8 +19,8 @@ pub trait Peers: Debug + Send + Sync {
     /// Fails unless all processes say the same about `what`, such as the fingerprint of their images.
     fn agree(&self, what: &str, value: &str) -> Result<()>;
 
-    /// Connects the processes; sums are taken in the order of the tree if `ordered`.
-    fn connect(&self, ordered: bool) -> Result<Processes>;
+    /// Connects the processes, if there are several; sums are taken in the order of the tree if `ordered`.
+    fn connect(&self, ordered: bool) -> Result<Option<Processes>>;
 
     /// Calls `act` with the verdict as soon as a process is lost.
     fn on_loss(&self, act: Box<dyn FnOnce(String) + Send>);
@@ -32,14 +32,48 @@ pub trait Peers: Debug + Send + Sync {
     fn leave(&self, failure: Option<&str>);
 }
 
-/// Meets the other processes; none if `parallel` is a run in one process. `configuration` is what must be the same on
-/// all of them.
-pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Option<Box<dyn Peers>>> {
+/// The only process of a run.
+#[derive(Debug)]
+struct Alone(World);
+
+impl Peers for Alone {
+    fn world(&self) -> &World {
+        &self.0
+    }
+
+    fn neighbours(&self) -> usize {
+        1
+    }
+
+    fn agree(&self, _what: &str, _value: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn connect(&self, _ordered: bool) -> Result<Option<Processes>> {
+        Ok(None)
+    }
+
+    fn on_loss(&self, _act: Box<dyn FnOnce(String) + Send>) {}
+
+    fn complete(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn leave(&self, _failure: Option<&str>) {}
+}
+
+/// The process of a command that is not about a run of several.
+pub fn alone(parallel: &ParallelConfig) -> Box<dyn Peers> {
+    Box::new(Alone(World::new(parallel.world_size, parallel.gpu_ids.clone())))
+}
+
+/// Meets the other processes of a run. `configuration` is what must be the same on all of them.
+pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Box<dyn Peers>> {
     if parallel.processes() == 1 {
-        return Ok(None);
+        return Ok(alone(parallel));
     }
     #[cfg(feature = "gloo")]
-    return super::job::Job::join(parallel, configuration).map(|job| Some(Box::new(job) as Box<dyn Peers>));
+    return super::job::Job::join(parallel, configuration).map(|job| Box::new(job) as Box<dyn Peers>);
     #[cfg(not(feature = "gloo"))]
     {
         let _ = configuration;

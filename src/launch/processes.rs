@@ -23,7 +23,7 @@ use super::output::Sink;
 use crate::error::{Error, Result};
 
 /// How long processes have to end by themselves after one failed, and again after SIGTERM.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_millis(2500);
 
 /// Starts this program `processes` times with `arguments` and waits for all of them. Each gets `variables`, `RANK`,
 /// `LOCAL_RANK`, `WORLD_SIZE` and `LOCAL_WORLD_SIZE`.

@@ -1,6 +1,6 @@
 //! What connects the processes of a run, as traits: an engine that moves numbers, and a judge that knows who is lost.
 //!
-//! Replicas of one process meet in its memory ([`super::local`]); whoever completes a meeting there speaks for all of
+//! Replicas of one process meet in its memory (`local.rs`); whoever completes a meeting there speaks for all of
 //! them here. Operations are matched by key, so that the order of calls does not matter.
 
 use std::fmt::Debug;

@@ -9,11 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::tensor::bf16;
-use rayon::prelude::*;
 
 use super::collective::{Broken, Collective, Key, Operation};
+use super::message::Message;
 use super::processes::Processes;
-use super::tree::{add, fold};
 
 /// How much longer than a collective the first step, a validation and the meeting of processes may take: kernels are
 /// compiled, shares are uneven, data is read.
@@ -50,10 +49,10 @@ fn group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Ar
     (0..size).map(|place| Arc::new(LocalReplica { place, group: group.clone() })).collect()
 }
 
-struct Group {
-    size: usize,
+pub(super) struct Group {
+    pub(super) size: usize,
     /// The other processes, if the world has any.
-    processes: Option<Processes>,
+    pub(super) processes: Option<Processes>,
     timeout: Duration,
     first_step: OnceLock<usize>,
     table: Mutex<Table>,
@@ -74,30 +73,6 @@ struct Table {
     verdict: Option<Broken>,
 }
 
-/// What replicas bring, and what they take away.
-#[derive(Clone)]
-enum Message {
-    Nothing,
-    Floats(Arc<Vec<f32>>),
-    Halves(Vec<bf16>),
-    Values(Vec<f64>),
-    Gathered(Arc<Vec<Vec<f64>>>),
-}
-
-impl Message {
-    fn into_floats(self) -> Arc<Vec<f32>> {
-        if let Self::Floats(values) = self { values } else { Arc::default() }
-    }
-
-    fn into_halves(self) -> Vec<bf16> {
-        if let Self::Halves(values) = self { values } else { Vec::new() }
-    }
-
-    fn into_values(self) -> Vec<f64> {
-        if let Self::Values(values) = self { values } else { Vec::new() }
-    }
-}
-
 struct Meeting {
     brought: Vec<Option<Message>>,
     /// All have come; what is still to be done ends within limits of its own.
@@ -112,18 +87,27 @@ impl Group {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn limit(&self, key: Key) -> Duration {
+    pub(super) fn limit(&self, key: Key) -> Duration {
         let first = *self.first_step.get_or_init(|| key.step);
         let unhurried = key.step == first || key.operation == Operation::Validation;
         self.timeout * if unhurried { PATIENCE } else { 1 }
     }
 
-    fn keep(&self, values: Vec<f32>) {
+    /// Takes memory for later all-reduces.
+    pub(super) fn keep(&self, values: Vec<f32>) {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(values);
     }
 
+    /// An empty vector, with memory if there is some.
+    pub(super) fn spare(&self) -> Vec<f32> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut values = spare.unwrap_or_default();
+        values.clear();
+        values
+    }
+
     /// The first of this process's replicas in the world.
-    fn first(&self) -> usize {
+    pub(super) fn first(&self) -> usize {
         self.processes.as_ref().map_or(0, |processes| processes.hosted().start)
     }
 
@@ -212,89 +196,6 @@ fn late(missing: &[usize], key: Key, limit: Duration) -> String {
         names.join(", "),
         limit.as_secs_f64()
     )
-}
-
-impl Group {
-    /// The sum of the shares of all replicas of the world; `halves` says that shares are bf16 and may travel so.
-    fn sum(&self, key: Key, messages: Vec<Message>, halves: bool) -> Result<Message, Broken> {
-        let limit = self.limit(key);
-        let ordered = self.processes.as_ref().filter(|processes| processes.is_ordered());
-        let sum = match (ordered, halves) {
-            (Some(processes), true) => {
-                let shares: Vec<bf16> = messages.into_iter().flat_map(Message::into_halves).collect();
-                let length = shares.len() / self.size;
-                let all = processes.gather_replicas(key, &shares, length, limit)?;
-                self.fold(all.chunks_exact(length.max(1)).map(|share| self.widen(share)).collect())
-            }
-            (Some(processes), false) => processes.ordered_sum(key, self.shares(messages), limit)?,
-            (None, _) => self.fold(self.shares(messages)),
-        };
-        let mut sum = sum;
-        match &self.processes {
-            Some(processes) if ordered.is_none() && halves => processes.sum_bf16(key, &mut sum, limit)?,
-            Some(processes) if ordered.is_none() => processes.sum(key, &mut sum, limit)?,
-            _ => {}
-        }
-        Ok(Message::Floats(Arc::new(sum)))
-    }
-
-    /// Each replica's share in f32.
-    fn shares(&self, messages: Vec<Message>) -> Vec<Vec<f32>> {
-        let share = |message| match message {
-            Message::Floats(values) => Arc::unwrap_or_clone(values),
-            message => self.widen(&message.into_halves()),
-        };
-        messages.into_iter().map(share).collect()
-    }
-
-    fn widen(&self, halves: &[bf16]) -> Vec<f32> {
-        let mut share = self.spare();
-        halves.par_iter().map(|half| half.to_f32()).collect_into_vec(&mut share);
-        share
-    }
-
-    /// The sum in the tree over the shares.
-    fn fold(&self, shares: Vec<Vec<f32>>) -> Vec<f32> {
-        let mut slots: Vec<Option<Vec<f32>>> = shares.into_iter().map(Some).collect();
-        let count = slots.len();
-        fold(&mut slots, 0..count, |left, right| {
-            add(left, &right);
-            self.keep(right);
-        });
-        slots.swap_remove(0).unwrap_or_default()
-    }
-
-    /// An empty vector, with memory if there is some.
-    fn spare(&self) -> Vec<f32> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut values = spare.unwrap_or_default();
-        values.clear();
-        values
-    }
-
-    /// All replicas' values, in rank order.
-    fn gather(&self, key: Key, messages: Vec<Message>) -> Result<Message, Broken> {
-        let own: Vec<Vec<f64>> = messages.into_iter().map(Message::into_values).collect();
-        let length = own[0].len();
-        if own.iter().any(|values| values.len() != length) {
-            return Err(Broken::Replica(format!("replicas brought different numbers of values to the {key}")));
-        }
-        let Some(processes) = &self.processes else { return Ok(Message::Gathered(Arc::new(own))) };
-        let all = processes.gather_replicas(key, &own.concat(), length, self.limit(key))?;
-        let replicas = 0..processes.replicas();
-        let values = replicas.map(|replica| all[replica * length..][..length].to_vec());
-        Ok(Message::Gathered(Arc::new(values.collect())))
-    }
-
-    /// The values of replica `root` of the world.
-    fn broadcast(&self, key: Key, root: usize, mut messages: Vec<Message>) -> Result<Message, Broken> {
-        let here = root.checked_sub(self.first()).filter(|place| *place < self.size);
-        let own = here.map(|place| messages.swap_remove(place));
-        let Some(processes) = &self.processes else { return Ok(own.unwrap_or(Message::Nothing)) };
-        let bytes = own.map(|message| bytemuck::cast_slice(&message.into_floats()).to_vec());
-        let bytes = processes.broadcast(key, root, bytes, self.limit(key))?;
-        Ok(Message::Floats(Arc::new(bytemuck::pod_collect_to_vec(&bytes))))
-    }
 }
 
 impl Collective for LocalReplica {

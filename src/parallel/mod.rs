@@ -1,8 +1,9 @@
 //! Data-parallel training: a world of replicas on devices, and what they do together.
 //!
-//! Read `world.rs` for the topology, `collective.rs` for what replicas can do together and `local.rs` for how threads
-//! do it, `replica.rs` for the program every replica runs, `strategy.rs` for how Burn's learner starts it. The room
-//! knows no file and no terminal: it tells an [`Observer`].
+//! Read `world.rs` for the topology, `collective.rs` for what replicas can do together, `local.rs` for how threads meet,
+//! `message.rs` for what comes of it, `processes.rs` and `engine.rs` for other processes, `replica.rs` for the program
+//! every replica runs, `strategy.rs` for how Burn's learner starts it. The room knows no file and no terminal: it tells
+//! an [`Observer`].
 
 pub mod collective;
 mod config;
@@ -14,6 +15,7 @@ mod events;
 pub mod gloo;
 mod handle;
 mod local;
+mod message;
 mod plan;
 mod processes;
 mod replica;

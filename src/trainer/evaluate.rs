@@ -13,6 +13,7 @@ use super::terminal::say;
 use crate::checkpoint;
 use crate::config::{Config, Request, resolve};
 use crate::error::{Error, Result};
+use crate::launch::alone;
 use crate::model::{ResNet, Tally, load_state};
 use crate::parallel::{BackendKind, HostBackend};
 use crate::state::{StateDict, from_safetensors};
@@ -44,7 +45,7 @@ impl Program for Evaluation {
 
     fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
         let Self { config, weights, origin } = self;
-        let prepared = prepare::<B>(&config, None, Stop::new())?;
+        let prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), Stop::new())?;
         let model = load_state(fresh_model::<B>(&config, prepared.classes)?, &weights, &origin)?.valid();
         let began = Instant::now();
         let tally = sharded(&model, &prepared)?;

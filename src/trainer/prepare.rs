@@ -23,12 +23,11 @@ pub(super) struct Prepared {
 }
 
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
-pub(super) fn prepare<B: HostBackend>(config: &Config, peers: Option<&dyn Peers>, stop: Stop) -> Result<Prepared> {
-    let alone = || World::new(config.parallel.world_size, config.parallel.gpu_ids.clone());
-    let world = peers.map_or_else(alone, |peers| peers.world().clone());
+pub(super) fn prepare<B: HostBackend>(config: &Config, peers: &dyn Peers, stop: Stop) -> Result<Prepared> {
+    let world = peers.world().clone();
     check_devices::<B>(&world)?;
     check_precision::<B>(&world, config.run.precision)?;
-    let threads = use_threads(config.run.threads, peers.map_or(1, Peers::neighbours))?;
+    let threads = use_threads(config.run.threads, peers.neighbours())?;
     let splits = super::loading::load(&config.data, config.run.progress)?;
     let classes = class_count(config, &splits)?;
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);

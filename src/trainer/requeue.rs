@@ -29,9 +29,9 @@ pub(super) fn prepare(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-/// Puts the job back into the queue if a signal ended it, which `code` tells.
-pub(super) fn submit(config: &Config, code: u8) -> Result<()> {
-    if !config.run.requeue || code <= 128 {
+/// Puts the job, which a signal ended, back into the queue; the first process does it for all.
+pub(super) fn submit(config: &Config) -> Result<()> {
+    if !config.run.requeue || config.parallel.rank > 0 {
         return Ok(());
     }
     let job = job()?;

@@ -38,49 +38,50 @@ impl Program for Training {
     fn run<B: HostBackend>(self, backend: BackendKind) -> Result<u8> {
         let Resolved { mut config, notes } = self.0;
         requeue::prepare(&mut config)?;
-        if config.parallel.rank > 0 {
+        let first = config.parallel.rank == 0;
+        if first {
+            notes.iter().for_each(|note| say(&format!("note: {note}")));
+        } else {
             // The first process speaks for all.
             config.run.progress = ProgressKind::None;
         }
+        let stop = stop(&config)?;
         let peers = launch::join(&config.parallel, config.shared())?;
-        let result = run::<B>(config, &notes, backend, peers.as_deref());
-        if let Some(peers) = &peers {
-            peers.leave(result.as_ref().err().map(Error::to_string).as_deref());
-        }
+        let result = run::<B>(config, backend, peers.as_ref(), stop);
+        peers.leave(result.as_ref().err().map(Error::to_string).as_deref());
         result
     }
 }
 
-fn run<B: HostBackend>(
-    config: Config,
-    notes: &[String],
-    backend: BackendKind,
-    peers: Option<&dyn Peers>,
-) -> Result<u8> {
-    let display = display(config.run.progress)?;
-    let first = config.parallel.rank == 0;
-    if first {
-        notes.iter().for_each(|note| say(&format!("note: {note}")));
-    }
+/// Who may end the run; from now on that includes signals.
+fn stop(config: &Config) -> Result<Stop> {
     let limit = config.run.max_time;
     let stop = if limit.is_zero() { Stop::new() } else { Stop::with_time_limit(limit) };
+    let requeued = config.clone();
+    let early = move || requeue::submit(&requeued).unwrap_or_else(|error| warn(&error.to_string()));
+    stop.listen_to_signals(early).map_err(Error::io("listen to signals of", Path::new("this process")))?;
+    Ok(stop)
+}
+
+fn run<B: HostBackend>(config: Config, backend: BackendKind, peers: &dyn Peers, stop: Stop) -> Result<u8> {
+    let display = display(config.run.progress)?;
     let prepared = prepare::<B>(&config, peers, stop.clone())?;
-    peers.map_or(Ok(()), |peers| peers.agree("images", &prepared.fingerprint))?;
+    peers.agree("images", &prepared.fingerprint)?;
     let model = fresh_model::<B>(&config, prepared.classes)?;
     let parameters = flat(&model, crate::model::Which::Trained).iter().map(|tensor| tensor.dims()[0]).sum();
     if config.run.dry_run {
-        if first {
+        if config.parallel.rank == 0 {
             say(&overview::<B>(&config, &prepared, backend, parameters, None));
         }
         return Ok(0);
     }
     check_copy(&config.checkpoint.path)?;
-    let processes = peers.map(|peers| together::connect(peers, config.run.deterministic)).transpose()?;
+    let processes = together::connect(peers, config.run.deterministic)?;
     let origin = together::origin(&config, processes.as_ref())?;
     let text = overview::<B>(&config, &prepared, backend, parameters, Some(&origin.directory));
-    stop.listen_to_signals().map_err(Error::io("listen to signals of", Path::new("this process")))?;
+    stop.begin();
     let session = Session::open(&config, &prepared, origin, model)?;
-    peers.map_or(Ok(()), |peers| peers.agree("weights", &sha256(&state_dict(&session.model))))?;
+    peers.agree("weights", &sha256(&state_dict(&session.model)))?;
     if config.run.progress != ProgressKind::None {
         say(&text);
         session.announce();
@@ -144,7 +145,7 @@ impl<B: HostBackend> Session<B> {
         prepared: Prepared,
         stop: Stop,
         display: Display,
-        peers: Option<&dyn Peers>,
+        peers: &dyn Peers,
         processes: Option<Processes>,
     ) -> Result<u8> {
         let plan = prepared.plan.clone();
@@ -177,7 +178,7 @@ impl<B: HostBackend> Session<B> {
         }
         let strategy = DataParallel::<B>::new(plan, self.start, limit, Box::new(recorder)).with(processes);
         learner::train(self.model, strategy, &directory, epochs, images, display)?;
-        peers.map_or(Ok(()), Peers::complete)?;
+        peers.complete()?;
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
         if let Some(profiler) = profiler {
@@ -186,7 +187,9 @@ impl<B: HostBackend> Session<B> {
         let code = stop.reason().map_or(0, |reason| reason.exit_code());
         if self.config.parallel.rank == 0 {
             finish(&self.config, &directory, &course, seconds, stop.reason())?;
-            requeue::submit(&self.config, code)?;
+            if matches!(stop.reason(), Some(Reason::Signal(_))) {
+                requeue::submit(&self.config)?;
+            }
         }
         Ok(code)
     }

@@ -17,10 +17,11 @@ use crate::parallel::Processes;
 use crate::parallel::collective::{Key, Operation};
 
 /// Connects the processes. From now on the loss of one ends every wait of the others.
-pub(super) fn connect(peers: &dyn Peers, ordered: bool) -> Result<Processes> {
+pub(super) fn connect(peers: &dyn Peers, ordered: bool) -> Result<Option<Processes>> {
     let processes = peers.connect(ordered)?;
-    let woken = processes.clone();
-    peers.on_loss(Box::new(move |_| woken.close()));
+    if let Some(woken) = processes.clone() {
+        peers.on_loss(Box::new(move |_| woken.close()));
+    }
     Ok(processes)
 }
 

@@ -1,0 +1,152 @@
+//! Runs of several processes: the same experiment as in one process, however it was started, and what becomes of it when
+//! a process is lost, stopped, signalled or wrong.
+
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::command::{Run, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
+
+mod launchers;
+mod losses;
+
+/// Four replicas with sums in the order of the tree.
+const FOUR: [&str; 3] = ["--world-size=4", "--batch-size=2", "--deterministic"];
+
+/// `train launch` of a small training.
+fn launch(place: &Workplace, processes: usize, run: &str, arguments: &[&str]) -> Command {
+    let mut command = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
+    command.args(place.small(run, arguments).get_args());
+    command
+}
+
+fn launched(place: &Workplace, processes: usize, run: &str, arguments: &[&str]) -> String {
+    succeeded(&launch(place, processes, run, arguments).output().unwrap())
+}
+
+/// One process of a small training, as a launcher would start it.
+fn process(place: &Workplace, rank: usize, port: u16, run: &str, arguments: &[&str]) -> Command {
+    let mut command = place.small(run, arguments);
+    command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2");
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+    command
+}
+
+/// A port that nobody listened on a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts commands side by side and waits for all.
+fn together(commands: Vec<Command>) -> Vec<Output> {
+    let start = |mut command: Command| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let children: Vec<Child> = commands.into_iter().map(start).collect();
+    children.into_iter().map(|child| child.wait_with_output().unwrap()).collect()
+}
+
+#[test]
+fn processes_change_no_bit_of_an_experiment() {
+    let place = Workplace::new();
+    let arguments = [&FOUR[..], &["--epochs=2"]].concat();
+    place.train("one", &arguments);
+    for processes in [2, 3, 4] {
+        let name = processes.to_string();
+        let output = launched(&place, processes, &name, &arguments);
+        assert!(output.lines().all(|line| line.starts_with("[0] ")), "only the first process speaks: {output}");
+        place.run(&name).equals(&place.run("one"), 2);
+        let logs = (1..processes).filter(|rank| place.path(&format!("{name}/rank-{rank}.jsonl")).exists());
+        assert_eq!(logs.count(), processes - 1, "every process logs");
+    }
+}
+
+#[test]
+fn fast_sums_stay_near_and_can_travel_in_half_the_bytes() {
+    let place = Workplace::new();
+    let arguments = [&FOUR[..2], &["--max-steps=4"]].concat();
+    place.train("one", &arguments);
+    let near = |name: &str, limit: f64| {
+        let pairs = place.run(name).steps().into_iter().zip(place.run("one").steps());
+        assert!(
+            pairs.clone().count() == 4 && pairs.into_iter().all(|(a, b)| (a.1 / b.1 - 1.0).abs() < limit),
+            "{name}"
+        );
+    };
+    launched(&place, 4, "fast", &arguments);
+    near("fast", 1e-5);
+    launched(&place, 4, "half", &[&arguments[..], &["--reduce-precision=bf16"]].concat());
+    near("half", 5e-2);
+    // Rounded shares have one sum, too.
+    let ordered = [&arguments[..], &["--reduce-precision=bf16", "--deterministic"]].concat();
+    launched(&place, 2, "two", &ordered);
+    place.train("alone", &ordered);
+    assert_eq!(place.run("two").tensors(), place.run("alone").tensors());
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_processes() {
+    let place = Workplace::new();
+    place.train("calm", &[&FOUR[..], &["--epochs=3"]].concat());
+    let part = |steps: &'static str| [&FOUR[..], &["--epochs=3", "--resume", steps]].concat();
+    launched(&place, 2, "run", &[&FOUR[..], &["--epochs=3", "--max-steps=3"]].concat());
+    launched(&place, 4, "run", &part("--max-steps=7"));
+    place.train("run", &part("--max-steps=10"));
+    launched(&place, 3, "run", &part("--max-steps=0"));
+    place.run("run").equals(&place.run("calm"), 3);
+}
+
+#[test]
+fn processes_started_by_hand_meet_at_the_address() {
+    let place = Workplace::new();
+    let url = format!("--dist-url=tcp://127.0.0.1:{}", free_port());
+    let node = |rank: &str| {
+        let line = ["--gpu-ids=0,1", "--world-size=4", "--batch-size=2", "--max-steps=3", "--deterministic", &url];
+        place.small("run", &[&line[..], &[&format!("--rank={rank}")]].concat())
+    };
+    for output in together(vec![node("0"), node("1")]) {
+        succeeded(&output);
+    }
+    place.train("calm", &[&FOUR[..], &["--max-steps=3"]].concat());
+    assert_eq!(place.run("run").tensors(), place.run("calm").tensors());
+}
+
+#[test]
+fn another_configuration_is_refused_with_the_key_that_differs() {
+    let place = Workplace::new();
+    let port = free_port();
+    let first = process(&place, 0, port, "run", &["--timeout=2"]);
+    let other = process(&place, 1, port, "run", &["--timeout=2", "--batch-size=3"]);
+    let outputs = together(vec![first, other]);
+    let lines: Vec<String> = outputs.iter().flat_map(errors).collect();
+    assert!(outputs.iter().all(|output| output.status.code() != Some(0)), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("batch_size")), "{lines:?}");
+    assert!(!place.run("run").has_checkpoint());
+}
+
+#[test]
+fn a_process_that_does_not_come_is_named() {
+    let place = Workplace::new();
+    let output = process(&place, 0, free_port(), "run", &["--timeout=0.2"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(75));
+    assert!(errors(&output)[0].contains("rank 1"), "{:?}", errors(&output));
+    let output = process(&place, 1, free_port(), "run", &["--timeout=0.2"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(75), "{:?}", errors(&output));
+}
+
+#[test]
+fn a_network_needs_a_secret() {
+    let place = Workplace::new();
+    let line = ["--rank=0", "--dist-url=tcp://192.0.2.1:23456"];
+    let output = place.small("run", &line).env_remove("KILN_JOB_SECRET").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output)[0].contains("--job-secret-file"), "{:?}", errors(&output));
+}
+
+#[test]
+fn eight_jobs_start_at_once_on_one_machine() {
+    let place = Workplace::new();
+    let names: Vec<String> = (0..8).map(|job| format!("job{job}")).collect();
+    let job = |name: &String| launch(&place, 2, name, &["--max-steps=2", "--deterministic"]);
+    for output in together(names.iter().map(job).collect()) {
+        succeeded(&output);
+    }
+    let all: Vec<_> = names.iter().map(|name| place.run(name).tensors()).collect();
+    assert!(all.windows(2).all(|pair| pair[0] == pair[1]));
+}
