@@ -5,7 +5,7 @@
 KILN_VENV ?= .venv
 CARGO ?= cargo
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
-# Arguments for the program: make run ARGS="--epochs 3"
+# Arguments for the program or the tests: make run ARGS="--epochs 3"
 ARGS ?=
 
 # LibTorch 2.9.0: the one LIBTORCH names, or that of the PyTorch in KILN_VENV or in the python3 at hand.
@@ -40,7 +40,8 @@ test-dist: ## all tests, and those of several processes over Gloo
 	$(CARGO) test --features gloo
 
 test-all: ## all tests on flex and LibTorch, and those of several processes
-	@$(TORCH) $(CARGO) clippy --all-targets --features tch,gloo -- -D warnings && $(CARGO) test --features tch,gloo
+	@$(TORCH) $(CARGO) clippy --all-targets --features tch,gloo -- -D warnings && \
+	$(CARGO) test --features tch,gloo -- $(ARGS)
 
 check: fmt lint doc test ## what must hold before a commit: format, lints, documentation, tests
 
@@ -62,7 +63,7 @@ bench: ## time a step and what it is made of
 
 bench-peer: ## Kiln on LibTorch and PyTorch in turns, as a table of ratios; BENCH="--rounds 5 --only cifar" chooses
 	@$(PYTHON) -c 'import torchvision' || { echo "PyTorch with torchvision not found: run 'make setup-peer'"; exit 1; }
-	@$(TORCH) $(CARGO) build --release --features tch && \
+	@$(TORCH) $(CARGO) build --release --features tch,gloo && \
 	$(PYTHON) tests/benches/compare.py --kiln "$${CARGO_TARGET_DIR:-target}/release/train" $(BENCH)
 
 bench-gpu: ## the same for a CUDA machine without registries: a bundle to carry there, with a script that runs it
@@ -80,7 +81,7 @@ setup-dist: ## Gloo's headers and library, and what the tests of launchers use w
 	$(SUDO) apt-get update --quiet
 	$(SUDO) apt-get install --yes --quiet --no-install-recommends libgloo-dev g++ openmpi-bin slurm-wlm munge iproute2 iptables
 
-setup-peer: setup-tch ## what bench-peer measures against
+setup-peer: setup-tch setup-dist ## what bench-peer measures against
 	$(KILN_VENV)/bin/pip install --quiet torchvision==0.24.0
 
 clean: ## remove what was built

@@ -1,5 +1,6 @@
-//! The gradient all-reduce of the in-process engine: a vector of ResNet-18's size, summed over replicas.
+//! The gradient all-reduce, in memory and over Gloo: a vector of ResNet-18's size, summed over replicas.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group};
@@ -8,21 +9,39 @@ use kiln::parallel::local_group;
 
 /// Parameters of ResNet-18 with ten classes.
 const LENGTH: usize = 11_173_962;
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn sums(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("all-reduce of 11 M values");
     group.sample_size(10).throughput(Throughput::Bytes(4 * LENGTH as u64));
     for replicas in [2, 4] {
         group.bench_function(format!("{replicas} replicas"), |bencher| {
-            bencher.iter_custom(|rounds| rounds_of(replicas, rounds as usize));
+            bencher.iter_custom(|rounds| time(in_memory(replicas), rounds as usize));
+        });
+    }
+    #[cfg(feature = "gloo")]
+    for processes in [2, 4] {
+        group.bench_function(format!("{processes} processes over Gloo"), |bencher| {
+            bencher.iter_custom(|rounds| time(over_gloo(processes), rounds as usize));
         });
     }
     group.finish();
 }
 
+/// Processes of one replica each, which are threads here; their messages go through the machine's network all the same.
+#[cfg(feature = "gloo")]
+fn over_gloo(processes: usize) -> Vec<Arc<dyn Collective>> {
+    let world = kiln::parallel::World::across(processes, 0, vec![1; processes], vec![0]);
+    let group = |others| kiln::parallel::spanning_group(others, LIMIT).into_iter().map(|replica| replica as _);
+    super::engines::connected(&world, false).into_iter().flat_map(group).collect()
+}
+
+fn in_memory(replicas: usize) -> Vec<Arc<dyn Collective>> {
+    local_group(replicas, LIMIT).into_iter().map(|replica| replica as _).collect()
+}
+
 /// The time of so many rounds, with the copy into the buffer that every round needs.
-fn rounds_of(replicas: usize, rounds: usize) -> Duration {
-    let handles = local_group(replicas, Duration::from_secs(60));
+fn time(handles: Vec<Arc<dyn Collective>>, rounds: usize) -> Duration {
     let values = vec![1.0_f32; LENGTH];
     let start = Instant::now();
     std::thread::scope(|scope| {

@@ -26,12 +26,13 @@ class Bench:
         self.options = options
         self.rows = []
 
-    def kiln(self, *arguments, threads, steps=None):
-        """The seconds of each step of a run and its peak memory."""
+    def kiln(self, *arguments, threads, steps=None, processes=None):
+        """The seconds of each step of a run, in one process or several, and its (first) process's peak memory."""
         steps = steps or self.options.steps
         with tempfile.TemporaryDirectory() as place:
             run = Path(place) / "run"
-            command = [self.options.kiln, "--data", "synthetic", "--epochs", "1", "--max-steps", str(WARM_UP + steps)]
+            command = [self.options.kiln, *(["launch", "--nproc", str(processes), "--"] if processes else [])]
+            command += ["--data", "synthetic", "--epochs", "1", "--max-steps", str(WARM_UP + steps)]
             command += ["--progress", "none", "--checkpoint-every", "never", "--limit-val-batches", "1"]
             command += ["--backend", self.options.backend, "--threads", str(threads), "--output-dir", str(run)]
             command += [f"data.train_size={self.options.images}", *arguments]
@@ -118,6 +119,16 @@ class Bench:
             [lambda: self.peer("ddp", *case, "--batch", str(batch), "--world-size", str(world_size), threads=1)],
         )
 
+    def processes(self, stem, batch, count):
+        """Without synchronised batch-norm, which PyTorch does not have on a CPU."""
+        case = ["--stem", stem]
+        world = ["--world-size", str(count), "--batch-size", str(batch), "--no-sync-bn"]
+        self.compare(
+            f"step, {stem} stem, {count} processes x {batch}, 1 thread each",
+            lambda: self.kiln(*case, *world, threads=1, processes=count),
+            [lambda: self.peer("ddp", *case, "--batch", str(batch), "--world-size", str(count), threads=1)],
+        )
+
     def on_gpu(self, batch):
         case = ["--stem", "cifar", "--precision", "bf16"]
         self.compare(
@@ -190,6 +201,8 @@ def main():
         bench.inference(stem, 64, bench.options.threads)
         bench.step(stem, 32, "f32", 1)
         bench.replicas(stem, 32, 2)
+        for count in (1, 2, 4):
+            bench.processes(stem, 32, count)
     if not bench.options.gpu:
         bench.start_up()
     if bench.options.out:

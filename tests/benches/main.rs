@@ -6,6 +6,9 @@
 mod all_reduce;
 mod batch_norm;
 mod checkpoint;
+#[cfg(feature = "gloo")]
+#[path = "../engines.rs"]
+mod engines;
 mod loader;
 mod step;
 

@@ -107,15 +107,29 @@ def replica(rank, case, port, results):
     dist.destroy_process_group()
 
 
-def ddp(case):
+def ddp(case, work=replica):
     import torch.multiprocessing as mp
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     results = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(replica, (case, port, results), nprocs=case.world_size)
+    mp.spawn(work, (case, port, results), nprocs=case.world_size)
     return results.get()
+
+
+def reducer(rank, case, port, results):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=case.world_size)
+    values = torch.ones(11_173_962)
+    times = timed(lambda: dist.all_reduce(values), argparse.Namespace(**{**vars(case), "budget": 1e9}), dist.barrier)
+    if rank == 0:
+        results.put(times)
+    dist.destroy_process_group()
 
 
 def loader(case):
@@ -146,9 +160,14 @@ def loader(case):
     return [(time.perf_counter() - start) * 128 / count]
 
 
+def all_reduce(case):
+    """The gradient of ResNet-18, summed over processes by Gloo."""
+    return ddp(case, reducer)
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["step", "first", "evaluate", "ddp", "loader"])
+    parser.add_argument("kind", choices=["step", "first", "evaluate", "ddp", "all-reduce", "loader"])
     parser.add_argument("--stem", default="cifar")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
@@ -159,7 +178,8 @@ def main():
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--budget", type=float, default=8.0)
     case = parser.parse_args()
-    times = {"step": step, "first": first, "evaluate": evaluate, "ddp": ddp, "loader": loader}[case.kind](case)
+    kinds = {"step": step, "first": first, "evaluate": evaluate, "ddp": ddp, "all-reduce": all_reduce, "loader": loader}
+    times = kinds[case.kind](case)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if case.kind == "ddp":
         memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 * case.world_size
