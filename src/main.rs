@@ -5,9 +5,8 @@ use std::process::ExitCode;
 use kiln::cli::{Command, parse};
 use kiln::config::resolve;
 use kiln::error::Result;
-use kiln::launch::launch;
 use kiln::stop::leave;
-use kiln::trainer::{evaluate, say, train, warn};
+use kiln::trainer::{evaluate, launch, say, train, warn};
 
 fn main() -> ExitCode {
     keep_pages();
@@ -26,17 +25,7 @@ fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train(request) => train(resolve(&request)?),
         Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
-        Command::Launch { processes, arguments, mut request } => {
-            // What is wrong is said once, and before anything is started.
-            let first = [("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", processes), ("LOCAL_WORLD_SIZE", processes)];
-            let variables = first.map(|(name, value)| (name.to_string(), value.to_string()));
-            request.environment.retain(|(name, _)| variables.iter().all(|(set, _)| set != name));
-            request.environment.extend(variables);
-            request
-                .environment
-                .extend([("MASTER_ADDR".into(), "127.0.0.1".into()), ("MASTER_PORT".into(), "1".into())]);
-            launch(processes, &arguments, &resolve(&request)?.config.parallel)
-        }
+        Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
         Command::Config(request) => {
             say(&resolve(&request)?.config.to_toml());
             Ok(0)

@@ -123,7 +123,41 @@ pub fn cannot_save<B: HostBackend>() {
     assert_eq!(toy.copies(), 1, "a replica's thread still holds its model");
 }
 
+/// What three processes of one replica each make of a mishap on the second, in the order of ranks.
+#[cfg(feature = "gloo")]
+fn errors_of_processes<B: HostBackend>(mishap: Mishap) -> Vec<Error> {
+    use kiln::parallel::{Processes, World};
+
+    let world = |rank| World::across(REPLICAS, rank, vec![1; REPLICAS], vec![0]);
+    let process = |(rank, processes): (usize, Processes)| {
+        let toy = Toy::<Autodiff<B>>::new(30, mishap, &B::open(0).unwrap());
+        let mut plan = plan_of(&setup(REPLICAS, 2, 0.1), images(&Vec::from_iter(0..30), 30));
+        plan.world = world(rank);
+        crate::toy::train_with::<B>(&toy, plan, TIMEOUT, Recorder::default(), Some(processes)).unwrap_err()
+    };
+    std::thread::scope(|scope| {
+        let ranks = crate::engines::connected(&world(0), true).into_iter().enumerate();
+        let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || process(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[cfg(feature = "gloo")]
+pub fn is_heard_by_processes<B: HostBackend>() {
+    let errors = errors_of_processes::<B>(Mishap::PanicInForward(ON_REPLICA_1_IN_STEP_3));
+    assert!(errors[1].to_string().starts_with("replica 1 panicked at step 3: no memory left"), "{}", errors[1]);
+    assert_eq!(errors.iter().map(Error::exit_code).collect::<Vec<_>>(), [75, 1, 75], "{errors:?}");
+
+    let errors = errors_of_processes::<B>(Mishap::LossIsNaN(ON_REPLICA_1_IN_STEP_3));
+    for error in errors {
+        assert!(error.to_string().starts_with("the loss is not finite on replica 1 at step 3"), "{error}");
+        assert_eq!(error.exit_code(), 1);
+    }
+}
+
 on_every_backend! {
+    #[cfg(feature = "gloo")]
+    other_processes_hear_of_a_replica_that_panics_or_diverges => || is_heard_by_processes::<TestBackend>();
     a_replica_that_panics_in_forward_ends_the_run_by_name => || panics::<TestBackend>(Mishap::PanicInForward);
     a_replica_that_panics_before_its_backward_ends_the_run_by_name => || panics::<TestBackend>(Mishap::PanicAfterTheFence);
     a_replica_that_hangs_ends_the_run_by_name_within_the_timeout => || hangs::<TestBackend>();

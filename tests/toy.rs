@@ -20,7 +20,7 @@ use kiln::model::{
 };
 use kiln::ops::{Full, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
-use kiln::parallel::{DataParallel, HostBackend, Observer, Plan, ReducePrecision, Sharing, StartingPoint};
+use kiln::parallel::{DataParallel, HostBackend, Observer, Plan, Processes, ReducePrecision, Sharing, StartingPoint};
 use kiln::trainer::learner::{self, Display};
 
 use crate::reference::run::{Setup, plan};
@@ -255,8 +255,20 @@ pub fn train<B: HostBackend>(
     timeout: Duration,
     observer: impl Observer + 'static,
 ) -> Result<()> {
+    train_with::<B>(toy, plan, timeout, observer, None)
+}
+
+/// As [`train`], together with other processes.
+pub fn train_with<B: HostBackend>(
+    toy: &Toy<Autodiff<B>>,
+    plan: Plan,
+    timeout: Duration,
+    observer: impl Observer + 'static,
+    processes: Option<Processes>,
+) -> Result<()> {
     let sizes = [plan.train.len(), plan.validation.len()];
-    let strategy = DataParallel::<B>::new(Arc::new(plan), StartingPoint::default(), timeout, Box::new(observer));
+    let strategy =
+        DataParallel::<B>::new(Arc::new(plan), StartingPoint::default(), timeout, Box::new(observer)).with(processes);
     let directory = tempfile::tempdir().unwrap();
     learner::train(toy.clone(), strategy, directory.path(), 1, sizes, Display::Silent)
 }

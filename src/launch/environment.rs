@@ -81,6 +81,20 @@ pub fn identify(environment: &[(String, String)]) -> Result<Option<Identity>> {
     if reader.complaints.is_empty() { Ok(identity) } else { Err(Error::Usage(reader.complaints)) }
 }
 
+/// What `train launch` says to the first of its processes, but for the port, which nobody knows before it starts them.
+pub fn of_first(processes: usize) -> Vec<(String, String)> {
+    let count = processes.to_string();
+    let variables = [
+        ("RANK", "0"),
+        ("LOCAL_RANK", "0"),
+        ("WORLD_SIZE", &count),
+        ("LOCAL_WORLD_SIZE", &count),
+        ("MASTER_ADDR", LOOPBACK),
+        ("MASTER_PORT", "1"),
+    ];
+    variables.map(|(name, value)| (name.to_string(), value.to_string())).to_vec()
+}
+
 /// The names by which a launcher says the same things; of several the first that is set counts.
 struct Names {
     rank: &'static str,

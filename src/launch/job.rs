@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ const SECRET: &str = "KILN_JOB_SECRET";
 const HELD: &str = "KILN_RENDEZVOUS_HELD";
 /// How long one connection between two processes may take, once all are ready.
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long people wait without asking why.
+const SILENCE: Duration = Duration::from_secs(5);
 /// The longest time between two heartbeats.
 const BEAT: Duration = Duration::from_secs(1);
 
@@ -60,8 +63,10 @@ impl Job {
             devices: parallel.gpu_ids.len(),
             configuration,
         };
-        let limit = terms.timeout * PATIENCE;
-        let member = Arc::new(Member::join(&format!("{host}:{port}"), &terms, me, limit)?);
+        let (address, limit) = (format!("{host}:{port}"), terms.timeout * PATIENCE);
+        let met = say_if_it_takes_long(address.clone(), limit);
+        let member = Arc::new(Member::join(&address, &terms, me, limit)?);
+        drop(met);
         let devices: Vec<usize> = member.members().iter().map(|member| member.devices).collect();
         let (all, size) = (devices.iter().sum::<usize>(), parallel.world_size);
         if all > size {
@@ -154,6 +159,18 @@ impl Peers for Job {
     fn leave(&self, failure: Option<&str>) {
         self.member.leave(failure);
     }
+}
+
+/// Says what is being waited for, unless the returned value is dropped soon.
+fn say_if_it_takes_long(address: String, limit: Duration) -> Sender<()> {
+    let (met, waiting) = channel();
+    std::thread::spawn(move || {
+        if waiting.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
+            let seconds = limit.as_secs();
+            tracing::warn!("waiting at the rendezvous '{address}' for all processes to come, at most {seconds} s");
+        }
+    });
+    met
 }
 
 fn lost(verdict: Verdict) -> Error {

@@ -18,6 +18,7 @@ pub mod profile;
 pub mod record;
 pub mod sink;
 pub mod summary;
+pub mod warnings;
 
 pub use bar::Bar;
 pub use console::Console;
@@ -29,3 +30,4 @@ pub use profile::Profiler;
 pub use record::{EpochRecord, Record, StepRecord};
 pub use sink::Sink;
 pub use summary::Summary;
+pub use warnings::warnings;

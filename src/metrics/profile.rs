@@ -15,6 +15,8 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
+use super::warnings::warnings;
+
 /// Spans that the trace keeps, about 100 bytes each in its file; the table counts all.
 const TRACED: usize = 500_000;
 
@@ -52,14 +54,15 @@ impl Profiler {
         Self { record: Arc::default(), start: Instant::now() }
     }
 
-    /// Listens for as long as the process lives. `None` if somebody else does.
-    pub fn start() -> Option<Self> {
+    /// Listens for as long as the process lives, and hands warnings to `print`. `None` if somebody else does.
+    pub fn start(print: fn(&str)) -> Option<Self> {
         let profiler = Self::new();
-        tracing::subscriber::set_global_default(profiler.subscriber()).ok().map(|()| profiler)
+        let subscriber = profiler.subscriber().with(warnings(print));
+        tracing::subscriber::set_global_default(subscriber).ok().map(|()| profiler)
     }
 
     /// What has to be told of spans so that this profiler hears of the crate's own.
-    pub fn subscriber(&self) -> impl Subscriber + Send + Sync + use<> {
+    pub fn subscriber(&self) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<> {
         let ours = |metadata: &Metadata<'_>| metadata.is_span() && metadata.target().starts_with("kiln");
         tracing_subscriber::registry().with(Listener(self.clone()).with_filter(filter_fn(ours)))
     }

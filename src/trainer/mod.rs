@@ -7,6 +7,7 @@
 mod backend;
 mod burn_metrics;
 mod evaluate;
+mod launch;
 pub mod learner;
 mod loading;
 mod overview;
@@ -20,5 +21,6 @@ mod terminal;
 mod together;
 
 pub use evaluate::evaluate;
+pub use launch::launch;
 pub use run::train;
 pub use terminal::{say, warn};

@@ -5,6 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tracing::subscriber::set_global_default;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry;
+
 use super::backend::{Program, dispatch};
 use super::learner::{self, Display};
 use super::overview::overview;
@@ -18,7 +22,7 @@ use crate::checkpoint::{Store, check_writable, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::launch::{self, Peers};
-use crate::metrics::{Bar, Console, Csv, Goal, Jsonl, Profiler, Sink, Summary, peak_memory};
+use crate::metrics::{Bar, Console, Csv, Goal, Jsonl, Profiler, Sink, Summary, peak_memory, warnings};
 use crate::model::{ResNet, flat, state_dict};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, Processes, StartingPoint};
 use crate::state::sha256;
@@ -46,8 +50,9 @@ impl Program for Training {
             config.run.progress = ProgressKind::None;
         }
         let stop = stop(&config)?;
+        let profiler = listen(config.run.profile);
         let peers = launch::join(&config.parallel, config.shared())?;
-        let result = run::<B>(config, backend, peers.as_ref(), stop);
+        let result = run::<B>(config, backend, peers.as_ref(), stop, profiler);
         peers.leave(result.as_ref().err().map(Error::to_string).as_deref());
         result
     }
@@ -63,7 +68,27 @@ fn stop(config: &Config) -> Result<Stop> {
     Ok(stop)
 }
 
-fn run<B: HostBackend>(config: Config, backend: BackendKind, peers: &dyn Peers, stop: Stop) -> Result<u8> {
+/// Prints warnings, and times phases if they are asked for.
+pub(super) fn listen(profile: bool) -> Option<Profiler> {
+    if !profile {
+        // A test that runs in this process may listen already.
+        drop(set_global_default(registry().with(warnings(warn))));
+        return None;
+    }
+    let profiler = Profiler::start(warn);
+    if profiler.is_none() {
+        warn("warning: --profile shows nothing: something else in this process listens to its phases already");
+    }
+    profiler
+}
+
+fn run<B: HostBackend>(
+    config: Config,
+    backend: BackendKind,
+    peers: &dyn Peers,
+    stop: Stop,
+    profiler: Option<Profiler>,
+) -> Result<u8> {
     let display = display(config.run.progress)?;
     let prepared = prepare::<B>(&config, peers, stop.clone())?;
     peers.agree("images", &prepared.fingerprint)?;
@@ -86,7 +111,7 @@ fn run<B: HostBackend>(config: Config, backend: BackendKind, peers: &dyn Peers, 
         say(&text);
         session.announce();
     }
-    session.run(prepared, stop, display, peers, processes)
+    session.run(prepared, stop, display, Together { peers, processes }, profiler)
 }
 
 /// The copy of the best model is written after an epoch at the earliest: too late to learn that it cannot be.
@@ -95,6 +120,12 @@ fn check_copy(path: &Path) -> Result<()> {
         return Ok(());
     }
     check_writable(path).map_err(|error| Error::usage(format!("{error}; give another --checkpoint")))
+}
+
+/// The other processes, and the connections to them.
+struct Together<'a> {
+    peers: &'a dyn Peers,
+    processes: Option<Processes>,
 }
 
 /// A run whose directory is claimed and whose state is in place.
@@ -145,8 +176,8 @@ impl<B: HostBackend> Session<B> {
         prepared: Prepared,
         stop: Stop,
         display: Display,
-        peers: &dyn Peers,
-        processes: Option<Processes>,
+        Together { peers, processes }: Together,
+        profiler: Option<Profiler>,
     ) -> Result<u8> {
         let plan = prepared.plan.clone();
         let position = &self.start.position;
@@ -172,10 +203,6 @@ impl<B: HostBackend> Session<B> {
         let images = [plan.train.len(), plan.validation.len()];
         let (epochs, limit) = (self.config.run.epochs, self.config.parallel.limit());
         let began = Instant::now();
-        let profiler = if self.config.run.profile { Profiler::start() } else { None };
-        if self.config.run.profile && profiler.is_none() {
-            warn("warning: --profile shows nothing: something else in this process listens to its phases already");
-        }
         let strategy = DataParallel::<B>::new(plan, self.start, limit, Box::new(recorder)).with(processes);
         learner::train(self.model, strategy, &directory, epochs, images, display)?;
         peers.complete()?;

@@ -64,7 +64,8 @@ impl Hall {
                 News::Layout(Layout { members: members.iter().map(bare).collect() })
             }
             Action::Decide(verdict) => {
-                tracing::warn!("{verdict}");
+                // Every process prints it as its error.
+                tracing::info!("{verdict}");
                 News::Verdict(verdict)
             }
         };

@@ -1,0 +1,17 @@
+//! `train launch`: what its processes are to do is checked once, before any of them is started.
+
+use std::ffi::OsString;
+
+use super::run::listen;
+use crate::config::{Request, resolve};
+use crate::error::Result;
+use crate::launch;
+
+/// Starts `processes` with `arguments`, which came to `request`, and returns the exit code.
+pub fn launch(processes: usize, arguments: &[OsString], mut request: Request) -> Result<u8> {
+    listen(false);
+    let first = launch::environment::of_first(processes);
+    request.environment.retain(|(name, _)| first.iter().all(|(set, _)| set != name));
+    request.environment.extend(first);
+    launch::launch(processes, arguments, &resolve(&request)?.config.parallel)
+}
