@@ -51,6 +51,7 @@ fn processes_change_no_bit_of_an_experiment() {
         let name = processes.to_string();
         let output = launched(&place, processes, &name, &arguments);
         assert!(output.lines().all(|line| line.starts_with("[0] ")), "only the first process speaks: {output}");
+        assert!(output.contains(&format!("4 replicas in {processes} processes, ddp")), "{output}");
         place.run(&name).equals(&place.run("one"), 2);
         let logs = (1..processes).filter(|rank| place.path(&format!("{name}/rank-{rank}.jsonl")).exists());
         assert_eq!(logs.count(), processes - 1, "every process logs");

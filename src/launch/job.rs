@@ -107,9 +107,9 @@ impl Peers for Job {
         members.iter().filter(|member| member.host == *host).count()
     }
 
-    fn agree(&self, what: &str, value: &str) -> Result<()> {
+    fn agree(&self, what: &str, value: &dyn Fn() -> String) -> Result<()> {
         self.member.doing(&format!("comparison of {what}"));
-        self.member.set(&self.own(what), value.as_bytes()).map_err(lost)?;
+        self.member.set(&self.own(what), value().as_bytes()).map_err(lost)?;
         let values = self.member.get(&self.of_all(what), self.timeout * PATIENCE).map_err(lost)?;
         let other = values.iter().position(|other| *other != values[0]);
         other.map_or(Ok(()), |rank| {

@@ -16,8 +16,9 @@ pub trait Peers: Debug + Send + Sync {
     /// How many of the processes share this machine.
     fn neighbours(&self) -> usize;
 
-    /// Fails unless all processes say the same about `what`, such as the fingerprint of their images.
-    fn agree(&self, what: &str, value: &str) -> Result<()>;
+    /// Fails unless all processes say the same about `what`, such as the fingerprint of their images. Nobody computes it
+    /// who has nobody to compare it with.
+    fn agree(&self, what: &str, value: &dyn Fn() -> String) -> Result<()>;
 
     /// Connects the processes, if there are several; sums are taken in the order of the tree if `ordered`.
     fn connect(&self, ordered: bool) -> Result<Option<Processes>>;
@@ -45,7 +46,7 @@ impl Peers for Alone {
         1
     }
 
-    fn agree(&self, _what: &str, _value: &str) -> Result<()> {
+    fn agree(&self, _what: &str, _value: &dyn Fn() -> String) -> Result<()> {
         Ok(())
     }
 

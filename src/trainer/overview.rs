@@ -43,6 +43,10 @@ pub(super) fn overview<B: HostBackend>(
         let noun = if hosted.len() == 1 { "replica" } else { "replicas" };
         line("device", format!("{}: {noun} {}", B::describe(*index), hosted.join(", ")));
     }
+    let elsewhere = prepared.plan.world.size() - prepared.plan.world.hosted().len();
+    if elsewhere > 0 {
+        line("others", format!("{elsewhere} replicas in other processes"));
+    }
     line("data", data(config, prepared));
     line("model", model(config, prepared, parameters));
     line("batch", batch(config, prepared));
@@ -75,7 +79,11 @@ fn world(config: &Config, prepared: &Prepared) -> String {
     };
     debug_assert!(plan.sharing == Sharing::Central || strategy == "ddp");
     let statistics = if plan.sync_bn { "synchronised" } else { "local" };
-    format!("{size} replicas, {strategy}, {statistics} batch-norm, {} threads", plan.threads)
+    let processes = match plan.world.processes() {
+        1 => String::new(),
+        count => format!(" in {count} processes"),
+    };
+    format!("{size} replicas{processes}, {strategy}, {statistics} batch-norm, {} threads", plan.threads)
 }
 
 fn data(config: &Config, prepared: &Prepared) -> String {

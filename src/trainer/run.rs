@@ -91,7 +91,7 @@ fn run<B: HostBackend>(
 ) -> Result<u8> {
     let display = display(config.run.progress)?;
     let prepared = prepare::<B>(&config, peers, stop.clone())?;
-    peers.agree("images", &prepared.fingerprint)?;
+    peers.agree("images", &|| prepared.fingerprint.clone())?;
     let model = fresh_model::<B>(&config, prepared.classes)?;
     let parameters = flat(&model, crate::model::Which::Trained).iter().map(|tensor| tensor.dims()[0]).sum();
     if config.run.dry_run {
@@ -106,7 +106,7 @@ fn run<B: HostBackend>(
     let text = overview::<B>(&config, &prepared, backend, parameters, Some(&origin.directory));
     stop.begin();
     let session = Session::open(&config, &prepared, origin, model)?;
-    peers.agree("weights", &sha256(&state_dict(&session.model)))?;
+    peers.agree("weights", &|| sha256(&state_dict(&session.model)))?;
     if config.run.progress != ProgressKind::None {
         say(&text);
         session.announce();
