@@ -19,7 +19,7 @@
 //! | [`parallel`] | world, collectives in memory and over Gloo, the replica, the learning strategy | files, terminals |
 //! | [`launch`] | who this process is, the rendezvous, who is lost, `train launch` | models, a run's files |
 //! | [`checkpoint`] | atomic directories, retention, run directories | tensors' meaning |
-//! | [`metrics`] | records and where they go; where time went | models |
+//! | [`metrics`] | records and where they go; where time went; warnings | models |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`trainer`] | the story: prepare, train, resume, evaluate | how any of it works inside |
 //! | [`cli`] | flags to settings | everything but `config` |

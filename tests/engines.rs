@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use kiln::parallel::engine::{Judge, Symptom};
-use kiln::parallel::gloo::{Door, Gloo, KeyStore};
+use kiln::parallel::gloo::{Gloo, Interface, KeyStore};
 use kiln::parallel::{Processes, World};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -49,8 +49,8 @@ impl Judge for Lenient {
 /// The processes of a world, connected over Gloo, in the order of their ranks.
 pub fn connected(world: &World, ordered: bool) -> Vec<Processes> {
     let (store, size) = (Store::default(), world.processes());
-    let door = Door::Address("127.0.0.1".into());
-    let connect = |rank: usize| Gloo::connect(rank, size, &door, Box::new(store.clone()), LIMIT).unwrap();
+    let interface = Interface::At("127.0.0.1".into());
+    let connect = |rank: usize| Gloo::connect(rank, size, &interface, Box::new(store.clone()), LIMIT).unwrap();
     let engines: Vec<Gloo> = std::thread::scope(|scope| {
         let connect = &connect;
         let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || connect(rank))).collect();

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! Read on in the order of the data: [`schema`] knows every key and its type, [`flag`] the flags that stand for keys,
-//! `layer` and `group` read what the user wrote, `suggestion` guesses what was meant, `range` and `rules` say what is
-//! allowed, and `resolve` does all that, collecting every complaint before it gives up. Whether a device or a file of
-//! data exists is left to the rooms that open it.
+//! `layer` and `group` read what the user wrote, `trainer` Lightning's words, `launcher` fills in what the variables of a
+//! launcher say, `suggestion` guesses what was meant, `range` and `rules` say what is allowed, and `resolve` does all
+//! that, collecting every complaint before it gives up. Whether a device or a file of data exists is left to the rooms
+//! that open it.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,6 @@ pub struct Config {
 const OWN: &[&str] = &[
     "run.threads",
     "run.output_dir",
-    "run.dry_run",
     "run.progress",
     "run.log_every",
     "run.profile",

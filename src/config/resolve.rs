@@ -50,6 +50,16 @@ pub struct Resolved {
     pub notes: Vec<String>,
 }
 
+/// Keys about what happens between processes.
+const BETWEEN_PROCESSES: [&str; 6] = [
+    "parallel.dist_interface",
+    "parallel.job_secret_file",
+    "parallel.insecure",
+    "parallel.tls_cert",
+    "parallel.tls_key",
+    "parallel.tls_ca",
+];
+
 /// Builds the configuration from all layers.
 ///
 /// # Errors
@@ -66,9 +76,12 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     shorten_default_warmup(&layers, &mut merged.config, &mut notes);
     let Complaints { mut lines, refused } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
-    if merged.config.parallel.strategy == StrategyKind::Dp && merged.config.parallel.processes() > 1 {
+    let several = merged.config.parallel.processes() > 1;
+    if several && merged.config.parallel.strategy == StrategyKind::Dp {
         notes.push("strategy dp is for one process; several use ddp".into());
     }
+    let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
+    notes.extend(idle.map(|key| format!("{key} has no effect in one process")));
     if !lines.is_empty() {
         return Err(Error::Usage(lines.iter().map(|line| line.replace(char::is_control, " ")).collect()));
     }

@@ -15,8 +15,8 @@ use super::peers::Peers;
 use super::processes;
 use super::rendezvous::{Introduction, Member, Secret, Service, Terms, Tls, Verdict};
 use crate::error::{Error, Result};
-use crate::parallel::engine::{Judge, Symptom};
-use crate::parallel::gloo::{Door, Gloo, KeyStore};
+use crate::parallel::engine::{Engine, Judge, Symptom};
+use crate::parallel::gloo::{Gloo, Interface, KeyStore};
 use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
 /// Holds the job's secret, where no file does.
@@ -33,10 +33,10 @@ const BEAT: Duration = Duration::from_secs(1);
 /// One process of several.
 pub(super) struct Job {
     member: Arc<Member>,
-    /// On rank 0, unless somebody else holds the rendezvous. It ends with the job.
+    /// On rank 0, unless somebody else holds the rendezvous. It ends with the job, after the member has left.
     _service: Mutex<Option<Service>>,
     world: World,
-    door: Door,
+    interface: Interface,
     timeout: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Job {
             member,
             _service: Mutex::new(service),
             world,
-            door: door(parallel, host, port)?,
+            interface: interface(parallel, host, port)?,
             timeout: terms.timeout,
         })
     }
@@ -128,15 +128,14 @@ impl Peers for Job {
         self.member.get(&self.of_all("ready"), self.timeout * PATIENCE).map_err(lost)?;
         let store = Store { member: self.member.clone(), limit: self.timeout };
         let (rank, size) = (self.world.rank(), self.world.processes());
-        let court = Court(self.member.clone());
-        let gloo = Gloo::connect(rank, size, &self.door, Box::new(store), CONNECT)
-            .map_err(|symptom| Error::PeerLost(court.verdict(&symptom)))?;
+        let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store), CONNECT)
+            .map_err(|symptom| Error::PeerLost(self.member.verdict(&symptom)))?;
+        let engine = Arc::new(gloo);
+        // From now on the loss of a process ends every wait of the others.
+        let waiting = engine.clone();
+        self.member.on_verdict(move |_| waiting.close());
         let blocks = (0..size).map(|process| self.world.hosted_by(process)).collect();
-        Ok(Some(Processes::new(Arc::new(gloo), Arc::new(court), blocks, ordered)))
-    }
-
-    fn on_loss(&self, act: Box<dyn FnOnce(String) + Send>) {
-        self.member.on_verdict(move |verdict| act(verdict.0));
+        Ok(Some(Processes::new(engine, self.member.clone(), blocks, ordered)))
     }
 
     fn complete(&self) -> Result<()> {
@@ -177,23 +176,14 @@ fn lost(verdict: Verdict) -> Error {
     Error::PeerLost(verdict.0)
 }
 
-/// The judge of this process: the rendezvous.
-#[derive(Clone)]
-struct Court(Arc<Member>);
-
-impl fmt::Debug for Court {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Court")
-    }
-}
-
-impl Judge for Court {
+/// The rendezvous decides.
+impl Judge for Member {
     fn doing(&self, activity: &str) {
-        self.0.doing(activity);
+        Member::doing(self, activity);
     }
 
     fn verdict(&self, symptom: &Symptom) -> String {
-        self.0.trouble(&symptom.0).0
+        self.trouble(&symptom.0).0
     }
 }
 
@@ -270,11 +260,11 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
 }
 
 /// Where this process is reached: through the interface that was named, or from where it reaches the rendezvous.
-fn door(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Door> {
+fn interface(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Interface> {
     if !parallel.dist_interface.is_empty() {
-        return Ok(Door::Interface(parallel.dist_interface.clone()));
+        return Ok(Interface::Named(parallel.dist_interface.clone()));
     }
-    let address = addresses(host, port)?[0];
+    let address = addresses(host, port)?.first().copied().unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     // Nothing is sent: connecting only asks the system for the way.
     let way = UdpSocket::bind((any, 0)).and_then(|socket| {
@@ -284,7 +274,7 @@ fn door(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Door> {
     let way = way.map_err(|reason| {
         Error::usage(format!("there is no way to '{host}:{port}': {reason}; mend --dist-url, or name --dist-interface"))
     })?;
-    Ok(Door::Address(way.ip().to_string()))
+    Ok(Interface::At(way.ip().to_string()))
 }
 
 fn hostname() -> String {

@@ -20,11 +20,9 @@ pub trait Peers: Debug + Send + Sync {
     /// who has nobody to compare it with.
     fn agree(&self, what: &str, value: &dyn Fn() -> String) -> Result<()>;
 
-    /// Connects the processes, if there are several; sums are taken in the order of the tree if `ordered`.
+    /// Connects the processes, if there are several, until one is lost; sums are taken in the order of the tree if
+    /// `ordered`.
     fn connect(&self, ordered: bool) -> Result<Option<Processes>>;
-
-    /// Calls `act` with the verdict as soon as a process is lost.
-    fn on_loss(&self, act: Box<dyn FnOnce(String) + Send>);
 
     /// The first process says that what it writes is complete, the others wait for that.
     fn complete(&self) -> Result<()>;
@@ -53,8 +51,6 @@ impl Peers for Alone {
     fn connect(&self, _ordered: bool) -> Result<Option<Processes>> {
         Ok(None)
     }
-
-    fn on_loss(&self, _act: Box<dyn FnOnce(String) + Send>) {}
 
     fn complete(&self) -> Result<()> {
         Ok(())

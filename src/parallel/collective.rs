@@ -130,7 +130,5 @@ pub trait Collective: fmt::Debug + Send + Sync {
     fn abort(&self, reason: Broken);
 
     /// Whether this is the first replica of its process, which speaks for all of them.
-    fn speaks(&self) -> bool {
-        self.rank() == 0
-    }
+    fn speaks(&self) -> bool;
 }

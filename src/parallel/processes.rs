@@ -77,8 +77,7 @@ impl Processes {
         fold(&mut slots, hosted, add);
         let own: Vec<f32> = slots.into_iter().flatten().flatten().collect();
         let trees: Vec<Vec<usize>> = self.blocks.iter().map(|block| roots(size, block.clone())).collect();
-        let lengths = |trees: &[usize]| trees.len() * length;
-        let all: Vec<f32> = self.gather(key, &own, trees.iter().map(|trees| lengths(trees)), limit)?;
+        let all: Vec<f32> = self.gather(key, &own, trees.iter().map(|roots| roots.len() * length), limit)?;
         drop(own);
         let mut slots: Vec<Option<Vec<f32>>> = (0..size).map(|_| None).collect();
         for (root, sum) in trees.iter().flatten().zip(all.chunks_exact(length.max(1))) {

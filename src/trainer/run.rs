@@ -100,8 +100,10 @@ fn run<B: HostBackend>(
         }
         return Ok(0);
     }
-    check_copy(&config.checkpoint.path)?;
-    let processes = together::connect(peers, config.run.deterministic)?;
+    if config.parallel.rank == 0 {
+        check_copy(&config.checkpoint.path)?;
+    }
+    let processes = peers.connect(config.run.deterministic)?;
     let origin = together::origin(&config, processes.as_ref())?;
     let text = overview::<B>(&config, &prepared, backend, parameters, Some(&origin.directory));
     stop.begin();

@@ -1,4 +1,4 @@
-//! What several processes must have in common before their first step: connections, and what the run goes on from.
+//! What a run of several processes goes on from.
 //!
 //! Only the first process touches the run's directory. It reads the checkpoint and sends it to the others, so that they
 //! need no file system in common.
@@ -12,18 +12,8 @@ use super::terminal::warn;
 use crate::checkpoint::Loaded;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::launch::Peers;
 use crate::parallel::Processes;
 use crate::parallel::collective::{Key, Operation};
-
-/// Connects the processes. From now on the loss of one ends every wait of the others.
-pub(super) fn connect(peers: &dyn Peers, ordered: bool) -> Result<Option<Processes>> {
-    let processes = peers.connect(ordered)?;
-    if let Some(woken) = processes.clone() {
-        peers.on_loss(Box::new(move |_| woken.close()));
-    }
-    Ok(processes)
-}
 
 /// Where the run writes and what it goes on from: decided by the first process, the same for all.
 pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<Origin> {

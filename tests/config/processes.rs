@@ -91,6 +91,16 @@ fn several_processes_use_ddp_and_say_so() {
 }
 
 #[test]
+fn one_process_says_which_settings_it_has_no_use_for() {
+    let notes = resolved(&["--insecure", "--dist-interface", "eth0"]).notes;
+    for key in ["parallel.insecure", "parallel.dist_interface"] {
+        assert!(notes.contains(&format!("{key} has no effect in one process")), "{notes:?}");
+    }
+    let line = ["--insecure", "--world-size", "2", "--dist-url", "tcp://n:1"];
+    assert!(resolved(&line).notes.iter().all(|note| !note.contains("no effect")));
+}
+
+#[test]
 fn processes_that_cannot_run_are_refused() {
     for (line, rule) in [
         ("--nnodes 2 --world-size 2", "'2' processes must have an address to meet at ("),

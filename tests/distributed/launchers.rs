@@ -1,6 +1,13 @@
 //! Launchers that people use, for real, where they are installed: `make setup-dist` installs them.
 
+use std::io::Write;
+
 use super::*;
+
+/// Says why a test is skipped: past the harness, which shows nothing of a test that passes.
+fn skip(reason: &str) {
+    std::io::stderr().write_all(format!("skipped: {reason}\n").as_bytes()).unwrap();
+}
 
 /// Whether a program is there; says so where a test is skipped for the lack of it.
 fn has(program: &str) -> bool {
@@ -8,7 +15,7 @@ fn has(program: &str) -> bool {
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
         || std::path::Path::new("/usr/sbin").join(program).is_file();
     if !found {
-        eprintln!("skipped: '{program}' is not installed; make setup-dist installs it");
+        skip(&format!("'{program}' is not installed; make setup-dist installs it"));
     }
     found
 }
@@ -50,7 +57,7 @@ impl Slurm {
         let slurm = Self { place: Workplace::new() };
         let up = slurm.script().arg("up").output().unwrap();
         if !up.status.success() {
-            eprintln!("skipped: SLURM does not start here: {}", String::from_utf8_lossy(&up.stderr));
+            skip(&format!("SLURM does not start here: {}", String::from_utf8_lossy(&up.stderr)));
             return None;
         }
         Some(slurm)

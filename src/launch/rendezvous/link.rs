@@ -118,13 +118,23 @@ impl Link {
         let gone = |_| Obstacle::Passing("its connection closed".into());
         let guest = Guest::new(&self.terms, &self.me, nonce());
         outgoing.send(guest.hello()).await.map_err(gone)?;
-        let broke = |status: tonic::Status| Obstacle::Passing(sentence::line(status.message(), 200));
+        let broke = |status: tonic::Status| Obstacle::Passing(self.broken(status.message()));
         let mut incoming = rpc::open(channel, envelopes).await.map_err(broke)?;
         let challenge = incoming.message().await.map_err(broke)?;
         let challenge = challenge.ok_or_else(|| Obstacle::Passing("it closed the connection".into()))?;
         let (seal, proof) = guest.answer(&challenge).map_err(|refusal| self.refused(refusal))?;
         outgoing.send(proof).await.map_err(gone)?;
         Ok(Session { seal, incoming, outgoing, backlog: VecDeque::new() })
+    }
+
+    /// Why the conversation ended; a rendezvous that is encrypted does not understand one that is not.
+    fn broken(&self, reason: &str) -> String {
+        let hint = if self.terms.tls.is_none() && reason.contains("h2 protocol error") {
+            " (if the rendezvous is encrypted, this process needs --tls-ca)"
+        } else {
+            ""
+        };
+        sentence::line(reason, 200) + hint
     }
 
     fn unreachable(&self, error: &tonic::transport::Error) -> Obstacle {

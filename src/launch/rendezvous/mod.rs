@@ -7,13 +7,12 @@
 //! up closes its connections, and the next one then blames that survivor.
 //!
 //! Reading order: [`Member`] is what the rest of Kiln calls; [`judge`] is the policy, a pure state machine; [`wire`],
-//! [`handshake`] and [`seal`] are what travels; `hall`, `session`, `door` and `service` perform what the judge says.
+//! [`handshake`] and [`seal`] are what travels; `state`, `session`, `admission` and `service` perform what the judge says.
 //! The room knows nothing of training: an activity is a text and a counter. It decides, others act: ending the process
 //! is left to the caller of [`Member::on_verdict`].
 
-mod door;
+mod admission;
 mod endpoint;
-mod hall;
 pub mod handshake;
 pub mod judge;
 mod link;
@@ -24,6 +23,7 @@ mod secret;
 mod sentence;
 mod service;
 mod session;
+mod state;
 pub mod store;
 mod tls;
 mod verdict;

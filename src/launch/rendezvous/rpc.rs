@@ -17,9 +17,9 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::door::Pass;
-use super::hall::Hall;
+use super::admission::Pass;
 use super::session;
+use super::state::State;
 use super::wire::{ENVELOPE_LIMIT, Envelope};
 
 const PATH: &str = "/kiln.Rendezvous/Session";
@@ -37,9 +37,9 @@ pub(super) async fn open(channel: Channel, outgoing: mpsc::Receiver<Envelope>) -
 
 type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The service's side: every call of the method becomes a session in the hall.
+/// The service's side: every call of the method becomes a session.
 #[derive(Clone)]
-pub(super) struct Rpc(pub Arc<Hall>);
+pub(super) struct Rpc(pub Arc<State>);
 
 impl Service<http::Request<Body>> for Rpc {
     type Response = http::Response<Body>;
@@ -63,7 +63,7 @@ impl Service<http::Request<Body>> for Rpc {
     }
 }
 
-struct Opening(Arc<Hall>);
+struct Opening(Arc<State>);
 
 impl tonic::server::StreamingService<Envelope> for Opening {
     type Response = Envelope;
@@ -71,12 +71,12 @@ impl tonic::server::StreamingService<Envelope> for Opening {
     type Future = Answer<Result<Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<Envelope>>) -> Self::Future {
-        let hall = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         Box::pin(async move {
             let pass = request.extensions().get::<Pass>().cloned();
             let pass = pass.ok_or_else(|| Status::internal("a session without a connection"))?;
             let (sender, receiver) = mpsc::channel(QUEUE);
-            tokio::spawn(session::serve(hall, pass, request.into_inner(), sender));
+            tokio::spawn(session::serve(state, pass, request.into_inner(), sender));
             Ok(Response::new(ReceiverStream::new(receiver)))
         })
     }

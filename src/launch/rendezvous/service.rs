@@ -9,10 +9,10 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-use super::hall::Hall;
 use super::judge::Event;
 use super::rpc::Rpc;
-use super::{Terms, door};
+use super::state::State;
+use super::{Terms, admission};
 use crate::error::{Error, Result};
 
 /// How long the end of the service waits for members to take their leave.
@@ -28,7 +28,7 @@ const LARGEST_HEADERS: u32 = 8 << 10;
 /// which they may. A process that has a member too drops the service last.
 pub struct Service {
     address: SocketAddr,
-    hall: Arc<Hall>,
+    state: Arc<State>,
     runtime: Option<Runtime>,
     /// Disconnected when the server has ended.
     ended: Mutex<mpsc::Receiver<()>>,
@@ -47,11 +47,11 @@ impl Service {
         let within = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         drop(within);
-        let hall = Arc::new(Hall::new(terms));
-        runtime.spawn(tick(Arc::clone(&hall)));
+        let state = Arc::new(State::new(terms));
+        runtime.spawn(tick(Arc::clone(&state)));
         let (running, ended) = mpsc::channel();
-        runtime.spawn(serve(server, listener, Arc::clone(&hall), running));
-        Ok(Self { address, hall, runtime: Some(runtime), ended: Mutex::new(ended) })
+        runtime.spawn(serve(server, listener, Arc::clone(&state), running));
+        Ok(Self { address, state, runtime: Some(runtime), ended: Mutex::new(ended) })
     }
 
     /// Where it listens.
@@ -62,7 +62,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.hall.closing.send_replace(true);
+        self.state.closing.send_replace(true);
         // Disconnected is what is waited for; nothing is ever sent.
         let _ = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(FAREWELL);
         if let Some(runtime) = self.runtime.take() {
@@ -83,25 +83,25 @@ fn server(terms: &Terms) -> Result<Server> {
     })
 }
 
-async fn tick(hall: Arc<Hall>) {
-    let mut clock = tokio::time::interval((hall.terms.beat / 4).min(LONGEST_TICK).max(Duration::from_millis(1)));
+async fn tick(state: Arc<State>) {
+    let mut clock = tokio::time::interval((state.terms.beat / 4).min(LONGEST_TICK).max(Duration::from_millis(1)));
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
         // A refusal is an answer to newcomers only.
-        let _ = hall.tell(Event::Tick);
+        let _ = state.tell(Event::Tick);
     }
 }
 
 /// `_running` is dropped at the end, which is how the owner learns of it.
-async fn serve(server: Server, listener: tokio::net::TcpListener, hall: Arc<Hall>, _running: mpsc::Sender<()>) {
+async fn serve(server: Server, listener: tokio::net::TcpListener, state: Arc<State>, _running: mpsc::Sender<()>) {
     let (sender, connections) = tokio::sync::mpsc::channel(ACCEPTED);
-    tokio::spawn(door::keep(listener, hall.terms.size, sender));
-    let mut closing = hall.closing.subscribe();
+    tokio::spawn(admission::keep(listener, state.terms.size, sender));
+    let mut closing = state.closing.subscribe();
     let closed = async move {
         let _ = closing.wait_for(|closing| *closing).await;
     };
-    let served = server.serve_with_incoming_shutdown(Rpc(hall), ReceiverStream::new(connections), closed).await;
+    let served = server.serve_with_incoming_shutdown(Rpc(state), ReceiverStream::new(connections), closed).await;
     if let Err(error) = served {
         tracing::warn!("the rendezvous ended: {error}");
     }

@@ -1,7 +1,7 @@
 //! One session of the service with one member, from the greeting to the leave.
 //!
 //! It translates: envelopes into events for the judge, news into envelopes. Input that is no member's ends the session
-//! with a line in the log; it never reaches the judge. Time limits before admission are the door's.
+//! with a line in the log; it never reaches the judge. Time limits before admission are those of `admission`.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
 
-use super::door::Pass;
-use super::hall::Hall;
+use super::admission::Pass;
 use super::handshake::Host;
 use super::judge::Event;
 use super::seal::Seal;
 use super::secret::nonce;
+use super::state::State;
 use super::wire::{Alive, ClientBody, Denied, Envelope, FromMember, FromService, Get, Refusal, ServerBody, Value};
 
 /// The most `Get`s of one member that may wait at a time.
@@ -36,28 +36,32 @@ enum End {
 }
 
 /// Serves one call of the method, whoever makes it.
-pub(super) async fn serve(hall: Arc<Hall>, pass: Pass, mut incoming: Streaming<Envelope>, outgoing: Outgoing) {
-    let (mut seal, rank) = match greet(&hall, &mut incoming, &outgoing).await {
+pub(super) async fn serve(state: Arc<State>, pass: Pass, mut incoming: Streaming<Envelope>, outgoing: Outgoing) {
+    let (mut seal, rank) = match greet(&state, &mut incoming, &outgoing).await {
         Ok(admitted) => admitted,
         Err(why) => return tracing::warn!("refused {} at the rendezvous: {why}", pass.peer),
     };
     pass.admit();
-    let mut session = Session { hall: &hall, rank, seal: &mut seal, outgoing, gets: JoinSet::new() };
+    let mut session = Session { state: &state, rank, seal: &mut seal, outgoing, gets: JoinSet::new() };
     if let End::Broken(how) = session.work(&mut incoming).await {
         // A refusal is an answer to newcomers only.
-        let _ = hall.tell(Event::Closed(rank, how));
+        let _ = state.tell(Event::Closed(rank, how));
     }
 }
 
 /// The handshake and the judge's consent; answers with the member's rank, or with what to log.
-async fn greet(hall: &Hall, incoming: &mut Streaming<Envelope>, outgoing: &Outgoing) -> Result<(Seal, usize), String> {
-    let met = meet(hall, incoming, outgoing).await?;
+async fn greet(
+    state: &State,
+    incoming: &mut Streaming<Envelope>,
+    outgoing: &Outgoing,
+) -> Result<(Seal, usize), String> {
+    let met = meet(state, incoming, outgoing).await?;
     let (mut seal, introduction) = match met {
         Ok(met) => met,
         Err(refusal) => return Err(turn_away(refusal.bare(), refusal, outgoing).await),
     };
     let rank = introduction.as_ref().map(|it| it.rank).unwrap_or_default();
-    match introduction.and_then(|it| hall.tell(Event::Came(it))) {
+    match introduction.and_then(|it| state.tell(Event::Came(it))) {
         Ok(()) => Ok((seal, rank)),
         Err(refusal) => {
             let body = ServerBody::from(FromService::Refusal(refusal.clone())).encode_to_vec();
@@ -68,9 +72,9 @@ async fn greet(hall: &Hall, incoming: &mut Streaming<Envelope>, outgoing: &Outgo
 
 type Met = Result<(Seal, Result<super::Introduction, Refusal>), Refusal>;
 
-async fn meet(hall: &Hall, incoming: &mut Streaming<Envelope>, outgoing: &Outgoing) -> Result<Met, String> {
+async fn meet(state: &State, incoming: &mut Streaming<Envelope>, outgoing: &Outgoing) -> Result<Met, String> {
     let hello = next(incoming).await?;
-    let (host, challenge) = match Host::greet(&hall.terms, &hello, nonce()) {
+    let (host, challenge) = match Host::greet(&state.terms, &hello, nonce()) {
         Ok(greeted) => greeted,
         Err(refusal) => return Ok(Err(refusal)),
     };
@@ -93,7 +97,7 @@ async fn next(incoming: &mut Streaming<Envelope>) -> Result<Envelope, String> {
 }
 
 struct Session<'a> {
-    hall: &'a Hall,
+    state: &'a State,
     rank: usize,
     seal: &'a mut Seal,
     outgoing: Outgoing,
@@ -103,8 +107,8 @@ struct Session<'a> {
 
 impl Session<'_> {
     async fn work(&mut self, incoming: &mut Streaming<Envelope>) -> End {
-        let mut news = self.hall.news.subscribe();
-        let mut closing = self.hall.closing.subscribe();
+        let mut news = self.state.news.subscribe();
+        let mut closing = self.state.closing.subscribe();
         let mut closed = pin!(async { closing.wait_for(|closing| *closing).await.map(drop) });
         let mut is_closing = false;
         // The admission itself is news to this member.
@@ -129,7 +133,7 @@ impl Session<'_> {
             if let Err(end) = step {
                 return end;
             }
-            if is_closing && !self.hall.at_work() && !news.has_changed().unwrap_or_default() {
+            if is_closing && !self.state.at_work() && !news.has_changed().unwrap_or_default() {
                 return End::Closing;
             }
         }
@@ -141,7 +145,7 @@ impl Session<'_> {
         let body = body.map_err(|error| End::Broken(format!("its message could not be read ({error})")))?;
         match body.message {
             Some(FromMember::Set(it)) => {
-                let answer = match self.hall.store.set(it.key, it.value) {
+                let answer = match self.state.store.set(it.key, it.value) {
                     Ok(()) => FromService::Value(Value { id: it.id, value: Vec::new() }),
                     Err(reason) => FromService::Denied(Denied { id: it.id, reason }),
                 };
@@ -157,7 +161,7 @@ impl Session<'_> {
     async fn pass_on(&mut self, message: FromMember) -> Result<(), End> {
         let (beat, leave) = (matches!(message, FromMember::Beat(_)), matches!(message, FromMember::Leave(_)));
         // A refusal is an answer to newcomers only.
-        let _ = Event::of(self.rank, message).map(|event| self.hall.tell(event));
+        let _ = Event::of(self.rank, message).map(|event| self.state.tell(event));
         match (beat, leave) {
             (true, _) => self.send(FromService::Alive(Alive {})).await,
             (_, true) => Err(End::Left),
@@ -170,7 +174,7 @@ impl Session<'_> {
             let reason = format!("more than {MOST_GETS} requests of one process wait");
             return self.send(FromService::Denied(Denied { id, reason })).await;
         }
-        let store = Arc::clone(&self.hall.store);
+        let store = Arc::clone(&self.state.store);
         self.gets.spawn(async move {
             match store.get(&keys, Duration::from_millis(limit)).await {
                 Ok(values) => values.into_iter().map(|value| FromService::Value(Value { id, value })).collect(),

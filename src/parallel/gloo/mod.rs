@@ -71,13 +71,13 @@ impl Keys {
     }
 }
 
-/// How this process is reached by the others.
+/// The network interface at which the others reach this process.
 #[derive(Debug, Clone)]
-pub enum Door {
-    /// At this address, a number or a name.
-    Address(String),
-    /// At the address of this network interface.
-    Interface(String),
+pub enum Interface {
+    /// The one with this address.
+    At(String),
+    /// The one with this name.
+    Named(String),
 }
 
 /// One process's connections to all others.
@@ -102,15 +102,15 @@ impl Gloo {
     pub fn connect(
         rank: usize,
         size: usize,
-        door: &Door,
+        interface: &Interface,
         store: Box<dyn KeyStore>,
         limit: Duration,
     ) -> Result<Self, Symptom> {
-        let (host, interface) = match door {
-            Door::Address(address) => (address.as_str(), ""),
-            Door::Interface(name) => ("", name.as_str()),
+        let (host, name) = match interface {
+            Interface::At(address) => (address.as_str(), ""),
+            Interface::Named(name) => ("", name.as_str()),
         };
-        let mesh = ffi::connect(rank, size, host, interface, Box::new(Keys(store)), milliseconds(limit));
+        let mesh = ffi::connect(rank, size, host, name, Box::new(Keys(store)), milliseconds(limit));
         Ok(Self { rank, size, mesh: mesh.map_err(symptom)? })
     }
 }

@@ -1,4 +1,4 @@
-//! The hall: what all sessions of the service share, and how the judge's actions reach them.
+//! What all sessions of the service share, and how the judge's actions reach them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -31,7 +31,7 @@ impl From<News> for FromService {
     }
 }
 
-pub(super) struct Hall {
+pub(super) struct State {
     pub terms: Terms,
     pub store: Arc<Store>,
     pub news: watch::Sender<News>,
@@ -40,7 +40,7 @@ pub(super) struct Hall {
     judge: Mutex<Judge>,
 }
 
-impl Hall {
+impl State {
     pub fn new(terms: Terms) -> Self {
         let judge = Mutex::new(Judge::new(&terms, Instant::now()));
         let (news, closing) = (watch::Sender::new(News::Waiting(String::new())), watch::Sender::new(false));

@@ -1,4 +1,4 @@
-//! The door: how many connections the service keeps, and for how long it listens to strangers.
+//! Admission: how many connections the service keeps, and for how long it listens to strangers.
 //!
 //! A connection has [`HANDSHAKE`] to become a member's, whatever it sends or does not send; until then it costs one
 //! place of a fixed number. So idle, slow and babbling connections can delay a newcomer by that time at most, and
