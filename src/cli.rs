@@ -14,6 +14,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Par
 use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
 use crate::config::{Request, Setting};
+use crate::parallel::Elastic;
 
 /// What the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -281,9 +282,12 @@ fn kebab_case(argument: OsString) -> OsString {
 }
 
 /// Whether `word` belongs to the option before it: a target of `--resume`, which is no option and no `KEY=VALUE` (whose
-/// key has no slash), or a negative number.
+/// key has no slash), limits of `--elastic`, or a negative number.
 fn is_value_of(option: &OsStr, word: &str) -> bool {
     let key = |(key, _): (&str, &str)| key.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    if option == "--elastic" {
+        return word.parse::<Elastic>().is_ok();
+    }
     if word.starts_with('-') {
         option.to_str().is_some_and(|option| option.starts_with("--") && !option.contains('='))
             && word.parse::<f64>().is_ok()

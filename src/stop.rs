@@ -3,8 +3,9 @@
 //! The first reason wins; later ones change nothing. Nobody is interrupted: replicas read the value at the end of a
 //! step and agree on it in the same reduction, so all of them stop after the same step.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Why a run ends early.
@@ -52,11 +53,23 @@ impl Reason {
     }
 }
 
+/// What a signal does.
+struct Instead(Box<dyn Fn(i32) -> bool + Send + Sync>);
+
+impl fmt::Debug for Instead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Instead")
+    }
+}
+
 /// A shared, write-once request to stop.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
     reason: Arc<OnceLock<Reason>>,
-    deadline: Option<Instant>,
+    /// When time is over, and the limit it follows from.
+    deadline: Arc<Mutex<Option<(Instant, Duration)>>>,
+    /// What a signal does instead of asking to stop, unless it declines.
+    instead: Arc<OnceLock<Instead>>,
     /// Whether there is something to save.
     begun: Arc<AtomicBool>,
 }
@@ -69,7 +82,26 @@ impl Stop {
 
     /// As [`Stop::new`], and asks by itself once `limit` has passed.
     pub fn with_time_limit(limit: Duration) -> Self {
-        Self { deadline: Instant::now().checked_add(limit), ..Self::default() }
+        let end = Instant::now().checked_add(limit).map(|end| (end, limit));
+        Self { deadline: Arc::new(Mutex::new(end)), ..Self::default() }
+    }
+
+    /// So much of the time limit was spent before, by other processes.
+    pub fn spent(&self, time: Duration) {
+        let mut deadline = self.deadline();
+        *deadline = deadline.and_then(|(end, limit)| {
+            let earlier = Instant::now().checked_add(limit.saturating_sub(time))?;
+            Some((end.min(earlier), limit))
+        });
+    }
+
+    fn deadline(&self) -> MutexGuard<'_, Option<(Instant, Duration)>> {
+        self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on a signal calls `act` with its number, and asks to stop only where that answers false.
+    pub fn instead(&self, act: impl Fn(i32) -> bool + Send + Sync + 'static) {
+        let _ = self.instead.set(Instead(Box::new(act)));
     }
 
     /// Asks to stop; the first reason is kept.
@@ -79,7 +111,7 @@ impl Stop {
 
     /// The reason to stop, if there is one by now.
     pub fn reason(&self) -> Option<Reason> {
-        if self.deadline.is_some_and(|end| Instant::now() >= end) {
+        if self.deadline().is_some_and(|(end, _)| Instant::now() >= end) {
             self.request(Reason::MaxTime);
         }
         self.reason.get().cloned()
@@ -102,7 +134,9 @@ impl Stop {
                 if seen > 0 && signal == SIGINT {
                     leave(128 + signal);
                 }
-                stop.request(Reason::Signal(signal));
+                if !stop.instead.get().is_some_and(|instead| (instead.0)(signal)) {
+                    stop.request(Reason::Signal(signal));
+                }
             }
         })?;
         Ok(())

@@ -128,6 +128,16 @@ pub const HEADINGS: &[Heading] = &[
         ],
     },
     Heading {
+        title: "Elastic",
+        evaluates: false,
+        flags: &[
+            Flag { long: "elastic", alias: "", key: "parallel.elastic", takes: Takes::Optional("MIN:MAX", "1:") },
+            Flag::value("elastic-timeout", "parallel.elastic_timeout", "SECONDS"),
+            Flag::value("heartbeat", "parallel.heartbeat", "SECONDS"),
+            Flag::value("lost-after", "parallel.lost_after", "SECONDS"),
+        ],
+    },
+    Heading {
         title: "Optimizer",
         evaluates: false,
         flags: &[

@@ -29,9 +29,13 @@ pub fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>) -> La
         )),
         None => layer.set(key, said.value, &said.source),
     };
-    settle("parallel.rank", number(&identity.rank), false);
-    settle("parallel.nnodes", number(&identity.processes), false);
-    if identity.processes.value > 1 {
+    // Processes that come and go have no rank that a launcher could know.
+    let elastic = chosen("parallel.elastic").is_some_and(|(value, _)| value.as_str() != Some("off"));
+    if !elastic {
+        settle("parallel.rank", number(&identity.rank), false);
+        settle("parallel.nnodes", number(&identity.processes), false);
+    }
+    if elastic || identity.processes.value > 1 {
         // Only an address that somebody typed contradicts another.
         let address = identity.address.as_ref().map(|said| (text(said), said.source != "MASTER_ADDR"));
         address.into_iter().for_each(|(said, derived)| settle("parallel.dist_url", said, derived));

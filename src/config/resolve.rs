@@ -76,9 +76,10 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     shorten_default_warmup(&layers, &mut merged.config, &mut notes);
     let Complaints { mut lines, refused } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
-    let several = merged.config.parallel.processes() > 1;
-    if several && merged.config.parallel.strategy == StrategyKind::Dp {
-        notes.push("strategy dp is for one process; several use ddp".into());
+    let parallel = &merged.config.parallel;
+    let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
+    if (several || parallel.elastic.is_on()) && parallel.strategy == StrategyKind::Dp {
+        notes.push("strategy dp is for one process whose devices stay; others use ddp".into());
     }
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
     notes.extend(idle.map(|key| format!("{key} has no effect in one process")));

@@ -14,7 +14,7 @@ use super::schema::{Schema, plain};
 use super::{flag, suggestion};
 use crate::data::Source;
 use crate::optim::OptimizerKind;
-use crate::parallel::{DistBackend, StrategyKind};
+use crate::parallel::{DistBackend, Elastic, StrategyKind};
 
 /// Every rule that the configuration breaks, one line each.
 pub fn check(merged: &Merged, refused: &[String], schema: &Schema) -> Vec<String> {
@@ -101,17 +101,53 @@ impl Rules<'_> {
 
         let broken = || format!("dist url must go with several processes, got '{url}' for one");
         let remedy = "raise --world-size above the number of --gpu-ids, or leave --dist-url out";
-        let implied = parallel.nnodes != 0 || url.is_empty();
+        let implied = parallel.nnodes != 0 || url.is_empty() || parallel.elastic.is_on();
         self.require(implied || processes > 1, &["parallel.dist_url", "parallel.world_size"], broken, remedy);
         self.engine(processes);
+        self.elastic();
+    }
+
+    fn elastic(&mut self) {
+        let parallel = &self.merged.config.parallel;
+        let Elastic::Between { min, max } = parallel.elastic else { return };
+        let world = parallel.world_size;
+        let most = max.unwrap_or(world).max(min);
+        let broken = || format!("every process must have a replica, got up to '{most}' for a world size of '{world}'");
+        let remedy = format!("use --world-size {most} or fewer processes with --elastic");
+        self.require(most <= world.max(1), &["parallel.elastic", "parallel.world_size"], broken, &remedy);
+
+        let broken = || format!("'{min}' processes must have an address to meet at");
+        let holds = min == 1 || !parallel.dist_url.is_empty();
+        self.require(holds, &["parallel.elastic"], broken, "use --dist-url tcp://HOST:PORT");
+
+        let broken = || "processes that come and go have no rank of their own".into();
+        let holds = parallel.rank == 0 && parallel.nnodes == 0;
+        let keys = ["parallel.rank", "parallel.nnodes", "parallel.elastic"];
+        self.require(
+            holds,
+            &keys,
+            broken,
+            "leave --rank and --nnodes out; --elastic MIN:MAX says how many there may be",
+        );
+
+        let broken =
+            || "elastic must go with synchronised batch-norm: the statistics of one replica are lost with it".into();
+        let holds = parallel.sync_bn || world == 1;
+        self.require(holds, &["parallel.sync_bn", "parallel.elastic"], broken, "use --sync-bn or leave --elastic out");
+
+        let (lost, beat) = (parallel.lost_after, parallel.heartbeat);
+        let broken = || format!("lost after must be at least three heartbeats of '{beat}' s, got '{lost}'");
+        let remedy = format!("use --lost-after {} or a shorter --heartbeat", 3.0 * beat);
+        self.require(lost >= 3.0 * beat, &["parallel.lost_after", "parallel.heartbeat"], broken, &remedy);
     }
 
     fn engine(&mut self, processes: usize) {
         let parallel = &self.merged.config.parallel;
+        let meets = parallel.elastic.is_on() && !parallel.dist_url.is_empty();
         let name = Value::try_from(parallel.dist_backend).map(|name| plain(&name)).unwrap_or_default();
         let (holds, rule, remedy) = match parallel.dist_backend {
             DistBackend::Auto => (true, "", ""),
-            DistBackend::Local => (processes == 1, "must have one process", "leave it out"),
+            DistBackend::Local => (processes == 1 && !meets, "must have one process", "leave it out"),
             DistBackend::Gloo => (cfg!(feature = "gloo"), "must be in this build", "build with --features gloo"),
             DistBackend::Nccl => (false, "is not in any build yet", "use --dist-backend gloo"),
         };

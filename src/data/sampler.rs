@@ -33,12 +33,12 @@ pub struct SamplerConfig {
 }
 
 /// The samples of every step of every epoch.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sampler {
     config: SamplerConfig,
     micro_batches: usize,
     // The permutation of one epoch: consecutive steps ask for the same one.
-    current: Mutex<Option<(usize, Arc<Vec<u32>>)>>,
+    current: Arc<Mutex<Option<(usize, Arc<Vec<u32>>)>>>,
 }
 
 /// The samples of one optimizer step.
@@ -88,7 +88,7 @@ impl Sampler {
             )));
         }
         let micro_batches = if config.limit_micro_batches == 0 { whole } else { whole.min(config.limit_micro_batches) };
-        Ok(Self { config, micro_batches, current: Mutex::new(None) })
+        Ok(Self { config, micro_batches, current: Arc::default() })
     }
 
     /// Global micro-batches in one epoch.

@@ -6,29 +6,24 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::TcpListener;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::address::{self, HELD, SECRET};
 use super::peers::Peers;
 use super::processes;
-use super::rendezvous::{Introduction, Member, Secret, Service, Terms, Tls, Verdict};
+use super::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
 use crate::error::{Error, Result};
 use crate::parallel::engine::{Engine, Judge, Symptom};
 use crate::parallel::gloo::{Gloo, Interface, KeyStore};
 use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
-/// Holds the job's secret, where no file does.
-const SECRET: &str = "KILN_JOB_SECRET";
-/// Set where somebody else than rank 0 holds the rendezvous.
-const HELD: &str = "KILN_RENDEZVOUS_HELD";
 /// How long one connection between two processes may take, once all are ready.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long people wait without asking why.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The longest time between two heartbeats.
-const BEAT: Duration = Duration::from_secs(1);
 
 /// One process of several.
 pub(super) struct Job {
@@ -49,16 +44,14 @@ impl fmt::Debug for Job {
 impl Job {
     /// Meets the other processes.
     pub(super) fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Self> {
-        let (host, port) = parallel.rendezvous().ok_or_else(|| {
-            Error::usage(format!("dist url must be tcp://HOST:PORT, got '{}'; mend --dist-url", parallel.dist_url))
-        })?;
-        let terms = terms(parallel, parallel.processes())?;
-        check_exposure(parallel, host, port, &terms.secret)?;
+        let (host, port) = address::place(parallel)?;
+        let terms = address::terms(parallel, parallel.processes())?;
+        address::check_exposure(parallel, host, port, &terms.secret)?;
         let held = std::env::var_os(HELD).is_some();
         let service = (parallel.rank == 0 && !held).then(|| hold(host, port, &terms)).transpose()?;
         let me = Introduction {
             rank: parallel.rank,
-            host: hostname(),
+            host: address::hostname(),
             process: std::process::id(),
             devices: parallel.gpu_ids.len(),
             configuration,
@@ -82,7 +75,7 @@ impl Job {
             member,
             _service: Mutex::new(service),
             world,
-            interface: interface(parallel, host, port)?,
+            interface: address::interface(parallel, host, port)?,
             timeout: terms.timeout,
         })
     }
@@ -204,52 +197,8 @@ impl KeyStore for Store {
     }
 }
 
-fn terms(parallel: &ParallelConfig, size: usize) -> Result<Terms> {
-    let secret = match (&parallel.job_secret_file, std::env::var(SECRET)) {
-        (file, _) if !file.as_os_str().is_empty() => Secret::from_file(file)?,
-        (_, Ok(text)) => Secret::from_text(&text)?,
-        (_, Err(_)) => Secret::none(),
-    };
-    let given = |path: &std::path::Path| (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
-    let tls = Tls {
-        certificate: given(&parallel.tls_cert),
-        key: given(&parallel.tls_key),
-        authority: given(&parallel.tls_ca),
-    };
-    let encrypted = tls.certificate.is_some() || tls.authority.is_some();
-    let timeout = parallel.limit();
-    Ok(Terms {
-        job_id: parallel.job_id.clone(),
-        secret,
-        size,
-        timeout,
-        beat: BEAT.min(timeout / 10),
-        tls: encrypted.then_some(tls),
-    })
-}
-
-/// Without a secret, whoever reaches the rendezvous takes part.
-fn check_exposure(parallel: &ParallelConfig, host: &str, port: u16, secret: &Secret) -> Result<()> {
-    if parallel.insecure || !secret.is_none() || addresses(host, port)?.iter().all(IpAddr::is_loopback) {
-        return Ok(());
-    }
-    Err(Error::usage(format!(
-        "processes that meet on a network must share a secret, got none for --dist-url {}; give --job-secret-file (or \
-         {SECRET}) to all of them, or let in whoever comes with --insecure",
-        parallel.dist_url
-    )))
-}
-
-fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>> {
-    let unknown = |reason: std::io::Error| {
-        Error::usage(format!("the host '{host}' of the dist url has no address: {reason}; mend --dist-url"))
-    };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    Ok((bare, port).to_socket_addrs().map_err(unknown)?.map(|address| address.ip()).collect())
-}
-
 fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
-    let addresses: Vec<_> = addresses(host, port)?.into_iter().map(|address| (address, port).into()).collect();
+    let addresses: Vec<_> = address::addresses(host, port)?.into_iter().map(|address| (address, port).into()).collect();
     let listener = TcpListener::bind(&addresses[..]).map_err(|reason| {
         Error::usage(format!(
             "rank 0 cannot hold the rendezvous at '{host}:{port}': {reason}; --dist-url must name an address of this \
@@ -259,34 +208,11 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
     Service::start(listener, terms.clone())
 }
 
-/// Where this process is reached: through the interface that was named, or from where it reaches the rendezvous.
-fn interface(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Interface> {
-    if !parallel.dist_interface.is_empty() {
-        return Ok(Interface::Named(parallel.dist_interface.clone()));
-    }
-    let address = addresses(host, port)?.first().copied().unwrap_or(IpAddr::from([127, 0, 0, 1]));
-    let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
-    // Nothing is sent: connecting only asks the system for the way.
-    let way = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect((address, port))?;
-        socket.local_addr()
-    });
-    let way = way.map_err(|reason| {
-        Error::usage(format!("there is no way to '{host}:{port}': {reason}; mend --dist-url, or name --dist-interface"))
-    })?;
-    Ok(Interface::At(way.ip().to_string()))
-}
-
-fn hostname() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "unknown".into() } else { name.trim().into() }
-}
-
 /// `train launch`: holds the rendezvous for the processes it starts, and gives them a secret of their own.
 pub(super) fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;
     let secret = Secret::random();
-    let service = Service::start(listener, Terms { secret: secret.clone(), ..terms(parallel, processes)? })?;
+    let service = Service::start(listener, Terms { secret: secret.clone(), ..address::terms(parallel, processes)? })?;
     let variables = [
         ("MASTER_ADDR", "127.0.0.1".to_string()),
         ("MASTER_PORT", service.address().port().to_string()),

@@ -1,10 +1,15 @@
 //! Who this process is among others, and how they find and lose each other.
 //!
 //! Read `environment.rs` for what launchers tell a process, `peers.rs` for what a run asks of the other processes,
-//! `job.rs` for how they meet (`rendezvous/`, then an engine), `processes.rs` for `train launch`. The room knows no
+//! `job.rs` for how they meet (`rendezvous/`, then an engine), `elastic.rs` and `crew.rs` for those that come and go, `processes.rs` for `train launch`. The room knows no
 //! model and no file of a run.
 
+#[cfg(feature = "gloo")]
+mod address;
 pub mod course;
+#[cfg(feature = "gloo")]
+mod crew;
+pub mod elastic;
 pub mod environment;
 mod family;
 #[cfg(feature = "gloo")]
@@ -16,4 +21,5 @@ pub mod processes;
 pub mod rendezvous;
 pub mod slurm;
 
+pub use elastic::{Meeting, Members, Standing, elastic};
 pub use peers::{Peers, alone, join, launch};

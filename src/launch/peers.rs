@@ -91,5 +91,5 @@ pub fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfi
 }
 
 #[cfg(not(feature = "gloo"))]
-const NOT_COMPILED: &str = "this build trains in one process; for several build it with: cargo build --release \
+pub(super) const NOT_COMPILED: &str = "this build trains in one process; for several build it with: cargo build --release \
                             --features gloo (after make setup-dist)";

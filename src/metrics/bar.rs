@@ -5,9 +5,9 @@
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::line::{Goal, epoch_line, step_numbers};
+use super::line::{Goal, epoch_line, generation_line, step_numbers};
 use super::meter::Throughput;
-use super::record::{EpochRecord, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
 
@@ -69,6 +69,11 @@ impl Sink for Bar {
         let screen = &self.screen;
         let new = || screen.add(ProgressBar::new(total as u64).with_style(style("validate", "")));
         self.validation.get_or_insert_with(new).set_position(done as u64);
+        Ok(())
+    }
+
+    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
+        self.print(&generation_line(record));
         Ok(())
     }
 

@@ -5,9 +5,9 @@
 
 use std::io::Write;
 
-use super::line::{Goal, epoch_line, step_line};
+use super::line::{Goal, epoch_line, generation_line, step_line};
 use super::meter::Throughput;
-use super::record::{EpochRecord, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
 
@@ -64,6 +64,11 @@ impl<W: Write + Send> Sink for Console<W> {
 
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.line(&epoch_line(record, &self.goal));
+        Ok(())
+    }
+
+    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
+        self.line(&generation_line(record));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::journal::Journal;
-use super::record::{EpochRecord, Record, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, Record, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
 
@@ -41,6 +41,10 @@ impl Sink for Jsonl {
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.write(Record::Epoch(*record))
     }
+
+    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
+        self.write(Record::Generation(record.clone()))
+    }
 }
 
 /// The steps up to and including `after_step`, and the epochs that ended at `epoch_end` or before.
@@ -48,6 +52,8 @@ fn up_to(text: &[u8], after_step: usize, epoch_end: usize) -> Vec<u8> {
     let keeps = |line: &&[u8]| match serde_json::from_slice(line) {
         Ok(Record::Step(record)) => record.step <= after_step,
         Ok(Record::Epoch(record)) => record.step <= epoch_end,
+        // What happened has happened, whatever came of it.
+        Ok(Record::Generation(_)) => true,
         Err(_) => false,
     };
     text.split_inclusive(|byte| *byte == b'\n').filter(keeps).flatten().copied().collect()

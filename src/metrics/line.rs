@@ -1,7 +1,7 @@
 //! A record as a line of text, in columns that stay where they are from the first step to the last.
 
 use super::meter::format_duration;
-use super::record::{EpochRecord, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, StepRecord};
 
 /// Where a run ends; it gives the columns their width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,4 +69,11 @@ fn learning_rate(lr: f64) -> String {
 /// Images per second; slow ones with a decimal.
 fn rate(images_per_second: f64) -> String {
     if images_per_second < 10.0 { format!("{images_per_second:>6.1}") } else { format!("{images_per_second:>6.0}") }
+}
+
+/// A change of membership: `generation 3  4 processes  paused 0.42 s  host b, process 12 joined`.
+pub fn generation_line(record: &GenerationRecord) -> String {
+    let processes = if record.members == 1 { "process" } else { "processes" };
+    let pause = record.pause_seconds.map(|seconds| format!("  paused {seconds:.2} s")).unwrap_or_default();
+    format!("generation {}  {} {processes}{pause}  {}", record.generation, record.members, record.why)
 }

@@ -27,7 +27,7 @@ pub use jsonl::Jsonl;
 pub use line::Goal;
 pub use meter::{Average, Throughput, format_duration, peak_memory};
 pub use profile::Profiler;
-pub use record::{EpochRecord, Record, StepRecord};
+pub use record::{EpochRecord, GenerationRecord, Record, StepRecord};
 pub use sink::Sink;
 pub use summary::Summary;
 pub use warnings::warnings;

@@ -1,4 +1,4 @@
-//! What is measured: one record per step and one per epoch.
+//! What is measured: one record per step, one per epoch, and one per change of membership.
 //!
 //! Records are plain numbers, the same for every sink. As JSON lines they carry their kind:
 //! `{"kind":"step","step":1,...}` or `{"kind":"epoch","epoch":1,...}`. JSON has no NaN: a loss that is not finite is
@@ -58,14 +58,33 @@ pub struct EpochRecord {
     pub seconds: f64,
 }
 
+/// A generation of an elastic run that begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GenerationRecord {
+    /// Counts the generations of the run from 1.
+    pub generation: u64,
+    /// Optimizer steps done before it.
+    pub step: usize,
+    /// Processes that take part.
+    pub members: usize,
+    /// Who came or went.
+    pub why: String,
+    /// Seconds from the last step of the generation before to the beginning of this one; `null` where nobody knows.
+    pub pause_seconds: Option<f64>,
+    /// Seconds of training so far, over all sessions of the run.
+    pub seconds: f64,
+}
+
 /// One line of `metrics.jsonl`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record {
     /// A step.
     Step(StepRecord),
     /// An epoch.
     Epoch(EpochRecord),
+    /// A change of membership.
+    Generation(GenerationRecord),
 }
 
 fn nan_if_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {

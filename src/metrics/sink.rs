@@ -1,6 +1,6 @@
 //! Where records go. The training loop knows this trait only; the files beside this one are the places.
 
-use super::record::{EpochRecord, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use crate::error::Result;
 
 /// A consumer of records, called by one thread in the order of the run.
@@ -13,6 +13,11 @@ pub trait Sink: Send {
 
     /// After an epoch and its validation.
     fn epoch(&mut self, record: &EpochRecord) -> Result<()>;
+
+    /// Membership has changed.
+    fn generation(&mut self, _record: &GenerationRecord) -> Result<()> {
+        Ok(())
+    }
 
     /// During validation: `done` of `total` batches.
     fn validating(&mut self, _done: usize, _total: usize) -> Result<()> {
@@ -38,6 +43,10 @@ impl Sink for Vec<Box<dyn Sink>> {
 
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.iter_mut().try_for_each(|sink| sink.epoch(record))
+    }
+
+    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.generation(record))
     }
 
     fn validating(&mut self, done: usize, total: usize) -> Result<()> {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::elastic::Elastic;
+
 /// The tensor library that computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -86,6 +88,14 @@ pub struct ParallelConfig {
     pub reduce_precision: ReducePrecision,
     /// Seconds a replica waits for the others in a collective, above 0; the first step has ten times as long.
     pub timeout: f64,
+    /// Whether processes and devices may come and go, and how many processes there may be.
+    pub elastic: Elastic,
+    /// Seconds that an elastic run waits while it has too few processes or no rendezvous, above 0.
+    pub elastic_timeout: f64,
+    /// Seconds between two heartbeats of a process of an elastic run, above 0.
+    pub heartbeat: f64,
+    /// Seconds without a heartbeat after which it is lost, at least three heartbeats.
+    pub lost_after: f64,
     /// Where processes meet, `tcp://host:port` of rank 0; empty for one process.
     pub dist_url: String,
     /// What carries numbers between processes.
@@ -119,6 +129,10 @@ impl Default for ParallelConfig {
             sync_bn: true,
             reduce_precision: ReducePrecision::F32,
             timeout: 30.0,
+            elastic: Elastic::Off,
+            elastic_timeout: 600.0,
+            heartbeat: 1.0,
+            lost_after: 10.0,
             dist_url: String::new(),
             dist_backend: DistBackend::Auto,
             dist_interface: String::new(),
@@ -134,12 +148,13 @@ impl Default for ParallelConfig {
 
 impl ParallelConfig {
     /// The strategy that runs: never `Auto`. One replica that updates for all would send every weight to every
-    /// process, so that several processes always use `Ddp`.
+    /// process, and take the optimizer's state with it when it is lost, so that several processes and elastic runs
+    /// always use `Ddp`.
     pub fn strategy(&self) -> StrategyKind {
         match self.strategy {
             StrategyKind::Auto if self.world_size == 1 => StrategyKind::Single,
             StrategyKind::Auto => StrategyKind::Ddp,
-            StrategyKind::Dp if self.processes() > 1 => StrategyKind::Ddp,
+            StrategyKind::Dp if self.processes() > 1 || self.elastic.is_on() => StrategyKind::Ddp,
             chosen => chosen,
         }
     }
@@ -156,10 +171,11 @@ impl ParallelConfig {
         (!host.is_empty()).then_some((host, port))
     }
 
-    /// How many processes run: as said, or as many as it takes for one replica per device where an address says that
-    /// there are others.
+    /// How many processes a run of fixed membership has: as said, or as many as it takes for one replica per device
+    /// where an address says that there are others. An elastic run begins with this one.
     pub fn processes(&self) -> usize {
         match self.nnodes {
+            _ if self.elastic.is_on() => 1,
             0 if self.rank == 0 && self.dist_url.is_empty() => 1,
             0 => self.world_size.div_ceil(self.gpu_ids.len().max(1)).max(1),
             count => count,

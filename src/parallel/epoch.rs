@@ -84,18 +84,30 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
 
     /// Hands the complete state to the coordinator; the first replica of the world does it for all.
     pub(super) fn save(&mut self, is_best: bool) {
-        let Some(optimizer) = self.optimizer.as_ref().filter(|_| self.collective.rank() == 0) else { return };
+        if self.collective.rank() > 0 {
+            return;
+        }
+        if let Some(state) = self.state() {
+            (self.report)(Event::Checkpoint(Box::new(TrainingState { is_best, ..state })));
+        }
+    }
+
+    /// The complete state, on the host; none where part of it is kept by another replica.
+    pub(super) fn state(&self) -> Option<TrainingState> {
+        let optimizer = self.optimizer.as_ref()?;
+        if self.plan.optim.ema_decay > 0.0 && self.average.is_none() {
+            return None;
+        }
         let _phase = tracing::info_span!("state to the host").entered();
         let averaged = |average: &WeightAverage<B>| {
             state_dict(&with_flat(self.model.clone(), Which::All, average.values().to_vec()))
         };
-        let state = TrainingState {
+        Some(TrainingState {
             position: self.position.clone(),
             weights: state_dict(&self.model),
             optimizer: optimizer.state(),
             average: self.average.as_ref().map(averaged),
-            is_best,
-        };
-        (self.report)(Event::Checkpoint(Box::new(state)));
+            is_best: false,
+        })
     }
 }

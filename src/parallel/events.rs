@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::generation::GenerationReport;
 use crate::error::Result;
 use crate::model::Tally;
 use crate::optim::LossScale;
@@ -94,4 +95,9 @@ pub trait Observer: Send {
 
     /// A state to save.
     fn checkpoint(&mut self, state: TrainingState) -> Result<()>;
+
+    /// A generation begins.
+    fn generation(&mut self, _report: &GenerationReport) -> Result<()> {
+        Ok(())
+    }
 }

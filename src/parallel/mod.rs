@@ -2,15 +2,18 @@
 //!
 //! Read `world.rs` for the topology, `collective.rs` for what replicas can do together, `local.rs` for how threads meet,
 //! `message.rs` for what comes of it, `processes.rs` and `engine.rs` for other processes, `replica.rs` for the program
-//! every replica runs, `strategy.rs` for how Burn's learner starts it. The room knows no file and no terminal: it tells
+//! every replica runs, `strategy.rs` for how Burn's learner starts it, `generation.rs` for hosts that come and go. The room knows no file and no terminal: it tells
 //! an [`Observer`].
 
 pub mod collective;
 mod config;
 mod device;
+mod elastic;
+mod ending;
 pub mod engine;
 mod epoch;
 mod events;
+mod generation;
 #[cfg(feature = "gloo")]
 pub mod gloo;
 mod handle;
@@ -28,7 +31,9 @@ mod world;
 
 pub use config::{BackendKind, DistBackend, ParallelConfig, ReducePrecision, StrategyKind};
 pub use device::{HostBackend, check_devices, check_precision};
+pub use elastic::Elastic;
 pub use events::{EpochReport, Observer, Position, StepReport, TrainingState};
+pub use generation::{Assignment, Generation, GenerationReport, Held, Membership};
 pub use handle::LoaderHandle;
 #[cfg(feature = "gloo")]
 pub(crate) use local::PATIENCE;

@@ -28,7 +28,7 @@ pub enum Sharing {
 }
 
 /// An immutable description of a run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// Replicas and devices.
     pub world: World,

@@ -110,9 +110,19 @@ impl Processes {
         Ok(bytemuck::pod_collect_to_vec(&all))
     }
 
-    /// The bytes of the first process, which passes them; before the first step, so with all the time it takes.
-    pub fn broadcast_to_all(&self, key: Key, values: Option<Vec<u8>>) -> Result<Vec<u8>, Broken> {
-        self.broadcast(key, 0, values, UNHURRIED)
+    /// This process among all.
+    pub fn rank(&self) -> usize {
+        self.engine.rank()
+    }
+
+    /// The bytes of process `root`, which passes them; before the first step, so with all the time it takes.
+    pub fn broadcast_to_all(&self, key: Key, root: usize, values: Option<Vec<u8>>) -> Result<Vec<u8>, Broken> {
+        self.broadcast_from(key, root, values, UNHURRIED)
+    }
+
+    /// The numbers of all processes in the order of ranks; all bring equally many. With all the time it takes, too.
+    pub fn gather_from_all(&self, key: Key, own: &[u64]) -> Result<Vec<u64>, Broken> {
+        self.gather(key, own, std::iter::repeat_n(own.len(), self.engine.size()), UNHURRIED)
     }
 
     /// The bytes of the process that hosts replica `root`, which passes them.
@@ -124,6 +134,16 @@ impl Processes {
         limit: Duration,
     ) -> Result<Vec<u8>, Broken> {
         let process = self.blocks.iter().position(|block| block.contains(&root)).unwrap_or_default();
+        self.broadcast_from(key, process, values, limit)
+    }
+
+    fn broadcast_from(
+        &self,
+        key: Key,
+        process: usize,
+        values: Option<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<Vec<u8>, Broken> {
         let own = values.filter(|_| process == self.engine.rank());
         let mut length = own.as_ref().map_or(0, Vec::len).to_le_bytes();
         self.with_all(key, || {

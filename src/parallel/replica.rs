@@ -22,8 +22,11 @@ use burn::train::{InferenceStep, TrainStep};
 
 use super::collective::{Broken, Collective, Key, Operation};
 use super::device::HostBackend;
+use super::ending::Ended;
 use super::events::{EpochReport, Position, StepReport, TrainingState};
+use super::generation::Generation;
 use super::plan::{Plan, Sharing};
+use super::step::StepResult;
 use super::transfer::upload;
 use crate::data::Loader;
 use crate::error::{Error, Result};
@@ -59,6 +62,17 @@ pub(super) enum Event {
     Checkpoint(Box<TrainingState>),
 }
 
+/// Where a replica stands after a step, or at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    /// There is more to do, or all is done.
+    On,
+    /// The run was asked to stop.
+    Stop,
+    /// The generation ends here.
+    Part,
+}
+
 /// The state a run starts from, beside the model.
 #[derive(Debug, Clone, Default)]
 pub struct StartingPoint {
@@ -78,12 +92,14 @@ pub(super) struct Replica<B: HostBackend, M> {
     pub(super) model: M,
     /// Absent where another replica updates the weights.
     pub(super) optimizer: Option<Optimizer<B>>,
-    /// On the first replica of the world only.
+    /// On the first replica of the world; where devices may be lost, on the first one of each.
     pub(super) average: Option<WeightAverage<B>>,
     pub(super) position: Position,
     pub(super) batches: Loader,
     /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
+    /// Where membership may change.
+    pub(super) generation: Option<Arc<dyn Generation>>,
 }
 
 impl From<Broken> for Error {
@@ -119,6 +135,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         model: M,
         start: &StartingPoint,
         report: Box<dyn FnMut(Event) + Send>,
+        generation: Option<Arc<dyn Generation>>,
     ) -> Result<Self> {
         let rank = collective.rank();
         let device = B::open(plan.world.device_of(rank))?;
@@ -126,7 +143,9 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let optimizer = (plan.sharing == Sharing::Replicated || rank == 0)
             .then(|| Self::optimizer(&plan, &model, start, &device))
             .transpose()?;
-        let averaged = rank == 0 && plan.optim.ema_decay > 0.0;
+        let world = &plan.world;
+        let first = rank == 0 || (generation.is_some() && rank == world.replicas_on(world.slot_of(rank)).start);
+        let averaged = first && plan.optim.ema_decay > 0.0;
         let average = averaged.then(|| {
             let values = match &start.average {
                 Some(values) => values.iter().map(|value| upload(value, &device)).collect(),
@@ -145,6 +164,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             average,
             batches,
             report,
+            generation,
         })
     }
 
@@ -160,21 +180,20 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         Ok(optimizer)
     }
 
-    /// Trains to the end of the plan or until somebody asks to stop, and returns the model.
-    pub(super) fn train(&mut self) -> Result<()> {
+    /// Trains to the end of the plan, until somebody asks to stop, or to the end of the generation.
+    fn train(&mut self) -> Result<Course> {
         while self.position.epoch < self.plan.epochs {
-            while self.position.step_in_epoch < self.plan.sampler.steps_per_epoch() {
-                let stop = self.advance()?;
-                if stop {
-                    self.save(false);
-                    return Ok(());
-                }
-                if self.position.global_step >= self.plan.last_step {
-                    break;
-                }
+            while self.position.step_in_epoch < self.plan.sampler.steps_per_epoch()
+                && self.position.global_step < self.plan.last_step
+            {
+                let course = self.advance()?;
                 let every = self.plan.save_every_steps;
-                if every > 0 && self.position.global_step.is_multiple_of(every) {
+                let due = every > 0 && self.position.global_step.is_multiple_of(every);
+                if course == Course::Stop || (due && self.position.global_step < self.plan.last_step) {
                     self.save(false);
+                }
+                if course != Course::On {
+                    return Ok(course);
                 }
             }
             let finished = self.position.step_in_epoch >= self.plan.sampler.steps_per_epoch();
@@ -183,19 +202,40 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
                 break;
             }
         }
-        Ok(())
+        Ok(Course::On)
     }
 
-    /// Trains with nothing getting out but a verdict: a panic, or the unwinding of a broken collective, becomes an
+    /// Trains with nothing getting out but how it ended: a panic, or the unwinding of a broken collective, becomes an
     /// error, and every error breaks the group so that no other replica waits for this one.
-    pub(super) fn run(mut self) -> Result<M> {
-        let result = catch_unwind(AssertUnwindSafe(|| self.train())).unwrap_or_else(|panic| {
-            Err(verdict(panic, self.collective.rank(), &format!("at step {}", self.position.global_step + 1)))
-        });
-        if let Err(error) = &result {
-            self.collective.abort(error.into());
+    pub(super) fn run(mut self) -> Ended<B, M> {
+        let (error, panicked) = match catch_unwind(AssertUnwindSafe(|| self.train())) {
+            Ok(Ok(Course::Part)) => return Ended::Parted(Box::new(self)),
+            Ok(Ok(_)) => return Ended::Finished(Box::new(self)),
+            Ok(Err(error)) => (error, false),
+            Err(panic) => {
+                let panicked = !panic.is::<Broken>();
+                let when = format!("at step {}", self.position.global_step + 1);
+                (verdict(panic, self.collective.rank(), &when), panicked)
+            }
+        };
+        if self.generation.is_none() {
+            self.collective.abort((&error).into());
+            return Ended::Failed(error);
         }
-        result.map(|()| self.model)
+        if panicked {
+            self.collective.abort(Broken::Peer(error.to_string()));
+            return Ended::Lost(error.to_string());
+        }
+        self.collective.abort((&error).into());
+        match error {
+            Error::PeerLost(_) => Ended::Parted(Box::new(self)),
+            error => Ended::Failed(error),
+        }
+    }
+
+    /// Waits until this process may change the state of the run.
+    pub(super) fn confirm(&self) -> std::result::Result<(), Broken> {
+        self.generation.as_ref().map_or(Ok(()), |generation| generation.confirm())
     }
 
     /// The name of a collective of the step that is under way.
@@ -203,8 +243,8 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         Key { step: self.position.global_step, micro_batch: 0, operation }
     }
 
-    /// One optimizer step; true when the run is asked to stop.
-    fn advance(&mut self) -> Result<bool> {
+    /// One optimizer step.
+    fn advance(&mut self) -> Result<Course> {
         let start = Instant::now();
         let group = self.plan.sampler.group(self.position.epoch, self.position.step_in_epoch);
         let learning_rate = self.plan.schedule.at(self.position.global_step);
@@ -227,7 +267,11 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
                 samples,
             }));
         }
-        Ok(result.stop)
+        Ok(match result {
+            StepResult { stop: true, .. } => Course::Stop,
+            StepResult { part: true, .. } => Course::Part,
+            _ => Course::On,
+        })
     }
 }
 

@@ -27,6 +27,15 @@ pub(super) struct StepResult {
     pub(super) tally: Tally,
     pub(super) gradient_norm: f64,
     pub(super) stop: bool,
+    /// Whether the generation ends with this step.
+    pub(super) part: bool,
+}
+
+/// What replicas tell each other in every step.
+struct Exchange {
+    tally: Tally,
+    stop: bool,
+    part: bool,
 }
 
 /// What micro-batches add up to on one replica.
@@ -65,12 +74,14 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         for micro_batch in 0..group.micro_batches.len() {
             sum.add(self.micro_batch(micro_batch, weight)?);
         }
-        let (tally, stop) = self.exchange(sum.tally)?;
+        let Exchange { tally, stop, part } = self.exchange(sum.tally)?;
         let gradients = self.reduce(sum.gradients)?;
         let gradient_norm = info_span!("gradient norm").in_scope(|| global_norm(&gradients)) / scale;
+        // Until here the step has not happened; from here on nothing waits for others.
+        self.confirm()?;
         if !gradient_norm.is_finite() || !tally.loss.is_finite() {
             self.leave_out()?;
-            return Ok(StepResult { tally, gradient_norm, stop });
+            return Ok(StepResult { tally, gradient_norm, stop, part });
         }
         let factor = clip_factor(gradient_norm, self.plan.optim.clip_grad_norm) / scale;
         for statistics in sum.statistics {
@@ -81,7 +92,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         if self.plan.precision.needs_loss_scale() {
             self.position.loss_scale.good();
         }
-        Ok(StepResult { tally, gradient_norm, stop })
+        Ok(StepResult { tally, gradient_norm, stop, part })
     }
 
     /// What this step's loss is multiplied by.
@@ -138,11 +149,12 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         }
     }
 
-    /// Adds up losses and hits, and agrees on whether to stop. A loss that is not a number ends the run here, before
+    /// Adds up losses and hits, and agrees on whether to go on. A loss that is not a number ends the run here, before
     /// it can reach the weights; in f16 it may be an overflow, which is left to the gradient.
-    fn exchange(&self, tally: Tally) -> Result<(Tally, bool)> {
+    fn exchange(&self, tally: Tally) -> Result<Exchange> {
         let mut values = tally.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
+        values.push(self.generation.as_ref().is_some_and(|generation| generation.is_ending()).into());
         let gather = || self.collective.all_gather(self.key(Operation::Tally), values);
         let all = info_span!("exchange of losses").in_scope(gather)?;
         let mut total = Tally::default();
@@ -156,7 +168,8 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let reason = all.iter().find_map(|values| Reason::of_number(values[4] as u32));
         // What one process was told to do, all do.
         let stop = reason.map(|reason| self.plan.stop.request(reason)).is_some();
-        Ok((total, stop))
+        let part = all.iter().any(|values| values[5] != 0.0);
+        Ok(Exchange { tally: total, stop, part })
     }
 
     fn not_finite(&self, what: &str, replica: Option<usize>) -> Error {

@@ -3,11 +3,12 @@
 //! Burn gives the model, the event processor (metrics and terminal interface) and the interrupter. Optimizer, schedule,
 //! data order and checkpoints are Kiln's own, because the learner's are private or inexact on resume. The coordinator
 //! is the thread that called the learner; it hears from the first replica and talks to the outside, so no file or
-//! terminal ever holds up a replica for longer than the channel's depth.
+//! terminal ever holds up a replica for longer than the channel's depth. Where membership may change, it leads from one
+//! generation to the next.
 
 use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::backend::Autodiff;
@@ -19,7 +20,9 @@ use burn::train::{
 
 use super::collective::Collective;
 use super::device::HostBackend;
+use super::ending::{Ended, Endings, Outcome};
 use super::events::{EpochReport, Observer, StepReport};
+use super::generation::{Assignment, Generation, Held, Membership};
 use super::local::{local_group, spanning_group};
 use super::plan::Plan;
 use super::processes::Processes;
@@ -34,9 +37,19 @@ const DEPTH: usize = 16;
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What replicas send to the coordinator.
-enum Message<M> {
+enum Message<B: HostBackend, M> {
     Event(Event),
-    Ended(Result<M>),
+    /// The replica of this rank does no more.
+    Ended(usize, Ended<B, M>),
+}
+
+/// What replicas train in: a whole run, or one generation of it.
+struct Stage<M> {
+    plan: Arc<Plan>,
+    model: M,
+    start: StartingPoint,
+    processes: Option<Processes>,
+    generation: Option<Arc<dyn Generation>>,
 }
 
 /// Data-parallel training of a model on backend `B`, run once.
@@ -46,6 +59,8 @@ pub struct DataParallel<B: HostBackend> {
     timeout: Duration,
     /// The other processes, if there are any.
     processes: Option<Processes>,
+    /// Who leads from one generation to the next, where membership may change.
+    membership: Option<Box<dyn Membership>>,
     observer: Mutex<Box<dyn Observer>>,
     /// Burn's strategies cannot fail, so the result waits here.
     result: Mutex<Result<()>>,
@@ -56,7 +71,8 @@ impl<B: HostBackend> DataParallel<B> {
     /// A strategy that follows `plan` from `start`; `timeout` bounds every wait of one replica for another.
     pub fn new(plan: Arc<Plan>, start: StartingPoint, timeout: Duration, observer: Box<dyn Observer>) -> Self {
         let result = Mutex::new(Ok(()));
-        Self { plan, start, timeout, processes: None, observer: Mutex::new(observer), result, backend: PhantomData }
+        let observer = Mutex::new(observer);
+        Self { plan, start, timeout, processes: None, membership: None, observer, result, backend: PhantomData }
     }
 
     /// The same together with other processes, which follow the same plan; the plan's world says which replicas are
@@ -65,32 +81,90 @@ impl<B: HostBackend> DataParallel<B> {
         Self { processes, ..self }
     }
 
+    /// The same with devices and processes that come and go: placement and starting point are what `membership` says.
+    pub fn elastic(self, membership: Box<dyn Membership>) -> Self {
+        Self { membership: Some(membership), ..self }
+    }
+
     /// What became of the run; to be asked after the learner has returned.
     pub fn take_result(&self) -> Result<()> {
         std::mem::replace(&mut *self.result.lock().unwrap_or_else(PoisonError::into_inner), Ok(()))
     }
 
+    /// Trains without a change of membership.
+    fn train_once<M: ReplicaModel<B>>(
+        &self,
+        model: M,
+        interrupter: &Interrupter,
+        mut to_learner: impl FnMut(&Event),
+    ) -> Result<M> {
+        let (plan, start) = (self.plan.clone(), self.start.clone());
+        let stage = Stage { plan, model, start, processes: self.processes.clone(), generation: None };
+        match self.coordinate(&self.spawn(&stage)?, &stage.plan, interrupter, &mut to_learner)? {
+            Outcome::Finished(mut replicas) if !replicas.is_empty() => Ok(replicas.swap_remove(0).model),
+            _ => Err(Error::Training("the replicas ended without a result".into())),
+        }
+    }
+
+    /// Trains in one generation after the other, until the run is complete or this process has left it.
+    fn train_elastic<M: ReplicaModel<B>>(
+        &self,
+        membership: &dyn Membership,
+        initial: M,
+        interrupter: &Interrupter,
+        mut to_learner: impl FnMut(&Event),
+    ) -> Result<M> {
+        let (mut held, mut last) = (None, initial.clone());
+        loop {
+            let assignment = membership.next(held.take(), self.observer().as_mut())?;
+            let Some(Assignment { plan, processes, generation, state }) = assignment else { break };
+            let (model, start) = match &state {
+                Some(state) => StartingPoint::restore(initial.clone(), state, "the generation before")?,
+                None => (initial.clone(), StartingPoint::default()),
+            };
+            drop(state);
+            let stage = Stage { plan, model, start, processes, generation: Some(generation) };
+            let messages = self.spawn(&stage)?;
+            match self.coordinate(&messages, &stage.plan, interrupter, &mut to_learner)? {
+                Outcome::Finished(replicas) => {
+                    replicas.first().iter().for_each(|replica| last = replica.model.clone());
+                    if membership.complete()? {
+                        break;
+                    }
+                    held = Some(Held { state: replicas.iter().find_map(Replica::state), failed: Vec::new() });
+                }
+                Outcome::Over(over) => held = Some(over),
+            }
+        }
+        Ok(last)
+    }
+
+    fn observer(&self) -> MutexGuard<'_, Box<dyn Observer>> {
+        self.observer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Starts a thread per replica.
-    fn spawn<M: ReplicaModel<B>>(&self, model: &M) -> Result<Receiver<Message<M>>> {
+    fn spawn<M: ReplicaModel<B>>(&self, stage: &Stage<M>) -> Result<Receiver<Message<B, M>>> {
         let (sender, receiver) = sync_channel(DEPTH);
-        let group = match &self.processes {
-            None => local_group(self.plan.world.size(), self.timeout),
+        let group = match &stage.processes {
+            None => local_group(stage.plan.world.size(), self.timeout),
             Some(processes) => spanning_group(processes.clone(), self.timeout),
         };
         let here = group.len();
         for collective in group {
             let rank = collective.rank();
-            let (plan, start, model) = (self.plan.clone(), self.start.clone(), model.clone());
-            let sender: SyncSender<Message<M>> = sender.clone();
+            let (plan, start, model) = (stage.plan.clone(), stage.start.clone(), stage.model.clone());
+            let generation = stage.generation.clone();
+            let sender: SyncSender<Message<B, M>> = sender.clone();
             let work = move || {
                 B::share_threads(plan.threads, here);
                 let events = sender.clone();
                 // A coordinator that is gone has nothing left to learn.
                 let report = Box::new(move |event| drop(events.send(Message::Event(event))));
                 let group = collective.clone();
-                let new = || Replica::<B, M>::new(plan, collective, model, &start, report);
-                let result = Replica::set_up(group.as_ref(), new).and_then(Replica::run);
-                drop(sender.send(Message::Ended(result)));
+                let new = || Replica::<B, M>::new(plan, collective, model, &start, report, generation);
+                let ended = Replica::set_up(group.as_ref(), new).map_or_else(Ended::Failed, Replica::run);
+                drop(sender.send(Message::Ended(rank, ended)));
             };
             let thread = std::thread::Builder::new().name(format!("replica-{rank}"));
             thread.spawn(work).map_err(|reason| {
@@ -103,48 +177,54 @@ impl<B: HostBackend> DataParallel<B> {
     }
 
     /// Passes on what replicas report until all have ended, or one has failed and the others had time to notice.
-    fn coordinate<M>(
+    fn coordinate<M: ReplicaModel<B>>(
         &self,
-        messages: &Receiver<Message<M>>,
+        messages: &Receiver<Message<B, M>>,
+        plan: &Plan,
         interrupter: &Interrupter,
-        mut to_learner: impl FnMut(&Event),
-    ) -> Result<M> {
-        let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut model = None;
-        let mut failure: Option<(Error, Instant)> = None;
-        for _ in self.plan.world.hosted() {
+        to_learner: &mut impl FnMut(&Event),
+    ) -> Result<Outcome<B, M>> {
+        let mut observer = self.observer();
+        let mut endings = Endings::default();
+        let mut deadline: Option<Instant> = None;
+        let mut failure = None;
+        for _ in plan.world.hosted() {
             loop {
-                let message = match &failure {
+                let message = match deadline {
                     None => messages.recv().ok(),
-                    Some((_, deadline)) => {
-                        messages.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
-                    }
+                    Some(deadline) => messages.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
                 };
                 match message {
                     Some(Message::Event(event)) => {
                         to_learner(&event);
                         if let Err(error) = self.observe(observer.as_mut(), event) {
-                            self.plan.stop.request(Reason::Failure(error.to_string()));
+                            plan.stop.request(Reason::Failure(error.to_string()));
                             // The replicas are well: they stop together at the end of their step.
-                            failure.get_or_insert((error, Instant::now() + self.timeout + GRACE));
+                            deadline.get_or_insert(Instant::now() + self.timeout + GRACE);
+                            failure.get_or_insert(error);
                         }
                         if interrupter.should_stop() {
-                            self.plan.stop.request(Reason::Signal(libc::SIGINT));
+                            plan.stop.request(Reason::Signal(libc::SIGINT));
                         }
                         continue;
                     }
-                    Some(Message::Ended(Ok(done))) => model = Some(done),
-                    Some(Message::Ended(Err(error))) => drop(failure.get_or_insert((error, Instant::now() + GRACE))),
+                    Some(Message::Ended(rank, ended)) => {
+                        // After a failure the others are about to notice; at the end of a generation they may compute
+                        // for as long as they may keep each other waiting.
+                        let patience = match ended {
+                            Ended::Finished(_) => None,
+                            Ended::Failed(_) => Some(GRACE),
+                            Ended::Parted(_) | Ended::Lost(_) => Some(self.timeout + GRACE),
+                        };
+                        deadline = deadline.or(patience.map(|patience| Instant::now() + patience));
+                        endings.add(rank, ended);
+                    }
                     None => {}
                 }
                 break;
             }
         }
-        match (failure, model) {
-            (Some((error, _)), _) => Err(error),
-            (None, Some(model)) => Ok(model),
-            (None, None) => Err(Error::Training("the replicas ended without a result".into())),
-        }
+        failure.map_or_else(|| endings.sum_up(plan), Err)
     }
 
     fn observe(&self, observer: &mut dyn Observer, event: Event) -> Result<()> {
@@ -203,8 +283,11 @@ where
             }
             Event::Validating { .. } | Event::Checkpoint(_) => {}
         };
-        let result =
-            self.spawn(&initial).and_then(|messages| self.coordinate(&messages, &components.interrupter, to_learner));
+        let (model, interrupter) = (initial.clone(), &components.interrupter);
+        let result = match &self.membership {
+            None => self.train_once(model, interrupter, to_learner),
+            Some(membership) => self.train_elastic(membership.as_ref(), model, interrupter, to_learner),
+        };
         let (model, result) = match result {
             Ok(model) => (model, Ok(())),
             Err(error) => (initial, Err(error)),

@@ -9,12 +9,13 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct World {
     size: usize,
-    /// Devices of each process.
-    processes: Vec<usize>,
+    /// The replicas of each process.
+    blocks: Vec<Range<usize>>,
     /// This process among them.
     rank: usize,
-    /// The devices of this process.
+    /// The devices of this process, and the replicas on each.
     devices: Vec<usize>,
+    shares: Vec<Range<usize>>,
 }
 
 impl World {
@@ -27,7 +28,22 @@ impl World {
     /// `size` replicas over processes with so many devices each, numbered by process and device; `devices` are those
     /// of process `rank`, which is this one. There are no more devices than replicas.
     pub fn across(size: usize, rank: usize, processes: Vec<usize>, devices: Vec<usize>) -> Self {
-        Self { size, processes, rank, devices }
+        let all: usize = processes.iter().sum();
+        let first_on = |slot: usize| (slot * size).div_ceil(all);
+        let before = |process: usize| processes[..process].iter().sum::<usize>();
+        let block = |process| first_on(before(process))..first_on(before(process + 1));
+        let share = |slot| first_on(before(rank) + slot)..first_on(before(rank) + slot + 1);
+        let (blocks, shares) = ((0..processes.len()).map(block).collect(), (0..devices.len()).map(share).collect());
+        Self { size, blocks, rank, devices, shares }
+    }
+
+    /// Replicas over processes as somebody has placed them: `blocks` are those of each process, from 0 without a gap;
+    /// `devices` are those of process `rank`, which is this one and has a replica for each of them.
+    pub fn placed(rank: usize, blocks: Vec<Range<usize>>, devices: Vec<usize>) -> Self {
+        let (own, count) = (blocks[rank].clone(), devices.len());
+        let first_on = |slot: usize| own.start + (slot * own.len()).div_ceil(count);
+        let shares = (0..count).map(|slot| first_on(slot)..first_on(slot + 1)).collect();
+        Self { size: blocks.last().map_or(0, |block| block.end), blocks, rank, devices, shares }
     }
 
     /// How many replicas the experiment has.
@@ -37,7 +53,7 @@ impl World {
 
     /// How many processes host them.
     pub fn processes(&self) -> usize {
-        self.processes.len()
+        self.blocks.len()
     }
 
     /// This process, from 0. The first one writes what a run leaves.
@@ -57,24 +73,22 @@ impl World {
 
     /// The replicas of a process.
     pub fn hosted_by(&self, process: usize) -> Range<usize> {
-        let before: usize = self.processes[..process].iter().sum();
-        self.first_on(before)..self.first_on(before + self.processes[process])
+        self.blocks[process].clone()
     }
 
     /// The index of the device of this process that hosts `replica`, one of [`World::hosted`].
     pub fn device_of(&self, replica: usize) -> usize {
-        let slot = (0..self.devices.len()).find(|slot| self.replicas_on(*slot).contains(&replica));
-        self.devices[slot.expect("a replica is placed by the process that hosts it")]
+        self.devices[self.slot_of(replica)]
+    }
+
+    /// The place of that device in [`World::devices`].
+    pub fn slot_of(&self, replica: usize) -> usize {
+        let slot = self.shares.iter().position(|share| share.contains(&replica));
+        slot.expect("a replica is placed by the process that hosts it")
     }
 
     /// The replicas on the device at `slot` of [`World::devices`].
     pub fn replicas_on(&self, slot: usize) -> Range<usize> {
-        let slot = self.processes[..self.rank].iter().sum::<usize>() + slot;
-        self.first_on(slot)..self.first_on(slot + 1)
-    }
-
-    /// The first replica on a device, counted over all processes.
-    fn first_on(&self, slot: usize) -> usize {
-        (slot * self.size).div_ceil(self.processes.iter().sum())
+        self.shares[slot].clone()
     }
 }

@@ -6,10 +6,14 @@
 
 mod backend;
 mod burn_metrics;
+mod clock;
+mod elastic;
+mod elastic_run;
 mod evaluate;
 mod launch;
 pub mod learner;
 mod loading;
+mod logs;
 mod overview;
 mod prepare;
 mod recorder;
@@ -17,6 +21,8 @@ mod requeue;
 mod resume;
 mod run;
 mod samples;
+mod snapshot;
+mod succession;
 mod terminal;
 mod together;
 

@@ -15,6 +15,7 @@ use crate::parallel::{HostBackend, Plan, Sharing, StrategyKind, World, check_dev
 use crate::stop::Stop;
 
 /// Everything decided before the first step.
+#[derive(Clone)]
 pub(super) struct Prepared {
     pub(super) splits: DataSplits,
     pub(super) fingerprint: String,
@@ -27,7 +28,8 @@ pub(super) fn prepare<B: HostBackend>(config: &Config, peers: &dyn Peers, stop: 
     let world = peers.world().clone();
     check_devices::<B>(&world)?;
     check_precision::<B>(&world, config.run.precision)?;
-    let threads = use_threads(config.run.threads, peers.neighbours())?;
+    let threads = share_threads(config.run.threads, peers.neighbours());
+    use_threads(threads);
     let splits = super::loading::load(&config.data, config.run.progress)?;
     let classes = class_count(config, &splits)?;
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
@@ -40,14 +42,17 @@ pub(super) fn fresh_model<B: HostBackend>(config: &Config, classes: usize) -> Re
     initialize(ResNet::new(&config.model, classes, config.optim.label_smoothing, &device), config.run.seed)
 }
 
-/// Sets the size of the pool that CPU kernels and loaders share; 0 takes this process's part of the machine's.
-fn use_threads(threads: usize, neighbours: usize) -> Result<usize> {
+/// The threads of this process where `threads` asks for 0: its part of the machine's.
+pub(super) fn share_threads(threads: usize, neighbours: usize) -> usize {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if threads == 0 { (available / neighbours).max(1) } else { threads };
+    if threads == 0 { (available / neighbours).max(1) } else { threads }
+}
+
+/// Sets the size of the pool that CPU kernels and loaders share.
+fn use_threads(threads: usize) {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("compute-{i}"));
     // A pool that exists already, as in a test of several runs, stays as it is.
     drop(pool.build_global());
-    Ok(threads)
 }
 
 fn class_count(config: &Config, splits: &DataSplits) -> Result<usize> {

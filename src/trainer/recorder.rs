@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
-use crate::checkpoint::{Best, Progress, RunState, Snapshot, Store, write_atomic};
-use crate::config::Config;
+use super::logs::Logs;
+use super::snapshot::Snapshots;
+use super::succession::Succession;
+use super::terminal::{say, warn};
+use crate::checkpoint::{Store, write_atomic};
+use crate::config::ProgressKind;
 use crate::error::Result;
-use crate::metrics::{EpochRecord, Sink, StepRecord, Throughput};
-use crate::parallel::{EpochReport, Observer, Position, StepReport, TrainingState};
-use crate::state::{StateDict, to_safetensors};
-
-use super::samples::SampleLog;
-use super::terminal::warn;
+use crate::metrics::line::generation_line;
+use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput};
+use crate::parallel::{EpochReport, GenerationReport, Observer, StepReport, TrainingState};
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;
@@ -31,20 +31,17 @@ pub(super) struct Course {
     /// Seconds of training, validation and saving not counted.
     pub(super) training_seconds: f64,
     pub(super) checkpoint: Option<PathBuf>,
+    /// Whether this process writes down an elastic run.
+    pub(super) leads: bool,
 }
 
 /// The observer of a real run.
 pub(super) struct Recorder {
-    pub(super) config: Config,
-    pub(super) fingerprint: String,
+    pub(super) snapshots: Snapshots,
     pub(super) steps_per_epoch: usize,
-    pub(super) sinks: Vec<Box<dyn Sink>>,
-    pub(super) samples: Option<SampleLog>,
-    /// On the first process.
-    pub(super) store: Option<Store>,
-    pub(super) start: Instant,
-    /// Seconds of earlier sessions of this run.
-    pub(super) before: f64,
+    pub(super) logs: Logs,
+    /// Where membership may change.
+    pub(super) succession: Option<Succession>,
     pub(super) pace: Throughput,
     pub(super) epoch_seconds: f64,
     pub(super) course: Arc<Mutex<Course>>,
@@ -56,38 +53,9 @@ pub(super) fn pace() -> Throughput {
 }
 
 impl Recorder {
-    fn seconds(&self) -> f64 {
-        self.before + self.start.elapsed().as_secs_f64()
-    }
-
     fn course(&self, change: impl FnOnce(&mut Course)) {
         change(&mut self.course.lock().unwrap_or_else(PoisonError::into_inner));
     }
-
-    fn run_state(&self, position: &Position) -> RunState {
-        RunState {
-            global_step: position.global_step,
-            epoch: position.epoch,
-            step_in_epoch: position.step_in_epoch,
-            samples_seen: position.samples_seen,
-            best: position.best.map(|(metric, step)| Best { metric, step }),
-            elapsed_seconds: self.seconds(),
-            seed: self.config.run.seed,
-            world_size: self.config.parallel.world_size,
-            data_fingerprint: self.fingerprint.clone(),
-            loss_scale: position.loss_scale,
-            progress: Progress {
-                loss_sum: position.running.loss,
-                correct: position.running.top1 as u64,
-                samples: position.running.samples as u64,
-            },
-        }
-    }
-}
-
-fn model_file(weights: &StateDict, position: &Position) -> Vec<u8> {
-    let metadata = [("step", position.global_step), ("epoch", position.epoch)];
-    to_safetensors(weights, &metadata.map(|(key, value)| (key.to_string(), value.to_string())))
 }
 
 impl Observer for Recorder {
@@ -111,7 +79,7 @@ impl Observer for Recorder {
             (course.images, course.training_seconds)
         };
         self.pace.mark(seconds, total);
-        if let Some(samples) = &mut self.samples {
+        if let Some(samples) = &mut self.logs.samples {
             samples.append(report)?;
         }
         let record = StepRecord {
@@ -123,14 +91,18 @@ impl Observer for Recorder {
             grad_norm: report.gradient_norm,
             images_per_second: self.pace.rate(),
             step_seconds: report.duration.as_secs_f64(),
-            seconds: self.seconds(),
+            seconds: self.snapshots.clock.seconds(),
         };
-        self.sinks.step(&record)
+        self.snapshots.clock.step();
+        if let Some(succession) = &mut self.succession {
+            succession.step(record, report);
+        }
+        self.logs.sinks.step(&record)
     }
 
     fn validating(&mut self, done: usize, total: usize) {
         // A progress bar that cannot be drawn is no reason to stop.
-        drop(self.sinks.validating(done, total));
+        drop(self.logs.sinks.validating(done, total));
     }
 
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
@@ -143,7 +115,7 @@ impl Observer for Recorder {
             }
         });
         let seconds = std::mem::take(&mut self.epoch_seconds);
-        self.sinks.epoch(&EpochRecord {
+        let record = EpochRecord {
             epoch: report.epoch + 1,
             step: report.step,
             train_loss: report.training.mean_loss(),
@@ -153,26 +125,55 @@ impl Observer for Recorder {
             val_top5: report.validation.top5_accuracy(),
             lr: report.learning_rate,
             images_per_second: if seconds > 0.0 { report.training.samples as f64 / seconds } else { 0.0 },
-            seconds: self.seconds(),
-        })
+            seconds: self.snapshots.clock.seconds(),
+        };
+        if let Some(succession) = &mut self.succession {
+            succession.epoch(record);
+        }
+        self.logs.sinks.epoch(&record)
+    }
+
+    fn generation(&mut self, report: &GenerationReport) -> Result<()> {
+        let Self { snapshots: Snapshots { config, clock, .. }, logs, succession, .. } = self;
+        let Some(succession) = succession else { return Ok(()) };
+        let (goal, display, directory) = (succession.goal, succession.display, clock.directory());
+        succession.begin(report, logs, |kept| {
+            write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
+            Logs::open(config, &directory, 0, kept, goal, display)
+        })?;
+        let record = GenerationRecord {
+            generation: report.number,
+            step: report.position.global_step,
+            members: report.members,
+            why: report.why.clone(),
+            pause_seconds: report.pause.map(|pause| pause.as_secs_f64()),
+            seconds: clock.seconds(),
+        };
+        if !succession.leads && config.run.progress != ProgressKind::None {
+            say(&generation_line(&record));
+        }
+        let leads = succession.leads;
+        let (position, epochs) = (&report.position, report.position.epoch);
+        let best = position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(self.steps_per_epoch)));
+        self.course(|course| {
+            (course.steps, course.epochs, course.best) = (position.global_step, epochs, best);
+            course.leads = leads;
+        });
+        self.logs.sinks.generation(&record)
     }
 
     fn checkpoint(&mut self, state: TrainingState) -> Result<()> {
         let _phase = tracing::info_span!("checkpoint").entered();
-        let TrainingState { position, weights, optimizer, average, is_best } = state;
-        // Each dictionary goes when its file is there: a model is held once, not twice.
-        let mut files = vec![("model.safetensors".to_string(), model_file(&weights, &position))];
-        drop(weights);
-        files.push(("optimizer.safetensors".to_string(), to_safetensors(&optimizer, &[])));
-        drop(optimizer);
-        files.extend(average.map(|weights| ("average.safetensors".to_string(), model_file(&weights, &position))));
-        files.push(("state.json".to_string(), self.run_state(&position).to_json()));
-        files.push(("config.toml".to_string(), self.config.to_toml().into_bytes()));
-        let snapshot = Snapshot { step: position.global_step, epoch: position.epoch, files };
-        let Some(store) = &mut self.store else { return Ok(()) };
-        let path = store.save(&snapshot, is_best, self.config.checkpoint.keep_last)?;
+        let is_best = state.is_best;
+        let snapshot = self.snapshots.of(state);
+        if self.succession.is_some() && self.logs.store.is_none() {
+            // Whoever is left of an elastic run saves it.
+            self.logs.store = Some(Store::open(&self.snapshots.clock.directory())?);
+        }
+        let Some(store) = &mut self.logs.store else { return Ok(()) };
+        let path = store.save(&snapshot, is_best, self.snapshots.config.checkpoint.keep_last)?;
         self.course(|course| course.checkpoint = Some(path));
-        let copy = &self.config.checkpoint.path;
+        let copy = &self.snapshots.config.checkpoint.path;
         if is_best && !copy.as_os_str().is_empty() {
             let file = |name: &str| snapshot.files.iter().find(|(file, _)| file == name);
             let best = file("average.safetensors").or_else(|| file("model.safetensors"));

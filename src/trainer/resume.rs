@@ -2,18 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::backend::Autodiff;
-
 use super::prepare::Prepared;
 use crate::checkpoint::{self, Loaded, Resume, RunState, Store, Which, differences, run_dir};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::model::{ResNet, Tally, Which as Tensors, flat, load_state};
-use crate::parallel::{HostBackend, Position, StartingPoint};
+use crate::model::Tally;
+use crate::parallel::{Position, TrainingState};
 use crate::state::{StateDict, from_safetensors};
 
 /// Where numbered runs are made.
-const RUNS: &str = "runs";
+pub(super) const RUNS: &str = "runs";
 
 /// What must not change between the sessions of one run: it would be another experiment.
 const BINDING: &[&str] = &[
@@ -40,7 +38,16 @@ const BINDING: &[&str] = &[
 /// The run's directory, claimed, and the checkpoint to go on from.
 pub(super) struct Origin {
     pub(super) directory: PathBuf,
+    /// Seconds that this session of the run has taken already, in other processes.
+    pub(super) session_seconds: f64,
     pub(super) checkpoint: Option<Loaded>,
+}
+
+impl Origin {
+    /// Of a session that begins.
+    fn new(directory: PathBuf, checkpoint: Option<Loaded>) -> Self {
+        Self { directory, session_seconds: 0.0, checkpoint }
+    }
 }
 
 /// Decides where the run writes and what it continues. Creates directories; call it last of all preparations.
@@ -52,7 +59,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
                 Some(dir) => run_dir::claim(&dir, false).map(|()| dir),
                 None => run_dir::next(Path::new(RUNS)),
             };
-            return Ok(Origin { directory: directory.map_err(elsewhere)?, checkpoint: None });
+            return Ok(Origin::new(directory.map_err(elsewhere)?, None));
         }
         Resume::Path(path) => return from_path(path, named, warn),
         Resume::Latest => Which::Latest,
@@ -68,7 +75,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
         )));
     }
     let checkpoint = Store::open(&directory)?.load(&which, warn)?;
-    Ok(Origin { directory, checkpoint: Some(checkpoint) })
+    Ok(Origin::new(directory, Some(checkpoint)))
 }
 
 /// The remedy when the system refuses the run's directory.
@@ -85,7 +92,7 @@ fn from_path(path: &Path, named: Option<PathBuf>, warn: &mut dyn FnMut(String)) 
         let checkpoint = Store::open(path)?.load(&Which::Latest, warn)?;
         let directory = named.unwrap_or_else(|| path.to_path_buf());
         run_dir::claim(&directory, true).map_err(elsewhere)?;
-        return Ok(Origin { directory, checkpoint: Some(checkpoint) });
+        return Ok(Origin::new(directory, Some(checkpoint)));
     }
     let checkpoint = checkpoint::read(path)?;
     let run = checkpoint.path.canonicalize().ok().and_then(|path| Some(path.parent()?.parent()?.to_path_buf()));
@@ -93,42 +100,22 @@ fn from_path(path: &Path, named: Option<PathBuf>, warn: &mut dyn FnMut(String)) 
         Error::usage(format!("'{}' is in no run's directory; name one with --output-dir", path.display()))
     })?;
     run_dir::claim(&directory, true).map_err(elsewhere)?;
-    Ok(Origin { directory, checkpoint: Some(checkpoint) })
+    Ok(Origin::new(directory, Some(checkpoint)))
 }
 
-/// A restored run.
-pub(super) struct Restored<B: HostBackend> {
-    pub(super) model: ResNet<Autodiff<B>>,
-    pub(super) start: StartingPoint,
-    pub(super) state: RunState,
-}
-
-/// Restores model, optimizer, average and position, after making sure that the run is the same experiment.
-pub(super) fn restore<B: HostBackend>(
-    config: &Config,
-    prepared: &Prepared,
-    model: ResNet<Autodiff<B>>,
-    checkpoint: &Loaded,
-) -> Result<Restored<B>> {
+/// The state in a checkpoint, after making sure that it belongs to the same experiment; and what is written beside it.
+pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded) -> Result<(TrainingState, RunState)> {
     let state = RunState::from_json(file(checkpoint, "state.json")?, &checkpoint.path.join("state.json"))?;
     same_experiment(config, prepared, checkpoint, &state)?;
-    let origin = checkpoint.path.display().to_string();
-    let model = load_state(model, &tensors(checkpoint, "model.safetensors")?, &origin)?;
     let averaging = config.optim.ema_decay > 0.0 && checkpoint.files.contains_key("average.safetensors");
-    let average = averaging.then(|| averaged_values(model.clone(), checkpoint, &origin)).transpose()?;
-    let position = position(&state, prepared);
-    let start = StartingPoint { position, optimizer: Some(tensors(checkpoint, "optimizer.safetensors")?), average };
-    Ok(Restored { model, start, state })
-}
-
-fn averaged_values<B: HostBackend>(
-    model: ResNet<Autodiff<B>>,
-    checkpoint: &Loaded,
-    origin: &str,
-) -> Result<Vec<Vec<f32>>> {
-    let model = load_state(model, &tensors(checkpoint, "average.safetensors")?, origin)?;
-    let host = |tensor: burn::tensor::Tensor<B, 1>| tensor.into_data().iter::<f32>().collect();
-    Ok(flat(&model, Tensors::All).into_iter().map(host).collect())
+    let restored = TrainingState {
+        position: position(&state, prepared),
+        weights: tensors(checkpoint, "model.safetensors")?,
+        optimizer: tensors(checkpoint, "optimizer.safetensors")?,
+        average: averaging.then(|| tensors(checkpoint, "average.safetensors")).transpose()?,
+        is_best: false,
+    };
+    Ok((restored, state))
 }
 
 /// The bytes of one file of a checkpoint.

@@ -1,6 +1,5 @@
 //! One training from start to end.
 
-use std::io::stdout;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,21 +9,23 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 
 use super::backend::{Program, dispatch};
+use super::clock::Clock;
 use super::learner::{self, Display};
+use super::logs::{Kept, Logs};
 use super::overview::overview;
 use super::prepare::{Prepared, fresh_model, prepare};
 use super::recorder::{Course, Recorder, pace};
-use super::resume::{Origin, Restored, restore};
-use super::samples::SampleLog;
-use super::terminal::{SignalKeys, display, say, warn};
-use super::{requeue, together};
-use crate::checkpoint::{Store, check_writable, write_atomic};
+use super::resume::{Origin, restore};
+use super::snapshot::Snapshots;
+use super::terminal::{display, say, warn};
+use super::{elastic_run, requeue, together};
+use crate::checkpoint::{check_writable, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::launch::{self, Peers};
-use crate::metrics::{Bar, Console, Csv, Goal, Jsonl, Profiler, Sink, Summary, peak_memory, warnings};
+use crate::metrics::{Goal, Profiler, Summary, peak_memory, warnings};
 use crate::model::{ResNet, flat, state_dict};
-use crate::parallel::{BackendKind, DataParallel, HostBackend, Processes, StartingPoint};
+use crate::parallel::{BackendKind, DataParallel, HostBackend, Plan, Processes, StartingPoint};
 use crate::state::sha256;
 use crate::stop::{Reason, Stop};
 
@@ -51,6 +52,9 @@ impl Program for Training {
         }
         let stop = stop(&config)?;
         let profiler = listen(config.run.profile);
+        if config.parallel.elastic.is_on() {
+            return elastic_run::train::<B>(config, backend, stop, profiler);
+        }
         let peers = launch::join(&config.parallel, config.shared())?;
         let result = run::<B>(config, backend, peers.as_ref(), stop, profiler);
         peers.leave(result.as_ref().err().map(Error::to_string).as_deref());
@@ -117,7 +121,7 @@ fn run<B: HostBackend>(
 }
 
 /// The copy of the best model is written after an epoch at the earliest: too late to learn that it cannot be.
-fn check_copy(path: &Path) -> Result<()> {
+pub(super) fn check_copy(path: &Path) -> Result<()> {
     if path.as_os_str().is_empty() {
         return Ok(());
     }
@@ -137,8 +141,8 @@ struct Session<B: HostBackend> {
     model: ResNet<burn::backend::Autodiff<B>>,
     start: StartingPoint,
     seconds_before: f64,
-    /// The step up to which the logs of earlier sessions hold, and that at which their last whole epoch ended.
-    kept: [usize; 2],
+    /// Up to where the logs of earlier sessions hold.
+    kept: Kept,
     resumed_from: Option<std::path::PathBuf>,
 }
 
@@ -149,13 +153,14 @@ impl<B: HostBackend> Session<B> {
         origin: Origin,
         model: ResNet<burn::backend::Autodiff<B>>,
     ) -> Result<Self> {
-        let Origin { directory, checkpoint } = origin;
+        let Origin { directory, checkpoint, .. } = origin;
         let (model, start, seconds_before, kept) = match &checkpoint {
-            None => (model, StartingPoint::default(), 0.0, [0, 0]),
+            None => (model, StartingPoint::default(), 0.0, Kept::default()),
             Some(checkpoint) => {
-                let Restored { model, start, state } = restore(config, prepared, model, checkpoint)?;
-                let kept = [state.global_step, state.global_step - state.step_in_epoch.min(state.global_step)];
-                (model, start, state.elapsed_seconds, kept)
+                let (training, state) = restore(config, prepared, checkpoint)?;
+                let (model, start) = StartingPoint::restore(model, &training, &checkpoint.path.display().to_string())?;
+                let epoch_end = state.global_step - state.step_in_epoch.min(state.global_step);
+                (model, start, state.elapsed_seconds, Kept { step: state.global_step, epoch_end })
             }
         };
         if config.parallel.rank == 0 {
@@ -224,32 +229,15 @@ impl<B: HostBackend> Session<B> {
     }
 
     fn recorder(&self, prepared: &Prepared, display: Display, course: Arc<Mutex<Course>>) -> Result<Recorder> {
-        let (run, plan) = (&self.config.run, &prepared.plan);
-        let [step, epoch_end] = self.kept;
-        let goal = Goal { epochs: run.epochs, steps: plan.last_step };
-        let first = plan.world.rank() == 0;
-        // Every process logs; what belongs to the run as a whole is written by the first.
-        let log = if first { "metrics.jsonl".into() } else { format!("rank-{}.jsonl", plan.world.rank()) };
-        let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(Jsonl::open(&self.directory.join(log), step, epoch_end)?)];
-        if first {
-            sinks.push(Box::new(Csv::open(&self.directory.join("metrics.csv"), epoch_end)?));
-        }
-        match run.progress {
-            ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),
-            ProgressKind::None => {}
-            _ if display == Display::Terminal => sinks.push(Box::new(SignalKeys::default())),
-            _ => sinks.push(Box::new(Console::new(stdout(), goal, run.log_every))),
-        }
-        let samples = self.directory.join("samples.jsonl");
+        let (config, plan) = (&self.config, &prepared.plan);
+        let logs = Logs::open(config, &self.directory, plan.world.rank(), self.kept, goal(config, plan), display)?;
+        let clock = Clock::default();
+        clock.set(self.directory.clone(), self.seconds_before, 0.0);
         Ok(Recorder {
-            config: self.config.clone(),
-            fingerprint: prepared.fingerprint.clone(),
+            snapshots: Snapshots { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock },
             steps_per_epoch: plan.sampler.steps_per_epoch(),
-            sinks,
-            samples: (first && run.log_samples).then(|| SampleLog::open(&samples, step)).transpose()?,
-            store: first.then(|| Store::open(&self.directory)).transpose()?,
-            start: Instant::now(),
-            before: self.seconds_before,
+            logs,
+            succession: None,
             pace: pace(),
             epoch_seconds: 0.0,
             course,
@@ -257,8 +245,12 @@ impl<B: HostBackend> Session<B> {
     }
 }
 
+pub(super) fn goal(config: &Config, plan: &Plan) -> Goal {
+    Goal { epochs: config.run.epochs, steps: plan.last_step }
+}
+
 /// Writes the trace and prints the table, which was asked for even where progress is not shown.
-fn report(profiler: &Profiler, directory: &Path, course: &Course) -> Result<()> {
+pub(super) fn report(profiler: &Profiler, directory: &Path, course: &Course) -> Result<()> {
     let trace = directory.join("trace.json");
     write_atomic(&trace, &profiler.trace())?;
     say(&format!("\n{}", profiler.table(Duration::from_secs_f64(course.training_seconds))));
@@ -266,7 +258,13 @@ fn report(profiler: &Profiler, directory: &Path, course: &Course) -> Result<()> 
     Ok(())
 }
 
-fn finish(config: &Config, directory: &Path, course: &Course, seconds: f64, reason: Option<Reason>) -> Result<()> {
+pub(super) fn finish(
+    config: &Config,
+    directory: &Path,
+    course: &Course,
+    seconds: f64,
+    reason: Option<Reason>,
+) -> Result<()> {
     let summary = Summary {
         epochs: course.epochs,
         steps: course.steps,

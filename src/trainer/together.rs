@@ -1,7 +1,7 @@
 //! What a run of several processes goes on from.
 //!
 //! Only the first process touches the run's directory. It reads the checkpoint and sends it to the others, so that they
-//! need no file system in common.
+//! need no file system in common. Processes of an elastic run that have nothing get the same from one that has.
 
 use std::path::PathBuf;
 
@@ -21,21 +21,27 @@ pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<O
     let Some(processes) = processes else { return decide() };
     if processes.hosted().start == 0 {
         let origin = decide()?;
-        processes.broadcast_to_all(KEY, Some(encode(&origin)))?;
+        processes.broadcast_to_all(KEY, 0, Some(encode(&origin)))?;
         return Ok(origin);
     }
-    let origin = decode(&processes.broadcast_to_all(KEY, None)?)
-        .ok_or_else(|| Error::Training("what rank 0 sent as the checkpoint is damaged; start again".into()))?;
+    receive(processes, 0)
+}
+
+pub(super) const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::StartingPoint };
+
+/// What process `root` sends to all.
+pub(super) fn receive(processes: &Processes, root: usize) -> Result<Origin> {
+    let origin = decode(&processes.broadcast_to_all(KEY, root, None)?)
+        .ok_or_else(|| Error::Training(format!("what rank {root} sent as the checkpoint is damaged; start again")))?;
     std::fs::create_dir_all(&origin.directory).map_err(Error::io("create", &origin.directory))?;
     Ok(origin)
 }
-
-const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::StartingPoint };
 
 /// An origin without the content of its files, which follows in this order.
 #[derive(Serialize, Deserialize)]
 struct Header {
     directory: PathBuf,
+    session_seconds: f64,
     checkpoint: Option<Listing>,
 }
 
@@ -48,14 +54,18 @@ struct Listing {
 }
 
 /// The length of the header, the header, the files.
-fn encode(origin: &Origin) -> Vec<u8> {
+pub(super) fn encode(origin: &Origin) -> Vec<u8> {
     let list = |loaded: &Loaded| Listing {
         path: loaded.path.clone(),
         step: loaded.step,
         epoch: loaded.epoch,
         files: loaded.files.iter().map(|(name, bytes)| (name.clone(), bytes.len())).collect(),
     };
-    let header = Header { directory: origin.directory.clone(), checkpoint: origin.checkpoint.as_ref().map(list) };
+    let header = Header {
+        directory: origin.directory.clone(),
+        session_seconds: origin.session_seconds,
+        checkpoint: origin.checkpoint.as_ref().map(list),
+    };
     let header = serde_json::to_vec(&header).expect("paths and numbers are always JSON");
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header);
@@ -67,7 +77,7 @@ fn encode(origin: &Origin) -> Vec<u8> {
 fn decode(bytes: &[u8]) -> Option<Origin> {
     let (length, rest) = bytes.split_first_chunk()?;
     let (header, mut rest) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
-    let Header { directory, checkpoint } = serde_json::from_slice(header).ok()?;
+    let Header { directory, session_seconds, checkpoint } = serde_json::from_slice(header).ok()?;
     let mut file = |(name, length): (String, usize)| {
         let (file, behind) = rest.split_at_checked(length)?;
         rest = behind;
@@ -79,5 +89,5 @@ fn decode(bytes: &[u8]) -> Option<Origin> {
             Some(Loaded { path, step, epoch, files: files.into_iter().map(&mut file).collect::<Option<_>>()? })
         }
     };
-    Some(Origin { directory, checkpoint })
+    Some(Origin { directory, session_seconds, checkpoint })
 }

@@ -87,7 +87,10 @@ fn several_processes_use_ddp_and_say_so() {
     let line = ["trainer=dp", "--nnodes", "2", "--dist-url", "tcp://n:1", "--gpu-ids", "0"];
     let Resolved { config, notes } = resolved(&line);
     assert_eq!(config.parallel.strategy(), StrategyKind::Ddp);
-    assert!(notes.iter().any(|note| note == "strategy dp is for one process; several use ddp"), "{notes:?}");
+    assert!(
+        notes.iter().any(|note| note == "strategy dp is for one process whose devices stay; others use ddp"),
+        "{notes:?}"
+    );
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn attack(seed: u64) {
     let (terms, now) = (terms(2), Instant::now());
     let (mut judge, store) = (Judge::new(&terms, now), Store::default());
     judge.handle(Event::Came(introduction(0)), now);
-    let guest = Guest::new(&terms, &introduction(1), [seed as u8; 32]);
+    let guest = Guest::new(&terms, person(1), [seed as u8; 32]);
     let Some(hello) = dice.carry(guest.hello(), stage == 0) else { return };
     let Ok((host, challenge)) = Host::greet(&terms, &hello, [1; 32]) else { return };
     let Some(challenge) = dice.carry(challenge, stage == 1) else { return };
@@ -121,7 +121,7 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let envelope = Envelope { sequence: 0, body: bytes.clone(), mac: bytes.clone() };
         prop_assert!(Host::greet(&terms(2), &envelope, [0; 32]).is_err());
-        prop_assert!(Guest::new(&terms(2), &introduction(1), [0; 32]).answer(&envelope).is_err());
+        prop_assert!(Guest::new(&terms(2), person(1), [0; 32]).answer(&envelope).is_err());
         prop_assert!(Seal::new(bytes.clone(), Side::Service).open(envelope).is_err());
         let _ = Envelope::decode(bytes.as_slice());
         let now = Instant::now();

@@ -14,7 +14,10 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use prost::Message;
+
 use kiln::error::Result;
+use kiln::launch::rendezvous::wire::Person;
 use kiln::launch::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
 
 /// Far more than anything here takes.
@@ -33,6 +36,11 @@ fn service(terms: &Terms) -> Service {
 fn introduction(rank: usize) -> Introduction {
     let configuration = BTreeMap::from([("batch_size".into(), "8".into()), ("epochs".into(), "2".into())]);
     Introduction { rank, host: format!("host{rank}"), process: 100 + rank as u32, devices: 2, configuration }
+}
+
+/// As it travels.
+fn person(rank: usize) -> Vec<u8> {
+    Person::from(&introduction(rank)).encode_to_vec()
 }
 
 fn join(service: &Service, terms: &Terms, rank: usize) -> Result<Member> {

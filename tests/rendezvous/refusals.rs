@@ -128,7 +128,7 @@ fn an_address_that_is_none_is_a_usage_error() {
 }
 
 fn hello(change: impl FnOnce(&mut Hello)) -> Envelope {
-    let mut envelope = Guest::new(&terms(3), &introduction(1), [1; 32]).hello();
+    let mut envelope = Guest::new(&terms(3), person(1), [1; 32]).hello();
     let Some(FromMember::Hello(mut hello)) = ClientBody::decode(envelope.body.as_slice()).unwrap().message else {
         panic!("the first message is a greeting")
     };
@@ -149,11 +149,11 @@ fn another_version_is_refused() {
 #[test]
 fn a_proof_is_worth_nothing_against_a_fresh_nonce() {
     let terms = terms(3);
-    let guest = Guest::new(&terms, &introduction(1), [1; 32]);
+    let guest = Guest::new(&terms, person(1), [1; 32]);
     let hello = guest.hello();
     let (host, challenge) = Host::greet(&terms, &hello, [2; 32]).unwrap();
     let (_, proof) = guest.answer(&challenge).unwrap();
-    assert_eq!(host.admit(&proof).unwrap().1.unwrap(), introduction(1));
+    assert_eq!(host.admit(&proof).unwrap().1.unwrap(), person(1));
     let (host, _) = Host::greet(&terms, &hello, [3; 32]).unwrap();
     assert!(host.admit(&proof).unwrap_err().reason.contains("do not share the job's secret"));
 }
@@ -161,7 +161,7 @@ fn a_proof_is_worth_nothing_against_a_fresh_nonce() {
 #[test]
 fn an_envelope_that_was_altered_repeated_left_out_or_sent_back_is_forged() {
     let terms = terms(3);
-    let guest = Guest::new(&terms, &introduction(1), [1; 32]);
+    let guest = Guest::new(&terms, person(1), [1; 32]);
     let (host, challenge) = Host::greet(&terms, &guest.hello(), [2; 32]).unwrap();
     let (mut member, proof) = guest.answer(&challenge).unwrap();
     let (mut service, _) = host.admit(&proof).unwrap();

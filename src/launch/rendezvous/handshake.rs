@@ -10,9 +10,9 @@ use prost::Message;
 
 use super::seal::{Seal, Side, hash};
 use super::wire::{
-    Challenge, ClientBody, Envelope, FromMember, FromService, Hello, PROTOCOL, Person, Proof, Refusal, ServerBody,
+    Challenge, ClientBody, Envelope, FromMember, FromService, Hello, PROTOCOL, Proof, Refusal, ServerBody,
 };
-use super::{Introduction, Terms, sentence};
+use super::{Terms, sentence};
 
 /// Fresh bytes of one side.
 pub type Nonce = [u8; 32];
@@ -61,23 +61,27 @@ impl Host {
         Ok((host, Envelope { sequence: 0, body: ServerBody::from(challenge).encode_to_vec(), mac: Vec::new() }))
     }
 
-    /// Checks the member's proof; from here on the session has a key.
-    pub fn admit(self, envelope: &Envelope) -> Result<(Seal, Result<Introduction, Refusal>), Refusal> {
+    /// Checks the member's proof; from here on the session has a key. What the member says of itself is for others to
+    /// read.
+    pub fn admit(self, envelope: &Envelope) -> Result<(Seal, Result<Vec<u8>, Refusal>), Refusal> {
         let refuse = || Refusal::lasting(format!("this process and the service {OTHER_SECRET}"));
         let Some(FromMember::Proof(proof)) = member_message(&envelope.body) else { return Err(refuse()) };
         let expected = self.transcript.hash(&self.key, "member", &[&proof.introduction]);
         expected.verify_slice(&proof.mac).map_err(|_| refuse())?;
         let seal = self.transcript.seal(&self.key, Side::Service);
-        let introduction = Person::decode(proof.introduction.as_slice())
-            .map(Introduction::from)
-            .map_err(|error| Refusal::lasting(format!("this process' introduction cannot be read: {error}")))
-            .and_then(|it| self.agree_on_size().map(|()| it));
-        Ok((seal, introduction))
+        let agreed = self.agree_on_size();
+        Ok((seal, agreed.map(|()| proof.introduction)))
     }
 
     fn agree_on_size(&self) -> Result<(), Refusal> {
         match (self.transcript.hello.size, self.size) {
             (theirs, ours) if theirs == ours as u64 => Ok(()),
+            (_, 0) => Err(Refusal::lasting(
+                "the service serves a job whose processes come and go; give every process the same --elastic",
+            )),
+            (0, _) => Err(Refusal::lasting(
+                "the service serves a job of fixed membership; leave --elastic out, or give it to every process",
+            )),
             (theirs, ours) => Err(Refusal::lasting(format!(
                 "this process counts '{theirs}' processes in the job, the service {ours}; give every process the same \
                  --world-size and --nnodes"
@@ -95,8 +99,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A member that wants to join. `nonce` must never have been used before.
-    pub fn new(terms: &Terms, me: &Introduction, nonce: Nonce) -> Self {
+    /// A member that wants to join, with what it says of itself. `nonce` must never have been used before.
+    pub fn new(terms: &Terms, introduction: Vec<u8>, nonce: Nonce) -> Self {
         let hello = Hello {
             protocol: PROTOCOL,
             version: VERSION.into(),
@@ -104,7 +108,7 @@ impl Guest {
             size: terms.size as u64,
             nonce: nonce.to_vec(),
         };
-        Self { key: terms.secret.as_key().to_vec(), hello, introduction: Person::from(me).encode_to_vec() }
+        Self { key: terms.secret.as_key().to_vec(), hello, introduction }
     }
 
     /// The first envelope.

@@ -48,6 +48,8 @@ impl Event {
             FromMember::Leave(it) => Some(Self::Left(rank, it.activity.unwrap_or_default(), it.failed)),
             // Greetings are over, and the store is not the judge's.
             FromMember::Hello(_) | FromMember::Proof(_) | FromMember::Set(_) | FromMember::Get(_) => None,
+            // Membership of this job does not change.
+            FromMember::Ready(_) | FromMember::Drain(_) => None,
         }
     }
 }

@@ -12,12 +12,23 @@
 //! is left to the caller of [`Member::on_verdict`].
 
 mod admission;
+pub mod bulletin;
+mod causes;
+mod connection;
+pub mod elastic_wire;
+mod eligibility;
 mod endpoint;
+mod generation;
 pub mod handshake;
 pub mod judge;
 mod link;
 mod member;
+mod participant;
+pub mod placement;
+mod requests;
+pub mod roster;
 mod rpc;
+mod rules;
 pub mod seal;
 mod secret;
 mod sentence;
@@ -33,6 +44,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use member::Member;
+pub use participant::{BeforeAttempt, Errand, Participant, visit};
 pub use secret::Secret;
 pub use service::Service;
 pub use tls::Tls;
@@ -52,7 +64,7 @@ pub struct Terms {
     pub job_id: String,
     /// What only the processes of this job know.
     pub secret: Secret,
-    /// How many processes the job has, 1 to [`MOST_MEMBERS`].
+    /// How many processes the job has, 1 to [`MOST_MEMBERS`]; 0 where they come and go.
     pub size: usize,
     /// A process without a heartbeat for so long is lost.
     pub timeout: Duration,
@@ -65,10 +77,10 @@ pub struct Terms {
 impl Terms {
     /// Refuses terms under which no job can be watched.
     fn check(&self) -> Result<()> {
-        if !(1..=MOST_MEMBERS).contains(&self.size) {
+        if self.size > MOST_MEMBERS {
             let size = self.size;
             return Err(Error::usage(format!(
-                "a job of '{size}' processes is none; --nnodes takes 1 to {MOST_MEMBERS}"
+                "a job of '{size}' processes is too large; --nnodes takes 1 to {MOST_MEMBERS}"
             )));
         }
         if self.beat.is_zero() || self.timeout < self.beat * 3 {

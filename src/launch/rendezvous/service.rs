@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-use super::judge::Event;
+use super::bulletin::Bulletin;
 use super::rpc::Rpc;
 use super::state::State;
 use super::{Terms, admission};
@@ -54,6 +54,16 @@ impl Service {
         Ok(Self { address, state, runtime: Some(runtime), ended: Mutex::new(ended) })
     }
 
+    /// Whether an elastic job has come to its end; one of fixed membership ends with its processes.
+    pub fn is_over(&self) -> bool {
+        self.state.is_over()
+    }
+
+    /// Who is in an elastic job right now, if anybody ever was.
+    pub fn bulletin(&self) -> Option<Bulletin> {
+        self.state.bulletin()
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -88,8 +98,7 @@ async fn tick(state: Arc<State>) {
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
-        // A refusal is an answer to newcomers only.
-        let _ = state.tell(Event::Tick);
+        state.tick();
     }
 }
 

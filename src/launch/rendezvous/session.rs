@@ -1,7 +1,7 @@
 //! One session of the service with one member, from the greeting to the leave.
 //!
-//! It translates: envelopes into events for the judge, news into envelopes. Input that is no member's ends the session
-//! with a line in the log; it never reaches the judge. Time limits before admission are those of `admission`.
+//! It translates: envelopes into messages for the policy, news into envelopes. Input that is no member's ends the session
+//! with a line in the log; it never reaches the policy. Time limits before admission are those of `admission`.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
 
 use super::admission::Pass;
+use super::bulletin::Seat;
 use super::handshake::Host;
-use super::judge::Event;
 use super::seal::Seal;
 use super::secret::nonce;
-use super::state::State;
+use super::state::{Admitted, State};
 use super::wire::{Alive, ClientBody, Denied, Envelope, FromMember, FromService, Get, Refusal, ServerBody, Value};
 
 /// The most `Get`s of one member that may wait at a time.
@@ -37,32 +37,37 @@ enum End {
 
 /// Serves one call of the method, whoever makes it.
 pub(super) async fn serve(state: Arc<State>, pass: Pass, mut incoming: Streaming<Envelope>, outgoing: Outgoing) {
-    let (mut seal, rank) = match greet(&state, &mut incoming, &outgoing).await {
-        Ok(admitted) => admitted,
+    let (mut seal, seat) = match greet(&state, &mut incoming, &outgoing).await {
+        Ok(Some(admitted)) => admitted,
+        Ok(None) => return,
         Err(why) => return tracing::warn!("refused {} at the rendezvous: {why}", pass.peer),
     };
     pass.admit();
-    let mut session = Session { state: &state, rank, seal: &mut seal, outgoing, gets: JoinSet::new() };
+    let mut session = Session { state: &state, seat, seal: &mut seal, outgoing, gets: JoinSet::new() };
     if let End::Broken(how) = session.work(&mut incoming).await {
-        // A refusal is an answer to newcomers only.
-        let _ = state.tell(Event::Closed(rank, how));
+        state.miss(seat, how);
     }
 }
 
-/// The handshake and the judge's consent; answers with the member's rank, or with what to log.
+/// The handshake and the policy's consent; answers with the member's seat, nothing for a visitor, or what to log.
 async fn greet(
     state: &State,
     incoming: &mut Streaming<Envelope>,
     outgoing: &Outgoing,
-) -> Result<(Seal, usize), String> {
+) -> Result<Option<(Seal, Seat)>, String> {
     let met = meet(state, incoming, outgoing).await?;
     let (mut seal, introduction) = match met {
         Ok(met) => met,
         Err(refusal) => return Err(turn_away(refusal.bare(), refusal, outgoing).await),
     };
-    let rank = introduction.as_ref().map(|it| it.rank).unwrap_or_default();
-    match introduction.and_then(|it| state.tell(Event::Came(it))) {
-        Ok(()) => Ok((seal, rank)),
+    match introduction.and_then(|introduction| state.admit(&introduction)) {
+        Ok(Admitted::Member(seat)) => Ok(Some((seal, seat))),
+        Ok(Admitted::Visitor(answer)) => {
+            let body = ServerBody::from(answer).encode_to_vec();
+            // A visitor that has gone does not want to know.
+            let _ = outgoing.send(Ok(seal.close(body))).await;
+            Ok(None)
+        }
         Err(refusal) => {
             let body = ServerBody::from(FromService::Refusal(refusal.clone())).encode_to_vec();
             Err(turn_away(seal.close(body), refusal, outgoing).await)
@@ -70,7 +75,7 @@ async fn greet(
     }
 }
 
-type Met = Result<(Seal, Result<super::Introduction, Refusal>), Refusal>;
+type Met = Result<(Seal, Result<Vec<u8>, Refusal>), Refusal>;
 
 async fn meet(state: &State, incoming: &mut Streaming<Envelope>, outgoing: &Outgoing) -> Result<Met, String> {
     let hello = next(incoming).await?;
@@ -98,7 +103,7 @@ async fn next(incoming: &mut Streaming<Envelope>) -> Result<Envelope, String> {
 
 struct Session<'a> {
     state: &'a State,
-    rank: usize,
+    seat: Seat,
     seal: &'a mut Seal,
     outgoing: Outgoing,
     /// Answers that wait for keys to be set.
@@ -160,8 +165,7 @@ impl Session<'_> {
 
     async fn pass_on(&mut self, message: FromMember) -> Result<(), End> {
         let (beat, leave) = (matches!(message, FromMember::Beat(_)), matches!(message, FromMember::Leave(_)));
-        // A refusal is an answer to newcomers only.
-        let _ = Event::of(self.rank, message).map(|event| self.state.tell(event));
+        self.state.hear(self.seat, message);
         match (beat, leave) {
             (true, _) => self.send(FromService::Alive(Alive {})).await,
             (_, true) => Err(End::Left),

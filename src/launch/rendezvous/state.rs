@@ -1,14 +1,21 @@
-//! What all sessions of the service share, and how the judge's actions reach them.
+//! What all sessions of the service share, and how the policy's actions reach them.
+//!
+//! A job of fixed membership is judged by the [`judge`](super::judge), an elastic one is led by the
+//! [`roster`](super::roster). Sessions do not care which: a member has a seat, and what it says goes to the policy.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use prost::Message;
 use tokio::sync::watch;
 
-use super::Terms;
-use super::judge::{Action, Event, Judge};
+use super::bulletin::{Action, Event, Rules, Seat};
+use super::elastic_wire::{Purpose, Visit};
+use super::judge::{self, Judge};
+use super::roster::Roster;
 use super::store::Store;
-use super::wire::{FromService, Layout, Person, Refusal};
+use super::wire::{FromMember, FromService, Layout, Person, Refusal};
+use super::{Introduction, Terms, bulletin};
 
 /// What the job has come to; each session passes the latest on to its member.
 #[derive(Debug, Clone)]
@@ -17,6 +24,8 @@ pub(super) enum News {
     Waiting(String),
     /// Everybody is there.
     Layout(Layout),
+    /// Who is there in an elastic job, and what they are to do.
+    Bulletin(bulletin::Bulletin),
     /// The job is over.
     Verdict(String),
 }
@@ -26,10 +35,28 @@ impl From<News> for FromService {
         match news {
             News::Waiting(missing) => Self::Waiting(missing),
             News::Layout(layout) => Self::Layout(layout),
+            News::Bulletin(bulletin) => Self::Bulletin(bulletin.into()),
             News::Verdict(verdict) => Self::Verdict(verdict),
         }
     }
 }
+
+/// What becomes of a process that proved the secret.
+pub(super) enum Admitted {
+    /// It is a member; the seat tells it from all others.
+    Member(Seat),
+    /// It gets this answer and goes.
+    Visitor(FromService),
+}
+
+enum Policy {
+    Fixed(Judge),
+    /// The first member brings the rules.
+    Elastic(Option<Roster>),
+}
+
+/// How long members have to take leave once the run is complete, before the others hear of it.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 pub(super) struct State {
     pub terms: Terms,
@@ -37,44 +64,173 @@ pub(super) struct State {
     pub news: watch::Sender<News>,
     /// Turns true when the service is about to end.
     pub closing: watch::Sender<bool>,
-    judge: Mutex<Judge>,
+    policy: Mutex<(Policy, Seat)>,
+    /// When an elastic job has come to its end.
+    over: OnceLock<Instant>,
 }
 
 impl State {
     pub fn new(terms: Terms) -> Self {
-        let judge = Mutex::new(Judge::new(&terms, Instant::now()));
-        let (news, closing) = (watch::Sender::new(News::Waiting(String::new())), watch::Sender::new(false));
-        Self { terms, store: Arc::default(), news, closing, judge }
-    }
-
-    /// Tells the judge, and performs what follows. Only a newcomer is ever refused.
-    pub fn tell(&self, event: Event) -> Result<(), Refusal> {
-        // News are published under the lock, so that they come in the order in which they were decided.
-        let mut judge = self.judge.lock().unwrap_or_else(PoisonError::into_inner);
-        judge.handle(event, Instant::now()).into_iter().try_for_each(|action| self.perform(action))
-    }
-
-    fn perform(&self, action: Action) -> Result<(), Refusal> {
-        let news = match action {
-            Action::Refuse(refusal) => return Err(refusal),
-            Action::Welcome => return Ok(()),
-            Action::Await(missing) => News::Waiting(missing),
-            Action::Begin(members) => {
-                let bare = |it| Person { configuration: Default::default(), ..Person::from(it) };
-                News::Layout(Layout { members: members.iter().map(bare).collect() })
-            }
-            Action::Decide(verdict) => {
-                // Every process prints it as its error.
-                tracing::info!("{verdict}");
-                News::Verdict(verdict)
-            }
+        let policy = match terms.size {
+            0 => Policy::Elastic(None),
+            _ => Policy::Fixed(Judge::new(&terms, Instant::now())),
         };
-        self.news.send_replace(news);
-        Ok(())
+        let (news, closing) = (watch::Sender::new(News::Waiting(String::new())), watch::Sender::new(false));
+        Self { terms, store: Arc::default(), news, closing, policy: Mutex::new((policy, 0)), over: OnceLock::new() }
     }
 
-    /// Whether sessions still have something to do while the service ends: a job that runs may yet finish.
+    /// Takes in a process by what it says of itself.
+    pub fn admit(&self, introduction: &[u8]) -> Result<Admitted, Refusal> {
+        let mut policy = self.policy();
+        let (policy, seats) = &mut *policy;
+        match policy {
+            Policy::Fixed(judge) => {
+                let who = Introduction::from(Person::decode(introduction).map_err(unreadable)?);
+                let seat = who.rank as Seat;
+                self.judged(judge.handle(judge::Event::Came(who), Instant::now()))?;
+                Ok(Admitted::Member(seat))
+            }
+            Policy::Elastic(roster) => {
+                let visit = Visit::decode(introduction).map_err(unreadable)?;
+                match visit.purpose {
+                    Some(Purpose::Join(newcomer)) => {
+                        *seats += 1;
+                        let newcomer = bulletin::Newcomer::from(newcomer);
+                        if roster.is_none() {
+                            *roster = Some(Roster::new(Rules::read(&newcomer.configuration)?, Instant::now()));
+                        }
+                        self.led(roster, Event::Came(*seats, newcomer))?;
+                        Ok(Admitted::Member(*seats))
+                    }
+                    Some(Purpose::Drain(rank)) => {
+                        let rank = usize::try_from(rank).unwrap_or(usize::MAX);
+                        self.led(roster, Event::DrainRank(rank))?;
+                        Ok(Admitted::Visitor(look(roster.as_ref())))
+                    }
+                    _ => Ok(Admitted::Visitor(look(roster.as_ref()))),
+                }
+            }
+        }
+    }
+
+    /// Passes on what a member says; messages about the store never come here.
+    pub fn hear(&self, seat: Seat, message: FromMember) {
+        // A refusal is an answer to newcomers only.
+        let _ = match &mut self.policy().0 {
+            Policy::Fixed(judge) => {
+                let event = judge::Event::of(seat as usize, message);
+                event.map_or(Ok(()), |event| self.judged(judge.handle(event, Instant::now())))
+            }
+            Policy::Elastic(roster) => event(seat, message).map_or(Ok(()), |event| self.led(roster, event)),
+        };
+    }
+
+    /// A member's session ended without a leave, and how.
+    pub fn miss(&self, seat: Seat, how: String) {
+        let _ = match &mut self.policy().0 {
+            Policy::Fixed(judge) => {
+                let event = judge::Event::Closed(seat as usize, how);
+                self.judged(judge.handle(event, Instant::now()))
+            }
+            Policy::Elastic(roster) => self.led(roster, Event::Closed(seat, how)),
+        };
+    }
+
+    /// Time went by.
+    pub fn tick(&self) {
+        let _ = match &mut self.policy().0 {
+            Policy::Fixed(judge) => self.judged(judge.handle(judge::Event::Tick, Instant::now())),
+            Policy::Elastic(roster) => self.led(roster, Event::Tick),
+        };
+    }
+
+    /// Whether sessions still have something to do while the service ends: a job of fixed membership may yet finish.
     pub fn at_work(&self) -> bool {
         matches!(*self.news.borrow(), News::Layout(_))
     }
+
+    /// Whether an elastic job has come to its end.
+    pub fn is_over(&self) -> bool {
+        matches!(&self.policy().0, Policy::Elastic(Some(roster)) if roster.is_over())
+    }
+
+    /// Who is in an elastic job right now, if anybody ever was.
+    pub fn bulletin(&self) -> Option<bulletin::Bulletin> {
+        match &self.policy().0 {
+            Policy::Elastic(roster) => roster.as_ref().map(Roster::bulletin),
+            Policy::Fixed(_) => None,
+        }
+    }
+
+    // News are published under the lock, so that they come in the order in which they were decided.
+    fn policy(&self) -> MutexGuard<'_, (Policy, Seat)> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judged(&self, actions: Vec<judge::Action>) -> Result<(), Refusal> {
+        for action in actions {
+            match action {
+                judge::Action::Refuse(refusal) => return Err(refusal),
+                judge::Action::Welcome => {}
+                judge::Action::Await(missing) => drop(self.news.send_replace(News::Waiting(missing))),
+                judge::Action::Begin(members) => {
+                    let bare = |it| Person { configuration: Default::default(), ..Person::from(it) };
+                    let layout = Layout { members: members.iter().map(bare).collect() };
+                    self.news.send_replace(News::Layout(layout));
+                }
+                judge::Action::Decide(verdict) => self.decide(verdict),
+            }
+        }
+        Ok(())
+    }
+
+    fn led(&self, roster: &mut Option<Roster>, event: Event) -> Result<(), Refusal> {
+        let Some(roster) = roster else { return Ok(()) };
+        for action in roster.handle(event, Instant::now()) {
+            match action {
+                Action::Refuse(refusal) => return Err(refusal),
+                Action::Welcome => {}
+                Action::Announce(bulletin) => {
+                    // What earlier generations left is of no use any more.
+                    self.store.keep(&format!("{}/", bulletin.generation));
+                    self.news.send_replace(News::Bulletin(bulletin));
+                }
+                Action::Decide(verdict) => self.decide(verdict),
+            }
+        }
+        if roster.is_over() && self.over.get_or_init(Instant::now).elapsed() > FAREWELL {
+            let is_known = matches!(*self.news.borrow(), News::Verdict(_));
+            (!is_known).then(|| self.decide("the run is complete".into()));
+        }
+        Ok(())
+    }
+
+    fn decide(&self, verdict: String) {
+        // Every process prints it as its error.
+        tracing::info!("{verdict}");
+        self.news.send_replace(News::Verdict(verdict));
+    }
+}
+
+/// What a message of a member means to the roster; the store is not its business.
+fn event(seat: Seat, message: FromMember) -> Option<Event> {
+    Some(match message {
+        FromMember::Beat(activity) => Event::Beat(seat, activity.into()),
+        FromMember::Trouble(it) => Event::Trouble(seat, it.generation, it.symptom),
+        FromMember::Leave(it) => Event::Left(seat, it.failed),
+        FromMember::Ready(it) => Event::Ready(seat, it.into()),
+        FromMember::Drain(_) => Event::Drain(seat),
+        FromMember::Hello(_) | FromMember::Proof(_) | FromMember::Set(_) | FromMember::Get(_) => return None,
+    })
+}
+
+fn look(roster: Option<&Roster>) -> FromService {
+    match roster {
+        Some(roster) => News::Bulletin(roster.bulletin()).into(),
+        None => FromService::Waiting(String::new()),
+    }
+}
+
+fn unreadable(error: prost::DecodeError) -> Refusal {
+    Refusal::lasting(format!("this process' introduction cannot be read: {error}"))
 }

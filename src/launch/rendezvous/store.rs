@@ -1,7 +1,7 @@
 //! The key-value store of the rendezvous: written once per key, waited for, limited in size.
 //!
-//! Collective engines publish their addresses here. Entries live as long as the job: there are few, and a late reader
-//! must find them.
+//! Collective engines publish their addresses here. Entries live as long as the job, or the generation of an elastic
+//! one: there are few, and a late reader must find them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -54,6 +54,13 @@ impl Store {
         drop(entries);
         self.changes.send_replace(());
         Ok(())
+    }
+
+    /// Forgets every key that does not begin with `prefix`; the service of an elastic job outlives its generations.
+    pub fn keep(&self, prefix: &str) {
+        let mut entries = self.entries();
+        entries.values.retain(|key, _| key.starts_with(prefix));
+        entries.bytes = entries.values.iter().map(|(key, value)| key.len() + value.len()).sum();
     }
 
     /// The values of `keys`, as soon as all are there; names what is missing after `limit`.

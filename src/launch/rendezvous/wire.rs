@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use prost::{Message, Oneof};
 
 use super::Introduction;
+use super::elastic_wire::{Bulletin, Ready};
 
 /// The version of these messages and of the handshake.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// What an envelope may need beside the value it carries, in bytes.
@@ -35,7 +36,7 @@ pub struct Envelope {
 #[derive(Clone, PartialEq, Message)]
 pub struct ClientBody {
     /// The message; absent if it is of a kind that this version does not know.
-    #[prost(oneof = "FromMember", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "FromMember", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub message: Option<FromMember>,
 }
 
@@ -63,13 +64,19 @@ pub enum FromMember {
     /// The last message.
     #[prost(message, tag = "7")]
     Leave(Leave),
+    /// In an elastic job: can take part in the next generation.
+    #[prost(message, tag = "8")]
+    Ready(Ready),
+    /// In an elastic job: wants to leave.
+    #[prost(bool, tag = "9")]
+    Drain(bool),
 }
 
 /// What the service sends.
 #[derive(Clone, PartialEq, Message)]
 pub struct ServerBody {
     /// The message; absent if it is of a kind that this version does not know.
-    #[prost(oneof = "FromService", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "FromService", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub message: Option<FromService>,
 }
 
@@ -100,6 +107,9 @@ pub enum FromService {
     /// The job is over, and why.
     #[prost(string, tag = "8")]
     Verdict(String),
+    /// In an elastic job: who is there, and what they are to do.
+    #[prost(message, tag = "9")]
+    Bulletin(Bulletin),
 }
 
 /// Who wants to join what.
@@ -114,7 +124,7 @@ pub struct Hello {
     /// The job it belongs to.
     #[prost(string, tag = "3")]
     pub job_id: String,
-    /// How many processes it believes the job has.
+    /// How many processes it believes the job has; 0 if they come and go.
     #[prost(uint64, tag = "4")]
     pub size: u64,
     /// 32 fresh bytes.
@@ -217,9 +227,12 @@ pub struct Activity {
     /// For people, such as `step 12, gradient all-reduce`.
     #[prost(string, tag = "1")]
     pub text: String,
-    /// Grows by one with every collective, alike on all ranks.
+    /// Grows by one with every collective, alike on all ranks; in an elastic job the steps done.
     #[prost(uint64, tag = "2")]
     pub count: u64,
+    /// Its throughput, in an elastic job.
+    #[prost(double, tag = "3")]
+    pub images_per_second: f64,
 }
 
 /// A collective failed or timed out.
@@ -231,6 +244,9 @@ pub struct Trouble {
     /// What the engine said.
     #[prost(string, tag = "2")]
     pub symptom: String,
+    /// In an elastic job: the generation whose collective it was.
+    #[prost(uint64, tag = "3")]
+    pub generation: u64,
 }
 
 /// The last word of a member.

@@ -1,0 +1,91 @@
+//! Where the processes of a job meet and on what terms, as the configuration says it.
+
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::time::Duration;
+
+use super::rendezvous::{Secret, Terms, Tls};
+use crate::error::{Error, Result};
+use crate::parallel::ParallelConfig;
+use crate::parallel::gloo::Interface;
+
+/// Holds the job's secret, where no file does.
+pub(super) const SECRET: &str = "KILN_JOB_SECRET";
+/// Set where somebody else than a trainer holds the rendezvous.
+pub(super) const HELD: &str = "KILN_RENDEZVOUS_HELD";
+/// The longest time between two heartbeats in a job of fixed membership.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Host and port of `--dist-url`.
+pub(super) fn place(parallel: &ParallelConfig) -> Result<(&str, u16)> {
+    parallel.rendezvous().ok_or_else(|| {
+        Error::usage(format!("dist url must be tcp://HOST:PORT, got '{}'; mend --dist-url", parallel.dist_url))
+    })
+}
+
+/// The terms of a job of `size` processes; 0 where they come and go.
+pub(super) fn terms(parallel: &ParallelConfig, size: usize) -> Result<Terms> {
+    let secret = match (&parallel.job_secret_file, std::env::var(SECRET)) {
+        (file, _) if !file.as_os_str().is_empty() => Secret::from_file(file)?,
+        (_, Ok(text)) => Secret::from_text(&text)?,
+        (_, Err(_)) => Secret::none(),
+    };
+    let given = |path: &std::path::Path| (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
+    let tls = Tls {
+        certificate: given(&parallel.tls_cert),
+        key: given(&parallel.tls_key),
+        authority: given(&parallel.tls_ca),
+    };
+    let encrypted = tls.certificate.is_some() || tls.authority.is_some();
+    let timeout = parallel.limit();
+    Ok(Terms {
+        job_id: parallel.job_id.clone(),
+        secret,
+        size,
+        timeout,
+        beat: BEAT.min(timeout / 10),
+        tls: encrypted.then_some(tls),
+    })
+}
+
+/// Without a secret, whoever reaches the rendezvous takes part.
+pub(super) fn check_exposure(parallel: &ParallelConfig, host: &str, port: u16, secret: &Secret) -> Result<()> {
+    if parallel.insecure || !secret.is_none() || addresses(host, port)?.iter().all(IpAddr::is_loopback) {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "processes that meet on a network must share a secret, got none for --dist-url {}; give --job-secret-file (or \
+         {SECRET}) to all of them, or let in whoever comes with --insecure",
+        parallel.dist_url
+    )))
+}
+
+pub(super) fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>> {
+    let unknown = |reason: std::io::Error| {
+        Error::usage(format!("the host '{host}' of the dist url has no address: {reason}; mend --dist-url"))
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    Ok((bare, port).to_socket_addrs().map_err(unknown)?.map(|address| address.ip()).collect())
+}
+
+/// Where this process is reached: through the interface that was named, or from where it reaches the rendezvous.
+pub(super) fn interface(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Interface> {
+    if !parallel.dist_interface.is_empty() {
+        return Ok(Interface::Named(parallel.dist_interface.clone()));
+    }
+    let address = addresses(host, port)?.first().copied().unwrap_or(IpAddr::from([127, 0, 0, 1]));
+    let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    // Nothing is sent: connecting only asks the system for the way.
+    let way = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, port))?;
+        socket.local_addr()
+    });
+    let way = way.map_err(|reason| {
+        Error::usage(format!("there is no way to '{host}:{port}': {reason}; mend --dist-url, or name --dist-interface"))
+    })?;
+    Ok(Interface::At(way.ip().to_string()))
+}
+
+pub(super) fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "unknown".into() } else { name.trim().into() }
+}

@@ -1,0 +1,264 @@
+//! This process as a member of an elastic run: it follows the rendezvous from generation to generation and connects
+//! with the others of each over Gloo.
+//!
+//! Any process on the machine of `--dist-url` holds the rendezvous if nobody else does, so that another one takes it
+//! over when its holder is lost; `train rendezvous` holds it for runs that should not depend on a trainer. Unlike in a
+//! job of fixed membership an engine's failure needs no verdict: the generation ends, and the next one is without
+//! whoever does not come to it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::address::{self, HELD};
+use super::elastic::{Meeting, Members, Standing};
+use super::rendezvous::bulletin::{self, Bulletin, Newcomer, Phase};
+use super::rendezvous::{BeforeAttempt, Participant, Service, Terms};
+use crate::error::{Error, Result};
+use crate::parallel::collective::Broken;
+use crate::parallel::engine::{Engine, Judge, Symptom};
+use crate::parallel::gloo::{Gloo, Interface, KeyStore};
+use crate::parallel::{Generation, ParallelConfig, Processes, World};
+
+/// How long one connection between two processes may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long the process that writes down the run may take for its last checkpoint; its loss is noticed before.
+const UNHURRIED: Duration = Duration::from_secs(3600);
+/// How long the holder of the rendezvous stays at most, after the others could do without it, for them to begin.
+const HANDOVER: Duration = Duration::from_secs(5);
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// One process of an elastic run.
+pub(super) struct Crew {
+    member: Arc<Participant>,
+    interface: Interface,
+    ordered: bool,
+    timeout: Duration,
+    /// The world of the current generation.
+    world: Mutex<Option<World>>,
+    /// The rendezvous, if it is held here. It ends after the member has left.
+    service: Held,
+}
+
+type Held = Arc<Mutex<Option<Service>>>;
+
+impl fmt::Debug for Crew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Crew({:?})", self.member)
+    }
+}
+
+impl Crew {
+    /// Comes to the run; `ordered` asks for sums in the order of the tree.
+    pub(super) fn join(
+        parallel: &ParallelConfig,
+        configuration: BTreeMap<String, String>,
+        ordered: bool,
+    ) -> Result<Self> {
+        let (host, port) = address::place(parallel)?;
+        let terms = terms(parallel)?;
+        address::check_exposure(parallel, host, port, &terms.secret)?;
+        let me = Newcomer {
+            id: 0,
+            host: address::hostname(),
+            process: std::process::id(),
+            devices: parallel.gpu_ids.len(),
+            configuration,
+            standing: bulletin::Standing::default(),
+            heard: 0,
+            computing: None,
+            draining: false,
+        };
+        let service = Held::default();
+        let patience = seconds(parallel.elastic_timeout);
+        let hold = hold(host, port, &terms, service.clone());
+        let member = Participant::join(&format!("{host}:{port}"), &terms, me, patience, hold)?;
+        Ok(Self {
+            member: Arc::new(member),
+            interface: address::interface(parallel, host, port)?,
+            ordered,
+            timeout: parallel.limit(),
+            world: Mutex::new(None),
+            service,
+        })
+    }
+
+    /// The place of this process in the generation of `bulletin`, and connections to the others.
+    fn enter(&self, bulletin: &Bulletin, devices: &[usize]) -> std::result::Result<Meeting, Symptom> {
+        let assembly = bulletin.assembly();
+        let rank = assembly.rank(self.member.id()).ok_or_else(|| Symptom("this process has no part".into()))?;
+        let blocks = assembly.blocks.iter().map(|block| block.replicas.clone()).collect();
+        let used = assembly.blocks[rank].devices.clamp(1, devices.len());
+        let world = World::placed(rank, blocks, devices[..used].to_vec());
+        let parts = || bulletin.members.iter().filter(|entry| !entry.replicas.is_empty());
+        let host = parts().nth(rank).map(|entry| entry.host.as_str());
+        let neighbours = parts().filter(|entry| Some(entry.host.as_str()) == host).count();
+        let processes = if world.processes() > 1 { Some(self.connect(&world)?) } else { None };
+        *self.world() = Some(world.clone());
+        let generation = Arc::new(Part(self.member.clone()));
+        let (number, why) = (bulletin.generation, bulletin.why.clone());
+        Ok(Meeting { number, world, neighbours, processes, generation, why })
+    }
+
+    fn connect(&self, world: &World) -> std::result::Result<Processes, Symptom> {
+        self.member.doing("connection of the processes");
+        let store = Store { member: self.member.clone(), limit: self.timeout };
+        let size = world.processes();
+        let gloo = Arc::new(Gloo::connect(world.rank(), size, &self.interface, Box::new(store), CONNECT)?);
+        // From now on the end of the generation ends every wait for the others.
+        let engine = gloo.clone();
+        self.member.when_over(move || engine.close());
+        let blocks = (0..size).map(|process| world.hosted_by(process)).collect();
+        Ok(Processes::new(gloo, Arc::new(Part(self.member.clone())), blocks, self.ordered))
+    }
+
+    /// The rendezvous stays until the others have begun without this process.
+    fn hand_over(&self, step: usize) {
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(service) = service.as_ref() else { return };
+        let deadline = Instant::now() + HANDOVER;
+        let begun = |bulletin: Bulletin| {
+            let mut parts = bulletin.members.iter().filter(|entry| !entry.replicas.is_empty());
+            bulletin.phase == Phase::Running && parts.all(|entry| entry.progress.step > step as u64)
+        };
+        while service.bulletin().is_some_and(|it| !it.members.is_empty() && !begun(it)) && Instant::now() < deadline {
+            std::thread::sleep(GLANCE);
+        }
+    }
+
+    fn world(&self) -> MutexGuard<'_, Option<World>> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All processes of the generation hear that the run is complete, before any of them leaves.
+    fn tell_all(&self, world: &World) -> std::result::Result<(), super::rendezvous::Verdict> {
+        const COMPLETE: &str = "complete";
+        let over = |rank: usize| format!("over/{rank}");
+        if world.rank() > 0 {
+            self.member.get(&[COMPLETE.to_string()], UNHURRIED)?;
+            return self.member.set(&over(world.rank()), &[]);
+        }
+        self.member.set(COMPLETE, &[])?;
+        let others: Vec<String> = (1..world.processes()).map(over).collect();
+        // The run is written down: whoever has not heard of it will hear that the job is complete.
+        drop(self.member.get(&others, self.timeout));
+        Ok(())
+    }
+}
+
+impl Members for Crew {
+    fn next(
+        &self,
+        standing: Standing,
+        devices: &[usize],
+        mut failure: Option<String>,
+        keep: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<Meeting>> {
+        if devices.is_empty() {
+            return Err(Error::Training(failure.unwrap_or_else(|| "no device is left".into())));
+        }
+        let held = bulletin::Standing { generation: standing.generation, step: standing.step as u64 };
+        loop {
+            let Some(bulletin) = self.member.next(held, devices.len(), failure.take(), keep)? else {
+                self.hand_over(standing.step);
+                return Ok(None);
+            };
+            match self.enter(&bulletin, devices) {
+                Ok(meeting) => return Ok(Some(meeting)),
+                Err(symptom) => self.member.trouble(&symptom.0),
+            }
+        }
+    }
+
+    fn complete(&self) -> Result<bool> {
+        self.member.doing("end of the run");
+        let world = self.world().clone();
+        Ok(world.is_none_or(|world| self.tell_all(&world).is_ok()))
+    }
+
+    fn progress(&self, step: usize, images_per_second: f64) {
+        self.member.progress(step as u64, images_per_second);
+    }
+
+    fn drain(&self) -> bool {
+        self.member.drain();
+        true
+    }
+
+    fn leave(&self, failure: Option<&str>) {
+        self.member.leave(failure);
+    }
+}
+
+/// The part of this process in its generation.
+#[derive(Debug)]
+struct Part(Arc<Participant>);
+
+impl Generation for Part {
+    fn confirm(&self) -> std::result::Result<(), Broken> {
+        self.0.confirm().map_err(|verdict| Broken::Peer(verdict.0))
+    }
+
+    fn is_ending(&self) -> bool {
+        self.0.is_ending()
+    }
+}
+
+impl Judge for Part {
+    fn doing(&self, activity: &str) {
+        self.0.doing(activity);
+    }
+
+    fn verdict(&self, symptom: &Symptom) -> String {
+        self.0.trouble(&symptom.0);
+        self.0.over().unwrap_or_else(|| symptom.0.clone())
+    }
+}
+
+/// Where Gloo leaves addresses.
+struct Store {
+    member: Arc<Participant>,
+    limit: Duration,
+}
+
+impl KeyStore for Store {
+    fn set(&self, key: &str, value: &[u8]) -> std::result::Result<(), String> {
+        self.member.set(&format!("gloo/{key}"), value).map_err(|verdict| verdict.0)
+    }
+
+    fn get(&self, key: &str) -> std::result::Result<Vec<u8>, String> {
+        let values = self.member.get(&[format!("gloo/{key}")], self.limit).map_err(|verdict| verdict.0)?;
+        Ok(values.into_iter().next().unwrap_or_default())
+    }
+}
+
+/// The terms on which processes of an elastic run meet.
+pub(super) fn terms(parallel: &ParallelConfig) -> Result<Terms> {
+    let (timeout, beat) = (seconds(parallel.lost_after), seconds(parallel.heartbeat));
+    Ok(Terms { timeout, beat, ..address::terms(parallel, 0)? })
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX / 100)
+}
+
+/// Holds the rendezvous where its address is one of this machine and nobody holds it yet.
+fn hold(host: &str, port: u16, terms: &Terms, held: Held) -> BeforeAttempt {
+    let (host, terms) = (host.to_string(), terms.clone());
+    let elsewhere = std::env::var_os(HELD).is_some();
+    Box::new(move || {
+        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        if elsewhere || held.is_some() {
+            return;
+        }
+        // One address, so that there cannot be two of them.
+        let Some(address) = address::addresses(&host, port).ok().and_then(|all| all.first().copied()) else { return };
+        let Ok(listener) = TcpListener::bind((address, port)) else { return };
+        match Service::start(listener, terms.clone()) {
+            Ok(service) => *held = Some(service),
+            Err(error) => tracing::warn!("cannot hold the rendezvous at {address}:{port}: {error}"),
+        }
+    })
+}

@@ -1,0 +1,139 @@
+//! What an elastic run asks of its membership, as a trait: a run in one process loses devices at most, and a build
+//! without an engine between processes knows no other.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::parallel::collective::Broken;
+use crate::parallel::{Generation, ParallelConfig, Processes, World};
+
+/// What state of the run a process holds; the newer one is the greater one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Standing {
+    /// The generation of its last committed step; 0 if it holds nothing.
+    pub generation: u64,
+    /// Steps done.
+    pub step: usize,
+}
+
+/// The processes of an elastic run, from one generation to the next.
+pub trait Members: Debug + Send + Sync {
+    /// Meets for the next generation, with what this process holds and the devices it has; `failure` says why it left
+    /// the last one by itself. `None` once it has left the run as it wanted. Calls `keep` if nobody goes on with the run
+    /// for now, and this process is the one to save what it holds.
+    fn next(
+        &self,
+        standing: Standing,
+        devices: &[usize],
+        failure: Option<String>,
+        keep: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<Meeting>>;
+
+    /// Says that the run is complete, or waits until the process that writes it down has said so; false if the
+    /// generation is over before.
+    fn complete(&self) -> Result<bool>;
+
+    /// Notes the steps done and images per second, for whoever looks.
+    fn progress(&self, step: usize, images_per_second: f64);
+
+    /// Asks to leave in good order; false where there is nobody to leave the run to.
+    fn drain(&self) -> bool;
+
+    /// Leaves the others: for good, or for this reason, which they all hear.
+    fn leave(&self, failure: Option<&str>);
+}
+
+/// A generation, and this process's place in it.
+#[derive(Debug)]
+pub struct Meeting {
+    /// Counts generations from 1.
+    pub number: u64,
+    /// Who hosts which replicas.
+    pub world: World,
+    /// How many of its processes share this machine.
+    pub neighbours: usize,
+    /// The others, if there are any.
+    pub processes: Option<Processes>,
+    /// What replicas ask.
+    pub generation: Arc<dyn Generation>,
+    /// What changed, for people.
+    pub why: String,
+}
+
+/// An elastic run in one process.
+#[derive(Debug)]
+struct Solitary {
+    size: usize,
+    last: Mutex<u64>,
+}
+
+impl Members for Solitary {
+    fn next(
+        &self,
+        _standing: Standing,
+        devices: &[usize],
+        failure: Option<String>,
+        _keep: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Option<Meeting>> {
+        if devices.is_empty() {
+            return Err(Error::Training(failure.unwrap_or_else(|| "no device is left".into())));
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last += 1;
+        Ok(Some(Meeting {
+            number: *last,
+            world: World::new(self.size, devices.to_vec()),
+            neighbours: 1,
+            processes: None,
+            generation: Arc::new(Undisturbed),
+            why: failure.unwrap_or_else(|| "the run begins".into()),
+        }))
+    }
+
+    fn complete(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn progress(&self, _step: usize, _images_per_second: f64) {}
+
+    fn drain(&self) -> bool {
+        false
+    }
+
+    fn leave(&self, _failure: Option<&str>) {}
+}
+
+/// The generation of a process that nobody else can end.
+#[derive(Debug)]
+struct Undisturbed;
+
+impl Generation for Undisturbed {
+    fn confirm(&self) -> std::result::Result<(), Broken> {
+        Ok(())
+    }
+
+    fn is_ending(&self) -> bool {
+        false
+    }
+}
+
+/// Comes to an elastic run. `configuration` is what must be the same in all its processes; sums are taken in the order
+/// of the tree if `ordered`.
+pub fn elastic(
+    parallel: &ParallelConfig,
+    configuration: BTreeMap<String, String>,
+    ordered: bool,
+) -> Result<Box<dyn Members>> {
+    if parallel.dist_url.is_empty() {
+        return Ok(Box::new(Solitary { size: parallel.world_size, last: Mutex::new(0) }));
+    }
+    #[cfg(feature = "gloo")]
+    return super::crew::Crew::join(parallel, configuration, ordered).map(|crew| Box::new(crew) as Box<dyn Members>);
+    #[cfg(not(feature = "gloo"))]
+    {
+        let _ = (configuration, ordered);
+        Err(Error::usage(super::peers::NOT_COMPILED))
+    }
+}

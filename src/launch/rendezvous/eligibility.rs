@@ -1,0 +1,67 @@
+//! Who may be a member of an elastic job, and how members are named.
+
+use std::collections::BTreeSet;
+
+use super::bulletin::Newcomer;
+use super::sentence;
+use super::wire::Refusal;
+
+/// The most members, spares included.
+const MOST_MEMBERS: usize = 2048;
+/// The longest host name, in bytes (RFC 1035 allows 255).
+const LONGEST_HOST: usize = 255;
+/// A refusal names so many differing settings; the first ones say enough.
+const MOST_DIFFERENCES: usize = 5;
+/// No job comes near so many generations; numbers beyond would leave no room to grow.
+const GREATEST_GENERATION: u64 = u64::MAX / 2;
+
+/// `host b, process 4711`.
+pub(super) fn name(who: &Newcomer) -> String {
+    format!("host {}, process {}", sentence::line(&who.host, 80), who.process)
+}
+
+/// A member ended, or left its generation, by its own account.
+pub(super) fn failed(who: &Newcomer, reason: &str) -> String {
+    format!("{} failed: {}", name(who), sentence::line(reason, 300))
+}
+
+/// Whether `who` may join, or come back to, `members`.
+pub(super) fn examine<'a>(who: &Newcomer, members: impl Iterator<Item = &'a Newcomer>) -> Result<(), Refusal> {
+    if who.host.len() > LONGEST_HOST {
+        let why = format!("the host name of process {} is longer than {LONGEST_HOST} bytes", who.process);
+        return Err(Refusal::lasting(why));
+    }
+    if who.devices == 0 {
+        let why = format!("{} has no devices; a member computes on at least one, see --devices", name(who));
+        return Err(Refusal::lasting(why));
+    }
+    let claimed = who.computing.as_ref().map_or(0, |it| it.generation).max(who.heard).max(who.standing.generation);
+    if claimed > GREATEST_GENERATION {
+        let why = format!("{} claims generation {claimed}; the greatest is {GREATEST_GENERATION}", name(who));
+        return Err(Refusal::lasting(why));
+    }
+    let others: Vec<_> = members.filter(|other| other.id != who.id).collect();
+    if others.len() >= MOST_MEMBERS {
+        return Err(Refusal::passing(format!("the job has {MOST_MEMBERS} members, and takes no more")));
+    }
+    others.first().map_or(Ok(()), |other| compare(who, other))
+}
+
+/// All members have equal configurations, so any of them stands for all.
+fn compare(who: &Newcomer, other: &Newcomer) -> Result<(), Refusal> {
+    let (theirs, ours) = (&who.configuration, &other.configuration);
+    let keys: BTreeSet<_> = theirs.keys().chain(ours.keys()).filter(|key| theirs.get(*key) != ours.get(*key)).collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let value = |said: Option<&String>| said.map_or("not set".into(), |it| format!("'{}'", sentence::line(it, 80)));
+    let difference = |key: &&String| {
+        let (theirs, ours) = (value(theirs.get(*key)), value(ours.get(*key)));
+        format!("{} is {theirs} on {}, {ours} on {}", sentence::line(key, 80), name(who), name(other))
+    };
+    let mut differences: Vec<_> = keys.iter().take(MOST_DIFFERENCES).map(difference).collect();
+    if keys.len() > MOST_DIFFERENCES {
+        differences.push(format!("{} more settings differ", keys.len() - MOST_DIFFERENCES));
+    }
+    Err(Refusal::lasting(format!("{}; give every process the same configuration", differences.join("; "))))
+}

@@ -1,0 +1,261 @@
+//! When a generation of an elastic job ends, who takes part in the next one, and when it begins.
+//!
+//! The part of the [`roster`](super::roster) that draws conclusions from what is known and from the passing of time; it
+//! makes at most one transition at a time, so that each of them is announced.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::bulletin::{Action, Assembly, Phase, Seat};
+use super::placement::{Host, fit, place};
+use super::roster::{Member, Roster};
+use super::sentence;
+use super::wire::Refusal;
+
+/// How long to wait for evidence of a loss after a member reported trouble.
+pub const TROUBLE_GRACE: Duration = Duration::from_millis(300);
+/// Arrivals are waited for at most so many times the time to settle.
+const MOST_SETTLES: u32 = 4;
+
+impl Roster {
+    /// What can be concluded now.
+    pub(super) fn weigh(&mut self, now: Instant) -> Option<Action> {
+        self.lose_silent(now);
+        if self.absent() == 0 {
+            self.returning = None;
+        }
+        if let Some(cause) = self.fault(now) {
+            self.break_off(cause, now);
+        }
+        match self.phase {
+            Phase::Running => self.consider_end(now),
+            Phase::Waiting | Phase::Ending | Phase::Over => return self.consider_beginning(now),
+        }
+        None
+    }
+
+    pub(super) fn at_work(&self) -> bool {
+        matches!(self.phase, Phase::Running | Phase::Ending)
+    }
+
+    pub(super) fn enter(&mut self, phase: Phase, now: Instant) {
+        (self.phase, self.since, self.changed) = (phase, now, true);
+    }
+
+    pub(super) fn break_off(&mut self, cause: String, now: Instant) {
+        if self.at_work() {
+            self.trouble = None;
+            self.causes.add(cause);
+            self.enter(Phase::Over, now);
+        }
+    }
+
+    /// Whether nobody came lately, or those who came were waited for long enough.
+    pub(super) fn settled(&self, now: Instant) -> bool {
+        let settle = self.rules.settle;
+        self.arrivals.is_none_or(|it| {
+            elapsed(it.last, now) >= settle || elapsed(it.first, now) >= settle.saturating_mul(MOST_SETTLES)
+        })
+    }
+
+    fn lose_silent(&mut self, now: Instant) {
+        let silent = |member: &&Member| elapsed(member.heard, now) > self.rules.lost_after;
+        let silence = |member: &Member| {
+            let how = sentence::span(elapsed(member.heard, now));
+            (member.seat, format!("{} was lost: no sign of life for {how}", member.name()))
+        };
+        let lost: Vec<_> = self.members.iter().filter(silent).map(silence).collect();
+        lost.into_iter().for_each(|(seat, cause)| self.remove(seat, Some(cause), now));
+    }
+
+    /// How many members of the generation are not there; some may be on their way back from a service that ended.
+    fn absent(&self) -> usize {
+        let there = self.members.iter().filter(|member| member.rank.is_some()).count();
+        self.assembly.blocks.len().saturating_sub(there)
+    }
+
+    fn awaits_return(&self, now: Instant) -> bool {
+        self.returning.is_some_and(|since| elapsed(since, now) < self.rules.lost_after)
+    }
+
+    /// Why the generation cannot go on, if it cannot.
+    fn fault(&self, now: Instant) -> Option<String> {
+        let Assembly { generation, .. } = self.assembly;
+        let mut part = self.members.iter().filter(|member| member.rank.is_some());
+        match (self.phase, &self.trouble) {
+            (Phase::Waiting | Phase::Over, _) => None,
+            _ if self.returning.is_some() && !self.awaits_return(now) => {
+                let (absent, limit) = (count(self.absent()), sentence::span(self.rules.lost_after));
+                Some(format!(
+                    "{absent} of generation {generation} did not come back to the restarted rendezvous within {limit}"
+                ))
+            }
+            (_, Some((reported, what))) if elapsed(*reported, now) >= TROUBLE_GRACE => Some(what.clone()),
+            (Phase::Running, _) => {
+                let left = part.find(|member| member.computing != Some(generation))?;
+                Some(format!("{} left generation {generation}", left.name()))
+            }
+            (Phase::Ending, _) if elapsed(self.since, now) >= self.rules.patience => {
+                let (late, limit) =
+                    (part.find(|member| member.computing.is_some())?, sentence::span(self.rules.patience));
+                Some(format!("{} did not finish its step within {limit}", late.name()))
+            }
+            (Phase::Ending, _) => None,
+        }
+    }
+
+    /// The running generation ends for those who leave, and for newcomers that would get a part in the next one.
+    fn consider_end(&mut self, now: Instant) {
+        let leaves = |member: &&Member| member.rank.is_some() && member.who.draining;
+        let leavers = self.members.iter().filter(leaves);
+        let mut causes: Vec<_> = leavers.map(|member| format!("{} leaves", member.name())).collect();
+        if causes.is_empty() && self.arrivals.is_some() && !self.awaits_return(now) {
+            let candidates = self.candidates();
+            if self.settled(now) || candidates.len() >= self.rules.max {
+                let places = fit(self.rules.world, &hosts(&candidates)).len();
+                let joins = |member: &&&Member| member.rank.is_none() && member.computing.is_none();
+                causes = candidates[..places].iter().filter(joins).map(|member| joined(member)).collect();
+            }
+        }
+        if !causes.is_empty() {
+            causes.into_iter().for_each(|cause| self.causes.add(cause));
+            self.enter(Phase::Ending, now);
+        }
+    }
+
+    fn consider_beginning(&mut self, now: Instant) -> Option<Action> {
+        if self.awaits_return(now) {
+            return None;
+        }
+        let (hosts, candidates) = (self.chosen(), self.candidates().len());
+        let unready = self.unready(&hosts);
+        if candidates < self.rules.min.max(1) || hosts.is_empty() {
+            if self.phase == Phase::Waiting || unready.is_empty() {
+                return self.fall_short(now);
+            }
+        } else {
+            self.short = None;
+            if unready.is_empty() && (self.settled(now) || candidates >= self.rules.max) {
+                self.begin(&hosts, now);
+            }
+        }
+        self.remove_late(&unready, now);
+        None
+    }
+
+    /// Who could compute: in order of seniority, and no more than the job asks for.
+    fn candidates(&self) -> Vec<&Member> {
+        let able = |member: &&Member| !member.who.draining && member.who.devices > 0;
+        let mut candidates: Vec<_> = self.members.iter().filter(able).collect();
+        // After a restart of the service, what they hold tells who was a member before.
+        candidates.sort_by_key(|member| (member.rank.is_none(), Reverse(member.who.standing.generation)));
+        candidates.truncate(self.rules.max);
+        candidates
+    }
+
+    /// Who takes part in the next generation, by seniority. The newest state must be among what they hold.
+    fn chosen(&self) -> Vec<Host> {
+        let Self { rules, members, .. } = self;
+        let candidates = self.candidates();
+        let mut chosen = fit(rules.world, &hosts(&candidates));
+        let held = candidates[..chosen.len()].iter().map(|member| member.who.standing).max();
+        let able = members.iter().filter(|member| member.who.devices > 0);
+        let newest = able.max_by_key(|member| (member.who.standing, !member.who.draining));
+        match newest.filter(|newest| held.is_some_and(|held| newest.who.standing > held)) {
+            // It only hands its state over, so one device is enough; somebody else must have one too.
+            Some(newest) if newest.who.draining && rules.world > 1 => {
+                chosen.insert(0, Host { devices: 1, ..newest.host() });
+            }
+            Some(newest) if !newest.who.draining => {
+                chosen = hosts(&candidates);
+                chosen.retain(|host| host.id != newest.who.id);
+                chosen.insert(0, newest.host());
+                chosen.truncate(rules.max);
+            }
+            _ => {}
+        }
+        fit(rules.world, &chosen)
+    }
+
+    /// Whom the next generation waits for.
+    fn unready(&self, hosts: &[Host]) -> Vec<Seat> {
+        let chosen: BTreeSet<_> = hosts.iter().map(|host| host.id).collect();
+        let concerned = |member: &&Member| member.rank.is_some() || chosen.contains(&member.who.id);
+        let unready = self.members.iter().filter(concerned).filter(|member| member.computing.is_some());
+        unready.map(|member| member.seat).collect()
+    }
+
+    fn remove_late(&mut self, unready: &[Seat], now: Instant) {
+        let Self { since, rules, .. } = self;
+        let late = |member: &&Member| {
+            unready.contains(&member.seat) && elapsed(member.came.max(*since), now) >= rules.patience
+        };
+        let limit = sentence::span(rules.patience);
+        let cause = |member: &Member| format!("{} was removed: it did not get ready within {limit}", member.name());
+        let late: Vec<_> = self.members.iter().filter(late).map(|member| (member.seat, cause(member))).collect();
+        late.into_iter().for_each(|(seat, cause)| self.remove(seat, Some(cause), now));
+    }
+
+    fn begin(&mut self, hosts: &[Host], now: Instant) {
+        let before: Vec<_> = self.assembly.blocks.iter().map(|block| (block.id, block.replicas.clone())).collect();
+        self.greatest += 1;
+        self.assembly = Assembly { generation: self.greatest, blocks: place(self.rules.world, hosts, &before) };
+        for member in &mut self.members {
+            let rank = self.assembly.rank(member.who.id);
+            if rank.is_some() {
+                member.computing = Some(self.greatest);
+                if member.rank.is_none() {
+                    self.causes.add(joined(member));
+                }
+            }
+            member.rank = rank;
+        }
+        self.causes.close();
+        (self.trouble, self.returning, self.arrivals) = (None, None, None);
+        self.enter(Phase::Running, now);
+    }
+
+    fn fall_short(&mut self, now: Instant) -> Option<Action> {
+        if self.phase != Phase::Waiting {
+            self.enter(Phase::Waiting, now);
+        }
+        // Nobody ever came.
+        if self.assembly.generation == 0 && self.arrivals.is_none() {
+            return None;
+        }
+        self.changed |= self.short.is_none();
+        if elapsed(*self.short.get_or_insert(now), now) < self.rules.elastic_timeout {
+            return None;
+        }
+        let limit = sentence::span(self.rules.elastic_timeout);
+        let verdict = format!("{}, and no more came within {limit} (--elastic-timeout)", self.shortage());
+        self.closed = Some(Refusal::passing(format!("the job is over: {verdict}")));
+        Some(Action::Decide(verdict))
+    }
+
+    pub(super) fn shortage(&self) -> String {
+        let are = match self.candidates().len() {
+            0 => "no member is".into(),
+            1 => "1 member is".into(),
+            several => format!("{several} members are"),
+        };
+        format!("{are} here, --elastic asks for at least {}", self.rules.min)
+    }
+}
+
+fn elapsed(since: Instant, now: Instant) -> Duration {
+    now.saturating_duration_since(since)
+}
+
+fn hosts(members: &[&Member]) -> Vec<Host> {
+    members.iter().map(|member| member.host()).collect()
+}
+
+fn joined(member: &Member) -> String {
+    format!("{} joined", member.name())
+}
+
+fn count(members: usize) -> String {
+    format!("{members} {}", if members == 1 { "member" } else { "members" })
+}

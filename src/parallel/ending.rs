@@ -1,0 +1,74 @@
+//! How replicas end, and what that means for their process: the run is done, the generation is over, or all fails.
+
+use std::cmp::Reverse;
+
+use super::device::HostBackend;
+use super::generation::Held;
+use super::plan::Plan;
+use super::replica::{Replica, ReplicaModel};
+use crate::error::{Error, Result};
+
+/// How a replica's part ends.
+pub(super) enum Ended<B: HostBackend, M> {
+    /// The plan is done, or the run was asked to stop.
+    Finished(Box<Replica<B, M>>),
+    /// The generation is over; the replica stands at its last whole step.
+    Parted(Box<Replica<B, M>>),
+    /// What the replica computes on failed; others may go on.
+    Lost(String),
+    /// The run fails.
+    Failed(Error),
+}
+
+/// What came of all replicas of a process.
+pub(super) enum Outcome<B: HostBackend, M> {
+    Finished(Vec<Replica<B, M>>),
+    Over(Held),
+}
+
+/// How the replicas of a process ended.
+pub(super) struct Endings<B: HostBackend, M> {
+    finished: Vec<Replica<B, M>>,
+    parted: Vec<Replica<B, M>>,
+    lost: Vec<(usize, String)>,
+    failure: Option<Error>,
+    count: usize,
+}
+
+impl<B: HostBackend, M> Default for Endings<B, M> {
+    fn default() -> Self {
+        Self { finished: Vec::new(), parted: Vec::new(), lost: Vec::new(), failure: None, count: 0 }
+    }
+}
+
+impl<B: HostBackend, M: ReplicaModel<B>> Endings<B, M> {
+    pub(super) fn add(&mut self, rank: usize, ended: Ended<B, M>) {
+        self.count += 1;
+        match ended {
+            Ended::Finished(replica) => self.finished.push(*replica),
+            Ended::Parted(replica) => self.parted.push(*replica),
+            Ended::Lost(how) => self.lost.push((rank, how)),
+            Ended::Failed(error) => drop(self.failure.get_or_insert(error)),
+        }
+    }
+
+    /// What it comes to. A replica that has finished did not need those that were lost any more.
+    pub(super) fn sum_up(mut self, plan: &Plan) -> Result<Outcome<B, M>> {
+        let hung = plan.world.hosted().len() - self.count;
+        match self.failure {
+            Some(error) => Err(error),
+            None if !self.finished.is_empty() => Ok(Outcome::Finished(self.finished)),
+            None if hung > 0 => Err(Error::Training(format!(
+                "{hung} of this process's replicas did not end with their generation; if nothing hangs and the step is \
+                 only slow, raise --timeout"
+            ))),
+            None => {
+                self.parted.sort_by_key(|replica| Reverse((replica.position.global_step, replica.position.epoch)));
+                let device = |(rank, how)| (plan.world.device_of(rank), how);
+                let mut failed: Vec<_> = self.lost.into_iter().map(device).collect();
+                failed.dedup_by_key(|(device, _)| *device);
+                Ok(Outcome::Over(Held { state: self.parted.iter().find_map(Replica::state), failed }))
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The time that a run has taken, over all its sessions and all processes that led it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Where a run writes, and since when it runs. Processes that come later learn both from the others.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Clock(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    directory: PathBuf,
+    /// Seconds at `since`: of the whole run, and of this session of it.
+    before: [f64; 2],
+    since: Option<Instant>,
+    last_step: Option<Instant>,
+}
+
+impl Clock {
+    /// The run writes to `directory`, and has taken so many seconds by now; `session` of them without a restart.
+    pub(super) fn set(&self, directory: PathBuf, seconds: f64, session: f64) {
+        *self.state() = State { directory, before: [seconds, session], since: Some(Instant::now()), last_step: None };
+    }
+
+    /// The directory of the run.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.state().directory.clone()
+    }
+
+    /// Seconds of training so far, over all sessions.
+    pub(super) fn seconds(&self) -> f64 {
+        self.seconds_of(0)
+    }
+
+    /// Seconds of this session, whichever processes it had.
+    pub(super) fn session(&self) -> f64 {
+        self.seconds_of(1)
+    }
+
+    /// A step is done.
+    pub(super) fn step(&self) {
+        self.state().last_step = Some(Instant::now());
+    }
+
+    /// Time since the last step in this process, if it has done one.
+    pub(super) fn since_step(&self) -> Option<Duration> {
+        self.state().last_step.map(|step| step.elapsed())
+    }
+
+    fn seconds_of(&self, which: usize) -> f64 {
+        let state = self.state();
+        state.before[which] + state.since.map_or(0.0, |since| since.elapsed().as_secs_f64())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,135 @@
+//! One elastic training from this process's point of view: it comes, takes part, and leaves or sees the end.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::clock::Clock;
+use super::elastic::{Elastic, Own};
+use super::learner::{self, Display};
+use super::logs::Logs;
+use super::overview::overview;
+use super::prepare::{Prepared, fresh_model, prepare};
+use super::recorder::{Course, Recorder, pace};
+use super::resume::RUNS;
+use super::run::{check_copy, finish, goal, report};
+use super::snapshot::Snapshots;
+use super::succession::Succession;
+use super::terminal::{display, say};
+use crate::config::{Config, ProgressKind};
+use crate::error::{Error, Result};
+use crate::launch::{self, Members, alone};
+use crate::metrics::Profiler;
+use crate::model::{ResNet, Which, flat, state_dict};
+use crate::parallel::{BackendKind, DataParallel, HostBackend, StartingPoint};
+use crate::state::sha256;
+use crate::stop::{Reason, Stop};
+
+/// Takes part in the run and returns the exit code.
+pub(super) fn train<B: HostBackend>(
+    mut config: Config,
+    backend: BackendKind,
+    stop: Stop,
+    profiler: Option<Profiler>,
+) -> Result<u8> {
+    if config.run.progress == ProgressKind::Auto {
+        // Burn's dashboard has no place for those who come and go.
+        config.run.progress = ProgressKind::Plain;
+    }
+    let display = display(config.run.progress)?;
+    let prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), stop.clone())?;
+    let model = fresh_model::<B>(&config, prepared.classes)?;
+    let parameters = flat(&model, Which::Trained).iter().map(|tensor| tensor.dims()[0]).sum();
+    if config.run.dry_run {
+        say(&overview::<B>(&config, &prepared, backend, parameters, None));
+        return Ok(0);
+    }
+    check_copy(&config.checkpoint.path)?;
+    let mut shared = config.shared();
+    shared.insert("images".into(), prepared.fingerprint.clone());
+    shared.insert("weights".into(), sha256(&state_dict(&model)));
+    let members: Arc<dyn Members> = launch::elastic(&config.parallel, shared, config.run.deterministic)?.into();
+    let clock = Clock::default();
+    let shown = config.run.progress != ProgressKind::None;
+    let announce = {
+        let (config, clock) = (config.clone(), clock.clone());
+        move |prepared: &Prepared| {
+            if shown {
+                let directory = clock.directory();
+                say(&overview::<B>(&config, prepared, backend, parameters, Some(&directory)));
+            }
+        }
+    };
+    let part = Part { config, prepared, stop, display, clock, profiler };
+    let result = part.train::<B>(model, members.clone(), Box::new(announce));
+    members.leave(result.as_ref().err().map(Error::to_string).as_deref());
+    result
+}
+
+/// What this process takes part with.
+struct Part {
+    config: Config,
+    prepared: Prepared,
+    stop: Stop,
+    display: Display,
+    clock: Clock,
+    profiler: Option<Profiler>,
+}
+
+impl Part {
+    fn train<B: HostBackend>(
+        self,
+        model: ResNet<burn::backend::Autodiff<B>>,
+        members: Arc<dyn Members>,
+        announce: super::elastic::Announce,
+    ) -> Result<u8> {
+        let Self { config, prepared, stop, display, clock, profiler } = self;
+        let plan = prepared.plan.clone();
+        let snapshots =
+            Snapshots { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock: clock.clone() };
+        let course = Arc::new(Mutex::new(Course::default()));
+        let recorder = Recorder {
+            snapshots: snapshots.clone(),
+            steps_per_epoch: plan.sampler.steps_per_epoch(),
+            logs: Logs::default(),
+            succession: Some(Succession::new(members.clone(), goal(&config, &plan), display)),
+            pace: pace(),
+            epoch_seconds: 0.0,
+            course: course.clone(),
+        };
+        let own = Mutex::new(Own::with_devices(config.parallel.gpu_ids.clone()));
+        let elastic = Elastic { members, prepared, snapshots, announce, own, departure: Arc::default() };
+        let departure = elastic.departure.clone();
+        stop.instead(elastic.leaver());
+        let images = [plan.train.len(), plan.validation.len()];
+        let (epochs, limit) = (config.run.epochs, config.parallel.limit());
+        let strategy = DataParallel::<B>::new(plan, StartingPoint::default(), limit, Box::new(recorder));
+        learner::train(model, strategy.elastic(Box::new(elastic)), &base(&config), epochs, images, display)?;
+        let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let directory = clock.directory();
+        if let Some(profiler) = profiler {
+            report(&profiler, &directory, &course)?;
+        }
+        if departure.has_left.load(Ordering::SeqCst) {
+            return Ok(depart(&config, departure.signal.load(Ordering::SeqCst)));
+        }
+        if course.leads {
+            finish(&config, &directory, &course, clock.seconds(), stop.reason())?;
+        }
+        Ok(stop.reason().map_or(0, |reason| reason.exit_code()))
+    }
+}
+
+/// The last word of a process that others go on without, and its exit code.
+fn depart(config: &Config, signal: i32) -> u8 {
+    if config.run.progress != ProgressKind::None {
+        say("\nleft        the run goes on with those that stay; if there are none, its state is saved for --resume");
+    }
+    if signal == 0 { 0 } else { Reason::Signal(signal).exit_code() }
+}
+
+/// Where Burn's learner would write, if it did.
+fn base(config: &Config) -> PathBuf {
+    let named = &config.run.output_dir;
+    if named.as_os_str().is_empty() { Path::new(RUNS).into() } else { named.clone() }
+}

@@ -1,0 +1,57 @@
+//! The files of a checkpoint, out of a state: what is saved to disk, and what processes send to one that joins them.
+
+use super::clock::Clock;
+use crate::checkpoint::{Best, Progress, RunState, Snapshot};
+use crate::config::Config;
+use crate::parallel::{Position, TrainingState};
+use crate::state::{StateDict, to_safetensors};
+
+/// What all checkpoints of a run have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Snapshots {
+    pub(super) config: Config,
+    /// Of the images.
+    pub(super) fingerprint: String,
+    pub(super) clock: Clock,
+}
+
+impl Snapshots {
+    /// The files of `state`.
+    pub(super) fn of(&self, state: TrainingState) -> Snapshot {
+        let TrainingState { position, weights, optimizer, average, .. } = state;
+        // Each dictionary goes when its file is there: a model is held once, not twice.
+        let mut files = vec![("model.safetensors".to_string(), model_file(&weights, &position))];
+        drop(weights);
+        files.push(("optimizer.safetensors".to_string(), to_safetensors(&optimizer, &[])));
+        drop(optimizer);
+        files.extend(average.map(|weights| ("average.safetensors".to_string(), model_file(&weights, &position))));
+        files.push(("state.json".to_string(), self.run_state(&position).to_json()));
+        files.push(("config.toml".to_string(), self.config.to_toml().into_bytes()));
+        Snapshot { step: position.global_step, epoch: position.epoch, files }
+    }
+
+    fn run_state(&self, position: &Position) -> RunState {
+        RunState {
+            global_step: position.global_step,
+            epoch: position.epoch,
+            step_in_epoch: position.step_in_epoch,
+            samples_seen: position.samples_seen,
+            best: position.best.map(|(metric, step)| Best { metric, step }),
+            elapsed_seconds: self.clock.seconds(),
+            seed: self.config.run.seed,
+            world_size: self.config.parallel.world_size,
+            data_fingerprint: self.fingerprint.clone(),
+            loss_scale: position.loss_scale,
+            progress: Progress {
+                loss_sum: position.running.loss,
+                correct: position.running.top1 as u64,
+                samples: position.running.samples as u64,
+            },
+        }
+    }
+}
+
+fn model_file(weights: &StateDict, position: &Position) -> Vec<u8> {
+    let metadata = [("step", position.global_step), ("epoch", position.epoch)];
+    to_safetensors(weights, &metadata.map(|(key, value)| (key.to_string(), value.to_string())))
+}

@@ -1,0 +1,176 @@
+//! Members join, leave in good order, and finish.
+
+use kiln::launch::rendezvous::bulletin::{Assembly, Event, Newcomer, Phase, Progress};
+use kiln::launch::rendezvous::wire::Refusal;
+
+use super::{Job, PATIENCE, SETTLE, TIMEOUT, computing, member, ready_of, rules, standing};
+
+#[test]
+fn spares_wait_and_take_the_place_of_the_lost() {
+    let mut job = Job::running(rules(1, 2), 3);
+    job.pass(10 * SETTLE);
+    job.is(Phase::Running, 1);
+    assert_eq!(job.parts(), [(1, 0..4), (2, 4..8)]);
+    job.close(1);
+    job.is(Phase::Over, 1);
+    assert_eq!(job.why(), "host h1, process 1 was lost: its connection closed");
+    job.ready(&[2]);
+    job.is(Phase::Running, 2);
+    assert_eq!(job.parts(), [(2, 0..4), (3, 4..8)]);
+    assert_eq!(job.why(), "host h1, process 1 was lost: its connection closed; host h3, process 3 joined");
+}
+
+#[test]
+fn a_member_without_room_for_a_replica_ends_no_generation() {
+    let mut job = Job::new(rules(1, 4));
+    job.tell(Event::Came(1, Newcomer { devices: 8, ..member(1) }));
+    job.pass(SETTLE);
+    job.come(2);
+    job.pass(10 * SETTLE);
+    job.is(Phase::Running, 1);
+}
+
+#[test]
+fn a_newcomer_ends_the_generation_after_it_settled_and_joins_the_next() {
+    let mut job = Job::running(rules(1, 4), 2);
+    job.come(3);
+    job.pass(SETTLE - 100);
+    job.is(Phase::Running, 1);
+    job.pass(100);
+    job.is(Phase::Ending, 1);
+    assert_eq!(job.why(), "host h3, process 3 joined");
+    job.ready(&[1]);
+    job.is(Phase::Ending, 1);
+    job.ready(&[2]);
+    job.is(Phase::Running, 2);
+    assert_eq!(job.ids(), [1, 3, 2]);
+    assert_eq!(job.why(), "host h3, process 3 joined");
+}
+
+#[test]
+fn a_draining_member_is_not_in_the_next_generation_and_goes_unnoticed() {
+    let mut job = Job::running(rules(1, 4), 3);
+    job.tell(Event::Drain(1));
+    job.is(Phase::Ending, 1);
+    assert_eq!(job.why(), "host h1, process 1 leaves");
+    job.ready(&[1, 2, 3]);
+    job.is(Phase::Running, 2);
+    assert_eq!(job.ids(), [2, 3]);
+    job.tell(Event::Left(1, None));
+    job.close(1);
+    job.is(Phase::Running, 2);
+    assert_eq!(job.roster.bulletin().members.len(), 2);
+}
+
+#[test]
+fn a_draining_member_may_go_as_soon_as_its_step_is_finished() {
+    let mut job = Job::running(rules(1, 4), 2);
+    job.tell(Event::Drain(2));
+    job.tell(Event::Left(2, None));
+    job.is(Phase::Ending, 1);
+    job.ready(&[1]);
+    job.is(Phase::Running, 2);
+}
+
+#[test]
+fn a_rank_can_be_asked_to_leave_and_one_that_nobody_has_means_nothing() {
+    let mut job = Job::running(rules(1, 2), 3);
+    job.tell(Event::DrainRank(2));
+    job.tell(Event::DrainRank(usize::MAX));
+    job.is(Phase::Running, 1);
+    job.tell(Event::DrainRank(1));
+    job.is(Phase::Ending, 1);
+    let draining: Vec<_> = job.roster.bulletin().members.iter().map(|entry| entry.draining).collect();
+    assert_eq!(draining, [false, true, false]);
+}
+
+#[test]
+fn a_draining_spare_just_leaves() {
+    let mut job = Job::running(rules(1, 2), 3);
+    job.tell(Event::Drain(3));
+    job.tell(Event::Left(3, None));
+    job.is(Phase::Running, 1);
+    assert_eq!(job.roster.bulletin().members.len(), 2);
+}
+
+#[test]
+fn the_only_holder_of_the_newest_state_takes_part_once_more_before_it_leaves() {
+    let mut job = Job::running(rules(1, 1), 2);
+    job.tell(Event::Drain(1));
+    job.announced.clear();
+    job.ready_with(1, standing(1, 50), 1, None);
+    let phases: Vec<_> = job.announced.iter().map(|it| (it.phase, it.generation)).collect();
+    assert_eq!(phases, [(Phase::Running, 2), (Phase::Ending, 2)]);
+    assert_eq!(job.ids(), [1, 2]);
+    job.ready_with(1, standing(2, 51), 1, None);
+    job.ready_with(2, standing(2, 51), 1, None);
+    job.is(Phase::Running, 3);
+    assert_eq!(job.ids(), [2]);
+}
+
+#[test]
+fn the_newest_state_is_handed_over_though_its_holder_has_devices_for_all_replicas() {
+    let mut job = Job::new(rules(1, 4));
+    (1..=2).for_each(|id| drop(job.tell(Event::Came(id, Newcomer { devices: 8, ..member(id) }))));
+    job.pass(SETTLE);
+    assert_eq!(job.ids(), [1]);
+    job.tell(Event::Drain(1));
+    job.ready_with(1, standing(1, 50), 8, None);
+    job.is(Phase::Ending, 2);
+    assert_eq!(job.parts(), [(1, 0..1), (2, 1..8)]);
+}
+
+#[test]
+fn progress_is_shown_in_one_short_line_and_survives_a_reconnect() {
+    let mut job = Job::running(rules(1, 1), 1);
+    let assembly = job.roster.bulletin().assembly();
+    let progress = Progress { activity: format!("step 7\n{}", "x".repeat(1000)), step: 7, images_per_second: 9.5 };
+    job.tell(Event::Beat(1, progress));
+    job.tell(Event::Came(20, computing(1, &assembly)));
+    let shown = job.roster.bulletin().members[0].progress.clone();
+    assert_eq!((shown.step, shown.images_per_second), (7, 9.5));
+    assert!(shown.activity.starts_with("step 7 xxx") && shown.activity.len() <= 203, "{}", shown.activity);
+}
+
+#[test]
+fn a_step_that_is_not_finished_in_time_is_broken_off_and_who_is_stuck_is_removed() {
+    let mut job = Job::running(rules(1, 4), 3);
+    job.tell(Event::Drain(1));
+    job.ready(&[1]);
+    job.pass(PATIENCE - 100);
+    job.is(Phase::Ending, 1);
+    job.pass(100);
+    job.is(Phase::Over, 1);
+    assert!(job.why().contains("did not finish its step within 60.0 s"), "{}", job.why());
+    job.ready(&[2]);
+    job.pass(PATIENCE);
+    job.is(Phase::Running, 2);
+    assert_eq!(job.ids(), [2]);
+    assert!(job.why().contains("host h3, process 3 was removed: it did not get ready within 60.0 s"), "{}", job.why());
+}
+
+#[test]
+fn a_finished_member_completes_the_job_whatever_comes_later() {
+    let mut job = Job::running(rules(2, 4), 2);
+    job.tell(Event::Left(1, None));
+    job.tell(Event::Trouble(2, 1, "reset".into()));
+    job.close(2);
+    job.pass_with(2 * TIMEOUT, &[]);
+    assert_eq!(job.verdict, None);
+    assert_eq!(job.refusal(member(3)), Refusal { reason: "the job is complete".into(), passing: false });
+}
+
+#[test]
+fn a_newcomer_has_its_own_time_to_get_ready() {
+    let mut job = Job::running(rules(2, 2), 2);
+    let earlier = Assembly { generation: 9, ..job.roster.bulletin().assembly() };
+    job.close(2);
+    job.ready(&[1]);
+    job.pass(2 * PATIENCE);
+    job.tell(Event::Came(3, computing(3, &earlier)));
+    job.pass(PATIENCE - 100);
+    job.is(Phase::Waiting, 1);
+    assert_eq!(job.roster.bulletin().members.len(), 2);
+    job.tell(Event::Ready(3, ready_of(9)));
+    job.is(Phase::Running, 10);
+}

@@ -1,0 +1,174 @@
+//! The policy of an elastic job, without network and without waiting.
+
+mod beginning;
+mod changes;
+mod chaos;
+mod losses;
+mod nonsense;
+mod restarts;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use kiln::launch::rendezvous::bulletin::{
+    Action, Assembly, Bulletin, Event, Newcomer, Phase, Progress, Ready, Rules, Standing,
+};
+use kiln::launch::rendezvous::roster::Roster;
+use kiln::launch::rendezvous::wire::Refusal;
+
+const LOST: u64 = 10_000;
+const TIMEOUT: u64 = 600_000;
+const SETTLE: u64 = 1_000;
+const PATIENCE: u64 = 60_000;
+const GRACE: u64 = 300;
+
+fn rules(min: usize, max: usize) -> Rules {
+    let time = Duration::from_millis;
+    Rules {
+        min,
+        max,
+        world: 8,
+        beat: time(1000),
+        lost_after: time(LOST),
+        elastic_timeout: time(TIMEOUT),
+        settle: time(SETTLE),
+        patience: time(PATIENCE),
+    }
+}
+
+/// Member `id` on host `h<id>`, process `<id>`, with one device.
+fn member(id: u64) -> Newcomer {
+    let configuration = BTreeMap::from([("batch_size".into(), "8".into()), ("epochs".into(), "2".into())]);
+    Newcomer {
+        id,
+        host: format!("h{id}"),
+        process: id as u32,
+        devices: 1,
+        configuration,
+        standing: Standing::default(),
+        heard: 0,
+        computing: None,
+        draining: false,
+    }
+}
+
+fn standing(generation: u64, step: u64) -> Standing {
+    Standing { generation, step }
+}
+
+/// A job in which time passes as the test says, in milliseconds. The seat of a member is its id unless said otherwise.
+struct Job {
+    roster: Roster,
+    start: Instant,
+    now: u64,
+    announced: Vec<Bulletin>,
+    verdict: Option<String>,
+}
+
+impl Job {
+    fn new(rules: Rules) -> Self {
+        let start = Instant::now();
+        Self { roster: Roster::new(rules, start), start, now: 0, announced: Vec::new(), verdict: None }
+    }
+
+    /// A job in which the members `1..=count` run generation 1.
+    fn running(rules: Rules, count: u64) -> Self {
+        let mut job = Self::new(rules);
+        (1..=count).for_each(|id| drop(job.come(id)));
+        job.pass(SETTLE);
+        job.is(Phase::Running, 1);
+        job
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Action> {
+        let actions = self.roster.handle(event, self.start + Duration::from_millis(self.now));
+        for action in &actions {
+            match action {
+                Action::Announce(bulletin) => self.announced.push(bulletin.clone()),
+                Action::Decide(verdict) => assert!(self.verdict.replace(verdict.clone()).is_none(), "two verdicts"),
+                Action::Welcome | Action::Refuse(_) => {}
+            }
+        }
+        actions
+    }
+
+    fn come(&mut self, id: u64) -> Vec<Action> {
+        self.tell(Event::Came(id, member(id)))
+    }
+
+    fn refusal(&mut self, who: Newcomer) -> Refusal {
+        let before = self.roster.bulletin();
+        let actions = self.tell(Event::Came(99, who));
+        assert_eq!(self.roster.bulletin(), before, "a refusal changes nothing");
+        match actions.as_slice() {
+            [Action::Refuse(refusal)] => refusal.clone(),
+            other => panic!("not a refusal: {other:?}"),
+        }
+    }
+
+    /// Time passes with ticks, and with beats of all members.
+    fn pass(&mut self, time: u64) {
+        let seats: Vec<_> = self.roster.bulletin().members.iter().map(|entry| entry.id).collect();
+        self.pass_with(time, &seats);
+    }
+
+    /// Time passes with ticks, and with beats of `seats` only.
+    fn pass_with(&mut self, time: u64, seats: &[u64]) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now = (self.now + 100).min(end);
+            seats.iter().for_each(|seat| drop(self.tell(Event::Beat(*seat, Progress::default()))));
+            self.tell(Event::Tick);
+        }
+    }
+
+    /// The members `ids` left the current generation, and hold its first step.
+    fn ready(&mut self, ids: &[u64]) {
+        let generation = self.roster.bulletin().generation;
+        ids.iter().for_each(|id| drop(self.ready_with(*id, standing(generation, generation), 1, None)));
+    }
+
+    fn ready_with(&mut self, id: u64, standing: Standing, devices: usize, reason: Option<&str>) -> Vec<Action> {
+        let generation = self.roster.bulletin().generation;
+        self.tell(Event::Ready(id, Ready { generation, standing, devices, reason: reason.map(Into::into) }))
+    }
+
+    fn close(&mut self, seat: u64) {
+        self.tell(Event::Closed(seat, "its connection closed".into()));
+    }
+
+    fn is(&self, phase: Phase, generation: u64) {
+        let bulletin = self.roster.bulletin();
+        assert_eq!((bulletin.phase, bulletin.generation), (phase, generation), "{bulletin:?}");
+    }
+
+    fn why(&self) -> String {
+        self.roster.bulletin().why
+    }
+
+    /// `(id, replicas)` of those with a part.
+    fn parts(&self) -> Vec<(u64, Range<usize>)> {
+        let blocks = self.roster.bulletin().assembly().blocks;
+        blocks.into_iter().map(|block| (block.id, block.replicas)).collect()
+    }
+
+    fn ids(&self) -> Vec<u64> {
+        self.parts().into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// Another service takes over; nobody is there yet.
+    fn restart(&mut self, rules: Rules) -> Assembly {
+        let assembly = self.roster.bulletin().assembly();
+        self.roster = Roster::new(rules, self.start + Duration::from_millis(self.now));
+        assembly
+    }
+}
+
+fn computing(id: u64, assembly: &Assembly) -> Newcomer {
+    Newcomer { computing: Some(assembly.clone()), heard: assembly.generation, ..member(id) }
+}
+
+fn ready_of(generation: u64) -> Ready {
+    Ready { generation, standing: standing(generation, 1), devices: 1, reason: None }
+}

@@ -1,0 +1,142 @@
+//! The service is restarted, and members reconnect: what runs goes on.
+
+use kiln::launch::rendezvous::bulletin::{Action, Assembly, Event, Newcomer, Phase};
+
+use super::{Job, LOST, SETTLE, computing, member, ready_of, rules, standing};
+
+#[test]
+fn a_restarted_service_adopts_the_generation_that_runs() {
+    let mut job = Job::running(rules(2, 3), 3);
+    job.pass(10 * SETTLE);
+    let assembly = job.restart(rules(2, 3));
+    job.tell(Event::Came(12, computing(2, &assembly)));
+    job.is(Phase::Running, 1);
+    job.tell(Event::Came(14, member(4)));
+    job.pass_with(LOST / 2, &[12, 14]);
+    job.tell(Event::Came(11, computing(1, &assembly)));
+    job.tell(Event::Came(13, computing(3, &assembly)));
+    job.pass_with(2 * LOST, &[11, 12, 13, 14]);
+    job.is(Phase::Running, 1);
+    assert_eq!(job.roster.bulletin().assembly(), assembly);
+    job.tell(Event::Closed(13, "its connection closed".into()));
+    [11, 12].iter().for_each(|seat| drop(job.ready_with(*seat, standing(1, 9), 1, None)));
+    job.is(Phase::Running, 2);
+    assert_eq!(job.ids(), [1, 2, 4]);
+}
+
+#[test]
+fn who_does_not_come_back_to_a_restarted_service_is_lost() {
+    let mut job = Job::running(rules(1, 3), 3);
+    let assembly = job.restart(rules(1, 3));
+    job.tell(Event::Came(1, computing(1, &assembly)));
+    job.pass_with(LOST - 100, &[1]);
+    job.is(Phase::Running, 1);
+    job.pass_with(100, &[1]);
+    job.is(Phase::Over, 1);
+    assert_eq!(job.why(), "2 members of generation 1 did not come back to the restarted rendezvous within 10.0 s");
+    job.ready(&[1]);
+    job.is(Phase::Running, 2);
+}
+
+#[test]
+fn a_restarted_service_continues_the_numbers_and_prefers_those_who_hold_the_newest_state() {
+    let mut job = Job::new(rules(1, 1));
+    job.tell(Event::Came(1, Newcomer { heard: 6, draining: true, ..member(1) }));
+    job.tell(Event::Came(2, Newcomer { standing: standing(4, 40), ..member(2) }));
+    job.is(Phase::Running, 7);
+    let mut job = Job::new(rules(2, 2));
+    job.come(1);
+    job.tell(Event::Came(2, Newcomer { standing: standing(4, 40), draining: true, ..member(2) }));
+    job.tell(Event::Came(3, Newcomer { standing: standing(4, 39), ..member(3) }));
+    job.is(Phase::Ending, 5);
+    assert_eq!(job.ids(), [2, 3, 1]);
+}
+
+#[test]
+fn a_claim_that_is_not_a_whole_generation_is_not_adopted() {
+    let mut job = Job::running(rules(2, 3), 2);
+    let assembly = job.restart(rules(1, 3));
+    let stranger = computing(7, &assembly);
+    let mut half = computing(1, &assembly);
+    half.computing.as_mut().unwrap().blocks.pop();
+    let mut gap = computing(2, &assembly);
+    gap.computing.as_mut().unwrap().blocks[0].replicas = 1..4;
+    for who in [stranger, half, gap] {
+        job.tell(Event::Came(who.id, who));
+        job.is(Phase::Waiting, 0);
+    }
+    [7, 1, 2].iter().for_each(|id| drop(job.tell(Event::Ready(*id, ready_of(1)))));
+    job.is(Phase::Running, 2);
+}
+
+#[test]
+fn a_member_that_reconnects_while_it_computes_disturbs_nobody() {
+    let mut job = Job::running(rules(1, 4), 2);
+    let assembly = job.roster.bulletin().assembly();
+    assert_eq!(job.tell(Event::Came(20, computing(2, &assembly))), [Action::Welcome]);
+    job.close(2);
+    job.tell(Event::Left(2, Some("an old seat says nothing".into())));
+    job.is(Phase::Running, 1);
+    job.pass_with(2 * LOST, &[1, 20]);
+    job.is(Phase::Running, 1);
+    job.close(20);
+    job.is(Phase::Over, 1);
+}
+
+#[test]
+fn a_member_that_reconnects_and_computes_no_longer_ends_the_generation() {
+    let mut job = Job::running(rules(1, 4), 2);
+    job.tell(Event::Came(20, member(2)));
+    job.is(Phase::Over, 1);
+    assert_eq!(job.why(), "host h2, process 2 left generation 1");
+    job.ready(&[1]);
+    job.is(Phase::Running, 2);
+}
+
+#[test]
+fn a_member_that_computes_in_a_later_generation_ends_the_running_one() {
+    let mut job = Job::running(rules(1, 4), 2);
+    let mut later = job.roster.bulletin().assembly();
+    later.generation = 5;
+    job.tell(Event::Came(3, computing(3, &later)));
+    job.is(Phase::Over, 1);
+    job.ready(&[1, 2]);
+    job.is(Phase::Over, 1);
+    job.tell(Event::Ready(3, ready_of(5)));
+    job.pass(SETTLE);
+    job.is(Phase::Running, 6);
+    assert_eq!(job.ids(), [1, 3, 2]);
+}
+
+#[test]
+fn a_member_that_computes_in_an_earlier_generation_takes_part_once_it_is_ready() {
+    let mut job = Job::new(rules(1, 3));
+    job.tell(Event::Came(1, Newcomer { heard: 5, ..member(1) }));
+    job.pass(SETTLE);
+    job.is(Phase::Running, 6);
+    let earlier = Assembly { generation: 5, ..job.roster.bulletin().assembly() };
+    job.tell(Event::Came(2, computing(2, &earlier)));
+    job.pass(2 * SETTLE);
+    job.is(Phase::Running, 6);
+    job.tell(Event::Ready(2, ready_of(5)));
+    job.is(Phase::Running, 6);
+    job.pass(SETTLE);
+    job.is(Phase::Ending, 6);
+}
+
+#[test]
+fn whoever_was_asked_to_leave_is_still_asked_after_it_reconnects() {
+    let mut job = Job::running(rules(1, 4), 2);
+    let assembly = job.roster.bulletin().assembly();
+    job.tell(Event::DrainRank(1));
+    job.tell(Event::Came(20, computing(2, &assembly)));
+    assert!(job.roster.bulletin().members[1].draining);
+}
+
+#[test]
+fn what_a_member_says_of_itself_when_it_reconnects_is_announced() {
+    let mut job = Job::running(rules(1, 1), 2);
+    job.tell(Event::Came(20, Newcomer { draining: true, ..member(2) }));
+    job.is(Phase::Running, 1);
+    assert!(job.announced.last().unwrap().members[1].draining);
+}
