@@ -152,13 +152,19 @@ impl Run {
         text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")).map(<[u8]>::to_vec).collect()
     }
 
-    fn records(&self) -> Vec<Record> {
+    pub fn records(&self) -> Vec<Record> {
         self.lines("metrics.jsonl").iter().map(|line| serde_json::from_slice(line).unwrap()).collect()
     }
 
     /// Each step of `metrics.jsonl` with its loss, in the order of the file.
     pub fn steps(&self) -> Vec<(usize, f64)> {
         let step = |record| if let Record::Step(step) = record { Some((step.step, step.loss)) } else { None };
+        self.records().into_iter().filter_map(step).collect()
+    }
+
+    /// The learning rate of each step of `metrics.jsonl`, in the order of the file.
+    pub fn rates(&self) -> Vec<(usize, f64)> {
+        let step = |record| if let Record::Step(step) = record { Some((step.step, step.lr)) } else { None };
         self.records().into_iter().filter_map(step).collect()
     }
 

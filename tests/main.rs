@@ -13,6 +13,8 @@ mod data;
 #[cfg(feature = "gloo")]
 mod distributed;
 #[cfg(feature = "gloo")]
+mod elastic;
+#[cfg(feature = "gloo")]
 mod engines;
 mod failure;
 mod interruption;

@@ -126,8 +126,15 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             let name = parameter_names(&self.model).swap_remove(tensor);
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
         })?;
-        let (tally, statistics) = if present { (item.tally, vec![item.statistics]) } else { Default::default() };
-        Ok(Share { gradients, tally, statistics })
+        // Synchronised statistics are everybody's, also where no sample of them was.
+        let seen = present || self.synchronizes();
+        let statistics = if seen { vec![item.statistics] } else { Vec::new() };
+        Ok(Share { gradients, tally: if present { item.tally } else { Tally::default() }, statistics })
+    }
+
+    /// Whether batch-norm asks the other replicas.
+    fn synchronizes(&self) -> bool {
+        self.plan.sync_bn && self.collective.size() > 1
     }
 
     fn to_device(&self, batch: HostBatch, present: bool, weight: f64, micro: &Micro) -> TrainBatch<Autodiff<B>> {
@@ -137,8 +144,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             if present { (batch.pixels, batch.labels) } else { (vec![0.0; 3 * height * width], vec![0]) };
         let count = labels.len();
         let labels: Vec<i32> = labels.into_iter().map(|label| label as i32).collect();
-        let synchronized = self.plan.sync_bn && self.collective.size() > 1;
-        let pass = if synchronized { Pass::synchronized(micro.statistics(), present) } else { Pass::local() };
+        let pass = if self.synchronizes() { Pass::synchronized(micro.statistics(), present) } else { Pass::local() };
         let images = Tensor::<B, 4>::from_data(TensorData::new(pixels, [count, 3, height, width]), &self.device);
         TrainBatch {
             images: Tensor::from_inner(images),

@@ -12,7 +12,7 @@ use kiln::launch::rendezvous::wire::{
 use proptest::prelude::*;
 use prost::Message;
 
-use super::{introduction, terms};
+use super::{introduction, person, terms};
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
 struct Dice(u64);
@@ -55,11 +55,11 @@ impl Dice {
     }
 
     fn message(&mut self) -> FromMember {
-        let doing = Activity { text: "step 1".into(), count: self.roll() % 3 };
+        let doing = Activity { text: "step 1".into(), count: self.roll() % 3, images_per_second: 0.0 };
         let activity = Some(doing.clone());
         match self.below(5) {
             0 => FromMember::Beat(doing),
-            1 => FromMember::Trouble(Trouble { activity, symptom: "timed out".into() }),
+            1 => FromMember::Trouble(Trouble { activity, symptom: "timed out".into(), generation: 0 }),
             2 => FromMember::Leave(Leave { failed: Some("failed".into()), activity }),
             3 => FromMember::Set(Set { id: 1, key: "key".into(), value: vec![1, 2, 3] }),
             _ => FromMember::Get(Get { id: 2, keys: vec!["key".into()], limit: u64::MAX }),
@@ -84,7 +84,8 @@ fn attack(seed: u64) {
         assert!(stage < 3, "an unharmed handshake succeeds");
         return;
     };
-    judge.handle(Event::Came(introduction), now);
+    let Ok(introduction) = Person::decode(introduction.as_slice()) else { return };
+    judge.handle(Event::Came(introduction.into()), now);
     for round in 0..8 {
         // Members that know the secret may send nonsense too, so the body is harmed before it is sealed.
         let message = ClientBody::from(dice.message()).encode_to_vec();

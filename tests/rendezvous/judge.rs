@@ -56,7 +56,7 @@ impl Court {
 }
 
 fn at(count: u64) -> Activity {
-    Activity { text: format!("step {count}"), count }
+    Activity { text: format!("step {count}"), count, images_per_second: 0.0 }
 }
 
 const GRACE_MS: u64 = GRACE.as_millis() as u64;
@@ -234,7 +234,10 @@ fn at_most_five_differing_settings_are_named() {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let (rank, place) = (0..5_usize, (0..4_u64, "\\PC{0,3}").prop_map(|(count, text)| Activity { text, count }));
+    let (rank, place) = (
+        0..5_usize,
+        (0..4_u64, "\\PC{0,3}").prop_map(|(count, text)| Activity { text, count, images_per_second: 0.0 }),
+    );
     prop_oneof![
         rank.clone().prop_map(|rank| Event::Came(introduction(rank))),
         (rank.clone(), place.clone()).prop_map(|(rank, doing)| Event::Beat(rank, doing)),

@@ -5,7 +5,9 @@ mod decoding;
 mod judge;
 mod losses;
 mod meeting;
+mod placement;
 mod refusals;
+mod roster;
 mod secret;
 mod tls;
 

@@ -9,7 +9,7 @@ use kiln::launch::rendezvous::wire::{ClientBody, Envelope, FromMember, Hello, PR
 use kiln::launch::rendezvous::{Introduction, Member, Secret, Service, Terms};
 use prost::Message;
 
-use super::{PATIENCE, gather, introduction, join, service, terms};
+use super::{PATIENCE, gather, introduction, join, person, service, terms};
 
 /// What a newcomer with `newcomers` terms is told by a service that waits for `terms(3)`, two of whom are there.
 fn told(newcomers: &Terms, me: Introduction) -> Error {

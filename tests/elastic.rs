@@ -1,0 +1,102 @@
+//! Elastic runs: processes and devices come and go, and the experiment does not notice.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use kiln::metrics::{GenerationRecord, Record};
+
+use crate::command::{Run, Workplace, errors, until, wait};
+
+mod chaos;
+mod membership;
+mod service;
+
+/// Eight replicas of one image each: as many steps per epoch as the other small runs have.
+const EIGHT: [&str; 5] =
+    ["--world-size=8", "--batch-size=1", "--deterministic", "--threads=1", "--checkpoint-every=10steps"];
+/// A process that is silent for so long is lost.
+const LOST_AFTER: Duration = Duration::from_millis(1500);
+
+/// A run that processes come to and leave.
+struct Job {
+    place: Workplace,
+    port: u16,
+    elastic: &'static str,
+    line: Vec<String>,
+}
+
+impl Job {
+    fn new(elastic: &'static str, line: &[&str]) -> Self {
+        let line = EIGHT.iter().chain(line).map(ToString::to_string).collect();
+        Self { place: Workplace::new(), port: free_port(), elastic, line }
+    }
+
+    fn run(&self) -> Run {
+        self.place.run("run")
+    }
+
+    /// The same training in one process that nobody disturbs.
+    fn calm(&self) -> Run {
+        let line: Vec<&str> = self.line.iter().map(String::as_str).collect();
+        self.place.train("calm", &line);
+        self.place.run("calm")
+    }
+
+    /// The command of a process that comes.
+    fn member(&self) -> Command {
+        let line: Vec<&str> = self.line.iter().map(String::as_str).collect();
+        let mut command = self.place.small("run", &line);
+        command.args(["--elastic", self.elastic, "--heartbeat=0.1", "--elastic-timeout=20"]);
+        command.arg(format!("--lost-after={}", LOST_AFTER.as_secs_f64()));
+        command.arg(format!("--dist-url=tcp://127.0.0.1:{}", self.port));
+        command
+    }
+
+    fn start(&self) -> Child {
+        spawn(self.member())
+    }
+
+    /// Starts a process and waits until it takes part.
+    fn join(&self) -> Child {
+        let before = self.generations().len();
+        let child = self.start();
+        until("the process takes part", || {
+            let name = format!("process {} joined", child.id());
+            self.generations()[before..].iter().any(|generation| generation.why.contains(&name))
+        });
+        child
+    }
+
+    fn generations(&self) -> Vec<GenerationRecord> {
+        let generation = |record| if let Record::Generation(it) = record { Some(it) } else { None };
+        self.run().records().into_iter().filter_map(generation).collect()
+    }
+
+    /// Waits until `count` more steps are done.
+    fn steps(&self, count: usize) {
+        let reached = self.run().steps().len() + count;
+        until("steps are done", || self.run().steps().len() >= reached);
+    }
+}
+
+fn spawn(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// A port that nobody listened on a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap().success());
+}
+
+/// The process ends with this code.
+#[track_caller]
+fn ends(mut child: Child, code: Option<i32>) -> Vec<String> {
+    let ended = wait(&mut child);
+    let lines = errors(&child.wait_with_output().unwrap());
+    assert_eq!(ended, code, "{lines:?}");
+    lines
+}
