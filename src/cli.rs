@@ -6,6 +6,7 @@
 //! layer is judged by the same rules.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
@@ -14,10 +15,10 @@ use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Par
 use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
 use crate::config::{Request, Setting};
-use crate::parallel::Elastic;
+use crate::parallel::{Elastic, ParallelConfig};
 
 /// What the user asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Train.
     Train(Request),
@@ -30,6 +31,20 @@ pub enum Command {
     },
     /// Print the configuration that would run.
     Config(Request),
+    /// Hold the rendezvous of an elastic run.
+    Rendezvous {
+        /// Where to listen.
+        bind: SocketAddr,
+        /// On what terms.
+        parallel: Box<ParallelConfig>,
+    },
+    /// Show who takes part in an elastic run.
+    Members {
+        /// Where it meets, and on what terms.
+        parallel: Box<ParallelConfig>,
+        /// The rank of a process that is to leave.
+        drain: Option<usize>,
+    },
     /// Train in several processes on this machine.
     Launch {
         /// How many.
@@ -45,12 +60,14 @@ pub enum Command {
 /// that cannot be read (exit code 2).
 pub fn parse() -> Command {
     let mut command = Cli::try_parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let (Command::Train(request)
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    if let Command::Train(request)
     | Command::Evaluate { request, .. }
     | Command::Config(request)
-    | Command::Launch { request, .. }) = &mut command;
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    request.environment = std::env::vars_os().filter_map(text).collect();
+    | Command::Launch { request, .. } = &mut command
+    {
+        request.environment = std::env::vars_os().filter_map(text).collect();
+    }
     if let Command::Evaluate { request, .. } = &mut command {
         // An evaluation is one process, whoever started it.
         request.environment.retain(|(name, _)| name.starts_with("TRAIN__"));
@@ -92,6 +109,64 @@ enum Action {
     Config(Options<true>),
     /// Train in several processes on this machine: train launch --nproc 2 -- --epochs 3.
     Launch(Launch),
+    /// Hold the rendezvous of an elastic run without training, so that the run depends on no trainer.
+    Rendezvous(Rendezvous),
+    /// Show who takes part in an elastic run, or have one process leave it.
+    Members(MembersOf),
+}
+
+#[derive(Debug, Args)]
+struct Rendezvous {
+    /// Where to listen, as in 0.0.0.0:23456.
+    #[arg(long, value_name = "HOST:PORT")]
+    bind: SocketAddr,
+    #[command(flatten)]
+    terms: JobTerms,
+}
+
+#[derive(Debug, Args)]
+struct MembersOf {
+    /// Where the processes of the run meet, as in tcp://node1:23456.
+    #[arg(long, value_name = "URL")]
+    dist_url: String,
+    /// Ask the process of this rank to leave in good order.
+    #[arg(long, value_name = "RANK")]
+    drain: Option<usize>,
+    #[command(flatten)]
+    terms: JobTerms,
+}
+
+/// What a process must know to be let in.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct JobTerms {
+    /// Name of the job.
+    #[arg(long, value_name = "NAME", default_value = "kiln")]
+    job_id: String,
+    /// File with the job's secret; without it the environment's KILN_JOB_SECRET.
+    #[arg(long, value_name = "FILE")]
+    job_secret_file: Option<PathBuf>,
+    /// Let in whoever comes, without a secret.
+    #[arg(long)]
+    insecure: bool,
+    /// Certificate of the rendezvous, PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Key of that certificate, PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Authority that signed it, PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+}
+
+impl JobTerms {
+    /// The configuration that says the same.
+    fn at(self, dist_url: String) -> ParallelConfig {
+        let [job_secret_file, tls_cert, tls_key, tls_ca] =
+            [self.job_secret_file, self.tls_cert, self.tls_key, self.tls_ca].map(Option::unwrap_or_default);
+        let Self { job_id, insecure, .. } = self;
+        ParallelConfig { job_id, job_secret_file, insecure, tls_cert, tls_key, tls_ca, dist_url, ..Default::default() }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -129,6 +204,12 @@ impl Cli {
                 Command::Evaluate { checkpoint, request: options.request }
             }
             Some(Action::Config(options)) => Command::Config(options.request),
+            Some(Action::Rendezvous(Rendezvous { bind, terms })) => {
+                Command::Rendezvous { bind, parallel: Box::new(terms.at(format!("tcp://{bind}"))) }
+            }
+            Some(Action::Members(MembersOf { dist_url, drain, terms })) => {
+                Command::Members { parallel: Box::new(terms.at(dist_url)), drain }
+            }
             Some(Action::Launch(Launch { nproc, arguments })) => {
                 let words = std::iter::once("train".into()).chain(arguments.iter().cloned());
                 let Command::Train(request) = Self::try_parse_from(words)? else {

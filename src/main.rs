@@ -6,7 +6,7 @@ use kiln::cli::{Command, parse};
 use kiln::config::resolve;
 use kiln::error::Result;
 use kiln::stop::leave;
-use kiln::trainer::{evaluate, launch, say, train, warn};
+use kiln::trainer::{evaluate, launch, members, rendezvous, say, train, warn};
 
 fn main() -> ExitCode {
     keep_pages();
@@ -26,6 +26,8 @@ fn run(command: Command) -> Result<u8> {
         Command::Train(request) => train(resolve(&request)?),
         Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
         Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
+        Command::Rendezvous { bind, parallel } => rendezvous(bind, &parallel),
+        Command::Members { parallel, drain } => members(&parallel, drain).map(|()| 0),
         Command::Config(request) => {
             say(&resolve(&request)?.config.to_toml());
             Ok(0)

@@ -1,6 +1,6 @@
 //! Elastic runs: processes and devices come and go, and the experiment does not notice.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use kiln::metrics::{GenerationRecord, Record};
@@ -54,6 +54,24 @@ impl Job {
 
     fn start(&self) -> Child {
         spawn(self.member())
+    }
+
+    /// A process that does not take the rendezvous over, like those of another machine.
+    fn start_elsewhere(&self) -> Child {
+        let mut command = self.member();
+        command.env("KILN_RENDEZVOUS_HELD", "elsewhere").arg("--elastic-timeout=3");
+        spawn(command)
+    }
+
+    /// The rendezvous alone.
+    fn rendezvous(&self) -> Child {
+        spawn(self.place.bare(&["rendezvous", "--bind", &format!("127.0.0.1:{}", self.port)]))
+    }
+
+    /// What `train members` prints.
+    fn members(&self, arguments: &[&str]) -> Output {
+        let url = format!("--dist-url=tcp://127.0.0.1:{}", self.port);
+        self.place.bare(&[&["members", &url], arguments].concat()).output().unwrap()
     }
 
     /// Starts a process and waits until it takes part.

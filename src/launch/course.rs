@@ -27,11 +27,14 @@ pub struct Ending {
 /// A launch between its first process and its last.
 #[derive(Debug)]
 pub struct Course {
-    grace: Duration,
+    /// How long the others have to end by themselves after a failure; none where they do not need each other.
+    grace: Option<Duration>,
     forwarded: Vec<i32>,
     failure: Option<Ending>,
     /// The code of a launch without a failure.
     code: u8,
+    /// Whether a process has done all there was to do.
+    has_success: bool,
     /// When the processes that are left get which signal.
     next: Option<(Instant, i32)>,
 }
@@ -40,7 +43,16 @@ impl Course {
     /// All run. After a failure the others have `grace` to end by themselves, then SIGTERM and `grace` again, then
     /// SIGKILL.
     pub fn new(grace: Duration) -> Self {
-        Self { grace, forwarded: Vec::new(), failure: None, code: 0, next: None }
+        Self::with(Some(grace))
+    }
+
+    /// All run, and each may end without the others: as long as one succeeds, all is well.
+    pub fn elastic() -> Self {
+        Self::with(None)
+    }
+
+    fn with(grace: Option<Duration>) -> Self {
+        Self { grace, forwarded: Vec::new(), failure: None, code: 0, has_success: false, next: None }
     }
 
     /// The user's `signal` went to all: an end with 128 + `signal` is from now on what was asked for.
@@ -51,6 +63,7 @@ impl Course {
     /// A process ended.
     pub fn ended(&mut self, ending: Ending, now: Instant) {
         if ending.code == 0 {
+            self.has_success = true;
             return;
         }
         // A process that was signalled saves and makes all others do the same.
@@ -62,7 +75,7 @@ impl Course {
         match self.failure {
             None => {
                 self.failure = Some(ending);
-                self.next = Some((now + self.grace, SIGTERM));
+                self.next = self.grace.map(|grace| (now + grace, SIGTERM));
             }
             // The one that failed may be slower to end than those that lost it; after SIGTERM ends say nothing.
             Some(Ending { code: PEER_LOST, .. }) if ending.code != PEER_LOST && self.others_end_by_themselves() => {
@@ -84,17 +97,22 @@ impl Course {
     /// The signal that is due for all that are left.
     pub fn due(&mut self, now: Instant) -> Option<i32> {
         let (_, signal) = self.next.filter(|(time, _)| *time <= now)?;
-        self.next = (signal == SIGTERM).then_some((now + self.grace, SIGKILL));
+        self.next = self.grace.filter(|_| signal == SIGTERM).map(|grace| (now + grace, SIGKILL));
         Some(signal)
     }
 
-    /// Who failed first, if anyone did.
+    /// Who failed first, if anyone did and it counts.
     pub fn failure(&self) -> Option<Ending> {
-        self.failure
+        self.failure.filter(|_| !self.is_well())
     }
 
     /// The exit code of the whole launch.
     pub fn code(&self) -> u8 {
-        self.failure.map_or(self.code, |failure| failure.code)
+        let code = if self.is_well() { 0 } else { self.code };
+        self.failure().map_or(code, |failure| failure.code)
+    }
+
+    fn is_well(&self) -> bool {
+        self.grace.is_none() && self.has_success
     }
 }

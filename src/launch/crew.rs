@@ -8,14 +8,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::TcpListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::address::{self, HELD};
+use super::address;
 use super::elastic::{Meeting, Members, Standing};
+use super::holder::{Holding, hold, seconds, terms};
+use super::rendezvous::Participant;
 use super::rendezvous::bulletin::{self, Bulletin, Newcomer, Phase};
-use super::rendezvous::{BeforeAttempt, Participant, Service, Terms};
 use crate::error::{Error, Result};
 use crate::parallel::collective::Broken;
 use crate::parallel::engine::{Engine, Judge, Symptom};
@@ -39,10 +39,8 @@ pub(super) struct Crew {
     /// The world of the current generation.
     world: Mutex<Option<World>>,
     /// The rendezvous, if it is held here. It ends after the member has left.
-    service: Held,
+    service: Holding,
 }
-
-type Held = Arc<Mutex<Option<Service>>>;
 
 impl fmt::Debug for Crew {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,7 +69,7 @@ impl Crew {
             computing: None,
             draining: false,
         };
-        let service = Held::default();
+        let service = Holding::default();
         let patience = seconds(parallel.elastic_timeout);
         let hold = hold(host, port, &terms, service.clone());
         let member = Participant::join(&format!("{host}:{port}"), &terms, me, patience, hold)?;
@@ -232,33 +230,4 @@ impl KeyStore for Store {
         let values = self.member.get(&[format!("gloo/{key}")], self.limit).map_err(|verdict| verdict.0)?;
         Ok(values.into_iter().next().unwrap_or_default())
     }
-}
-
-/// The terms on which processes of an elastic run meet.
-pub(super) fn terms(parallel: &ParallelConfig) -> Result<Terms> {
-    let (timeout, beat) = (seconds(parallel.lost_after), seconds(parallel.heartbeat));
-    Ok(Terms { timeout, beat, ..address::terms(parallel, 0)? })
-}
-
-fn seconds(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX / 100)
-}
-
-/// Holds the rendezvous where its address is one of this machine and nobody holds it yet.
-fn hold(host: &str, port: u16, terms: &Terms, held: Held) -> BeforeAttempt {
-    let (host, terms) = (host.to_string(), terms.clone());
-    let elsewhere = std::env::var_os(HELD).is_some();
-    Box::new(move || {
-        let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
-        if elsewhere || held.is_some() {
-            return;
-        }
-        // One address, so that there cannot be two of them.
-        let Some(address) = address::addresses(&host, port).ok().and_then(|all| all.first().copied()) else { return };
-        let Ok(listener) = TcpListener::bind((address, port)) else { return };
-        match Service::start(listener, terms.clone()) {
-            Ok(service) => *held = Some(service),
-            Err(error) => tracing::warn!("cannot hold the rendezvous at {address}:{port}: {error}"),
-        }
-    })
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
@@ -116,6 +117,68 @@ impl Generation for Undisturbed {
 
     fn is_ending(&self) -> bool {
         false
+    }
+}
+
+/// A process of an elastic run, as a visitor sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Present {
+    /// Its rank, if it has a part in the generation.
+    pub rank: Option<usize>,
+    /// Its machine.
+    pub host: String,
+    /// Its process id.
+    pub process: u32,
+    /// Devices it uses, or has.
+    pub devices: usize,
+    /// Its replicas.
+    pub replicas: std::ops::Range<usize>,
+    /// Whether it is about to leave.
+    pub leaves: bool,
+    /// Steps it has done, as of its last heartbeat.
+    pub step: u64,
+    /// Its throughput, over all replicas of the run.
+    pub images_per_second: f64,
+}
+
+/// An elastic run, as a visitor sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attendance {
+    /// Counts generations from 1; 0 before the first.
+    pub generation: u64,
+    /// What goes on, as in `running`.
+    pub phase: &'static str,
+    /// The latest change.
+    pub why: String,
+    /// Everybody who is there, by rank and then by arrival.
+    pub present: Vec<Present>,
+}
+
+/// Asks the rendezvous of an elastic run who is there, after asking the process of rank `drain` to leave, if any.
+///
+/// # Errors
+/// [`Error::PeerLost`] where there is no rendezvous, [`Error::Usage`] where it lets nobody in, or has no such rank.
+pub fn attendance(parallel: &ParallelConfig, drain: Option<usize>) -> Result<Attendance> {
+    #[cfg(feature = "gloo")]
+    return super::holder::attendance(parallel, drain);
+    #[cfg(not(feature = "gloo"))]
+    {
+        let _ = (parallel, drain);
+        Err(Error::usage(super::peers::NOT_COMPILED))
+    }
+}
+
+/// Holds the rendezvous of an elastic run at `bind` until the run is over or `stopped` says so.
+///
+/// # Errors
+/// [`Error::Usage`] where it cannot listen, or everybody could come without a secret.
+pub fn hold_rendezvous(bind: SocketAddr, parallel: &ParallelConfig, stopped: &dyn Fn() -> bool) -> Result<()> {
+    #[cfg(feature = "gloo")]
+    return super::holder::hold_alone(bind, parallel, stopped);
+    #[cfg(not(feature = "gloo"))]
+    {
+        let _ = (bind, parallel, stopped);
+        Err(Error::usage(super::peers::NOT_COMPILED))
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::address::{self, HELD, SECRET};
+use super::holder;
 use super::peers::Peers;
 use super::processes;
 use super::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
@@ -212,12 +213,14 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
 pub(super) fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;
     let secret = Secret::random();
-    let service = Service::start(listener, Terms { secret: secret.clone(), ..address::terms(parallel, processes)? })?;
+    let elastic = parallel.elastic.is_on();
+    let terms = if elastic { holder::terms(parallel)? } else { address::terms(parallel, processes)? };
+    let service = Service::start(listener, Terms { secret: secret.clone(), ..terms })?;
     let variables = [
         ("MASTER_ADDR", "127.0.0.1".to_string()),
         ("MASTER_PORT", service.address().port().to_string()),
         (SECRET, secret.to_text()),
         (HELD, "train launch".into()),
     ];
-    processes::launch(processes, arguments, &variables.map(|(name, value)| (name.to_string(), value)))
+    processes::launch(processes, arguments, &variables.map(|(name, value)| (name.to_string(), value)), elastic)
 }

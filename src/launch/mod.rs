@@ -13,6 +13,8 @@ pub mod elastic;
 pub mod environment;
 mod family;
 #[cfg(feature = "gloo")]
+mod holder;
+#[cfg(feature = "gloo")]
 mod job;
 pub mod output;
 mod peers;
@@ -21,5 +23,5 @@ pub mod processes;
 pub mod rendezvous;
 pub mod slurm;
 
-pub use elastic::{Meeting, Members, Standing, elastic};
+pub use elastic::{Attendance, Meeting, Members, Standing, attendance, elastic, hold_rendezvous};
 pub use peers::{Peers, alone, join, launch};

@@ -34,9 +34,10 @@ const GRACE: Duration = Duration::from_millis(2500);
 ///
 /// # Errors
 /// [`Error::Usage`] for no processes at all, [`Error::Io`] when one cannot be started (the others are killed).
-pub fn launch(processes: usize, arguments: &[OsString], variables: &[(String, String)]) -> Result<u8> {
+pub fn launch(processes: usize, arguments: &[OsString], variables: &[(String, String)], elastic: bool) -> Result<u8> {
     let program = std::env::current_exe().map_err(Error::io("find", "train"))?;
-    Launch { program: &program, arguments, variables, processes, grace: GRACE }.run()
+    let grace = (!elastic).then_some(GRACE);
+    Launch { program: &program, arguments, variables, processes, grace }.run()
 }
 
 /// Several processes of one program.
@@ -51,7 +52,8 @@ pub struct Launch<'a> {
     /// How many times.
     pub processes: usize,
     /// How long the others have to end by themselves after one failed, and again after SIGTERM.
-    pub grace: Duration,
+    /// None where they do not need each other.
+    pub grace: Option<Duration>,
 }
 
 /// What the launcher waits for.
@@ -83,7 +85,7 @@ impl Launch<'_> {
         let threads = |error| Error::io("start threads for", self.program)(error);
         family.watch(post).map_err(threads)?;
         let pumps = family.pass_on(&stdout, &stderr).map_err(threads)?;
-        let course = attend(&mut family, events, Course::new(self.grace));
+        let course = attend(&mut family, events, self.grace.map_or_else(Course::elastic, Course::new));
         let last_words: Vec<_> = pumps.into_iter().map(|pump| pump.join().ok().flatten()).collect();
         if let Some(failure) = course.failure() {
             let line = describe(failure, last_words[failure.rank].as_deref());

@@ -14,6 +14,7 @@ mod launch;
 pub mod learner;
 mod loading;
 mod logs;
+pub mod membership;
 mod overview;
 mod prepare;
 mod recorder;
@@ -28,5 +29,6 @@ mod together;
 
 pub use evaluate::evaluate;
 pub use launch::launch;
+pub use membership::{members, rendezvous};
 pub use run::train;
 pub use terminal::{say, warn};

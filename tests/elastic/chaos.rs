@@ -96,6 +96,8 @@ impl Chaos {
 fn disturb(seed: u64, epochs: usize) {
     let line = format!("--epochs={epochs}");
     let job = Job::new("1:4", &[&line, "--ema-decay=0.9", "--width=16"]);
+    // One that is stopped would keep its address, so no member holds the rendezvous.
+    let rendezvous = job.rendezvous();
     let members = vec![job.start()];
     let mut chaos = Chaos { job, dice: ChaCha8Rng::seed_from_u64(seed), members, stopped: Vec::new() };
     until("the run begins", || !chaos.job.run().steps().is_empty());
@@ -104,6 +106,7 @@ fn disturb(seed: u64, epochs: usize) {
         chaos.resize(count, steps.max(1));
     }
     chaos.finish(epochs);
+    ends(rendezvous, Some(0));
 }
 
 #[test]

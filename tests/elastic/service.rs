@@ -1,6 +1,7 @@
 //! The rendezvous of an elastic run: held by a trainer or alone, lost, and held again.
 
 use super::*;
+use crate::command::succeeded;
 
 #[test]
 fn the_rendezvous_moves_to_another_process_when_its_holder_dies() {
@@ -32,4 +33,85 @@ fn a_leaving_holder_hands_the_rendezvous_over() {
     ends(second, Some(0));
     ends(third, Some(0));
     job.run().equals(&job.calm(), 50);
+}
+
+#[test]
+fn a_rendezvous_that_is_killed_and_started_again_does_not_end_the_generation() {
+    let job = Job::new("1:4", &["--epochs=50", "--width=8"]);
+    let mut rendezvous = job.rendezvous();
+    let first = job.start_elsewhere();
+    until("the run begins", || !job.run().steps().is_empty());
+    let second = job.start_elsewhere();
+    until("both compute", || job.generations().len() == 2);
+    job.steps(5);
+    rendezvous.kill().unwrap();
+    rendezvous.wait().unwrap();
+    let before = job.generations().len();
+    std::thread::sleep(Duration::from_millis(300));
+    let rendezvous = job.rendezvous();
+    job.steps(10);
+    assert_eq!(job.generations().len(), before, "the members told the new one where they are");
+    let third = job.join();
+    for child in [first, second, third, rendezvous] {
+        ends(child, Some(0));
+    }
+    job.run().equals(&job.calm(), 50);
+}
+
+#[test]
+fn without_a_rendezvous_nobody_computes_for_long_and_all_give_up_in_the_end() {
+    let job = Job::new("1:4", &["--epochs=5000"]);
+    let mut rendezvous = job.rendezvous();
+    let first = job.start_elsewhere();
+    until("the run begins", || !job.run().steps().is_empty());
+    let second = job.start_elsewhere();
+    until("both compute", || job.generations().len() == 2);
+    rendezvous.kill().unwrap();
+    rendezvous.wait().unwrap();
+    std::thread::sleep(LOST_AFTER);
+    let paused = job.run().steps().len();
+    std::thread::sleep(LOST_AFTER);
+    assert!(job.run().steps().len() <= paused + 1, "a step without a lease");
+    for child in [first, second] {
+        let lines = ends(child, Some(75));
+        assert!(lines.concat().contains("--elastic-timeout"), "{lines:?}");
+    }
+}
+
+#[test]
+fn members_are_shown_and_one_of_them_leaves_when_asked() {
+    let job = Job::new("1:4", &["--epochs=100", "--width=8"]);
+    assert_eq!(job.members(&[]).status.code(), Some(75), "nobody is there");
+    let first = job.start();
+    until("the run begins", || !job.run().steps().is_empty());
+    let second = job.join();
+    let table = succeeded(&job.members(&[]));
+    for (child, replicas) in [(&first, "0-3"), (&second, "4-7")] {
+        let line = table.lines().rfind(|line| line.contains(&format!(" {} ", child.id())));
+        assert!(line.is_some_and(|line| line.contains(replicas)), "{table}");
+    }
+    assert!(table.contains("generation  2, running"), "{table}");
+    let wrong = job.members(&["--drain=2"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    succeeded(&job.members(&["--drain=0"]));
+    // Nobody signalled it.
+    ends(first, Some(0));
+    ends(second, Some(0));
+    job.run().equals(&job.calm(), 100);
+}
+
+#[test]
+fn processes_of_a_launch_may_die() {
+    let job = Job::new("1:3", &["--epochs=100", "--width=8", "--elastic=1:3", "--heartbeat=0.1", "--lost-after=1.5"]);
+    let mut command = job.place.bare(&["launch", "--nproc=3", "--"]);
+    let line: Vec<&str> = job.line.iter().map(String::as_str).collect();
+    command.args(job.place.small("run", &line).get_args());
+    let launcher = spawn(command);
+    until("all compute", || job.generations().last().is_some_and(|generation| generation.members == 3));
+    job.steps(3);
+    let victims = Command::new("pkill").args(["-KILL", "-o", "-P", &launcher.id().to_string()]).status().unwrap();
+    assert!(victims.success());
+    ends(launcher, Some(0));
+    let calm = Job::new("off", &["--epochs=100", "--width=8"]);
+    assert_eq!(job.run().tensors(), calm.calm().tensors());
 }

@@ -90,3 +90,15 @@ fn an_end_by_a_signal_nobody_forwarded_is_a_failure() {
     course.ended(Ending { rank: 0, code: 137, signal: Some(9) }, Instant::now());
     assert_eq!(course.code(), 137);
 }
+
+#[test]
+fn processes_that_do_not_need_each_other_end_alone_and_one_success_is_enough() {
+    let now = Instant::now();
+    let mut course = Course::elastic();
+    course.ended(Ending { rank: 2, code: 137, signal: Some(SIGKILL) }, now);
+    assert_eq!((course.patience(now), course.due(now + GRACE)), (None, None), "the others stay");
+    assert_eq!(course.code(), 137, "nobody has succeeded");
+    course.ended(end(1, 143), now);
+    course.ended(end(0, 0), now);
+    assert_eq!((course.code(), course.failure()), (0, None));
+}

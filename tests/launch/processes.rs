@@ -35,8 +35,13 @@ fn start(
     let (arguments, sender, seen) = ([OsString::from("-c"), script.into()], post.clone(), stdout.clone());
     let running = thread::spawn(move || {
         let variables = [("MASTER_PORT".to_string(), "7".to_string())];
-        let launch =
-            Launch { program: Path::new("/bin/sh"), arguments: &arguments, variables: &variables, processes, grace };
+        let launch = Launch {
+            program: Path::new("/bin/sh"),
+            arguments: &arguments,
+            variables: &variables,
+            processes,
+            grace: Some(grace),
+        };
         let code = launch.run_with(&post, &events, stdout.clone() as Sink, stderr.clone() as Sink).unwrap();
         let text = |sink: &Mutex<Vec<u8>>| String::from_utf8_lossy(&sink.lock().unwrap()).into_owned();
         Outcome { code, stdout: text(&stdout), stderr: text(&stderr) }
@@ -163,14 +168,14 @@ fn a_program_that_cannot_be_started_is_an_error() {
     let (post, events) = channel();
     let sink: Sink = Arc::new(Mutex::new(Vec::new()));
     let program = Path::new("/no/such/train");
-    let absent = Launch { program, arguments: &[], variables: &[], processes: 2, grace: LIMIT };
+    let absent = Launch { program, arguments: &[], variables: &[], processes: 2, grace: Some(LIMIT) };
     let error = absent.run_with(&post, &events, sink.clone(), sink).unwrap_err();
     assert!(error.to_string().starts_with("cannot start '/no/such/train': "), "{error}");
 }
 
 #[test]
 fn no_processes_are_too_few() {
-    assert!(matches!(launch(0, &[], &[]), Err(Error::Usage(_))));
+    assert!(matches!(launch(0, &[], &[], false), Err(Error::Usage(_))));
 }
 
 /// A launcher with a life of its own.
@@ -187,7 +192,7 @@ const SCRIPT: &str = "KILN_TEST_LAUNCHES";
 fn the_launcher() {
     let Some(script) = std::env::var_os(SCRIPT) else { return };
     let (program, arguments) = (Path::new("/bin/sh"), [OsString::from("-c"), script]);
-    let launch = Launch { program, arguments: &arguments, variables: &[], processes: 2, grace: LIMIT };
+    let launch = Launch { program, arguments: &arguments, variables: &[], processes: 2, grace: Some(LIMIT) };
     std::process::exit(launch.run().unwrap().into());
 }
 
