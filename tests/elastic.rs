@@ -65,7 +65,10 @@ impl Job {
 
     /// The rendezvous alone.
     fn rendezvous(&self) -> Child {
-        spawn(self.place.bare(&["rendezvous", "--bind", &format!("127.0.0.1:{}", self.port)]))
+        let address = format!("127.0.0.1:{}", self.port);
+        let child = spawn(self.place.bare(&["rendezvous", "--bind", &address]));
+        until("the rendezvous listens", || std::net::TcpStream::connect(&address).is_ok());
+        child
     }
 
     /// What `train members` prints.

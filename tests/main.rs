@@ -10,6 +10,7 @@ mod collective;
 mod command;
 mod config;
 mod data;
+mod devices;
 #[cfg(feature = "gloo")]
 mod distributed;
 #[cfg(feature = "gloo")]

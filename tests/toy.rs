@@ -36,6 +36,8 @@ pub enum Mishap {
     #[default]
     None,
     PanicInForward(i64),
+    /// Only the first time, as a device that breaks does.
+    PanicOnce(i64),
     PanicAfterTheFence(i64),
     LossIsNaN(i64),
     /// Waits until [`Toy::wake`].
@@ -104,6 +106,10 @@ impl<B: Backend> Toy<B> {
         self.shared.woken.notify_all();
     }
 
+    fn is_awake(&self) -> bool {
+        *self.shared.awake.lock().unwrap()
+    }
+
     fn sleep(&self) {
         let awake = self.shared.awake.lock().unwrap();
         drop(self.shared.woken.wait_while(awake, |awake| !*awake).unwrap());
@@ -130,6 +136,10 @@ impl<B: AutodiffBackend + TrainBackend> TrainStep for Toy<B> {
         let due = |label: i64| batch.weight > 0.0 && labels.contains(&label);
         match self.shared.mishap {
             Mishap::PanicInForward(label) if due(label) => panic!("no memory left\nfor this"),
+            Mishap::PanicOnce(label) if due(label) && !self.is_awake() => {
+                self.wake();
+                panic!("the device is gone")
+            }
             Mishap::Sleep(label) if due(label) => self.sleep(),
             _ => {}
         }
@@ -266,9 +276,18 @@ pub fn train_with<B: HostBackend>(
     observer: impl Observer + 'static,
     processes: Option<Processes>,
 ) -> Result<()> {
+    let strategy = strategy::<B>(&plan, timeout, observer).with(processes);
+    fit(toy, &plan, strategy)
+}
+
+/// The strategy of `plan`.
+pub fn strategy<B: HostBackend>(plan: &Plan, timeout: Duration, observer: impl Observer + 'static) -> DataParallel<B> {
+    DataParallel::new(Arc::new(plan.clone()), StartingPoint::default(), timeout, Box::new(observer))
+}
+
+/// Trains a copy of `toy` by `strategy`.
+pub fn fit<B: HostBackend>(toy: &Toy<Autodiff<B>>, plan: &Plan, strategy: DataParallel<B>) -> Result<()> {
     let sizes = [plan.train.len(), plan.validation.len()];
-    let strategy =
-        DataParallel::<B>::new(Arc::new(plan), StartingPoint::default(), timeout, Box::new(observer)).with(processes);
     let directory = tempfile::tempdir().unwrap();
     learner::train(toy.clone(), strategy, directory.path(), 1, sizes, Display::Silent)
 }

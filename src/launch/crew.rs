@@ -22,8 +22,8 @@ use crate::parallel::engine::{Engine, Judge, Symptom};
 use crate::parallel::gloo::{Gloo, Interface, KeyStore};
 use crate::parallel::{Generation, ParallelConfig, Processes, World};
 
-/// How long one connection between two processes may take.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How long one connection between two processes may take; Gloo tries a host that has vanished five times as long.
+const CONNECT: Duration = Duration::from_secs(2);
 /// How long the process that writes down the run may take for its last checkpoint; its loss is noticed before.
 const UNHURRIED: Duration = Duration::from_secs(3600);
 /// How long the holder of the rendezvous stays at most, after the others could do without it, for them to begin.

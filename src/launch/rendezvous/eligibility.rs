@@ -1,8 +1,7 @@
 //! Who may be a member of an elastic job, and how members are named.
 
-use std::collections::BTreeSet;
-
 use super::bulletin::Newcomer;
+use super::differences::compare;
 use super::sentence;
 use super::wire::Refusal;
 
@@ -10,8 +9,6 @@ use super::wire::Refusal;
 const MOST_MEMBERS: usize = 2048;
 /// The longest host name, in bytes (RFC 1035 allows 255).
 const LONGEST_HOST: usize = 255;
-/// A refusal names so many differing settings; the first ones say enough.
-const MOST_DIFFERENCES: usize = 5;
 /// No job comes near so many generations; numbers beyond would leave no room to grow.
 const GREATEST_GENERATION: u64 = u64::MAX / 2;
 
@@ -32,7 +29,7 @@ pub(super) fn examine<'a>(who: &Newcomer, members: impl Iterator<Item = &'a Newc
         return Err(Refusal::lasting(why));
     }
     if who.devices == 0 {
-        let why = format!("{} has no devices; a member computes on at least one, see --devices", name(who));
+        let why = format!("{} has no devices; a member computes on at least one, which --gpu-ids names", name(who));
         return Err(Refusal::lasting(why));
     }
     let claimed = who.computing.as_ref().map_or(0, |it| it.generation).max(who.heard).max(who.standing.generation);
@@ -44,24 +41,8 @@ pub(super) fn examine<'a>(who: &Newcomer, members: impl Iterator<Item = &'a Newc
     if others.len() >= MOST_MEMBERS {
         return Err(Refusal::passing(format!("the job has {MOST_MEMBERS} members, and takes no more")));
     }
-    others.first().map_or(Ok(()), |other| compare(who, other))
-}
-
-/// All members have equal configurations, so any of them stands for all.
-fn compare(who: &Newcomer, other: &Newcomer) -> Result<(), Refusal> {
-    let (theirs, ours) = (&who.configuration, &other.configuration);
-    let keys: BTreeSet<_> = theirs.keys().chain(ours.keys()).filter(|key| theirs.get(*key) != ours.get(*key)).collect();
-    if keys.is_empty() {
-        return Ok(());
-    }
-    let value = |said: Option<&String>| said.map_or("not set".into(), |it| format!("'{}'", sentence::line(it, 80)));
-    let difference = |key: &&String| {
-        let (theirs, ours) = (value(theirs.get(*key)), value(ours.get(*key)));
-        format!("{} is {theirs} on {}, {ours} on {}", sentence::line(key, 80), name(who), name(other))
-    };
-    let mut differences: Vec<_> = keys.iter().take(MOST_DIFFERENCES).map(difference).collect();
-    if keys.len() > MOST_DIFFERENCES {
-        differences.push(format!("{} more settings differ", keys.len() - MOST_DIFFERENCES));
-    }
-    Err(Refusal::lasting(format!("{}; give every process the same configuration", differences.join("; "))))
+    // All members have equal configurations, so any of them stands for all.
+    others
+        .first()
+        .map_or(Ok(()), |other| compare([&who.configuration, &other.configuration], [&name(who), &name(other)]))
 }

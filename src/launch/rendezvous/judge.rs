@@ -6,9 +6,10 @@
 //! judge waits a short grace for such evidence, since the reporter sees the consequence before the service sees the
 //! cause; then it names who did not come to that collective, or else the connection. Wording is left to `sentence`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::differences::compare;
 use super::sentence::{self, Others};
 use super::wire::{Activity, FromMember, Refusal};
 use super::{Introduction, Terms};
@@ -17,8 +18,6 @@ use super::{Introduction, Terms};
 pub const GRACE: Duration = Duration::from_secs(2);
 /// So many heartbeats may be late without meaning anything.
 const LATE_BEATS: u32 = 3;
-/// A refusal names so many differing settings; the first ones say enough.
-const MOST_DIFFERENCES: usize = 5;
 /// The longest host name, in bytes (RFC 1035 allows 255).
 const LONGEST_HOST: usize = 255;
 
@@ -175,26 +174,8 @@ impl Judge {
     /// All members have equal configurations, so any of them stands for all.
     fn compare(&self, who: &Introduction) -> Result<(), Refusal> {
         let Some(Seat { who: first, .. }) = self.seats.values().next() else { return Ok(()) };
-        let (theirs, ours) = (&who.configuration, &first.configuration);
-        let keys: BTreeSet<_> =
-            theirs.keys().chain(ours.keys()).filter(|key| theirs.get(*key) != ours.get(*key)).collect();
-        if keys.is_empty() {
-            return Ok(());
-        }
-        let value = |said: Option<&String>| said.map_or("not set".into(), |it| format!("'{}'", sentence::line(it, 80)));
-        let mut differences: Vec<_> = keys
-            .iter()
-            .take(MOST_DIFFERENCES)
-            .map(|key| {
-                let (key_text, theirs, ours) =
-                    (sentence::line(key, 80), value(theirs.get(*key)), value(ours.get(*key)));
-                format!("{key_text} is {theirs} on rank {}, {ours} on rank {}", who.rank, first.rank)
-            })
-            .collect();
-        if keys.len() > MOST_DIFFERENCES {
-            differences.push(format!("{} more settings differ", keys.len() - MOST_DIFFERENCES));
-        }
-        Err(Refusal::lasting(format!("{}; give every process the same configuration", differences.join("; "))))
+        let names = [who, first].map(|it| format!("rank {}", it.rank));
+        compare([&who.configuration, &first.configuration], [&names[0], &names[1]])
     }
 
     fn missing(&self) -> String {

@@ -15,6 +15,7 @@ mod admission;
 pub mod bulletin;
 mod causes;
 mod connection;
+mod differences;
 pub mod elastic_wire;
 mod eligibility;
 mod endpoint;

@@ -1,0 +1,30 @@
+//! Whether two processes were started with the same configuration, and what differs if not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::sentence;
+use super::wire::Refusal;
+
+/// A refusal names so many differing settings; the first ones say enough.
+const MOST: usize = 5;
+
+/// Refuses a process whose configuration is not that of a member; `names` are what people call the two.
+pub(super) fn compare(
+    [theirs, ours]: [&BTreeMap<String, String>; 2],
+    [their_name, our_name]: [&str; 2],
+) -> Result<(), Refusal> {
+    let keys: BTreeSet<_> = theirs.keys().chain(ours.keys()).filter(|key| theirs.get(*key) != ours.get(*key)).collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let value = |said: Option<&String>| said.map_or("not set".into(), |it| format!("'{}'", sentence::line(it, 80)));
+    let difference = |key: &&String| {
+        let (key_text, theirs, ours) = (sentence::line(key, 80), value(theirs.get(*key)), value(ours.get(*key)));
+        format!("{key_text} is {theirs} on {their_name}, {ours} on {our_name}")
+    };
+    let mut differences: Vec<_> = keys.iter().take(MOST).map(difference).collect();
+    if keys.len() > MOST {
+        differences.push(format!("{} more settings differ", keys.len() - MOST));
+    }
+    Err(Refusal::lasting(format!("{}; give every process the same configuration", differences.join("; "))))
+}
