@@ -75,7 +75,7 @@ bench-gpu: ## the same for a CUDA machine without registries: a bundle to carry 
 
 setup-tch: ## PyTorch 2.9.0, which brings LibTorch, into a virtual environment
 	python3 -m venv $(KILN_VENV)
-	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 numpy
+	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 numpy tensorboard==2.21.0
 
 setup-dist: ## Gloo's headers and library, and what the tests of launchers use where it is there (Debian, Ubuntu)
 	$(SUDO) apt-get update --quiet

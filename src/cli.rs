@@ -31,6 +31,13 @@ pub enum Command {
     },
     /// Print the configuration that would run.
     Config(Request),
+    /// Write a page about runs.
+    Report {
+        /// Their directories.
+        runs: Vec<PathBuf>,
+        /// The file.
+        output: PathBuf,
+    },
     /// Hold the rendezvous of an elastic run.
     Rendezvous {
         /// Where to listen.
@@ -109,10 +116,23 @@ enum Action {
     Config(Options<true>),
     /// Train in several processes on this machine: train launch --nproc 2 -- --epochs 3.
     Launch(Launch),
+    /// Write a page about one run, or about several compared, for a browser.
+    Report(Report),
     /// Hold the rendezvous of an elastic run without training, so that the run depends on no trainer.
     Rendezvous(Rendezvous),
     /// Show who takes part in an elastic run, or have one process leave it.
     Members(MembersOf),
+}
+
+#[derive(Debug, Args)]
+struct Report {
+    /// Directories of runs.
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<PathBuf>,
+    /// File to write; curves.svg and curves.png go beside it. Without it, report.html in the run's directory, or here
+    /// for several runs.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -204,6 +224,12 @@ impl Cli {
                 Command::Evaluate { checkpoint, request: options.request }
             }
             Some(Action::Config(options)) => Command::Config(options.request),
+            Some(Action::Report(Report { runs, output })) => {
+                let name = || PathBuf::from("report.html");
+                let usual = || if let [run] = &runs[..] { run.join(name()) } else { name() };
+                let output = output.unwrap_or_else(usual);
+                Command::Report { runs, output }
+            }
             Some(Action::Rendezvous(Rendezvous { bind, terms })) => {
                 Command::Rendezvous { bind, parallel: Box::new(terms.at(format!("tcp://{bind}"))) }
             }

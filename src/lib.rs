@@ -16,17 +16,19 @@
 //! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch | models, threads |
 //! | [`model`] | ResNet-18, its loss, its weights by name | replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
-//! | [`parallel`] | world, collectives in memory and over Gloo, the replica, the learning strategy | files, terminals |
-//! | [`launch`] | who this process is, the rendezvous, who is lost, `train launch` | models, a run's files |
+//! | [`parallel`] | world, collectives in memory and over Gloo, the replica, the strategy, generations | files, terminals |
+//! | [`launch`] | who this process is, the rendezvous, who is lost, who comes and goes, `train launch` | models, a run's files |
 //! | [`checkpoint`] | atomic directories, retention, run directories | tensors' meaning |
-//! | [`metrics`] | records and where they go; where time went; warnings | models |
+//! | [`metrics`] | records and where they go, TensorBoard among it; where time went; warnings | models |
+//! | [`report`] | a run's directory as a page for people | models, how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`trainer`] | the story: prepare, train, resume, evaluate | how any of it works inside |
 //! | [`cli`] | flags to settings | everything but `config` |
 //!
 //! Read in this order to follow one step: [`parallel::World`], `parallel/replica.rs`, `model/step.rs`,
 //! `ops/batch_norm.rs`, `parallel/local.rs`, `optim/rules.rs`. To follow a command: `main.rs`, `trainer/run.rs`. How
-//! precision becomes a type: `ops/precision.rs`. How processes meet and part: `launch/job.rs`.
+//! precision becomes a type: `ops/precision.rs`. How processes meet and part: `launch/job.rs`; how they come and go:
+//! `parallel/generation.rs`, `launch/rendezvous/roster.rs`, `trainer/elastic.rs`.
 //!
 //! ## Invariants
 //!
@@ -36,6 +38,8 @@
 //! - Collectives are matched by key and none waits without a limit. Sums are taken in a fixed tree over replica ids: in
 //!   one process always, over several with `--deterministic`.
 //! - Who is lost is decided once, by the rendezvous; an engine's error is a symptom.
+//! - In an elastic run a step's collectives come before its update, and nobody updates without a lease: a step is done
+//!   by all or by none.
 //! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
 //!   before every forward, and no backward beside a forward. They are marked in `parallel/step.rs`, the fence between
 //!   them in `model/step.rs`.
@@ -54,6 +58,7 @@ pub mod model;
 pub mod ops;
 pub mod optim;
 pub mod parallel;
+pub mod report;
 pub mod state;
 pub mod stop;
 pub mod trainer;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use kiln::cli::{Command, parse};
 use kiln::config::resolve;
 use kiln::error::Result;
+use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{evaluate, launch, members, rendezvous, say, train, warn};
 
@@ -26,6 +27,11 @@ fn run(command: Command) -> Result<u8> {
         Command::Train(request) => train(resolve(&request)?),
         Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
         Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
+        Command::Report { runs, output } => {
+            write(&runs, &output)?;
+            say(&format!("report      {}", output.display()));
+            Ok(0)
+        }
         Command::Rendezvous { bind, parallel } => rendezvous(bind, &parallel),
         Command::Members { parallel, drain } => members(&parallel, drain).map(|()| 0),
         Command::Config(request) => {

@@ -1,6 +1,7 @@
 //! The `train` command as a process: small runs on drawn images, and what they leave on the disk.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -96,6 +97,11 @@ pub fn succeeded(output: &Output) -> String {
 /// Standard error, line by line.
 pub fn errors(output: &Output) -> Vec<String> {
     String::from_utf8(output.stderr.clone()).unwrap().lines().map(String::from).collect()
+}
+
+/// Says why a test is skipped: past the harness, which shows nothing of a test that passes.
+pub fn skip(reason: &str) {
+    std::io::stderr().write_all(format!("skipped: {reason}\n").as_bytes()).unwrap();
 }
 
 /// Waits for a process, at most a minute.

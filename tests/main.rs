@@ -31,10 +31,12 @@ mod reference;
 mod refusals;
 #[cfg(feature = "gloo")]
 mod rendezvous;
+mod report;
 mod resume;
 mod shards;
 mod small;
 mod state;
 mod stress;
+mod tensorboard;
 mod toy;
 mod validation;

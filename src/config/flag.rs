@@ -183,6 +183,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::choice("progress", "run.progress"),
             Flag::value("log-every", "run.log_every", "N"),
             Flag::on("profile", "run.profile"),
+            Flag::on("tensorboard", "run.tensorboard"),
         ],
     },
 ];

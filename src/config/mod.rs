@@ -69,6 +69,7 @@ const OWN: &[&str] = &[
     "run.progress",
     "run.log_every",
     "run.profile",
+    "run.tensorboard",
     "data.dir",
     "data.cache_mb",
     "data.download",

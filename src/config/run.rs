@@ -63,6 +63,8 @@ pub struct RunConfig {
     pub log_every: usize,
     /// Whether phases are timed; see [`crate::metrics::profile`].
     pub profile: bool,
+    /// Whether event files for TensorBoard are written; see [`crate::metrics::tensorboard`].
+    pub tensorboard: bool,
     /// Whether a job of SLURM that a signal ends is put back into the queue.
     pub requeue: bool,
     /// Whether the images of every step are written to `samples.jsonl`.
@@ -88,6 +90,7 @@ impl Default for RunConfig {
             progress: ProgressKind::Auto,
             log_every: 0,
             profile: false,
+            tensorboard: false,
             requeue: false,
             log_samples: false,
         }

@@ -32,13 +32,16 @@ pub struct SamplerConfig {
     pub limit_micro_batches: usize,
 }
 
+/// An epoch and its order; consecutive steps ask for the same one.
+type Permutation = (usize, Arc<Vec<u32>>);
+
 /// The samples of every step of every epoch.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     config: SamplerConfig,
     micro_batches: usize,
     // The permutation of one epoch: consecutive steps ask for the same one.
-    current: Arc<Mutex<Option<(usize, Arc<Vec<u32>>)>>>,
+    current: Arc<Mutex<Option<Permutation>>>,
 }
 
 /// The samples of one optimizer step.

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`record`] is what is measured, [`meter`] how, [`sink`] the trait of the places it goes to:
 //! [`console`] and [`bar`] for people at a terminal (both with [`mod@line`], the text of a record), [`jsonl`] and
-//! [`csv`] for programs (both on a [`journal`]); [`summary`] is the last word, and [`profile`] says where time went.
+//! [`csv`] for programs (both on a [`journal`]), [`tensorboard`] for TensorBoard; [`summary`] is the last word, and [`profile`] says where time went.
 //!
 //! Files of a resumed run hold each step once: whatever lies behind the step that the run resumes from is dropped
 //! before new lines follow. This room computes nothing about models; it is handed plain numbers.
@@ -18,6 +18,7 @@ pub mod profile;
 pub mod record;
 pub mod sink;
 pub mod summary;
+pub mod tensorboard;
 pub mod warnings;
 
 pub use bar::Bar;
@@ -30,4 +31,5 @@ pub use profile::Profiler;
 pub use record::{EpochRecord, GenerationRecord, Record, StepRecord};
 pub use sink::Sink;
 pub use summary::Summary;
+pub use tensorboard::{Hparam, TensorBoard};
 pub use warnings::warnings;

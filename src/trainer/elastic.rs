@@ -80,16 +80,15 @@ impl Membership for Elastic {
                 self.departure.has_left.store(true, Ordering::SeqCst);
                 return Ok(None);
             };
-            state = match self.agree(&meeting, own.standing, state.take()) {
-                Ok(agreed) => agreed,
+            match self.agree(&meeting, own.standing, &mut state) {
+                Ok(()) => {}
                 // Somebody was lost in the meantime, which makes another generation.
-                Err((kept, Error::PeerLost(why))) => {
+                Err(Error::PeerLost(why)) => {
                     tracing::debug!("generation {} ended before it began: {why}", meeting.number);
-                    state = kept;
                     continue;
                 }
-                Err((_, error)) => return Err(error),
-            };
+                Err(error) => return Err(error),
+            }
             let step = state.as_ref().map_or(0, |state| state.position.global_step);
             let first = own.generation == 0;
             (own.generation, own.standing) = (meeting.number, Standing { generation: meeting.number, step });
@@ -102,9 +101,6 @@ impl Membership for Elastic {
         self.members.complete()
     }
 }
-
-/// What could not be agreed on leaves what was held before.
-type Agreed = std::result::Result<Option<TrainingState>, (Option<TrainingState>, Error)>;
 
 impl Elastic {
     fn own(&self) -> MutexGuard<'_, Own> {
@@ -123,53 +119,43 @@ impl Elastic {
         }
     }
 
-    /// The state that the generation starts from; none for a run that begins.
-    fn agree(&self, meeting: &Meeting, standing: Standing, held: Option<TrainingState>) -> Agreed {
+    /// Makes `held` the state that the generation starts from: none for a run that begins.
+    fn agree(&self, meeting: &Meeting, standing: Standing, held: &mut Option<TrainingState>) -> Result<()> {
         let own = [standing.generation, standing.step as u64];
-        let gathered = match &meeting.processes {
-            None => Ok(own.to_vec()),
-            Some(processes) => processes.gather_from_all(Key { micro_batch: 1, ..KEY }, &own),
-        };
-        let all = match gathered {
-            Ok(all) => all,
-            Err(broken) => return Err((held, broken.into())),
-        };
+        let processes = meeting.processes.as_ref();
+        let gather = |processes: &Processes| processes.gather_from_all(Key { micro_batch: 1, ..KEY }, &own);
+        let all = processes.map_or_else(|| Ok(own.to_vec()), gather)?;
         let all: Vec<[u64; 2]> = all.as_chunks().0.to_vec();
         let newest = all.iter().map(|[generation, _]| *generation).max().unwrap_or_default();
         let source = all.iter().position(|[generation, _]| *generation == newest).unwrap_or_default();
-        match (newest, &meeting.processes) {
-            (0, processes) => self.from_disk(meeting, processes.as_ref()).map_err(|error| (held, error)),
-            (_, Some(processes)) if all.iter().any(|other| *other != all[source]) => {
-                self.from_peer(processes, source, own == all[source], held)
+        match processes {
+            processes if newest == 0 => *held = self.read_disk(meeting.number, processes)?,
+            Some(processes) if all.iter().any(|other| *other != all[source]) => {
+                let sent = held.as_ref().filter(|_| processes.rank() == source);
+                let sent = sent.map(|state| encode(&self.origin(state.clone())));
+                if own == all[source] {
+                    processes.broadcast_to_all(KEY, source, sent)?;
+                } else {
+                    *held = self.take_up(receive(processes, source)?)?;
+                }
             }
-            _ => Ok(held),
+            _ => {}
         }
+        Ok(())
     }
 
     /// What the run's directory has; the first process looks.
-    fn from_disk(&self, meeting: &Meeting, processes: Option<&Processes>) -> Result<Option<TrainingState>> {
-        let origin = if processes.is_none_or(|processes| processes.rank() == 0) {
-            let config = config_after(&self.snapshots.config, meeting.number);
-            let origin = resume::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
-            processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
-            origin
-        } else {
-            receive(processes.expect("only one of several has another rank"), 0)?
+    fn read_disk(&self, generation: u64, processes: Option<&Processes>) -> Result<Option<TrainingState>> {
+        let origin = match processes.filter(|processes| processes.rank() > 0) {
+            Some(processes) => receive(processes, 0)?,
+            None => {
+                let config = config_after(&self.snapshots.config, generation);
+                let origin = resume::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
+                processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
+                origin
+            }
         };
         self.take_up(origin)
-    }
-
-    /// The state that process `source` holds; the others throw away what they have unless it `is_same`.
-    fn from_peer(&self, processes: &Processes, source: usize, is_same: bool, held: Option<TrainingState>) -> Agreed {
-        let sent =
-            (processes.rank() == source).then(|| held.clone()).flatten().map(|state| encode(&self.origin(state)));
-        if is_same {
-            let passed = processes.broadcast_to_all(KEY, source, sent);
-            return passed
-                .map_err(|broken| broken.into())
-                .map_or_else(|error| Err((held.clone(), error)), |_| Ok(held.clone()));
-        }
-        receive(processes, source).and_then(|origin| self.take_up(origin)).map_err(|error| (held, error))
     }
 
     /// A state as if it came from the disk.

@@ -91,6 +91,7 @@ impl Part {
         let recorder = Recorder {
             snapshots: snapshots.clone(),
             steps_per_epoch: plan.sampler.steps_per_epoch(),
+            last_step: plan.last_step,
             logs: Logs::default(),
             succession: Some(Succession::new(members.clone(), goal(&config, &plan), display)),
             pace: pace(),

@@ -1,5 +1,6 @@
 //! What a process writes while it trains: its log files, its progress, and the store of checkpoints.
 
+use std::collections::BTreeMap;
 use std::io::stdout;
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use super::terminal::SignalKeys;
 use crate::checkpoint::Store;
 use crate::config::{Config, ProgressKind};
 use crate::error::Result;
-use crate::metrics::{Bar, Console, Csv, Goal, Jsonl, Sink};
+use crate::metrics::{Bar, Console, Csv, Goal, Hparam, Jsonl, Sink, TensorBoard};
 
 /// Up to where the logs of earlier sessions, or of another process, hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +48,9 @@ impl Logs {
         if first {
             sinks.push(Box::new(Csv::open(&directory.join("metrics.csv"), kept.epoch_end)?));
         }
+        if first && run.tensorboard {
+            sinks.push(Box::new(board(config, &directory.join("tensorboard"), kept)?));
+        }
         match run.progress {
             ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),
             ProgressKind::None => {}
@@ -59,5 +63,26 @@ impl Logs {
             samples: (first && run.log_samples).then(|| SampleLog::open(&samples, kept.step)).transpose()?,
             store: first.then(|| Store::open(directory)).transpose()?,
         })
+    }
+}
+
+/// Event files that show the configuration, too.
+fn board(config: &Config, directory: &Path, kept: Kept) -> Result<TensorBoard> {
+    let mut board = TensorBoard::open(directory, kept.step)?;
+    if kept.step == 0 {
+        // TensorBoard would show it once for every session.
+        let indented: String = config.to_toml().lines().map(|line| format!("    {line}\n")).collect();
+        board.text("configuration", 0, &indented)?;
+    }
+    let settings = config.shared().into_iter().map(|(key, value)| (key, hparam(value)));
+    board.hparams(&settings.collect::<BTreeMap<_, _>>())?;
+    Ok(board)
+}
+
+fn hparam(value: String) -> Hparam {
+    match (value.parse(), value.parse()) {
+        (Ok(number), _) => Hparam::Number(number),
+        (_, Ok(choice)) => Hparam::Bool(choice),
+        _ => Hparam::Text(value),
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Course {
 pub(super) struct Recorder {
     pub(super) snapshots: Snapshots,
     pub(super) steps_per_epoch: usize,
+    /// Optimizer steps of the whole run.
+    pub(super) last_step: usize,
     pub(super) logs: Logs,
     /// Where membership may change.
     pub(super) succession: Option<Succession>,
@@ -130,7 +132,9 @@ impl Observer for Recorder {
         if let Some(succession) = &mut self.succession {
             succession.epoch(record);
         }
-        self.logs.sinks.epoch(&record)
+        self.logs.sinks.epoch(&record)?;
+        // A run that was asked to stop goes on another time.
+        if report.step >= self.last_step { self.logs.sinks.finish() } else { Ok(()) }
     }
 
     fn generation(&mut self, report: &GenerationReport) -> Result<()> {

@@ -236,6 +236,7 @@ impl<B: HostBackend> Session<B> {
         Ok(Recorder {
             snapshots: Snapshots { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock },
             steps_per_epoch: plan.sampler.steps_per_epoch(),
+            last_step: plan.last_step,
             logs,
             succession: None,
             pace: pace(),
@@ -277,6 +278,11 @@ pub(super) fn finish(
     };
     let json = serde_json::to_vec_pretty(&summary).expect("plain numbers and paths are always JSON");
     write_atomic(&directory.join("summary.json"), &json)?;
+    let page = directory.join("report.html");
+    let reported = crate::report::write(&[directory.to_path_buf()], &page);
+    if let Err(error) = &reported {
+        warn(&format!("warning: the report was not written: {error}"));
+    }
     if config.run.progress != ProgressKind::None {
         match &reason {
             Some(Reason::Signal(signal)) => say(&format!("\nstopped by signal {signal}; go on with --resume")),
@@ -284,6 +290,9 @@ pub(super) fn finish(
             Some(Reason::Failure(_)) | None => say(""),
         }
         say(&summary.to_string());
+        if reported.is_ok() {
+            say(&format!("report      {}", page.display()));
+        }
     }
     Ok(())
 }

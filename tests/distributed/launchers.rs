@@ -1,13 +1,7 @@
 //! Launchers that people use, for real, where they are installed: `make setup-dist` installs them.
 
-use std::io::Write;
-
 use super::*;
-
-/// Says why a test is skipped: past the harness, which shows nothing of a test that passes.
-fn skip(reason: &str) {
-    std::io::stderr().write_all(format!("skipped: {reason}\n").as_bytes()).unwrap();
-}
+use crate::command::skip;
 
 /// Whether a program is there; says so where a test is skipped for the lack of it.
 fn has(program: &str) -> bool {

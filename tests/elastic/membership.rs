@@ -36,6 +36,7 @@ fn too_few_processes_wait_and_go_on_when_another_one_comes() {
     let second = job.join();
     job.steps(5);
     signal(&second, "KILL");
+    ends(second, None);
     // One alone does not compute.
     until("the run is saved", || job.run().has_checkpoint());
     let third = job.join();

@@ -12,6 +12,7 @@ fn the_rendezvous_moves_to_another_process_when_its_holder_dies() {
     job.steps(5);
     signal(&holder, "KILL");
     let dead = format!("process {} was lost", holder.id());
+    ends(holder, None);
     until("the others go on", || job.generations().last().is_some_and(|generation| generation.members == 2));
     let why: Vec<String> = job.generations().into_iter().map(|generation| generation.why).collect();
     assert!(why.iter().all(|why| !why.contains(&dead)) || why.last().unwrap().contains(&dead), "{why:?}");

@@ -2,6 +2,7 @@
 
 mod adversaries;
 mod decoding;
+mod elastic_wire;
 mod judge;
 mod losses;
 mod meeting;

@@ -8,6 +8,9 @@
 //!
 //! Reading order: [`Member`] is what the rest of Kiln calls; [`judge`] is the policy, a pure state machine; [`wire`],
 //! [`handshake`] and [`seal`] are what travels; `state`, `session`, `admission` and `service` perform what the judge says.
+//! In an elastic job [`Participant`] takes the member's place and [`roster`] (with `generation` and [`placement`]) the
+//! judge's: it says who computes which replicas, and when that changes; [`bulletin`] is what it tells, [`elastic_wire`] how.
+//!
 //! The room knows nothing of training: an activity is a text and a counter. It decides, others act: ending the process
 //! is left to the caller of [`Member::on_verdict`].
 

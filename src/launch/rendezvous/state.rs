@@ -52,7 +52,7 @@ pub(super) enum Admitted {
 enum Policy {
     Fixed(Judge),
     /// The first member brings the rules.
-    Elastic(Option<Roster>),
+    Elastic(Option<Box<Roster>>),
 }
 
 /// How long members have to take leave once the run is complete, before the others hear of it.
@@ -97,7 +97,8 @@ impl State {
                         *seats += 1;
                         let newcomer = bulletin::Newcomer::from(newcomer);
                         if roster.is_none() {
-                            *roster = Some(Roster::new(Rules::read(&newcomer.configuration)?, Instant::now()));
+                            let rules = Rules::read(&newcomer.configuration)?;
+                            *roster = Some(Box::new(Roster::new(rules, Instant::now())));
                         }
                         self.led(roster, Event::Came(*seats, newcomer))?;
                         Ok(Admitted::Member(*seats))
@@ -105,9 +106,9 @@ impl State {
                     Some(Purpose::Drain(rank)) => {
                         let rank = usize::try_from(rank).unwrap_or(usize::MAX);
                         self.led(roster, Event::DrainRank(rank))?;
-                        Ok(Admitted::Visitor(look(roster.as_ref())))
+                        Ok(Admitted::Visitor(look(roster.as_deref())))
                     }
-                    _ => Ok(Admitted::Visitor(look(roster.as_ref()))),
+                    _ => Ok(Admitted::Visitor(look(roster.as_deref()))),
                 }
             }
         }
@@ -157,7 +158,7 @@ impl State {
     /// Who is in an elastic job right now, if anybody ever was.
     pub fn bulletin(&self) -> Option<bulletin::Bulletin> {
         match &self.policy().0 {
-            Policy::Elastic(roster) => roster.as_ref().map(Roster::bulletin),
+            Policy::Elastic(roster) => roster.as_ref().map(|roster| roster.bulletin()),
             Policy::Fixed(_) => None,
         }
     }
@@ -184,7 +185,7 @@ impl State {
         Ok(())
     }
 
-    fn led(&self, roster: &mut Option<Roster>, event: Event) -> Result<(), Refusal> {
+    fn led(&self, roster: &mut Option<Box<Roster>>, event: Event) -> Result<(), Refusal> {
         let Some(roster) = roster else { return Ok(()) };
         for action in roster.handle(event, Instant::now()) {
             match action {

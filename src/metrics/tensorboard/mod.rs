@@ -1,0 +1,169 @@
+//! `tensorboard/`: event files, for TensorBoard.
+//!
+//! Every session of a run writes a file of its own, `events.out.tfevents.<seconds>.<host>.<pid>`; TensorBoard reads the
+//! files of a directory as one run, in the order of their names. The framing is in `record`, the messages in
+//! `event`, those of the HPARAMS tab in `hparams`.
+
+mod event;
+mod hparams;
+mod record;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prost::Message;
+
+use self::event::{Event, SessionLog, SessionStatus, Summary, Value, What};
+pub use self::hparams::Hparam;
+use super::record::{EpochRecord, StepRecord};
+use super::sink::Sink;
+use crate::error::{Error, Result};
+
+/// What the names of event files begin with; TensorBoard goes by it.
+const PREFIX: &str = "events.out.tfevents.";
+
+/// Seconds of training that may pass until a step can be seen.
+const FLUSH_INTERVAL: f64 = 1.0;
+
+/// A sink that writes an event file.
+#[derive(Debug)]
+pub struct TensorBoard {
+    path: PathBuf,
+    // Flushes what is left when it is dropped.
+    file: BufWriter<File>,
+    /// The [`StepRecord::seconds`] of the last step that was flushed by its own time.
+    flushed: Option<f64>,
+    has_hparams: bool,
+}
+
+impl TensorBoard {
+    /// Opens a new file in `directory`, which is made if need be, for a run that goes on after `after_step`; a new run
+    /// goes on after step 0.
+    ///
+    /// TensorBoard does not show what earlier files say about later steps: the run will write it again.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the file or the directory.
+    pub fn open(directory: &Path, after_step: usize) -> Result<Self> {
+        fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
+        let path = directory.join(file_name(directory)?);
+        let file = File::create_new(&path).map_err(Error::io("create", &path))?;
+        let mut board = Self { path, file: BufWriter::new(file), flushed: None, has_hparams: false };
+        board.write(0, What::FileVersion("brain.Event:2".into()))?;
+        // TensorBoard drops what it has of the step of this event and later ones. It takes the first such event of a
+        // run for the start of the run and drops nothing, so that a new run needs one too.
+        let start = SessionLog { status: SessionStatus::Start.into() };
+        board.write(after_step.saturating_add(1), What::SessionLog(start))?;
+        board.flush()?;
+        Ok(board)
+    }
+
+    /// Shows a text in Markdown under `tag`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the file.
+    pub fn text(&mut self, tag: &str, step: usize, markdown: &str) -> Result<()> {
+        self.show(step, vec![Value::text(tag, markdown)])?;
+        self.flush()
+    }
+
+    /// Shows an RGB image under `tag`, given as the bytes of a PNG file and its size in pixels.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the file.
+    pub fn image(&mut self, tag: &str, step: usize, png: &[u8], width: u32, height: u32) -> Result<()> {
+        self.show(step, vec![Value::image(tag, png, width, height)])?;
+        self.flush()
+    }
+
+    /// Shows the run as a row of the HPARAMS tab, beside the validation accuracy and loss of its last epoch.
+    ///
+    /// Of the sessions of a run, TensorBoard heeds the first that does so.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the file.
+    pub fn hparams(&mut self, hparams: &BTreeMap<String, Hparam>) -> Result<()> {
+        self.has_hparams = true;
+        self.show(0, hparams::session_start(hparams, now()).into())?;
+        self.flush()
+    }
+
+    fn show(&mut self, step: usize, value: Vec<Value>) -> Result<()> {
+        self.write(step, What::Summary(Summary { value }))
+    }
+
+    fn write(&mut self, step: usize, what: What) -> Result<()> {
+        let step = i64::try_from(step).unwrap_or(i64::MAX);
+        let event = Event { wall_time: now(), step, what: Some(what) };
+        record::write_record(&mut self.file, &event.encode_to_vec()).map_err(Error::io("write", &self.path))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file.flush().map_err(Error::io("write", &self.path))
+    }
+}
+
+impl Sink for TensorBoard {
+    fn step(&mut self, record: &StepRecord) -> Result<()> {
+        let scalars = [
+            ("train/loss", record.loss),
+            ("train/accuracy", record.accuracy),
+            ("train/lr", record.lr),
+            ("train/grad_norm", record.grad_norm),
+            ("throughput/images_per_second", record.images_per_second),
+            ("throughput/step_seconds", record.step_seconds),
+        ];
+        self.show(record.step, scalars.map(|(tag, value)| Value::scalar(tag, value)).into())?;
+        if self.flushed.is_none_or(|last| record.seconds - last >= FLUSH_INTERVAL) {
+            self.flushed = Some(record.seconds);
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+        let scalars = [
+            ("val/loss", record.val_loss),
+            ("val/accuracy", record.val_accuracy),
+            ("val/top5", record.val_top5),
+            ("epoch/train_loss", record.train_loss),
+            ("epoch/train_accuracy", record.train_accuracy),
+            (hparams::VAL_ACCURACY, record.val_accuracy),
+            (hparams::VAL_LOSS, record.val_loss),
+        ];
+        self.show(record.step, scalars.map(|(tag, value)| Value::scalar(tag, value)).into())?;
+        self.flush()
+    }
+
+    /// No step comes during a validation, however long, to flush the last ones.
+    fn validating(&mut self, _done: usize, _total: usize) -> Result<()> {
+        self.flush()
+    }
+
+    /// For a run that is complete, not for one that was stopped: the HPARAMS tab shows it as a success from now on.
+    fn finish(&mut self) -> Result<()> {
+        if self.has_hparams {
+            self.show(0, vec![hparams::session_end(now())])?;
+        }
+        self.flush()
+    }
+}
+
+/// A name behind those of all earlier sessions, whatever their clocks said.
+fn file_name(directory: &Path) -> Result<String> {
+    let entries = fs::read_dir(directory).map_err(Error::io("read", directory))?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let seconds = |name: String| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u64>().ok();
+    let next = names.filter_map(seconds).max().map_or(0, |last| last.saturating_add(1));
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    Ok(format!("{PREFIX}{:010}.{host}.{}", next.max(now() as u64), std::process::id()))
+}
+
+/// Seconds since 1970.
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}

@@ -1,0 +1,272 @@
+//! A chart and how it becomes shapes: lines and texts at places, of which [`super::svg`] and [`super::png`] make a
+//! picture.
+
+use super::axis::{Axis, plain};
+use super::palette::Ink;
+use super::series::{Series, bucket, thin};
+
+/// Width of a chart, in units that are pixels on most screens.
+pub const WIDTH: f64 = 420.0;
+const PLOT_HEIGHT: f64 = 190.0;
+const LEFT: f64 = 48.0;
+const RIGHT: f64 = 14.0;
+const TITLE_LINE: f64 = 24.0;
+const LEGEND_LINE: f64 = 19.0;
+const BELOW: f64 = 40.0;
+const SWATCH: f64 = 24.0;
+/// Size of a text.
+pub const TEXT: f64 = 12.5;
+/// Width of a letter, on average.
+const LETTER: f64 = 0.54 * TEXT;
+/// Longer names are cut.
+const LONGEST_NAME: usize = 40;
+/// The largest value must be so many times the smallest before a logarithmic scale helps.
+const WIDE: f64 = 20.0;
+
+/// Where the scale of a chart may begin, and whether it may be logarithmic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Around the values.
+    Linear,
+    /// From zero.
+    FromZero,
+    /// Logarithmic if the values span more than a decade, else around them.
+    MaybeLogarithmic,
+}
+
+/// What a chart shows, over the epochs of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chart {
+    /// The quantity and its unit.
+    pub title: String,
+    /// The curves, at least one.
+    pub series: Vec<Series>,
+    /// How values become heights.
+    pub scale: Scale,
+    /// Epochs with a line across: changes of membership.
+    pub marks: Vec<f64>,
+}
+
+/// A shape; y grows downwards.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shape {
+    /// A line through points.
+    Line(Vec<[f64; 2]>, Ink),
+    /// A dot.
+    Dot([f64; 2], Ink),
+    /// A text that begins at a point, or ends there, or has its middle there.
+    Text([f64; 2], Anchor, String, Ink),
+}
+
+/// Which part of a text is at its point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    /// Its begin.
+    Start,
+    /// Its middle.
+    Middle,
+    /// Its end.
+    End,
+}
+
+/// Shapes on a sheet.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Figure {
+    /// Width of the sheet.
+    pub width: f64,
+    /// Height of the sheet.
+    pub height: f64,
+    /// From back to front.
+    pub shapes: Vec<Shape>,
+    /// What it shows, in words.
+    pub words: String,
+}
+
+impl Chart {
+    /// What the curves do, in words.
+    pub fn words(&self) -> String {
+        let ends = |series: &Series| {
+            let (first, last) = series.ends()?;
+            Some(format!("{} from {} to {}", series.name, plain(first), plain(last)))
+        };
+        let curves: Vec<String> = self.series.iter().filter_map(ends).collect();
+        format!("{}, by epoch: {}", self.title, curves.join("; "))
+    }
+
+    /// How the curves were drawn, one sentence each.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.is_logarithmic() {
+            remarks.push("Logarithmic scale.".into());
+        }
+        if let Some(longest) = self.series.iter().filter(|it| it.half_life.is_some()).max_by_key(|it| it.half_life) {
+            let steps = longest.half_life.unwrap_or(1);
+            let every = if steps == 1 { "step".into() } else { format!("{steps} steps") };
+            let which = if longest.is_bare { "Exponential" } else { "Faint: every step. Bold: exponential" };
+            remarks.push(format!("{which} moving average, in which the weight of a step halves every {every}."));
+        }
+        if let Some(size) = self.series.iter().map(|series| bucket(series.points.len())).max().filter(|size| *size > 1)
+        {
+            remarks.push(format!("Of every {size} neighbouring steps the smallest and the largest value are drawn."));
+        }
+        match self.series.iter().map(Series::gaps).sum() {
+            0 => {}
+            1 => remarks.push("A value that is not finite is left out.".into()),
+            gaps => remarks.push(format!("{gaps} values that are not finite are left out.")),
+        }
+        if !self.marks.is_empty() {
+            remarks.push("Vertical lines: changes of membership.".into());
+        }
+        remarks
+    }
+
+    /// The chart as shapes.
+    pub fn figure(&self) -> Figure {
+        let (legend, top) = self.legend();
+        let place = Place { top, x: self.x_axis(), y: self.y_axis() };
+        let mut shapes = vec![Shape::Text([4.0, 15.0], Anchor::Start, self.title.clone(), Ink::Title)];
+        shapes.extend(legend);
+        shapes.extend(place.grid());
+        let across = |x: &f64| Shape::Line(vec![[place.x(*x), top], [place.x(*x), place.bottom()]], Ink::Axis);
+        shapes.extend(self.marks.iter().map(across));
+        for series in &self.series {
+            shapes.extend(place.curve(&thin(series.background()), Ink::Faint(series.style)));
+        }
+        for series in &self.series {
+            shapes.extend(place.curve(&thin(&series.line()), Ink::Series(series.style)));
+        }
+        Figure { width: WIDTH, height: place.bottom() + BELOW, shapes, words: self.words() }
+    }
+
+    /// Names beside a piece of their lines, and where the plot begins below them. A single curve has its name from the
+    /// title.
+    fn legend(&self) -> (Vec<Shape>, f64) {
+        let (mut shapes, mut x, mut y) = (Vec::new(), LEFT, TITLE_LINE + 12.0);
+        if self.series.len() < 2 {
+            return (shapes, TITLE_LINE + 6.0);
+        }
+        for series in &self.series {
+            let name = shortened(&series.name);
+            let width = SWATCH + 6.0 + LETTER * name.chars().count() as f64 + 14.0;
+            if x > LEFT && x + width > WIDTH {
+                (x, y) = (LEFT, y + LEGEND_LINE);
+            }
+            shapes.push(Shape::Line(vec![[x, y - 4.0], [x + SWATCH, y - 4.0]], Ink::Series(series.style)));
+            shapes.push(Shape::Text([x + SWATCH + 6.0, y], Anchor::Start, name, Ink::Label));
+            x += width;
+        }
+        (shapes, y + 12.0)
+    }
+
+    /// The smallest and the largest of all that is drawn, of x (0) or y (1).
+    fn ends(&self, of: usize) -> Option<(f64, f64)> {
+        let drawn =
+            self.series.iter().flat_map(|series| if series.is_bare { series.line() } else { series.points.clone() });
+        let values = drawn.map(|point| point[of]).filter(|value| value.is_finite());
+        let ends = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), it| (min.min(it), max.max(it)));
+        (ends.0 <= ends.1).then_some(ends)
+    }
+
+    fn is_logarithmic(&self) -> bool {
+        let wide = |(min, max)| min > f64::from(f32::MIN_POSITIVE) && max / min >= WIDE;
+        self.scale == Scale::MaybeLogarithmic && self.ends(1).is_some_and(wide)
+    }
+
+    fn x_axis(&self) -> Axis {
+        let (min, max) = self.ends(0).unwrap_or((0.0, 1.0));
+        Axis::tight(min.min(0.0), max)
+    }
+
+    fn y_axis(&self) -> Axis {
+        let (min, max) = self.ends(1).unwrap_or((0.0, 1.0));
+        match self.scale {
+            _ if self.is_logarithmic() => Axis::logarithmic(min, max),
+            Scale::FromZero => Axis::linear(min.min(0.0), max),
+            _ => Axis::linear(min, max),
+        }
+    }
+}
+
+/// The rectangle in which the curves are.
+struct Place {
+    top: f64,
+    x: Axis,
+    y: Axis,
+}
+
+impl Place {
+    fn bottom(&self) -> f64 {
+        self.top + PLOT_HEIGHT
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        LEFT + (WIDTH - LEFT - RIGHT) * self.x.place(value)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.bottom() - PLOT_HEIGHT * self.y.place(value)
+    }
+
+    fn grid(&self) -> Vec<Shape> {
+        let (right, bottom) = (WIDTH - RIGHT, self.bottom());
+        let mut shapes = Vec::new();
+        for tick in &self.y.ticks {
+            let y = self.y(*tick);
+            shapes.push(Shape::Line(vec![[LEFT, y], [right, y]], Ink::Grid));
+            shapes.push(Shape::Text([LEFT - 6.0, y + 4.0], Anchor::End, self.y.label(*tick), Ink::Label));
+        }
+        for tick in &self.x.ticks {
+            let x = self.x(*tick);
+            shapes.push(Shape::Line(vec![[x, bottom], [x, bottom + 4.0]], Ink::Axis));
+            shapes.push(Shape::Text([x, bottom + 17.0], Anchor::Middle, self.x.label(*tick), Ink::Label));
+        }
+        shapes.push(Shape::Line(vec![[LEFT, bottom], [right, bottom]], Ink::Axis));
+        shapes.push(Shape::Text(
+            [LEFT + (right - LEFT) / 2.0, bottom + 33.0],
+            Anchor::Middle,
+            "epoch".into(),
+            Ink::Label,
+        ));
+        shapes
+    }
+
+    /// A line through all points between two gaps; a point with gaps on both sides is a dot.
+    fn curve(&self, points: &[[f64; 2]], ink: Ink) -> Vec<Shape> {
+        let piece = |points: &[[f64; 2]]| -> Option<Shape> {
+            let line: Vec<[f64; 2]> = points.iter().map(|[x, y]| [self.x(*x), self.y(*y)]).collect();
+            match line.as_slice() {
+                [] => None,
+                [point] => Some(Shape::Dot(*point, ink)),
+                _ => Some(Shape::Line(line, ink)),
+            }
+        };
+        points.split(|[_, y]| y.is_nan()).filter_map(piece).collect()
+    }
+}
+
+impl Figure {
+    /// One figure below the other.
+    pub fn stack(figures: Vec<Self>) -> Self {
+        let mut sheet = Self::default();
+        for figure in figures {
+            let down = |[x, y]: [f64; 2]| [x, y + sheet.height];
+            let moved = figure.shapes.into_iter().map(|shape| match shape {
+                Shape::Line(points, ink) => Shape::Line(points.into_iter().map(down).collect(), ink),
+                Shape::Dot(at, ink) => Shape::Dot(down(at), ink),
+                Shape::Text(at, anchor, text, ink) => Shape::Text(down(at), anchor, text, ink),
+            });
+            sheet.shapes.extend(moved);
+            sheet.words += if sheet.words.is_empty() { "" } else { ". " };
+            sheet.words += &figure.words;
+            (sheet.width, sheet.height) = (sheet.width.max(figure.width), sheet.height + figure.height);
+        }
+        sheet
+    }
+}
+
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => format!("{}\u{2026}", &name[..end]),
+        None => name.into(),
+    }
+}

@@ -1,0 +1,89 @@
+//! What the model makes of the validation images: its scores, class by class, what it takes for what, and samples.
+
+use super::evaluation::{Evaluation, Sample, sum};
+use super::markup::{escape, folded, tiles};
+use super::results::percent;
+use super::table::{Cell, Table};
+
+/// A matrix of more classes is too large to read; its most frequent mistakes are listed instead.
+const MOST_CLASSES: usize = 20;
+/// So many mistakes are listed.
+const MOST_MISTAKES: usize = 20;
+/// So many samples are shown.
+const MOST_SAMPLES: usize = 60;
+/// A table of more classes is folded.
+const FEW_CLASSES: usize = 30;
+
+/// All that an evaluation says, as HTML.
+pub fn html(evaluation: &Evaluation) -> String {
+    let scores = scores(evaluation).html();
+    let scores = if evaluation.classes.len() > FEW_CLASSES { folded("Accuracy by class", &scores) } else { scores };
+    let matrix =
+        if evaluation.confusion.len() > MOST_CLASSES { mistakes(evaluation).html() } else { matrix(evaluation).html() };
+    let beside = if scores.is_empty() { scores } else { format!("<div class=\"beside\">\n{scores}{matrix}</div>\n") };
+    [totals(evaluation), beside, samples(evaluation)].concat()
+}
+
+fn totals(evaluation: &Evaluation) -> String {
+    let loss = evaluation.loss.map(|loss| ("Loss", format!("{loss:.4}"), String::new()));
+    let top1 = evaluation.top1.map(|top1| ("Top-1 accuracy", percent(top1), String::new()));
+    let top5 = evaluation.top5.map(|top5| ("Top-5 accuracy", percent(top5), String::new()));
+    tiles(&[loss, top1, top5].into_iter().flatten().collect::<Vec<_>>())
+}
+
+fn scores(evaluation: &Evaluation) -> Table {
+    let mut table = Table::new("Accuracy by class", ["Class", "Images", "Accuracy"]);
+    for (name, score) in evaluation.classes.iter().zip(evaluation.scores()) {
+        let accuracy = score.accuracy();
+        let cell = Cell::Bar(accuracy.map_or("\u{2013}".into(), percent), accuracy.unwrap_or(0.0));
+        table.rows.push(vec![Cell::text(name), Cell::number(score.images), cell]);
+    }
+    table
+}
+
+/// The shade of a cell is its share of the images of its class.
+fn matrix(evaluation: &Evaluation) -> Table {
+    let mut table = Table::new("Images by their class (row) and the class they were taken for (column)", ["Class"]);
+    table.head.extend(evaluation.classes.iter().cloned());
+    for (truth, row) in evaluation.confusion.iter().enumerate() {
+        let all = sum(row).max(1) as f64;
+        let cell =
+            |(predicted, count): (usize, &u64)| Cell::Shade(count.to_string(), *count as f64 / all, predicted == truth);
+        let name = std::iter::once(Cell::text(&evaluation.classes[truth]));
+        table.rows.push(name.chain(row.iter().enumerate().map(cell)).collect());
+    }
+    table
+}
+
+fn mistakes(evaluation: &Evaluation) -> Table {
+    let mut table = Table::new("The most frequent mistakes", ["Class", "Taken for", "Images"]);
+    for (count, truth, predicted) in evaluation.mistakes(MOST_MISTAKES) {
+        let names = [truth, predicted].map(|class| Cell::text(&evaluation.classes[class]));
+        table.rows.push(names.into_iter().chain([Cell::number(count)]).collect());
+    }
+    table
+}
+
+fn samples(evaluation: &Evaluation) -> String {
+    let (all, shown) = (evaluation.samples.len(), evaluation.samples.len().min(MOST_SAMPLES));
+    if all == 0 {
+        return String::new();
+    }
+    let figures: String =
+        evaluation.samples[..shown].iter().map(|sample| figure(sample, &evaluation.classes)).collect();
+    let rest = if all > shown { format!(" ({shown} of {all})") } else { String::new() };
+    format!("<h3>Samples{rest}</h3>\n<div class=\"samples\">\n{figures}</div>\n")
+}
+
+fn figure(sample: &Sample, classes: &[String]) -> String {
+    let (truth, predicted) = (escape(&classes[sample.truth]), escape(&classes[sample.predicted]));
+    let is_right = sample.truth == sample.predicted;
+    let (class, verdict) = if is_right { ("right", "\u{2713}") } else { ("wrong", "\u{2717}") };
+    let instead = if is_right { String::new() } else { format!("<br>it is {truth}") };
+    let confidence = 100.0 * sample.confidence;
+    format!(
+        "<figure class=\"{class}\"><img src=\"data:image/png;base64,{}\" alt=\"{truth}, taken for {predicted}\">\
+         <figcaption>{verdict} {predicted}, {confidence:.0}&nbsp;%{instead}</figcaption></figure>\n",
+        sample.png
+    )
+}

@@ -1,0 +1,101 @@
+//! `evaluation.json`: what a trained model makes of the validation images, class by class.
+
+use serde::Deserialize;
+
+/// The first bytes of every PNG file, in base64.
+const PNG: &str = "iVBORw0KGgo";
+
+/// A measured model.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Evaluation {
+    /// Mean loss over the images; absent if it is not finite.
+    pub loss: Option<f64>,
+    /// Top-1 accuracy, as a fraction.
+    pub top1: Option<f64>,
+    /// Top-5 accuracy, as a fraction.
+    pub top5: Option<f64>,
+    /// Names of the classes.
+    pub classes: Vec<String>,
+    /// Images by their class (row) and the class they were taken for (column).
+    pub confusion: Vec<Vec<u64>>,
+    /// Some images and what they were taken for.
+    pub samples: Vec<Sample>,
+}
+
+/// An image and what it was taken for.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Sample {
+    /// The image as a PNG file in base64.
+    pub png: String,
+    /// Its class.
+    pub truth: usize,
+    /// The class it was taken for.
+    pub predicted: usize,
+    /// The probability that the model gave to that class.
+    pub confidence: f64,
+}
+
+/// How the images of one class did.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClassScore {
+    /// Images of the class.
+    pub images: u64,
+    /// Those that were recognised.
+    pub correct: u64,
+}
+
+impl ClassScore {
+    /// The share that was recognised; none without an image.
+    pub fn accuracy(&self) -> Option<f64> {
+        (self.images > 0).then(|| self.correct as f64 / self.images as f64)
+    }
+}
+
+impl Evaluation {
+    /// Drops the parts that contradict each other, and says which.
+    pub fn check(&mut self) -> Vec<&'static str> {
+        let mut complaints = Vec::new();
+        let classes = self.classes.len();
+        let is_square = self.confusion.len() == classes && self.confusion.iter().all(|row| row.len() == classes);
+        if !self.confusion.is_empty() && !is_square {
+            self.confusion.clear();
+            complaints.push("the confusion matrix does not have a row and a column per class and is left out");
+        }
+        let whole = self.samples.len();
+        self.samples.retain(|sample| sample.truth < classes && sample.predicted < classes && sample.is_png());
+        if self.samples.len() < whole {
+            complaints.push("some samples are no PNG images of a known class and are left out");
+        }
+        complaints
+    }
+
+    /// How each class did, in the order of the classes; nothing without a confusion matrix.
+    pub fn scores(&self) -> Vec<ClassScore> {
+        let score = |(class, row): (usize, &Vec<u64>)| ClassScore { images: sum(row), correct: row[class] };
+        self.confusion.iter().enumerate().map(score).collect()
+    }
+
+    /// The most frequent mistakes as (images, class, class it was taken for), the most frequent first.
+    pub fn mistakes(&self, most: usize) -> Vec<(u64, usize, usize)> {
+        let row = |(truth, row): (usize, &Vec<u64>)| {
+            let wrong = row.iter().enumerate().filter(|(predicted, count)| *predicted != truth && **count > 0);
+            wrong.map(|(predicted, count)| (*count, truth, predicted)).collect::<Vec<_>>()
+        };
+        let mut mistakes: Vec<_> = self.confusion.iter().enumerate().flat_map(row).collect();
+        mistakes.sort_by_key(|(count, truth, predicted)| (std::cmp::Reverse(*count), *truth, *predicted));
+        mistakes.truncate(most);
+        mistakes
+    }
+}
+
+/// All images of a row. Counts that a damaged file makes up may not add up.
+pub fn sum(row: &[u64]) -> u64 {
+    row.iter().fold(0, |sum, count| sum.saturating_add(*count))
+}
+
+impl Sample {
+    fn is_png(&self) -> bool {
+        self.png.starts_with(PNG) && self.png.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
+    }
+}

@@ -1,0 +1,61 @@
+//! The report of a run: one HTML file for people, of one run or of several compared, and its main curve as pictures.
+//!
+//! Reading order: [`run`] reads a run's directory, [`evaluation`] and [`phases`] two of its files; [`series`] is a
+//! curve, [`axis`] a scale with its ticks, [`chart`] how both become shapes, [`svg`] and [`png`] what shapes become,
+//! [`curves`] which charts there are, [`palette`] their colours; [`table`], [`results`] and [`classes`] are the other
+//! parts of the [`page`].
+//!
+//! The file needs nothing but itself: no network, no script, no font. Whatever comes from a file is escaped in
+//! [`markup`]. A run that was killed, or is still going, has a report too: what is missing or damaged is named in a note
+//! at its top, and the rest is shown. This room only reads a run; it knows no model and no backend.
+
+pub mod axis;
+pub mod chart;
+pub mod classes;
+pub mod curves;
+pub mod evaluation;
+pub mod markup;
+pub mod page;
+pub mod palette;
+pub mod phases;
+pub mod png;
+pub mod results;
+pub mod run;
+pub mod series;
+pub mod svg;
+pub mod table;
+
+use std::path::{Path, PathBuf};
+
+pub use run::Run;
+
+use crate::checkpoint::{check_writable, write_atomic};
+use crate::error::{Error, Result};
+
+/// Writes the report of `runs` to the file `to`, and `curves.svg` and `curves.png` beside it.
+///
+/// # Errors
+/// [`Error::Usage`] without a run, [`Error::Data`] naming a directory that is not a run's, [`Error::Io`] naming a file
+/// that cannot be written.
+pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
+    if runs.is_empty() {
+        return Err(Error::usage("a report needs at least one run; give its directory, such as runs/0001"));
+    }
+    let mut runs = runs.iter().map(|directory| Run::read(directory)).collect::<Result<Vec<_>>>()?;
+    tell_apart(&mut runs);
+    check_writable(to)?;
+    let figure = curves::main(&runs);
+    write_atomic(&to.with_file_name("curves.svg"), svg::file(&figure).as_bytes())?;
+    write_atomic(&to.with_file_name("curves.png"), &png::file(&figure))?;
+    write_atomic(to, page::page(&runs).as_bytes())
+}
+
+/// Runs that share their name, such as `a/0001` and `b/0001`, go by their paths.
+fn tell_apart(runs: &mut [Run]) {
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for run in runs {
+        if names.iter().filter(|name| **name == run.name).count() > 1 {
+            run.name = run.directory.display().to_string();
+        }
+    }
+}

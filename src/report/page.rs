@@ -1,0 +1,141 @@
+//! The page: its sections in the order in which people ask.
+
+use super::chart::Chart;
+use super::markup::{escape, folded, section};
+use super::run::Run;
+use super::table::{Cell, Table};
+use super::{classes, curves, palette, results, svg};
+
+const STYLE: &str = include_str!("style.css");
+/// Nothing is fetched and nothing is run, whatever a file contains.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+
+/// The report of one run, or of several compared.
+pub fn page(runs: &[Run]) -> String {
+    let title = match runs {
+        [run] => format!("Run {}", run.name),
+        runs => format!("{} runs compared", runs.len()),
+    };
+    let body = [
+        notes(runs),
+        section("Results", &results::html(runs)),
+        section("Settings that differ", &results::differences(runs)),
+        section("Curves", &charts(runs)),
+        runs.iter().map(|run| of_run(run, runs.len() == 1)).collect(),
+    ];
+    let (title, colours, body) = (escape(&title), palette::css(), body.concat());
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n\
+         <title>{title} - Kiln</title>\n<style>\n{colours}{STYLE}</style>\n</head>\n<body>\n\
+         <header>\n<h1>{title}</h1>\n{}</header>\n<main>\n{body}</main>\n<footer>Kiln {version}</footer>\n</body>\n</html>\n",
+        places(runs)
+    )
+}
+
+fn places(runs: &[Run]) -> String {
+    runs.iter().map(|run| format!("<p>{}</p>\n", escape(&run.directory.display().to_string()))).collect()
+}
+
+fn notes(runs: &[Run]) -> String {
+    let of_run = |run: &Run| -> String {
+        let whose = if runs.len() > 1 { format!("{}: ", run.name) } else { String::new() };
+        run.notes.iter().map(|note| format!("<li>{}</li>\n", escape(&format!("{whose}{note}")))).collect()
+    };
+    let notes: String = runs.iter().map(of_run).collect();
+    if notes.is_empty() { notes } else { format!("<aside aria-label=\"Notes\"><ul>\n{notes}</ul></aside>\n") }
+}
+
+fn charts(runs: &[Run]) -> String {
+    let figure = |chart: &Chart| {
+        let remarks = escape(&chart.remarks().join(" "));
+        format!("<figure>\n{}<figcaption>{remarks}</figcaption>\n</figure>\n", svg::inline(&chart.figure()))
+    };
+    let figures: String = curves::charts(runs).iter().map(figure).collect();
+    if figures.is_empty() { figures } else { format!("<div class=\"charts\">\n{figures}</div>\n") }
+}
+
+/// What is said run by run; the headings name the run where there are several.
+fn of_run(run: &Run, is_alone: bool) -> String {
+    let heading = |what: &str| if is_alone { what.to_string() } else { format!("{what} of {}", run.name) };
+    let evaluation = run.evaluation.as_ref().map(classes::html).unwrap_or_default();
+    let settings = folded("Configuration", &settings(run).html());
+    let epochs = folded("Epochs as a table", &epochs(run).html());
+    let environment = Table { rows: pairs(&run.environment), ..Table::new("What the run ran on", ["Name", "Value"]) };
+    [
+        section(&heading("Evaluation"), &evaluation),
+        section(&heading("Where time went"), &phases(run).html()),
+        section(&heading("Generations"), &generations(run).html()),
+        section(&heading("Environment"), &environment.html()),
+        section(&heading("Details"), &format!("{epochs}{settings}")),
+    ]
+    .concat()
+}
+
+fn settings(run: &Run) -> Table {
+    Table { rows: pairs(&run.settings), ..Table::new("Every setting of the run", ["Setting", "Value"]) }
+}
+
+fn pairs(values: &std::collections::BTreeMap<String, String>) -> Vec<Vec<Cell>> {
+    values.iter().map(|(name, value)| vec![Cell::text(name), Cell::text(value)]).collect()
+}
+
+fn epochs(run: &Run) -> Table {
+    let head = [
+        "Epoch",
+        "Step",
+        "Train loss",
+        "Train accuracy",
+        "Validation loss",
+        "Top-1 accuracy",
+        "Top-5 accuracy",
+        "Learning rate",
+        "Images/s",
+        "Seconds",
+    ];
+    let mut table = Table::new("Every epoch and the validation after it", head);
+    table.rows.extend(run.epochs.iter().map(|it| {
+        let (losses, accuracies) = ([it.train_loss, it.val_loss], [it.train_accuracy, it.val_accuracy, it.val_top5]);
+        let ([train, val], [train_accuracy, top1, top5]) =
+            (losses.map(|loss| format!("{loss:.4}")), accuracies.map(results::percent));
+        let rest = [format!("{:.3e}", it.lr), format!("{:.0}", it.images_per_second), format!("{:.0}", it.seconds)];
+        let numbers = [it.epoch.to_string(), it.step.to_string(), train, train_accuracy, val, top1, top5];
+        numbers.into_iter().chain(rest).map(Cell::Number).collect()
+    }));
+    table
+}
+
+fn phases(run: &Run) -> Table {
+    let caption = "Phases of each thread; the time of a phase includes that of the phases below it";
+    let mut table = Table::new(caption, ["Phase", "Total", "Calls", "Each", "Share"]);
+    let mut thread = "";
+    for phase in &run.phases {
+        if phase.thread != thread {
+            thread = &phase.thread;
+            table.rows.push(std::iter::once(Cell::text(thread)).chain((0..4).map(|_| Cell::text(""))).collect());
+        }
+        let each = 1e3 * phase.seconds / phase.calls.max(1) as f64;
+        table.rows.push(vec![
+            Cell::Indented(phase.path.len(), phase.path.last().cloned().unwrap_or_default()),
+            Cell::number(format!("{:.2} s", phase.seconds)),
+            Cell::number(phase.calls),
+            Cell::number(format!("{each:.2} ms")),
+            Cell::Bar(format!("{:.1} %", 100.0 * phase.share), phase.share),
+        ]);
+    }
+    table
+}
+
+fn generations(run: &Run) -> Table {
+    let head = ["Generation", "After step", "Members", "Pause", "Why"];
+    let mut table = Table::new("Who took part: a generation ends when a process joins or leaves", head);
+    table.rows.extend(run.generations.iter().map(|it| {
+        let pause = it.pause_seconds.map_or("-".into(), |seconds| format!("{seconds:.1} s"));
+        let numbers = [it.generation.to_string(), it.step.to_string(), it.members.to_string(), pause];
+        numbers.into_iter().map(Cell::Number).chain([Cell::text(&it.why)]).collect()
+    }));
+    table
+}

@@ -1,0 +1,102 @@
+//! What came out of a run in a few numbers, and how several runs compare.
+
+use super::markup::tiles;
+use super::run::Run;
+use super::table::{Cell, Table};
+use crate::metrics::format_duration;
+
+/// Stands for what is not known.
+const UNKNOWN: &str = "\u{2013}";
+/// Every run has a directory of its own: that it differs says nothing.
+const OWN: &str = "run.output_dir";
+
+/// The numbers of a run: a name, the value, and a remark that may be empty.
+///
+/// Records go before the summary, which may lack what a run that was resumed did before; the summary has what no record
+/// says.
+pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
+    let summary = run.summary.as_ref();
+    let last = run.epochs.iter().rev().map(|it| it.val_accuracy).next().or(summary.and_then(|it| it.last));
+    let best = best(run).or(summary.and_then(|it| it.best));
+    let step = run.last_step().max(summary.map_or(0, |it| it.steps));
+    let seconds = summary.map(|it| it.seconds).or(seconds(run));
+    let rate = summary.map(|it| it.images_per_second).or(rate(run));
+    let memory =
+        summary.and_then(|it| it.peak_memory).map(|bytes| format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64));
+    let setting = |key| run.setting(key).map(String::from);
+    let backend = run.environment.get("backend").cloned().or(setting("parallel.backend"));
+    let all = [
+        ("Best accuracy", best.map(|it| percent(it.0)), best.map(|it| format!("validation, epoch {}", it.1))),
+        ("Last accuracy", last.map(percent), Some("validation".into())),
+        ("Epochs", epochs(run), run.setting("run.epochs").map(|goal| format!("of {goal}"))),
+        ("Steps", (step > 0).then(|| step.to_string()), None),
+        ("Duration", seconds.map(format_duration), None),
+        ("Throughput", rate.map(|it| format!("{it:.0}")), Some("images/s".into())),
+        ("Peak memory", memory, None),
+        ("World size", setting("parallel.world_size"), Some("replicas".into())),
+        ("Backend", backend, None),
+        ("Precision", setting("run.precision"), None),
+    ];
+    all.into_iter()
+        .map(|(name, value, remark)| (name, value.unwrap_or(UNKNOWN.into()), remark.unwrap_or_default()))
+        .collect()
+}
+
+/// The results of one run as tiles, of several as a table; what is not known of any of them has no place.
+pub fn html(runs: &[Run]) -> String {
+    let all: Vec<_> = runs.iter().map(headline).collect();
+    let is_known = |at: &usize| all.iter().any(|run| run[*at].1 != UNKNOWN);
+    let known: Vec<usize> = (0..all.first().map_or(0, Vec::len)).filter(is_known).collect();
+    if let [run] = all.as_slice() {
+        return tiles(&known.into_iter().map(|at| run[at].clone()).collect::<Vec<_>>());
+    }
+    let mut table = Table::new("Accuracy is that of the validation, throughput in images/s", ["Run"]);
+    for (run, numbers) in runs.iter().zip(&all) {
+        let cells = known.iter().map(|at| Cell::number(&numbers[*at].1));
+        table.rows.push(std::iter::once(Cell::text(&run.name)).chain(cells).collect());
+    }
+    table.head.extend(known.iter().map(|at| all[0][*at].0.to_string()));
+    table.html()
+}
+
+/// The settings that are not the same in all runs.
+pub fn differences(runs: &[Run]) -> String {
+    let mut keys: Vec<&String> = runs.iter().flat_map(|run| run.settings.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut table = Table::new("The value in each run", ["Setting"]);
+    table.head.extend(runs.iter().map(|run| run.name.clone()));
+    // A run without a configuration differs in nothing that could be said.
+    let known: Vec<&Run> = runs.iter().filter(|run| !run.settings.is_empty()).collect();
+    let differs = |key: &&&String| known.windows(2).any(|two| two[0].setting(key) != two[1].setting(key));
+    for key in keys.iter().filter(differs).filter(|key| **key != OWN) {
+        let values = runs.iter().map(|run| Cell::text(run.setting(key).unwrap_or(UNKNOWN)));
+        table.rows.push(std::iter::once(Cell::text(*key)).chain(values).collect());
+    }
+    table.html()
+}
+
+/// A fraction with as many digits as ten thousand validation images give it.
+pub fn percent(fraction: f64) -> String {
+    format!("{:.2} %", 100.0 * fraction)
+}
+
+/// The first epoch of the highest validation accuracy.
+fn best(run: &Run) -> Option<(f64, usize)> {
+    let finite = run.epochs.iter().filter(|it| it.val_accuracy.is_finite());
+    finite.rev().max_by(|a, b| a.val_accuracy.total_cmp(&b.val_accuracy)).map(|it| (it.val_accuracy, it.epoch))
+}
+
+fn epochs(run: &Run) -> Option<String> {
+    let recorded = run.epochs.iter().map(|it| it.epoch).max();
+    recorded.or(run.summary.as_ref().map(|it| it.epochs)).map(|epochs| epochs.to_string())
+}
+
+fn seconds(run: &Run) -> Option<f64> {
+    let (steps, epochs) = (run.steps.iter().map(|it| it.seconds), run.epochs.iter().map(|it| it.seconds));
+    steps.chain(epochs).reduce(f64::max)
+}
+
+fn rate(run: &Run) -> Option<f64> {
+    run.epochs.last().map(|it| it.images_per_second).or(run.steps.last().map(|it| it.images_per_second))
+}

@@ -1,0 +1,201 @@
+//! A run as its directory tells of it.
+//!
+//! Every file may be missing: a run writes its summary last, and much only if asked to. Every file may be damaged or cut
+//! off: what cannot be read is left out with a note, and the rest stays. Only a directory that holds no file of a run at
+//! all is an error.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::evaluation::Evaluation;
+use super::phases::{self, Phase, Trace};
+use crate::error::{Error, Result};
+use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Summary};
+
+/// The files that are read.
+const FILES: [&str; 5] = ["metrics.jsonl", "summary.json", "config.toml", "evaluation.json", "trace.json"];
+
+/// What is known of a run.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// What people call it: the last part of its path.
+    pub name: String,
+    /// Where it is.
+    pub directory: PathBuf,
+    /// All steps, in the order of the file.
+    pub steps: Vec<StepRecord>,
+    /// All epochs, in the order of the file.
+    pub epochs: Vec<EpochRecord>,
+    /// Changes of membership.
+    pub generations: Vec<GenerationRecord>,
+    /// Its configuration: values by `section.key`.
+    pub settings: BTreeMap<String, String>,
+    /// Its last word, unless it went on afterwards.
+    pub summary: Option<Summary>,
+    /// What it ran on, as the summary says.
+    pub environment: BTreeMap<String, String>,
+    /// How its model does on the validation images.
+    pub evaluation: Option<Evaluation>,
+    /// Where its time went.
+    pub phases: Vec<Phase>,
+    /// What is missing, damaged or odd, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Run {
+    /// Reads what there is in `directory`.
+    ///
+    /// # Errors
+    /// [`Error::Data`] if that is nothing, or no directory.
+    pub fn read(directory: &Path) -> Result<Self> {
+        if !FILES.iter().any(|file| directory.join(file).exists()) {
+            let what = if directory.is_dir() { "holds no run" } else { "is not a directory" };
+            let remedy = "give the directory of a run, which holds a metrics.jsonl, such as runs/0001";
+            return Err(Error::Data(format!("cannot report on '{}': it {what}; {remedy}", directory.display())));
+        }
+        let mut run = Self { name: name(directory), directory: directory.into(), ..Self::default() };
+        run.read_metrics();
+        run.read_summary();
+        run.read_settings();
+        run.evaluation = run.json::<Evaluation>("evaluation.json").map(|mut evaluation| {
+            run.notes.extend(evaluation.check().into_iter().map(|what| format!("evaluation.json: {what}")));
+            evaluation
+        });
+        if let Some(trace) = run.json::<Trace>("trace.json") {
+            run.notes.extend(trace.is_full().then(|| "trace.json is full: it holds the first spans only".into()));
+            run.phases = phases::total(&trace);
+        }
+        Ok(run)
+    }
+
+    /// Optimizer steps done, as far as the records say.
+    pub fn last_step(&self) -> usize {
+        let (step, epoch) = (self.steps.iter().map(|it| it.step), self.epochs.iter().map(|it| it.step));
+        step.chain(epoch).max().unwrap_or(0)
+    }
+
+    /// The epochs done, as a fraction, after so many steps; where no step is recorded, there is no answer.
+    pub fn epoch_at(&self, step: usize) -> Option<f64> {
+        self.steps.iter().min_by_key(|it| it.step.abs_diff(step)).map(|it| it.epoch)
+    }
+
+    /// A setting, by `section.key`.
+    pub fn setting(&self, key: &str) -> Option<&str> {
+        self.settings.get(key).map(String::as_str)
+    }
+
+    fn read_metrics(&mut self) {
+        let Some(bytes) = self.bytes("metrics.jsonl") else {
+            return self.notes.extend(self.lacks("metrics.jsonl", "there are no curves"));
+        };
+        let (mut lines, mut damaged, mut first) = (0, 0, 0);
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            lines += 1;
+            match serde_json::from_slice(line) {
+                Ok(Record::Step(record)) => self.steps.push(record),
+                Ok(Record::Epoch(record)) => self.epochs.push(record),
+                Ok(Record::Generation(record)) => self.generations.push(record),
+                Err(_) if line.last() != Some(&b'\n') => {
+                    self.notes.push(
+                        "the last line of metrics.jsonl is cut off: the run is still writing, or was killed".into(),
+                    );
+                }
+                Err(_) => {
+                    damaged += 1;
+                    first = if damaged == 1 { lines } else { first };
+                }
+            }
+        }
+        if damaged > 0 {
+            let text = format!(
+                "{damaged} of {lines} lines of metrics.jsonl are no records and left out, the first is line {first}"
+            );
+            self.notes.push(text);
+        }
+        if self.steps.is_empty() && self.epochs.is_empty() {
+            self.notes.push("metrics.jsonl holds no step yet".into());
+        }
+    }
+
+    /// A summary that is older than the records is not the last word any more.
+    fn read_summary(&mut self) {
+        let Some(value) = self.json::<Value>("summary.json") else {
+            let so = "the run is still going or was killed, and its numbers are those of its last record";
+            return self.notes.extend(self.lacks("summary.json", so));
+        };
+        flatten(&mut self.environment, "", value.get("environment").unwrap_or(&Value::Null));
+        match serde_json::from_value::<Summary>(value) {
+            Ok(summary) if summary.steps < self.last_step() => {
+                let steps = summary.steps;
+                self.notes
+                    .push(format!("the run went on after its summary at step {steps}; its records say where it is"));
+            }
+            Ok(summary) => self.summary = Some(summary),
+            Err(error) => self.notes.push(damage("summary.json", &error.to_string())),
+        }
+    }
+
+    fn read_settings(&mut self) {
+        let Some(bytes) = self.bytes("config.toml") else {
+            return self.notes.extend(self.lacks("config.toml", "its settings are not known"));
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        match toml::from_str::<Value>(&text) {
+            Ok(settings) => flatten(&mut self.settings, "", &settings),
+            Err(error) => self.notes.push(damage("config.toml", error.message())),
+        }
+    }
+
+    fn json<T: DeserializeOwned>(&mut self, file: &str) -> Option<T> {
+        let bytes = self.bytes(file)?;
+        serde_json::from_slice(&bytes).map_err(|error| self.notes.push(damage(file, &error.to_string()))).ok()
+    }
+
+    /// A file's content; `None` if it does not exist, or with a note if it cannot be read.
+    fn bytes(&mut self, file: &str) -> Option<Vec<u8>> {
+        match fs::read(self.directory.join(file)) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => {
+                self.notes.push(format!("{file} cannot be read: {error}"));
+                None
+            }
+        }
+    }
+
+    /// A note on a file that does not exist; one that cannot be read has its note already.
+    fn lacks(&self, file: &str, so: &str) -> Option<String> {
+        (!self.directory.join(file).exists()).then(|| format!("there is no {file}: {so}"))
+    }
+}
+
+/// The last part of the path; for `.` and `..` of the path they stand for.
+fn name(directory: &Path) -> String {
+    let resolved = directory.file_name().is_none().then(|| directory.canonicalize().ok()).flatten();
+    let directory = resolved.as_deref().unwrap_or(directory);
+    directory.file_name().map_or_else(|| directory.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+fn damage(file: &str, how: &str) -> String {
+    format!("{file} is damaged and left out: {}", how.lines().next().unwrap_or_default())
+}
+
+/// Values by the path of keys that leads to them, as in `run.epochs`.
+fn flatten(into: &mut BTreeMap<String, String>, path: &str, value: &Value) {
+    match value {
+        Value::Null => {}
+        Value::Object(entries) => {
+            for (key, value) in entries {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                flatten(into, &path, value);
+            }
+        }
+        Value::String(text) => drop(into.insert(path.into(), text.clone())),
+        other => drop(into.insert(path.into(), other.to_string())),
+    }
+}

@@ -1,0 +1,40 @@
+//! The page, and TensorBoard's files, of runs of the real program.
+
+use kiln::metrics::Record;
+
+use crate::command::{Workplace, errors, succeeded};
+
+#[test]
+fn a_run_leaves_its_page_and_others_are_compared_on_demand() {
+    let place = Workplace::new();
+    place.train("first", &["--epochs=2"]);
+    place.train("second", &["--epochs=2", "--learning-rate=0.01"]);
+    let page = |name: &str| std::fs::read_to_string(place.path(name)).unwrap();
+    let epochs = place
+        .run("first")
+        .records()
+        .into_iter()
+        .filter_map(|it| if let Record::Epoch(it) = it { Some(it) } else { None });
+    let best = epochs.map(|epoch| epoch.val_accuracy).fold(0.0, f64::max);
+    assert!(page("first/report.html").contains(&format!("{:.1} %", 100.0 * best)));
+    let output = succeeded(&place.bare(&["report", "first", "second"]).output().unwrap());
+    assert!(output.contains("report.html"), "{output}");
+    let both = page("report.html");
+    for part in ["first", "second", "optim.learning_rate", "0.01"] {
+        assert!(both.contains(part), "{part}");
+    }
+    assert!(std::fs::read(place.path("curves.png")).unwrap().starts_with(b"\x89PNG"));
+    let wrong = place.bare(&["report", "nowhere"]).output().unwrap();
+    assert_ne!(wrong.status.code(), Some(0));
+    assert!(errors(&wrong)[0].contains("nowhere"), "{:?}", errors(&wrong));
+}
+
+#[test]
+fn a_resumed_run_has_an_event_file_for_each_session() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=2", "--max-steps=6", "--tensorboard"]);
+    place.train("run", &["--epochs=2", "--resume", "--tensorboard"]);
+    assert_eq!(std::fs::read_dir(place.path("run/tensorboard")).unwrap().count(), 2);
+    place.train("plain", &["--epochs=1"]);
+    assert!(!place.path("plain/tensorboard").exists());
+}
