@@ -5,12 +5,15 @@
 //! through as text: what they mean, and what is wrong with them, is left to [`crate::config::resolve`], so that every
 //! layer is judged by the same rules.
 
+mod job;
+
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
@@ -38,6 +41,8 @@ pub enum Command {
         /// The file.
         output: PathBuf,
     },
+    /// Print text that was made from the options.
+    Print(String),
     /// Hold the rendezvous of an elastic run.
     Rendezvous {
         /// Where to listen.
@@ -118,10 +123,18 @@ enum Action {
     Launch(Launch),
     /// Write a page about one run, or about several compared, for a browser.
     Report(Report),
+    /// Print the completions of a shell: source <(train completions bash).
+    Completions {
+        /// Which shell.
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Print the manual page: train man > train.1.
+    Man,
     /// Hold the rendezvous of an elastic run without training, so that the run depends on no trainer.
-    Rendezvous(Rendezvous),
+    Rendezvous(job::Rendezvous),
     /// Show who takes part in an elastic run, or have one process leave it.
-    Members(MembersOf),
+    Members(job::Members),
 }
 
 #[derive(Debug, Args)]
@@ -133,60 +146,6 @@ struct Report {
     /// for several runs.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct Rendezvous {
-    /// Where to listen, as in 0.0.0.0:23456.
-    #[arg(long, value_name = "HOST:PORT")]
-    bind: SocketAddr,
-    #[command(flatten)]
-    terms: JobTerms,
-}
-
-#[derive(Debug, Args)]
-struct MembersOf {
-    /// Where the processes of the run meet, as in tcp://node1:23456.
-    #[arg(long, value_name = "URL")]
-    dist_url: String,
-    /// Ask the process of this rank to leave in good order.
-    #[arg(long, value_name = "RANK")]
-    drain: Option<usize>,
-    #[command(flatten)]
-    terms: JobTerms,
-}
-
-/// What a process must know to be let in.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct JobTerms {
-    /// Name of the job.
-    #[arg(long, value_name = "NAME", default_value = "kiln")]
-    job_id: String,
-    /// File with the job's secret; without it the environment's KILN_JOB_SECRET.
-    #[arg(long, value_name = "FILE")]
-    job_secret_file: Option<PathBuf>,
-    /// Let in whoever comes, without a secret.
-    #[arg(long)]
-    insecure: bool,
-    /// Certificate of the rendezvous, PEM.
-    #[arg(long, value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// Key of that certificate, PEM.
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// Authority that signed it, PEM.
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-}
-
-impl JobTerms {
-    /// The configuration that says the same.
-    fn at(self, dist_url: String) -> ParallelConfig {
-        let [job_secret_file, tls_cert, tls_key, tls_ca] =
-            [self.job_secret_file, self.tls_cert, self.tls_key, self.tls_ca].map(Option::unwrap_or_default);
-        let Self { job_id, insecure, .. } = self;
-        ParallelConfig { job_id, job_secret_file, insecure, tls_cert, tls_key, tls_ca, dist_url, ..Default::default() }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -230,10 +189,12 @@ impl Cli {
                 let output = output.unwrap_or_else(usual);
                 Command::Report { runs, output }
             }
-            Some(Action::Rendezvous(Rendezvous { bind, terms })) => {
+            Some(Action::Completions { shell }) => Command::Print(completions(shell)),
+            Some(Action::Man) => Command::Print(manual()),
+            Some(Action::Rendezvous(job::Rendezvous { bind, terms })) => {
                 Command::Rendezvous { bind, parallel: Box::new(terms.at(format!("tcp://{bind}"))) }
             }
-            Some(Action::Members(MembersOf { dist_url, drain, terms })) => {
+            Some(Action::Members(job::Members { dist_url, drain, terms })) => {
                 Command::Members { parallel: Box::new(terms.at(dist_url)), drain }
             }
             Some(Action::Launch(Launch { nproc, arguments })) => {
@@ -246,6 +207,20 @@ impl Cli {
             }
         })
     }
+}
+
+/// What `shell` runs to complete arguments.
+fn completions(shell: Shell) -> String {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "train", &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The manual page, in the language of `man`.
+fn manual() -> String {
+    let mut text = Vec::new();
+    clap_mangen::Man::new(Cli::command()).render(&mut text).expect("writing to memory does not fail");
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The options that make a [`Request`]; without `TRAINS`, those that mean nothing to an evaluation are left out.

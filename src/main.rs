@@ -27,6 +27,10 @@ fn run(command: Command) -> Result<u8> {
         Command::Train(request) => train(resolve(&request)?),
         Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
         Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
+        Command::Print(text) => {
+            say(&text);
+            Ok(0)
+        }
         Command::Report { runs, output } => {
             write(&runs, &output)?;
             say(&format!("report      {}", output.display()));

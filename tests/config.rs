@@ -17,6 +17,7 @@ use kiln::parallel::{ParallelConfig, StrategyKind};
 use proptest::prelude::*;
 
 mod command_line;
+mod elastic;
 mod processes;
 mod refusals;
 

@@ -57,9 +57,9 @@ impl Job {
     }
 
     /// A process that does not take the rendezvous over, like those of another machine.
-    fn start_elsewhere(&self) -> Child {
+    fn start_elsewhere(&self, arguments: &[&str]) -> Child {
         let mut command = self.member();
-        command.env("KILN_RENDEZVOUS_HELD", "elsewhere").arg("--elastic-timeout=3");
+        command.env("KILN_RENDEZVOUS_HELD", "elsewhere").args(arguments);
         spawn(command)
     }
 

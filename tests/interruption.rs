@@ -1,6 +1,9 @@
 //! Signals, closed pipes and the ways of showing progress: how a run behaves towards whoever started it.
 
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use kiln::stop::{Reason, Stop};
 
 use crate::command::{Workplace, errors, succeeded, until, wait};
 
@@ -37,6 +40,18 @@ fn a_signal_ends_a_run_after_its_step_with_a_checkpoint_and_the_code_of_the_shel
         let both = reached.min(calm.len());
         assert_eq!(run.steps()[..both], calm[..both]);
     }
+}
+
+#[test]
+fn time_that_other_processes_spent_counts() {
+    let stop = Stop::with_time_limit(Duration::from_secs(3600));
+    stop.spent(Duration::from_secs(1800));
+    assert_eq!(stop.reason(), None);
+    stop.spent(Duration::from_secs(3600));
+    assert_eq!(stop.reason(), Some(Reason::MaxTime));
+    let endless = Stop::new();
+    endless.spent(Duration::from_secs(3600));
+    assert_eq!(endless.reason(), None);
 }
 
 #[test]

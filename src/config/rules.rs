@@ -135,6 +135,10 @@ impl Rules<'_> {
         let holds = parallel.sync_bn || world == 1;
         self.require(holds, &["parallel.sync_bn", "parallel.elastic"], broken, "use --sync-bn or leave --elastic out");
 
+        let requeues = self.merged.config.run.requeue;
+        let broken = || "requeue must go with a run of fixed membership".into();
+        self.require(!requeues, &["run.requeue", "parallel.elastic"], broken, "leave --requeue or --elastic out");
+
         let (lost, beat) = (parallel.lost_after, parallel.heartbeat);
         let broken = || format!("lost after must be at least three heartbeats of '{beat}' s, got '{lost}'");
         let remedy = format!("use --lost-after {} or a shorter --heartbeat", 3.0 * beat);

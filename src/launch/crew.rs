@@ -121,7 +121,8 @@ impl Crew {
             let mut parts = bulletin.members.iter().filter(|entry| !entry.replicas.is_empty());
             bulletin.phase == Phase::Running && parts.all(|entry| entry.progress.step > step as u64)
         };
-        while service.bulletin().is_some_and(|it| !it.members.is_empty() && !begun(it)) && Instant::now() < deadline {
+        let others = |bulletin: &Bulletin| bulletin.members.iter().any(|entry| !entry.draining);
+        while service.bulletin().is_some_and(|it| others(&it) && !begun(it)) && Instant::now() < deadline {
             std::thread::sleep(GLANCE);
         }
     }

@@ -103,3 +103,23 @@ fn arguments_that_mean_nothing_end_with_exit_code_two() {
     }
     assert_eq!(Error::Usage(complaints(&["--epochs", "0"])).exit_code(), 2);
 }
+
+#[test]
+fn completions_and_the_manual_page_know_every_flag() {
+    let printed = |line: &[&str]| match Cli::try_parse_from(["train"].iter().chain(line)) {
+        Ok(Command::Print(text)) => text,
+        other => panic!("{line:?}: {other:?}"),
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        let text = printed(&["completions", shell]);
+        for word in ["elastic-timeout", "world-size", "evaluate", "members"] {
+            assert!(text.contains(word), "{shell}: {word}");
+        }
+    }
+    let manual = printed(&["man"]);
+    assert!(manual.contains(".TH train 1"), "{manual}");
+    for known in flag::all() {
+        assert!(manual.contains(&known.long.replace('-', "\\-")), "{}", known.long);
+    }
+    assert!(Cli::try_parse_from(["train", "completions", "sh"]).is_err());
+}

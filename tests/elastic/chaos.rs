@@ -93,9 +93,13 @@ impl Chaos {
     }
 }
 
+/// What else a run may have on its mind when membership changes; the seed chooses.
+const FLAVOURS: [&[&str]; 3] =
+    [&["--accumulation-steps=2", "--reduce-precision=bf16"], &["--ema-decay=0.9"], &["--precision=f16", "--width=8"]];
+
 fn disturb(seed: u64, epochs: usize) {
     let line = format!("--epochs={epochs}");
-    let job = Job::new("1:4", &[&line, "--ema-decay=0.9", "--width=16"]);
+    let job = Job::new("1:4", &[&[line.as_str(), "--width=16"], FLAVOURS[seed as usize % FLAVOURS.len()]].concat());
     // One that is stopped would keep its address, so no member holds the rendezvous.
     let rendezvous = job.rendezvous();
     let members = vec![job.start()];

@@ -40,9 +40,9 @@ fn a_leaving_holder_hands_the_rendezvous_over() {
 fn a_rendezvous_that_is_killed_and_started_again_does_not_end_the_generation() {
     let job = Job::new("1:4", &["--epochs=150", "--width=8"]);
     let mut rendezvous = job.rendezvous();
-    let first = job.start_elsewhere();
+    let first = job.start_elsewhere(&[]);
     until("the run begins", || !job.run().steps().is_empty());
-    let second = job.start_elsewhere();
+    let second = job.start_elsewhere(&[]);
     until("both compute", || job.generations().len() == 2);
     job.steps(5);
     rendezvous.kill().unwrap();
@@ -63,9 +63,9 @@ fn a_rendezvous_that_is_killed_and_started_again_does_not_end_the_generation() {
 fn without_a_rendezvous_nobody_computes_for_long_and_all_give_up_in_the_end() {
     let job = Job::new("1:4", &["--epochs=5000"]);
     let mut rendezvous = job.rendezvous();
-    let first = job.start_elsewhere();
+    let first = job.start_elsewhere(&["--elastic-timeout=3"]);
     until("the run begins", || !job.run().steps().is_empty());
-    let second = job.start_elsewhere();
+    let second = job.start_elsewhere(&["--elastic-timeout=3"]);
     until("both compute", || job.generations().len() == 2);
     rendezvous.kill().unwrap();
     rendezvous.wait().unwrap();

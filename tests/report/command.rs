@@ -16,7 +16,7 @@ fn a_run_leaves_its_page_and_others_are_compared_on_demand() {
         .into_iter()
         .filter_map(|it| if let Record::Epoch(it) = it { Some(it) } else { None });
     let best = epochs.map(|epoch| epoch.val_accuracy).fold(0.0, f64::max);
-    assert!(page("first/report.html").contains(&format!("{:.1} %", 100.0 * best)));
+    assert!(page("first/report.html").contains(&format!("{:.2} %", 100.0 * best)));
     let output = succeeded(&place.bare(&["report", "first", "second"]).output().unwrap());
     assert!(output.contains("report.html"), "{output}");
     let both = page("report.html");

@@ -17,6 +17,7 @@
 mod admission;
 pub mod bulletin;
 mod causes;
+mod comeback;
 mod connection;
 mod differences;
 pub mod elastic_wire;
@@ -27,6 +28,7 @@ pub mod handshake;
 pub mod judge;
 mod link;
 mod member;
+mod news;
 mod participant;
 pub mod placement;
 mod requests;
@@ -42,17 +44,20 @@ mod state;
 pub mod store;
 mod tls;
 mod verdict;
+mod visit;
 pub mod wire;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use comeback::BeforeAttempt;
 pub use member::Member;
-pub use participant::{BeforeAttempt, Errand, Participant, visit};
+pub use participant::Participant;
 pub use secret::Secret;
 pub use service::Service;
 pub use tls::Tls;
 pub use verdict::Verdict;
+pub use visit::{Errand, visit};
 
 use crate::error::{Error, Result};
 

@@ -1,0 +1,62 @@
+//! The options of commands that are about an elastic run but do not train.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::parallel::ParallelConfig;
+
+#[derive(Debug, Args)]
+pub(super) struct Rendezvous {
+    /// Where to listen, as in 0.0.0.0:23456.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub bind: SocketAddr,
+    #[command(flatten)]
+    pub terms: Terms,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Members {
+    /// Where the processes of the run meet, as in tcp://node1:23456.
+    #[arg(long, value_name = "URL")]
+    pub dist_url: String,
+    /// Ask the process of this rank to leave in good order.
+    #[arg(long, value_name = "RANK")]
+    pub drain: Option<usize>,
+    #[command(flatten)]
+    pub terms: Terms,
+}
+
+/// What a process must know to be let in.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub(super) struct Terms {
+    /// Name of the job.
+    #[arg(long, value_name = "NAME", default_value = "kiln")]
+    job_id: String,
+    /// File with the job's secret; without it the environment's KILN_JOB_SECRET.
+    #[arg(long, value_name = "FILE")]
+    job_secret_file: Option<PathBuf>,
+    /// Let in whoever comes, without a secret.
+    #[arg(long)]
+    insecure: bool,
+    /// Certificate of the rendezvous, PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Key of that certificate, PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Authority that signed it, PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+}
+
+impl Terms {
+    /// The configuration that says the same.
+    pub fn at(self, dist_url: String) -> ParallelConfig {
+        let [job_secret_file, tls_cert, tls_key, tls_ca] =
+            [self.job_secret_file, self.tls_cert, self.tls_key, self.tls_ca].map(Option::unwrap_or_default);
+        let Self { job_id, insecure, .. } = self;
+        ParallelConfig { job_id, job_secret_file, insecure, tls_cert, tls_key, tls_ca, dist_url, ..Default::default() }
+    }
+}

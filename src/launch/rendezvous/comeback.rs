@@ -1,0 +1,95 @@
+//! The thread that keeps a participant's session with the service, and opens a new one whenever it is lost.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use prost::Message;
+use tokio::sync::mpsc;
+
+use super::connection::{Caller, Duty, Obstacle, Session};
+use super::elastic_wire::{Purpose, Visit};
+use super::link::RETRY;
+use super::news::{End, Shared};
+use super::sentence;
+use super::wire::{FromMember, FromService};
+use crate::error::Error;
+
+/// What is done before each attempt to reach the service: hold it, if nobody does and it belongs on this machine.
+pub type BeforeAttempt = Box<dyn FnMut() + Send + Sync>;
+
+/// What coming, and coming again, needs.
+pub(super) struct Comeback {
+    pub caller: Caller,
+    pub shared: Arc<Shared>,
+    pub before_attempt: BeforeAttempt,
+}
+
+impl Comeback {
+    /// Keeps sessions until this process is out of the job.
+    pub async fn run(mut self, mut commands: mpsc::UnboundedReceiver<FromMember>) {
+        let mut obstacle = "no answer".to_string();
+        while self.shared.news().end.is_none() {
+            (self.before_attempt)();
+            let sent = Instant::now();
+            match self.attempt().await {
+                Ok((mut session, first)) => {
+                    self.shared.change(|news| {
+                        (news.absent, news.is_known, news.bulletin) = (None, false, None);
+                        (news.confirmed, news.beats) = (Some(sent), VecDeque::new());
+                    });
+                    first.into_iter().for_each(|message| self.shared.hear(message));
+                    let how = session.work(self.shared.as_ref(), &mut commands, &self.caller.terms).await;
+                    let Some(how) = how else { break };
+                    tracing::debug!("lost the rendezvous '{}': {how}", self.caller.address);
+                    obstacle = how;
+                    self.shared.change(|news| news.absent = Some(Instant::now()));
+                    self.shared.requests.give_up();
+                }
+                Err(Obstacle::Final(error)) => self.end(error),
+                Err(Obstacle::Passing(why)) => obstacle = why,
+            }
+            self.give_up_after(&obstacle);
+            tokio::time::sleep(RETRY).await;
+        }
+        self.shared.requests.close();
+    }
+
+    /// A session, and the first message of it.
+    async fn attempt(&self) -> Result<(Session, Option<FromService>), Obstacle> {
+        let (who, newcomer) = {
+            let news = self.shared.news();
+            (format!("host {}, process {}", news.me.host, news.me.process), news.me.clone())
+        };
+        let visit = Visit { purpose: Some(Purpose::Join(newcomer.into())) };
+        let mut session = self.caller.call(visit.encode_to_vec(), &who).await?;
+        match session.next().await.map_err(Obstacle::Passing)? {
+            Some(FromService::Refusal(refusal)) => Err(self.caller.refused(&who, refusal)),
+            first => Ok((session, first)),
+        }
+    }
+
+    fn end(&self, error: Error) {
+        let end = match error {
+            Error::Usage(lines) => End::Refused(lines),
+            other => End::Lost(other.to_string()),
+        };
+        self.shared.change(|news| {
+            news.end.get_or_insert(end);
+        });
+    }
+
+    fn give_up_after(&self, obstacle: &str) {
+        let patience = self.shared.patience;
+        let address = &self.caller.address;
+        self.shared.change(|news| {
+            if news.absent.is_some_and(|since| since.elapsed() > patience) {
+                news.end.get_or_insert(End::Lost(format!(
+                    "the rendezvous '{address}' was not to be reached for {}: {obstacle}; start it again, or wait longer \
+                     with --elastic-timeout",
+                    sentence::span(patience)
+                )));
+            }
+        });
+    }
+}
