@@ -41,6 +41,7 @@ test-dist: ## all tests, and those of several processes over Gloo
 
 test-all: ## all tests on flex and LibTorch, and those of several processes
 	@$(TORCH) $(CARGO) clippy --all-targets --features tch,gloo -- -D warnings && \
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features tch,gloo && \
 	$(CARGO) test --features tch,gloo -- $(ARGS)
 
 check: fmt lint doc test ## what must hold before a commit: format, lints, documentation, tests

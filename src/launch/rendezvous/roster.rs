@@ -4,7 +4,7 @@
 //! generation is an immutable assignment of all replicas to members. It ends when membership changes; its members then
 //! tell that they are ready and what state they hold, and the next one begins. Everything here can be learnt again from
 //! the members, so a restarted service goes on where the last one stopped. This file takes events in; when a generation
-//! ends and the next one begins is left to [`generation`](super::generation), which member computes which replicas to
+//! ends and the next one begins is left to `generation`, which member computes which replicas to
 //! [`placement`](super::placement), and who may be a member at all to `eligibility`.
 
 use std::time::Instant;

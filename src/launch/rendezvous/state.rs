@@ -1,6 +1,6 @@
 //! What all sessions of the service share, and how the policy's actions reach them.
 //!
-//! A job of fixed membership is judged by the [`judge`](super::judge), an elastic one is led by the
+//! A job of fixed membership is judged by the [`judge`], an elastic one is led by the
 //! [`roster`](super::roster). Sessions do not care which: a member has a seat, and what it says goes to the policy.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,7 +1,7 @@
 //! Gloo, PyTorch's engine for collectives over TCP, between the processes of a run.
 //!
 //! `shim.cc` hands Gloo's own operations to Rust; nothing is computed or sent here. Processes find each other through
-//! [`Keys`], a store that whoever connects them provides. Gloo's messages never name the guilty process (the first to
+//! a [`KeyStore`] that whoever connects them provides. Gloo's messages never name the guilty process (the first to
 //! give up closes its connections, and the others blame it), so they are passed on as symptoms; who is to blame is for
 //! the rendezvous to say.
 //!
