@@ -169,7 +169,7 @@ impl Run {
     }
 
     /// The learning rate of each step of `metrics.jsonl`, in the order of the file.
-    pub fn rates(&self) -> Vec<(usize, f64)> {
+    fn rates(&self) -> Vec<(usize, f64)> {
         let step = |record| if let Record::Step(step) = record { Some((step.step, step.lr)) } else { None };
         self.records().into_iter().filter_map(step).collect()
     }
@@ -206,6 +206,7 @@ impl Run {
         assert_eq!(self.latest_step(), calm.latest_step());
         assert_eq!(self.tensors(), calm.tensors());
         assert_eq!(self.steps(), calm.steps());
+        assert_eq!(self.rates(), calm.rates());
         assert_eq!(self.epochs(), calm.epochs());
         assert_eq!(self.epochs().len(), epochs);
         self.saw_every_image_once(epochs);
