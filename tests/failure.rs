@@ -149,10 +149,13 @@ pub fn is_heard_by_processes<B: HostBackend>() {
     assert_eq!(errors.iter().map(Error::exit_code).collect::<Vec<_>>(), [75, 1, 75], "{errors:?}");
 
     let errors = errors_of_processes::<B>(Mishap::LossIsNaN(ON_REPLICA_1_IN_STEP_3));
-    for error in errors {
+    // All get to know the number; whoever is slower may find that another one is gone already.
+    let (found, others): (Vec<_>, Vec<_>) = errors.iter().partition(|error| error.exit_code() == 1);
+    assert!(!found.is_empty(), "{errors:?}");
+    for error in found {
         assert!(error.to_string().starts_with("the loss is not finite on replica 1 at step 3"), "{error}");
-        assert_eq!(error.exit_code(), 1);
     }
+    assert!(others.iter().all(|error| error.exit_code() == 75), "{errors:?}");
 }
 
 on_every_backend! {

@@ -1,6 +1,7 @@
 //! Where the processes of a job meet and on what terms, as the configuration says it.
 
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use super::rendezvous::{Secret, Terms, Tls};
@@ -14,6 +15,8 @@ pub(super) const SECRET: &str = "KILN_JOB_SECRET";
 pub(super) const HELD: &str = "KILN_RENDEZVOUS_HELD";
 /// The longest time between two heartbeats in a job of fixed membership.
 const BEAT: Duration = Duration::from_secs(1);
+/// How long people wait without asking why.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// Host and port of `--dist-url`.
 pub(super) fn place(parallel: &ParallelConfig) -> Result<(&str, u16)> {
@@ -88,4 +91,15 @@ pub(super) fn interface(parallel: &ParallelConfig, host: &str, port: u16) -> Res
 pub(super) fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "unknown".into() } else { name.trim().into() }
+}
+
+/// Warns of what is being waited for, unless the returned value is dropped soon.
+pub(super) fn say_if_it_takes_long(what: impl FnOnce() -> String + Send + 'static) -> Sender<()> {
+    let (met, waiting) = channel();
+    std::thread::spawn(move || {
+        if waiting.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("{}", what());
+        }
+    });
+    met
 }

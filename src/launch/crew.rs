@@ -72,7 +72,13 @@ impl Crew {
         let service = Holding::default();
         let patience = seconds(parallel.elastic_timeout);
         let hold = hold(host, port, &terms, service.clone());
-        let member = Participant::join(&format!("{host}:{port}"), &terms, me, patience, hold)?;
+        let (address, seconds) = (format!("{host}:{port}"), patience.as_secs());
+        let place = address.clone();
+        let met = address::say_if_it_takes_long(move || {
+            format!("waiting for the rendezvous '{place}', at most {seconds} s; a process of its machine holds it")
+        });
+        let member = Participant::join(&address, &terms, me, patience, hold)?;
+        drop(met);
         Ok(Self {
             member: Arc::new(member),
             interface: address::interface(parallel, host, port)?,
@@ -160,6 +166,8 @@ impl Members for Crew {
         }
         let held = bulletin::Standing { generation: standing.generation, step: standing.step as u64 };
         loop {
+            let member = self.member.clone();
+            let _met = address::say_if_it_takes_long(move || format!("waiting to take part: {}", member.why()));
             let Some(bulletin) = self.member.next(held, devices.len(), failure.take(), keep)? else {
                 self.hand_over(standing.step);
                 return Ok(None);

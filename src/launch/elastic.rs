@@ -171,7 +171,8 @@ pub fn attendance(parallel: &ParallelConfig, drain: Option<usize>) -> Result<Att
 /// Holds the rendezvous of an elastic run at `bind` until the run is over or `stopped` says so.
 ///
 /// # Errors
-/// [`Error::Usage`] where it cannot listen, or everybody could come without a secret.
+/// [`Error::Usage`] where it cannot listen, or everybody could come without a secret; [`Error::PeerLost`] if the run
+/// ends before it is complete.
 pub fn hold_rendezvous(bind: SocketAddr, parallel: &ParallelConfig, stopped: &dyn Fn() -> bool) -> Result<()> {
     #[cfg(feature = "gloo")]
     return super::holder::hold_alone(bind, parallel, stopped);

@@ -93,10 +93,10 @@ pub(super) fn hold_alone(bind: SocketAddr, parallel: &ParallelConfig, stopped: &
     let listener = TcpListener::bind(bind)
         .map_err(|reason| Error::usage(format!("cannot listen at '{bind}': {reason}; give another --bind")))?;
     let service = Service::start(listener, terms)?;
-    while !service.is_over() && !stopped() {
+    while service.ending().is_none() && !stopped() {
         std::thread::sleep(GLANCE);
     }
     // Members that are about to leave still hear an answer.
     std::thread::sleep(FAREWELL);
-    Ok(())
+    service.ending().unwrap_or(Ok(())).map_err(|verdict| Error::PeerLost(verdict.0))
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::TcpListener;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,8 +22,6 @@ use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
 /// How long one connection between two processes may take, once all are ready.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long people wait without asking why.
-const SILENCE: Duration = Duration::from_secs(5);
 
 /// One process of several.
 pub(super) struct Job {
@@ -58,7 +55,10 @@ impl Job {
             configuration,
         };
         let (address, limit) = (format!("{host}:{port}"), terms.timeout * PATIENCE);
-        let met = say_if_it_takes_long(address.clone(), limit);
+        let (place, seconds) = (address.clone(), limit.as_secs());
+        let met = address::say_if_it_takes_long(move || {
+            format!("waiting at the rendezvous '{place}' for all processes to come, at most {seconds} s")
+        });
         let member = Arc::new(Member::join(&address, &terms, me, limit)?);
         drop(met);
         let devices: Vec<usize> = member.members().iter().map(|member| member.devices).collect();
@@ -152,18 +152,6 @@ impl Peers for Job {
     fn leave(&self, failure: Option<&str>) {
         self.member.leave(failure);
     }
-}
-
-/// Says what is being waited for, unless the returned value is dropped soon.
-fn say_if_it_takes_long(address: String, limit: Duration) -> Sender<()> {
-    let (met, waiting) = channel();
-    std::thread::spawn(move || {
-        if waiting.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
-            let seconds = limit.as_secs();
-            tracing::warn!("waiting at the rendezvous '{address}' for all processes to come, at most {seconds} s");
-        }
-    });
-    met
 }
 
 fn lost(verdict: Verdict) -> Error {

@@ -48,10 +48,13 @@ fn too_few_processes_wait_and_go_on_when_another_one_comes() {
 #[test]
 fn too_few_processes_give_up_after_their_timeout() {
     let job = Job::new("2:4", &["--epochs=500"]);
+    let rendezvous = job.rendezvous();
     let mut command = job.member();
     command.arg("--elastic-timeout=1");
-    let lines = ends(spawn(command), Some(75));
-    assert!(lines.concat().contains("1 member is here, --elastic asks for at least 2"), "{lines:?}");
+    for child in [spawn(command), rendezvous] {
+        let lines = ends(child, Some(75));
+        assert!(lines.concat().contains("1 member is here, --elastic asks for at least 2"), "{lines:?}");
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn a_leaving_holder_hands_the_rendezvous_over() {
 
 #[test]
 fn a_rendezvous_that_is_killed_and_started_again_does_not_end_the_generation() {
-    let job = Job::new("1:4", &["--epochs=150", "--width=8"]);
+    let job = Job::new("1:4", &["--epochs=80", "--width=8"]);
     let mut rendezvous = job.rendezvous();
     let first = job.start_elsewhere(&[]);
     until("the run begins", || !job.run().steps().is_empty());
@@ -56,7 +56,7 @@ fn a_rendezvous_that_is_killed_and_started_again_does_not_end_the_generation() {
     for child in [first, second, third, rendezvous] {
         ends(child, Some(0));
     }
-    job.run().equals(&job.calm(), 150);
+    job.run().equals(&job.calm(), 80);
 }
 
 #[test]

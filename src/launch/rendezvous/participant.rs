@@ -139,6 +139,12 @@ impl Participant {
         confirmed.unwrap_or_else(|error| Err(Verdict(error.to_string())))
     }
 
+    /// The latest change, as the service told it.
+    pub fn why(&self) -> String {
+        let news = self.shared.news();
+        news.bulletin.as_ref().map_or("the rendezvous is away".into(), |bulletin| bulletin.why.clone())
+    }
+
     /// Why the generation is over, if it is.
     pub fn over(&self) -> Option<String> {
         self.shared.news().over()

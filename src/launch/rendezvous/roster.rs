@@ -149,9 +149,9 @@ impl Roster {
         }
     }
 
-    /// Whether the job has come to its end.
-    pub fn is_over(&self) -> bool {
-        self.closed.is_some()
+    /// What newcomers are told once the job has come to its end; passing if the run is not complete.
+    pub fn ending(&self) -> Option<&Refusal> {
+        self.closed.as_ref()
     }
 
     /// No clock runs while the service itself does not (it was stopped and continued).

@@ -12,7 +12,7 @@ use tonic::transport::Server;
 use super::bulletin::Bulletin;
 use super::rpc::Rpc;
 use super::state::State;
-use super::{Terms, admission};
+use super::{Terms, Verdict, admission};
 use crate::error::{Error, Result};
 
 /// How long the end of the service waits for members to take their leave.
@@ -54,9 +54,11 @@ impl Service {
         Ok(Self { address, state, runtime: Some(runtime), ended: Mutex::new(ended) })
     }
 
-    /// Whether an elastic job has come to its end; one of fixed membership ends with its processes.
-    pub fn is_over(&self) -> bool {
-        self.state.is_over()
+    /// How an elastic job has come to its end, if it has: well, or why not. One of fixed membership ends with its
+    /// processes.
+    pub fn ending(&self) -> Option<std::result::Result<(), Verdict>> {
+        let ending = self.state.ending()?;
+        Some(if ending.passing { Err(Verdict(ending.reason)) } else { Ok(()) })
     }
 
     /// Who is in an elastic job right now, if anybody ever was.

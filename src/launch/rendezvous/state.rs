@@ -150,9 +150,12 @@ impl State {
         matches!(*self.news.borrow(), News::Layout(_))
     }
 
-    /// Whether an elastic job has come to its end.
-    pub fn is_over(&self) -> bool {
-        matches!(&self.policy().0, Policy::Elastic(Some(roster)) if roster.is_over())
+    /// How an elastic job has come to its end, if it has; passing if the run is not complete.
+    pub fn ending(&self) -> Option<Refusal> {
+        match &self.policy().0 {
+            Policy::Elastic(Some(roster)) => roster.ending().cloned(),
+            _ => None,
+        }
     }
 
     /// Who is in an elastic job right now, if anybody ever was.
@@ -199,7 +202,7 @@ impl State {
                 Action::Decide(verdict) => self.decide(verdict),
             }
         }
-        if roster.is_over() && self.over.get_or_init(Instant::now).elapsed() > FAREWELL {
+        if roster.ending().is_some() && self.over.get_or_init(Instant::now).elapsed() > FAREWELL {
             let is_known = matches!(*self.news.borrow(), News::Verdict(_));
             (!is_known).then(|| self.decide("the run is complete".into()));
         }
