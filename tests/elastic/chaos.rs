@@ -93,8 +93,11 @@ impl Chaos {
 }
 
 /// What else a run may have on its mind when membership changes; the seed chooses.
-const FLAVOURS: [&[&str]; 3] =
-    [&["--accumulation-steps=2", "--reduce-precision=bf16"], &["--ema-decay=0.9"], &["--precision=f16", "--width=8"]];
+const FLAVOURS: [&[&str]; 3] = [
+    &["--accumulation-steps=2", "--reduce-precision=bf16"],
+    &["--ema-decay=0.9"],
+    &["--precision=f16", "--width=8", "--learning-rate=0.002"],
+];
 
 fn disturb(seed: u64, epochs: usize) {
     let line = format!("--epochs={epochs}");
