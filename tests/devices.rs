@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use burn::backend::Autodiff;
 use kiln::error::{Error, Result};
-use kiln::parallel::collective::Broken;
-use kiln::parallel::{Assignment, Generation, Held, HostBackend, Membership, Observer, Plan, World};
+use kiln::parallel::{Assignment, Held, HostBackend, Membership, Observer, Plan, Undisturbed, World};
 use kiln::state::{StateDict, sha256};
 
 use crate::reference::run::{Recorded, Recorder};
@@ -21,19 +20,6 @@ struct Shrinking {
     plan: Plan,
     devices: Mutex<Vec<usize>>,
     failures: Arc<Mutex<Vec<(usize, String)>>>,
-}
-
-#[derive(Debug)]
-struct Undisturbed;
-
-impl Generation for Undisturbed {
-    fn confirm(&self) -> std::result::Result<(), Broken> {
-        Ok(())
-    }
-
-    fn is_ending(&self) -> bool {
-        false
-    }
 }
 
 impl Membership for Shrinking {

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use super::address;
 use super::elastic::{Meeting, Members, Standing};
 use super::holder::{Holding, hold, seconds, terms};
+use super::keys::Keys;
 use super::rendezvous::Participant;
 use super::rendezvous::bulletin::{self, Bulletin, Newcomer, Phase};
 use crate::error::{Error, Result};
 use crate::parallel::collective::Broken;
 use crate::parallel::engine::{Engine, Judge, Symptom};
-use crate::parallel::gloo::{Gloo, Interface, KeyStore};
+use crate::parallel::gloo::{Gloo, Interface};
 use crate::parallel::{Generation, ParallelConfig, Processes, World};
 
 /// How long one connection between two processes may take; Gloo tries a host that has vanished five times as long.
@@ -108,9 +109,11 @@ impl Crew {
 
     fn connect(&self, world: &World) -> std::result::Result<Processes, Symptom> {
         self.member.doing("connection of the processes");
-        let store = Store { member: self.member.clone(), limit: self.timeout };
+        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout);
+        let set = move |key: &str, value: &[u8]| writer.set(key, value);
+        let keys = Keys { set, get: move |keys: &[String]| reader.get(keys, limit) };
         let size = world.processes();
-        let gloo = Arc::new(Gloo::connect(world.rank(), size, &self.interface, Box::new(store), CONNECT)?);
+        let gloo = Arc::new(Gloo::connect(world.rank(), size, &self.interface, Box::new(keys), CONNECT)?);
         // From now on the end of the generation ends every wait for the others.
         let engine = gloo.clone();
         self.member.when_over(move || engine.close());
@@ -167,8 +170,10 @@ impl Members for Crew {
         let held = bulletin::Standing { generation: standing.generation, step: standing.step as u64 };
         loop {
             let member = self.member.clone();
-            let _met = address::say_if_it_takes_long(move || format!("waiting to take part: {}", member.why()));
-            let Some(bulletin) = self.member.next(held, devices.len(), failure.take(), keep)? else {
+            let met = address::say_if_it_takes_long(move || format!("waiting to take part: {}", member.why()));
+            let called = self.member.next(held, devices.len(), failure.take(), keep)?;
+            drop(met);
+            let Some(bulletin) = called else {
                 self.hand_over(standing.step);
                 return Ok(None);
             };
@@ -221,22 +226,5 @@ impl Judge for Part {
     fn verdict(&self, symptom: &Symptom) -> String {
         self.0.trouble(&symptom.0);
         self.0.over().unwrap_or_else(|| symptom.0.clone())
-    }
-}
-
-/// Where Gloo leaves addresses.
-struct Store {
-    member: Arc<Participant>,
-    limit: Duration,
-}
-
-impl KeyStore for Store {
-    fn set(&self, key: &str, value: &[u8]) -> std::result::Result<(), String> {
-        self.member.set(&format!("gloo/{key}"), value).map_err(|verdict| verdict.0)
-    }
-
-    fn get(&self, key: &str) -> std::result::Result<Vec<u8>, String> {
-        let values = self.member.get(&[format!("gloo/{key}")], self.limit).map_err(|verdict| verdict.0)?;
-        Ok(values.into_iter().next().unwrap_or_default())
     }
 }

@@ -7,8 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::parallel::collective::Broken;
-use crate::parallel::{Generation, ParallelConfig, Processes, World};
+use crate::parallel::{Generation, ParallelConfig, Processes, Undisturbed, World};
 
 /// What state of the run a process holds; the newer one is the greater one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,20 +103,6 @@ impl Members for Solitary {
     }
 
     fn leave(&self, _failure: Option<&str>) {}
-}
-
-/// The generation of a process that nobody else can end.
-#[derive(Debug)]
-struct Undisturbed;
-
-impl Generation for Undisturbed {
-    fn confirm(&self) -> std::result::Result<(), Broken> {
-        Ok(())
-    }
-
-    fn is_ending(&self) -> bool {
-        false
-    }
 }
 
 /// A process of an elastic run, as a visitor sees it.

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use super::address::{self, HELD, SECRET};
 use super::holder;
+use super::keys::Keys;
 use super::peers::Peers;
 use super::processes;
 use super::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
 use crate::error::{Error, Result};
 use crate::parallel::engine::{Engine, Judge, Symptom};
-use crate::parallel::gloo::{Gloo, Interface, KeyStore};
+use crate::parallel::gloo::{Gloo, Interface};
 use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
 /// How long one connection between two processes may take, once all are ready.
@@ -120,9 +121,11 @@ impl Peers for Job {
         // Connecting has short limits, so that a host which vanishes is noticed; nobody begins before all are here.
         self.member.set(&self.own("ready"), &[]).map_err(lost)?;
         self.member.get(&self.of_all("ready"), self.timeout * PATIENCE).map_err(lost)?;
-        let store = Store { member: self.member.clone(), limit: self.timeout };
+        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout);
+        let set = move |key: &str, value: &[u8]| writer.set(key, value);
+        let keys = Keys { set, get: move |keys: &[String]| reader.get(keys, limit) };
         let (rank, size) = (self.world.rank(), self.world.processes());
-        let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store), CONNECT)
+        let gloo = Gloo::connect(rank, size, &self.interface, Box::new(keys), CONNECT)
             .map_err(|symptom| Error::PeerLost(self.member.verdict(&symptom)))?;
         let engine = Arc::new(gloo);
         // From now on the loss of a process ends every wait of the others.
@@ -166,23 +169,6 @@ impl Judge for Member {
 
     fn verdict(&self, symptom: &Symptom) -> String {
         self.trouble(&symptom.0).0
-    }
-}
-
-/// Where Gloo leaves addresses.
-struct Store {
-    member: Arc<Member>,
-    limit: Duration,
-}
-
-impl KeyStore for Store {
-    fn set(&self, key: &str, value: &[u8]) -> std::result::Result<(), String> {
-        self.member.set(&format!("gloo/{key}"), value).map_err(|verdict| verdict.0)
-    }
-
-    fn get(&self, key: &str) -> std::result::Result<Vec<u8>, String> {
-        let values = self.member.get(&[format!("gloo/{key}")], self.limit).map_err(|verdict| verdict.0)?;
-        Ok(values.into_iter().next().unwrap_or_default())
     }
 }
 

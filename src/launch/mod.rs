@@ -16,6 +16,8 @@ mod family;
 mod holder;
 #[cfg(feature = "gloo")]
 mod job;
+#[cfg(feature = "gloo")]
+mod keys;
 pub mod output;
 mod peers;
 pub mod processes;

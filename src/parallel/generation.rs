@@ -34,6 +34,20 @@ pub trait Generation: Debug + Send + Sync {
     fn is_ending(&self) -> bool;
 }
 
+/// The generation of a process that nobody else can end.
+#[derive(Debug)]
+pub struct Undisturbed;
+
+impl Generation for Undisturbed {
+    fn confirm(&self) -> std::result::Result<(), Broken> {
+        Ok(())
+    }
+
+    fn is_ending(&self) -> bool {
+        false
+    }
+}
+
 /// Leads from one generation to the next.
 pub trait Membership: Send + Sync {
     /// Takes part in the next generation; `None` when this process has left the run. `held` is where the last

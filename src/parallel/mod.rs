@@ -33,7 +33,7 @@ pub use config::{BackendKind, DistBackend, ParallelConfig, ReducePrecision, Stra
 pub use device::{HostBackend, check_devices, check_precision};
 pub use elastic::Elastic;
 pub use events::{EpochReport, Observer, Position, StepReport, TrainingState};
-pub use generation::{Assignment, Generation, GenerationReport, Held, Membership};
+pub use generation::{Assignment, Generation, GenerationReport, Held, Membership, Undisturbed};
 pub use handle::LoaderHandle;
 #[cfg(feature = "gloo")]
 pub(crate) use local::PATIENCE;

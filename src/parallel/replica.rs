@@ -218,18 +218,14 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
                 (verdict(panic, self.collective.rank(), &when), panicked)
             }
         };
-        if self.generation.is_none() {
-            self.collective.abort((&error).into());
-            return Ended::Failed(error);
-        }
-        if panicked {
-            self.collective.abort(Broken::Peer(error.to_string()));
-            return Ended::Lost(error.to_string());
-        }
-        self.collective.abort((&error).into());
-        match error {
-            Error::PeerLost(_) => Ended::Parted(Box::new(self)),
-            error => Ended::Failed(error),
+        let may_change = self.generation.is_some();
+        // To the others of this process it is as if a peer were lost.
+        let lost = (may_change && panicked).then(|| error.to_string());
+        self.collective.abort(lost.clone().map_or_else(|| (&error).into(), Broken::Peer));
+        match (lost, error) {
+            (Some(how), _) => Ended::Lost(how),
+            (None, Error::PeerLost(_)) if may_change => Ended::Parted(Box::new(self)),
+            (None, error) => Ended::Failed(error),
         }
     }
 

@@ -119,7 +119,7 @@ impl<B: HostBackend> DataParallel<B> {
             let assignment = membership.next(held.take(), self.observer().as_mut())?;
             let Some(Assignment { plan, processes, generation, state }) = assignment else { break };
             let (model, start) = match &state {
-                Some(state) => StartingPoint::restore(initial.clone(), state, "the generation before")?,
+                Some(state) => StartingPoint::restore(initial.clone(), state, "the state that the run goes on from")?,
                 None => (initial.clone(), StartingPoint::default()),
             };
             drop(state);

@@ -13,7 +13,7 @@ use super::resume::{self, Origin, restore};
 use super::snapshot::Snapshots;
 use super::terminal::warn;
 use super::together::{KEY, encode, receive};
-use crate::checkpoint::{Loaded, Resume, run_dir};
+use crate::checkpoint::{Loaded, Resume};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::launch::{Meeting, Members, Standing};
@@ -205,12 +205,12 @@ impl Elastic {
     }
 }
 
-/// A run that nobody is left of but its files goes on from them, whatever the command said about its start.
+/// A run that nobody is left of but its files goes on from them, whatever the command said about its start. Its
+/// directory must have a name: the latest of the numbered ones may be another run's.
 fn config_after(config: &Config, generation: u64) -> Config {
     let mut config = config.clone();
-    let named = Some(config.run.output_dir.clone()).filter(|directory| !directory.as_os_str().is_empty());
-    let directory = named.or_else(|| run_dir::last(std::path::Path::new(resume::RUNS)));
-    let is_there = directory.is_some_and(|directory| directory.join("checkpoints/latest").exists());
+    let directory = &config.run.output_dir;
+    let is_there = !directory.as_os_str().is_empty() && directory.join("checkpoints/latest").exists();
     if generation > 1 && config.checkpoint.resume == Resume::Off && is_there {
         config.checkpoint.resume = Resume::Latest;
     }

@@ -7,10 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::clock::Clock;
 use super::elastic::{Elastic, Own};
 use super::learner::{self, Display};
-use super::logs::Logs;
 use super::overview::overview;
 use super::prepare::{Prepared, fresh_model, prepare};
-use super::recorder::{Course, Recorder, pace};
+use super::recorder::{Course, Recorder};
 use super::resume::RUNS;
 use super::run::{check_copy, finish, goal, report};
 use super::snapshot::Snapshots;
@@ -88,16 +87,8 @@ impl Part {
         let snapshots =
             Snapshots { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock: clock.clone() };
         let course = Arc::new(Mutex::new(Course::default()));
-        let recorder = Recorder {
-            snapshots: snapshots.clone(),
-            steps_per_epoch: plan.sampler.steps_per_epoch(),
-            last_step: plan.last_step,
-            logs: Logs::default(),
-            succession: Some(Succession::new(members.clone(), goal(&config, &plan), display)),
-            pace: pace(),
-            epoch_seconds: 0.0,
-            course: course.clone(),
-        };
+        let succession = Succession::new(members.clone(), goal(&config, &plan), display);
+        let recorder = Recorder::new(snapshots.clone(), &plan, course.clone()).with_succession(succession);
         let own = Mutex::new(Own::with_devices(config.parallel.gpu_ids.clone()));
         let elastic = Elastic { members, prepared, snapshots, announce, own, departure: Arc::default() };
         let departure = elastic.departure.clone();

@@ -12,7 +12,7 @@ use crate::config::ProgressKind;
 use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput};
-use crate::parallel::{EpochReport, GenerationReport, Observer, StepReport, TrainingState};
+use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, StepReport, TrainingState};
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;
@@ -37,24 +37,43 @@ pub(super) struct Course {
 
 /// The observer of a real run.
 pub(super) struct Recorder {
-    pub(super) snapshots: Snapshots,
-    pub(super) steps_per_epoch: usize,
+    snapshots: Snapshots,
+    steps_per_epoch: usize,
     /// Optimizer steps of the whole run.
-    pub(super) last_step: usize,
-    pub(super) logs: Logs,
+    last_step: usize,
+    logs: Logs,
     /// Where membership may change.
-    pub(super) succession: Option<Succession>,
-    pub(super) pace: Throughput,
-    pub(super) epoch_seconds: f64,
-    pub(super) course: Arc<Mutex<Course>>,
-}
-
-/// The meter of images per second.
-pub(super) fn pace() -> Throughput {
-    Throughput::new(WINDOW)
+    succession: Option<Succession>,
+    pace: Throughput,
+    epoch_seconds: f64,
+    course: Arc<Mutex<Course>>,
 }
 
 impl Recorder {
+    /// A recorder of the run that `plan` describes, which has no place to write to yet.
+    pub(super) fn new(snapshots: Snapshots, plan: &Plan, course: Arc<Mutex<Course>>) -> Self {
+        Self {
+            snapshots,
+            steps_per_epoch: plan.sampler.steps_per_epoch(),
+            last_step: plan.last_step,
+            logs: Logs::default(),
+            succession: None,
+            pace: Throughput::new(WINDOW),
+            epoch_seconds: 0.0,
+            course,
+        }
+    }
+
+    /// The same, writing to `logs`.
+    pub(super) fn with_logs(self, logs: Logs) -> Self {
+        Self { logs, ..self }
+    }
+
+    /// The same where membership may change, and with it who writes.
+    pub(super) fn with_succession(self, succession: Succession) -> Self {
+        Self { succession: Some(succession), ..self }
+    }
+
     fn course(&self, change: impl FnOnce(&mut Course)) {
         change(&mut self.course.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -14,7 +14,7 @@ use super::learner::{self, Display};
 use super::logs::{Kept, Logs};
 use super::overview::overview;
 use super::prepare::{Prepared, fresh_model, prepare};
-use super::recorder::{Course, Recorder, pace};
+use super::recorder::{Course, Recorder};
 use super::resume::{Origin, restore};
 use super::snapshot::Snapshots;
 use super::terminal::{display, say, warn};
@@ -233,16 +233,8 @@ impl<B: HostBackend> Session<B> {
         let logs = Logs::open(config, &self.directory, plan.world.rank(), self.kept, goal(config, plan), display)?;
         let clock = Clock::default();
         clock.set(self.directory.clone(), self.seconds_before, 0.0);
-        Ok(Recorder {
-            snapshots: Snapshots { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock },
-            steps_per_epoch: plan.sampler.steps_per_epoch(),
-            last_step: plan.last_step,
-            logs,
-            succession: None,
-            pace: pace(),
-            epoch_seconds: 0.0,
-            course,
-        })
+        let snapshots = Snapshots { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock };
+        Ok(Recorder::new(snapshots, plan, course).with_logs(logs))
     }
 }
 

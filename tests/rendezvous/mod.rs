@@ -6,6 +6,7 @@ mod elastic_wire;
 mod judge;
 mod losses;
 mod meeting;
+mod participant;
 mod placement;
 mod refusals;
 mod roster;

@@ -10,6 +10,8 @@
 //! [`handshake`] and [`seal`] are what travels; `state`, `session`, `admission` and `service` perform what the judge says.
 //! In an elastic job [`Participant`] takes the member's place and [`roster`] (with `generation` and [`placement`]) the
 //! judge's: it says who computes which replicas, and when that changes; [`bulletin`] is what it tells, [`elastic_wire`] how.
+//! On a member's side `connection` is one session, `link` and `comeback` keep it, `news` is what a participant knows, and
+//! `visit` asks one question.
 //!
 //! The room knows nothing of training: an activity is a text and a counter. It decides, others act: ending the process
 //! is left to the caller of [`Member::on_verdict`].

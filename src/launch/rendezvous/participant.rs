@@ -134,7 +134,10 @@ impl Participant {
             if let Some(over) = news.over() {
                 return Some(Err(Verdict(over)));
             }
-            news.confirmed.is_some_and(|sent| sent.elapsed() < lease).then_some(Ok(()))
+            // A service that was reached again has yet to say whether it still counts on this process.
+            let counted_on = news.bulletin.is_some();
+            let is_fresh = news.confirmed.is_some_and(|sent| sent.elapsed() < lease);
+            (counted_on && is_fresh).then_some(Ok(()))
         });
         confirmed.unwrap_or_else(|error| Err(Verdict(error.to_string())))
     }
