@@ -74,16 +74,15 @@ bench-gpu: ## the same for a CUDA machine without registries: a bundle to carry 
 	strip bench-gpu/train && tar czf bench-gpu.tar.gz bench-gpu && rm -r bench-gpu
 	@echo "carry bench-gpu.tar.gz to a machine with CUDA, Python and PyTorch; unpack it, run bench-gpu/gpu.sh"
 
-setup-tch: ## PyTorch 2.9.0, which brings LibTorch, into a virtual environment
+setup-tch: ## PyTorch 2.9.0, which brings LibTorch, and what tests compare with, into a virtual environment
 	python3 -m venv $(KILN_VENV)
-	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 numpy tensorboard==2.21.0
+	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 torchvision==0.24.0 numpy tensorboard==2.21.0 onnx==1.23.2 onnxruntime==1.31.1
 
 setup-dist: ## Gloo's headers and library, and what the tests of launchers use where it is there (Debian, Ubuntu)
 	$(SUDO) apt-get update --quiet
 	$(SUDO) apt-get install --yes --quiet --no-install-recommends libgloo-dev g++ openmpi-bin slurm-wlm munge iproute2 iptables
 
 setup-peer: setup-tch setup-dist ## what bench-peer measures against
-	$(KILN_VENV)/bin/pip install --quiet torchvision==0.24.0
 
 clean: ## remove what was built
 	$(CARGO) clean

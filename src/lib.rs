@@ -11,16 +11,18 @@
 //!
 //! | room | what it is | must not know |
 //! |---|---|---|
-//! | [`error`], [`stop`], [`state`] | the error that crosses rooms; why a run ends early; named tensors on the host | anything else |
+//! | [`error`], [`stop`], [`state`], [`fetch`] | the error that crosses rooms; why a run ends early; named tensors on the host; files from the network | anything else |
 //! | [`data`] | images, augmentation, the order of samples, the loader | models, devices |
 //! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch | models, threads |
 //! | [`model`] | ResNet-18, its loss, its weights by name | replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | world, collectives in memory and over Gloo, the replica, the strategy, generations | files, terminals |
 //! | [`launch`] | who this process is, the rendezvous, who is lost, who comes and goes, `train launch` | models, a run's files |
+//! | [`weights`] | weights of others, in and out: PyTorch's files, torchvision's, ONNX | models, devices |
 //! | [`checkpoint`] | atomic directories, retention, run directories | tensors' meaning |
 //! | [`metrics`] | records and where they go, TensorBoard among it; where time went; warnings | models |
 //! | [`report`] | a run's directory as a page for people | models, how a run is made |
+//! | [`scaling`] | measured runs of several sizes, compared and modelled | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`trainer`] | the story: prepare, train, resume, evaluate | how any of it works inside |
 //! | [`cli`] | flags to settings | everything but `config` |
@@ -52,6 +54,7 @@ pub mod cli;
 pub mod config;
 pub mod data;
 pub mod error;
+pub mod fetch;
 pub mod launch;
 pub mod metrics;
 pub mod model;
@@ -59,6 +62,8 @@ pub mod ops;
 pub mod optim;
 pub mod parallel;
 pub mod report;
+pub mod scaling;
 pub mod state;
 pub mod stop;
 pub mod trainer;
+pub mod weights;

@@ -7,7 +7,7 @@ use kiln::config::resolve;
 use kiln::error::Result;
 use kiln::report::write;
 use kiln::stop::leave;
-use kiln::trainer::{evaluate, launch, members, rendezvous, say, train, warn};
+use kiln::trainer::{Question, evaluate, export, launch, members, predict, rendezvous, say, train, warn};
 
 fn main() -> ExitCode {
     keep_pages();
@@ -26,6 +26,10 @@ fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train(request) => train(resolve(&request)?),
         Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
+        Command::Predict { checkpoint, images, top, json, request } => {
+            predict(&checkpoint, Question { images, top, json }, request).map(|()| 0)
+        }
+        Command::Export { checkpoint, to, output, averaged } => export(&checkpoint, to, &output, averaged).map(|()| 0),
         Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
         Command::Print(text) => {
             say(&text);

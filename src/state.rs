@@ -85,7 +85,7 @@ impl HostTensor {
         }
     }
 
-    fn to_le_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_le_bytes(&self) -> Vec<u8> {
         match self {
             Self::F32 { data, .. } => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
             Self::I64 { data, .. } => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -147,10 +147,11 @@ pub fn from_safetensors(bytes: &[u8], origin: &Path) -> Result<(StateDict, Metad
     Ok((tensors, metadata.into_iter().collect()))
 }
 
-const READABLE: &str = "F16, BF16, F32, F64, U8, I32, I64";
+/// The types that [`decode`] knows.
+pub(crate) const READABLE: &str = "F16, BF16, F32, F64, U8, I32, I64";
 
 /// One tensor out of its little-endian bytes; none for a type that no state dictionary of ours holds.
-fn decode(dtype: Dtype, shape: Vec<usize>, bytes: &[u8]) -> Option<HostTensor> {
+pub(crate) fn decode(dtype: Dtype, shape: Vec<usize>, bytes: &[u8]) -> Option<HostTensor> {
     let f32s = |data| Some(HostTensor::F32 { shape: shape.clone(), data });
     let i64s = |data| Some(HostTensor::I64 { shape: shape.clone(), data });
     match dtype {

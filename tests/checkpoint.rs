@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kiln::checkpoint::{
-    Best, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir, write_atomic,
+    Best, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir, write_atomic,
 };
 use kiln::error::Error;
 use kiln::optim::LossScale;
@@ -14,7 +14,12 @@ use tempfile::{TempDir, tempdir};
 fn snapshot(step: usize) -> Snapshot {
     let model = format!("the weights after step {step}").into_bytes();
     let files = [("model.safetensors", model), ("state.json", b"{}".to_vec()), ("config.toml", Vec::new())];
-    Snapshot { step, epoch: step / 10, files: files.map(|(name, bytes)| (name.to_string(), bytes)).into() }
+    Snapshot {
+        step,
+        epoch: step / 10,
+        accuracy: None,
+        files: files.map(|(name, bytes)| (name.to_string(), bytes)).into(),
+    }
 }
 
 /// A run with these steps saved in this order; the first one is the best.
@@ -22,7 +27,7 @@ fn run_with(steps: &[usize]) -> (TempDir, Store) {
     let run = tempdir().unwrap();
     let mut store = Store::open(run.path()).unwrap();
     for step in steps {
-        store.save(&snapshot(*step), step == &steps[0], 3).unwrap();
+        store.save(&snapshot(*step), step == &steps[0], Keep { last: 3, best: 1 }).unwrap();
     }
     (run, store)
 }
@@ -62,13 +67,14 @@ proptest! {
         keep in 0..8usize,
     ) {
         let sorted: Vec<_> = steps.iter().copied().collect();
-        let deleted = retain(&sorted, best, keep);
+        let known: Vec<_> = sorted.iter().map(|step| (*step, None)).collect();
+        let deleted = retain(&known, best, Keep { last: keep, best: 1 });
         for (age, step) in sorted.iter().rev().enumerate() {
             let stays = age < keep.max(1) || Some(*step) == best;
             prop_assert_eq!(!deleted.contains(step), stays);
         }
-        let shuffled: Vec<_> = sorted.iter().rev().copied().collect();
-        prop_assert_eq!(retain(&shuffled, best, keep), deleted);
+        let shuffled: Vec<_> = known.iter().rev().copied().collect();
+        prop_assert_eq!(retain(&shuffled, best, Keep { last: keep, best: 1 }), deleted);
     }
 
     #[test]
@@ -147,7 +153,7 @@ fn a_damaged_best_prefers_an_older_one_and_takes_a_newer_one_if_there_is_none() 
     let (run, mut store) = run_with(&[10, 20]);
     flip(&dir_of(&run, 10).join("model.safetensors"), 3, 3);
     assert_eq!(load(&store, Which::Best).0.unwrap().step, 20);
-    store.save(&snapshot(30), true, 9).unwrap();
+    store.save(&snapshot(30), true, Keep { last: 9, best: 1 }).unwrap();
     flip(&dir_of(&run, 30).join("model.safetensors"), 3, 3);
     assert_eq!(load(&store, Which::Best).0.unwrap().step, 20);
 }
@@ -196,7 +202,7 @@ fn a_step_that_is_saved_again_is_replaced_even_if_it_was_damaged() {
     let mut again = snapshot(2);
     again.files[0].1 = b"other weights".to_vec();
     for _ in 0..2 {
-        store.save(&again, true, 3).unwrap();
+        store.save(&again, true, Keep { last: 3, best: 1 }).unwrap();
         assert_eq!(load(&store, Which::Best).0.unwrap().files["model.safetensors"], b"other weights");
         fs::remove_file(dir_of(&run, 2).join("manifest.json")).unwrap();
     }
@@ -206,11 +212,11 @@ fn a_step_that_is_saved_again_is_replaced_even_if_it_was_damaged() {
 #[test]
 fn a_run_resumed_from_an_earlier_step_does_not_lose_its_newest_checkpoint_to_later_ones() {
     let (run, mut store) = run_with(&[10, 20, 30]);
-    store.save(&snapshot(15), false, 1).unwrap();
+    store.save(&snapshot(15), false, Keep { last: 1, best: 1 }).unwrap();
     assert_eq!(load(&store, Which::Latest).0.unwrap().step, 15);
     flip(&dir_of(&run, 15).join("state.json"), 0, 0);
     assert_eq!(load(&store, Which::Latest).0.unwrap().step, 10);
-    store.save(&snapshot(35), false, 1).unwrap();
+    store.save(&snapshot(35), false, Keep { last: 1, best: 1 }).unwrap();
     let kept = ["best", "latest", "step-00000010", "step-00000035"];
     assert_eq!(names(&run.path().join("checkpoints")), kept);
 }
@@ -246,7 +252,7 @@ fn a_save_that_fails_half_way_leaves_what_was_there_before() {
     // The system refuses this name after the first files are written.
     let mut snapshot = snapshot(2);
     snapshot.files.push(("x".repeat(300), vec![1]));
-    let error = store.save(&snapshot, true, 1).unwrap_err();
+    let error = store.save(&snapshot, true, Keep { last: 1, best: 1 }).unwrap_err();
     assert!(matches!(&error, Error::Io { path, .. } if path.starts_with(run.path())), "{error}");
     assert_eq!(names(&run.path().join("checkpoints")), ["best", "latest", "step-00000001"]);
     assert_eq!(load(&store, Which::Latest).0.unwrap().step, 1);
@@ -257,7 +263,10 @@ fn a_file_name_that_would_leave_the_checkpoint_is_refused() {
     let (run, mut store) = run_with(&[1]);
     for name in ["../escape", "a/b", "/tmp/x", "..", "", "manifest.json", "state.json/"] {
         let files = vec![(name.to_string(), vec![])];
-        let error = store.save(&Snapshot { step: 2, epoch: 0, files }, false, 1).unwrap_err().to_string();
+        let error = store
+            .save(&Snapshot { step: 2, epoch: 0, accuracy: None, files }, false, Keep { last: 1, best: 1 })
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(&format!("'{name}'")), "{error}");
     }
     assert_eq!(names(&run.path().join("checkpoints")), ["best", "latest", "step-00000001"]);
@@ -350,4 +359,22 @@ fn a_directory_with_checkpoints_is_only_for_the_run_that_resumes_them() {
     Store::open(&new).unwrap();
     run_dir::claim(&new, false).unwrap();
     assert_eq!(names(&new), ["checkpoints"]);
+}
+
+#[test]
+fn the_most_accurate_checkpoints_stay_as_well() {
+    let directory = tempdir().unwrap();
+    let mut store = Store::open(directory.path()).unwrap();
+    let accuracies = [(10, Some(0.5)), (20, Some(0.9)), (30, None), (40, Some(0.7)), (50, Some(0.7)), (60, Some(0.1))];
+    for (step, accuracy) in accuracies {
+        let kept = Keep { last: 1, best: 2 };
+        store.save(&Snapshot { accuracy, ..snapshot(step) }, step == 20, kept).unwrap();
+    }
+    let mut left: Vec<_> = fs::read_dir(directory.path().join("checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("step-"))
+        .collect();
+    left.sort();
+    assert_eq!(left, ["step-00000020", "step-00000040", "step-00000060"], "of equals the earlier one");
 }

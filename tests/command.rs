@@ -104,7 +104,7 @@ pub fn skip(reason: &str) {
     std::io::stderr().write_all(format!("skipped: {reason}\n").as_bytes()).unwrap();
 }
 
-/// Waits for a process, at most a minute.
+/// Waits for a process, at most as long as [`until`] looks.
 #[track_caller]
 pub fn wait(child: &mut Child) -> Option<i32> {
     let mut code = None;
@@ -112,12 +112,13 @@ pub fn wait(child: &mut Child) -> Option<i32> {
     code
 }
 
-/// Looks every millisecond whether something in another process has come about.
+/// Looks every millisecond whether something in another process has come about; three minutes, for the machine may have
+/// more to do.
 #[track_caller]
 pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let start = Instant::now();
     while !happened() {
-        assert!(start.elapsed() < Duration::from_secs(60), "waiting in vain: {what}");
+        assert!(start.elapsed() < Duration::from_secs(180), "waiting in vain: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -13,30 +13,37 @@ mod data;
 mod devices;
 #[cfg(feature = "gloo")]
 mod distributed;
+mod early_stopping;
 #[cfg(feature = "gloo")]
 mod elastic;
 #[cfg(feature = "gloo")]
 mod engines;
 mod failure;
+mod freeze;
 mod interruption;
 mod launch;
 mod metrics;
+mod mixing;
 mod ops;
 mod optim;
 mod parity;
 mod placement;
 mod precision;
 mod profile;
+mod python;
 mod reference;
 mod refusals;
 #[cfg(feature = "gloo")]
 mod rendezvous;
 mod report;
 mod resume;
+mod scaling;
 mod shards;
 mod small;
 mod state;
 mod stress;
 mod tensorboard;
 mod toy;
+mod trained_model;
 mod validation;
+mod weights;

@@ -31,7 +31,8 @@ fn assert_close<B: HostBackend>(what: &str, ours: &[Tensor<B, 1>], expected: &Va
 }
 
 fn optimizer<B: HostBackend>(config: &OptimConfig) -> Optimizer<B> {
-    let parameter = |(name, vector): (&str, bool)| Parameter { name: name.into(), vector };
+    let parameter =
+        |(name, vector): (&str, bool)| Parameter { name: name.into(), vector, head: name.starts_with("fc") };
     Optimizer::new(config, [("matrix", false), ("bias", true)].map(parameter).to_vec())
 }
 
@@ -154,4 +155,65 @@ fn after_the_warm_up_each_shape_follows_its_formula() {
     assert_eq!(at(ScheduleKind::Step, 59), 0.4);
     assert!((at(ScheduleKind::Step, 60) - 0.04).abs() < 1e-12);
     assert!((at(ScheduleKind::Step, 120) - 0.004).abs() < 1e-12);
+}
+
+/// `torch.optim.lr_scheduler.OneCycleLR(max_lr=0.4, total_steps=200, cycle_momentum=False)` and
+/// `CosineAnnealingWarmRestarts(T_0=40, T_mult=2, eta_min=0.04)`, torch 2.9.0.
+#[test]
+fn one_cycle_and_restarts_are_those_of_torch() {
+    let at = |kind, steps: [usize; 6]| {
+        let config = ScheduleConfig { restart_epochs: 2, final_lr: 0.04, ..ScheduleConfig::default() };
+        // One cycle has no other warm-up, whatever the default says.
+        let warmup_epochs = if kind == ScheduleKind::OneCycle { 5.0 } else { 0.0 };
+        let schedule = schedule(kind, ScheduleConfig { warmup_epochs, ..config });
+        steps.map(|step| schedule.at(step))
+    };
+    let close = |ours: [f64; 6], theirs: [f64; 6]| {
+        let differ = ours.iter().zip(theirs).any(|(ours, theirs)| (ours - theirs).abs() > 1e-12);
+        assert!(!differ, "{ours:?} and not {theirs:?}");
+    };
+    close(at(ScheduleKind::OneCycle, [0, 20, 59, 60, 130, 199]), ONE_CYCLE);
+    close(at(ScheduleKind::Restarts, [0, 39, 40, 80, 119, 120]), RESTARTS);
+}
+
+const ONE_CYCLE: [f64; 6] =
+    [0.016000000000000014, 0.11496623289613117, 0.4, 0.3999496471899134, 0.19551320509129047, 1.6e-06];
+const RESTARTS: [f64; 6] = [0.4, 0.04055487992803697, 0.4, 0.22000000000000003, 0.04013877347666988, 0.4];
+
+/// Three steps of `torch.optim.SGD` and `AdamW` with a group for the backbone at half the rate, and one for the bias of
+/// the head without weight decay (torch 2.9.0).
+#[test]
+fn the_backbone_may_have_a_rate_of_its_own_and_biases_no_decay() {
+    type B = burn::backend::Flex;
+    let sgd = OptimConfig {
+        momentum: 0.9,
+        weight_decay: 0.1,
+        backbone_lr_scale: 0.5,
+        decay_norm_bias: false,
+        ..OptimConfig::default()
+    };
+    let adamw = OptimConfig { optimizer: OptimizerKind::AdamW, ..sgd.clone() };
+    let tensor = |values: &[f32], times: f32| {
+        let (length, values) = (values.len(), values.iter().map(|value| value * times).collect::<Vec<f32>>());
+        Tensor::<B, 1>::from_data(TensorData::new(values, [length]), &Default::default())
+    };
+    let results = [
+        (sgd, [[0.924_664_8, -2.038_949_97, 3.058_425_2].to_vec(), [0.214_699_97, -0.154_9].to_vec()]),
+        (adamw, [[0.839_655_76, -2.115_568_64, 3.100_643_63].to_vec(), [0.207_681_66, 0.042_318_31].to_vec()]),
+    ];
+    for (config, expected) in results {
+        let parameter = |(name, vector): (&str, bool)| Parameter { name: name.into(), vector, head: vector };
+        let mut optimizer =
+            Optimizer::<B>::new(&config, [("conv1.weight", false), ("fc.bias", true)].map(parameter).into());
+        let mut params = vec![tensor(&[1.0, -2.0, 3.0], 1.0), tensor(&[0.5, -0.25], 1.0)];
+        for step in 1..=3 {
+            let gradients = vec![tensor(&[0.1, 0.2, -0.3], step as f32), tensor(&[0.3, -0.1], step as f32)];
+            params = optimizer.step(0.1, params, gradients);
+        }
+        for (ours, theirs) in params.into_iter().zip(expected) {
+            let ours: Vec<f32> = ours.into_data().iter::<f32>().collect();
+            let close = ours.iter().zip(&theirs).all(|(a, b): (&f32, &f32)| (a - b).abs() < 1e-6);
+            assert!(close, "{ours:?} and not {theirs:?}");
+        }
+    }
 }

@@ -107,6 +107,8 @@ pub struct CheckpointConfig {
     pub every: Interval,
     /// How many of the newest checkpoints stay on disk beside the best one, at least 1.
     pub keep_last: usize,
+    /// How many of the best checkpoints stay on disk, at least 1.
+    pub keep_best: usize,
     /// Where a copy of the best model goes, in safetensors format; empty writes none.
     pub path: PathBuf,
     /// Where the run starts from.
@@ -120,6 +122,7 @@ impl Default for CheckpointConfig {
         Self {
             every: Interval::Epochs(1),
             keep_last: 3,
+            keep_best: 1,
             path: PathBuf::new(),
             resume: Resume::Off,
             force_config: false,

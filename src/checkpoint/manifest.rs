@@ -32,6 +32,9 @@ pub struct Manifest {
     pub step: usize,
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
+    /// Validation accuracy of this very state, where it was measured: as text, for readers of JSON may round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    accuracy: Option<String>,
     /// What each file must be.
     pub files: BTreeMap<String, Entry>,
     sha256: String,
@@ -61,9 +64,15 @@ impl Manifest {
                 )));
             }
         }
-        let (step, epoch) = (snapshot.step, snapshot.epoch);
+        let Snapshot { step, epoch, accuracy, .. } = *snapshot;
+        let accuracy = accuracy.map(|accuracy| accuracy.to_string());
         let kiln = env!("CARGO_PKG_VERSION").to_string();
-        Ok(Self { format: FORMAT, kiln, step, epoch, files, sha256: String::new() }.sealed())
+        Ok(Self { format: FORMAT, kiln, step, epoch, accuracy, files, sha256: String::new() }.sealed())
+    }
+
+    /// Validation accuracy of this very state, where it was measured.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.accuracy.as_ref()?.parse().ok()
     }
 
     /// The text of `manifest.json`; equal manifests have equal text.

@@ -35,6 +35,6 @@ pub mod store;
 pub use atomic::{check_writable, write_atomic};
 pub use compatibility::differences;
 pub use config::*;
-pub use retention::retain;
+pub use retention::{Keep, retain};
 pub use state::{Best, Progress, RunState};
 pub use store::{Loaded, Snapshot, Store, Which, read};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::atomic::{point, remove, sync_dir, write_new};
 use super::manifest::{MANIFEST, Manifest};
-use super::retention::retain;
+use super::retention::{Keep, retain};
 use crate::error::{Error, Result};
 
 /// What is to be saved.
@@ -21,6 +21,8 @@ pub struct Snapshot {
     pub step: usize,
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
+    /// Its validation accuracy, where it was measured.
+    pub accuracy: Option<f64>,
     /// Name and content of each file, such as `model.safetensors` and `state.json`.
     pub files: Vec<(String, Vec<u8>)>,
 }
@@ -76,14 +78,14 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Io`] naming the path; the checkpoints from before are then untouched.
-    pub fn save(&mut self, snapshot: &Snapshot, is_best: bool, keep_last: usize) -> Result<PathBuf> {
+    pub fn save(&mut self, snapshot: &Snapshot, is_best: bool, keep: Keep) -> Result<PathBuf> {
         let name = directory_name(snapshot.step);
         self.publish(&name, snapshot)?;
         if is_best {
             point(&self.dir.join("best"), &name)?;
         }
         point(&self.dir.join("latest"), &name)?;
-        self.prune(snapshot.step, keep_last)?;
+        self.prune(snapshot.step, keep)?;
         Ok(self.dir.join(name))
     }
 
@@ -149,10 +151,16 @@ impl Store {
     }
 
     /// Deletes what retention gives up, each under a name that nobody reads.
-    fn prune(&self, step: usize, keep_last: usize) -> Result<()> {
+    fn prune(&self, step: usize, keep: Keep) -> Result<()> {
         let mut steps = steps_in(&self.dir)?;
         steps.retain(|other| *other <= step);
-        for given_up in retain(&steps, self.target("best"), keep_last) {
+        // Manifests are read only where they decide; one that is damaged is no reason to keep its checkpoint.
+        let accuracy = |step: &usize| match keep.best {
+            ..=1 => None,
+            _ => Manifest::read(&self.dir.join(directory_name(*step))).ok()?.accuracy(),
+        };
+        let known: Vec<_> = steps.iter().map(|step| (*step, accuracy(step))).collect();
+        for given_up in retain(&known, self.target("best"), keep) {
             let name = directory_name(given_up);
             let (path, doomed) = (self.dir.join(&name), self.sibling(&name, "tmp"));
             fs::rename(&path, &doomed).map_err(Error::io("remove", &path))?;

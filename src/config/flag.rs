@@ -73,6 +73,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::value("accumulation-steps", "run.accumulation_steps", "N"),
             Flag::value("max-steps", "run.max_steps", "N"),
             Flag::value("max-time", "run.max_time", "TIME"),
+            Flag::value("early-stopping", "run.early_stopping", "EPOCHS"),
             Flag::value("limit-train-batches", "run.limit_train_batches", "N"),
             Flag::value("seed", "run.seed", "N"),
             Flag::on("fast-dev-run", "run.fast_dev_run"),
@@ -86,13 +87,35 @@ pub const HEADINGS: &[Heading] = &[
             Flag::choice("data", "data.source"),
             Flag::value("data-dir", "data.dir", "DIR"),
             Flag::on("download", "data.download"),
+            Flag::value("image-size", "data.image_size", "N"),
             Flag::value("cache-mb", "data.cache_mb", "N"),
+        ],
+    },
+    Heading {
+        title: "Augmentation",
+        evaluates: false,
+        flags: &[
+            Flag::value("rand-augment-ops", "data.rand_augment_ops", "N"),
+            Flag::value("rand-augment-magnitude", "data.rand_augment_magnitude", "N"),
+            Flag::value("random-erasing", "data.random_erasing", "P").or("reprob"),
+            Flag::value("mixup", "data.mixup", "ALPHA"),
+            Flag::value("cutmix", "data.cutmix", "ALPHA"),
+            Flag::value("repeated-augmentation", "data.repeated_augmentation", "N").or("aug-repeats"),
         ],
     },
     Heading {
         title: "Model",
         evaluates: true,
         flags: &[Flag::choice("stem", "model.stem"), Flag::value("width", "model.width", "N")],
+    },
+    Heading {
+        title: "Transfer learning",
+        evaluates: false,
+        flags: &[
+            Flag::value("pretrained", "model.pretrained", "WEIGHTS"),
+            Flag::value("freeze", "model.freeze", "LAYERS"),
+            Flag::value("backbone-lr-scale", "optim.backbone_lr_scale", "X"),
+        ],
     },
     Heading {
         title: "Parallel",
@@ -147,8 +170,10 @@ pub const HEADINGS: &[Heading] = &[
             Flag::on("nesterov", "optim.nesterov"),
             Flag::value("weight-decay", "optim.weight_decay", "X"),
             Flag::value("label-smoothing", "optim.label_smoothing", "X"),
+            Flag::off("no-decay-norm-bias", "optim.decay_norm_bias"),
             Flag::value("clip-grad-norm", "optim.clip_grad_norm", "X"),
-            Flag::value("ema-decay", "optim.ema_decay", "X"),
+            Flag::value("clip-grad-value", "optim.clip_grad_value", "X"),
+            Flag::value("ema-decay", "optim.ema_decay", "X").or("model-ema-decay"),
         ],
     },
     Heading {
@@ -166,6 +191,7 @@ pub const HEADINGS: &[Heading] = &[
         flags: &[
             Flag::value("checkpoint-every", "checkpoint.every", "INTERVAL"),
             Flag::value("keep-last", "checkpoint.keep_last", "N"),
+            Flag::value("keep-best", "checkpoint.keep_best", "N").or("save-top-k"),
             Flag::value("checkpoint", "checkpoint.path", "PATH"),
             Flag { long: "resume", alias: "", key: "checkpoint.resume", takes: Takes::Optional("FROM", "latest") },
             Flag::on("force-config", "checkpoint.force_config"),

@@ -18,6 +18,8 @@ pub enum Range {
     Within(f64, f64),
     /// Above 0 and at most this number.
     UpTo(f64),
+    /// From the one to the other, both excluded.
+    Between(f64, f64),
 }
 
 impl Range {
@@ -29,6 +31,7 @@ impl Range {
             Self::Fraction => (0.0..1.0).contains(&value),
             Self::Within(least, most) => (least..=most).contains(&value),
             Self::UpTo(most) => value > 0.0 && value <= most,
+            Self::Between(low, high) => value > low && value < high,
         };
         inside && value.is_finite()
     }
@@ -42,6 +45,7 @@ impl fmt::Display for Range {
             Self::Fraction => f.write_str("at least 0 and below 1"),
             Self::Within(least, most) => write!(f, "at least {least} and at most {most}"),
             Self::UpTo(most) => write!(f, "above 0 and at most {most}"),
+            Self::Between(low, high) => write!(f, "above {low} and below {high}"),
         }
     }
 }
@@ -54,6 +58,7 @@ pub const RANGES: &[(&str, Range)] = &[
     ("run.epochs", Range::Within(1.0, MILLION)),
     ("run.accumulation_steps", Range::Within(1.0, MILLION)),
     ("run.limit_train_batches", Range::Within(0.0, MILLION)),
+    ("run.early_stopping", Range::Within(0.0, MILLION)),
     ("run.limit_val_batches", Range::Within(0.0, MILLION)),
     ("parallel.elastic_timeout", Range::UpTo(MILLION)),
     ("parallel.heartbeat", Range::UpTo(3600.0)),
@@ -61,8 +66,15 @@ pub const RANGES: &[(&str, Range)] = &[
     ("run.threads", Range::Within(0.0, 1024.0)),
     ("data.crop_padding", Range::Within(0.0, 4096.0)),
     ("data.cutout", Range::Within(0.0, 4096.0)),
+    ("data.rand_augment_ops", Range::Within(0.0, 14.0)),
+    ("data.rand_augment_magnitude", Range::Within(0.0, 30.0)),
+    ("data.random_erasing", Range::Within(0.0, 1.0)),
+    ("data.mixup", Range::Within(0.0, 100.0)),
+    ("data.cutmix", Range::Within(0.0, 100.0)),
+    ("data.mix_prob", Range::Within(0.0, 1.0)),
+    ("data.repeated_augmentation", Range::Within(1.0, 1000.0)),
     ("data.cache_mb", Range::Within(0.0, 1e9)),
-    ("data.image_size", Range::Within(1.0, 4096.0)),
+    ("data.image_size", Range::Within(1.0, 1024.0)),
     ("data.train_size", Range::Within(1.0, MILLION)),
     ("data.val_size", Range::Within(1.0, MILLION)),
     ("model.width", Range::Within(1.0, 4096.0)),
@@ -80,12 +92,18 @@ pub const RANGES: &[(&str, Range)] = &[
     ("optim.trust_coefficient", Range::Above(0.0)),
     ("optim.label_smoothing", Range::Fraction),
     ("optim.clip_grad_norm", Range::AtLeast(0.0)),
+    ("optim.clip_grad_value", Range::AtLeast(0.0)),
+    ("optim.backbone_lr_scale", Range::Above(0.0)),
     ("optim.ema_decay", Range::Fraction),
     ("schedule.warmup_epochs", Range::AtLeast(0.0)),
     ("schedule.step_epochs", Range::AtLeast(1.0)),
     ("schedule.gamma", Range::UpTo(1.0)),
+    ("schedule.restart_epochs", Range::Within(1.0, MILLION)),
+    ("schedule.restart_factor", Range::Within(1.0, 1000.0)),
+    ("schedule.onecycle_rise", Range::Between(0.0, 1.0)),
     ("schedule.final_lr", Range::AtLeast(0.0)),
     ("checkpoint.keep_last", Range::AtLeast(1.0)),
+    ("checkpoint.keep_best", Range::AtLeast(1.0)),
 ];
 
 /// The restriction of `key`.

@@ -13,7 +13,11 @@ use super::schema::Schema;
 use super::{Config, DEFAULT_TOML, group, launcher, rules, suggestion, trainer};
 use crate::error::{Error, Result};
 use crate::launch::environment::identify;
+use crate::optim::ScheduleKind;
 use crate::parallel::StrategyKind;
+
+/// What messages call the defaults.
+const DEFAULTS: &str = "config/default.toml";
 
 /// What the user asked for, in their own words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -128,7 +132,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn layers(mut self) -> Layers {
-        let defaults = self.toml(DEFAULT_TOML, "config/default.toml");
+        let defaults = self.toml(DEFAULT_TOML, DEFAULTS);
         let mut files = self.files();
         let (chosen, arguments) = self.arguments();
         files.extend(self.groups(&chosen));
@@ -260,7 +264,9 @@ fn listen_to_launcher(
 /// The default warm-up suits long runs; a short one would be over before it reached its peak.
 fn shorten_default_warmup(layers: &Layers, config: &mut Config, notes: &mut Vec<String>) {
     let tenth = config.run.epochs as f64 / 10.0;
-    if layers.chosen("schedule.warmup_epochs").is_none() && config.schedule.warmup_epochs > tenth {
+    let rises_by_itself = config.schedule.kind == ScheduleKind::OneCycle;
+    let chosen = rises_by_itself || layers.chosen("schedule.warmup_epochs").is_some();
+    if !chosen && config.schedule.warmup_epochs > tenth {
         config.schedule.warmup_epochs = tenth;
         notes.push(format!("warm-up: {tenth} epochs, a tenth of the run; --warmup-epochs sets another length"));
     }
@@ -281,6 +287,11 @@ impl Merged {
         let values = built.cache.clone();
         let config = built.try_deserialize().map_err(|error| Error::usage(error.to_string()))?;
         Ok(Self { config, values })
+    }
+
+    /// Whether nobody set `key`.
+    pub fn is_default(&self, key: &str) -> bool {
+        self.place(key) == DEFAULTS
     }
 
     /// Where the value of `key` was set.

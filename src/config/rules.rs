@@ -13,7 +13,7 @@ use super::resolve::Merged;
 use super::schema::{Schema, plain};
 use super::{flag, suggestion};
 use crate::data::Source;
-use crate::optim::OptimizerKind;
+use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{DistBackend, Elastic, StrategyKind};
 
 /// Every rule that the configuration breaks, one line each.
@@ -178,6 +178,11 @@ impl Rules<'_> {
         let remedy = "use --optimizer sgd or leave --nesterov out";
         self.require(!optim.nesterov || is_sgd, &["optim.nesterov", "optim.optimizer"], broken, remedy);
 
+        let broken = || "clip grad value must go without clip grad norm".into();
+        let holds = optim.clip_grad_value == 0.0 || optim.clip_grad_norm == 0.0;
+        let keys = ["optim.clip_grad_value", "optim.clip_grad_norm"];
+        self.require(holds, &keys, broken, "leave one of --clip-grad-value and --clip-grad-norm out");
+
         let broken = || format!("nesterov must have a momentum above 0, got '{}'", optim.momentum);
         let holds = !optim.nesterov || !is_sgd || optim.momentum != 0.0;
         let remedy = "use --momentum 0.9 or leave --nesterov out";
@@ -190,6 +195,13 @@ impl Rules<'_> {
         let holds = !warmup.is_finite() || epochs == 0 || warmup <= epochs as f64;
         let remedy = format!("use --warmup-epochs {} or more --epochs", epochs as f64 / 10.0);
         self.require(holds, &["schedule.warmup_epochs", "run.epochs"], broken, &remedy);
+
+        let one_cycle = self.merged.config.schedule.kind == ScheduleKind::OneCycle;
+        let broken = || "warmup epochs must go with another schedule than onecycle, which has a rise of its own".into();
+        let remedy = "use --warmup-epochs 0 and schedule.onecycle_rise";
+        let unset = warmup == 0.0 || self.merged.is_default("schedule.warmup_epochs");
+        let holds = !one_cycle || unset;
+        self.require(holds, &["schedule.warmup_epochs", "schedule.kind"], broken, remedy);
     }
 
     fn data(&mut self) {

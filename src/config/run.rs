@@ -36,6 +36,8 @@ pub struct RunConfig {
     pub epochs: usize,
     /// Micro-batches per optimizer step, at least 1.
     pub accumulation_steps: usize,
+    /// Epochs in a row without a better validation after which the run ends; 0 for never.
+    pub early_stopping: usize,
     /// Optimizer steps after which the run ends; 0 means no limit.
     pub max_steps: usize,
     /// Time after which the run ends in good order; zero means no limit. Text such as `2h30m` to the user.
@@ -77,6 +79,7 @@ impl Default for RunConfig {
             seed: 0,
             epochs: 50,
             accumulation_steps: 1,
+            early_stopping: 0,
             max_steps: 0,
             max_time: Duration::ZERO,
             limit_train_batches: 0,

@@ -1,20 +1,26 @@
 //! From the bytes of an image to the numbers a model sees, varied on the way.
 //!
-//! Random crop of the padded image, horizontal flip, cutout, and normalisation, in this order and in one pass: each output
-//! row is a copied piece of a source row, looked up in a table of 256 values per channel. Random numbers are drawn by
-//! [`Key`], so a sample of an epoch looks the same whoever prepares it. Which samples are prepared is not decided here.
+//! RandAugment on the bytes, then random crop of the padded image, horizontal flip and normalisation in one pass, then
+//! cutout and random erasing. In that pass each output row is a copied piece of a source row, looked up in a table of 256
+//! values per channel. Random numbers are drawn by [`Key`], so a sample of an epoch looks the same whoever prepares it.
+//! Which samples are prepared, and which are mixed with others, is not decided here.
 
 use super::config::{CropFill, DataConfig};
 use super::dataset::{CHANNELS, Normalization};
+use super::erase::RandomErasing;
 use super::key::{Key, Purpose};
+use super::rand_augment::RandAugment;
+use super::rectangle::Rectangle;
 
 /// What happens to an image between its bytes and a batch.
 #[derive(Debug, Clone)]
 pub struct Augment {
+    rand_augment: Option<RandAugment>,
     crop_padding: usize,
     crop_fill: CropFill,
     flip: bool,
     cutout: usize,
+    erasing: Option<RandomErasing>,
     table: Box<[[f32; 256]; CHANNELS]>,
 }
 
@@ -36,7 +42,11 @@ impl Augment {
             return plain;
         }
         let DataConfig { crop_padding, crop_fill, flip, cutout, .. } = *config;
-        Self { crop_padding, crop_fill, flip, cutout, ..plain }
+        let (ops, magnitude, probability) =
+            (config.rand_augment_ops, config.rand_augment_magnitude, config.random_erasing);
+        let rand_augment = (ops > 0).then_some(RandAugment { ops, magnitude, fill: [0; CHANNELS] });
+        let erasing = (probability > 0.0).then_some(RandomErasing { probability });
+        Self { rand_augment, crop_padding, crop_fill, flip, cutout, erasing, ..plain }
     }
 
     /// Normalisation only, as validation images get it.
@@ -47,7 +57,8 @@ impl Augment {
                 *value = (byte as f32 / 255.0 - normalization.mean[channel]) / normalization.std[channel];
             }
         }
-        Self { crop_padding: 0, crop_fill: CropFill::Mean, flip: false, cutout: 0, table }
+        let (rand_augment, erasing) = (None, None);
+        Self { rand_augment, crop_padding: 0, crop_fill: CropFill::Mean, flip: false, cutout: 0, erasing, table }
     }
 
     /// Writes `image` `[3, height, width]` with `size` `[height, width]` to `out`, of the same shape.
@@ -56,6 +67,8 @@ impl Augment {
     pub fn apply(&self, image: &[u8], size: [usize; 2], key: Key, out: &mut [f32]) {
         let [height, width] = size;
         let view = self.view(key);
+        let varied = self.rand_augment.map(|it| it.apply(image, size, key));
+        let image = varied.as_deref().unwrap_or(image);
         let planes = image.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width));
         for ((source, target), table) in planes.zip(self.table.iter()) {
             let fill = if self.crop_fill == CropFill::Black { table[0] } else { 0.0 };
@@ -67,7 +80,10 @@ impl Augment {
             }
         }
         if self.cutout > 0 {
-            self.blank_square(size, key, out);
+            self.square(size, key).blank(out, size);
+        }
+        if let Some(erasing) = self.erasing {
+            erasing.apply(out, size, key);
         }
     }
 
@@ -81,19 +97,11 @@ impl Augment {
         }
     }
 
-    /// Blanks a square around a random pixel; the border of the image clips it.
-    fn blank_square(&self, [height, width]: [usize; 2], key: Key, out: &mut [f32]) {
-        let span = |purpose, length: usize| {
-            let centre = key.draw(purpose, length as u32) as usize;
-            let end = (centre + self.cutout.div_ceil(2)).min(length);
-            centre.saturating_sub(self.cutout / 2)..end
-        };
-        let (rows, columns) = (span(Purpose::CutoutRow, height), span(Purpose::CutoutColumn, width));
-        for plane in out.chunks_exact_mut(height * width) {
-            for row in rows.clone() {
-                plane[row * width..][columns.clone()].fill(0.0);
-            }
-        }
+    /// A square around a random pixel; the border of the image clips it.
+    fn square(&self, size: [usize; 2], key: Key) -> Rectangle {
+        let centre = [(Purpose::CutoutRow, size[0]), (Purpose::CutoutColumn, size[1])];
+        let centre = centre.map(|(purpose, length)| key.draw(purpose, length as u32) as usize);
+        Rectangle::around(centre, [self.cutout; 2], size)
     }
 }
 

@@ -31,6 +31,16 @@ pub enum CropFill {
     Black,
 }
 
+/// Which constants bring pixels to mean 0 and deviation 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NormalizationKind {
+    /// The data set's own.
+    Dataset,
+    /// ImageNet's, which torchvision's weights were trained with.
+    Imagenet,
+}
+
 /// The `[data]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DataConfig {
@@ -40,7 +50,7 @@ pub struct DataConfig {
     pub dir: PathBuf,
     /// Whether a CIFAR archive that `dir` lacks is fetched.
     pub download: bool,
-    /// Whether training images are varied at all; `false` switches crop, flip and cutout off.
+    /// Whether training images are varied at all; `false` switches everything from crop to cutmix off.
     pub augment: bool,
     /// Padding on each side before the random crop, in pixels; 0 = no crop.
     pub crop_padding: usize,
@@ -50,11 +60,27 @@ pub struct DataConfig {
     pub flip: bool,
     /// Side of the square that cutout blanks, in pixels; 0 = off.
     pub cutout: usize,
+    /// Operations of RandAugment per training image; 0 = off.
+    pub rand_augment_ops: usize,
+    /// Their strength, 0 to 30.
+    pub rand_augment_magnitude: u32,
+    /// Probability that random erasing blanks a rectangle of a training image, 0 to 1.
+    pub random_erasing: f64,
+    /// Mixup blends two images with a share from Beta(alpha, alpha); this is alpha, 0 = off.
+    pub mixup: f64,
+    /// Cutmix pastes a part of one image into another, with a share from Beta(alpha, alpha); 0 = off.
+    pub cutmix: f64,
+    /// Probability that a micro-batch is mixed where mixup or cutmix is on, 0 to 1.
+    pub mix_prob: f64,
+    /// How often a training image stands in its micro-batch, each time varied anew; an epoch shows so many fewer. 1 = off.
+    pub repeated_augmentation: usize,
     /// Whether an epoch skips its last micro-batch when that one is short.
     pub drop_last: bool,
-    /// Height and width to which `source = folder` resizes, in pixels.
+    /// Which constants normalise the pixels.
+    pub normalization: NormalizationKind,
+    /// Height and width of the images that the model sees, in pixels.
     pub image_size: usize,
-    /// MiB of decoded images that `source = folder` keeps in memory; more of them are decoded whenever they are needed.
+    /// MiB of decoded or resized images that are kept in memory; more of them are made whenever they are needed.
     pub cache_mb: u64,
     /// Training images that `source = synthetic` draws.
     pub train_size: usize,
@@ -73,7 +99,15 @@ impl Default for DataConfig {
             crop_fill: CropFill::Mean,
             flip: true,
             cutout: 0,
+            rand_augment_ops: 0,
+            rand_augment_magnitude: 9,
+            random_erasing: 0.0,
+            mixup: 0.0,
+            cutmix: 0.0,
+            mix_prob: 1.0,
+            repeated_augmentation: 1,
             drop_last: false,
+            normalization: NormalizationKind::Dataset,
             image_size: 32,
             cache_mb: 4096,
             train_size: 2048,

@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::decode::decode;
+use super::decode::{decode, resize_planes};
 use crate::error::{Error, Result};
 
 /// Colour channels of every image: red, green, blue.
@@ -32,6 +33,11 @@ enum Pixels {
     /// `[n, 3, height, width]`.
     InMemory(Vec<u8>),
     OnDisk(ImageFiles),
+    /// `[n, 3, height, width]` of another size, resized whenever they are needed.
+    Resized {
+        pixels: Vec<u8>,
+        from: [usize; 2],
+    },
 }
 
 /// Image files that are decoded whenever they are needed, and resized to `side` squared.
@@ -68,6 +74,19 @@ impl ImageSet {
         Self { pixels: Pixels::OnDisk(files), labels, classes, size, identity }.checked()
     }
 
+    /// Image files that nobody labelled, resized to `side` squared.
+    ///
+    /// # Errors
+    /// When one cannot be read or is no image.
+    pub fn from_files(paths: &[PathBuf], side: usize) -> Result<Self> {
+        let stride = CHANNELS * side * side;
+        let mut pixels = vec![0; paths.len() * stride];
+        let each = paths.par_iter().zip(pixels.par_chunks_exact_mut(stride));
+        let outcomes: Vec<Result<()>> = each.map(|(path, out)| decode(path, side, out)).collect();
+        outcomes.into_iter().collect::<Result<()>>()?;
+        Self::new(pixels, vec![0; paths.len()], vec!["unknown".into()], [side; 2])
+    }
+
     /// The same images, told from others by `identity` and not by their pixels.
     pub(super) fn with_identity(self, identity: Vec<u8>) -> Self {
         Self { identity, ..self }
@@ -82,9 +101,30 @@ impl ImageSet {
         }
     }
 
-    /// Whether an image has to be decoded before it can be shown.
-    pub fn is_on_disk(&self) -> bool {
-        matches!(self.pixels, Pixels::OnDisk(_))
+    /// Whether an image has to be decoded or resized before it can be shown.
+    pub fn is_on_demand(&self) -> bool {
+        !matches!(self.pixels, Pixels::InMemory(_))
+    }
+
+    /// The same images with `side` pixels in height and width; each is resized when it is needed if more than
+    /// `cache_mb` MiB would come together.
+    pub fn resized(self, side: usize, cache_mb: u64) -> Self {
+        let Self { pixels: Pixels::InMemory(pixels), size: from, .. } = &self else { return self };
+        if *from == [side; 2] {
+            return self;
+        }
+        let [source, target] = [from[0] * from[1], side * side].map(|area| CHANNELS * area);
+        // A fingerprint must not depend on whether there was memory for the larger images.
+        let identity = Sha256::digest(pixels).to_vec();
+        let pixels = if (self.labels.len() * target) as u64 <= cache_mb << 20 {
+            let mut resized = vec![0; self.labels.len() * target];
+            let each = pixels.par_chunks_exact(source).zip(resized.par_chunks_exact_mut(target));
+            each.for_each(|(image, out)| resize_planes(image, *from, side, out));
+            Pixels::InMemory(resized)
+        } else {
+            Pixels::Resized { from: *from, pixels: pixels.clone() }
+        };
+        Self { pixels, size: [side; 2], identity, ..self }
     }
 
     /// How many images there are.
@@ -113,6 +153,12 @@ impl ImageSet {
             Pixels::OnDisk(files) => {
                 let mut bytes = vec![0; stride];
                 decode(&files.paths[id as usize], files.side, &mut bytes)?;
+                Ok(Cow::Owned(bytes))
+            }
+            Pixels::Resized { pixels, from } => {
+                let length = CHANNELS * from[0] * from[1];
+                let mut bytes = vec![0; stride];
+                resize_planes(&pixels[id as usize * length..][..length], *from, self.size[0], &mut bytes);
                 Ok(Cow::Owned(bytes))
             }
         }

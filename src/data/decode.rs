@@ -1,8 +1,9 @@
-//! One image file to bytes.
+//! One image file to bytes, and images of one size to another.
 
 use std::path::Path;
 
 use image::imageops::FilterType;
+use image::{Rgb, RgbImage};
 
 use crate::error::{Error, Result};
 
@@ -20,10 +21,24 @@ pub(super) fn decode(path: &Path, side: usize, out: &mut [u8]) -> Result<()> {
     if image.dimensions() != (side as u32, side as u32) {
         image = image::imageops::resize(&image, side as u32, side as u32, FilterType::Triangle);
     }
+    to_planes(&image, out);
+    Ok(())
+}
+
+/// Resizes planes `[3, height, width]` to `[3, side, side]`, bilinear and smoothed where it shrinks, as torchvision does.
+pub(super) fn resize_planes(planes: &[u8], [height, width]: [usize; 2], side: usize, out: &mut [u8]) {
+    let image = RgbImage::from_fn(width as u32, height as u32, |column, row| {
+        let at = row as usize * width + column as usize;
+        Rgb([0, 1, 2].map(|channel| planes[channel * height * width + at]))
+    });
+    to_planes(&image::imageops::resize(&image, side as u32, side as u32, FilterType::Triangle), out);
+}
+
+fn to_planes(image: &RgbImage, out: &mut [u8]) {
+    let area = (image.width() * image.height()) as usize;
     for (index, pixel) in image.pixels().enumerate() {
         for (channel, value) in pixel.0.into_iter().enumerate() {
-            out[channel * side * side + index] = value;
+            out[channel * area + index] = value;
         }
     }
-    Ok(())
 }

@@ -18,6 +18,30 @@ pub enum Purpose {
     CutoutRow = 4,
     /// Column of the centre of cutout's square.
     CutoutColumn = 5,
+    /// Which operation RandAugment performs as its n-th.
+    RandAugmentOperation = 6,
+    /// Whether RandAugment's n-th operation goes the other way.
+    RandAugmentSign = 7,
+    /// Whether a rectangle is erased.
+    Erase = 8,
+    /// Area of the n-th rectangle that is tried.
+    EraseArea = 9,
+    /// Height to width of the n-th rectangle that is tried.
+    EraseAspect = 10,
+    /// First row of the erased rectangle.
+    EraseTop = 11,
+    /// First column of the erased rectangle.
+    EraseLeft = 12,
+    /// Whether a micro-batch is mixed.
+    Mix = 13,
+    /// Whether it is mixed by cutmix, where mixup is on as well.
+    MixByCutmix = 14,
+    /// Seed of the share that a mixed image keeps of itself.
+    MixShare = 15,
+    /// Row of the centre of cutmix's rectangle.
+    CutmixRow = 16,
+    /// Column of the centre of cutmix's rectangle.
+    CutmixColumn = 17,
 }
 
 /// The sample a draw is about, in an epoch of an experiment.
@@ -32,10 +56,29 @@ pub struct Key {
 }
 
 impl Key {
+    /// The key of another copy of the same sample in the same epoch; the copy 0 is the sample itself.
+    pub fn copy(self, nth: u32) -> Self {
+        if nth == 0 { self } else { Self { seed: absorb(self.seed, nth.into()), ..self } }
+    }
+
     /// A number in `0..bound` for one purpose; 0 when `bound` is 0.
     pub fn draw(self, purpose: Purpose, bound: u32) -> u32 {
-        let hash = [self.epoch as u64, self.sample.into(), purpose as u64].into_iter().fold(mix(self.seed), absorb);
-        below(hash, bound)
+        below(self.hash(purpose), bound)
+    }
+
+    /// The `nth` of several numbers in `0..bound` for one purpose; none of them is that of [`Key::draw`].
+    pub fn draw_nth(self, purpose: Purpose, nth: u32, bound: u32) -> u32 {
+        below(absorb(self.hash(purpose), nth.into()), bound)
+    }
+
+    /// The `nth` of several fractions for one purpose, at least 0 and below 1, in steps of 2^-53.
+    pub fn fraction(self, purpose: Purpose, nth: u32) -> f64 {
+        (absorb(self.hash(purpose), nth.into()) >> 11) as f64 * (-53_f64).exp2()
+    }
+
+    /// All 64 bits behind [`Key::draw`].
+    pub(super) fn hash(self, purpose: Purpose) -> u64 {
+        [self.epoch as u64, self.sample.into(), purpose as u64].into_iter().fold(mix(self.seed), absorb)
     }
 }
 

@@ -10,20 +10,31 @@ pub mod config;
 pub mod dataset;
 mod decode;
 pub mod download;
+pub mod erase;
 pub mod folder;
 pub mod key;
 pub mod loader;
 mod members;
+pub mod mixing;
 mod pickle;
+mod pixel_ops;
+pub mod rand_augment;
+pub mod rectangle;
 pub mod sampler;
 pub mod synthetic;
 
 pub use augment::Augment;
-pub use config::{CropFill, DataConfig, Source};
+pub use config::{CropFill, DataConfig, NormalizationKind, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, fingerprint};
+pub use erase::RandomErasing;
 pub use key::{Key, Purpose};
-pub use loader::{HostBatch, Loader, Request, assemble};
+pub use loader::{HostBatch, Loader, Mixed, Partners, Request, assemble};
+pub use mixing::{Mix, Mixing};
+pub use rand_augment::{Operation, RandAugment};
+pub use rectangle::Rectangle;
 pub use sampler::{Group, Sampler, SamplerConfig, validation_batches};
+
+use std::sync::Arc;
 
 use crate::error::Result;
 
@@ -55,10 +66,20 @@ pub enum Progress {
 /// # Errors
 /// When the data set is missing, damaged or cannot be fetched. Every message names the file and the remedy.
 pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
-    match config.source {
+    let splits = match config.source {
         Source::Cifar10 => cifar::load(&cifar::CIFAR10, config, progress),
         Source::Cifar100 => cifar::load(&cifar::CIFAR100, config, progress),
         Source::Folder => folder::load(config, progress),
         Source::Synthetic => synthetic::load(config),
-    }
+    }?;
+    let resize =
+        |images: Arc<ImageSet>| Arc::new(Arc::unwrap_or_clone(images).resized(config.image_size, config.cache_mb));
+    Ok(DataSplits {
+        train: resize(splits.train),
+        validation: resize(splits.validation),
+        normalization: match config.normalization {
+            NormalizationKind::Dataset => splits.normalization,
+            NormalizationKind::Imagenet => Normalization::IMAGENET,
+        },
+    })
 }

@@ -2,7 +2,8 @@
 //!
 //! One permutation per epoch from (seed, epoch); a micro-batch is the next `world size x batch size` entries of it, and
 //! a replica owns every W-th entry of a micro-batch, so that a short one is spread evenly. The position of a run in its
-//! data is therefore one number, the global step, and any set of devices can take it up. Nothing here knows an image.
+//! data is therefore one number, the global step, and any set of devices can take it up. With repeated augmentation a
+//! micro-batch holds fewer samples, each several times in a row (Hoffer et al., 2020). Nothing here knows an image.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,6 +31,8 @@ pub struct SamplerConfig {
     pub shuffle: bool,
     /// At most so many (global) micro-batches per epoch; 0 = all.
     pub limit_micro_batches: usize,
+    /// How often a sample stands in its micro-batch; 1 = once. More than that, and an epoch shows so many samples fewer.
+    pub repeats: usize,
 }
 
 /// An epoch and its order; consecutive steps ask for the same one.
@@ -49,6 +52,8 @@ pub struct Sampler {
 pub struct Group {
     /// The ids of each micro-batch, over all replicas, in order.
     pub micro_batches: Vec<Vec<u32>>,
+    /// How often a sample stands in its micro-batch, one entry after the other; the last one's may be cut short.
+    pub repeats: usize,
 }
 
 impl Group {
@@ -60,6 +65,29 @@ impl Group {
     /// The part of micro-batch `micro` that `replica` of `world_size` owns; empty where the micro-batch is too short.
     pub fn shard(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
         self.micro_batches.get(micro).map_or_else(Vec::new, |ids| stride(ids, replica, world_size))
+    }
+
+    /// The partner of each sample of that part, where images are mixed: of `n` samples over all replicas, the `i`-th and
+    /// the `n - 1 - i`-th are each other's.
+    pub fn partners(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
+        let reversed: Vec<u32> = self.micro_batches.get(micro).into_iter().flatten().rev().copied().collect();
+        stride(&reversed, replica, world_size)
+    }
+
+    /// Which copy of its sample each entry of [`Group::shard`] is, from 0.
+    pub fn copies(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
+        stride(&self.all_copies(micro), replica, world_size)
+    }
+
+    /// Which copy of its sample each entry of [`Group::partners`] is, from 0.
+    pub fn partner_copies(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
+        let reversed: Vec<u32> = self.all_copies(micro).into_iter().rev().collect();
+        stride(&reversed, replica, world_size)
+    }
+
+    fn all_copies(&self, micro: usize) -> Vec<u32> {
+        let length = self.micro_batches.get(micro).map_or(0, Vec::len);
+        (0..length).map(|at| (at % self.repeats.max(1)) as u32).collect()
     }
 }
 
@@ -73,6 +101,11 @@ impl Sampler {
         if world_size == 0 || batch_size == 0 || accumulation_steps == 0 {
             return Err(Error::usage(
                 "--world-size, --batch-size and --accumulation-steps must be at least 1; one of them is '0'",
+            ));
+        }
+        if config.repeats == 0 {
+            return Err(Error::usage(
+                "data.repeated_augmentation must be at least 1, got '0'; 1 shows every image once",
             ));
         }
         if len == 0 || u32::try_from(len).is_err() {
@@ -118,8 +151,13 @@ impl Sampler {
         let end = first.saturating_add(self.config.accumulation_steps).min(self.micro_batches);
         let order = self.order(epoch);
         let global = self.config.world_size.saturating_mul(self.config.batch_size);
-        let micro_batches = order.chunks(global).skip(first).take(end - first).map(<[u32]>::to_vec).collect();
-        Group { micro_batches }
+        let repeats = self.config.repeats;
+        // Every micro-batch starts with a new sample, so that all copies of one are in the same.
+        let samples = global.div_ceil(repeats);
+        let entry = |micro: usize, at: usize| order[micro * samples + at / repeats];
+        let length = |micro: usize| global.min(self.config.len - micro * global);
+        let micro_batches = (first..end).map(|micro| (0..length(micro)).map(|at| entry(micro, at)).collect()).collect();
+        Group { micro_batches, repeats }
     }
 
     fn order(&self, epoch: usize) -> Arc<Vec<u32>> {

@@ -24,6 +24,11 @@ pub trait Sink: Send {
         Ok(())
     }
 
+    /// A picture, as a PNG file.
+    fn picture(&mut self, _tag: &str, _step: usize, _png: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
     /// A line for the person at the terminal.
     fn note(&mut self, _text: &str) -> Result<()> {
         Ok(())
@@ -51,6 +56,10 @@ impl Sink for Vec<Box<dyn Sink>> {
 
     fn validating(&mut self, done: usize, total: usize) -> Result<()> {
         self.iter_mut().try_for_each(|sink| sink.validating(done, total))
+    }
+
+    fn picture(&mut self, tag: &str, step: usize, png: &[u8]) -> Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.picture(tag, step, png))
     }
 
     fn note(&mut self, text: &str) -> Result<()> {

@@ -27,10 +27,21 @@ pub struct ModelConfig {
     pub num_classes: usize,
     /// Whether the last batch-norm of every block starts at zero, so that the block starts as the identity.
     pub zero_init_last_bn: bool,
+    /// Where weights come from instead of being drawn: `torchvision` or a file; empty draws them.
+    pub pretrained: String,
+    /// What keeps its values: see [`super::freeze`].
+    pub freeze: String,
 }
 
 impl Default for ModelConfig {
     fn default() -> Self {
-        Self { stem: Stem::Cifar, width: 64, num_classes: 0, zero_init_last_bn: false }
+        Self {
+            stem: Stem::Cifar,
+            width: 64,
+            num_classes: 0,
+            zero_init_last_bn: false,
+            pretrained: String::new(),
+            freeze: "none".into(),
+        }
     }
 }

@@ -64,6 +64,12 @@ impl<B: Backend> BatchNorm<B> {
         }
     }
 
+    /// Whether neither scale nor shift is trained, where anything is.
+    pub(super) fn is_frozen(&self) -> bool {
+        let tracks = B::ad_enabled(&self.weight.val().device());
+        tracks && !self.weight.is_require_grad() && !self.bias.is_require_grad()
+    }
+
     pub(super) fn channels(&self) -> usize {
         self.weight.lazy_shape().num_elements()
     }
@@ -84,10 +90,10 @@ fn blend<B: AutodiffBackend>(running: &Param<Tensor<B, 1>>, batch: Tensor<B, 1>)
 }
 
 impl<B: TrainBackend> BatchNorm<B> {
-    /// Normalises `[batch, channels, height, width]` as `pass` says.
+    /// Normalises `[batch, channels, height, width]` as `pass` says; if it is frozen, by its running statistics.
     pub fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 4> {
         let parameters = [&self.weight, &self.bias].map(|param| across::<P, B, 1>(param.val()));
-        if !pass.is_training() {
+        if !pass.is_training() || self.is_frozen() {
             let statistics = [&self.running_mean, &self.running_var].map(|param| across::<P, B, 1>(param.val()));
             return batch_norm_inference(x, statistics, parameters, EPSILON);
         }

@@ -54,23 +54,23 @@ pub fn load_state<B: Backend, M: Module<B>>(model: M, state: &StateDict, origin:
 
 /// Where in the module tree a visitor is.
 #[derive(Default)]
-struct Path {
+pub(super) struct Path {
     names: Vec<String>,
     containers: Vec<String>,
 }
 
 impl Path {
-    fn enter(&mut self, name: &str, container: &str) {
+    pub(super) fn enter(&mut self, name: &str, container: &str) {
         self.names.push(name.into());
         self.containers.push(container.into());
     }
 
-    fn exit(&mut self) {
+    pub(super) fn exit(&mut self) {
         self.names.pop();
         self.containers.pop();
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.names.join(".")
     }
 

@@ -71,7 +71,7 @@ pub struct ResNet<B: Backend> {
 
 /// A model whose batch-norm layers take in the statistics that a training pass collected.
 pub trait AbsorbStatistics<B: AutodiffBackend> {
-    /// Updates running statistics; `statistics` holds one entry per layer, in forward order.
+    /// Updates running statistics; `statistics` holds one entry per layer that is not frozen, in forward order.
     fn absorb(self, statistics: Vec<BatchStatistics<B>>) -> Self;
 }
 
@@ -156,7 +156,8 @@ impl<B: AutodiffBackend> AbsorbStatistics<B> for ResNet<B> {
     fn absorb(mut self, statistics: Vec<BatchStatistics<B>>) -> Self {
         let stages = [&mut self.layer1, &mut self.layer2, &mut self.layer3, &mut self.layer4];
         let in_blocks = stages.into_iter().flatten().flat_map(BasicBlock::batch_norms);
-        for (layer, batch) in std::iter::once(&mut self.bn1).chain(in_blocks).zip(statistics) {
+        let layers = std::iter::once(&mut self.bn1).chain(in_blocks).filter(|layer| !layer.is_frozen());
+        for (layer, batch) in layers.zip(statistics) {
             layer.absorb(batch);
         }
         self

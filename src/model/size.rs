@@ -1,6 +1,43 @@
 //! How large a network is, computed and not measured.
 
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+
 use super::config::{ModelConfig, Stem};
+use super::named::Path;
+
+/// Elements of a network's parameters; running statistics are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParameterCount {
+    /// Of all.
+    pub all: usize,
+    /// Of those that are not frozen.
+    pub trained: usize,
+}
+
+/// Counts the parameters of `model`.
+pub fn count_parameters<B: AutodiffBackend, M: Module<B>>(model: &M) -> ParameterCount {
+    struct Count(Path, ParameterCount);
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Count {
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.0.enter(name, container);
+        }
+
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.0.exit();
+        }
+
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let elements = param.lazy_shape().num_elements();
+            self.1.all += if self.0.name().contains("running_") { 0 } else { elements };
+            self.1.trained += if param.is_require_grad() { elements } else { 0 };
+        }
+    }
+    let mut count = Count(Path::default(), ParameterCount { all: 0, trained: 0 });
+    model.visit(&mut count);
+    count.1
+}
 
 /// Elements that the backward pass keeps per image: of each convolution its output (which is batch-norm's input), and
 /// what a ReLU makes of batch-norm's output (which is the next convolution's input).

@@ -29,6 +29,8 @@ pub struct TrainBatch<B: Backend> {
     pub images: Tensor<B, 4>,
     /// Classes `[batch]`.
     pub labels: Tensor<B, 1, Int>,
+    /// The classes of what is mixed into each image, `[batch]`, and the share of the image's own class, 0 to 1.
+    pub mixed: Option<(Tensor<B, 1, Int>, f64)>,
     /// The weight of each sample's loss: one over the number of samples behind the optimizer step, or zero for a
     /// replica without a sample. Gradients then add up over micro-batches and replicas to the mean over samples. A loss
     /// scale multiplies it.
@@ -59,6 +61,35 @@ pub struct EvaluationBatch<B: Backend> {
     pub labels: Tensor<B, 1, Int>,
     /// What convolutions and the linear layer compute in.
     pub precision: PrecisionKind,
+}
+
+/// What a model takes an image for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prediction {
+    /// The class with the largest logit.
+    pub class: u32,
+    /// Its probability.
+    pub confidence: f32,
+}
+
+impl Prediction {
+    /// What the logits of one sample, one per class, say. A logit that is not a number never wins.
+    pub fn of(logits: &[f32]) -> Self {
+        let largest = |best: usize, class: usize| if logits[class] > logits[best] { class } else { best };
+        let first = logits.iter().position(|logit| !logit.is_nan()).unwrap_or(0);
+        let class = (first..logits.len()).fold(first, largest);
+        let sum: f32 = logits.iter().map(|logit| (logit - logits[class]).exp()).sum();
+        Self { class: class as u32, confidence: 1.0 / sum }
+    }
+}
+
+/// What an evaluation step reports.
+#[derive(Debug, Clone, Default)]
+pub struct EvaluationOutput {
+    /// Losses and hits; the loss is without label smoothing.
+    pub tally: Tally,
+    /// One per image, in the order of the batch.
+    pub predictions: Vec<Prediction>,
 }
 
 /// Sums over samples; they add up over batches and replicas.
@@ -136,6 +167,13 @@ impl<B: Backend> ItemLazy for TrainStepOutput<B> {
     }
 }
 
+impl ItemLazy for EvaluationOutput {
+    type ItemSync = Tally;
+    fn sync(self) -> Tally {
+        self.tally
+    }
+}
+
 impl ItemLazy for Tally {
     type ItemSync = Self;
     fn sync(self) -> Self {
@@ -151,7 +189,13 @@ impl<B: AutodiffBackend + MixedBackend> TrainStep for ResNet<B> {
         let device = batch.labels.device();
         let forward = info_span!("forward").entered();
         let logits = self.forward(batch.images, &batch.pass);
-        let losses = cross_entropy(logits.clone(), batch.labels.clone(), self.label_smoothing());
+        let against = |labels| cross_entropy(logits.clone(), labels, self.label_smoothing());
+        let own = against(batch.labels.clone());
+        let losses = match batch.mixed {
+            // Cross-entropy is linear in the target: this is that of both classes by their shares.
+            Some((others, share)) => own * share + against(others) * (1.0 - share),
+            None => own,
+        };
         let loss = losses.sum();
         let objective = loss.clone() * batch.weight;
         settle::<B>(&device);
@@ -174,13 +218,17 @@ impl<B: AutodiffBackend + MixedBackend> TrainStep for ResNet<B> {
 
 impl<B: MixedBackend> InferenceStep for ResNet<B> {
     type Input = EvaluationBatch<B>;
-    type Output = Tally;
+    type Output = EvaluationOutput;
 
-    fn step(&self, batch: EvaluationBatch<B>) -> Tally {
+    fn step(&self, batch: EvaluationBatch<B>) -> EvaluationOutput {
         let labels: Vec<i64> = batch.labels.clone().into_data().iter::<i64>().collect();
         let logits = self.forward(batch.images, &Pass::evaluate().in_precision(batch.precision));
         let losses = to_host(cross_entropy(logits.clone(), batch.labels, 0.0));
-        Tally::count(&to_host(logits), &labels, losses.into_iter().map(f64::from).sum())
+        let classes = logits.dims()[1];
+        let logits = to_host(logits);
+        let predictions = logits.chunks(classes).map(Prediction::of).collect();
+        let tally = Tally::count(&logits, &labels, losses.into_iter().map(f64::from).sum());
+        EvaluationOutput { tally, predictions }
     }
 }
 

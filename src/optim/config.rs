@@ -42,8 +42,14 @@ pub struct OptimConfig {
     pub trust_coefficient: f64,
     /// Probability mass spread evenly over all classes, in `[0, 1)`.
     pub label_smoothing: f64,
+    /// Factor of the learning rate of everything but the classifier, above 0.
+    pub backbone_lr_scale: f64,
+    /// Whether weight decay acts on tensors of one axis: batch-norm's parameters and biases.
+    pub decay_norm_bias: bool,
     /// Largest L2 norm of the whole gradient; 0 clips nothing.
     pub clip_grad_norm: f64,
+    /// Largest absolute value of an element of the gradient; 0 clips nothing.
+    pub clip_grad_value: f64,
     /// Decay per step of the exponential moving average of the weights, in `[0, 1)`; 0 keeps no average.
     pub ema_decay: f64,
 }
@@ -61,7 +67,10 @@ impl Default for OptimConfig {
             eps: 1e-8,
             trust_coefficient: 0.001,
             label_smoothing: 0.0,
+            backbone_lr_scale: 1.0,
+            decay_norm_bias: true,
             clip_grad_norm: 0.0,
+            clip_grad_value: 0.0,
             ema_decay: 0.0,
         }
     }
@@ -73,6 +82,10 @@ impl Default for OptimConfig {
 pub enum ScheduleKind {
     /// Half a cosine from the peak to `final_lr` (Loshchilov & Hutter, 2017).
     Cosine,
+    /// Half a cosine again and again, each longer than the one before (Loshchilov & Hutter, 2017).
+    Restarts,
+    /// Up and down once over the whole run (Smith & Topin, 2018).
+    OneCycle,
     /// Times `gamma` every `step_epochs`.
     Step,
     /// A straight line from the peak to `final_lr`.
@@ -109,7 +122,13 @@ pub struct ScheduleConfig {
     pub step_epochs: usize,
     /// What a drop of `step` multiplies with, in `(0, 1]`.
     pub gamma: f64,
-    /// Learning rate at the very end of `cosine` and `linear`, at least 0.
+    /// Epochs of the first period of `restarts`, at least 1.
+    pub restart_epochs: usize,
+    /// How many times longer each period of `restarts` is than the one before, at least 1.
+    pub restart_factor: usize,
+    /// Share of the run in which the rate of `onecycle` rises, in `(0, 1)`.
+    pub onecycle_rise: f64,
+    /// Learning rate at the very end of `cosine`, `linear` and each period of `restarts`, at least 0.
     pub final_lr: f64,
 }
 
@@ -122,6 +141,9 @@ impl Default for ScheduleConfig {
             scale_accumulation: false,
             step_epochs: 30,
             gamma: 0.1,
+            restart_epochs: 10,
+            restart_factor: 2,
+            onecycle_rise: 0.3,
             final_lr: 0.0,
         }
     }

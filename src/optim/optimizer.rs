@@ -28,6 +28,8 @@ pub struct Parameter {
     pub name: String,
     /// Whether it has a single axis: a bias or a parameter of batch-norm.
     pub vector: bool,
+    /// Whether it belongs to the classifier.
+    pub head: bool,
 }
 
 impl<B: UpdateOps> Optimizer<B> {
@@ -42,8 +44,10 @@ impl<B: UpdateOps> Optimizer<B> {
         self.steps += 1;
         let mut updated = Vec::with_capacity(params.len());
         for (i, (param, gradient)) in params.into_iter().zip(gradients).enumerate() {
-            let (config, step, vector) = (&self.config, self.steps, self.tensors[i].vector);
-            let update = Update { config, rate, step, vector, param, gradient };
+            let (config, step, &Parameter { vector, head, .. }) = (&self.config, self.steps, &self.tensors[i]);
+            let rate = if head { rate } else { rate * config.backbone_lr_scale };
+            let weight_decay = if vector && !config.decay_norm_bias { 0.0 } else { config.weight_decay };
+            let update = Update { config, rate, weight_decay, step, vector, param, gradient };
             let (param, slots) = update.apply(std::mem::take(&mut self.slots[i]));
             self.slots[i] = slots;
             updated.push(param);

@@ -18,6 +18,7 @@ pub(super) type Slots<B> = Vec<Tensor<B, 1>>;
 pub(super) struct Update<'a, B: Backend> {
     pub(super) config: &'a OptimConfig,
     pub(super) rate: f64,
+    pub(super) weight_decay: f64,
     /// 1 for the first step.
     pub(super) step: usize,
     /// Whether the tensor is a vector: a bias or a parameter of batch-norm.
@@ -37,8 +38,8 @@ impl<B: UpdateOps> Update<'_, B> {
     }
 
     fn sgd(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
-        let OptimConfig { momentum, weight_decay, nesterov, .. } = *self.config;
-        let step = Sgd { rate: self.rate, momentum, weight_decay, nesterov };
+        let OptimConfig { momentum, nesterov, .. } = *self.config;
+        let step = Sgd { rate: self.rate, momentum, weight_decay: self.weight_decay, nesterov };
         let primitive = |tensor: Tensor<B, 1>| tensor.into_primitive().tensor();
         let tensor = |primitive: FloatTensor<B>| Tensor::from_primitive(TensorPrimitive::Float(primitive));
         let velocity = slots.into_iter().next().map(primitive);
@@ -47,7 +48,7 @@ impl<B: UpdateOps> Update<'_, B> {
     }
 
     fn adamw(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
-        let OptimConfig { beta1, beta2, eps, weight_decay, .. } = *self.config;
+        let OptimConfig { beta1, beta2, eps, .. } = *self.config;
         let square = self.gradient.clone().powf_scalar(2.0);
         let mut slots = slots.into_iter();
         let blend = |old: Option<Tensor<B, 1>>, new: Tensor<B, 1>, beta: f64| match old {
@@ -58,13 +59,14 @@ impl<B: UpdateOps> Update<'_, B> {
         let second = blend(slots.next(), square, beta2);
         let correction = |beta: f64| 1.0 - beta.powi(self.step as i32);
         let scale = (second.clone() / correction(beta2)).sqrt() + eps;
-        let decayed = self.param * (1.0 - self.rate * weight_decay);
+        let decayed = self.param * (1.0 - self.rate * self.weight_decay);
         let step = first.clone() / scale * (self.rate / correction(beta1));
         (decayed - step, vec![first, second])
     }
 
     fn lars(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
-        let OptimConfig { momentum, trust_coefficient, weight_decay, .. } = *self.config;
+        let OptimConfig { momentum, trust_coefficient, .. } = *self.config;
+        let weight_decay = self.weight_decay;
         let step = if self.vector {
             self.gradient * self.rate
         } else {

@@ -2,6 +2,9 @@
 //!
 //! Linear scaling and gradual warm-up as in Goyal et al. 2017, "Accurate, Large Minibatch SGD": the peak is the rate of
 //! one replica times the number of replicas, and it is reached in even steps from the unscaled rate.
+//!
+//! Restarts follow Loshchilov and Hutter 2017, as `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`; one cycle
+//! follows Smith and Topin 2018, as `OneCycleLR` with cosines and its default divisors.
 
 use std::f64::consts::PI;
 
@@ -26,6 +29,10 @@ pub struct Schedule {
     pub decay_steps: usize,
     /// For `step`: the factor of a decay.
     pub gamma: f64,
+    /// For `restarts`: steps of the first period, and how many times longer each one is than that before.
+    pub period: (usize, usize),
+    /// For `onecycle`: the share of the run in which the rate rises.
+    pub rise: f64,
 }
 
 impl Schedule {
@@ -49,10 +56,16 @@ impl Schedule {
             base,
             peak: base * scale,
             last: config.final_lr,
-            warmup_steps: (config.warmup_epochs * steps_per_epoch as f64).round() as usize,
+            warmup_steps: match config.kind {
+                // It has a rise of its own.
+                ScheduleKind::OneCycle => 0,
+                _ => (config.warmup_epochs * steps_per_epoch as f64).round() as usize,
+            },
             total_steps: epochs * steps_per_epoch,
             decay_steps: (config.step_epochs * steps_per_epoch).max(1),
             gamma: config.gamma,
+            period: ((config.restart_epochs * steps_per_epoch).max(1), config.restart_factor),
+            rise: config.onecycle_rise,
         }
     }
 
@@ -66,8 +79,38 @@ impl Schedule {
         match self.kind {
             ScheduleKind::Constant => self.peak,
             ScheduleKind::Linear => self.peak + (self.last - self.peak) * progress,
-            ScheduleKind::Cosine => self.last + (self.peak - self.last) * 0.5 * (1.0 + (PI * progress).cos()),
+            ScheduleKind::Cosine => cosine(self.peak, self.last, progress),
+            ScheduleKind::Restarts => cosine(self.peak, self.last, self.in_period(step - self.warmup_steps)),
+            ScheduleKind::OneCycle => self.one_cycle(step),
             ScheduleKind::Step => self.peak * self.gamma.powi((step / self.decay_steps) as i32),
         }
     }
+
+    /// How much of its period the step `step` after the warm-up has behind it.
+    fn in_period(&self, step: usize) -> f64 {
+        let (mut length, factor) = self.period;
+        let mut start = 0;
+        while step - start >= length {
+            start += length;
+            length = length.saturating_mul(factor.max(1));
+        }
+        (step - start) as f64 / length as f64
+    }
+
+    /// Up from a 25th of the peak, then down to a ten thousandth of where it began.
+    fn one_cycle(&self, step: usize) -> f64 {
+        let initial = self.peak / 25.0;
+        let (top, end) = (self.rise * self.total_steps as f64 - 1.0, self.total_steps as f64 - 1.0);
+        let step = (step as f64).min(end);
+        if step <= top {
+            cosine(initial, self.peak, step / top)
+        } else {
+            cosine(self.peak, initial / 1e4, (step - top) / (end - top))
+        }
+    }
+}
+
+/// From one value to another along half a cosine; `progress` goes from 0 to 1.
+fn cosine(from: f64, to: f64, progress: f64) -> f64 {
+    to + (from - to) * 0.5 * (1.0 + (PI * progress).cos())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::generation::GenerationReport;
 use crate::error::Result;
-use crate::model::Tally;
+use crate::model::{Prediction, Tally};
 use crate::optim::LossScale;
 use crate::state::StateDict;
 
@@ -61,8 +61,12 @@ pub struct EpochReport {
     pub training: Tally,
     /// Over the validation set.
     pub validation: Tally,
+    /// What the validation's images were taken for, in their order.
+    pub predictions: Vec<Prediction>,
     /// Whether no validation before was better.
     pub is_best: bool,
+    /// Whether the run is complete with it.
+    pub is_last: bool,
     /// Of the last step.
     pub learning_rate: f64,
 }
@@ -80,6 +84,8 @@ pub struct TrainingState {
     pub average: Option<StateDict>,
     /// Whether its validation was the best so far.
     pub is_best: bool,
+    /// The accuracy of its validation, if it was just validated.
+    pub accuracy: Option<f64>,
 }
 
 /// Receives what a run tells, in order, on the thread that started the run. An error stops the run.

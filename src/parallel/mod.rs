@@ -27,6 +27,7 @@ mod strategy;
 mod synchronization;
 mod transfer;
 mod tree;
+mod validate;
 mod world;
 
 pub use config::{BackendKind, DistBackend, ParallelConfig, ReducePrecision, StrategyKind};

@@ -8,7 +8,9 @@ use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::events::Position;
 use super::world::World;
-use crate::data::{Augment, HostBatch, ImageSet, Loader, Request, Sampler, validation_batches};
+use crate::data::{
+    Augment, Group, HostBatch, ImageSet, Key, Loader, Mixed, Mixing, Request, Sampler, validation_batches,
+};
 use crate::error::Result;
 use crate::model::EvaluationBatch;
 use crate::ops::PrecisionKind;
@@ -50,6 +52,8 @@ pub struct Plan {
     pub sampler: Sampler,
     /// Of training images.
     pub augment: Augment,
+    /// How training images are mixed, if they are.
+    pub mixing: Option<Mixing>,
     /// Of validation images: normalisation alone.
     pub plain: Augment,
     /// Training images.
@@ -68,6 +72,10 @@ pub struct Plan {
     pub save_every_steps: usize,
     /// Save after so many epochs; 0 for never. With either interval, a validation better than all before is saved too.
     pub save_every_epochs: usize,
+    /// Epochs in a row without a better validation after which the run ends; 0 for never.
+    pub early_stopping: usize,
+    /// Whether every validation is followed by a checkpoint, for the best of them are kept.
+    pub keeps_many: bool,
     /// Whether step reports name their samples.
     pub report_samples: bool,
     /// Threads of the machine for all replicas.
@@ -77,6 +85,14 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether a run that has `epochs` behind it ends: there is none left, or it gets no better. `best` is the accuracy
+    /// of the best validation and the step it was after.
+    pub fn is_over(&self, epochs: usize, best: Option<(f64, usize)>) -> bool {
+        let best = best.map_or(0, |(_, step)| step.div_ceil(self.sampler.steps_per_epoch()));
+        let stalled = self.early_stopping > 0 && epochs.saturating_sub(best) >= self.early_stopping;
+        epochs >= self.epochs || stalled
+    }
+
     /// The batches of replica `rank` from `position` to the end of the run, made ready on a thread of their own.
     pub(crate) fn shards(self: &Arc<Self>, rank: usize, position: &Position) -> Result<Loader> {
         let plan = self.clone();
@@ -86,11 +102,30 @@ impl Plan {
             let start = if epoch == first_epoch { first_step } else { 0 };
             (start..plan.sampler.steps_per_epoch()).flat_map(move |step| {
                 let group = plan.sampler.group(epoch, step);
-                let shard = |micro| Request { epoch, ids: group.shard(micro, rank, plan.world.size()) };
+                let shard = |micro| plan.request(&group, micro, epoch, rank);
                 (0..group.micro_batches.len()).map(shard).collect::<Vec<_>>()
             })
         });
         Loader::new(self.train.clone(), self.augment.clone(), self.seed, requests, PREFETCH)
+    }
+
+    /// The part of a micro-batch that replica `rank` owns, and what is mixed into it.
+    fn request(&self, group: &Group, micro: usize, epoch: usize, rank: usize) -> Request {
+        let world = self.world.size();
+        let mix = self.mixing.zip(group.micro_batches[micro].first()).map(|(mixing, &sample)| {
+            // By the first sample of all replicas, so that every one of them mixes alike.
+            mixing.draw(Key { seed: self.seed, epoch, sample }, self.train.size())
+        });
+        Request {
+            epoch,
+            ids: group.shard(micro, rank, world),
+            copies: group.copies(micro, rank, world),
+            mixed: mix.map(|mix| Mixed {
+                partners: group.partners(micro, rank, world),
+                copies: group.partner_copies(micro, rank, world),
+                mix,
+            }),
+        }
     }
 
     /// The validation images of replica `rank`, in batches made ready ahead, and how many batches they are.
@@ -100,8 +135,14 @@ impl Plan {
             validation_batches(self.validation.len(), world, rank, self.batch_size, self.limit_validation);
         batches.retain(|ids| !ids.is_empty());
         let total = batches.len();
-        let requests = batches.into_iter().map(|ids| Request { epoch: 0, ids });
+        let requests = batches.into_iter().map(|ids| Request { ids, ..Request::default() });
         Ok((Loader::new(self.validation.clone(), self.plain.clone(), self.seed, requests, PREFETCH)?, total))
+    }
+
+    /// How many images a validation sees.
+    pub(crate) fn validation_images(&self) -> usize {
+        let limit = self.limit_validation.saturating_mul(self.world.size()).saturating_mul(self.batch_size);
+        if limit == 0 { self.validation.len() } else { limit.min(self.validation.len()) }
     }
 
     /// Validation images on a device.

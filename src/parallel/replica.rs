@@ -31,7 +31,8 @@ use super::transfer::upload;
 use crate::data::Loader;
 use crate::error::{Error, Result};
 use crate::model::{
-    AbsorbStatistics, EvaluationBatch, Tally, TrainBatch, TrainStepOutput, Which, flat, parameter_names, state_dict,
+    AbsorbStatistics, EvaluationBatch, EvaluationOutput, HEAD, TrainBatch, TrainStepOutput, Which, flat,
+    parameter_names, state_dict,
 };
 use crate::optim::{Optimizer, Parameter, WeightAverage};
 use crate::state::StateDict;
@@ -39,7 +40,7 @@ use crate::state::StateDict;
 /// A model that can be trained in replicas on backend `B`.
 pub trait ReplicaModel<B: HostBackend>:
     TrainStep<Input = TrainBatch<Autodiff<B>>, Output = TrainStepOutput<Autodiff<B>>>
-    + AutodiffModule<Autodiff<B>, InnerModule: InferenceStep<Input = EvaluationBatch<B>, Output = Tally>>
+    + AutodiffModule<Autodiff<B>, InnerModule: InferenceStep<Input = EvaluationBatch<B>, Output = EvaluationOutput>>
     + AbsorbStatistics<Autodiff<B>>
     + 'static
 {
@@ -47,7 +48,7 @@ pub trait ReplicaModel<B: HostBackend>:
 
 impl<B: HostBackend, M> ReplicaModel<B> for M where
     M: TrainStep<Input = TrainBatch<Autodiff<B>>, Output = TrainStepOutput<Autodiff<B>>>
-        + AutodiffModule<Autodiff<B>, InnerModule: InferenceStep<Input = EvaluationBatch<B>, Output = Tally>>
+        + AutodiffModule<Autodiff<B>, InnerModule: InferenceStep<Input = EvaluationBatch<B>, Output = EvaluationOutput>>
         + AbsorbStatistics<Autodiff<B>>
         + 'static
 {
@@ -172,7 +173,8 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let state = state_dict(model);
         let vector = |name: &String| state.get(name).is_some_and(|tensor| tensor.shape().len() < 2);
         let names = parameter_names(model).into_iter();
-        let tensors = names.map(|name| Parameter { vector: vector(&name), name }).collect();
+        let head = |name: &str| name.split('.').next() == Some(HEAD);
+        let tensors = names.map(|name| Parameter { vector: vector(&name), head: head(&name), name }).collect();
         let mut optimizer = Optimizer::new(&plan.optim, tensors);
         if let Some(state) = &start.optimizer {
             optimizer.load(state, device)?;
@@ -182,7 +184,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
 
     /// Trains to the end of the plan, until somebody asks to stop, or to the end of the generation.
     fn train(&mut self) -> Result<Course> {
-        while self.position.epoch < self.plan.epochs {
+        while !self.plan.is_over(self.position.epoch, self.position.best) {
             while self.position.step_in_epoch < self.plan.sampler.steps_per_epoch()
                 && self.position.global_step < self.plan.last_step
             {
@@ -190,7 +192,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
                 let every = self.plan.save_every_steps;
                 let due = every > 0 && self.position.global_step.is_multiple_of(every);
                 if course == Course::Stop || (due && self.position.global_step < self.plan.last_step) {
-                    self.save(false);
+                    self.save(false, None);
                 }
                 if course != Course::On {
                     return Ok(course);

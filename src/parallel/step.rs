@@ -140,15 +140,20 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     fn to_device(&self, batch: HostBatch, present: bool, weight: f64, micro: &Micro) -> TrainBatch<Autodiff<B>> {
         let [height, width] = batch.size;
         // A replica without a sample runs one black image of weight zero: it has to be there for every collective.
-        let (pixels, labels) =
+        let (pixels, own) =
             if present { (batch.pixels, batch.labels) } else { (vec![0.0; 3 * height * width], vec![0]) };
-        let count = labels.len();
-        let labels: Vec<i32> = labels.into_iter().map(|label| label as i32).collect();
+        let count = own.len();
+        let labels = |labels: Vec<u32>| {
+            let labels: Vec<i32> = labels.into_iter().map(|label| label as i32).collect();
+            Tensor::from_data(TensorData::new(labels, [count]), &self.device)
+        };
+        let mixed = batch.partners.filter(|partners| present && partners.share < 1.0);
         let pass = if self.synchronizes() { Pass::synchronized(micro.statistics(), present) } else { Pass::local() };
         let images = Tensor::<B, 4>::from_data(TensorData::new(pixels, [count, 3, height, width]), &self.device);
         TrainBatch {
             images: Tensor::from_inner(images),
-            labels: Tensor::from_data(TensorData::new(labels, [count]), &self.device),
+            labels: labels(own),
+            mixed: mixed.map(|partners| (labels(partners.labels), partners.share.into())),
             weight: if present { weight } else { 0.0 },
             pass: pass.in_precision(self.plan.precision),
             fence: (self.collective.size() > 1).then(|| micro.fence()),
@@ -216,7 +221,9 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let lengths: Vec<usize> = params.iter().map(|param| param.dims()[0]).collect();
         let mut updated = self.optimizer.as_mut().map(|optimizer| {
             let scaled = |gradient: Tensor<B, 1>| if factor == 1.0 { gradient } else { gradient * factor };
-            optimizer.step(learning_rate, params, gradients.into_iter().map(scaled).collect())
+            let limit = self.plan.optim.clip_grad_value;
+            let cut = |gradient: Tensor<B, 1>| if limit > 0.0 { gradient.clamp(-limit, limit) } else { gradient };
+            optimizer.step(learning_rate, params, gradients.into_iter().map(scaled).map(cut).collect())
         });
         if self.plan.sharing == Sharing::Central && self.collective.size() > 1 {
             let values = updated.take().map(download);

@@ -28,7 +28,7 @@ use super::plan::Plan;
 use super::processes::Processes;
 use super::replica::{Event, Replica, ReplicaModel, StartingPoint};
 use crate::error::{Error, Result};
-use crate::model::TrainStepOutput;
+use crate::model::{EvaluationOutput, TrainStepOutput};
 use crate::stop::Reason;
 
 /// Reports that may wait for the coordinator before the first replica does.
@@ -251,10 +251,11 @@ impl<B: HostBackend> DataParallel<B> {
         TrainingItem::new(item, progress, self.epochs(report.epoch), Some(report.step), Some(report.learning_rate))
     }
 
-    fn epoch_item(&self, report: &EpochReport) -> TrainingItem<crate::model::Tally> {
+    fn epoch_item(&self, report: &EpochReport) -> TrainingItem<EvaluationOutput> {
+        let item = EvaluationOutput { tally: report.validation, predictions: Vec::new() };
         let samples = report.validation.samples;
         let progress = Progress::new(samples, samples);
-        TrainingItem::new(report.validation, progress, self.epochs(report.epoch), Some(report.step), None)
+        TrainingItem::new(item, progress, self.epochs(report.epoch), Some(report.step), None)
     }
 }
 

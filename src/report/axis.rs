@@ -4,6 +4,8 @@
 const WANTED: f64 = 5.0;
 /// A logarithmic axis with more decades leaves some without a tick.
 const MOST_DECADES: i32 = 6;
+/// An axis with more doublings leaves some without a tick.
+const MOST_DOUBLINGS: i32 = 8;
 /// On a shorter logarithmic axis, powers of ten alone are too few.
 const FEW_DECADES: f64 = 300.0;
 /// Values that differ by less than this part of them are one and the same to the eye, and close to what f64 tells apart.
@@ -55,6 +57,16 @@ impl Axis {
             .step_by(stride)
             .flat_map(|exponent| multiples.iter().map(move |it| it * 10f64.powi(exponent)));
         let ticks = ticks.filter(|tick| (low..=high).contains(tick)).collect();
+        Self { low, high, logarithmic: true, step: 0.0, ticks }
+    }
+
+    /// A logarithmic axis with ticks at powers of two, as for replicas; `min` must be above 0.
+    pub fn doubling(min: f64, max: f64) -> Self {
+        // Room for what is drawn around the first and the last point.
+        let (low, high) = (min / 1.15, max * 1.15);
+        let (first, last) = (low.log2().ceil() as i32, high.log2().floor() as i32);
+        let stride = ((last - first) / MOST_DOUBLINGS + 1) as usize;
+        let ticks = (first..=last).step_by(stride).map(|exponent| 2f64.powi(exponent)).collect();
         Self { low, high, logarithmic: true, step: 0.0, ticks }
     }
 

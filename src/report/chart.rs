@@ -3,7 +3,7 @@
 
 use super::axis::{Axis, plain};
 use super::palette::Ink;
-use super::series::{Series, bucket, thin};
+use super::series::{Look, Series, bucket, thin};
 
 /// Width of a chart, in units that are pixels on most screens.
 pub const WIDTH: f64 = 420.0;
@@ -30,11 +30,22 @@ pub enum Scale {
     Linear,
     /// From zero.
     FromZero,
+    /// From zero to the largest value, as for parts of a whole.
+    Tight,
     /// Logarithmic if the values span more than a decade, else around them.
     MaybeLogarithmic,
 }
 
-/// What a chart shows, over the epochs of a run.
+/// What lies along the bottom of a chart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Across {
+    /// Time, in epochs from the start of a run.
+    Epochs,
+    /// Numbers of replicas, logarithmic.
+    Replicas,
+}
+
+/// A quantity over the epochs of a run, or over something else.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
     /// The quantity and its unit.
@@ -43,6 +54,8 @@ pub struct Chart {
     pub series: Vec<Series>,
     /// How values become heights.
     pub scale: Scale,
+    /// What lies along the bottom.
+    pub across: Across,
     /// Epochs with a line across: changes of membership.
     pub marks: Vec<f64>,
 }
@@ -54,6 +67,8 @@ pub enum Shape {
     Line(Vec<[f64; 2]>, Ink),
     /// A dot.
     Dot([f64; 2], Ink),
+    /// A filled rectangle: its upper left corner, its width and height, and its opacity.
+    Area([f64; 2], [f64; 2], f64, Ink),
     /// A text that begins at a point, or ends there, or has its middle there.
     Text([f64; 2], Anchor, String, Ink),
 }
@@ -89,8 +104,8 @@ impl Chart {
             let (first, last) = series.ends()?;
             Some(format!("{} from {} to {}", series.name, plain(first), plain(last)))
         };
-        let curves: Vec<String> = self.series.iter().filter_map(ends).collect();
-        format!("{}, by epoch: {}", self.title, curves.join("; "))
+        let curves: Vec<String> = self.series.iter().filter(|it| it.is_named()).filter_map(ends).collect();
+        format!("{}, by {}: {}", self.title, self.across.title(), curves.join("; "))
     }
 
     /// How the curves were drawn, one sentence each.
@@ -126,14 +141,18 @@ impl Chart {
         let place = Place { top, x: self.x_axis(), y: self.y_axis() };
         let mut shapes = vec![Shape::Text([4.0, 15.0], Anchor::Start, self.title.clone(), Ink::Title)];
         shapes.extend(legend);
-        shapes.extend(place.grid());
+        shapes.extend(place.grid(self.across.title()));
         let across = |x: &f64| Shape::Line(vec![[place.x(*x), top], [place.x(*x), place.bottom()]], Ink::Axis);
         shapes.extend(self.marks.iter().map(across));
         for series in &self.series {
             shapes.extend(place.curve(&thin(series.background()), Ink::Faint(series.style)));
         }
         for series in &self.series {
-            shapes.extend(place.curve(&thin(&series.line()), Ink::Series(series.style)));
+            let points = thin(&series.line());
+            shapes.extend(match series.look {
+                Look::Marks => place.marks(&points, series.style),
+                _ => place.curve(&points, series.ink()),
+            });
         }
         Figure { width: WIDTH, height: place.bottom() + BELOW, shapes, words: self.words() }
     }
@@ -142,16 +161,20 @@ impl Chart {
     /// title.
     fn legend(&self) -> (Vec<Shape>, f64) {
         let (mut shapes, mut x, mut y) = (Vec::new(), LEFT, TITLE_LINE + 12.0);
-        if self.series.len() < 2 {
+        let named: Vec<&Series> = self.series.iter().filter(|series| series.is_named()).collect();
+        if named.len() < 2 {
             return (shapes, TITLE_LINE + 6.0);
         }
-        for series in &self.series {
+        for series in named {
             let name = shortened(&series.name);
             let width = SWATCH + 6.0 + LETTER * name.chars().count() as f64 + 14.0;
             if x > LEFT && x + width > WIDTH {
                 (x, y) = (LEFT, y + LEGEND_LINE);
             }
-            shapes.push(Shape::Line(vec![[x, y - 4.0], [x + SWATCH, y - 4.0]], Ink::Series(series.style)));
+            shapes.push(match series.look {
+                Look::Marks => mark([x + SWATCH / 2.0, y - 4.0], series.style),
+                _ => Shape::Line(vec![[x, y - 4.0], [x + SWATCH, y - 4.0]], series.ink()),
+            });
             shapes.push(Shape::Text([x + SWATCH + 6.0, y], Anchor::Start, name, Ink::Label));
             x += width;
         }
@@ -174,7 +197,10 @@ impl Chart {
 
     fn x_axis(&self) -> Axis {
         let (min, max) = self.ends(0).unwrap_or((0.0, 1.0));
-        Axis::tight(min.min(0.0), max)
+        match self.across {
+            Across::Epochs => Axis::tight(min.min(0.0), max),
+            Across::Replicas => Axis::doubling(min.max(1.0), max.max(1.0)),
+        }
     }
 
     fn y_axis(&self) -> Axis {
@@ -182,7 +208,17 @@ impl Chart {
         match self.scale {
             _ if self.is_logarithmic() => Axis::logarithmic(min, max),
             Scale::FromZero => Axis::linear(min.min(0.0), max),
+            Scale::Tight => Axis::tight(min.min(0.0), max),
             _ => Axis::linear(min, max),
+        }
+    }
+}
+
+impl Across {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Epochs => "epoch",
+            Self::Replicas => "replicas",
         }
     }
 }
@@ -207,7 +243,7 @@ impl Place {
         self.bottom() - PLOT_HEIGHT * self.y.place(value)
     }
 
-    fn grid(&self) -> Vec<Shape> {
+    fn grid(&self, title: &str) -> Vec<Shape> {
         let (right, bottom) = (WIDTH - RIGHT, self.bottom());
         let mut shapes = Vec::new();
         for tick in &self.y.ticks {
@@ -221,13 +257,14 @@ impl Place {
             shapes.push(Shape::Text([x, bottom + 17.0], Anchor::Middle, self.x.label(*tick), Ink::Label));
         }
         shapes.push(Shape::Line(vec![[LEFT, bottom], [right, bottom]], Ink::Axis));
-        shapes.push(Shape::Text(
-            [LEFT + (right - LEFT) / 2.0, bottom + 33.0],
-            Anchor::Middle,
-            "epoch".into(),
-            Ink::Label,
-        ));
+        let middle = LEFT + (right - LEFT) / 2.0;
+        shapes.push(Shape::Text([middle, bottom + 33.0], Anchor::Middle, title.into(), Ink::Label));
         shapes
+    }
+
+    fn marks(&self, points: &[[f64; 2]], style: usize) -> Vec<Shape> {
+        let drawn = points.iter().filter(|[_, y]| y.is_finite());
+        drawn.map(|[x, y]| mark([self.x(*x), self.y(*y)], style)).collect()
     }
 
     /// A line through all points between two gaps; a point with gaps on both sides is a dot.
@@ -253,6 +290,7 @@ impl Figure {
             let moved = figure.shapes.into_iter().map(|shape| match shape {
                 Shape::Line(points, ink) => Shape::Line(points.into_iter().map(down).collect(), ink),
                 Shape::Dot(at, ink) => Shape::Dot(down(at), ink),
+                Shape::Area(at, size, opacity, ink) => Shape::Area(down(at), size, opacity, ink),
                 Shape::Text(at, anchor, text, ink) => Shape::Text(down(at), anchor, text, ink),
             });
             sheet.shapes.extend(moved);
@@ -262,6 +300,17 @@ impl Figure {
         }
         sheet
     }
+}
+
+/// A mark whose form, as its colour, is that of the style: nobody needs to tell colours apart.
+fn mark(at: [f64; 2], style: usize) -> Shape {
+    let outline: &[[f64; 2]] = match style % 4 {
+        0 => return Shape::Dot(at, Ink::Whole(style)),
+        1 => &[[0.0, -4.5], [4.5, 0.0], [0.0, 4.5], [-4.5, 0.0], [0.0, -4.5]],
+        2 => &[[-3.5, -3.5], [3.5, -3.5], [3.5, 3.5], [-3.5, 3.5], [-3.5, -3.5]],
+        _ => &[[0.0, -4.5], [4.2, 3.2], [-4.2, 3.2], [0.0, -4.5]],
+    };
+    Shape::Line(outline.iter().map(|[x, y]| [at[0] + x, at[1] + y]).collect(), Ink::Whole(style))
 }
 
 fn shortened(name: &str) -> String {

@@ -21,7 +21,8 @@ pub fn html(evaluation: &Evaluation) -> String {
     let matrix =
         if evaluation.confusion.len() > MOST_CLASSES { mistakes(evaluation).html() } else { matrix(evaluation).html() };
     let beside = if scores.is_empty() { scores } else { format!("<div class=\"beside\">\n{scores}{matrix}</div>\n") };
-    [totals(evaluation), beside, samples(evaluation)].concat()
+    let of = if evaluation.of.is_empty() { String::new() } else { format!("<p>Of {}.</p>\n", escape(&evaluation.of)) };
+    [of, totals(evaluation), beside, samples(evaluation)].concat()
 }
 
 fn totals(evaluation: &Evaluation) -> String {
@@ -32,11 +33,12 @@ fn totals(evaluation: &Evaluation) -> String {
 }
 
 fn scores(evaluation: &Evaluation) -> Table {
-    let mut table = Table::new("Accuracy by class", ["Class", "Images", "Accuracy"]);
+    let mut table = Table::new("Accuracy by class", ["Class", "Images", "Precision", "Accuracy"]);
     for (name, score) in evaluation.classes.iter().zip(evaluation.scores()) {
         let accuracy = score.accuracy();
         let cell = Cell::Bar(accuracy.map_or("\u{2013}".into(), percent), accuracy.unwrap_or(0.0));
-        table.rows.push(vec![Cell::text(name), Cell::number(score.images), cell]);
+        let precision = Cell::number(score.precision().map_or("\u{2013}".into(), percent));
+        table.rows.push(vec![Cell::text(name), Cell::number(score.images), precision, cell]);
     }
     table
 }

@@ -1,7 +1,7 @@
 //! Which charts there are: those of one run show what belongs together, those of several show one quantity each, with a
 //! curve per run.
 
-use super::chart::{Anchor, Chart, Figure, Scale, Shape, WIDTH};
+use super::chart::{Across, Anchor, Chart, Figure, Scale, Shape, WIDTH};
 use super::palette::Ink;
 use super::run::Run;
 use super::series::Series;
@@ -92,14 +92,14 @@ impl Plot {
         let series = all.filter_map(|(at, (name, source))| source.series(run, name, at)).collect();
         let marks = run.generations.iter().skip(1).filter_map(|it| run.epoch_at(it.step));
         let marks = if self.marked { marks.collect() } else { Vec::new() };
-        Chart { title: self.title.into(), series, scale: self.scale, marks }
+        Chart { title: self.title.into(), series, scale: self.scale, across: Across::Epochs, marks }
     }
 
     fn of_runs(&self, name: &str, source: Source, runs: &[Run]) -> Chart {
         let title = if name.is_empty() { self.title.into() } else { format!("{}: {name}", self.title) };
         let all = runs.iter().enumerate();
         let series = all.filter_map(|(at, run)| source.series(run, &run.name, at).map(Series::bare)).collect();
-        Chart { title, series, scale: self.scale, marks: Vec::new() }
+        Chart { title, series, scale: self.scale, across: Across::Epochs, marks: Vec::new() }
     }
 }
 

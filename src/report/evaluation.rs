@@ -1,14 +1,16 @@
 //! `evaluation.json`: what a trained model makes of the validation images, class by class.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The first bytes of every PNG file, in base64.
 const PNG: &str = "iVBORw0KGgo";
 
 /// A measured model.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evaluation {
+    /// What was measured, such as `epoch 3` or a checkpoint.
+    pub of: String,
     /// Mean loss over the images; absent if it is not finite.
     pub loss: Option<f64>,
     /// Top-1 accuracy, as a fraction.
@@ -24,7 +26,7 @@ pub struct Evaluation {
 }
 
 /// An image and what it was taken for.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The image as a PNG file in base64.
     pub png: String,
@@ -43,12 +45,19 @@ pub struct ClassScore {
     pub images: u64,
     /// Those that were recognised.
     pub correct: u64,
+    /// Images, of this class or another, that were taken for it.
+    pub taken: u64,
 }
 
 impl ClassScore {
     /// The share that was recognised; none without an image.
     pub fn accuracy(&self) -> Option<f64> {
         (self.images > 0).then(|| self.correct as f64 / self.images as f64)
+    }
+
+    /// The share of what was taken for it that is of this class; none if nothing was.
+    pub fn precision(&self) -> Option<f64> {
+        (self.taken > 0).then(|| self.correct as f64 / self.taken as f64)
     }
 }
 
@@ -72,7 +81,15 @@ impl Evaluation {
 
     /// How each class did, in the order of the classes; nothing without a confusion matrix.
     pub fn scores(&self) -> Vec<ClassScore> {
-        let score = |(class, row): (usize, &Vec<u64>)| ClassScore { images: sum(row), correct: row[class] };
+        let mut taken = vec![0_u64; self.confusion.len()];
+        for row in &self.confusion {
+            taken.iter_mut().zip(row).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        }
+        let score = |(class, row): (usize, &Vec<u64>)| ClassScore {
+            images: sum(row),
+            correct: row[class],
+            taken: taken[class],
+        };
         self.confusion.iter().enumerate().map(score).collect()
     }
 

@@ -37,6 +37,15 @@ pub fn folded(summary: &str, body: &str) -> String {
     format!("<details>\n<summary>{}</summary>\n{body}</details>\n", escape(summary))
 }
 
+/// What the reader must know before the rest; nothing without a note.
+pub fn notes(notes: &[String]) -> String {
+    if notes.is_empty() {
+        return String::new();
+    }
+    let notes: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
+    format!("<aside aria-label=\"Notes\"><ul>\n{notes}</ul></aside>\n")
+}
+
 /// Names and values, each name above its value and a remark below it.
 pub fn tiles(tiles: &[(&str, String, String)]) -> String {
     if tiles.is_empty() {

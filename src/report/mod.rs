@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`run`] reads a run's directory, [`evaluation`] and [`phases`] two of its files; [`series`] is a
 //! curve, [`axis`] a scale with its ticks, [`chart`] how both become shapes, [`svg`] and [`png`] what shapes become,
-//! [`curves`] which charts there are, [`palette`] their colours; [`table`], [`results`] and [`classes`] are the other
+//! [`curves`] which charts there are, [`matrix`] what is taken for what, [`palette`] their colours; [`table`], [`results`] and [`classes`] are the other
 //! parts of the [`page`].
 //!
 //! The file needs nothing but itself: no network, no script, no font. Whatever comes from a file is escaped in
@@ -15,6 +15,7 @@ pub mod classes;
 pub mod curves;
 pub mod evaluation;
 pub mod markup;
+pub mod matrix;
 pub mod page;
 pub mod palette;
 pub mod phases;

@@ -1,7 +1,7 @@
 //! The page: its sections in the order in which people ask.
 
 use super::chart::Chart;
-use super::markup::{escape, folded, section};
+use super::markup::{self, escape, folded, section};
 use super::run::Run;
 use super::table::{Cell, Table};
 use super::{classes, curves, palette, results, svg};
@@ -20,10 +20,17 @@ pub fn page(runs: &[Run]) -> String {
         notes(runs),
         section("Results", &results::html(runs)),
         section("Settings that differ", &results::differences(runs)),
-        section("Curves", &charts(runs)),
+        section("Curves", &charts(&curves::charts(runs))),
         runs.iter().map(|run| of_run(run, runs.len() == 1)).collect(),
     ];
-    let (title, colours, body) = (escape(&title), palette::css(), body.concat());
+    let places: Vec<String> = runs.iter().map(|run| run.directory.display().to_string()).collect();
+    document(&title, &places, &body.concat())
+}
+
+/// A whole page around `body`, which is HTML: the title, below it where its numbers come from, and the style.
+pub fn document(title: &str, places: &[String], body: &str) -> String {
+    let (title, colours) = (escape(title), palette::css());
+    let places: String = places.iter().map(|place| format!("<p>{}</p>\n", escape(place))).collect();
     let version = env!("CARGO_PKG_VERSION");
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -31,30 +38,25 @@ pub fn page(runs: &[Run]) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n\
          <title>{title} - Kiln</title>\n<style>\n{colours}{STYLE}</style>\n</head>\n<body>\n\
-         <header>\n<h1>{title}</h1>\n{}</header>\n<main>\n{body}</main>\n<footer>Kiln {version}</footer>\n</body>\n</html>\n",
-        places(runs)
+         <header>\n<h1>{title}</h1>\n{places}</header>\n<main>\n{body}</main>\n<footer>Kiln {version}</footer>\n</body>\n</html>\n"
     )
 }
 
-fn places(runs: &[Run]) -> String {
-    runs.iter().map(|run| format!("<p>{}</p>\n", escape(&run.directory.display().to_string()))).collect()
-}
-
 fn notes(runs: &[Run]) -> String {
-    let of_run = |run: &Run| -> String {
+    let of_run = |run: &Run| {
         let whose = if runs.len() > 1 { format!("{}: ", run.name) } else { String::new() };
-        run.notes.iter().map(|note| format!("<li>{}</li>\n", escape(&format!("{whose}{note}")))).collect()
+        run.notes.iter().map(|note| format!("{whose}{note}")).collect::<Vec<_>>()
     };
-    let notes: String = runs.iter().map(of_run).collect();
-    if notes.is_empty() { notes } else { format!("<aside aria-label=\"Notes\"><ul>\n{notes}</ul></aside>\n") }
+    markup::notes(&runs.iter().flat_map(of_run).collect::<Vec<_>>())
 }
 
-fn charts(runs: &[Run]) -> String {
+/// The charts with their remarks, side by side; nothing without a chart.
+pub fn charts(charts: &[Chart]) -> String {
     let figure = |chart: &Chart| {
         let remarks = escape(&chart.remarks().join(" "));
         format!("<figure>\n{}<figcaption>{remarks}</figcaption>\n</figure>\n", svg::inline(&chart.figure()))
     };
-    let figures: String = curves::charts(runs).iter().map(figure).collect();
+    let figures: String = charts.iter().map(figure).collect();
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">\n{figures}</div>\n") }
 }
 
@@ -79,7 +81,8 @@ fn settings(run: &Run) -> Table {
     Table { rows: pairs(&run.settings), ..Table::new("Every setting of the run", ["Setting", "Value"]) }
 }
 
-fn pairs(values: &std::collections::BTreeMap<String, String>) -> Vec<Vec<Cell>> {
+/// A row for every name and its value.
+pub fn pairs(values: &std::collections::BTreeMap<String, String>) -> Vec<Vec<Cell>> {
     values.iter().map(|(name, value)| vec![Cell::text(name), Cell::text(value)]).collect()
 }
 

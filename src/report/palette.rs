@@ -39,6 +39,10 @@ pub enum Ink {
     Series(usize),
     /// The same, behind its mean.
     Faint(usize),
+    /// A line in the colour of that curve, without dashes.
+    Whole(usize),
+    /// The same, dashed: what was not measured.
+    Dashed(usize),
 }
 
 impl Ink {
@@ -49,7 +53,7 @@ impl Ink {
             Self::Axis => 0x7a838e,
             Self::Label => 0x4a535e,
             Self::Title => 0x161b22,
-            Self::Series(at) | Self::Faint(at) => SERIES[at % SERIES.len()].0,
+            Self::Series(at) | Self::Faint(at) | Self::Whole(at) | Self::Dashed(at) => SERIES[at % SERIES.len()].0,
         }
     }
 
@@ -60,7 +64,7 @@ impl Ink {
             Self::Axis => "axis".into(),
             Self::Label => "label".into(),
             Self::Title => "title".into(),
-            Self::Series(at) => format!("s{}", at % SERIES.len()),
+            Self::Series(at) | Self::Whole(at) | Self::Dashed(at) => format!("s{}", at % SERIES.len()),
             Self::Faint(at) => format!("s{} faint", at % SERIES.len()),
         }
     }
@@ -70,6 +74,7 @@ impl Ink {
         match self {
             // One step further in every round: the ninth curve has the colour of the first, but not its dashes.
             Self::Series(at) => DASHES[(at + at / SERIES.len()) % DASHES.len()],
+            Self::Dashed(_) => DASHES[1],
             _ => &[],
         }
     }
@@ -77,7 +82,7 @@ impl Ink {
     /// Width of a line.
     pub fn width(self) -> f32 {
         match self {
-            Self::Series(_) => 1.8,
+            Self::Series(_) | Self::Whole(_) | Self::Dashed(_) => 1.8,
             _ => 1.0,
         }
     }

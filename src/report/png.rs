@@ -6,7 +6,7 @@
 use std::io::Cursor;
 
 use image::{ImageFormat, RgbaImage};
-use tiny_skia::{Color, FillRule, Paint, Path, PathBuilder, Pixmap, Stroke, StrokeDash, Transform};
+use tiny_skia::{Color, FillRule, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, StrokeDash, Transform};
 use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
 use super::chart::{Anchor, Figure, Shape, TEXT};
@@ -34,9 +34,9 @@ pub fn file(figure: &Figure) -> Vec<u8> {
 
 fn put(sheet: &mut Pixmap, face: &Face<'_>, shape: &Shape) {
     let zoom = Transform::from_scale(ZOOM as f32, ZOOM as f32);
-    let fill = |sheet: &mut Pixmap, path: Option<Path>, ink: Ink| {
+    let fill = |sheet: &mut Pixmap, path: Option<Path>, paint: Paint| {
         if let Some(path) = path {
-            sheet.fill_path(&path, &paint(ink), FillRule::Winding, zoom, None);
+            sheet.fill_path(&path, &paint, FillRule::Winding, zoom, None);
         }
     };
     match shape {
@@ -44,17 +44,21 @@ fn put(sheet: &mut Pixmap, face: &Face<'_>, shape: &Shape) {
             if let Some(path) = polyline(points) {
                 let dash = StrokeDash::new(ink.dashes().to_vec(), 0.0);
                 let stroke = Stroke { width: ink.width(), dash, ..Stroke::default() };
-                sheet.stroke_path(&path, &paint(*ink), &stroke, zoom, None);
+                sheet.stroke_path(&path, &paint(*ink, 1.0), &stroke, zoom, None);
             }
         }
-        Shape::Dot([x, y], ink) => fill(sheet, PathBuilder::from_circle(*x as f32, *y as f32, 2.5), *ink),
-        Shape::Text(at, anchor, text, ink) => fill(sheet, letters(face, text, *at, *anchor), *ink),
+        Shape::Dot([x, y], ink) => fill(sheet, PathBuilder::from_circle(*x as f32, *y as f32, 2.5), paint(*ink, 1.0)),
+        Shape::Area([x, y], [width, height], opacity, ink) => {
+            let rect = Rect::from_xywh(*x as f32, *y as f32, *width as f32, *height as f32);
+            fill(sheet, rect.map(PathBuilder::from_rect), paint(*ink, *opacity));
+        }
+        Shape::Text(at, anchor, text, ink) => fill(sheet, letters(face, text, *at, *anchor), paint(*ink, 1.0)),
     }
 }
 
-fn paint(ink: Ink) -> Paint<'static> {
+fn paint(ink: Ink, opacity: f64) -> Paint<'static> {
     let [_, red, green, blue] = ink.colour().to_be_bytes();
-    let opacity = if matches!(ink, Ink::Faint(_)) { FAINT } else { 1.0 };
+    let opacity = if matches!(ink, Ink::Faint(_)) { FAINT } else { opacity };
     let mut paint = Paint::default();
     paint.set_color_rgba8(red, green, blue, (255.0 * opacity) as u8);
     paint

@@ -2,10 +2,28 @@
 //!
 //! A value that is not finite is a gap, and so is one that no f32 can hold: no computation of a run gives it.
 
+use super::palette::Ink;
+
 /// The most points of a curve.
 pub const MOST: usize = 1000;
 /// Fewer points need no mean.
 const FEW: usize = 50;
+
+/// How a curve is drawn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Look {
+    /// A line with the colour and the dashes of its style, in the legend by its name.
+    #[default]
+    Line,
+    /// A mark at every point, in the legend by its name.
+    Marks,
+    /// A thin line to compare with, in the legend by its name.
+    Ideal,
+    /// A line that belongs to the marks of the same style, and has no place in the legend.
+    Model,
+    /// The same where nothing was measured.
+    Predicted,
+}
 
 /// A curve of a chart.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,6 +38,8 @@ pub struct Series {
     pub half_life: Option<usize>,
     /// Whether the average hides the points.
     pub is_bare: bool,
+    /// How it is drawn.
+    pub look: Look,
 }
 
 impl Series {
@@ -27,7 +47,7 @@ impl Series {
     pub fn new(name: &str, style: usize, points: Vec<[f64; 2]>) -> Self {
         let gap = |[x, y]: [f64; 2]| [x, if y.abs() <= f64::from(f32::MAX) { y } else { f64::NAN }];
         let points = points.into_iter().filter(|[x, _]| x.abs() <= f64::from(f32::MAX)).map(gap).collect();
-        Self { name: name.into(), style, points, half_life: None, is_bare: false }
+        Self { name: name.into(), style, points, ..Self::default() }
     }
 
     /// The same curve behind a moving average over a hundredth of it.
@@ -49,6 +69,21 @@ impl Series {
     /// What stands out: the mean if there is one, else the points themselves.
     pub fn line(&self) -> Vec<[f64; 2]> {
         self.half_life.map_or_else(|| self.points.clone(), |half_life| moving_average(&self.points, half_life))
+    }
+
+    /// What its line or its marks are drawn with.
+    pub fn ink(&self) -> Ink {
+        match self.look {
+            Look::Line => Ink::Series(self.style),
+            Look::Marks | Look::Model => Ink::Whole(self.style),
+            Look::Predicted => Ink::Dashed(self.style),
+            Look::Ideal => Ink::Axis,
+        }
+    }
+
+    /// Whether the legend names it.
+    pub fn is_named(&self) -> bool {
+        !matches!(self.look, Look::Model | Look::Predicted)
     }
 
     /// Values that are not finite.

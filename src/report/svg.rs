@@ -49,6 +49,14 @@ fn put(svg: &mut String, shape: &Shape, style: impl Fn(Ink) -> String) {
         Shape::Dot([x, y], ink) => {
             writeln!(svg, "<circle {} fill=\"currentColor\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>", style(*ink))
         }
+        Shape::Area([x, y], [width, height], opacity, ink) => {
+            let style = style(*ink);
+            writeln!(
+                svg,
+                "<rect {style} fill=\"currentColor\" fill-opacity=\"{opacity:.3}\" x=\"{x:.1}\" y=\"{y:.1}\" \
+                 width=\"{width:.1}\" height=\"{height:.1}\"/>"
+            )
+        }
         Shape::Text([x, y], anchor, text, ink) => {
             let anchor = match anchor {
                 Anchor::Start => "start",

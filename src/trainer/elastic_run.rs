@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::clock::Clock;
 use super::elastic::{Elastic, Own};
+use super::initial::initial_model;
 use super::learner::{self, Display};
 use super::overview::overview;
-use super::prepare::{Prepared, fresh_model, prepare};
+use super::prepare::{Prepared, prepare};
 use super::recorder::{Course, Recorder};
 use super::resume::RUNS;
 use super::run::{check_copy, finish, goal, report};
@@ -19,7 +20,7 @@ use crate::config::{Config, ProgressKind};
 use crate::error::{Error, Result};
 use crate::launch::{self, Members, alone};
 use crate::metrics::Profiler;
-use crate::model::{ResNet, Which, flat, state_dict};
+use crate::model::{ResNet, state_dict};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, StartingPoint};
 use crate::state::sha256;
 use crate::stop::{Reason, Stop};
@@ -37,10 +38,9 @@ pub(super) fn train<B: HostBackend>(
     }
     let display = display(config.run.progress)?;
     let prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), stop.clone())?;
-    let model = fresh_model::<B>(&config, prepared.classes)?;
-    let parameters = flat(&model, Which::Trained).iter().map(|tensor| tensor.dims()[0]).sum();
+    let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     if config.run.dry_run {
-        say(&overview::<B>(&config, &prepared, backend, parameters, None));
+        say(&overview::<B>(&config, &prepared, backend, &about, None));
         return Ok(0);
     }
     check_copy(&config.checkpoint.path)?;
@@ -55,7 +55,7 @@ pub(super) fn train<B: HostBackend>(
         move |prepared: &Prepared| {
             if shown {
                 let directory = clock.directory();
-                say(&overview::<B>(&config, prepared, backend, parameters, Some(&directory)));
+                say(&overview::<B>(&config, prepared, backend, &about, Some(&directory)));
             }
         }
     };
@@ -84,11 +84,10 @@ impl Part {
     ) -> Result<u8> {
         let Self { config, prepared, stop, display, clock, profiler } = self;
         let plan = prepared.plan.clone();
-        let snapshots =
-            Snapshots { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock: clock.clone() };
+        let snapshots = Snapshots::new(&config, &prepared, clock.clone());
         let course = Arc::new(Mutex::new(Course::default()));
         let succession = Succession::new(members.clone(), goal(&config, &plan), display);
-        let recorder = Recorder::new(snapshots.clone(), &plan, course.clone()).with_succession(succession);
+        let recorder = Recorder::new(snapshots.clone(), plan.clone(), course.clone()).with_succession(succession);
         let own = Mutex::new(Own::with_devices(config.parallel.gpu_ids.clone()));
         let elastic = Elastic { members, prepared, snapshots, announce, own, departure: Arc::default() };
         let departure = elastic.departure.clone();

@@ -10,9 +10,25 @@ use crate::error::Result;
 
 /// Loads the data set; the bar shows on a terminal only, and not with `--progress none`.
 pub(super) fn load(config: &DataConfig, kind: ProgressKind) -> Result<DataSplits> {
-    let bar: RefCell<Option<(String, ProgressBar)>> = RefCell::default();
-    let draw = |progress: Progress| {
-        if kind == ProgressKind::None {
+    let bars = Bars::new(kind);
+    let splits = data::load(config, &|progress| bars.show(progress))?;
+    bars.finish();
+    Ok(splits)
+}
+
+/// A progress bar for one thing after the other.
+pub(super) struct Bars {
+    is_silent: bool,
+    current: RefCell<Option<(String, ProgressBar)>>,
+}
+
+impl Bars {
+    pub(super) fn new(kind: ProgressKind) -> Self {
+        Self { is_silent: kind == ProgressKind::None, current: RefCell::default() }
+    }
+
+    pub(super) fn show(&self, progress: Progress) {
+        if self.is_silent {
             return;
         }
         let (what, done, total, template) = match progress {
@@ -23,7 +39,7 @@ pub(super) fn load(config: &DataConfig, kind: ProgressKind) -> Result<DataSplits
                 (what, done as u64, Some(total as u64), "reading {msg} {wide_bar} {pos}/{len}")
             }
         };
-        let mut current = bar.borrow_mut();
+        let mut current = self.current.borrow_mut();
         if current.as_ref().is_none_or(|(name, _)| *name != what) {
             let style = ProgressStyle::with_template(template).expect("the templates above are well formed");
             *current = Some((what.clone(), ProgressBar::new(total.unwrap_or(0)).with_style(style).with_message(what)));
@@ -32,10 +48,12 @@ pub(super) fn load(config: &DataConfig, kind: ProgressKind) -> Result<DataSplits
             bar.set_length(total.unwrap_or(done));
             bar.set_position(done);
         }
-    };
-    let splits = data::load(config, &draw)?;
-    if let Some((_, bar)) = bar.into_inner() {
-        bar.finish_and_clear();
     }
-    Ok(splits)
+
+    /// Clears the line.
+    pub(super) fn finish(self) {
+        if let Some((_, bar)) = self.current.into_inner() {
+            bar.finish_and_clear();
+        }
+    }
 }

@@ -4,10 +4,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::backend;
+use super::initial::Start;
 use super::prepare::Prepared;
 use crate::config::Config;
 use crate::data::Source;
-use crate::model::{Stem, activation_elements};
+use crate::model::{ParameterCount, Stem, activation_elements};
 use crate::ops::PrecisionKind;
 use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{BackendKind, HostBackend, Sharing, StrategyKind};
@@ -20,7 +21,7 @@ pub(super) fn overview<B: HostBackend>(
     config: &Config,
     prepared: &Prepared,
     backend: BackendKind,
-    parameters: usize,
+    about: &Start,
     directory: Option<&Path>,
 ) -> String {
     let mut text = String::new();
@@ -48,11 +49,12 @@ pub(super) fn overview<B: HostBackend>(
         line("others", format!("{elsewhere} replicas in other processes"));
     }
     line("data", data(config, prepared));
-    line("model", model(config, prepared, parameters));
+    line("model", model(config, prepared, about.parameters));
+    about.notes.iter().for_each(|note| line("weights", note.clone()));
     line("batch", batch(config, prepared));
     line("schedule", schedule(prepared));
     line("optimizer", optimizer(config));
-    line("memory", memory(config, prepared, parameters));
+    line("memory", memory(config, prepared, about.parameters));
     if let Some(directory) = directory {
         line("output", directory.display().to_string());
     }
@@ -100,7 +102,7 @@ fn data(config: &Config, prepared: &Prepared) -> String {
     )
 }
 
-fn model(config: &Config, prepared: &Prepared, parameters: usize) -> String {
+fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
     let stem = if config.model.stem == Stem::Cifar { "CIFAR" } else { "ImageNet" };
     let (width, classes) = (config.model.width, prepared.classes);
     let precision = match config.run.precision {
@@ -108,8 +110,12 @@ fn model(config: &Config, prepared: &Prepared, parameters: usize) -> String {
         PrecisionKind::Bf16 => "bf16 with f32 weights",
         PrecisionKind::F16 => "f16 with f32 weights and a dynamic loss scale",
     };
-    let millions = parameters as f64 / 1e6;
-    format!("ResNet-18, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters, {precision}")
+    let ParameterCount { all, trained } = parameters;
+    let millions = all as f64 / 1e6;
+    let trained = if trained < all { format!(" ({trained} of them trained)") } else { String::new() };
+    format!(
+        "ResNet-18, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters{trained}, {precision}"
+    )
 }
 
 fn batch(config: &Config, prepared: &Prepared) -> String {
@@ -128,6 +134,17 @@ fn schedule(prepared: &Prepared) -> String {
         ScheduleKind::Constant => "then constant".into(),
         ScheduleKind::Cosine => format!("then cosine to {}", schedule.last),
         ScheduleKind::Linear => format!("then linear to {}", schedule.last),
+        ScheduleKind::Restarts => {
+            let (period, factor) = schedule.period;
+            format!("then cosines to {}, the first in {period} steps, each {factor} times longer", schedule.last)
+        }
+        ScheduleKind::OneCycle => {
+            let [epochs, rise] = [plan.sampler.steps_per_epoch(), (100.0 * schedule.rise).round() as usize];
+            let (steps, peak) = (plan.last_step, schedule.peak);
+            return format!(
+                "{steps} steps, {epochs} per epoch; one cycle, up to {peak} in {rise} % of them, then down"
+            );
+        }
         ScheduleKind::Step => format!("then x {} every {} steps", schedule.gamma, schedule.decay_steps),
     };
     format!(
@@ -153,24 +170,32 @@ fn optimizer(config: &Config) -> String {
         ("weight decay", optim.weight_decay),
         ("label smoothing", optim.label_smoothing),
         ("gradient norm at most", optim.clip_grad_norm),
+        ("gradient values at most", optim.clip_grad_value),
         ("weights averaged with decay", optim.ema_decay),
     ];
     for (what, value) in options.into_iter().filter(|(_, value)| *value > 0.0) {
         write!(words, ", {what} {value}").expect("writing to a string cannot fail");
     }
+    if optim.weight_decay > 0.0 && !optim.decay_norm_bias {
+        words.push_str(" (not of batch-norm and biases)");
+    }
+    if optim.backbone_lr_scale != 1.0 {
+        write!(words, ", rate of the backbone x {}", optim.backbone_lr_scale).expect("writing to a string cannot fail");
+    }
     words
 }
 
 /// Weights, gradients and optimizer state of every replica, and the activations that its backward pass needs.
-fn memory(config: &Config, prepared: &Prepared, parameters: usize) -> String {
+fn memory(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
     let slots = match config.optim.optimizer {
         OptimizerKind::AdamW => 2,
         _ => 1,
     };
-    let copies = 2 + slots + usize::from(config.optim.ema_decay > 0.0);
+    let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
+    let weights = copies * parameters.all + (1 + slots) * parameters.trained;
     let activations = prepared.plan.batch_size * activation_elements(&config.model, prepared.splits.train.size());
     let bytes_each = config.run.precision.bytes();
-    let replica = FLOAT * copies * parameters + bytes_each * activations;
+    let replica = FLOAT * weights + bytes_each * activations;
     let total = replica * prepared.plan.world.size();
     format!("about {} per replica, {} in all (estimate)", bytes(replica), bytes(total))
 }

@@ -6,10 +6,10 @@ use burn::backend::Autodiff;
 
 use crate::checkpoint::Interval;
 use crate::config::Config;
-use crate::data::{self, Augment, DataSplits, Sampler, SamplerConfig};
+use crate::data::{self, Augment, DataSplits, Mixing, Sampler, SamplerConfig};
 use crate::error::{Error, Result};
 use crate::launch::Peers;
-use crate::model::{ResNet, initialize};
+use crate::model::{ResNet, freeze, initialize};
 use crate::optim::Schedule;
 use crate::parallel::{HostBackend, Plan, Sharing, StrategyKind, World, check_devices, check_precision};
 use crate::stop::Stop;
@@ -36,10 +36,12 @@ pub(super) fn prepare<B: HostBackend>(config: &Config, peers: &dyn Peers, stop: 
     Ok(Prepared { fingerprint: data::fingerprint(&splits), splits, classes, plan })
 }
 
-/// A model with fresh weights on the first replica's device.
-pub(super) fn fresh_model<B: HostBackend>(config: &Config, classes: usize) -> Result<ResNet<Autodiff<B>>> {
+/// A model with drawn weights on the first replica's device, part of it frozen.
+pub(super) fn blank_model<B: HostBackend>(config: &Config, classes: usize) -> Result<ResNet<Autodiff<B>>> {
     let device = B::open(config.parallel.gpu_ids[0])?;
-    initialize(ResNet::new(&config.model, classes, config.optim.label_smoothing, &device), config.run.seed)
+    let model =
+        initialize(ResNet::new(&config.model, classes, config.optim.label_smoothing, &device), config.run.seed)?;
+    freeze(model, &config.model.freeze)
 }
 
 /// The threads of this process where `threads` asks for 0: its part of the machine's.
@@ -77,6 +79,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         drop_last: config.data.drop_last,
         shuffle: true,
         limit_micro_batches: run.limit_train_batches,
+        repeats: config.data.repeated_augmentation,
     })?;
     let lengths = [run.epochs, sampler.steps_per_epoch()];
     let rate = config.optim.learning_rate;
@@ -98,12 +101,15 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         epochs: run.epochs,
         last_step,
         augment: Augment::new(&config.data, splits.normalization),
+        mixing: Mixing::new(&config.data),
         plain: Augment::plain(splits.normalization),
         train: splits.train.clone(),
         validation: splits.validation.clone(),
         limit_validation: run.limit_val_batches,
         optim: config.optim.clone(),
         seed: run.seed,
+        early_stopping: run.early_stopping,
+        keeps_many: config.checkpoint.keep_best > 1,
         report_samples: run.log_samples,
         world,
         sampler,

@@ -7,15 +7,22 @@ use super::logs::Logs;
 use super::snapshot::Snapshots;
 use super::succession::Succession;
 use super::terminal::{say, warn};
-use crate::checkpoint::{Store, write_atomic};
+use super::{evaluation, pictures};
+use crate::checkpoint::{Keep, Store, write_atomic};
 use crate::config::ProgressKind;
+use crate::data::{Request, assemble};
 use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput};
+use crate::model::EvaluationOutput;
 use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, StepReport, TrainingState};
+use crate::report::{matrix, png};
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;
+
+/// Images of a batch that are shown.
+const SHOWN: usize = 16;
 
 /// Steps left out in a row before a person is told.
 const PATIENCE: usize = 10;
@@ -27,6 +34,8 @@ pub(super) struct Course {
     pub(super) epochs: usize,
     pub(super) best: Option<(f64, usize)>,
     pub(super) last: Option<f64>,
+    /// Whether early stopping ended it.
+    pub(super) stalled: bool,
     pub(super) images: u64,
     /// Seconds of training, validation and saving not counted.
     pub(super) training_seconds: f64,
@@ -39,27 +48,29 @@ pub(super) struct Course {
 pub(super) struct Recorder {
     snapshots: Snapshots,
     steps_per_epoch: usize,
-    /// Optimizer steps of the whole run.
-    last_step: usize,
+    plan: Arc<Plan>,
     logs: Logs,
     /// Where membership may change.
     succession: Option<Succession>,
     pace: Throughput,
     epoch_seconds: f64,
+    /// Whether a batch was shown.
+    has_shown: bool,
     course: Arc<Mutex<Course>>,
 }
 
 impl Recorder {
     /// A recorder of the run that `plan` describes, which has no place to write to yet.
-    pub(super) fn new(snapshots: Snapshots, plan: &Plan, course: Arc<Mutex<Course>>) -> Self {
+    pub(super) fn new(snapshots: Snapshots, plan: Arc<Plan>, course: Arc<Mutex<Course>>) -> Self {
         Self {
             snapshots,
             steps_per_epoch: plan.sampler.steps_per_epoch(),
-            last_step: plan.last_step,
+            plan,
             logs: Logs::default(),
             succession: None,
             pace: Throughput::new(WINDOW),
             epoch_seconds: 0.0,
+            has_shown: false,
             course,
         }
     }
@@ -72,6 +83,34 @@ impl Recorder {
     /// The same where membership may change, and with it who writes.
     pub(super) fn with_succession(self, succession: Succession) -> Self {
         Self { succession: Some(succession), ..self }
+    }
+
+    /// Shows the images of the step that `report` is about, once in a session.
+    fn show_batch(&mut self, report: &StepReport) -> Result<()> {
+        if std::mem::replace(&mut self.has_shown, true) {
+            return Ok(());
+        }
+        let plan = &self.plan;
+        let group = plan.sampler.group(report.epoch, report.step_in_epoch - 1);
+        let mut ids = group.micro_batches.into_iter().next().unwrap_or_default();
+        ids.truncate(SHOWN);
+        let batch = assemble(
+            &plan.train,
+            &plan.augment,
+            plan.seed,
+            Request { epoch: report.epoch, ids, ..Request::default() },
+        )?;
+        let png = pictures::sheet(&batch, self.snapshots.description.normalization);
+        self.logs.sinks.picture("train/images", report.step, &png)
+    }
+
+    /// Writes down what the best model so far takes the validation images for.
+    fn show(&mut self, report: &EpochReport) -> Result<()> {
+        let output = EvaluationOutput { tally: report.validation, predictions: report.predictions.clone() };
+        let of = format!("epoch {}, the best so far", report.epoch + 1);
+        let evaluation = evaluation::evaluation(&self.plan.validation, &output, of)?;
+        evaluation::write(&self.snapshots.clock.directory(), &evaluation)?;
+        self.logs.sinks.picture("validation/confusion", report.step, &png::file(&matrix::figure(&evaluation)))
     }
 
     fn course(&self, change: impl FnOnce(&mut Course)) {
@@ -118,7 +157,11 @@ impl Observer for Recorder {
         if let Some(succession) = &mut self.succession {
             succession.step(record, report);
         }
-        self.logs.sinks.step(&record)
+        self.logs.sinks.step(&record)?;
+        if self.snapshots.config.run.tensorboard && self.logs.store.is_some() {
+            self.show_batch(report)?;
+        }
+        Ok(())
     }
 
     fn validating(&mut self, done: usize, total: usize) {
@@ -128,9 +171,11 @@ impl Observer for Recorder {
 
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
         let accuracy = report.validation.accuracy();
+        let last = [self.plan.epochs, self.plan.last_step];
         self.course(|course| {
             course.epochs = report.epoch + 1;
             course.last = Some(accuracy);
+            course.stalled = report.is_last && report.epoch + 1 < last[0] && report.step < last[1];
             if report.is_best {
                 course.best = Some((accuracy, report.epoch + 1));
             }
@@ -152,8 +197,11 @@ impl Observer for Recorder {
             succession.epoch(record);
         }
         self.logs.sinks.epoch(&record)?;
+        if report.is_best && self.logs.store.is_some() {
+            self.show(report)?;
+        }
         // A run that was asked to stop goes on another time.
-        if report.step >= self.last_step { self.logs.sinks.finish() } else { Ok(()) }
+        if report.is_last { self.logs.sinks.finish() } else { Ok(()) }
     }
 
     fn generation(&mut self, report: &GenerationReport) -> Result<()> {
@@ -194,7 +242,8 @@ impl Observer for Recorder {
             self.logs.store = Some(Store::open(&self.snapshots.clock.directory())?);
         }
         let Some(store) = &mut self.logs.store else { return Ok(()) };
-        let path = store.save(&snapshot, is_best, self.snapshots.config.checkpoint.keep_last)?;
+        let kept = &self.snapshots.config.checkpoint;
+        let path = store.save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
         self.course(|course| course.checkpoint = Some(path));
         let copy = &self.snapshots.config.checkpoint.path;
         if is_best && !copy.as_os_str().is_empty() {

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Tally;
 use crate::parallel::{Position, TrainingState};
-use crate::state::{StateDict, from_safetensors};
+use crate::state::{Metadata, StateDict, from_safetensors};
 
 /// Where numbered runs are made.
 pub(super) const RUNS: &str = "runs";
@@ -29,8 +29,16 @@ const BINDING: &[&str] = &[
     "data.crop_fill",
     "data.flip",
     "data.cutout",
+    "data.rand_augment_ops",
+    "data.rand_augment_magnitude",
+    "data.random_erasing",
+    "data.mixup",
+    "data.cutmix",
+    "data.mix_prob",
+    "data.repeated_augmentation",
     "data.drop_last",
     "data.image_size",
+    "data.normalization",
     "model",
     "optim.optimizer",
 ];
@@ -114,6 +122,7 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
         optimizer: tensors(checkpoint, "optimizer.safetensors")?,
         average: averaging.then(|| tensors(checkpoint, "average.safetensors")).transpose()?,
         is_best: false,
+        accuracy: None,
     };
     Ok((restored, state))
 }
@@ -130,7 +139,12 @@ pub(super) fn file<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
 
 /// The tensors in one file of a checkpoint.
 pub(super) fn tensors(checkpoint: &Loaded, name: &str) -> Result<StateDict> {
-    Ok(from_safetensors(file(checkpoint, name)?, &checkpoint.path.join(name))?.0)
+    Ok(tensors_and_metadata(checkpoint, name)?.0)
+}
+
+/// The same with what the file's header says.
+pub(super) fn tensors_and_metadata(checkpoint: &Loaded, name: &str) -> Result<(StateDict, Metadata)> {
+    from_safetensors(file(checkpoint, name)?, &checkpoint.path.join(name))
 }
 
 fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, state: &RunState) -> Result<()> {

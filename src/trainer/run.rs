@@ -10,10 +10,11 @@ use tracing_subscriber::registry;
 
 use super::backend::{Program, dispatch};
 use super::clock::Clock;
+use super::initial::initial_model;
 use super::learner::{self, Display};
 use super::logs::{Kept, Logs};
 use super::overview::overview;
-use super::prepare::{Prepared, fresh_model, prepare};
+use super::prepare::{Prepared, prepare};
 use super::recorder::{Course, Recorder};
 use super::resume::{Origin, restore};
 use super::snapshot::Snapshots;
@@ -24,7 +25,7 @@ use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::launch::{self, Peers};
 use crate::metrics::{Goal, Profiler, Summary, peak_memory, warnings};
-use crate::model::{ResNet, flat, state_dict};
+use crate::model::{ResNet, state_dict};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, Plan, Processes, StartingPoint};
 use crate::state::sha256;
 use crate::stop::{Reason, Stop};
@@ -96,11 +97,10 @@ fn run<B: HostBackend>(
     let display = display(config.run.progress)?;
     let prepared = prepare::<B>(&config, peers, stop.clone())?;
     peers.agree("images", &|| prepared.fingerprint.clone())?;
-    let model = fresh_model::<B>(&config, prepared.classes)?;
-    let parameters = flat(&model, crate::model::Which::Trained).iter().map(|tensor| tensor.dims()[0]).sum();
+    let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     if config.run.dry_run {
         if config.parallel.rank == 0 {
-            say(&overview::<B>(&config, &prepared, backend, parameters, None));
+            say(&overview::<B>(&config, &prepared, backend, &about, None));
         }
         return Ok(0);
     }
@@ -109,7 +109,7 @@ fn run<B: HostBackend>(
     }
     let processes = peers.connect(config.run.deterministic)?;
     let origin = together::origin(&config, processes.as_ref())?;
-    let text = overview::<B>(&config, &prepared, backend, parameters, Some(&origin.directory));
+    let text = overview::<B>(&config, &prepared, backend, &about, Some(&origin.directory));
     stop.begin();
     let session = Session::open(&config, &prepared, origin, model)?;
     peers.agree("weights", &|| sha256(&state_dict(&session.model)))?;
@@ -190,11 +190,12 @@ impl<B: HostBackend> Session<B> {
         let position = &self.start.position;
         // A run that was stopped right after the last step of an epoch still has its validation to do.
         let validated = position.step_in_epoch < plan.sampler.steps_per_epoch();
-        if position.global_step >= plan.last_step && validated {
-            say(&format!(
-                "the run is complete: {} steps are done; more need a larger --epochs or --max-steps",
-                plan.last_step
-            ));
+        let is_over = plan.is_over(position.epoch, position.best);
+        if is_over || (position.global_step >= plan.last_step && validated) {
+            let limit =
+                if is_over && position.epoch < plan.epochs { "--early-stopping" } else { "--epochs or --max-steps" };
+            let steps = position.global_step;
+            say(&format!("the run is complete: {steps} steps are done; more need a larger {limit}"));
             return Ok(0);
         }
         let course = Arc::new(Mutex::new(Course {
@@ -233,8 +234,8 @@ impl<B: HostBackend> Session<B> {
         let logs = Logs::open(config, &self.directory, plan.world.rank(), self.kept, goal(config, plan), display)?;
         let clock = Clock::default();
         clock.set(self.directory.clone(), self.seconds_before, 0.0);
-        let snapshots = Snapshots { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock };
-        Ok(Recorder::new(snapshots, plan, course).with_logs(logs))
+        let snapshots = Snapshots::new(config, prepared, clock);
+        Ok(Recorder::new(snapshots, plan.clone(), course).with_logs(logs))
     }
 }
 
@@ -279,7 +280,11 @@ pub(super) fn finish(
         match &reason {
             Some(Reason::Signal(signal)) => say(&format!("\nstopped by signal {signal}; go on with --resume")),
             Some(Reason::MaxTime) => say("\nstopped by --max-time; go on with --resume"),
-            Some(Reason::Failure(_)) | None => say(""),
+            Some(Reason::Failure(_)) => say(""),
+            None if course.stalled => {
+                say(&format!("\nstopped early: no better validation in {} epochs", config.run.early_stopping));
+            }
+            None => say(""),
         }
         say(&summary.to_string());
         if reported.is_ok() {

@@ -1,10 +1,12 @@
 //! The files of a checkpoint, out of a state: what is saved to disk, and what processes send to one that joins them.
 
 use super::clock::Clock;
+use super::prepare::Prepared;
 use crate::checkpoint::{Best, Progress, RunState, Snapshot};
 use crate::config::Config;
 use crate::parallel::{Position, TrainingState};
 use crate::state::{StateDict, to_safetensors};
+use crate::weights::Description;
 
 /// What all checkpoints of a run have in common.
 #[derive(Debug, Clone)]
@@ -13,21 +15,34 @@ pub(super) struct Snapshots {
     /// Of the images.
     pub(super) fingerprint: String,
     pub(super) clock: Clock,
+    /// What files of weights say about themselves.
+    pub(super) description: Description,
 }
 
 impl Snapshots {
+    /// The checkpoints of the run that is configured so.
+    pub(super) fn new(config: &Config, prepared: &Prepared, clock: Clock) -> Self {
+        let splits = &prepared.splits;
+        let description = Description {
+            classes: splits.train.classes().to_vec(),
+            normalization: splits.normalization,
+            size: splits.train.size()[0],
+        };
+        Self { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock, description }
+    }
+
     /// The files of `state`.
     pub(super) fn of(&self, state: TrainingState) -> Snapshot {
-        let TrainingState { position, weights, optimizer, average, .. } = state;
+        let TrainingState { position, weights, optimizer, average, accuracy, .. } = state;
         // Each dictionary goes when its file is there: a model is held once, not twice.
-        let mut files = vec![("model.safetensors".to_string(), model_file(&weights, &position))];
+        let mut files = vec![("model.safetensors".to_string(), self.model_file(&weights, &position))];
         drop(weights);
         files.push(("optimizer.safetensors".to_string(), to_safetensors(&optimizer, &[])));
         drop(optimizer);
-        files.extend(average.map(|weights| ("average.safetensors".to_string(), model_file(&weights, &position))));
+        files.extend(average.map(|weights| ("average.safetensors".to_string(), self.model_file(&weights, &position))));
         files.push(("state.json".to_string(), self.run_state(&position).to_json()));
         files.push(("config.toml".to_string(), self.config.to_toml().into_bytes()));
-        Snapshot { step: position.global_step, epoch: position.epoch, files }
+        Snapshot { step: position.global_step, epoch: position.epoch, accuracy, files }
     }
 
     fn run_state(&self, position: &Position) -> RunState {
@@ -49,9 +64,11 @@ impl Snapshots {
             },
         }
     }
-}
 
-fn model_file(weights: &StateDict, position: &Position) -> Vec<u8> {
-    let metadata = [("step", position.global_step), ("epoch", position.epoch)];
-    to_safetensors(weights, &metadata.map(|(key, value)| (key.to_string(), value.to_string())))
+    fn model_file(&self, weights: &StateDict, position: &Position) -> Vec<u8> {
+        let place = [("step", position.global_step), ("epoch", position.epoch)];
+        let mut metadata = self.description.to_metadata();
+        metadata.extend(place.map(|(key, value)| (key.to_string(), value.to_string())));
+        to_safetensors(weights, &metadata)
+    }
 }

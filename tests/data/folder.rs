@@ -49,11 +49,11 @@ fn images_that_do_not_fit_the_cache_are_the_same_images_decoded_when_needed() {
     let dir = pets();
     let cached = load(&config(dir.path())).unwrap();
     let on_disk = load(&DataConfig { cache_mb: 0, ..config(dir.path()) }).unwrap();
-    assert!(on_disk.train.is_on_disk() && !cached.train.is_on_disk());
+    assert!(on_disk.train.is_on_demand() && !cached.train.is_on_demand());
     assert_eq!(fingerprint(&on_disk), fingerprint(&cached), "a run may resume with another cache");
     let batch = |images: &ImageSet| {
         let augment = Augment::new(&config(dir.path()), Normalization::IMAGENET);
-        assemble(images, &augment, 5, Request { epoch: 1, ids: vec![2, 0, 1] })
+        assemble(images, &augment, 5, Request { epoch: 1, ids: vec![2, 0, 1], ..Request::default() })
     };
     assert_eq!(batch(&on_disk.train).unwrap(), batch(&cached.train).unwrap());
     fs::write(dir.path().join("train/dog/a.PNG"), "no picture").unwrap();

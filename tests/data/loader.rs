@@ -31,8 +31,9 @@ fn sample(batches: &[HostBatch], id: u32) -> &[f32] {
 
 #[test]
 fn a_loader_delivers_what_is_assembled_by_hand_in_order() {
-    let requests: Vec<Request> =
-        (0..4).flat_map(|epoch| [vec![3, 1, 2], vec![], vec![39]].map(|ids| Request { epoch, ids })).collect();
+    let requests: Vec<Request> = (0..4)
+        .flat_map(|epoch| [vec![3, 1, 2], vec![], vec![39]].map(|ids| Request { epoch, ids, ..Request::default() }))
+        .collect();
     let expected: Vec<_> =
         requests.iter().cloned().map(|it| assemble(&images(), &augment(), SEED, it).unwrap()).collect();
     assert_eq!(expected[0].labels, [3, 1, 2]);
@@ -43,14 +44,16 @@ fn a_loader_delivers_what_is_assembled_by_hand_in_order() {
 
 #[test]
 fn a_sample_looks_the_same_whichever_replica_order_or_thread_prepares_it() {
-    let one = load(vec![Request { epoch: 2, ids: (0..40).collect() }]);
-    let evens = load(vec![Request { epoch: 2, ids: (0..40).step_by(2).collect() }]);
-    let odds = std::thread::spawn(|| load(vec![Request { epoch: 2, ids: (0..40).rev().step_by(2).collect() }]));
+    let one = load(vec![Request { epoch: 2, ids: (0..40).collect(), ..Request::default() }]);
+    let evens = load(vec![Request { epoch: 2, ids: (0..40).step_by(2).collect(), ..Request::default() }]);
+    let odds = std::thread::spawn(|| {
+        load(vec![Request { epoch: 2, ids: (0..40).rev().step_by(2).collect(), ..Request::default() }])
+    });
     let two = [evens, odds.join().expect("no panic")].concat();
     for id in 0..40 {
         assert_eq!(sample(&one, id), sample(&two, id), "sample {id}");
     }
-    let later = load(vec![Request { epoch: 3, ids: (0..40).collect() }]);
+    let later = load(vec![Request { epoch: 3, ids: (0..40).collect(), ..Request::default() }]);
     assert_ne!(one[0].pixels, later[0].pixels, "another epoch shows the samples differently");
 }
 
@@ -60,7 +63,7 @@ fn dropping_a_loader_in_the_middle_of_an_endless_run_ends_its_thread() {
     let guard = asked.clone();
     let endless = std::iter::repeat_with(move || {
         guard.fetch_add(1, Ordering::SeqCst);
-        Request { epoch: 0, ids: vec![0; 8] }
+        Request { epoch: 0, ids: vec![0; 8], ..Request::default() }
     });
     let mut loader = Loader::new(images(), augment(), SEED, endless, 2).expect("a thread");
     assert_eq!(loader.next().map(|batch| batch.unwrap().len()), Some(8));
@@ -72,7 +75,7 @@ fn dropping_a_loader_in_the_middle_of_an_endless_run_ends_its_thread() {
 
 #[test]
 fn a_panic_of_the_thread_reaches_the_consumer() {
-    let outside = vec![Request { epoch: 0, ids: vec![40] }];
+    let outside = vec![Request { epoch: 0, ids: vec![40], ..Request::default() }];
     let outcome = std::panic::catch_unwind(|| load(outside));
     assert!(outcome.is_err(), "a request outside the data set must not end the run as if it were over");
 }

@@ -3,8 +3,12 @@
 mod augment;
 mod cifar;
 mod download;
+mod erase;
 mod folder;
 mod loader;
+mod mixing;
+mod rand_augment;
+mod repeats;
 mod sampler;
 mod synthetic;
 

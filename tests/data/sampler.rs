@@ -16,6 +16,7 @@ const CONFIG: SamplerConfig = SamplerConfig {
     drop_last: false,
     shuffle: true,
     limit_micro_batches: 0,
+    repeats: 1,
 };
 
 fn sampler(config: SamplerConfig) -> Sampler {
@@ -36,7 +37,7 @@ proptest! {
         let global = world_size * batch_size;
         prop_assume!(!drop_last || len >= global);
         let config = SamplerConfig {
-            len, world_size, batch_size, accumulation_steps, seed, drop_last, shuffle, limit_micro_batches: 0,
+            len, world_size, batch_size, accumulation_steps, seed, drop_last, shuffle, limit_micro_batches: 0, repeats: 1,
         };
         let sampler = sampler(config);
         let mut ids = Vec::new();

@@ -176,6 +176,8 @@ fn setup(reference: &Reference, variant: Variant, learning_rate: Option<f64>) ->
         total_steps: reference.count("steps"),
         decay_steps: 1,
         gamma: 1.0,
+        period: (1, 1),
+        rise: 0.3,
     };
     Setup {
         world_size,

@@ -69,6 +69,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
         drop_last: false,
         shuffle: false,
         limit_micro_batches: 0,
+        repeats: 1,
     })
     .unwrap();
     let images = Arc::new(images);
@@ -84,6 +85,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
         last_step: sampler.steps_per_epoch(),
         sampler,
         augment: plain.clone(),
+        mixing: None,
         plain,
         train: images.clone(),
         validation: images,
@@ -93,6 +95,8 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
         seed: 0,
         save_every_steps: 0,
         save_every_epochs: 1,
+        early_stopping: 0,
+        keeps_many: false,
         report_samples: true,
         threads: 2,
         stop: Stop::new(),

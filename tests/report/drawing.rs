@@ -1,7 +1,7 @@
 //! Curves: what is drawn is what was measured.
 
 use kiln::report::axis::Axis;
-use kiln::report::chart::{Chart, Scale, Shape};
+use kiln::report::chart::{Across, Chart, Scale, Shape};
 use kiln::report::palette::{self, Ink};
 use kiln::report::series::{MOST, Series, moving_average, thin};
 use kiln::report::{Run, curves, png, svg};
@@ -83,7 +83,8 @@ fn ticks_are_round_grow_and_cover_the_values() {
 fn a_wide_range_above_zero_gets_a_logarithmic_scale() {
     let remarks = |values: [f64; 2]| {
         let series = vec![Series::new("", 0, vec![[0.0, values[0]], [1.0, values[1]]])];
-        Chart { title: "Loss".into(), series, scale: Scale::MaybeLogarithmic, marks: Vec::new() }.remarks().concat()
+        let (title, scale, across) = ("Loss".into(), Scale::MaybeLogarithmic, Across::Epochs);
+        Chart { title, series, scale, across, marks: Vec::new() }.remarks().concat()
     };
     assert!(remarks([0.1, 2.3]).contains("Logarithmic"));
     assert!(!remarks([0.5, 2.3]).contains("Logarithmic"));
@@ -169,6 +170,7 @@ fn the_words_of_a_chart_give_its_first_and_last_values() {
         title: "Loss".into(),
         series: vec![Series::new("train", 0, vec![[0.0, 2.25], [1.0, 0.5], [2.0, f64::INFINITY]])],
         scale: Scale::Linear,
+        across: Across::Epochs,
         marks: Vec::new(),
     };
     assert_eq!(chart.words(), "Loss, by epoch: train from 2.25 to 0.5");

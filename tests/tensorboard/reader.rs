@@ -1,28 +1,18 @@
 //! What TensorBoard's own reader finds, where TensorBoard is installed.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use kiln::metrics::{Sink, StepRecord, TensorBoard};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
 use super::{PNG, epoch, files, hparams, step};
-use crate::command::skip;
+use crate::python::ask;
 
-/// What TensorBoard's own reader finds; `None`, with a word why, where TensorBoard is not installed.
+/// What TensorBoard's own reader finds; `None` where TensorBoard is not installed.
 fn read_by_tensorboard(directory: &Path) -> Option<Value> {
-    let venv = std::env::var_os("KILN_VENV").map_or(".venv".into(), PathBuf::from);
-    let python = || Command::new(venv.join("bin/python"));
-    if !python().args(["-c", "import tensorboard"]).output().is_ok_and(|output| output.status.success()) {
-        skip(&format!("'{}' has no tensorboard; make setup-tch installs it", venv.display()));
-        return None;
-    }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/read_events.py");
-    let output = python().arg(script).arg(directory).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(serde_json::from_slice(&output.stdout).unwrap())
+    Some(serde_json::from_str(&ask("tensorboard", "read_events.py", &[directory])?).unwrap())
 }
 
 #[test]

@@ -124,6 +124,13 @@ impl Sink for TensorBoard {
         Ok(())
     }
 
+    fn picture(&mut self, tag: &str, step: usize, png: &[u8]) -> Result<()> {
+        // The width and height of a PNG file begin at its seventeenth byte.
+        let side = |at: usize| png.get(at..at + 4).and_then(|side| Some(u32::from_be_bytes(side.try_into().ok()?)));
+        let [width, height] = [16, 20].map(|at| side(at).unwrap_or_default());
+        self.image(tag, step, png, width, height)
+    }
+
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         let scalars = [
             ("val/loss", record.val_loss),

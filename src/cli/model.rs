@@ -1,0 +1,91 @@
+//! The commands about a trained model: measure it, ask it, hand it on.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Command;
+use super::options::Options;
+use crate::config::{Request, Setting};
+use crate::weights::Format;
+
+#[derive(Debug, Args)]
+pub(super) struct Evaluate {
+    /// Checkpoint to measure: its directory, a run's directory, or a .safetensors or .pth file.
+    #[arg(long, value_name = "PATH")]
+    checkpoint: PathBuf,
+    #[command(flatten)]
+    options: Options<false>,
+}
+
+impl Evaluate {
+    pub(super) fn command(self) -> Command {
+        Command::Evaluate { checkpoint: self.checkpoint, request: self.options.request }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Predict {
+    /// JPEG or PNG files.
+    #[arg(value_name = "IMAGE", required = true)]
+    images: Vec<PathBuf>,
+    /// Model to ask: a checkpoint's directory, a run's directory, or a .safetensors or .pth file.
+    #[arg(long, value_name = "PATH", default_value = "runs/last")]
+    checkpoint: PathBuf,
+    /// How many classes to name for each image.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    top: u16,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Side in pixels that images are resized to; without it, that of the training images.
+    #[arg(long, value_name = "N")]
+    image_size: Option<String>,
+    /// Tensor library, as for training.
+    #[arg(long, value_name = "CHOICE")]
+    backend: Option<String>,
+    /// Device, as for training.
+    #[arg(long, value_name = "N")]
+    gpu_ids: Option<String>,
+}
+
+impl Predict {
+    pub(super) fn command(self) -> Command {
+        let settings = [
+            ("parallel.backend", "--backend", self.backend),
+            ("parallel.gpu_ids", "--gpu-ids", self.gpu_ids),
+            ("data.image_size", "--image-size", self.image_size),
+        ];
+        let setting = |(key, flag, value): (&str, &str, Option<String>)| {
+            Some(Setting { key: key.into(), value: value?, flag: flag.into() })
+        };
+        let flags = settings.into_iter().filter_map(setting).collect();
+        let Self { checkpoint, images, top, json, .. } = self;
+        let request = Request { flags, ..Request::default() };
+        Command::Predict { checkpoint, images, top: top.into(), json, request }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Export {
+    /// Model to hand on: a checkpoint's directory, a run's directory, or a .safetensors or .pth file.
+    #[arg(long, value_name = "PATH", default_value = "runs/last")]
+    checkpoint: PathBuf,
+    /// safetensors and pth hold what torchvision's load_state_dict accepts, onnx the whole network.
+    #[arg(long, value_name = "FORMAT")]
+    to: Format,
+    /// File to write; without it, model.safetensors, model.pth or model.onnx here.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Take the weights as trained, also where the checkpoint has averaged ones.
+    #[arg(long)]
+    no_ema: bool,
+}
+
+impl Export {
+    pub(super) fn command(self) -> Command {
+        let Self { checkpoint, to, output, no_ema } = self;
+        let output = output.unwrap_or_else(|| format!("model.{}", to.extension()).into());
+        Command::Export { checkpoint, to, output, averaged: !no_ema }
+    }
+}

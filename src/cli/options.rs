@@ -1,0 +1,123 @@
+//! The options that stand for configuration keys, built from the table of flags.
+
+use std::path::PathBuf;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+
+use crate::config::flag::{self, Flag, Heading, Takes};
+use crate::config::schema::{Schema, plain};
+use crate::config::{Request, Setting};
+
+/// The options that make a [`Request`]; without `TRAINS`, those that mean nothing to an evaluation are left out.
+#[derive(Debug)]
+pub(super) struct Options<const TRAINS: bool> {
+    pub(super) request: Request,
+}
+
+impl<const TRAINS: bool> Args for Options<TRAINS> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let schema = Schema::new();
+        let flags = headings(TRAINS).flat_map(|heading| heading.flags.iter().map(move |flag| (heading.title, flag)));
+        let args = flags.map(|(title, flag)| describe(flag, &schema).help_heading(title));
+        command.args(own_args()).args(args.collect::<Vec<_>>())
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |flag: &&Flag| matches.value_source(flag.long) == Some(ValueSource::CommandLine);
+        let setting = |flag: &Flag| Setting {
+            key: flag.key.into(),
+            value: match flag.takes {
+                Takes::Nothing(on) => on.to_string(),
+                _ => matches.get_one::<String>(flag.long).cloned().unwrap_or_default(),
+            },
+            flag: format!("--{}", flag.long),
+        };
+        let request = Request {
+            files: all(matches, "config"),
+            config_dirs: all(matches, "config-dir"),
+            environment: Vec::new(),
+            arguments: all(matches, "arguments"),
+            flags: headings(TRAINS).flat_map(|heading| heading.flags).filter(given).map(setting).collect(),
+        };
+        Ok(Self { request })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn headings(trains: bool) -> impl Iterator<Item = &'static Heading> {
+    flag::HEADINGS.iter().filter(move |heading| trains || heading.evaluates)
+}
+
+/// Every value of an option that may be repeated.
+fn all<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Vec<T> {
+    matches.get_many::<T>(id).into_iter().flatten().cloned().collect()
+}
+
+/// The options that stand for no key.
+fn own_args() -> [Arg; 3] {
+    let path = |id, name| {
+        Arg::new(id)
+            .long(id)
+            .value_name(name)
+            .action(ArgAction::Append)
+            .value_parser(clap::value_parser!(PathBuf))
+            .help_heading("Configuration")
+    };
+    [
+        Arg::new("arguments").value_name("KEY=VALUE").num_args(0..).help(
+            "A setting such as optim.beta1=0.8, or a group such as trainer=ddp, data=cifar100, experiment=quickstart",
+        ),
+        path("config", "FILE").help("TOML file with any of the keys; may be repeated, the last one wins"),
+        path("config-dir", "DIR").help("Directory whose GROUP/NAME.toml files add to the groups; may be repeated"),
+    ]
+}
+
+/// The option for a flag of the table.
+fn describe(flag: &Flag, schema: &Schema) -> Arg {
+    let arg = Arg::new(flag.long).long(flag.long).help(help(flag, schema));
+    let arg = if flag.alias.is_empty() { arg } else { arg.visible_alias(flag.alias) };
+    let value = |arg: Arg, name| arg.value_name(name).overrides_with(flag.long);
+    match flag.takes {
+        Takes::Value(name) => value(arg, name),
+        Takes::Choice => value(arg, "CHOICE"),
+        Takes::Optional(name, missing) => {
+            value(arg, name).num_args(0..=1).require_equals(true).default_missing_value(missing)
+        }
+        // A switch and its `--no-` counterpart: the last one on the line counts.
+        Takes::Nothing(_) => arg
+            .action(ArgAction::SetTrue)
+            .overrides_with_all(flag::all().filter(|other| other.key == flag.key).map(|other| other.long)),
+    }
+}
+
+/// The meaning of the flag's key, its choices and its default.
+fn help(flag: &Flag, schema: &Schema) -> String {
+    let meaning = schema.meaning(flag.key);
+    let default = schema.default(flag.key).map(plain).unwrap_or_default();
+    let default = match default.trim_matches(['[', ']']) {
+        "" | "false" => String::new(),
+        default => format!(" [default: {default}]"),
+    };
+    match flag.takes {
+        Takes::Nothing(false) => format!("Do not: {}", lower_first(meaning)),
+        Takes::Choice => format!("{meaning} [choices: {}]{default}", schema.choices(flag.key).join(", ")),
+        Takes::Optional(_, missing) => format!("{meaning} --{} alone means {missing}.", flag.long),
+        _ => format!("{meaning}{default}"),
+    }
+}
+
+fn lower_first(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}

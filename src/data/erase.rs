@@ -1,0 +1,55 @@
+//! Random erasing: a rectangle of some training images shows nothing (Zhong, Zheng, Kang, Li and Yang, 2020).
+//!
+//! Area, aspect ratio and place are drawn as torchvision's `RandomErasing` draws them by default. The rectangle becomes 0,
+//! after normalisation the mean; when that is done is the augmentation's business.
+
+use super::key::{Key, Purpose};
+use super::rectangle::Rectangle;
+
+/// Part of the image's area that a rectangle covers, at least and at most.
+const SCALE: [f64; 2] = [0.02, 0.33];
+
+/// Its height divided by its width, at least and at most; uniform in the logarithm.
+const RATIO: [f64; 2] = [0.3, 3.3];
+
+/// How many rectangles are tried until one is smaller than the image.
+const ATTEMPTS: u32 = 10;
+
+/// How many images lose a rectangle.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RandomErasing {
+    /// The probability that an image does, 0 to 1.
+    pub probability: f64,
+}
+
+impl RandomErasing {
+    /// Erases from the normalised `image` `[3, height, width]` what is drawn for its sample, if anything.
+    pub fn apply(&self, image: &mut [f32], size: [usize; 2], key: Key) {
+        if let Some(rectangle) = self.draw(size, key) {
+            rectangle.blank(image, size);
+        }
+    }
+
+    /// What a sample loses; nothing also where no attempt fits into the image.
+    pub fn draw(&self, size: [usize; 2], key: Key) -> Option<Rectangle> {
+        if key.fraction(Purpose::Erase, 0) >= self.probability {
+            return None;
+        }
+        let [height, width] = (0..ATTEMPTS).map(|nth| sides(size, key, nth)).find(|sides| fits(*sides, size))?;
+        let start = |purpose, side: usize, length: usize| key.draw(purpose, (length - side + 1) as u32) as usize;
+        let (top, left) = (start(Purpose::EraseTop, height, size[0]), start(Purpose::EraseLeft, width, size[1]));
+        Some(Rectangle { rows: top..top + height, columns: left..left + width })
+    }
+}
+
+/// Height and width of the `nth` rectangle that is tried, in pixels.
+fn sides([height, width]: [usize; 2], key: Key, nth: u32) -> [usize; 2] {
+    let within = |[least, most]: [f64; 2], purpose| least + (most - least) * key.fraction(purpose, nth);
+    let area = (height * width) as f64 * within(SCALE, Purpose::EraseArea);
+    let ratio = within(RATIO.map(f64::ln), Purpose::EraseAspect).exp();
+    [area * ratio, area / ratio].map(|square| square.sqrt().round_ties_even() as usize)
+}
+
+fn fits(sides: [usize; 2], size: [usize; 2]) -> bool {
+    sides[0] < size[0] && sides[1] < size[1]
+}

@@ -1,0 +1,129 @@
+//! Fetching a published file, so that a file of its name is always the whole, right one.
+//!
+//! Bytes stream into `<name>.part` beside the target while their checksum is taken; only a complete file with the
+//! published checksum is flushed to disk and renamed. The checksum guards against damage: the transport is HTTPS, and
+//! what is fetched is never executed. Which files there are, and from where, is for the rooms that read them.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::Digest;
+
+use crate::error::{Error, Result};
+
+/// How long a connection, an answer, or the next bytes may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A published file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// Its file name, in the folder it is fetched to.
+    pub name: String,
+    /// Where it is.
+    pub url: String,
+    /// What its checksum is called, such as "MD5".
+    pub hash: &'static str,
+    /// The checksum in lower-case hexadecimal, or the first digits of it.
+    pub checksum: String,
+    /// More bytes than this are refused.
+    pub limit: u64,
+    /// What else the user can do; completes "try again, or ".
+    pub remedy: String,
+}
+
+/// Makes sure that `dir` holds `file`, whole and right by the checksum `D`; fetches it where it does not.
+///
+/// `progress` hears the bytes so far, and all of them where the server says so.
+///
+/// # Errors
+/// When the server cannot be reached, ends too early or sends something else, or when `dir` cannot be written. Then
+/// whatever `dir` held under the file's name is as it was.
+pub fn ensure<D: Digest + Write>(file: &Published, dir: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
+    let path = dir.join(&file.name);
+    if path.is_file() && checksum::<D>(&path)?.starts_with(&file.checksum) {
+        return Ok(path);
+    }
+    std::fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+    let part = dir.join(format!("{}.part", file.name));
+    // Held, and with it the lock, until the file has its final name or is gone.
+    let mut target = open_alone(&part)?;
+    let outcome = fetch::<D>(file, &mut target, &part, progress)
+        .and_then(|()| std::fs::rename(&part, &path).map_err(Error::io("replace", &path)));
+    match outcome {
+        Ok(()) => Ok(path),
+        Err(reason) => {
+            // The first failure is the one worth telling; a file left behind is overwritten next time.
+            let _ = std::fs::remove_file(&part);
+            Err(reason)
+        }
+    }
+}
+
+/// Opens the partial file, empty, for this process alone: two writers would make a file that neither has checked.
+fn open_alone(part: &Path) -> Result<File> {
+    let options = OpenOptions::new().create(true).write(true).truncate(false).to_owned();
+    let file = options.open(part).map_err(Error::io("create", part))?;
+    match file.try_lock() {
+        // Gone from its place: its writer finished between the two calls, and this is the finished file.
+        Ok(()) if part.is_file() => file.set_len(0).map_err(Error::io("write", part)).map(|()| file),
+        Ok(()) | Err(TryLockError::WouldBlock) => {
+            Err(Error::Data(format!("another process is fetching '{}'; wait until it is done", part.display())))
+        }
+        Err(TryLockError::Error(reason)) => Err(Error::io("lock", part)(reason)),
+    }
+}
+
+fn fetch<D: Digest>(
+    file: &Published,
+    target: &mut File,
+    part: &Path,
+    progress: &dyn Fn(u64, Option<u64>),
+) -> Result<()> {
+    let failed = |reason: &dyn std::fmt::Display| {
+        Error::Data(format!("cannot fetch '{}': {reason}; try again, or {}", file.url, file.remedy))
+    };
+    let mut response = agent().get(&file.url).call().map_err(|reason| failed(&reason))?;
+    let total = response.body().content_length();
+    let mut body = response.body_mut().as_reader();
+    let (mut hash, mut done, mut buffer) = (D::new(), 0, vec![0; 1 << 16]);
+    loop {
+        let count = match body.read(&mut buffer).map_err(|reason| failed(&reason))? {
+            0 => break,
+            count => count,
+        };
+        done += count as u64;
+        if done > file.limit {
+            return Err(failed(&format!("more than {} bytes arrived", file.limit)));
+        }
+        hash.update(&buffer[..count]);
+        target.write_all(&buffer[..count]).map_err(Error::io("write", part))?;
+        progress(done, total);
+    }
+    let found = hexadecimal(hash);
+    if !found.starts_with(&file.checksum) {
+        let rule = if found.len() == file.checksum.len() { "be" } else { "begin with" };
+        let complaint =
+            format!("{done} bytes arrived with {} '{found}', which should {rule} '{}'", file.hash, file.checksum);
+        return Err(failed(&complaint));
+    }
+    target.sync_all().map_err(Error::io("write", part))
+}
+
+fn agent() -> ureq::Agent {
+    let patience = Some(PATIENCE);
+    let config = ureq::Agent::config_builder().timeout_connect(patience).timeout_recv_response(patience);
+    config.timeout_per_read(patience).build().into()
+}
+
+fn checksum<D: Digest + Write>(path: &Path) -> Result<String> {
+    let mut hash = D::new();
+    let mut file = File::open(path).map_err(Error::io("open", path))?;
+    std::io::copy(&mut file, &mut hash).map_err(Error::io("read", path))?;
+    Ok(hexadecimal(hash))
+}
+
+fn hexadecimal(hash: impl Digest) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,77 @@
+//! Which tensors keep their values: the frozen part of a network in transfer learning.
+//!
+//! A frozen tensor has no gradient, so neither optimizer nor all-reduce ever see it. A batch-norm whose scale and shift
+//! are both frozen uses its running statistics as they are and takes no part in any collective.
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::named::{Path, parameter_names};
+use crate::error::{Error, Result};
+
+/// The classifier, which is all that `backbone` leaves out.
+pub const HEAD: &str = "fc";
+
+/// Freezes what `pattern` covers: `none`, `backbone` (all but the classifier), or names of modules or tensors separated
+/// by commas, such as `conv1,bn1,layer*.0`, where `*` stands for anything.
+///
+/// # Errors
+/// A usage error when a name covers nothing, or when nothing is left to train.
+pub fn freeze<B: Backend, M: Module<B>>(model: M, pattern: &str) -> Result<M> {
+    let names = parameter_names(&model);
+    let parts = match pattern.trim() {
+        "none" | "" => return Ok(model),
+        "backbone" => names.iter().filter(|name| !covers(HEAD, name)).cloned().collect(),
+        list => list.split(',').map(|part| part.trim().to_string()).collect::<Vec<_>>(),
+    };
+    let idle = parts.iter().find(|part| !names.iter().any(|name| covers(part, name)));
+    if let Some(part) = idle {
+        let some = names.iter().step_by(names.len().div_ceil(4)).cloned().collect::<Vec<_>>().join(", ");
+        return Err(Error::usage(format!(
+            "freeze '{part}' names no trained tensor of this model; use --freeze backbone, none, or names such as {some}"
+        )));
+    }
+    let is_frozen = |name: &str| parts.iter().any(|part| covers(part, name));
+    if names.iter().all(|name| is_frozen(name)) {
+        return Err(Error::usage(format!(
+            "freeze '{pattern}' leaves nothing to train; use --freeze backbone, which leaves the classifier"
+        )));
+    }
+    Ok(model.map(&mut Freezer { path: Path::default(), is_frozen: &is_frozen }))
+}
+
+/// Whether `part` is `name` or a module that it belongs to.
+fn covers(part: &str, name: &str) -> bool {
+    let ends = name.match_indices('.').map(|(end, _)| end).chain([name.len()]);
+    ends.into_iter().any(|end| matches(part, &name[..end]))
+}
+
+/// Whether `pattern` fits all of `text`.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((start, rest)) => text
+            .strip_prefix(start)
+            .is_some_and(|text| (0..=text.len()).any(|at| text.is_char_boundary(at) && matches(rest, &text[at..]))),
+    }
+}
+
+struct Freezer<'a> {
+    path: Path,
+    is_frozen: &'a dyn Fn(&str) -> bool,
+}
+
+impl<B: Backend> ModuleMapper<B> for Freezer<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        if (self.is_frozen)(&self.path.name()) { param.set_require_grad(false) } else { param }
+    }
+}

@@ -1,0 +1,29 @@
+//! Which network a dictionary of weights belongs to.
+
+use super::config::{ModelConfig, Stem};
+use crate::error::{Error, Result};
+use crate::state::StateDict;
+
+/// The stem and width of the ResNet-18 whose weights are `state`, and its number of outputs; `origin` says where they
+/// come from. Whether every tensor is there is for [`super::load_state`] to say.
+///
+/// # Errors
+/// [`Error::Checkpoint`] when the first or the last layer is missing or has another form.
+pub fn recognize(state: &StateDict, origin: &str) -> Result<(ModelConfig, usize)> {
+    let shape = |name: &str| state.get(name).map(|tensor| tensor.shape().to_vec()).unwrap_or_default();
+    let stem = match shape("conv1.weight")[..] {
+        [_, 3, 3, 3] => Some(Stem::Cifar),
+        [_, 3, 7, 7] => Some(Stem::Imagenet),
+        _ => None,
+    };
+    match (stem, shape("conv1.weight").first(), &shape("fc.weight")[..]) {
+        (Some(stem), Some(&width), &[classes, features]) if features == 8 * width && width > 0 && classes > 0 => {
+            let config = ModelConfig { stem, width, num_classes: classes, ..ModelConfig::default() };
+            Ok((config, classes))
+        }
+        _ => Err(Error::Checkpoint(format!(
+            "{origin} holds no ResNet-18: its 'conv1.weight' must be [width, 3, 3, 3] or [width, 3, 7, 7] and its \
+             'fc.weight' [classes, 8 x width]; give weights that train or torchvision wrote"
+        ))),
+    }
+}

@@ -1,0 +1,196 @@
+//! Measurements compared: how far more replicas helped, and what the fitted model says about more still.
+
+use serde::{Deserialize, Serialize};
+
+use super::fit::{Estimate, Fit};
+use super::measurement::{Measurement, Mode, count};
+
+/// A measurement beside the smallest configuration of its mode: a row of the table and of `scaling.csv`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What stayed the same.
+    pub mode: Mode,
+    /// Replicas of the run.
+    pub replicas: usize,
+    /// Processes that hosted them.
+    pub processes: usize,
+    /// Whether some replicas shared a device or its cores.
+    pub devices_shared: bool,
+    /// Measured steps.
+    pub steps: usize,
+    /// Images of a step, over all replicas.
+    pub images_per_step: usize,
+    /// The median time of a step.
+    pub step_seconds: f64,
+    /// A quarter of the steps was at most as long.
+    pub step_seconds_q1: f64,
+    /// A quarter of the steps was at least as long.
+    pub step_seconds_q3: f64,
+    /// Images per second in the median step.
+    pub images_per_second: f64,
+    /// Images per second, as a multiple of those of the smallest configuration.
+    pub speed_up: f64,
+    /// The speed-up as a part of how many times more replicas there are.
+    pub efficiency: f64,
+    /// Seconds of a step in which a replica waited for collectives.
+    pub exposed_communication: f64,
+    /// The same as a part of the median step.
+    pub exposed_share: f64,
+    /// The most memory of a process, in bytes; 0 if it is not known.
+    pub memory_bytes: u64,
+}
+
+/// How the replicas of a curve were spread over processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// All in so many processes.
+    Processes(usize),
+    /// Each in a process of its own.
+    Each,
+}
+
+/// Measurements that differ in the number of replicas only.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Curve {
+    /// What stayed the same.
+    pub mode: Mode,
+    /// Where the replicas were.
+    pub layout: Layout,
+    /// The measurements, the smallest first.
+    pub rows: Vec<Row>,
+    /// The model; none for a single size.
+    pub fit: Option<Fit>,
+    /// What the model says about sizes that were not measured.
+    pub predictions: Vec<Prediction>,
+}
+
+/// What a model says about a number of replicas.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prediction {
+    /// The number.
+    pub replicas: usize,
+    /// Seconds of a step.
+    pub step_seconds: Estimate,
+    /// Images per second.
+    pub images_per_second: Estimate,
+    /// Speed-up by replicas, against the smallest configuration of the mode.
+    pub efficiency: Estimate,
+}
+
+impl Row {
+    /// The measurement beside `base`, the smallest one of its mode.
+    pub fn new(it: &Measurement, base: &Measurement) -> Self {
+        let [step_seconds_q1, step_seconds_q3] = it.quartiles();
+        let speed_up = it.images_per_second() / base.images_per_second();
+        Self {
+            mode: it.mode,
+            replicas: it.replicas,
+            processes: it.processes,
+            devices_shared: it.devices_shared,
+            steps: it.steps,
+            images_per_step: it.images_per_step,
+            step_seconds: it.median(),
+            step_seconds_q1,
+            step_seconds_q3,
+            images_per_second: it.images_per_second(),
+            speed_up,
+            efficiency: speed_up * base.replicas as f64 / it.replicas as f64,
+            exposed_communication: it.exposed_communication,
+            exposed_share: it.exposed_share(),
+            memory_bytes: it.memory_bytes,
+        }
+    }
+}
+
+impl Layout {
+    /// In words.
+    pub fn name(self) -> String {
+        match self {
+            Self::Processes(processes) => count(processes, "process"),
+            Self::Each => "a process per replica".into(),
+        }
+    }
+
+    fn holds(self, row: &Row) -> bool {
+        match self {
+            Self::Processes(processes) => row.processes == processes,
+            Self::Each => row.processes == row.replicas,
+        }
+    }
+}
+
+/// The rows of a mode as few curves, the longest first, until each row is in one of them.
+pub fn curves(mode: Mode, rows: &[Row]) -> Vec<Curve> {
+    let mut left: Vec<&Row> = rows.iter().filter(|row| row.mode == mode).collect();
+    let mut layouts: Vec<Layout> = left.iter().map(|row| Layout::Processes(row.processes)).collect();
+    layouts.push(Layout::Each);
+    let of = |layout: Layout| rows.iter().filter(move |row| row.mode == mode && layout.holds(row));
+    layouts.sort_by_key(|layout| std::cmp::Reverse(of(*layout).count()));
+    let mut curves = Vec::new();
+    for layout in layouts {
+        if left.iter().any(|row| layout.holds(row)) {
+            left.retain(|row| !layout.holds(row));
+            curves.push(Curve::new(mode, layout, of(layout).cloned().collect()));
+        }
+    }
+    curves
+}
+
+impl Curve {
+    fn new(mode: Mode, layout: Layout, rows: Vec<Row>) -> Self {
+        let points = |all: bool| {
+            let fitted = rows.iter().filter(move |row| all || !row.devices_shared);
+            fitted.map(|row| (row.replicas, row.step_seconds)).collect::<Vec<_>>()
+        };
+        // Replicas that share a device would bend the curve of those that do not.
+        let fit = Fit::new(mode, &points(false)).or_else(|| Fit::new(mode, &points(true)));
+        Self { mode, layout, rows, fit, predictions: Vec::new() }
+    }
+
+    /// Whether the model describes replicas that share devices.
+    pub fn is_shared(&self) -> bool {
+        let fitted = |row: &&Row| self.fit.as_ref().is_some_and(|fit| fit.replicas.contains(&row.replicas));
+        self.rows.iter().filter(fitted).any(|row| row.devices_shared)
+    }
+
+    /// Predicts those of the sizes that were not measured, are above the smallest one, and leave an image for each
+    /// replica.
+    pub fn predict(&mut self, sizes: &[usize]) {
+        let smallest = self.rows[0].replicas;
+        let is_new = |size: &&usize| **size > smallest && self.rows.iter().all(|row| row.replicas != **size);
+        let mut sizes: Vec<usize> = sizes.iter().filter(is_new).copied().collect();
+        sizes.retain(|size| self.mode == Mode::Weak || *size <= self.rows[0].images_per_step);
+        sizes.sort_unstable();
+        sizes.dedup();
+        self.predictions = sizes.into_iter().filter_map(|size| self.prediction(size)).collect();
+    }
+
+    /// What the model says about a number of replicas; nothing without a model.
+    pub fn prediction(&self, replicas: usize) -> Option<Prediction> {
+        let size = replicas as f64;
+        let step_seconds = self.fit.as_ref()?.step_seconds(size);
+        // The longest step has the lowest rate.
+        let of = |rate: &dyn Fn(f64) -> f64| Estimate {
+            value: rate(step_seconds.value),
+            range: step_seconds.range.map(|[low, high]| [rate(high), rate(low)]),
+        };
+        let images_per_second = of(&|seconds| self.images(size) / seconds);
+        let efficiency = of(&|seconds| self.ideal(size) / seconds);
+        Some(Prediction { replicas, step_seconds, images_per_second, efficiency })
+    }
+
+    /// Images of a step of so many replicas.
+    pub fn images(&self, replicas: f64) -> f64 {
+        let first = &self.rows[0];
+        let times = if self.mode == Mode::Weak { replicas / first.replicas as f64 } else { 1.0 };
+        first.images_per_step as f64 * times
+    }
+
+    /// Seconds of a step of so many replicas at an efficiency of 1.
+    pub fn ideal(&self, replicas: f64) -> f64 {
+        let first = &self.rows[0];
+        let times = if self.mode == Mode::Weak { 1.0 } else { first.replicas as f64 / replicas };
+        first.step_seconds * first.efficiency * times
+    }
+}

@@ -1,0 +1,163 @@
+//! A model that was fitted to measured times of a step, and how far it can be trusted.
+//!
+//! Residuals are relative, and coefficients are not negative. There are fewer terms than sizes wherever that leaves
+//! anything to fit, for a model with as many terms as sizes meets every measurement and proves nothing.
+//!
+//! A range holds everything that the model may say, at a level of 95 %: its ends are the extremes over *all* coefficients
+//! of *all* terms, those left out too, that miss the measurements by no more than F(1, d) times the variance of the
+//! residuals beyond the best fit, with d degrees of freedom (Seber and Lee, Linear Regression Analysis, 2003, section
+//! 5.1). It is about the typical step, not about a single one.
+
+use serde::Serialize;
+
+use super::least_squares::LeastSquares;
+use super::measurement::Mode;
+use super::model::Term;
+
+/// Student's t for a two-sided level of 95 %, by degrees of freedom from 1; more are taken for ten.
+const STUDENT: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+/// Where a model that misses one measurement by all of it cannot be ruled out, nothing can.
+const MOST_RESIDUAL: f64 = 1.0;
+/// Halvings until the range of the serial fraction is known to six digits.
+const HALVINGS: usize = 20;
+
+/// A number and the range that it lies in at a level of 95 %; none if the measurements do not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The best guess.
+    pub value: f64,
+    /// From where to where it may be.
+    pub range: Option<[f64; 2]>,
+}
+
+/// A fitted model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fit {
+    /// Which model it is.
+    pub mode: Mode,
+    /// The numbers of replicas it was fitted to.
+    pub replicas: Vec<usize>,
+    /// What each of [`Mode::terms`] is multiplied with, in seconds.
+    pub coefficients: Vec<f64>,
+    /// The terms that were given up because there are too few sizes to tell them from the others.
+    pub left_out: Vec<Term>,
+    /// How far the model misses the measured times: the root of the mean square, as a part of them.
+    pub misses_by: f64,
+    /// Points that there are beyond terms.
+    pub degrees_of_freedom: usize,
+    /// The times in the formula, in seconds, by their symbols.
+    pub parameters: Vec<(&'static str, Estimate)>,
+    /// The part of the work that more replicas do not make shorter; only strong scaling shows it.
+    pub serial_fraction: Option<Estimate>,
+    #[serde(skip)]
+    squares: LeastSquares,
+    /// The largest sum of squares at a level of 95 %; none if the measurements do not tell.
+    #[serde(skip)]
+    bound: Option<f64>,
+}
+
+impl Fit {
+    /// Fits the model of a mode to numbers of replicas and their times of a step in seconds, each finite and above 0.
+    ///
+    /// One size has no fit: it says nothing about another one.
+    pub fn new(mode: Mode, points: &[(usize, f64)]) -> Option<Self> {
+        let mut replicas: Vec<usize> = points.iter().map(|(replicas, _)| *replicas).collect();
+        replicas.sort_unstable();
+        replicas.dedup();
+        let believed = points.iter().all(|(replicas, seconds)| *replicas > 0 && seconds.is_normal() && *seconds > 0.0);
+        if replicas.len() < 2 || !believed {
+            return None;
+        }
+        let most = (replicas.len() - 1).clamp(2, mode.terms().len());
+        let values: Vec<f64> = points.iter().map(|(_, seconds)| *seconds).collect();
+        let column = |term: Term| points.iter().map(|(replicas, _)| term.at(*replicas as f64)).collect();
+        let squares = LeastSquares::new(&mode.terms().map(column), &values);
+        let solution = squares.solve(most);
+
+        let used = solution.coefficients.iter().filter(|it| **it > 0.0).count();
+        let zero = mode.terms().into_iter().zip(&solution.coefficients).filter(|(_, it)| **it == 0.0);
+        let left_out = if used == most { zero.map(|(term, _)| term).collect() } else { Vec::new() };
+        let degrees_of_freedom = points.len() - most;
+        let mut fit = Self {
+            mode,
+            replicas,
+            left_out,
+            misses_by: (solution.residual / points.len() as f64).sqrt(),
+            degrees_of_freedom,
+            coefficients: solution.coefficients,
+            parameters: Vec::new(),
+            serial_fraction: None,
+            bound: bound(solution.residual, degrees_of_freedom).filter(|bound| *bound < MOST_RESIDUAL),
+            squares,
+        };
+        let named = mode.parameters().into_iter().map(|(symbol, _, weights)| (symbol, fit.sum(&weights)));
+        fit.parameters = named.collect();
+        fit.serial_fraction = (mode == Mode::Strong).then(|| fit.serial_fraction());
+        Some(fit)
+    }
+
+    /// The time of a step for so many replicas, in seconds.
+    pub fn step_seconds(&self, replicas: f64) -> Estimate {
+        self.sum(&self.mode.terms().map(|term| term.at(replicas)))
+    }
+
+    /// What a reader must know about its terms and its ranges, a sentence each.
+    pub fn remarks(&self) -> Vec<String> {
+        let (sizes, terms) = (self.replicas.len(), self.mode.terms().len());
+        let misses = match self.degrees_of_freedom {
+            0 => String::new(),
+            _ => format!(" and misses their steps by {:.1} % (root mean square)", 100.0 * self.misses_by),
+        };
+        let mut remarks = vec![format!("The model was fitted to {sizes} sizes{misses}.")];
+        if !self.left_out.is_empty() {
+            let names: Vec<&str> = self.left_out.iter().map(|term| term.symbol(self.mode)).collect();
+            let used = terms - names.len();
+            remarks.push(format!(
+                "{sizes} sizes are enough for {used} of its {terms} terms; left out: {}.",
+                names.join(", ")
+            ));
+        }
+        remarks.push(if self.bound.is_some() {
+            "Ranges hold the typical step at a level of 95 %, over all terms and if the model holds at all.".into()
+        } else if self.degrees_of_freedom == 0 {
+            "No error can be given: with as many terms as sizes the model meets every one of them. Measure three sizes \
+             or more."
+                .into()
+        } else {
+            "No error can be given: the model misses the measurements by too much for so few sizes.".into()
+        });
+        remarks
+    }
+
+    fn sum(&self, weights: &[f64]) -> Estimate {
+        let value = weights.iter().zip(&self.coefficients).map(|(weight, it)| weight * it).sum();
+        Estimate { value, range: self.bound.and_then(|bound| self.squares.range(weights, bound)) }
+    }
+
+    /// Constant / (constant + shared), whose range is where that quotient may be: it may be below a fraction `f` if
+    /// constant - f (constant + shared) may be below zero.
+    fn serial_fraction(&self) -> Estimate {
+        let [constant, shared] = [self.coefficients[0], self.coefficients[1]];
+        let end = |upper: bool| {
+            let (mut low, mut high) = (0.0, 1.0);
+            for _ in 0..HALVINGS {
+                let middle: f64 = (low + high) / 2.0;
+                let range = self.sum(&[1.0 - middle, -middle, 0.0]).range?;
+                let is_above = if upper { range[1] > 0.0 } else { range[0] > 0.0 };
+                if is_above {
+                    low = middle
+                } else {
+                    high = middle
+                };
+            }
+            Some(if upper { high } else { low })
+        };
+        let value = if constant + shared > 0.0 { constant / (constant + shared) } else { 1.0 };
+        Estimate { value, range: end(false).zip(end(true)).map(|(low, high)| [low.min(value), high.max(value)]) }
+    }
+}
+
+fn bound(residual: f64, degrees_of_freedom: usize) -> Option<f64> {
+    let student = STUDENT[degrees_of_freedom.checked_sub(1)?.min(STUDENT.len() - 1)];
+    Some(residual * (1.0 + student * student / degrees_of_freedom as f64))
+}

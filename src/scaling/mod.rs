@@ -1,0 +1,158 @@
+//! How training scales: measured runs of several sizes, compared, modelled, and shown to people.
+//!
+//! Reading order: [`measurement`] is one measured run, [`curve`] compares those that differ in the number of replicas
+//! only; [`model`] says what the time of a step is made of and where that is known from, [`fit`] finds the numbers in it
+//! and how far to trust them, by [`least_squares`]; [`table`], [`charts`] and [`page`] show it all.
+//!
+//! Speed-up and efficiency are those of the images per second against the smallest configuration that was measured in
+//! the same mode, for weak as for strong scaling. A prediction is for a device per replica: what is known of replicas
+//! that share devices is told, not hidden in a curve. This room makes no run; it is handed measurements.
+
+pub mod charts;
+pub mod curve;
+pub mod fit;
+pub mod least_squares;
+pub mod measurement;
+pub mod model;
+pub mod page;
+pub mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+
+pub use curve::{Curve, Prediction, Row};
+pub use measurement::{Measurement, Mode};
+
+use crate::checkpoint::{check_writable, write_atomic};
+use crate::error::{Error, Result};
+use crate::report::{png, svg};
+
+/// The sizes that are always predicted, in replicas.
+const SIZES: [usize; 3] = [8, 16, 64];
+
+/// Measurements and what follows from them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Analysis {
+    /// Hardware and settings, as the caller names them.
+    pub about: BTreeMap<String, String>,
+    /// What a reader must know before the numbers, a sentence or two each.
+    pub caveats: Vec<String>,
+    /// The measurements by mode, replicas and processes.
+    pub measurements: Vec<Measurement>,
+    /// The same, each beside the smallest of its mode.
+    pub rows: Vec<Row>,
+    /// The rows as curves, with a model each.
+    pub curves: Vec<Curve>,
+}
+
+impl Analysis {
+    /// Compares and fits measurements, in any order; `about` says what they were made with.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] without a measurement; [`Error::Data`] naming one that cannot be, that there is twice, or that
+    /// does not have the batch of the others of its mode.
+    pub fn new(mut measurements: Vec<Measurement>, about: BTreeMap<String, String>) -> Result<Self> {
+        if measurements.is_empty() {
+            return Err(Error::usage("nothing was measured; say which sizes to measure, as in --replicas 1,2,4"));
+        }
+        measurements.iter().try_for_each(Measurement::check)?;
+        measurements.sort_by_key(|it| (it.mode, it.replicas, it.processes));
+        measurements.windows(2).try_for_each(|two| differ(&two[0], &two[1]))?;
+        let rows: Vec<Row> = measurements
+            .chunk_by(|a, b| a.mode == b.mode)
+            .flat_map(|all| all.iter().map(|it| Row::new(it, &all[0])))
+            .collect();
+        let curves = [Mode::Weak, Mode::Strong].into_iter().flat_map(|mode| curve::curves(mode, &rows)).collect();
+        Ok(Self { about, caveats: Vec::new(), measurements, rows, curves }.predict(&[]))
+    }
+
+    /// Predicts 8, 16 and 64 replicas and those given, as far as they were not measured.
+    pub fn predict(mut self, replicas: &[usize]) -> Self {
+        let sizes = [&SIZES, replicas].concat();
+        self.curves.iter_mut().for_each(|curve| curve.predict(&sizes));
+        self.caveats = self.caveats();
+        self
+    }
+
+    /// Writes `scaling.csv`, `scaling.json`, `scaling.svg`, `scaling.png` and, last, `scaling.html`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the file that cannot be written.
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        let figure = charts::main(&self.curves);
+        let json = serde_json::to_vec_pretty(self).expect("names and numbers have a JSON form");
+        let files = [
+            ("scaling.csv", table::csv(&self.rows)),
+            ("scaling.json", json),
+            ("scaling.svg", svg::file(&figure).into_bytes()),
+            ("scaling.png", png::file(&figure)),
+            ("scaling.html", page::page(self).into_bytes()),
+        ];
+        files.iter().try_for_each(|(name, _)| check_writable(&directory.join(name)))?;
+        files.iter().try_for_each(|(name, bytes)| write_atomic(&directory.join(name), bytes))
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        let mut caveats = Vec::new();
+        let shared: BTreeSet<usize> =
+            self.rows.iter().filter(|row| row.devices_shared).map(|row| row.replicas).collect();
+        if !shared.is_empty() {
+            let sizes: Vec<String> = shared.iter().map(ToString::to_string).collect();
+            let mut text = format!(
+                "Replicas shared devices or processor cores at {} replicas: they took turns, and could not speed each \
+                 other up. Those numbers are the cost of more replicas on this machine, not what more devices would \
+                 gain.",
+                sizes.join(", ")
+            );
+            text += if self.curves.iter().any(Curve::is_shared) {
+                " Fewer than two sizes had a device for each replica, so the model had to be fitted to shared ones: \
+                  its predictions are not those of more devices."
+            } else {
+                " The models leave them out."
+            };
+            caveats.push(text);
+        }
+        if self.curves.iter().any(|curve| !curve.predictions.is_empty()) {
+            caveats.push(
+                "Predictions assume a device of its own for every replica, all of the kind that was measured, and a \
+                 network that stays as it was; nothing in the measurements can confirm that."
+                    .into(),
+            );
+        }
+        for curve in self.curves.iter().filter(|curve| curve.fit.is_none()) {
+            let title = table::title(curve);
+            caveats.push(format!("One size alone has no model and no prediction ({title}); measure two or more."));
+        }
+        caveats
+    }
+}
+
+/// Two neighbours in the order of modes and sizes must differ in size, and share what their mode keeps the same.
+fn differ(a: &Measurement, b: &Measurement) -> Result<()> {
+    if a.mode != b.mode {
+        return Ok(());
+    }
+    if (a.replicas, a.processes) == (b.replicas, b.processes) {
+        return Err(Error::Data(format!("'{}' was measured twice; give each size once", a.name())));
+    }
+    let [first, second] = [a, b].map(|it| it.images_per_step as u128);
+    let (is_equal, what) = match a.mode {
+        Mode::Weak => (first * b.replicas as u128 == second * a.replicas as u128, "images per replica"),
+        Mode::Strong => (first == second, "images per step"),
+    };
+    if is_equal {
+        return Ok(());
+    }
+    let names = format!("'{}' and '{}'", a.name(), b.name());
+    Err(Error::Data(format!("{names} do not have the same {what}; measure both with the same --batch-size")))
+}
+
+impl fmt::Display for Analysis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.curves.iter().try_for_each(|curve| writeln!(f, "{}", table::text(curve)))?;
+        self.caveats.iter().try_for_each(|caveat| writeln!(f, "note: {caveat}"))
+    }
+}

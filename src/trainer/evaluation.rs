@@ -1,0 +1,102 @@
+//! What a model made of the validation images, as files: `evaluation.json` for the report, tables, a picture.
+
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::pictures::picture;
+use crate::checkpoint::write_atomic;
+use crate::data::ImageSet;
+use crate::error::{Error, Result};
+use crate::model::{EvaluationOutput, Prediction};
+use crate::report::evaluation::{Evaluation, Sample};
+use crate::report::{matrix, png, svg};
+
+/// Images that are shown: half of them the surest mistakes, the others as they come.
+const SAMPLES: usize = 24;
+
+/// Counts `output`, which is about the first of `images`; `of` says what was measured.
+pub(super) fn evaluation(images: &ImageSet, output: &EvaluationOutput, of: String) -> Result<Evaluation> {
+    let predictions = &output.predictions;
+    let seen = predictions.iter().map(|it| it.class as usize + 1).max().unwrap_or(0);
+    let mut classes = images.classes().to_vec();
+    // A model may know more classes than the images have.
+    classes.extend((classes.len()..seen).map(|class| format!("class {class}")));
+    let mut confusion = vec![vec![0; classes.len()]; classes.len()];
+    for (id, prediction) in predictions.iter().enumerate() {
+        confusion[images.label(id as u32) as usize][prediction.class as usize] += 1;
+    }
+    let finite = |value: f64| value.is_finite().then_some(value);
+    let tally = &output.tally;
+    Ok(Evaluation {
+        of,
+        loss: finite(tally.mean_loss()),
+        top1: finite(tally.accuracy()),
+        top5: finite(tally.top5_accuracy()),
+        samples: samples(images, predictions)?,
+        classes,
+        confusion,
+    })
+}
+
+fn samples(images: &ImageSet, predictions: &[Prediction]) -> Result<Vec<Sample>> {
+    let all = predictions.iter().enumerate().map(|(id, prediction)| (id as u32, *prediction));
+    let is_wrong = |(id, prediction): &(u32, Prediction)| images.label(*id) != prediction.class;
+    let mut wrong: Vec<_> = all.clone().filter(is_wrong).collect();
+    wrong.sort_by(|(_, one), (_, other)| other.confidence.total_cmp(&one.confidence));
+    wrong.truncate(SAMPLES / 2);
+    let rest = SAMPLES - wrong.len();
+    let spread = (predictions.len() / rest).max(1);
+    let others = all.filter(|sample| !is_wrong(sample)).step_by(spread).take(rest);
+    let sample = |(id, prediction): (u32, Prediction)| -> Result<Sample> {
+        Ok(Sample {
+            png: STANDARD.encode(picture(&images.image(id)?, images.size())),
+            truth: images.label(id) as usize,
+            predicted: prediction.class as usize,
+            confidence: prediction.confidence.into(),
+        })
+    };
+    wrong.into_iter().chain(others).map(sample).collect()
+}
+
+/// Writes `evaluation.json`, `classes.csv`, `confusion.csv`, `confusion.svg` and `confusion.png` to `directory`.
+pub(super) fn write(directory: &Path, evaluation: &Evaluation) -> Result<()> {
+    std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
+    let json = serde_json::to_vec(evaluation).expect("plain numbers and texts are always JSON");
+    let figure = matrix::figure(evaluation);
+    let files = [
+        ("evaluation.json", json),
+        ("classes.csv", table(&classes(evaluation))),
+        ("confusion.csv", table(&confusion(evaluation))),
+        ("confusion.svg", svg::file(&figure).into_bytes()),
+        ("confusion.png", png::file(&figure)),
+    ];
+    files.iter().try_for_each(|(name, bytes)| write_atomic(&directory.join(name), bytes))
+}
+
+fn classes(evaluation: &Evaluation) -> Vec<Vec<String>> {
+    let share = |share: Option<f64>| share.map_or(String::new(), |share| format!("{share:.6}"));
+    let head = ["class", "images", "correct", "accuracy", "precision"].map(String::from).to_vec();
+    let row = |(name, score): (&String, crate::report::evaluation::ClassScore)| {
+        let counts = [score.images, score.correct].map(|count| count.to_string());
+        [vec![name.clone()], counts.to_vec(), vec![share(score.accuracy()), share(score.precision())]].concat()
+    };
+    std::iter::once(head).chain(evaluation.classes.iter().zip(evaluation.scores()).map(row)).collect()
+}
+
+/// A row per class, a column per class it was taken for.
+fn confusion(evaluation: &Evaluation) -> Vec<Vec<String>> {
+    let names = &evaluation.classes;
+    let head = [vec!["class".to_string()], names.clone()].concat();
+    let row = |(name, row): (&String, &Vec<u64>)| {
+        std::iter::once(name.clone()).chain(row.iter().map(u64::to_string)).collect()
+    };
+    std::iter::once(head).chain(names.iter().zip(&evaluation.confusion).map(row)).collect()
+}
+
+fn table(rows: &[Vec<String>]) -> Vec<u8> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    rows.iter().for_each(|row| table.write_record(row).expect("all rows are equally long"));
+    table.into_inner().expect("memory can be written to")
+}

@@ -1,0 +1,58 @@
+//! The weights that a run starts with: drawn, or those of others.
+
+use std::path::{Path, PathBuf};
+
+use burn::backend::Autodiff;
+
+use super::loading::Bars;
+use super::prepare::blank_model;
+use crate::checkpoint::Resume;
+use crate::config::Config;
+use crate::data::Progress;
+use crate::error::Result;
+use crate::model::{ParameterCount, ResNet, count_parameters, load_state, state_dict};
+use crate::parallel::HostBackend;
+use crate::weights::{self, torchvision};
+
+/// The name that stands for torchvision's own weights.
+const TORCHVISION: &str = "torchvision";
+
+/// What a person may want to know of a model before the first step.
+#[derive(Debug, Clone)]
+pub(super) struct Start {
+    pub(super) parameters: ParameterCount,
+    /// Where the weights are from, if they are not drawn.
+    pub(super) notes: Vec<String>,
+}
+
+/// The model as it enters the first step.
+pub(super) fn initial_model<B: HostBackend>(config: &Config, classes: usize) -> Result<(ResNet<Autodiff<B>>, Start)> {
+    let model = blank_model::<B>(config, classes)?;
+    let parameters = count_parameters(&model);
+    let wanted = &config.model.pretrained;
+    // Those of a checkpoint come later; processes of an elastic run compare what they would start with.
+    let resumes = config.checkpoint.resume != Resume::Off && !config.parallel.elastic.is_on();
+    if wanted.is_empty() || resumes {
+        return Ok((model, Start { parameters, notes: Vec::new() }));
+    }
+    let path = file(wanted, config)?;
+    let (found, _) = weights::read(&path)?;
+    let mut state = state_dict(&model);
+    let origin = format!("'{}'", path.display());
+    let report = weights::transplant(&mut state, found, &origin)?;
+    let notes = std::iter::once(format!("from {}", path.display())).chain(report.notes()).collect();
+    Ok((load_state(model, &state, &origin)?, Start { parameters, notes }))
+}
+
+/// The file that `wanted` means, fetched if it must be.
+fn file(wanted: &str, config: &Config) -> Result<PathBuf> {
+    if wanted != TORCHVISION {
+        return Ok(Path::new(wanted).to_path_buf());
+    }
+    let bars = Bars::new(config.run.progress);
+    let path = torchvision::fetch(&torchvision::cache_directory(), &|done, total| {
+        bars.show(Progress::Bytes { what: torchvision::RESNET18.into(), done, total });
+    });
+    bars.finish();
+    path
+}

@@ -1,0 +1,78 @@
+//! A trained model out of a checkpoint, a run, or a file of weights.
+
+use std::path::{Path, PathBuf};
+
+use super::resume::tensors_and_metadata;
+use crate::checkpoint;
+use crate::data::Normalization;
+use crate::error::{Error, Result};
+use crate::model::{ModelConfig, Stem, recognize};
+use crate::state::{Metadata, StateDict};
+use crate::weights::{self, Description};
+
+/// Weights and all that is known about them.
+pub(super) struct ModelFile {
+    pub(super) tensors: StateDict,
+    /// Which network they belong to.
+    pub(super) model: ModelConfig,
+    /// How many outputs it has.
+    pub(super) outputs: usize,
+    pub(super) description: Description,
+    /// Where they come from.
+    pub(super) origin: String,
+    /// The configuration that was saved with them.
+    pub(super) config: Option<PathBuf>,
+    /// The run that they are part of.
+    pub(super) run: Option<PathBuf>,
+}
+
+impl ModelFile {
+    /// Reads a checkpoint's directory, the latest checkpoint of a run's directory, or a file. Of a checkpoint the
+    /// `averaged` weights are preferred, as in the validation during training, unless nobody wants them.
+    pub(super) fn read(path: &Path, averaged: bool) -> Result<Self> {
+        let is_run = path.join("checkpoints").is_dir();
+        let path = if is_run { path.join("checkpoints/latest") } else { path.to_path_buf() };
+        if !path.exists() {
+            let remedy = "give a checkpoint's directory, a run's directory or a file of weights with --checkpoint";
+            return Err(Error::Checkpoint(format!("'{}' does not exist; {remedy}", path.display())));
+        }
+        let (tensors, metadata, file) = if path.is_file() {
+            let (tensors, metadata) = weights::read(&path)?;
+            (tensors, metadata, path.clone())
+        } else {
+            let loaded = checkpoint::read(&path)?;
+            let averaged = averaged && loaded.files.contains_key("average.safetensors");
+            let name = if averaged { "average.safetensors" } else { "model.safetensors" };
+            let (tensors, metadata) = tensors_and_metadata(&loaded, name)?;
+            (tensors, metadata, loaded.path.join(name))
+        };
+        let origin = format!("'{}'", file.display());
+        let (model, outputs) = recognize(&tensors, &origin)?;
+        let description = describe(&metadata, model.stem);
+        let config = Some(path.join("config.toml")).filter(|config| config.is_file());
+        let run = path.canonicalize().ok().and_then(|path| run_of(&path));
+        Ok(Self { tensors, model, outputs, description, origin, config, run })
+    }
+
+    /// The name of an output.
+    pub(super) fn class(&self, output: usize) -> String {
+        self.description.classes.get(output).cloned().unwrap_or_else(|| format!("class {output}"))
+    }
+}
+
+/// The directory of the run that has the checkpoint at `path`.
+fn run_of(path: &Path) -> Option<PathBuf> {
+    let checkpoints = path.parent()?;
+    (path.is_dir() && checkpoints.file_name()? == "checkpoints").then(|| checkpoints.parent().map(Path::to_path_buf))?
+}
+
+/// What the file says; of one that says nothing, what its stem is usually trained with.
+fn describe(metadata: &Metadata, stem: Stem) -> Description {
+    Description::from_metadata(metadata).unwrap_or_else(|| {
+        let (normalization, size) = match stem {
+            Stem::Cifar => (Normalization::CIFAR10, 32),
+            Stem::Imagenet => (Normalization::IMAGENET, 224),
+        };
+        Description { classes: Vec::new(), normalization, size }
+    })
+}

@@ -1,0 +1,45 @@
+//! Images of a data set as PNG files.
+
+use std::io::Cursor;
+
+use image::{ImageFormat, Rgb, RgbImage};
+
+use crate::data::{CHANNELS, HostBatch, Normalization};
+
+/// Images in a row of a sheet, and rows.
+const SIDE: usize = 4;
+/// Pixels between two images.
+const GAP: usize = 2;
+
+/// Planes `[3, height, width]` as a PNG file.
+pub(super) fn picture(planes: &[u8], [height, width]: [usize; 2]) -> Vec<u8> {
+    png(&RgbImage::from_fn(width as u32, height as u32, |column, row| {
+        let at = row as usize * width + column as usize;
+        Rgb([0, 1, 2].map(|channel| planes[channel * height * width + at]))
+    }))
+}
+
+/// The first images of a batch as the model sees them, but in their own colours.
+pub(super) fn sheet(batch: &HostBatch, normalization: Normalization) -> Vec<u8> {
+    let [height, width] = batch.size;
+    let area = height * width;
+    let side = |length: usize| (SIDE * (length + GAP) - GAP) as u32;
+    let mut sheet = RgbImage::from_pixel(side(width), side(height), Rgb([255; CHANNELS]));
+    for (index, image) in batch.pixels.chunks_exact(CHANNELS * area).take(SIDE * SIDE).enumerate() {
+        let corner = [index % SIDE * (width + GAP), index / SIDE * (height + GAP)];
+        for at in 0..area {
+            let colour = [0, 1, 2].map(|channel| {
+                let value = image[channel * area + at] * normalization.std[channel] + normalization.mean[channel];
+                (255.0 * value).round() as u8
+            });
+            sheet.put_pixel((corner[0] + at % width) as u32, (corner[1] + at / width) as u32, Rgb(colour));
+        }
+    }
+    png(&sheet)
+}
+
+fn png(image: &RgbImage) -> Vec<u8> {
+    let mut png = Cursor::new(Vec::new());
+    image.write_to(&mut png, ImageFormat::Png).expect("a picture in memory has a PNG form");
+    png.into_inner()
+}

@@ -1,0 +1,118 @@
+//! What images show, according to a trained model.
+
+use std::path::{Path, PathBuf};
+
+use burn::module::AutodiffModule;
+use burn::tensor::activation::softmax;
+use burn::tensor::{Tensor, TensorData};
+use serde::Serialize;
+
+use super::backend::{Program, dispatch};
+use super::model_file::ModelFile;
+use super::prepare::blank_model;
+use super::terminal::say;
+use crate::config::{Config, Request, resolve};
+use crate::data::{Augment, CHANNELS, ImageSet, Key};
+use crate::error::Result;
+use crate::model::{Pass, load_state};
+use crate::parallel::{BackendKind, HostBackend};
+
+/// Images that the model sees at a time.
+const BATCH: usize = 32;
+
+/// What the user asks.
+#[derive(Debug)]
+pub struct Question {
+    /// Files to look at.
+    pub images: Vec<PathBuf>,
+    /// How many classes to name for each.
+    pub top: usize,
+    /// Whether to answer in JSON.
+    pub json: bool,
+}
+
+/// An image and the classes it most probably shows.
+#[derive(Debug, Serialize)]
+struct Answer {
+    image: PathBuf,
+    predictions: Vec<Guess>,
+}
+
+#[derive(Debug, Serialize)]
+struct Guess {
+    class: String,
+    index: usize,
+    probability: f32,
+}
+
+/// Prints the most probable classes of every image, by the model in `path`.
+pub fn predict(path: &Path, question: Question, mut request: Request) -> Result<()> {
+    let file = ModelFile::read(path, true)?;
+    request.files.splice(0..0, file.config.clone());
+    let sized = request.flags.iter().any(|flag| flag.key == "data.image_size");
+    let mut config = resolve(&request)?.config;
+    if !sized {
+        config.data.image_size = file.description.size;
+    }
+    config.model = file.model.clone();
+    dispatch(config.parallel.backend, Prediction { config, file, question })
+}
+
+struct Prediction {
+    config: Config,
+    file: ModelFile,
+    question: Question,
+}
+
+impl Program for Prediction {
+    type Output = ();
+
+    fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
+        let Self { config, file, question } = self;
+        let device = B::open(config.parallel.gpu_ids[0])?;
+        // Every file is looked at before the first answer, so that nobody reads half of one.
+        let side = config.data.image_size;
+        let images = ImageSet::from_files(&question.images, side)?;
+        let model = load_state(blank_model::<B>(&config, file.outputs)?, &file.tensors, &file.origin)?.valid();
+        let augment = Augment::plain(file.description.normalization);
+        let mut answers = Vec::new();
+        let ids: Vec<u32> = (0..images.len() as u32).collect();
+        for ids in ids.chunks(BATCH) {
+            let stride = CHANNELS * side * side;
+            let mut pixels = vec![0.0; ids.len() * stride];
+            for (id, out) in ids.iter().zip(pixels.chunks_exact_mut(stride)) {
+                augment.apply(&images.image(*id)?, [side; 2], Key { seed: 0, epoch: 0, sample: *id }, out);
+            }
+            let batch = TensorData::new(pixels, [ids.len(), CHANNELS, side, side]);
+            let logits = model.forward(Tensor::<B, 4>::from_data(batch, &device), &Pass::evaluate());
+            let probabilities: Vec<f32> = softmax(logits, 1).into_data().iter::<f32>().collect();
+            for (id, row) in ids.iter().zip(probabilities.chunks(file.outputs)) {
+                let image = question.images[*id as usize].clone();
+                answers.push(Answer { image, predictions: guesses(row, question.top, &file) });
+            }
+        }
+        say(&if question.json { json(&answers) } else { text(&answers) });
+        Ok(())
+    }
+}
+
+/// The most probable classes, the most probable first.
+fn guesses(probabilities: &[f32], top: usize, file: &ModelFile) -> Vec<Guess> {
+    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    order.sort_by(|one, other| probabilities[*other].total_cmp(&probabilities[*one]));
+    let guess = |index: usize| Guess { class: file.class(index), index, probability: probabilities[index] };
+    order.into_iter().take(top).map(guess).collect()
+}
+
+fn json(answers: &[Answer]) -> String {
+    serde_json::to_string_pretty(answers).expect("texts and numbers are always JSON")
+}
+
+fn text(answers: &[Answer]) -> String {
+    let answer = |answer: &Answer| {
+        let guess = |guess: &Guess| format!("  {:5.1} %  {}\n", 100.0 * guess.probability, guess.class);
+        let guesses: String = answer.predictions.iter().map(guess).collect();
+        format!("{}\n{guesses}", answer.image.display())
+    };
+    answers.iter().map(answer).collect::<Vec<_>>().join("").trim_end().to_string()
+}

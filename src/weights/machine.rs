@@ -1,0 +1,210 @@
+//! The stack machine that a pickle is a program for, as far as `torch.save` (protocol 2) writes programs.
+//!
+//! Every opcode takes a bounded number of steps or uses up what others have put on the stack, so that work and memory
+//! are linear in the length of the program, whatever it says. Opcodes are those of Python's `pickletools`; what their
+//! operands look like is for `operands`, which functions there are for `pickle`.
+
+use std::collections::BTreeMap;
+
+use super::operands::Operands;
+use super::pickle::{Function, Id, Value, global};
+use super::view::{Storage, View};
+
+/// More axes than this has no tensor.
+const MOST_AXES: usize = 8;
+
+pub(super) struct Machine<'a> {
+    pub operands: Operands<'a>,
+    /// Everything the program made.
+    pub values: Vec<Value<'a>>,
+    stack: Vec<Id>,
+    /// Heights of the stack; never more than its height.
+    marks: Vec<usize>,
+    memo: BTreeMap<u32, Id>,
+}
+
+impl<'a> Machine<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        let operands = Operands { rest: bytes };
+        Self { operands, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: BTreeMap::new() }
+    }
+
+    /// Runs the program to its end and gives the value on top.
+    pub fn run(&mut self) -> Result<Id, String> {
+        loop {
+            match self.operands.byte()? {
+                b'.' => return self.pop(),
+                opcode => self.step(opcode)?,
+            }
+        }
+    }
+
+    fn step(&mut self, opcode: u8) -> Result<(), String> {
+        let value = match opcode {
+            0x80 => return self.protocol(),
+            b'(' => {
+                self.marks.push(self.stack.len());
+                return Ok(());
+            }
+            b'q' | b'r' => {
+                let (index, top) = (self.operands.index(opcode == b'q')?, self.top()?);
+                self.memo.insert(index, top);
+                return Ok(());
+            }
+            b'h' | b'j' => {
+                let index = self.operands.index(opcode == b'h')?;
+                let id = *self.memo.get(&index).ok_or("its pickle recalls what it never made")?;
+                self.stack.push(id);
+                return Ok(());
+            }
+            b'a' | b'e' => return self.extend_list(opcode == b'a'),
+            b's' | b'u' => return self.extend_dict(opcode == b's'),
+            b'b' => return self.build(),
+            b'R' => return self.call(),
+            b'N' => Value::None,
+            0x88 => Value::Bool(true),
+            0x89 => Value::Bool(false),
+            b'K' => Value::Int(self.operands.byte()?.into()),
+            b'M' => Value::Int(u16::from_le_bytes(self.operands.array()?).into()),
+            b'J' => Value::Int(i32::from_le_bytes(self.operands.array()?).into()),
+            0x8a => self.operands.long()?.map_or(Value::Other, Value::Int),
+            b'G' => self.operands.array::<8>().map(|_| Value::Other)?,
+            b'X' => Value::Text(self.operands.text()?),
+            b')' => Value::Tuple(Vec::new()),
+            b't' => Value::Tuple(self.pop_mark()?),
+            0x85..=0x87 => Value::Tuple(self.pop_many(usize::from(opcode - 0x84))?),
+            b']' => Value::List(Vec::new()),
+            b'}' => Value::Dict(Vec::new()),
+            b'c' => global(self.operands.line()?, self.operands.line()?)?,
+            b'Q' => self.storage()?,
+            _ => return Err(format!("its pickle has the opcode 0x{opcode:02x}, which torch.save does not write")),
+        };
+        self.push(value);
+        Ok(())
+    }
+
+    fn protocol(&mut self) -> Result<(), String> {
+        match self.operands.byte()? {
+            2 => Ok(()),
+            version => Err(format!("its pickle has the protocol {version}; torch.save writes 2 unless told otherwise")),
+        }
+    }
+
+    fn extend_list(&mut self, single: bool) -> Result<(), String> {
+        let mut items = if single { self.pop_many(1)? } else { self.pop_mark()? };
+        let target = self.top()?;
+        let Value::List(list) = &mut self.values[target] else { return Err("its pickle extends no list".into()) };
+        list.append(&mut items);
+        Ok(())
+    }
+
+    fn extend_dict(&mut self, single: bool) -> Result<(), String> {
+        let items = if single { self.pop_many(2)? } else { self.pop_mark()? };
+        let target = self.top()?;
+        let (pairs, rest) = items.as_chunks::<2>();
+        match &mut self.values[target] {
+            Value::Dict(dict) if rest.is_empty() => dict.extend(pairs.iter().map(|[key, value]| (*key, *value))),
+            _ => return Err("its pickle sets the entries of no dictionary".into()),
+        }
+        Ok(())
+    }
+
+    /// Attributes of an object: those of a dictionary (`_metadata`, versions of modules) say nothing about weights.
+    fn build(&mut self) -> Result<(), String> {
+        self.pop()?;
+        let target = self.top()?;
+        let is_dict = matches!(self.values[target], Value::Dict(_));
+        is_dict.then_some(()).ok_or_else(|| "its pickle sets attributes of what is no dictionary".into())
+    }
+
+    fn call(&mut self) -> Result<(), String> {
+        let [function, arguments] = self.pop_pair()?;
+        let (Value::Function(function), Value::Tuple(arguments)) = (&self.values[function], &self.values[arguments])
+        else {
+            return Err("its pickle calls what is no function".into());
+        };
+        let value = match (function, arguments.as_slice()) {
+            (Function::OrderedDict, []) => Value::Dict(Vec::new()),
+            // A parameter is its tensor.
+            (Function::RebuildParameter, [tensor, ..]) if matches!(self.values[*tensor], Value::Tensor(_)) => {
+                self.stack.push(*tensor);
+                return Ok(());
+            }
+            (Function::RebuildTensor, [storage, offset, shape, stride, ..]) => {
+                Value::Tensor(self.view([*storage, *offset, *shape, *stride]).ok_or("a tensor of it is malformed")?)
+            }
+            _ => return Err("its pickle calls a function with the wrong arguments".into()),
+        };
+        self.push(value);
+        Ok(())
+    }
+
+    fn view(&self, [storage, offset, shape, stride]: [Id; 4]) -> Option<View<'a>> {
+        let Value::Storage(storage) = self.values[storage] else { return None };
+        let (shape, stride) = (self.axes(shape)?, self.axes(stride)?);
+        (shape.len() == stride.len()).then_some(View { storage, offset: self.count(offset)?, shape, stride })
+    }
+
+    fn axes(&self, id: Id) -> Option<Vec<usize>> {
+        let Value::Tuple(axes) = &self.values[id] else { return None };
+        if axes.len() > MOST_AXES { None } else { axes.iter().map(|axis| self.count(*axis)).collect() }
+    }
+
+    fn count(&self, id: Id) -> Option<usize> {
+        if let Value::Int(number) = self.values[id] { usize::try_from(number).ok() } else { None }
+    }
+
+    /// The persistent id of a storage: `("storage", class, key, device, elements)`, in the old format also none, where
+    /// something else would be a view of another storage.
+    fn storage(&mut self) -> Result<Value<'a>, String> {
+        let id = self.pop()?;
+        let parts = if let Value::Tuple(parts) = &self.values[id] { parts.as_slice() } else { &[] };
+        let parts: Vec<&Value> = parts.iter().map(|part| &self.values[*part]).collect();
+        let ([Value::Text("storage"), Value::Type(dtype), Value::Text(key), _, Value::Int(elements)]
+        | [Value::Text("storage"), Value::Type(dtype), Value::Text(key), _, Value::Int(elements), Value::None]) =
+            parts.as_slice()
+        else {
+            return Err("its pickle refers to what is no storage of numbers".into());
+        };
+        let elements = usize::try_from(*elements).map_err(|_| "a storage of it has a negative length")?;
+        Ok(Value::Storage(Storage { key, dtype: *dtype, elements }))
+    }
+
+    fn push(&mut self, value: Value<'a>) {
+        self.stack.push(self.values.len());
+        self.values.push(value);
+    }
+
+    /// How many values lie above the last mark.
+    fn available(&self) -> usize {
+        self.stack.len() - self.marks.last().unwrap_or(&0)
+    }
+
+    fn top(&self) -> Result<Id, String> {
+        self.stack.last().filter(|_| self.available() > 0).copied().ok_or_else(exhausted)
+    }
+
+    fn pop(&mut self) -> Result<Id, String> {
+        let top = self.top()?;
+        self.stack.pop();
+        Ok(top)
+    }
+
+    fn pop_pair(&mut self) -> Result<[Id; 2], String> {
+        let second = self.pop()?;
+        Ok([self.pop()?, second])
+    }
+
+    fn pop_many(&mut self, count: usize) -> Result<Vec<Id>, String> {
+        if self.available() < count { Err(exhausted()) } else { Ok(self.stack.split_off(self.stack.len() - count)) }
+    }
+
+    fn pop_mark(&mut self) -> Result<Vec<Id>, String> {
+        let mark = self.marks.pop().ok_or_else(exhausted)?;
+        Ok(self.stack.split_off(mark))
+    }
+}
+
+fn exhausted() -> String {
+    "its pickle takes from an empty stack".into()
+}

@@ -1,0 +1,128 @@
+//! The parts of a network as ONNX nodes: a value's name in, the name of the result out.
+//!
+//! A node's result has the node's name, but for the classifier's; a constant has that of its tensor in torchvision.
+//! Every tensor is taken from the state dictionary under its full name and must have the shape that its place asks for.
+//! How places follow one another is left to `network`.
+
+use std::collections::BTreeSet;
+
+use super::proto::{AttributeProto, FLOAT, NodeProto, TensorProto};
+use crate::state::{HostTensor, StateDict};
+
+/// The constant under the root, as in training.
+const EPSILON: f32 = 1e-5;
+
+/// What keeps a dictionary from being the network, as a clause.
+pub type Fault = String;
+
+/// A square window with a stride; padded by half its size, so that stride 1 keeps the size of a map.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    /// Side, in pixels; odd.
+    pub kernel: usize,
+    /// Step, in pixels.
+    pub stride: usize,
+}
+
+impl Window {
+    fn attributes(self) -> Vec<AttributeProto> {
+        let [kernel, stride] = [self.kernel, self.stride].map(|pixels| pixels as i64);
+        vec![
+            AttributeProto::ints("kernel_shape", &[kernel; 2]),
+            AttributeProto::ints("pads", &[kernel / 2; 4]),
+            AttributeProto::ints("strides", &[stride; 2]),
+        ]
+    }
+}
+
+/// A graph on its way, and the dictionary that its constants come from.
+pub struct Builder<'a> {
+    tensors: &'a StateDict,
+    /// The operations so far, in forward order.
+    pub nodes: Vec<NodeProto>,
+    /// The constants so far, in the order of their use.
+    pub constants: Vec<TensorProto>,
+}
+
+impl<'a> Builder<'a> {
+    /// An empty graph.
+    pub fn new(tensors: &'a StateDict) -> Self {
+        Self { tensors, nodes: Vec::new(), constants: Vec::new() }
+    }
+
+    /// The tensor of that name.
+    pub fn find(&self, name: &str) -> Result<&'a HostTensor, Fault> {
+        self.tensors.get(name).ok_or_else(|| format!("'{name}' is missing"))
+    }
+
+    /// A convolution without bias, from `inputs` to `outputs` channels.
+    pub fn conv(&mut self, name: &str, x: &str, channels: [usize; 2], window: Window) -> Result<String, Fault> {
+        let [inputs, outputs] = channels;
+        let weight = self.constant(format!("{name}.weight"), &[outputs, inputs, window.kernel, window.kernel])?;
+        Ok(self.node("Conv", name, &[x, &weight], window.attributes()))
+    }
+
+    /// Batch normalisation by the running statistics.
+    pub fn batch_norm(&mut self, name: &str, x: &str, channels: usize) -> Result<String, Fault> {
+        let mut inputs = vec![x.to_string()];
+        for part in ["weight", "bias", "running_mean", "running_var"] {
+            inputs.push(self.constant(format!("{name}.{part}"), &[channels])?);
+        }
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        Ok(self.node("BatchNormalization", name, &inputs, vec![AttributeProto::float("epsilon", EPSILON)]))
+    }
+
+    /// The largest value under the window; padding counts for none.
+    pub fn max_pool(&mut self, name: &str, x: &str, window: Window) -> String {
+        self.node("MaxPool", name, &[x], window.attributes())
+    }
+
+    /// A linear map with bias, from `inputs` to `outputs` features; its value is called `result`.
+    pub fn linear(&mut self, name: &str, x: &str, result: &str, [inputs, outputs]: [usize; 2]) -> Result<(), Fault> {
+        let weight = self.constant(format!("{name}.weight"), &[outputs, inputs])?;
+        let bias = self.constant(format!("{name}.bias"), &[outputs])?;
+        self.push("Gemm", name, &[x, &weight, &bias], result, vec![AttributeProto::int("transB", 1)]);
+        Ok(())
+    }
+
+    /// Any operation with one result, which gets its name.
+    pub fn node(&mut self, op_type: &str, name: &str, inputs: &[&str], attribute: Vec<AttributeProto>) -> String {
+        self.push(op_type, name, inputs, name, attribute);
+        name.into()
+    }
+
+    /// The first tensor of the dictionary that is no part of the graph. Counts of batches matter to training only.
+    pub fn left_over(&self) -> Option<&'a str> {
+        let used: BTreeSet<&str> = self.constants.iter().map(|constant| constant.name.as_str()).collect();
+        let counted = |name: &str| {
+            let layer = name.strip_suffix(".num_batches_tracked");
+            layer.is_some_and(|layer| used.contains(format!("{layer}.running_var").as_str()))
+        };
+        self.tensors.keys().map(String::as_str).find(|name| !used.contains(name) && !counted(name))
+    }
+
+    fn push(&mut self, op_type: &str, name: &str, inputs: &[&str], result: &str, attribute: Vec<AttributeProto>) {
+        self.nodes.push(NodeProto {
+            input: inputs.iter().map(|input| input.to_string()).collect(),
+            output: vec![result.into()],
+            name: name.into(),
+            op_type: op_type.into(),
+            attribute,
+        });
+    }
+
+    fn constant(&mut self, name: String, shape: &[usize]) -> Result<String, Fault> {
+        let tensor = self.find(&name)?;
+        if tensor.shape() != shape {
+            return Err(format!("'{name}' has shape {:?} where {shape:?} is due", tensor.shape()));
+        }
+        let data = tensor.as_f32().ok_or_else(|| format!("'{name}' holds integers"))?;
+        self.constants.push(TensorProto {
+            dims: shape.iter().map(|axis| *axis as i64).collect(),
+            data_type: FLOAT,
+            name: name.clone(),
+            raw_data: data.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        });
+        Ok(name)
+    }
+}

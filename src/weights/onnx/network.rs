@@ -1,0 +1,101 @@
+//! ResNet-18 in inference mode as an ONNX graph: the same network as `model/resnet.rs`, read off the shapes of its
+//! weights.
+//!
+//! The first convolution tells the stem by its kernel and the width by its outputs, the classifier the classes. What
+//! surrounds the graph in a file is left to the room's `mod`.
+
+use super::builder::{Builder, Fault, Window};
+use super::proto::{
+    AttributeProto, Dimension, FLOAT, GraphProto, Length, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
+};
+use crate::state::StateDict;
+
+/// Colour channels of an image: red, green, blue.
+const CHANNELS: usize = 3;
+
+/// Images `[batch, 3, height, width]`, of any such size, to logits `[batch, classes]`.
+///
+/// # Errors
+/// A tensor is missing, left over, or not of the shape that the network asks for.
+pub fn resnet18(tensors: &StateDict) -> Result<GraphProto, Fault> {
+    let mut builder = Builder::new(tensors);
+    let classes = classes(&builder)?;
+    let (mut x, width) = stem(&mut builder, "images")?;
+    let mut inputs = width;
+    for (stage, outputs) in (1..).zip([width, 2 * width, 4 * width, 8 * width]) {
+        for index in 0..2 {
+            let stride = if stage > 1 && index == 0 { 2 } else { 1 };
+            x = block(&mut builder, &format!("layer{stage}.{index}"), &x, [inputs, outputs], stride)?;
+            inputs = outputs;
+        }
+    }
+    x = builder.node("GlobalAveragePool", "avgpool", &[&x], vec![]);
+    x = builder.node("Flatten", "flatten", &[&x], vec![AttributeProto::int("axis", 1)]);
+    builder.linear("fc", &x, "logits", [inputs, classes])?;
+    if let Some(name) = builder.left_over() {
+        return Err(format!("'{}' is unknown", name.escape_debug()));
+    }
+    let any = |name: &str| Length::Param(name.into());
+    let images = [any("batch"), Length::Value(CHANNELS as i64), any("height"), any("width")];
+    let logits = [any("batch"), Length::Value(classes as i64)];
+    Ok(GraphProto {
+        node: builder.nodes,
+        name: "resnet18".into(),
+        initializer: builder.constants,
+        input: vec![value("images", "RGB images, normalised as in training", images)],
+        output: vec![value("logits", "one score per class, before the softmax", logits)],
+    })
+}
+
+/// The layers before the first stage, and the width.
+fn stem(builder: &mut Builder, images: &str) -> Result<(String, usize), Fault> {
+    let (width, kernel) = match *builder.find("conv1.weight")?.shape() {
+        [width @ (1..), CHANNELS, height @ (3 | 7), kernel] if height == kernel => (width, kernel),
+        ref shape => {
+            return Err(format!(
+                "'conv1.weight' has shape {shape:?} where [width, 3, 3, 3] or [width, 3, 7, 7] is due"
+            ));
+        }
+    };
+    let pooled = kernel == 7;
+    let mut x =
+        builder.conv("conv1", images, [CHANNELS, width], Window { kernel, stride: if pooled { 2 } else { 1 } })?;
+    x = builder.batch_norm("bn1", &x, width)?;
+    x = builder.node("Relu", "relu", &[&x], vec![]);
+    if pooled {
+        x = builder.max_pool("maxpool", &x, Window { kernel: 3, stride: 2 });
+    }
+    Ok((x, width))
+}
+
+/// Two 3x3 convolutions around which the input is added back, projected where its shape differs from the output's.
+fn block(builder: &mut Builder, name: &str, x: &str, channels: [usize; 2], stride: usize) -> Result<String, Fault> {
+    let part = |part: &str| format!("{name}.{part}");
+    let [inputs, outputs] = channels;
+    let mut y = builder.conv(&part("conv1"), x, channels, Window { kernel: 3, stride })?;
+    y = builder.batch_norm(&part("bn1"), &y, outputs)?;
+    y = builder.node("Relu", &part("relu1"), &[&y], vec![]);
+    y = builder.conv(&part("conv2"), &y, [outputs, outputs], Window { kernel: 3, stride: 1 })?;
+    y = builder.batch_norm(&part("bn2"), &y, outputs)?;
+    let mut shortcut = x.to_string();
+    if inputs != outputs {
+        shortcut = builder.conv(&part("downsample.0"), x, channels, Window { kernel: 1, stride })?;
+        shortcut = builder.batch_norm(&part("downsample.1"), &shortcut, outputs)?;
+    }
+    y = builder.node("Add", &part("add"), &[&y, &shortcut], vec![]);
+    Ok(builder.node("Relu", &part("relu2"), &[&y], vec![]))
+}
+
+fn classes(builder: &Builder) -> Result<usize, Fault> {
+    match *builder.find("fc.weight")?.shape() {
+        [classes @ (1..), _] => Ok(classes),
+        ref shape => Err(format!("'fc.weight' has shape {shape:?} where [classes, features] is due")),
+    }
+}
+
+fn value<const N: usize>(name: &str, doc_string: &str, axes: [Length; N]) -> ValueInfoProto {
+    let dim = axes.into_iter().map(|length| Dimension { value: Some(length) }).collect();
+    let tensor_type = TensorType { elem_type: FLOAT, shape: Some(TensorShapeProto { dim }) };
+    let r#type = Some(TypeProto { tensor_type: Some(tensor_type) });
+    ValueInfoProto { name: name.into(), r#type, doc_string: doc_string.into() }
+}

@@ -1,0 +1,162 @@
+//! Reading a file of `torch.save`: a `.pth` or `.pt` with a state dictionary, in the format of PyTorch 1.6 and later (a
+//! zip archive) or in the one before.
+//!
+//! A file is data from a stranger. Nothing in it is run (see `pickle`), no size it states is believed before it was
+//! compared with the bytes that are there, and what it makes takes a fixed multiple of its own length. burn-store's
+//! reader could not be used: it ignores strides and puts zeros where bytes are missing. What the tensors are for is
+//! decided by others.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::pickle::{Id, Pickle, Value};
+use super::view::{Storage, View};
+use super::zip::Archive;
+use super::{file, quoted};
+use crate::error::{Error, Result};
+use crate::state::{self, StateDict};
+
+/// The pickled magic number 0x1950a86a20f9469cfc6c that the old format starts with.
+const OLD_MAGIC: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
+
+/// Keys under which training scripts keep a state dictionary beside other things, the usual one first.
+const WRAPPINGS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
+
+/// What could be read, or a reason that completes "... is not a readable PyTorch file".
+type Outcome<T> = std::result::Result<T, String>;
+
+/// A file's tensors of floats (as f32) and of integers (as i64), by name: those of a state dictionary, or of one under
+/// `state_dict`, `model_state_dict` or `model`.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read; [`Error::Checkpoint`] as [`from_bytes`].
+pub fn read(path: &Path) -> Result<StateDict> {
+    from_bytes(&file::read(path)?, path)
+}
+
+/// As [`read`], for a file in memory; `origin` is the path that errors name.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if it is damaged, is no file of `torch.save`, holds anything but numbers by name, or asks for
+/// code to be run.
+pub fn from_bytes(bytes: &[u8], origin: &Path) -> Result<StateDict> {
+    let outcome = match bytes {
+        [] => Err("it is empty".into()),
+        _ if bytes.starts_with(b"PK\x03\x04") => from_zip(bytes),
+        _ if bytes.starts_with(OLD_MAGIC) => from_old(bytes),
+        _ => Err("it is neither a zip archive nor the format before PyTorch 1.6".into()),
+    };
+    outcome.map_err(|reason| {
+        Error::Checkpoint(format!(
+            "'{}' is not a readable PyTorch file ({reason}); save it in PyTorch with \
+             torch.save(model.state_dict(), FILE) or give a .safetensors file",
+            origin.display()
+        ))
+    })
+}
+
+/// The bytes of each storage, by its key.
+type Storages<'a> = BTreeMap<&'a str, &'a [u8]>;
+
+/// `NAME/data.pkl` is the pickle, `NAME/data/KEY` a storage.
+fn from_zip(bytes: &[u8]) -> Outcome<StateDict> {
+    let mut archive = Archive::open(bytes)?;
+    let is_folder = |folder: &&str| folder.is_empty() || folder.find('/') == Some(folder.len() - 1);
+    let mut folders = archive.names().filter_map(|name| name.strip_suffix("data.pkl")).filter(is_folder);
+    let (Some(folder), None) = (folders.next(), folders.next()) else {
+        return Err("it is a zip archive without a single 'data.pkl'".into());
+    };
+    drop(folders);
+    let mut entry = |name: &str| archive.get(&format!("{folder}{name}"));
+    if entry("byteorder")?.is_some_and(|order| order != b"little") {
+        return Err("its numbers are not little-endian".into());
+    }
+    let pickle = Pickle::read(entry("data.pkl")?.ok_or("it has no 'data.pkl'")?)?;
+    let views = weights(&pickle)?;
+    let mut storages = Storages::new();
+    for Storage { key, .. } in views.values().map(|view| view.storage) {
+        if !storages.contains_key(key) {
+            storages.insert(key, entry(&format!("data/{key}"))?.ok_or_else(|| missing(key))?);
+        }
+    }
+    decode(&views, &storages, bytes.len())
+}
+
+/// Five pickles (magic number, version, system, object, keys of storages), then each storage: its length in elements
+/// as an i64, and its bytes.
+fn from_old(bytes: &[u8]) -> Outcome<StateDict> {
+    let mut rest = &bytes[OLD_MAGIC.len()..];
+    let mut pickle = || {
+        let pickle = Pickle::read(rest)?;
+        rest = &rest[pickle.length..];
+        Ok::<_, String>(pickle)
+    };
+    let (_version, system, object, keys) = (pickle()?, pickle()?, pickle()?, pickle()?);
+    let little_endian =
+        if let Value::Dict(items) = system.result() { system.entry(items, "little_endian") } else { None };
+    if !matches!(little_endian, Some(Value::Bool(true))) {
+        return Err("its numbers are not little-endian".into());
+    }
+    let views = weights(&object)?;
+    let known: BTreeMap<&str, Storage> = object.storages().map(|storage| (storage.key, storage)).collect();
+    let Value::List(keys_in_order) = keys.result() else { return Err("its list of storages is missing".into()) };
+    let mut storages = Storages::new();
+    for key in keys_in_order {
+        let storage = if let Value::Text(key) = keys.values[*key] { known.get(key) } else { None };
+        let storage = storage.ok_or("it has a storage of unknown type")?;
+        let size = storage.elements.checked_mul(storage.width()).ok_or("it claims more bytes than it has")?;
+        let (count, data) = rest.split_first_chunk().ok_or("it ends too early")?;
+        if usize::try_from(u64::from_le_bytes(*count)) != Ok(storage.elements) {
+            return Err(format!("its storage {} has two lengths", quoted(storage.key)));
+        }
+        let (data, after) = data.split_at_checked(size).ok_or("it ends too early")?;
+        storages.insert(storage.key, data);
+        rest = after;
+    }
+    decode(&views, &storages, bytes.len())
+}
+
+/// The tensors of the state dictionary, by name.
+fn weights<'p, 'a>(pickle: &'p Pickle<'a>) -> Outcome<BTreeMap<&'a str, &'p View<'a>>> {
+    let Value::Dict(root) = pickle.result() else { return Err("it holds no dictionary".into()) };
+    let wrapped = |name: &&str| -> Option<&Vec<(Id, Id)>> {
+        if let Some(Value::Dict(items)) = pickle.entry(root, name) { Some(items) } else { None }
+    };
+    let mut views = BTreeMap::new();
+    for (key, value) in WRAPPINGS.iter().find_map(wrapped).unwrap_or(root) {
+        let Value::Text(name) = pickle.values[*key] else { return Err("it has a key that is no text".into()) };
+        let Value::Tensor(view) = &pickle.values[*value] else {
+            return Err(format!("its entry {} is no tensor", quoted(name)));
+        };
+        if views.insert(name, view).is_some() {
+            return Err(format!("it has the entry {} twice", quoted(name)));
+        }
+    }
+    if views.is_empty() { Err("it holds no tensors".into()) } else { Ok(views) }
+}
+
+/// The views' elements. `length` is the file's: each of its bytes may be an element once, which leaves room for tensors
+/// that share memory and none for a tensor of nothing but repetition.
+fn decode(views: &BTreeMap<&str, &View<'_>>, storages: &Storages, length: usize) -> Outcome<StateDict> {
+    let mut budget = length;
+    let mut tensors = StateDict::new();
+    for (name, view) in views {
+        let Storage { key, dtype, elements } = view.storage;
+        let data = *storages.get(key).ok_or_else(|| missing(key))?;
+        if elements.checked_mul(view.storage.width()) != Some(data.len()) {
+            return Err(format!("its storage {} has {} bytes for {elements} elements", quoted(key), data.len()));
+        }
+        let left = view.len().and_then(|count| budget.checked_sub(count));
+        budget = left.ok_or_else(|| format!("its tensor {} is larger than the file", quoted(name)))?;
+        let bytes = view.gather(data).ok_or_else(|| format!("its tensor {} leaves its storage", quoted(name)))?;
+        let tensor = state::decode(dtype, view.shape.clone(), &bytes).ok_or_else(|| {
+            format!("its tensor {} has the type '{dtype}', which is none of {}", quoted(name), state::READABLE)
+        })?;
+        tensors.insert((*name).to_owned(), tensor);
+    }
+    Ok(tensors)
+}
+
+fn missing(key: &str) -> String {
+    format!("its storage {} is missing", quoted(key))
+}

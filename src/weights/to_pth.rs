@@ -1,0 +1,102 @@
+//! Writing a state dictionary as a file of `torch.save`, for `torch.load(FILE, weights_only=True)`.
+//!
+//! The pickle is written by hand: an `OrderedDict` whose values are `torch._utils._rebuild_tensor_v2` of one storage
+//! each, in the opcodes of Python's `pickletools`. How an archive is laid out is for `zip`; where the bytes go is for
+//! the caller.
+
+use super::zip;
+use crate::error::{Error, Result};
+use crate::state::{HostTensor, StateDict};
+
+/// The dictionary as a `.pth` file, sorted by name; the same tensors always give the same bytes.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if they take more than 4 GiB, the most that a plain zip archive holds.
+pub fn to_pth(tensors: &StateDict) -> Result<Vec<u8>> {
+    let mut entries = vec![
+        ("archive/data.pkl".to_owned(), pickle(tensors)),
+        ("archive/byteorder".to_owned(), b"little".to_vec()),
+        ("archive/version".to_owned(), b"3\n".to_vec()),
+    ];
+    entries.extend(tensors.values().enumerate().map(|(key, it)| (format!("archive/data/{key}"), it.to_le_bytes())));
+    zip::write(&entries).ok_or_else(|| {
+        Error::Checkpoint(
+            "the weights take more than 4 GiB, too many for a .pth file; write .safetensors instead".into(),
+        )
+    })
+}
+
+/// The program that makes the dictionary; storages are named by their tensors' positions.
+fn pickle(tensors: &StateDict) -> Vec<u8> {
+    let mut program = Program(b"\x80\x02".to_vec());
+    program.ordered_dict();
+    program.0.push(b'(');
+    for (key, (name, tensor)) in tensors.iter().enumerate() {
+        program.text(name);
+        program.tensor(&key.to_string(), tensor);
+    }
+    program.0.extend(b"u.");
+    program.0
+}
+
+struct Program(Vec<u8>);
+
+impl Program {
+    fn tensor(&mut self, key: &str, tensor: &HostTensor) {
+        let storage = if tensor.as_f32().is_some() { "FloatStorage" } else { "LongStorage" };
+        self.global("torch._utils", "_rebuild_tensor_v2");
+        self.0.extend(b"((");
+        self.text("storage");
+        self.global("torch", storage);
+        self.text(key);
+        self.text("cpu");
+        self.integer(tensor.len());
+        self.0.extend(b"tQ");
+        self.integer(0);
+        self.tuple(tensor.shape());
+        self.tuple(&row_major(tensor.shape()));
+        // Neither tracked nor hooked.
+        self.0.push(0x89);
+        self.ordered_dict();
+        self.0.extend(b"tR");
+    }
+
+    fn ordered_dict(&mut self) {
+        self.global("collections", "OrderedDict");
+        self.0.extend(b")R");
+    }
+
+    fn global(&mut self, module: &str, name: &str) {
+        self.0.extend(format!("c{module}\n{name}\n").bytes());
+    }
+
+    /// BINUNICODE, and the length of the text in four bytes.
+    fn text(&mut self, text: &str) {
+        self.0.push(b'X');
+        self.0.extend((text.len() as u32).to_le_bytes());
+        self.0.extend(text.bytes());
+    }
+
+    /// LONG1, and the number in eight bytes.
+    fn integer(&mut self, number: usize) {
+        self.0.extend(b"\x8a\x08");
+        self.0.extend((number as u64).to_le_bytes());
+    }
+
+    fn tuple(&mut self, numbers: &[usize]) {
+        self.0.push(b'(');
+        for number in numbers {
+            self.integer(*number);
+        }
+        self.0.push(b't');
+    }
+}
+
+/// The distance between neighbours along each axis, in elements.
+fn row_major(shape: &[usize]) -> Vec<usize> {
+    let mut stride = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        stride[axis - 1] = stride[axis] * shape[axis].max(1);
+    }
+    stride
+}

@@ -1,0 +1,71 @@
+//! The published weights of torchvision's ResNet-18 (`IMAGENET1K_V1`), fetched once and kept where PyTorch keeps them.
+//!
+//! PyTorch ends a published file's name with the first digits of its SHA-256. How a file is fetched is for
+//! `crate::fetch`, how it is read for `pth`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use sha2::Sha256;
+
+use crate::error::{Error, Result};
+use crate::fetch::{self, Published};
+
+/// ResNet-18, 46.8 MB, a head of 1000 classes.
+pub const RESNET18: &str = "resnet18-f37072fd.pth";
+/// PyTorch's home of published weights.
+pub const HOME: &str = "https://download.pytorch.org/models";
+
+/// More bytes than this are not the file: it has 46.8 million.
+const LIMIT: u64 = 64 << 20;
+
+/// The weights' path in the folder `cache`; fetches them where they are missing or damaged.
+///
+/// `progress` hears the bytes so far, and all of them where the server says so.
+///
+/// # Errors
+/// As [`fetch_from`].
+pub fn fetch(cache: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
+    fetch_from(HOME, RESNET18, cache, progress)
+}
+
+/// As [`fetch()`], for the file `NAME-CHECKSUM.pth` below the URL `base`.
+///
+/// # Errors
+/// When `name` has no checksum, the server cannot be reached, ends too early or sends something else, or when `cache`
+/// cannot be written. The message says where to put the file by hand.
+pub fn fetch_from(base: &str, name: &str, cache: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
+    let checksum = name.rsplit_once('-').and_then(|(_, end)| end.strip_suffix(".pth"));
+    let is_digits = |it: &&str| it.len() == 8 && it.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let checksum = checksum.filter(is_digits).ok_or_else(|| {
+        Error::usage(format!("'{name}' does not end with the first 8 digits of a SHA-256, as in '{RESNET18}'"))
+    })?;
+    let url = format!("{}/{name}", base.trim_end_matches('/'));
+    let file = Published {
+        name: name.into(),
+        hash: "SHA-256",
+        checksum: checksum.to_ascii_lowercase(),
+        limit: LIMIT,
+        remedy: format!("put the file to '{}' by hand", cache.join(name).display()),
+        url,
+    };
+    fetch::ensure::<Sha256>(&file, cache, progress)
+}
+
+/// Where PyTorch keeps the weights it fetched: `$TORCH_HOME/hub/checkpoints`, else below `$XDG_CACHE_HOME/torch`, else
+/// below `~/.cache/torch`.
+pub fn cache_directory() -> PathBuf {
+    let [torch_home, cache_home] = ["TORCH_HOME", "XDG_CACHE_HOME"].map(std::env::var_os);
+    directory(torch_home, cache_home, std::env::home_dir())
+}
+
+/// [`cache_directory`] for these values of the environment; an empty one is as good as none.
+pub fn directory(torch_home: Option<OsString>, cache_home: Option<OsString>, home: Option<PathBuf>) -> PathBuf {
+    let given = |value: Option<OsString>| value.filter(|it| !it.is_empty()).map(PathBuf::from);
+    let home = home.unwrap_or_default();
+    let cache = given(cache_home).unwrap_or_else(|| Path::new("~/.cache").into());
+    let torch = given(torch_home).unwrap_or_else(|| cache.join("torch"));
+    // As Python's os.path.expanduser does for the user's own folder.
+    let torch = torch.strip_prefix("~").map(|rest| home.join(rest)).unwrap_or(torch);
+    torch.join("hub/checkpoints")
+}

@@ -1,0 +1,141 @@
+//! Weights of another training in a model of ours: names brought into line, shapes compared, the head left out where it
+//! is for other classes.
+//!
+//! Both sides are state dictionaries under torchvision's names; how one comes out of a file or a model is for others.
+
+use std::collections::BTreeMap;
+
+use super::quoted;
+use crate::error::{Error, Result};
+use crate::state::{HostTensor, StateDict};
+
+/// What wrappers put before every name: DDP, `torch.compile`, Lightning and the like, backbones of larger models.
+const PREFIXES: [&str; 6] = ["module.", "_orig_mod.", "model.", "net.", "backbone.", "encoder."];
+/// So many names stand in a message before it says how many more there are.
+const MOST_NAMES: usize = 3;
+
+/// What did not find its place.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Names of ours that the weights lack; they stay as they were. Counts of batches are not among them.
+    pub missing: Vec<String>,
+    /// Names of the weights that the model lacks.
+    pub unexpected: Vec<String>,
+    /// Classes of their head and of ours, where they differ and the head stayed as it was.
+    pub dropped_head: Option<(usize, usize)>,
+}
+
+impl Report {
+    /// What a person should know, a line each; none if everything fitted.
+    pub fn notes(&self) -> Vec<String> {
+        let head = self.dropped_head.map(|(theirs, ours)| {
+            format!("head of {theirs} classes left out, the new one has {ours} and starts afresh")
+        });
+        let listed = |names: &[String], what: &str| {
+            (!names.is_empty()).then(|| format!("{what}: {}", list(names.iter().map(String::as_str))))
+        };
+        let missing = listed(&self.missing, "not given and left as initialised");
+        let unexpected = listed(&self.unexpected, "given and not used");
+        [head, missing, unexpected].into_iter().flatten().collect()
+    }
+}
+
+/// Puts the weights `from` into a fresh model's state; `origin` says where they come from.
+///
+/// Leaves `into` as it was if it fails.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if no name of theirs is one of ours, or a shape other than the head's differs.
+pub fn transplant(into: &mut StateDict, from: StateDict, origin: &str) -> Result<Report> {
+    let mut from = plain_names(from, origin)?;
+    let dropped_head = drop_head(into, &mut from);
+    // The first convolution first: it tells why others differ.
+    for name in ["conv1.weight"].into_iter().chain(into.keys().map(String::as_str)) {
+        if let Some(theirs) = from.get(name) {
+            check(name, &into[name], theirs, origin)?;
+        }
+    }
+    let is_head = |name: &str| dropped_head.is_some() && name.starts_with("fc.");
+    let is_optional = |name: &str| name.ends_with(".num_batches_tracked") || is_head(name);
+    let missing = into.keys().filter(|name| !from.contains_key(*name) && !is_optional(name)).cloned().collect();
+    let (fitting, unexpected): (StateDict, StateDict) = from.into_iter().partition(|(name, _)| into.contains_key(name));
+    if fitting.is_empty() {
+        let (theirs, ours) = (list(unexpected.keys().map(String::as_str)), list(into.keys().map(String::as_str)));
+        return Err(Error::Checkpoint(format!(
+            "no weight in {origin} has a name of this model: it has {theirs} where torchvision's ResNet-18 has {ours}; \
+             give weights of a ResNet-18 under torchvision's names"
+        )));
+    }
+    into.extend(fitting);
+    Ok(Report { missing, unexpected: unexpected.into_keys().collect(), dropped_head })
+}
+
+/// The weights without the prefixes that more than half of their names share.
+fn plain_names(mut state: StateDict, origin: &str) -> Result<StateDict> {
+    let shared = |state: &StateDict, prefix: &str| {
+        2 * state.keys().filter(|name| name.starts_with(prefix)).count() > state.len()
+    };
+    while let Some(prefix) = PREFIXES.into_iter().find(|prefix| shared(&state, prefix)) {
+        let mut plain = BTreeMap::new();
+        for (name, tensor) in state {
+            let short = name.strip_prefix(prefix).unwrap_or(&name).to_owned();
+            if plain.insert(short.clone(), tensor).is_some() {
+                return Err(Error::Checkpoint(format!(
+                    "the weights in {origin} hold both {} and the same with '{prefix}' before it; save one of the two",
+                    quoted(&short)
+                )));
+            }
+        }
+        state = plain;
+    }
+    Ok(state)
+}
+
+/// Takes a head for another number of classes out of `from`.
+fn drop_head(into: &StateDict, from: &mut StateDict) -> Option<(usize, usize)> {
+    let [ours, theirs] = [into, from].map(|state| state.get("fc.weight").map(HostTensor::shape));
+    let (&[ours, features], &[theirs, their_features]) = (ours?, theirs?) else { return None };
+    if ours == theirs || features != their_features {
+        return None;
+    }
+    from.retain(|name, _| name != "fc.weight" && name != "fc.bias");
+    Some((theirs, ours))
+}
+
+/// Fails unless `theirs` fits in the place of `ours`.
+fn check(name: &str, ours: &HostTensor, theirs: &HostTensor, origin: &str) -> Result<()> {
+    if theirs.as_f32().is_some() != ours.as_f32().is_some() {
+        let kind = if ours.as_f32().is_some() { "floating-point numbers" } else { "integers" };
+        return Err(Error::Checkpoint(format!("'{name}' in {origin} should hold {kind}; give weights of a ResNet-18")));
+    }
+    if theirs.shape() == ours.shape() {
+        return Ok(());
+    }
+    let flags = if name == "conv1.weight" { flags(ours.shape(), theirs.shape()) } else { None };
+    let remedy = flags.unwrap_or_else(|| "give weights of a ResNet-18 as torchvision builds it".into());
+    Err(Error::Checkpoint(format!(
+        "'{name}' in {origin} has shape {:?} where the model has {:?}; {remedy}",
+        theirs.shape(),
+        ours.shape()
+    )))
+}
+
+/// The flags with which our first convolution `[width, 3, kernel, kernel]` would have their shape.
+fn flags(ours: &[usize], theirs: &[usize]) -> Option<String> {
+    let stem = match theirs {
+        [0, ..] => return None,
+        [_, 3, 3, 3] => "cifar",
+        [_, 3, 7, 7] => "imagenet",
+        _ => return None,
+    };
+    let width = (theirs[0] != ours[0]).then(|| format!("--width {}", theirs[0]));
+    let stem = (theirs[1..] != ours[1..]).then(|| format!("--stem {stem}"));
+    Some(format!("set {}", stem.into_iter().chain(width).collect::<Vec<_>>().join(" ")))
+}
+
+/// The first few of `names`, and how many more there are.
+fn list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = names.len().saturating_sub(MOST_NAMES);
+    let shown = names.take(MOST_NAMES).map(quoted).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}

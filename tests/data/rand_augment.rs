@@ -1,0 +1,130 @@
+//! RandAugment, against what torchvision makes of a Pillow image; `tests/fixtures/augment/make.py` asked it.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use kiln::data::{Augment, DataConfig, Key, Normalization, Operation, RandAugment};
+use sha2::{Digest, Sha256};
+
+use super::repository;
+
+const SIZE: [usize; 2] = [24, 32];
+
+fn fixture(name: &str) -> Vec<u8> {
+    fs::read(repository("tests/fixtures/augment").join(name)).unwrap()
+}
+
+fn lines(name: &str) -> Vec<Vec<String>> {
+    let text = String::from_utf8(fixture(name)).unwrap();
+    text.lines().map(|line| line.split(' ').map(String::from).collect()).collect()
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn black(magnitude: u32) -> RandAugment {
+    RandAugment { ops: 1, magnitude, fill: [0; 3] }
+}
+
+fn performed(operation: Operation, magnitude: u32, negative: bool) -> Vec<u8> {
+    let mut image = fixture("image.bin");
+    black(magnitude).perform(operation, negative, &mut image, SIZE);
+    image
+}
+
+fn key(sample: u32) -> Key {
+    Key { seed: 3, epoch: 5, sample }
+}
+
+#[test]
+fn some_operations_agree_with_torchvision_byte_for_byte() {
+    use Operation::{Equalize, Rotate, Sharpness, ShearX};
+    let expected = fixture("operations.bin");
+    let cases = [(ShearX, false), (Rotate, true), (Sharpness, false), (Equalize, false)];
+    assert_eq!(expected.len(), cases.len() * 3 * SIZE[0] * SIZE[1]);
+    for ((operation, negative), expected) in cases.into_iter().zip(expected.chunks_exact(3 * SIZE[0] * SIZE[1])) {
+        let image = performed(operation, 9, negative);
+        let other = image.iter().zip(expected).filter(|(own, expected)| own != expected).count();
+        assert_eq!(other, 0, "{operation:?}: so many bytes differ");
+    }
+}
+
+#[test]
+fn every_operation_agrees_with_torchvision_in_every_magnitude_and_direction() {
+    let expected = lines("operations.txt");
+    assert_eq!(expected.len(), Operation::ALL.len());
+    for (operation, line) in Operation::ALL.into_iter().zip(expected) {
+        let mut hash = Sha256::new();
+        for magnitude in 0..=RandAugment::STRONGEST {
+            [false, true].into_iter().for_each(|negative| hash.update(performed(operation, magnitude, negative)));
+        }
+        assert_eq!([format!("{operation:?}"), hex(hash)], line[..]);
+    }
+}
+
+#[test]
+fn drawn_operations_in_a_row_agree_with_torchvision_given_the_same_draws() {
+    let image = fixture("image.bin");
+    for line in lines("rand_augment.txt") {
+        let number = |at: usize| line[at].parse::<u32>().unwrap();
+        let fill = [2, 3, 4].map(|at| number(at) as u8);
+        let augment = RandAugment { ops: number(0) as usize, magnitude: number(1), fill };
+        let mut hash = Sha256::new();
+        (0..100).for_each(|sample| hash.update(augment.apply(&image, SIZE, key(sample))));
+        assert_eq!(hex(hash), line[5], "{augment:?}");
+    }
+}
+
+#[test]
+fn operations_and_directions_are_drawn_about_equally_often_and_independently_of_each_other() {
+    let mut pairs = BTreeMap::new();
+    let image = fixture("image.bin");
+    let of = |operation, negative| performed(operation, 9, negative);
+    let known: Vec<_> = Operation::ALL.into_iter().flat_map(|it| [of(it, false), of(it, true)]).collect();
+    for sample in 0..14_000 {
+        let seen = black(9).apply(&image, SIZE, key(sample));
+        let found = known.iter().position(|known| *known == seen).expect("one of the operations");
+        *pairs.entry(found).or_insert(0) += 1;
+    }
+    let count = |index: usize| pairs.get(&index).copied().unwrap_or(0);
+    for (index, operation) in Operation::ALL.into_iter().enumerate() {
+        // Those without a direction are all found at their first position.
+        let [up, down] = [count(2 * index), count(2 * index + 1)];
+        assert!((880..1120).contains(&(up + down)), "{operation:?}: {up} + {down}");
+        assert!(known[2 * index] == known[2 * index + 1] || (420..580).contains(&up), "{operation:?}: {up}, {down}");
+    }
+}
+
+#[test]
+fn images_of_any_shape_survive_every_operation() {
+    for size in [[1, 1], [1, 9], [2, 3], [40, 3]] {
+        for operation in Operation::ALL {
+            for magnitude in [0, 30, u32::MAX] {
+                let mut image = vec![200; 3 * size[0] * size[1]];
+                black(magnitude).perform(operation, true, &mut image, size);
+            }
+        }
+    }
+}
+
+#[test]
+fn rand_augment_comes_before_everything_else_and_is_off_with_all_augmentation() {
+    let image = fixture("image.bin");
+    let config = DataConfig { rand_augment_ops: 2, rand_augment_magnitude: 20, cutout: 5, ..DataConfig::default() };
+    let shown = |config: &DataConfig, image: &[u8], sample| {
+        let mut out = vec![0.0; image.len()];
+        Augment::new(config, Normalization::CIFAR10).apply(image, SIZE, key(sample), &mut out);
+        out
+    };
+    let without = DataConfig { rand_augment_ops: 0, ..config.clone() };
+    let off = DataConfig { augment: false, ..config.clone() };
+    let mut changed = 0;
+    for sample in 0..50 {
+        let first = RandAugment { ops: 2, magnitude: 20, fill: [0; 3] }.apply(&image, SIZE, key(sample));
+        assert_eq!(shown(&config, &image, sample), shown(&without, &first, sample), "sample {sample}");
+        assert_eq!(shown(&off, &image, sample), shown(&off, &image, 0), "off");
+        changed += usize::from(first != image);
+    }
+    assert!(changed > 40);
+}

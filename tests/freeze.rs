@@ -1,0 +1,141 @@
+//! Transfer learning: what is frozen keeps every bit, what is left trains as if the frozen part were a function.
+
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use burn::tensor::activation::softmax;
+use burn::tensor::{Int, Tensor, TensorData};
+use burn::train::TrainStep;
+use kiln::model::{
+    ModelConfig, Pass, ResNet, Stem, TrainBatch, Which, count_parameters, flat_gradients, freeze, initialize,
+    parameter_names,
+};
+use kiln::ops::Full;
+use kiln::ops::statistics::{Direction, StatisticsGroup};
+use kiln::parallel::HostBackend;
+use kiln::state::{StateDict, from_safetensors};
+
+use crate::command::{Workplace, errors};
+
+const CLASSES: usize = 10;
+
+fn model<B: HostBackend>(pattern: &str) -> kiln::error::Result<ResNet<Autodiff<B>>> {
+    let config = ModelConfig { stem: Stem::Cifar, width: 4, ..ModelConfig::default() };
+    freeze(initialize(ResNet::new(&config, CLASSES, 0.0, &B::open(0)?), 0)?, pattern)
+}
+
+/// Whoever asks it fails.
+#[derive(Debug)]
+struct Nobody;
+
+impl StatisticsGroup for Nobody {
+    fn all_gather(&self, layer: usize, _direction: Direction, _values: Vec<f64>) -> Arc<Vec<Vec<f64>>> {
+        panic!("a frozen layer {layer} asks the other replicas");
+    }
+}
+
+/// The gradients of the classifier are those of a linear model on the features of the frozen network.
+fn frozen_gradients<B: HostBackend>() {
+    let model = model::<B>("backbone").unwrap();
+    let device = B::open(0).unwrap();
+    let pixels: Vec<f32> = (0..4 * 3 * 8 * 8).map(|i| (i as f32 * 0.37).sin()).collect();
+    let images = Tensor::<B, 4>::from_data(TensorData::new(pixels, [4, 3, 8, 8]), &device);
+    let labels: [i32; 4] = [1, 7, 0, 3];
+    let batch = TrainBatch {
+        images: Tensor::from_inner(images.clone()),
+        labels: Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels.to_vec(), [4]), &device),
+        mixed: None,
+        weight: 0.25,
+        pass: Pass::synchronized(Arc::new(Nobody), true),
+        fence: None,
+    };
+    let output = model.step(batch);
+    assert!(output.item.statistics.is_empty(), "nothing to absorb");
+    let ours = flat_gradients(&model, output.grads).unwrap();
+    let inner = burn::module::AutodiffModule::valid(&model);
+    let features = inner.features::<Full>(images.clone(), &Pass::evaluate());
+    let probabilities = softmax(inner.forward(images, &Pass::evaluate()), 1);
+    let one_hot = Tensor::<B, 1, Int>::from_data(TensorData::new(labels.to_vec(), [4]), &device).one_hot::<2>(CLASSES);
+    let error = (probabilities - one_hot.float()) * 0.25;
+    let expected = [features.transpose().matmul(error.clone()).flatten::<1>(0, 1), error.sum_dim(0).flatten(0, 1)];
+    assert_eq!(ours.len(), 2, "only the classifier has gradients");
+    for (ours, expected) in ours.into_iter().zip(expected) {
+        let size: f32 = expected.clone().abs().max().into_scalar_f32();
+        let distance: f32 = (ours - expected).abs().max().into_scalar_f32();
+        assert!(size > 1e-3 && distance < 1e-5 * size, "off by {distance:e} of {size:e}");
+    }
+}
+
+trait Scalar {
+    fn into_scalar_f32(self) -> f32;
+}
+
+impl<B: burn::tensor::backend::Backend> Scalar for Tensor<B, 1> {
+    fn into_scalar_f32(self) -> f32 {
+        self.into_data().iter::<f32>().next().unwrap()
+    }
+}
+
+on_every_backend! {
+    a_frozen_backbone_is_a_function_and_asks_nobody => || frozen_gradients::<TestBackend>();
+}
+
+#[cfg(feature = "flex")]
+#[test]
+fn patterns_name_modules_and_tensors() {
+    type B = burn::backend::Flex;
+    let trained = |pattern: &str| parameter_names(&model::<B>(pattern).unwrap());
+    let all = trained("none");
+    assert_eq!(trained("backbone"), ["fc.weight", "fc.bias"]);
+    let without = |prefixes: &[&str]| -> Vec<String> {
+        all.iter().filter(|name| !prefixes.iter().any(|prefix| name.starts_with(prefix))).cloned().collect()
+    };
+    assert_eq!(trained("conv1,bn1,layer1"), without(&["conv1", "bn1", "layer1."]));
+    assert_eq!(trained("layer*.0"), without(&["layer1.0.", "layer2.0.", "layer3.0.", "layer4.0."]));
+    assert_eq!(trained("fc.bias").len(), all.len() - 1);
+    assert_eq!(trained("layer4.1.bn2.weight").len(), all.len() - 1);
+    let count = count_parameters(&model::<B>("backbone").unwrap());
+    assert_eq!(count.trained, 32 * CLASSES + CLASSES);
+    let everything = count_parameters(&model::<B>("none").unwrap());
+    assert_eq!((count.all, everything.all), (everything.trained, everything.trained));
+    for (pattern, rule) in [("layer9", "names no trained tensor"), ("layer", "names no"), ("*", "nothing to train")] {
+        let error = model::<B>(pattern).unwrap_err().to_string();
+        assert!(error.contains(rule) && error.contains("--freeze") && error.lines().count() == 1, "{error}");
+    }
+    assert_eq!(kiln::model::flat(&model::<B>("backbone").unwrap(), Which::Trained).len(), 2);
+}
+
+fn weights(path: &std::path::Path) -> StateDict {
+    from_safetensors(&std::fs::read(path).unwrap(), path).unwrap().0
+}
+
+#[cfg(feature = "flex")]
+#[test]
+fn a_frozen_run_changes_exactly_the_head() {
+    let place = Workplace::new();
+    place.train("first", &["--epochs=1", "--backend=flex"]);
+    let start = place.run("first").checkpoint("latest/model.safetensors");
+    let pretrained = format!("--pretrained={}", start.display());
+    let output =
+        place.train("second", &["--epochs=2", "--freeze=backbone", "--ema-decay=0.5", &pretrained, "--backend=flex"]);
+    assert!(output.contains("of them trained") && output.contains("weights     from"), "{output}");
+    let before = weights(&start);
+    for file in ["latest/model.safetensors", "latest/average.safetensors"] {
+        let after = weights(&place.run("second").checkpoint(file));
+        let changed: Vec<_> =
+            before.iter().filter(|(name, tensor)| after[*name] != **tensor).map(|(name, _)| name).collect();
+        assert_eq!(changed, ["fc.bias", "fc.weight"], "{file}");
+    }
+    let optimizer = weights(&place.run("second").checkpoint("latest/optimizer.safetensors"));
+    assert_eq!(optimizer.keys().collect::<Vec<_>>(), ["fc.bias.0", "fc.weight.0", "step"]);
+}
+
+#[cfg(feature = "flex")]
+#[test]
+fn what_cannot_be_frozen_is_refused_before_the_first_step() {
+    let place = Workplace::new();
+    let output = place.small("run", &["--freeze=layer7"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output)[0].contains("freeze 'layer7' names no trained tensor"), "{:?}", errors(&output));
+    assert!(!place.path("run").exists());
+}

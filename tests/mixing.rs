@@ -1,0 +1,88 @@
+//! Training on mixed images: the loss of two labels, and runs that are the same wherever they are computed.
+
+use burn::backend::Autodiff;
+use burn::tensor::{Int, Tensor, TensorData};
+use burn::train::TrainStep;
+use kiln::model::{ModelConfig, Pass, ResNet, Stem, TrainBatch, flat_gradients, initialize};
+use kiln::parallel::HostBackend;
+
+use crate::command::Workplace;
+
+const CLASSES: usize = 7;
+const SMOOTHING: f64 = 0.1;
+
+/// Loss and bias gradient of the classifier against the targets as probabilities, by their formulas in f64.
+fn by_formula(logits: &[f32], targets: &[[f64; CLASSES]]) -> (f64, [f64; CLASSES]) {
+    let (mut loss, mut gradient) = (0.0, [0.0; CLASSES]);
+    for (row, target) in logits.chunks(CLASSES).zip(targets) {
+        let sum: f64 = row.iter().map(|logit| f64::from(*logit).exp()).sum();
+        for class in 0..CLASSES {
+            let probability = f64::from(row[class]).exp() / sum;
+            let smooth = target[class] * (1.0 - SMOOTHING) + SMOOTHING / CLASSES as f64;
+            loss -= smooth * probability.ln();
+            gradient[class] += probability - smooth;
+        }
+    }
+    (loss, gradient)
+}
+
+fn loss_of_two_labels<B: HostBackend>() {
+    let device = B::open(0).unwrap();
+    let config = ModelConfig { stem: Stem::Cifar, width: 4, ..ModelConfig::default() };
+    let model = initialize(ResNet::<Autodiff<B>>::new(&config, CLASSES, SMOOTHING, &device), 5).unwrap();
+    let (own, others, share) = ([1, 4, 6], [6, 4, 1], 0.3);
+    let pixels: Vec<f32> = (0..3 * 3 * 64).map(|i| (i as f32 * 0.11).cos()).collect();
+    let labels =
+        |labels: [i32; 3]| Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels.to_vec(), [3]), &device);
+    let output = model.step(TrainBatch {
+        images: Tensor::from_data(TensorData::new(pixels, [3, 3, 8, 8]), &device),
+        labels: labels(own),
+        mixed: Some((labels(others), share)),
+        weight: 1.0,
+        pass: Pass::local(),
+        fence: None,
+    });
+    let mut targets = [[0.0; CLASSES]; 3];
+    for (image, target) in targets.iter_mut().enumerate() {
+        target[own[image] as usize] += share;
+        target[others[image] as usize] += 1.0 - share;
+    }
+    let (loss, gradient) = by_formula(&output.item.logits, &targets);
+    assert!((output.item.tally.loss / loss - 1.0).abs() < 1e-5, "{} and not {loss}", output.item.tally.loss);
+    let ours = flat_gradients(&model, output.grads).unwrap().pop().unwrap();
+    let ours: Vec<f32> = ours.into_data().iter::<f32>().collect();
+    let close = ours.iter().zip(gradient).all(|(ours, theirs)| (f64::from(*ours) - theirs).abs() < 1e-5);
+    assert!(close, "{ours:?} and not {gradient:?}");
+}
+
+on_every_backend! {
+    the_loss_of_two_labels_is_that_of_their_mixture => || loss_of_two_labels::<TestBackend>();
+}
+
+const EVERYTHING: [&str; 7] = [
+    "--epochs=2",
+    "--rand-augment-ops=2",
+    "--random-erasing=0.5",
+    "--mixup=0.4",
+    "--cutmix=1",
+    "--repeated-augmentation=2",
+    "--backend=flex",
+];
+
+#[cfg(feature = "flex")]
+#[test]
+fn a_run_with_every_augmentation_is_the_same_on_any_number_of_devices_and_after_a_resume() {
+    let place = Workplace::new();
+    place.train("one", &EVERYTHING);
+    place.train("two", &[&EVERYTHING[..], &["--gpu-ids=0,1"]].concat());
+    let cut = [&EVERYTHING[..], &["--max-steps=3"]].concat();
+    place.train("cut", &cut);
+    place.train("cut", &[&EVERYTHING[..], &["--resume"]].concat());
+    let tensors = |name: &str| place.run(name).tensors();
+    assert_eq!(tensors("one"), tensors("two"));
+    assert_eq!(tensors("one"), tensors("cut"));
+    place.train("plain", &["--epochs=2", "--backend=flex"]);
+    assert_ne!(tensors("one"), tensors("plain"));
+    let refused = place.small("one", &["--epochs=3", "--resume"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "without them it is another experiment");
+}

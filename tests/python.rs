@@ -1,0 +1,23 @@
+//! Other programs as judges: what Python makes of our files.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::skip;
+
+/// What a script of `tests/fixtures` prints, run by the Python of `make setup-tch`; `None`, with a word why, where one of
+/// `modules` is not installed.
+#[track_caller]
+pub fn ask(modules: &str, script: &str, arguments: &[&Path]) -> Option<String> {
+    let venv = std::env::var_os("KILN_VENV").map_or(".venv".into(), PathBuf::from);
+    let python = || Command::new(venv.join("bin/python"));
+    let import = format!("import {modules}");
+    if !python().args(["-c", &import]).output().is_ok_and(|output| output.status.success()) {
+        skip(&format!("'{}' cannot import {modules}; make setup-tch installs them", venv.display()));
+        return None;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(script);
+    let output = python().arg(script).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}

@@ -1,0 +1,132 @@
+//! What becomes of a trained model: measured class by class, asked about images, handed on.
+
+use std::path::Path;
+
+use kiln::report::evaluation::Evaluation;
+use kiln::state::from_safetensors;
+use serde_json::Value;
+
+use crate::command::{Workplace, errors, succeeded};
+
+/// A model that has learnt something, on the flex backend.
+fn trained() -> Workplace {
+    let place = Workplace::new();
+    let arguments = ["--epochs=4", "data.train_size=200", "data.val_size=53", "--learning-rate=0.1", "--tensorboard"];
+    place.train("run", &arguments);
+    place
+}
+
+fn evaluation(path: &Path) -> Evaluation {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn table(path: &Path) -> Vec<Vec<String>> {
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_path(path).unwrap();
+    reader.records().map(|row| row.unwrap().iter().map(String::from).collect()).collect()
+}
+
+#[test]
+fn the_best_validation_of_a_run_is_shown_class_by_class() {
+    let place = trained();
+    let run = place.run("run").path().to_path_buf();
+    let found = evaluation(&run.join("evaluation.json"));
+    let images: u64 = found.confusion.iter().flatten().sum();
+    assert_eq!((images, found.classes.len()), (53, 10));
+    let right: u64 = (0..10).map(|class| found.confusion[class][class]).sum();
+    assert_eq!(found.top1, Some(right as f64 / 53.0), "the same hits as the validation counted");
+    // Class i of the drawn images is every tenth from i.
+    let by_class: Vec<u64> = found.confusion.iter().map(|row| row.iter().sum()).collect();
+    assert_eq!(by_class, [6, 6, 6, 5, 5, 5, 5, 5, 5, 5]);
+    assert!(!found.samples.is_empty() && found.samples.len() <= 24);
+    let page = std::fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(page.contains("Accuracy by class") && page.contains("data:image/png;base64"));
+    let counts = table(&run.join("confusion.csv"));
+    assert_eq!(counts[0][1..], found.classes);
+    assert_eq!(counts[3][1..], found.confusion[2].iter().map(u64::to_string).collect::<Vec<_>>());
+    assert!(std::fs::read(run.join("confusion.png")).unwrap().starts_with(b"\x89PNG"));
+}
+
+#[test]
+fn an_evaluation_says_the_same_for_every_number_of_replicas() {
+    let place = trained();
+    let measure = |arguments: &[&str]| {
+        let all = [&["evaluate", "--checkpoint", "run/checkpoints/best", "data=synthetic"], arguments].concat();
+        succeeded(&place.bare(&all).output().unwrap())
+    };
+    let during = evaluation(&place.path("run/evaluation.json"));
+    let output = measure(&[]);
+    assert!(output.contains("triangle") && output.contains("precision"), "{output}");
+    let after = evaluation(&place.path("run/evaluation.json"));
+    assert!(after.of.contains("best/model.safetensors"), "the page of the run shows the newest: {}", after.of);
+    assert_eq!((&during.confusion, during.top1, during.top5), (&after.confusion, after.top1, after.top5));
+    measure(&["--world-size=3", "--batch-size=5", "--output-dir=elsewhere"]);
+    assert_eq!(evaluation(&place.path("elsewhere/evaluation.json")).confusion, after.confusion);
+    assert!(!place.path("elsewhere/report.html").exists());
+}
+
+#[test]
+fn images_are_named_and_a_bad_one_is_refused() {
+    let place = trained();
+    let drawn = kiln::data::synthetic::draw(kiln::data::synthetic::Split::Validation, 20).unwrap();
+    for id in 0..20 {
+        let planes = drawn.image(id).unwrap();
+        let pixel =
+            |x: u32, y: u32| image::Rgb([0, 1, 2].map(|channel| planes[channel * 1024 + (y * 32 + x) as usize]));
+        image::RgbImage::from_fn(32, 32, pixel).save(place.path(&format!("{id}.png"))).unwrap();
+    }
+    let names: Vec<String> = (0..20).map(|id| format!("{id}.png")).collect();
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let ask = |arguments: &[&str]| {
+        place.bare(&[&["predict", "--checkpoint=run/checkpoints/best"], arguments].concat()).output().unwrap()
+    };
+    let answers: Value = serde_json::from_str(&succeeded(&ask(&[&["--json", "--top=2"], &all[..]].concat()))).unwrap();
+    // The first twenty images of the validation, whose predictions the evaluation counted.
+    succeeded(
+        &place
+            .bare(&["evaluate", "--checkpoint=run/checkpoints/best", "data.val_size=20", "--output-dir=twenty"])
+            .output()
+            .unwrap(),
+    );
+    let counted = evaluation(&place.path("twenty/evaluation.json"));
+    let mut confusion = vec![vec![0_u64; 10]; 10];
+    for (id, answer) in answers.as_array().unwrap().iter().enumerate() {
+        assert_eq!(answer["image"], names[id]);
+        let guesses = answer["predictions"].as_array().unwrap();
+        assert_eq!(guesses.len(), 2);
+        assert!(guesses[0]["probability"].as_f64() >= guesses[1]["probability"].as_f64());
+        let class = guesses[0]["index"].as_u64().unwrap() as usize;
+        assert_eq!(guesses[0]["class"], counted.classes[class]);
+        confusion[id % 10][class] += 1;
+    }
+    assert_eq!(confusion, counted.confusion);
+    let text = succeeded(&ask(&["3.png", "--top=1"]));
+    assert!(text.starts_with("3.png\n") && text.lines().count() == 2, "{text}");
+    std::fs::write(place.path("broken.png"), b"no image").unwrap();
+    let refused = ask(&["3.png", "broken.png"]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
+    assert!(errors(&refused)[0].contains("'broken.png' is not a PNG"), "{:?}", errors(&refused));
+}
+
+#[test]
+fn weights_are_handed_on_and_come_back() {
+    let place = trained();
+    let export =
+        |arguments: &[&str]| place.bare(&[&["export", "--checkpoint=run"], arguments].concat()).output().unwrap();
+    for to in ["safetensors", "pth", "onnx"] {
+        let output = succeeded(&export(&[&format!("--to={to}")]));
+        assert!(output.contains(&format!("written     model.{to}")), "{output}");
+    }
+    let ours = place.run("run").checkpoint("latest/model.safetensors");
+    let read = |path: &Path| from_safetensors(&std::fs::read(path).unwrap(), path).unwrap().0;
+    assert_eq!(read(&place.path("model.safetensors")), read(&ours));
+    assert_eq!(kiln::weights::read(&place.path("model.pth")).unwrap().0, read(&ours));
+    for file in ["model.pth", "model.safetensors"] {
+        let checkpoint = format!("--checkpoint={file}");
+        let arguments = ["evaluate", &checkpoint, "data=synthetic", "data.val_size=53", "--output-dir=again"];
+        succeeded(&place.bare(&arguments).output().unwrap());
+        assert_eq!(evaluation(&place.path("again/evaluation.json")).confusion.len(), 10);
+    }
+    let nowhere = export(&["--to=onnx", "--output=run/config.toml/model.onnx"]);
+    assert_ne!(nowhere.status.code(), Some(0));
+    assert!(errors(&nowhere)[0].contains("run/config.toml"), "{:?}", errors(&nowhere));
+}
