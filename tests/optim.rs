@@ -198,8 +198,8 @@ fn the_backbone_may_have_a_rate_of_its_own_and_biases_no_decay() {
         Tensor::<B, 1>::from_data(TensorData::new(values, [length]), &Default::default())
     };
     let results = [
-        (sgd, [[0.924_664_8, -2.038_949_97, 3.058_425_2].to_vec(), [0.214_699_97, -0.154_9].to_vec()]),
-        (adamw, [[0.839_655_76, -2.115_568_64, 3.100_643_63].to_vec(), [0.207_681_66, 0.042_318_31].to_vec()]),
+        (sgd, [[0.924_664_8, -2.038_95, 3.058_425_2].to_vec(), [0.2147, -0.1549].to_vec()]),
+        (adamw, [[0.839_656, -2.115_569, 3.100_644].to_vec(), [0.207_682, 0.042_318].to_vec()]),
     ];
     for (config, expected) in results {
         let parameter = |(name, vector): (&str, bool)| Parameter { name: name.into(), vector, head: vector };
@@ -212,7 +212,7 @@ fn the_backbone_may_have_a_rate_of_its_own_and_biases_no_decay() {
         }
         for (ours, theirs) in params.into_iter().zip(expected) {
             let ours: Vec<f32> = ours.into_data().iter::<f32>().collect();
-            let close = ours.iter().zip(&theirs).all(|(a, b): (&f32, &f32)| (a - b).abs() < 1e-6);
+            let close = ours.iter().zip(&theirs).all(|(a, b): (&f32, &f32)| (a - b).abs() < 2e-6);
             assert!(close, "{ours:?} and not {theirs:?}");
         }
     }

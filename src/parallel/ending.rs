@@ -23,7 +23,7 @@ pub(super) enum Ended<B: HostBackend, M> {
 /// What came of all replicas of a process.
 pub(super) enum Outcome<B: HostBackend, M> {
     Finished(Vec<Replica<B, M>>),
-    Over(Held),
+    Over(Box<Held>),
 }
 
 /// How the replicas of a process ended.
@@ -67,7 +67,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Endings<B, M> {
                 let device = |(rank, how)| (plan.world.device_of(rank), how);
                 let mut failed: Vec<_> = self.lost.into_iter().map(device).collect();
                 failed.dedup_by_key(|(device, _)| *device);
-                Ok(Outcome::Over(Held { state: self.parted.iter().find_map(Replica::state), failed }))
+                Ok(Outcome::Over(Box::new(Held { state: self.parted.iter().find_map(Replica::state), failed })))
             }
         }
     }

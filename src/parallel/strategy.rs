@@ -133,7 +133,7 @@ impl<B: HostBackend> DataParallel<B> {
                     }
                     held = Some(Held { state: replicas.iter().find_map(Replica::state), failed: Vec::new() });
                 }
-                Outcome::Over(over) => held = Some(over),
+                Outcome::Over(over) => held = Some(*over),
             }
         }
         Ok(last)

@@ -25,8 +25,8 @@ const WRONG: Ink = Ink::Series(1);
 pub fn figure(evaluation: &Evaluation) -> Figure {
     let count = evaluation.confusion.len();
     let cell = match count {
-        0..=MOST_NUMBERS => LARGE_CELL,
-        0..=MOST_NAMES => CELL,
+        _ if count <= MOST_NUMBERS => LARGE_CELL,
+        _ if count <= MOST_NAMES => CELL,
         _ => SIDE / count as f64,
     };
     let named = count <= MOST_NAMES;

@@ -17,7 +17,7 @@ fn batches(criterion: &mut Criterion) {
     group.bench_function("10,240 images, crop, flip, normalise", |bencher| {
         let requests = || {
             let ids = |batch: usize| (batch * BATCH..(batch + 1) * BATCH).map(|id| id as u32).collect();
-            (0..IMAGES / BATCH).map(move |batch| Request { epoch: 0, ids: ids(batch) })
+            (0..IMAGES / BATCH).map(move |batch| Request { ids: ids(batch), ..Request::default() })
         };
         let start = || Loader::new(images.clone(), augment.clone(), 0, requests(), 2).unwrap();
         bencher.iter_batched(start, Iterator::count, BatchSize::PerIteration);

@@ -8,7 +8,6 @@ pub mod processes;
 pub mod run;
 
 use burn::backend::Autodiff;
-use burn::module::AutodiffModule;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::data::{ImageSet, Normalization};
 use kiln::model::{ModelConfig, Pass, ResNet, Stem, cross_entropy, load_state, rank_of_target, state_dict};
@@ -287,7 +286,9 @@ pub fn training_forward<B: HostBackend>() {
     for stem in STEMS {
         let expected = reference.tensors(&format!("{}.logits", name_of(stem)));
         let weights = reference.tensors(name_of(stem));
-        let plain = ResNet::<Autodiff<B>>::from_inner(model::<B>(&reference, stem, &weights));
+        let device = B::open(0).unwrap();
+        let plain = ResNet::<Autodiff<B>>::new(&reference.model(stem), reference.count("num_classes"), 0.0, &device);
+        let plain = load_state(plain, &weights, "the fixture").unwrap();
         let logits = plain.forward(Tensor::from_inner(inputs::<B>(&reference)), &Pass::local());
         close("training logits", &values(logits.inner()), &expected["logits_train"], 1e-4);
         for replicas in [1, 2, 4] {
