@@ -9,6 +9,7 @@ mod job;
 mod model;
 mod options;
 mod spelling;
+mod study;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use clap_complete::Shell;
 use self::options::Options;
 use crate::config::Request;
 use crate::parallel::ParallelConfig;
+use crate::trainer::Sizes;
 use crate::weights::Format;
 
 /// What the user asked for.
@@ -57,6 +59,15 @@ pub enum Command {
         output: PathBuf,
         /// Whether averaged weights are preferred.
         averaged: bool,
+    },
+    /// Measure how training scales.
+    Scaling {
+        /// What to measure.
+        sizes: Sizes,
+        /// What is trained: the arguments after `--`.
+        arguments: Vec<String>,
+        /// The same as a configuration.
+        request: Request,
     },
     /// Print the configuration that would run.
     Config(Request),
@@ -102,12 +113,13 @@ pub fn parse() -> Command {
     if let Command::Train(request)
     | Command::Evaluate { request, .. }
     | Command::Config(request)
-    | Command::Launch { request, .. } = &mut command
+    | Command::Launch { request, .. }
+    | Command::Scaling { request, .. } = &mut command
     {
         request.environment = std::env::vars_os().filter_map(text).collect();
     }
-    if let Command::Evaluate { request, .. } = &mut command {
-        // An evaluation is one process, whoever started it.
+    if let Command::Evaluate { request, .. } | Command::Scaling { request, .. } = &mut command {
+        // This is one process, whoever started it.
         request.environment.retain(|(name, _)| name.starts_with("TRAIN__"));
     }
     command
@@ -151,6 +163,8 @@ enum Action {
     Config(Options<true>),
     /// Train in several processes on this machine: train launch --nproc 2 -- --epochs 3.
     Launch(Launch),
+    /// Measure how training scales: train scaling --replicas 1,2,4 -- --batch-size 32.
+    Scaling(study::Scaling),
     /// Write a page about one run, or about several compared, for a browser.
     Report(Report),
     /// Print the completions of a shell: source <(train completions bash).
@@ -203,6 +217,7 @@ impl Cli {
             Some(Action::Evaluate(arguments)) => arguments.command(),
             Some(Action::Predict(arguments)) => arguments.command(),
             Some(Action::Export(arguments)) => arguments.command(),
+            Some(Action::Scaling(arguments)) => arguments.command(&mut command)?,
             Some(Action::Config(options)) => Command::Config(options.request),
             Some(Action::Report(Report { runs, output })) => {
                 let name = || PathBuf::from("report.html");
@@ -219,14 +234,28 @@ impl Cli {
                 Command::Members { parallel: Box::new(terms.at(dist_url)), drain }
             }
             Some(Action::Launch(Launch { nproc, arguments })) => {
-                let words = std::iter::once("train".into()).chain(arguments.iter().cloned());
-                let Command::Train(request) = Self::try_parse_from(words)? else {
-                    let only = "after 'launch --nproc N --' come arguments for training, no other command";
-                    return Err(command.error(clap::error::ErrorKind::InvalidSubcommand, only));
-                };
+                let request = Self::training(&arguments, "launch --nproc N --", &mut command)?;
                 Command::Launch { processes: nproc.into(), arguments, request }
             }
         })
+    }
+}
+
+impl Cli {
+    /// The arguments after `before` as what they mean to `train` alone.
+    fn training(
+        arguments: &[impl Clone + Into<OsString>],
+        before: &str,
+        command: &mut clap::Command,
+    ) -> Result<Request, clap::Error> {
+        let words = std::iter::once("train".into()).chain(arguments.iter().cloned().map(Into::into));
+        match Self::try_parse_from(words)? {
+            Command::Train(request) => Ok(request),
+            _ => {
+                let only = format!("after '{before}' come arguments for training, no other command");
+                Err(command.error(clap::error::ErrorKind::InvalidSubcommand, only))
+            }
+        }
     }
 }
 

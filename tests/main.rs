@@ -29,6 +29,7 @@ mod optim;
 mod parity;
 mod placement;
 mod precision;
+mod presets;
 mod profile;
 mod python;
 mod reference;

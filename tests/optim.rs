@@ -151,6 +151,7 @@ fn after_the_warm_up_each_shape_follows_its_formula() {
     assert!((at(ScheduleKind::Cosine, 100) - 0.22).abs() < 1e-12);
     assert!((at(ScheduleKind::Cosine, 200) - 0.04).abs() < 1e-12);
     assert!((at(ScheduleKind::Linear, 50) - 0.31).abs() < 1e-12);
+    assert!((at(ScheduleKind::Exponential, 100) - 0.4 * 0.1_f64.sqrt()).abs() < 1e-12);
     assert_eq!(at(ScheduleKind::Constant, 199), 0.4);
     assert_eq!(at(ScheduleKind::Step, 59), 0.4);
     assert!((at(ScheduleKind::Step, 60) - 0.04).abs() < 1e-12);

@@ -1,6 +1,7 @@
 //! The scaling analysis: its numbers are those of the measurements, and its models are no surer than these allow.
 
 mod browser;
+mod command;
 mod fit;
 mod measurements;
 mod pages;

@@ -291,7 +291,7 @@ impl Merged {
 
     /// Whether nobody set `key`.
     pub fn is_default(&self, key: &str) -> bool {
-        self.place(key) == DEFAULTS
+        self.place(key).starts_with(DEFAULTS)
     }
 
     /// Where the value of `key` was set.

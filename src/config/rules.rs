@@ -196,6 +196,12 @@ impl Rules<'_> {
         let remedy = format!("use --warmup-epochs {} or more --epochs", epochs as f64 / 10.0);
         self.require(holds, &["schedule.warmup_epochs", "run.epochs"], broken, &remedy);
 
+        let last = self.merged.config.schedule.final_lr;
+        let exponential = self.merged.config.schedule.kind == ScheduleKind::Exponential;
+        let broken = || "final lr must be above 0 for the exponential schedule, got '0'".into();
+        let keys = ["schedule.final_lr", "schedule.kind"];
+        self.require(!exponential || last > 0.0, &keys, broken, "use schedule.final_lr=1e-5");
+
         let one_cycle = self.merged.config.schedule.kind == ScheduleKind::OneCycle;
         let broken = || "warmup epochs must go with another schedule than onecycle, which has a rise of its own".into();
         let remedy = "use --warmup-epochs 0 and schedule.onecycle_rise";

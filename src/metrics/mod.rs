@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`record`] is what is measured, [`meter`] how, [`sink`] the trait of the places it goes to:
 //! [`console`] and [`bar`] for people at a terminal (both with [`mod@line`], the text of a record), [`jsonl`] and
-//! [`csv`] for programs (both on a [`journal`]), [`tensorboard`] for TensorBoard; [`summary`] is the last word, and [`profile`] says where time went.
+//! [`csv`] for programs (both on a [`journal`]), [`tensorboard`] for TensorBoard (with [`utilization`] of the devices);
+//! [`summary`] is the last word, [`mod@environment`] what it was said on, and [`profile`] says where time went.
 //!
 //! Files of a resumed run hold each step once: whatever lies behind the step that the run resumes from is dropped
 //! before new lines follow. This room computes nothing about models; it is handed plain numbers.
@@ -10,6 +11,7 @@
 pub mod bar;
 pub mod console;
 pub mod csv;
+pub mod environment;
 pub mod journal;
 pub mod jsonl;
 pub mod line;
@@ -19,11 +21,13 @@ pub mod record;
 pub mod sink;
 pub mod summary;
 pub mod tensorboard;
+pub mod utilization;
 pub mod warnings;
 
 pub use bar::Bar;
 pub use console::Console;
 pub use csv::Csv;
+pub use environment::environment;
 pub use jsonl::Jsonl;
 pub use line::Goal;
 pub use meter::{Average, Throughput, format_duration, peak_memory};
@@ -32,4 +36,5 @@ pub use record::{EpochRecord, GenerationRecord, Record, StepRecord};
 pub use sink::Sink;
 pub use summary::Summary;
 pub use tensorboard::{Hparam, TensorBoard};
+pub use utilization::Utilization;
 pub use warnings::warnings;

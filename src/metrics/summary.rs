@@ -1,5 +1,6 @@
 //! The last word of a run: what came out, what it cost, where it is and how to look at it again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,9 @@ pub struct Summary {
     pub peak_memory: Option<u64>,
     /// The checkpoint to use from here on, if one was saved.
     pub checkpoint: Option<PathBuf>,
+    /// What the run ran on, as names and values.
+    #[serde(default)]
+    pub environment: BTreeMap<String, serde_json::Value>,
 }
 
 impl fmt::Display for Summary {

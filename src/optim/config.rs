@@ -90,6 +90,8 @@ pub enum ScheduleKind {
     Step,
     /// A straight line from the peak to `final_lr`.
     Linear,
+    /// From the peak to `final_lr` by the same factor in every step, as a range test does (Smith, 2017).
+    Exponential,
     /// The peak until the end.
     Constant,
 }
@@ -128,7 +130,7 @@ pub struct ScheduleConfig {
     pub restart_factor: usize,
     /// Share of the run in which the rate of `onecycle` rises, in `(0, 1)`.
     pub onecycle_rise: f64,
-    /// Learning rate at the very end of `cosine`, `linear` and each period of `restarts`, at least 0.
+    /// Learning rate at the very end of `cosine`, `linear`, `exponential` (there above 0) and each period of `restarts`.
     pub final_lr: f64,
 }
 

@@ -78,6 +78,7 @@ impl Schedule {
         let progress = ((step - self.warmup_steps) as f64 / length as f64).min(1.0);
         match self.kind {
             ScheduleKind::Constant => self.peak,
+            ScheduleKind::Exponential => self.peak * (self.last / self.peak).powf(progress),
             ScheduleKind::Linear => self.peak + (self.last - self.peak) * progress,
             ScheduleKind::Cosine => cosine(self.peak, self.last, progress),
             ScheduleKind::Restarts => cosine(self.peak, self.last, self.in_period(step - self.warmup_steps)),

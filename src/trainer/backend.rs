@@ -60,3 +60,29 @@ fn not_compiled(kind: BackendKind) -> Error {
         if kind == BackendKind::Auto { "flex" } else { name(kind) }
     ))
 }
+
+/// The devices that replicas can have to themselves.
+pub(super) struct Place {
+    pub(super) backend: BackendKind,
+    /// What a person calls the first one.
+    pub(super) name: String,
+    /// None where replicas share a processor.
+    pub(super) count: Option<usize>,
+}
+
+/// What there is for the backend that `kind` asks for.
+pub(super) fn devices(kind: BackendKind) -> Result<Place> {
+    dispatch(kind, Devices)
+}
+
+struct Devices;
+
+impl Program for Devices {
+    type Output = Place;
+
+    fn run<B: HostBackend>(self, backend: BackendKind) -> Result<Place> {
+        let count = (!B::is_processor()).then(|| (0..).take_while(|index| B::open(*index).is_ok()).count());
+        let name = if B::is_processor() { "CPU".into() } else { B::describe(0) };
+        Ok(Place { backend, name, count })
+    }
+}

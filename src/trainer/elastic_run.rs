@@ -99,7 +99,9 @@ impl Part {
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let directory = clock.directory();
         if let Some(profiler) = profiler {
-            report(&profiler, &directory, &course)?;
+            // A process of an elastic run has no rank of its own.
+            let rank = if course.leads { 0 } else { std::process::id() as usize };
+            report(&profiler, &directory, &course, rank)?;
         }
         if departure.has_left.load(Ordering::SeqCst) {
             return Ok(depart(&config, departure.signal.load(Ordering::SeqCst)));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::stdout;
 use std::path::Path;
 
+use super::backend::devices;
 use super::learner::Display;
 use super::samples::SampleLog;
 use super::terminal::SignalKeys;
@@ -69,6 +70,9 @@ impl Logs {
 /// Event files that show the configuration, too.
 fn board(config: &Config, directory: &Path, kept: Kept) -> Result<TensorBoard> {
     let mut board = TensorBoard::open(directory, kept.step)?;
+    if devices(config.parallel.backend)?.count.is_some() {
+        board = board.watching(&config.parallel.gpu_ids);
+    }
     if kept.step == 0 {
         // TensorBoard would show it once for every session.
         let indented: String = config.to_toml().lines().map(|line| format!("    {line}\n")).collect();

@@ -6,6 +6,7 @@
 
 mod backend;
 mod burn_metrics;
+mod child;
 mod clock;
 mod elastic;
 mod elastic_run;
@@ -23,11 +24,13 @@ mod overview;
 mod pictures;
 mod predict;
 mod prepare;
+mod probe;
 mod recorder;
 mod requeue;
 mod resume;
 mod run;
 mod samples;
+mod scaling;
 mod snapshot;
 mod succession;
 mod terminal;
@@ -39,4 +42,5 @@ pub use launch::launch;
 pub use membership::{members, rendezvous};
 pub use predict::{Question, predict};
 pub use run::train;
+pub use scaling::{Sizes, scaling};
 pub use terminal::{say, warn};

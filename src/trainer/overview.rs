@@ -133,6 +133,7 @@ fn schedule(prepared: &Prepared) -> String {
     let shape = match schedule.kind {
         ScheduleKind::Constant => "then constant".into(),
         ScheduleKind::Cosine => format!("then cosine to {}", schedule.last),
+        ScheduleKind::Exponential => format!("then exponentially to {}", schedule.last),
         ScheduleKind::Linear => format!("then linear to {}", schedule.last),
         ScheduleKind::Restarts => {
             let (period, factor) = schedule.period;

@@ -1,5 +1,6 @@
 //! One training from start to end.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use tracing::subscriber::set_global_default;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 
-use super::backend::{Program, dispatch};
+use super::backend::{Program, devices, dispatch, name};
 use super::clock::Clock;
 use super::initial::initial_model;
 use super::learner::{self, Display};
@@ -24,7 +25,7 @@ use crate::checkpoint::{check_writable, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::launch::{self, Peers};
-use crate::metrics::{Goal, Profiler, Summary, peak_memory, warnings};
+use crate::metrics::{Goal, Profiler, Summary, environment, peak_memory, warnings};
 use crate::model::{ResNet, state_dict};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, Plan, Processes, StartingPoint};
 use crate::state::sha256;
@@ -217,7 +218,7 @@ impl<B: HostBackend> Session<B> {
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
         if let Some(profiler) = profiler {
-            report(&profiler, &directory, &course)?;
+            report(&profiler, &directory, &course, self.config.parallel.rank)?;
         }
         let code = stop.reason().map_or(0, |reason| reason.exit_code());
         if self.config.parallel.rank == 0 {
@@ -243,13 +244,24 @@ pub(super) fn goal(config: &Config, plan: &Plan) -> Goal {
     Goal { epochs: config.run.epochs, steps: plan.last_step }
 }
 
-/// Writes the trace and prints the table, which was asked for even where progress is not shown.
-pub(super) fn report(profiler: &Profiler, directory: &Path, course: &Course) -> Result<()> {
-    let trace = directory.join("trace.json");
+/// Writes the trace of the process of this rank and prints the table, which was asked for even where progress is not
+/// shown.
+pub(super) fn report(profiler: &Profiler, directory: &Path, course: &Course, rank: usize) -> Result<()> {
+    // Processes of one machine may share the directory.
+    let trace = directory.join(if rank == 0 { "trace.json".into() } else { format!("trace-rank-{rank}.json") });
     write_atomic(&trace, &profiler.trace())?;
     say(&format!("\n{}", profiler.table(Duration::from_secs_f64(course.training_seconds))));
     say(&format!("trace       {}", trace.display()));
     Ok(())
+}
+
+/// What the run ran on.
+fn surroundings(config: &Config) -> Result<BTreeMap<String, String>> {
+    let place = devices(config.parallel.backend)?;
+    let mut known = environment();
+    known.insert("backend".into(), name(place.backend).into());
+    known.insert("device".into(), place.name);
+    Ok(known)
 }
 
 pub(super) fn finish(
@@ -268,6 +280,7 @@ pub(super) fn finish(
         images_per_second: course.images as f64 / course.training_seconds.max(f64::MIN_POSITIVE),
         peak_memory: peak_memory(),
         checkpoint: course.checkpoint.clone(),
+        environment: surroundings(config)?.into_iter().map(|(name, value)| (name, value.into())).collect(),
     };
     let json = serde_json::to_vec_pretty(&summary).expect("plain numbers and paths are always JSON");
     write_atomic(&directory.join("summary.json"), &json)?;

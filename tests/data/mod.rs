@@ -9,6 +9,7 @@ mod loader;
 mod mixing;
 mod rand_augment;
 mod repeats;
+mod resize;
 mod sampler;
 mod synthetic;
 

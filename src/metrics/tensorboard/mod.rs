@@ -20,6 +20,7 @@ use self::event::{Event, SessionLog, SessionStatus, Summary, Value, What};
 pub use self::hparams::Hparam;
 use super::record::{EpochRecord, StepRecord};
 use super::sink::Sink;
+use super::utilization::Utilization;
 use crate::error::{Error, Result};
 
 /// What the names of event files begin with; TensorBoard goes by it.
@@ -37,6 +38,7 @@ pub struct TensorBoard {
     /// The [`StepRecord::seconds`] of the last step that was flushed by its own time.
     flushed: Option<f64>,
     has_hparams: bool,
+    utilization: Option<Utilization>,
 }
 
 impl TensorBoard {
@@ -51,7 +53,7 @@ impl TensorBoard {
         fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
         let path = directory.join(file_name(directory)?);
         let file = File::create_new(&path).map_err(Error::io("create", &path))?;
-        let mut board = Self { path, file: BufWriter::new(file), flushed: None, has_hparams: false };
+        let mut board = Self { path, file: BufWriter::new(file), flushed: None, has_hparams: false, utilization: None };
         board.write(0, What::FileVersion("brain.Event:2".into()))?;
         // TensorBoard drops what it has of the step of this event and later ones. It takes the first such event of a
         // run for the start of the run and drops nothing, so that a new run needs one too.
@@ -59,6 +61,11 @@ impl TensorBoard {
         board.write(after_step.saturating_add(1), What::SessionLog(start))?;
         board.flush()?;
         Ok(board)
+    }
+
+    /// The same, showing with the steps how busy these devices are, where NVML tells.
+    pub fn watching(self, devices: &[usize]) -> Self {
+        Self { utilization: Utilization::of(devices), ..self }
     }
 
     /// Shows a text in Markdown under `tag`.
@@ -119,6 +126,11 @@ impl Sink for TensorBoard {
         self.show(record.step, scalars.map(|(tag, value)| Value::scalar(tag, value)).into())?;
         if self.flushed.is_none_or(|last| record.seconds - last >= FLUSH_INTERVAL) {
             self.flushed = Some(record.seconds);
+            for load in self.utilization.iter().flat_map(Utilization::look).collect::<Vec<_>>() {
+                let tag = |what: &str| format!("device/{}/{what}", load.device);
+                let (busy, memory) = (tag("utilization_percent"), tag("memory_bytes"));
+                self.show(record.step, vec![Value::scalar(&busy, load.percent), Value::scalar(&memory, load.memory)])?;
+            }
             self.flush()?;
         }
         Ok(())

@@ -1,0 +1,73 @@
+//! The commands that measure instead of train: how training scales.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{Cli, Command};
+use crate::scaling::Mode;
+use crate::trainer::Sizes;
+
+#[derive(Debug, Args)]
+pub(super) struct Scaling {
+    /// Numbers of replicas to measure, separated by commas.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    replicas: Vec<u16>,
+    /// Numbers of processes to host them with; sizes of fewer replicas are left out.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    processes: Vec<u16>,
+    /// What stays the same: the batch of a replica (weak), or that of all of them (strong).
+    #[arg(long, value_name = "MODE", default_value = "both")]
+    mode: Modes,
+    /// Steps of each run that are measured.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    steps: u16,
+    /// Steps before them that are not.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    warmup_steps: u16,
+    /// CPU threads of each replica; 0 means as many as the largest size leaves for each.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    threads_per_replica: u16,
+    /// Directory for the analysis: scaling.csv, .json, .svg, .png and .html.
+    #[arg(long, value_name = "DIR", default_value = "scaling")]
+    output_dir: PathBuf,
+    /// What is trained, as for train alone.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Modes {
+    Weak,
+    Strong,
+    Both,
+}
+
+impl Scaling {
+    pub(super) fn command(self, cli: &mut clap::Command) -> Result<Command, clap::Error> {
+        let request = Cli::training(&self.arguments, "scaling ... --", cli)?;
+        let sizes = |numbers: Vec<u16>| {
+            let mut numbers: Vec<usize> = numbers.into_iter().map(usize::from).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        };
+        Ok(Command::Scaling {
+            sizes: Sizes {
+                replicas: sizes(self.replicas),
+                processes: sizes(self.processes),
+                modes: match self.mode {
+                    Modes::Weak => vec![Mode::Weak],
+                    Modes::Strong => vec![Mode::Strong],
+                    Modes::Both => vec![Mode::Weak, Mode::Strong],
+                },
+                steps: self.steps.into(),
+                warmup: self.warmup_steps.into(),
+                threads: self.threads_per_replica.into(),
+                output: self.output_dir,
+            },
+            arguments: self.arguments,
+            request,
+        })
+    }
+}

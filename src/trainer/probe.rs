@@ -1,0 +1,118 @@
+//! Short runs in processes of their own, to be measured: what is run, and what its files tell.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::child::Child;
+use crate::error::{Error, Result};
+use crate::metrics::{Record, StepRecord, Summary};
+
+/// Where replicas wait for each other, in the names of the profiler.
+const WAITING: [&str; 4] = ["all-reduce", "exchange of losses", "statistics", "wait for replicas"];
+/// Every replica is in it once in a step, and in nothing of the above after it.
+const LAST: &str = "all-reduce";
+
+/// A run whose directory is gone when this is.
+pub(super) struct Probe {
+    directory: tempfile::TempDir,
+}
+
+impl Probe {
+    /// Trains for `steps` steps by `arguments` in `processes` processes, and says what the process's last word was if it
+    /// failed. What a measurement does not need is switched off.
+    pub(super) fn run(arguments: &[String], processes: usize, steps: usize, profile: bool) -> Result<(Self, u8)> {
+        let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
+        let run = directory.path().join("run");
+        let mut own = vec![
+            format!("--output-dir={}", run.display()),
+            format!("--max-steps={steps}"),
+            // Epochs that are long enough in any case.
+            format!("--epochs={steps}"),
+            "--warmup-epochs=0".into(),
+            "--limit-val-batches=1".into(),
+            "--checkpoint-every=never".into(),
+            "--progress=none".into(),
+        ];
+        if profile {
+            own.push("--profile".into());
+        }
+        let launch = ["launch".to_string(), format!("--nproc={processes}"), "--".into()];
+        let front = if processes > 1 { launch.to_vec() } else { Vec::new() };
+        let code = Child::new([&front[..], arguments, &own].concat()).run(true)?;
+        Ok((Self { directory }, code))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join("run").join(name)
+    }
+
+    /// The steps that were recorded, whole or not.
+    pub(super) fn steps(&self) -> Result<Vec<StepRecord>> {
+        let path = self.path("metrics.jsonl");
+        let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let record = |line: &str| match serde_json::from_str(line) {
+            Ok(Record::Step(step)) => Some(step),
+            _ => None,
+        };
+        Ok(text.lines().filter_map(record).collect())
+    }
+
+    /// The most memory that the first process used, in bytes; 0 if it is not known.
+    pub(super) fn memory(&self) -> u64 {
+        let read = |path: &Path| serde_json::from_slice::<Summary>(&std::fs::read(path).ok()?).ok()?.peak_memory;
+        read(&self.path("summary.json")).unwrap_or(0)
+    }
+
+    /// Seconds per step in which the first replica waited for others, the median after `skipped` steps.
+    pub(super) fn waiting(&self, skipped: usize) -> Result<f64> {
+        let path = self.path("trace.json");
+        let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
+        let trace: Trace = serde_json::from_slice(&bytes)
+            .map_err(|reason| Error::Data(format!("'{}' is damaged: {reason}; measure again", path.display())))?;
+        Ok(trace.waiting(skipped))
+    }
+}
+
+/// A file in the Trace Event Format.
+#[derive(Debug, Deserialize)]
+struct Trace {
+    #[serde(rename = "traceEvents")]
+    events: Vec<Span>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Span {
+    name: String,
+    #[serde(default)]
+    tid: u64,
+    /// Start and length, in microseconds.
+    #[serde(default)]
+    ts: f64,
+    #[serde(default)]
+    dur: f64,
+}
+
+impl Trace {
+    fn waiting(&self, skipped: usize) -> f64 {
+        // The first thread that reduces gradients is a replica.
+        let Some(tid) = self.events.iter().filter(|span| span.name == LAST).map(|span| span.tid).min() else {
+            return 0.0;
+        };
+        let mut spans: Vec<&Span> =
+            self.events.iter().filter(|span| span.tid == tid && WAITING.contains(&span.name.as_str())).collect();
+        spans.sort_by(|one, other| one.ts.total_cmp(&other.ts));
+        let mut steps = vec![0.0];
+        for span in spans {
+            let current = steps.len() - 1;
+            steps[current] += span.dur * 1e-6;
+            if span.name == LAST {
+                steps.push(0.0);
+            }
+        }
+        steps.pop();
+        let mut steps = steps.split_off(skipped.min(steps.len()));
+        steps.sort_by(f64::total_cmp);
+        steps.get(steps.len() / 2).copied().unwrap_or(0.0)
+    }
+}

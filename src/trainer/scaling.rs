@@ -1,0 +1,137 @@
+//! `train scaling`: short measured runs of several sizes, and the analysis of them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::backend::{Place, devices, name};
+use super::prepare::share_threads;
+use super::probe::Probe;
+use super::run::listen;
+use super::terminal::say;
+use crate::config::{Config, Request, resolve};
+use crate::error::{Error, Result};
+use crate::scaling::{Analysis, Measurement, Mode};
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sizes {
+    /// Numbers of replicas.
+    pub replicas: Vec<usize>,
+    /// Numbers of processes; sizes with fewer replicas are left out.
+    pub processes: Vec<usize>,
+    /// What stays the same.
+    pub modes: Vec<Mode>,
+    /// Measured steps of each run.
+    pub steps: usize,
+    /// Steps before them.
+    pub warmup: usize,
+    /// CPU threads of each replica; 0 for as many as the largest size leaves each.
+    pub threads: usize,
+    /// Where the analysis goes.
+    pub output: PathBuf,
+}
+
+/// Measures runs by `arguments`, which came to `request`, and writes the analysis.
+pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result<()> {
+    listen(false);
+    let config = resolve(request)?.config;
+    let devices = devices(config.parallel.backend)?;
+    let largest = sizes.replicas.iter().copied().max().unwrap_or(1);
+    let cores = share_threads(0, 1);
+    let threads = if sizes.threads > 0 { sizes.threads } else { (cores / largest).max(1) };
+    let mut measurements = Vec::new();
+    for &mode in &sizes.modes {
+        for &replicas in &sizes.replicas {
+            for &processes in sizes.processes.iter().filter(|processes| **processes <= replicas) {
+                let batch = batch(mode, &config, replicas, largest)?;
+                let wanted = Wanted { mode, replicas, processes, batch, threads };
+                let measured = wanted.measure(sizes, arguments, &devices, cores)?;
+                let rate = measured.images_per_second();
+                say(&format!("measured    {}: {rate:.1} images/s", measured.name()));
+                measurements.push(measured);
+            }
+        }
+    }
+    let analysis = Analysis::new(measurements, about(&config, &devices, cores, threads, sizes))?;
+    std::fs::create_dir_all(&sizes.output).map_err(Error::io("create", &sizes.output))?;
+    analysis.write(&sizes.output)?;
+    say(&format!("\n{analysis}"));
+    say(&format!("files       scaling.csv|json|svg|png|html in {}", sizes.output.display()));
+    Ok(())
+}
+
+/// Images per replica and micro-batch.
+fn batch(mode: Mode, config: &Config, replicas: usize, largest: usize) -> Result<usize> {
+    let own = config.parallel.batch_size;
+    match mode {
+        Mode::Weak => Ok(own),
+        // The global batch is that of the largest size with the batch it was given.
+        Mode::Strong if (own * largest).is_multiple_of(replicas) => Ok(own * largest / replicas),
+        Mode::Strong => Err(Error::usage(format!(
+            "strong scaling splits {own} x {largest} images of a step over '{replicas}' replicas, which is no whole \
+             number; choose --replicas that divide it, or another --batch-size"
+        ))),
+    }
+}
+
+/// One run to be measured.
+struct Wanted {
+    mode: Mode,
+    replicas: usize,
+    processes: usize,
+    batch: usize,
+    /// Of each replica.
+    threads: usize,
+}
+
+impl Wanted {
+    fn measure(&self, sizes: &Sizes, arguments: &[String], devices: &Place, cores: usize) -> Result<Measurement> {
+        let Self { mode, replicas, processes, batch, threads } = *self;
+        let hosts = replicas.min(devices.count.unwrap_or(replicas));
+        let ids: Vec<String> = (0..hosts).map(|device| device.to_string()).collect();
+        let mut own = vec![format!("--world-size={replicas}"), format!("--batch-size={batch}")];
+        // Every process has its part of the threads.
+        own.push(format!("--threads={}", (threads * replicas).div_ceil(processes)));
+        if processes == 1 || devices.count.is_some() {
+            own.push(format!("--gpu-ids={}", ids.join(",")));
+        }
+        let total = sizes.warmup + sizes.steps;
+        let (probe, code) = Probe::run(&[arguments, &own].concat(), processes, total, true)?;
+        if code != 0 {
+            return Err(Error::Training(format!(
+                "the run of {replicas} replicas in {processes} processes ended with exit code {code}; what it said \
+                 stands above"
+            )));
+        }
+        let steps = probe.steps()?;
+        let measured = steps.get(sizes.warmup..).unwrap_or_default();
+        Ok(Measurement {
+            mode,
+            replicas,
+            processes,
+            devices_shared: devices.count.map_or(threads * replicas > cores, |count| replicas > count),
+            steps: measured.len(),
+            step_seconds: measured.iter().map(|step| step.step_seconds).collect(),
+            images_per_step: batch * replicas,
+            exposed_communication: if replicas > 1 { probe.waiting(sizes.warmup)? } else { 0.0 },
+            memory_bytes: probe.memory(),
+        })
+    }
+}
+
+fn about(config: &Config, devices: &Place, cores: usize, threads: usize, sizes: &Sizes) -> BTreeMap<String, String> {
+    let pairs = [
+        ("backend", name(devices.backend).to_string()),
+        ("device", devices.name.clone()),
+        ("cores", cores.to_string()),
+        ("threads of a replica", threads.to_string()),
+        ("batch of a replica", config.parallel.batch_size.to_string()),
+        ("width", config.model.width.to_string()),
+        ("stem", format!("{:?}", config.model.stem).to_lowercase()),
+        ("precision", config.run.precision.name().to_string()),
+        ("data", format!("{:?}", config.data.source).to_lowercase()),
+        ("measured steps", format!("{} after {}", sizes.steps, sizes.warmup)),
+        ("version", env!("CARGO_PKG_VERSION").to_string()),
+    ];
+    pairs.map(|(name, value)| (name.to_string(), value)).into()
+}

@@ -1,0 +1,59 @@
+//! The ready-made experiments: each says what it is for, and each can begin.
+
+use std::path::Path;
+
+use burn::backend::Flex;
+use kiln::model::{ModelConfig, ResNet, Stem, initialize, state_dict};
+use kiln::weights::to_pth;
+
+use crate::command::{Workplace, succeeded};
+
+const EXPERIMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/experiment");
+
+/// `train/CLASS/0.png` and `val/CLASS/0.png` for two classes.
+fn photographs(folder: &Path) {
+    for class in ["train/cat", "train/dog", "val/cat", "val/dog"] {
+        std::fs::create_dir_all(folder.join(class)).unwrap();
+        image::RgbImage::from_pixel(40, 30, image::Rgb([9, 90, 200])).save(folder.join(class).join("0.png")).unwrap();
+    }
+}
+
+/// What torchvision publishes, but for the numbers.
+fn published(file: &Path) {
+    let config = ModelConfig { stem: Stem::Imagenet, ..ModelConfig::default() };
+    let model = initialize(ResNet::<Flex>::new(&config, 1000, 0.0, &Default::default()), 0).unwrap();
+    std::fs::write(file, to_pth(&state_dict(&model)).unwrap()).unwrap();
+}
+
+#[test]
+fn every_experiment_can_begin_and_says_what_to_expect() {
+    let place = Workplace::new();
+    photographs(&place.path("photographs"));
+    published(&place.path("resnet18.pth"));
+    let sample = format!("--data-dir={}", concat!(env!("CARGO_MANIFEST_DIR"), "/data"));
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(EXPERIMENTS).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_string();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let head: String = text.lines().take_while(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
+        assert!(head.contains(&format!("train experiment={name}")), "{name} shows no command");
+        assert!(head.contains("easured"), "{name} does not say what was measured");
+        let experiment = format!("experiment={name}");
+        let own = match name.as_str() {
+            "imagenet" => vec!["--data-dir=photographs"],
+            "transfer" => vec![sample.as_str(), "--pretrained=resnet18.pth"],
+            _ => vec![sample.as_str()],
+        };
+        let output =
+            succeeded(&place.bare(&[&[experiment.as_str(), "--dry-run"], &own[..]].concat()).output().unwrap());
+        assert!(output.contains("model       ResNet-18"), "{name}: {output}");
+        if name == "transfer" {
+            assert!(output.contains("(5130 of them trained)"), "{output}");
+            assert!(output.contains("weights     head of 1000 classes left out, the new one has 10"), "{output}");
+        }
+        names.push(name);
+    }
+    names.sort();
+    assert_eq!(names, ["cifar10", "cifar10-fast", "imagenet", "quickstart", "transfer"]);
+}
