@@ -291,7 +291,7 @@ impl Merged {
 
     /// Whether nobody set `key`.
     pub fn is_default(&self, key: &str) -> bool {
-        self.place(key).starts_with(DEFAULTS)
+        self.place(key).contains(DEFAULTS)
     }
 
     /// Where the value of `key` was set.
