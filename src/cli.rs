@@ -21,7 +21,7 @@ use clap_complete::Shell;
 use self::options::Options;
 use crate::config::Request;
 use crate::parallel::ParallelConfig;
-use crate::trainer::Sizes;
+use crate::trainer::{self, Sizes};
 use crate::weights::Format;
 
 /// What the user asked for.
@@ -69,6 +69,17 @@ pub enum Command {
         /// The same as a configuration.
         request: Request,
     },
+    /// Find a learning rate or a batch size.
+    Find {
+        /// Which of them.
+        what: trainer::Find,
+        /// What is trained: the arguments after `--`.
+        arguments: Vec<String>,
+        /// The same as a configuration.
+        request: Request,
+        /// The directory for what was found.
+        output: PathBuf,
+    },
     /// Print the configuration that would run.
     Config(Request),
     /// Write a page about runs.
@@ -114,11 +125,14 @@ pub fn parse() -> Command {
     | Command::Evaluate { request, .. }
     | Command::Config(request)
     | Command::Launch { request, .. }
-    | Command::Scaling { request, .. } = &mut command
+    | Command::Scaling { request, .. }
+    | Command::Find { request, .. } = &mut command
     {
         request.environment = std::env::vars_os().filter_map(text).collect();
     }
-    if let Command::Evaluate { request, .. } | Command::Scaling { request, .. } = &mut command {
+    if let Command::Evaluate { request, .. } | Command::Scaling { request, .. } | Command::Find { request, .. } =
+        &mut command
+    {
         // This is one process, whoever started it.
         request.environment.retain(|(name, _)| name.starts_with("TRAIN__"));
     }
@@ -165,6 +179,8 @@ enum Action {
     Launch(Launch),
     /// Measure how training scales: train scaling --replicas 1,2,4 -- --batch-size 32.
     Scaling(study::Scaling),
+    /// Find a learning rate (find lr) or the largest batch that fits (find batch-size).
+    Find(study::Find),
     /// Write a page about one run, or about several compared, for a browser.
     Report(Report),
     /// Print the completions of a shell: source <(train completions bash).
@@ -218,6 +234,7 @@ impl Cli {
             Some(Action::Predict(arguments)) => arguments.command(),
             Some(Action::Export(arguments)) => arguments.command(),
             Some(Action::Scaling(arguments)) => arguments.command(&mut command)?,
+            Some(Action::Find(arguments)) => arguments.command(&mut command)?,
             Some(Action::Config(options)) => Command::Config(options.request),
             Some(Action::Report(Report { runs, output })) => {
                 let name = || PathBuf::from("report.html");

@@ -22,7 +22,7 @@
 //! | [`checkpoint`] | atomic directories, retention, run directories | tensors' meaning |
 //! | [`metrics`] | records and where they go, TensorBoard among it; where time went; warnings | models |
 //! | [`report`] | a run's directory as a page for people | models, how a run is made |
-//! | [`scaling`] | measured runs of several sizes, compared and modelled | how a run is made |
+//! | [`scaling`], [`finding`] | measured runs of several sizes, compared and modelled; a rate and a batch size out of short runs | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`trainer`] | the story: prepare, train, resume, evaluate | how any of it works inside |
 //! | [`cli`] | flags to settings | everything but `config` |
@@ -55,6 +55,7 @@ pub mod config;
 pub mod data;
 pub mod error;
 pub mod fetch;
+pub mod finding;
 pub mod launch;
 pub mod metrics;
 pub mod model;

@@ -7,7 +7,9 @@ use kiln::config::resolve;
 use kiln::error::Result;
 use kiln::report::write;
 use kiln::stop::leave;
-use kiln::trainer::{Question, evaluate, export, launch, members, predict, rendezvous, say, scaling, train, warn};
+use kiln::trainer::{
+    Question, evaluate, export, find, launch, members, predict, rendezvous, say, scaling, train, warn,
+};
 
 fn main() -> ExitCode {
     keep_pages();
@@ -30,7 +32,8 @@ fn run(command: Command) -> Result<u8> {
             predict(&checkpoint, Question { images, top, json }, request).map(|()| 0)
         }
         Command::Export { checkpoint, to, output, averaged } => export(&checkpoint, to, &output, averaged).map(|()| 0),
-        Command::Scaling { sizes, arguments, request } => scaling(&sizes, &arguments, &request).map(|()| 0),
+        Command::Scaling { sizes, arguments, request } => scaling(&sizes, &arguments, &request),
+        Command::Find { what, arguments, request, output } => find(&what, &arguments, &request, &output),
         Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
         Command::Print(text) => {
             say(&text);

@@ -19,6 +19,7 @@ mod elastic;
 #[cfg(feature = "gloo")]
 mod engines;
 mod failure;
+mod finding;
 mod freeze;
 mod interruption;
 mod launch;
@@ -32,6 +33,7 @@ mod precision;
 mod presets;
 mod profile;
 mod python;
+mod readme;
 mod reference;
 mod refusals;
 #[cfg(feature = "gloo")]

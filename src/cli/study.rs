@@ -1,12 +1,12 @@
-//! The commands that measure instead of train: how training scales.
+//! The commands that measure instead of train: how training scales, which rate and which batch size it wants.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Cli, Command};
 use crate::scaling::Mode;
-use crate::trainer::Sizes;
+use crate::trainer::{self, Sizes};
 
 #[derive(Debug, Args)]
 pub(super) struct Scaling {
@@ -69,5 +69,70 @@ impl Scaling {
             arguments: self.arguments,
             request,
         })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Find {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// A learning rate, by a range test: one short run with a rate that grows.
+    Lr {
+        /// The lowest rate, of all replicas together.
+        #[arg(long, value_name = "X", default_value_t = 1e-6, value_parser = rate)]
+        from: f64,
+        /// The highest.
+        #[arg(long, value_name = "X", default_value_t = 10.0, value_parser = rate)]
+        to: f64,
+        /// Optimizer steps.
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(20..))]
+        steps: u16,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// The largest batch of a replica that fits, by trials.
+    BatchSize {
+        /// The largest to try.
+        #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
+        largest: u32,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Directory for what was found: .csv, .json, .svg, .png and .html.
+    #[arg(long, value_name = "DIR", default_value = "find")]
+    output_dir: PathBuf,
+    /// What is trained, as for train alone.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<String>,
+}
+
+/// A rate that can be multiplied to any other.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: Option<f64> = text.parse().ok().filter(|rate: &f64| (1e-30..=1e30).contains(rate));
+    rate.ok_or_else(|| "a rate is a number from 1e-30 to 1e30".into())
+}
+
+impl Find {
+    pub(super) fn command(self, cli: &mut clap::Command) -> Result<Command, clap::Error> {
+        let (what, common) = match self.what {
+            What::Lr { from, to, .. } if from >= to => {
+                let rule = format!("--from must be below --to, got '{from}' and '{to}'");
+                return Err(cli.error(clap::error::ErrorKind::ValueValidation, rule));
+            }
+            What::Lr { from, to, steps, common } => {
+                (trainer::Find::LearningRate { from, to, steps: steps.into() }, common)
+            }
+            What::BatchSize { largest, common } => (trainer::Find::BatchSize { largest: largest as usize }, common),
+        };
+        let request = Cli::training(&common.arguments, "find ... --", cli)?;
+        Ok(Command::Find { what, request, arguments: common.arguments, output: common.output_dir })
     }
 }

@@ -43,6 +43,10 @@ pub enum Across {
     Epochs,
     /// Numbers of replicas, logarithmic.
     Replicas,
+    /// Learning rates, logarithmic.
+    LearningRate,
+    /// Batch sizes, logarithmic.
+    BatchSize,
 }
 
 /// A quantity over the epochs of a run, or over something else.
@@ -104,8 +108,10 @@ impl Chart {
             let (first, last) = series.ends()?;
             Some(format!("{} from {} to {}", series.name, plain(first), plain(last)))
         };
-        let curves: Vec<String> = self.series.iter().filter(|it| it.is_named()).filter_map(ends).collect();
-        format!("{}, by {}: {}", self.title, self.across.title(), curves.join("; "))
+        let curves = self.series.iter().filter(|it| it.is_named()).filter_map(ends);
+        let at = |it: &Series| it.points.first().map(|[x, _]| format!("{} at {}", it.name, plain(*x)));
+        let words: Vec<String> = curves.chain(self.callouts().into_iter().filter_map(at)).collect();
+        format!("{}, by {}: {}", self.title, self.across.title(), words.join("; "))
     }
 
     /// How the curves were drawn, one sentence each.
@@ -138,6 +144,8 @@ impl Chart {
     /// The chart as shapes.
     pub fn figure(&self) -> Figure {
         let (legend, top) = self.legend();
+        // A line above the plot for every name there.
+        let top = top + LEGEND_LINE * self.callouts().len() as f64;
         let place = Place { top, x: self.x_axis(), y: self.y_axis() };
         let mut shapes = vec![Shape::Text([4.0, 15.0], Anchor::Start, self.title.clone(), Ink::Title)];
         shapes.extend(legend);
@@ -151,10 +159,20 @@ impl Chart {
             let points = thin(&series.line());
             shapes.extend(match series.look {
                 Look::Marks => place.marks(&points, series.style),
+                Look::Callout => Vec::new(),
                 _ => place.curve(&points, series.ink()),
             });
         }
+        shapes.extend(self.callouts().into_iter().enumerate().flat_map(|(row, series)| place.callout(row, series)));
         Figure { width: WIDTH, height: place.bottom() + BELOW, shapes, words: self.words() }
+    }
+
+    /// From left to right: no line then passes through a name, which ends at its line in the row below.
+    fn callouts(&self) -> Vec<&Series> {
+        let mut callouts: Vec<&Series> = self.series.iter().filter(|series| series.look == Look::Callout).collect();
+        let x = |series: &Series| series.points.first().map_or(f64::NAN, |[x, _]| *x);
+        callouts.sort_by(|a, b| x(a).total_cmp(&x(b)));
+        callouts
     }
 
     /// Names beside a piece of their lines, and where the plot begins below them. A single curve has its name from the
@@ -199,7 +217,11 @@ impl Chart {
         let (min, max) = self.ends(0).unwrap_or((0.0, 1.0));
         match self.across {
             Across::Epochs => Axis::tight(min.min(0.0), max),
-            Across::Replicas => Axis::doubling(min.max(1.0), max.max(1.0)),
+            Across::Replicas | Across::BatchSize => Axis::doubling(min.max(1.0), max.max(1.0)),
+            Across::LearningRate => {
+                let least = f64::from(f32::MIN_POSITIVE);
+                Axis::logarithmic(min.max(least), max.max(least))
+            }
         }
     }
 
@@ -219,6 +241,8 @@ impl Across {
         match self {
             Self::Epochs => "epoch",
             Self::Replicas => "replicas",
+            Self::LearningRate => "learning rate",
+            Self::BatchSize => "images per replica",
         }
     }
 }
@@ -260,6 +284,16 @@ impl Place {
         let middle = LEFT + (right - LEFT) / 2.0;
         shapes.push(Shape::Text([middle, bottom + 33.0], Anchor::Middle, title.into(), Ink::Label));
         shapes
+    }
+
+    /// Lines across the plot, and the name in that row above it, which ends there or else where the sheet has room.
+    fn callout(&self, row: usize, series: &Series) -> Vec<Shape> {
+        let name = shortened(&series.name);
+        let width = LETTER * name.chars().count() as f64;
+        let y = self.top - 6.0 - LEGEND_LINE * row as f64;
+        let line = |x: f64| Shape::Line(vec![[x, y + 3.0], [x, self.bottom()]], series.ink());
+        let text = |x: f64| Shape::Text([(x + 1.0).max(4.0 + width), y], Anchor::End, name.clone(), series.ink());
+        series.points.iter().map(|[x, _]| self.x(*x)).flat_map(|x| [line(x), text(x)]).collect()
     }
 
     fn marks(&self, points: &[[f64; 2]], style: usize) -> Vec<Shape> {

@@ -23,6 +23,10 @@ pub enum Look {
     Model,
     /// The same where nothing was measured.
     Predicted,
+    /// A faint line behind that of the same style, which is its mean.
+    Behind,
+    /// A line across the chart through every point, with its name above; it has no place in the legend.
+    Callout,
 }
 
 /// A curve of a chart.
@@ -75,7 +79,8 @@ impl Series {
     pub fn ink(&self) -> Ink {
         match self.look {
             Look::Line => Ink::Series(self.style),
-            Look::Marks | Look::Model => Ink::Whole(self.style),
+            Look::Behind => Ink::Faint(self.style),
+            Look::Marks | Look::Model | Look::Callout => Ink::Whole(self.style),
             Look::Predicted => Ink::Dashed(self.style),
             Look::Ideal => Ink::Axis,
         }
@@ -83,7 +88,7 @@ impl Series {
 
     /// Whether the legend names it.
     pub fn is_named(&self) -> bool {
-        !matches!(self.look, Look::Model | Look::Predicted)
+        !matches!(self.look, Look::Model | Look::Predicted | Look::Behind | Look::Callout)
     }
 
     /// Values that are not finite.

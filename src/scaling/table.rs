@@ -130,7 +130,7 @@ pub fn range(it: &Estimate, show: impl Fn(f64) -> String) -> String {
 }
 
 /// Columns as wide as their widest cell, with their ends below each other.
-fn aligned<const COLUMNS: usize>(head: &[&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+pub fn aligned<const COLUMNS: usize>(head: &[&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
     let lines: Vec<[&str; COLUMNS]> =
         std::iter::once(*head).chain(rows.iter().map(|row| row.each_ref().map(String::as_str))).collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);

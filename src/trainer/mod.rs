@@ -13,6 +13,7 @@ mod elastic_run;
 mod evaluate;
 mod evaluation;
 mod export;
+mod find;
 mod initial;
 mod launch;
 pub mod learner;
@@ -38,6 +39,7 @@ mod together;
 
 pub use evaluate::evaluate;
 pub use export::export;
+pub use find::{Find, find};
 pub use launch::launch;
 pub use membership::{members, rendezvous};
 pub use predict::{Question, predict};

@@ -1,10 +1,13 @@
 //! Short runs in processes of their own, to be measured: what is run, and what its files tell.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::child::Child;
+use super::backend::{devices, name};
+use super::child::{Child, Ended};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::metrics::{Record, StepRecord, Summary};
 
@@ -16,12 +19,12 @@ const LAST: &str = "all-reduce";
 /// A run whose directory is gone when this is.
 pub(super) struct Probe {
     directory: tempfile::TempDir,
+    pub(super) ended: Ended,
 }
 
 impl Probe {
-    /// Trains for `steps` steps by `arguments` in `processes` processes, and says what the process's last word was if it
-    /// failed. What a measurement does not need is switched off.
-    pub(super) fn run(arguments: &[String], processes: usize, steps: usize, profile: bool) -> Result<(Self, u8)> {
+    /// Trains for `steps` steps by `arguments` in `processes` processes. What a measurement does not need is switched off.
+    pub(super) fn run(arguments: &[String], processes: usize, steps: usize, profile: bool) -> Result<Self> {
         let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
         let run = directory.path().join("run");
         let mut own = vec![
@@ -39,8 +42,24 @@ impl Probe {
         }
         let launch = ["launch".to_string(), format!("--nproc={processes}"), "--".into()];
         let front = if processes > 1 { launch.to_vec() } else { Vec::new() };
-        let code = Child::new([&front[..], arguments, &own].concat()).run(true)?;
-        Ok((Self { directory }, code))
+        let ended = Child::new([&front[..], arguments, &own].concat()).run(true)?;
+        Ok(Self { directory, ended })
+    }
+
+    /// What it said when it failed.
+    pub(super) fn last_words(&self) -> String {
+        let words = self.ended.last_words.clone().unwrap_or_else(|| format!("exit code {}", self.ended.code));
+        words.trim_start_matches("train: ").to_string()
+    }
+
+    /// That `what` failed, and why.
+    pub(super) fn failure(&self, what: &str) -> Error {
+        Error::Training(format!("{what} could not be measured: {}", self.last_words()))
+    }
+
+    /// Images per second at its end.
+    pub(super) fn rate(&self) -> Result<f64> {
+        Ok(self.steps()?.last().map_or(0.0, |step| step.images_per_second))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -72,6 +91,24 @@ impl Probe {
             .map_err(|reason| Error::Data(format!("'{}' is damaged: {reason}; measure again", path.display())))?;
         Ok(trace.waiting(skipped))
     }
+}
+
+/// What measurements were made with, as names and values.
+pub(super) fn about(config: &Config) -> Result<BTreeMap<String, String>> {
+    let place = devices(config.parallel.backend)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let pairs = [
+        ("backend", name(place.backend).to_string()),
+        ("device", place.name),
+        ("cores", cores.to_string()),
+        ("batch size", config.parallel.batch_size.to_string()),
+        ("width", config.model.width.to_string()),
+        ("stem", format!("{:?}", config.model.stem).to_lowercase()),
+        ("precision", config.run.precision.name().to_string()),
+        ("data", format!("{:?}", config.data.source).to_lowercase()),
+        ("version", env!("CARGO_PKG_VERSION").to_string()),
+    ];
+    Ok(pairs.map(|(name, value)| (name.to_string(), value)).into())
 }
 
 /// A file in the Trace Event Format.

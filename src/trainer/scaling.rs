@@ -1,11 +1,10 @@
 //! `train scaling`: short measured runs of several sizes, and the analysis of them.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::backend::{Place, devices, name};
+use super::backend::{Place, devices};
 use super::prepare::share_threads;
-use super::probe::Probe;
+use super::probe::{Probe, about};
 use super::run::listen;
 use super::terminal::say;
 use crate::config::{Config, Request, resolve};
@@ -31,8 +30,8 @@ pub struct Sizes {
     pub output: PathBuf,
 }
 
-/// Measures runs by `arguments`, which came to `request`, and writes the analysis.
-pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result<()> {
+/// Measures runs by `arguments`, which came to `request`, writes the analysis, and returns the exit code.
+pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result<u8> {
     listen(false);
     let config = resolve(request)?.config;
     let devices = devices(config.parallel.backend)?;
@@ -45,19 +44,26 @@ pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result
             for &processes in sizes.processes.iter().filter(|processes| **processes <= replicas) {
                 let batch = batch(mode, &config, replicas, largest)?;
                 let wanted = Wanted { mode, replicas, processes, batch, threads };
-                let measured = wanted.measure(sizes, arguments, &devices, cores)?;
+                let probe = wanted.run(sizes, arguments, &devices)?;
+                if let Some(code) = probe.ended.stop {
+                    return Ok(code);
+                }
+                let measured = wanted.measured(&probe, sizes, &devices, cores)?;
                 let rate = measured.images_per_second();
                 say(&format!("measured    {}: {rate:.1} images/s", measured.name()));
                 measurements.push(measured);
             }
         }
     }
-    let analysis = Analysis::new(measurements, about(&config, &devices, cores, threads, sizes))?;
+    let mut about = about(&config)?;
+    about.insert("threads of a replica".into(), threads.to_string());
+    about.insert("measured steps".into(), format!("{} after {}", sizes.steps, sizes.warmup));
+    let analysis = Analysis::new(measurements, about)?;
     std::fs::create_dir_all(&sizes.output).map_err(Error::io("create", &sizes.output))?;
     analysis.write(&sizes.output)?;
     say(&format!("\n{analysis}"));
     say(&format!("files       scaling.csv|json|svg|png|html in {}", sizes.output.display()));
-    Ok(())
+    Ok(0)
 }
 
 /// Images per replica and micro-batch.
@@ -85,8 +91,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn measure(&self, sizes: &Sizes, arguments: &[String], devices: &Place, cores: usize) -> Result<Measurement> {
-        let Self { mode, replicas, processes, batch, threads } = *self;
+    fn run(&self, sizes: &Sizes, arguments: &[String], devices: &Place) -> Result<Probe> {
+        let Self { replicas, processes, batch, threads, .. } = *self;
         let hosts = replicas.min(devices.count.unwrap_or(replicas));
         let ids: Vec<String> = (0..hosts).map(|device| device.to_string()).collect();
         let mut own = vec![format!("--world-size={replicas}"), format!("--batch-size={batch}")];
@@ -95,13 +101,13 @@ impl Wanted {
         if processes == 1 || devices.count.is_some() {
             own.push(format!("--gpu-ids={}", ids.join(",")));
         }
-        let total = sizes.warmup + sizes.steps;
-        let (probe, code) = Probe::run(&[arguments, &own].concat(), processes, total, true)?;
-        if code != 0 {
-            return Err(Error::Training(format!(
-                "the run of {replicas} replicas in {processes} processes ended with exit code {code}; what it said \
-                 stands above"
-            )));
+        Probe::run(&[arguments, &own].concat(), processes, sizes.warmup + sizes.steps, true)
+    }
+
+    fn measured(&self, probe: &Probe, sizes: &Sizes, devices: &Place, cores: usize) -> Result<Measurement> {
+        let Self { mode, replicas, processes, batch, threads } = *self;
+        if probe.ended.code != 0 {
+            return Err(probe.failure(&format!("{replicas} replicas in {processes} processes")));
         }
         let steps = probe.steps()?;
         let measured = steps.get(sizes.warmup..).unwrap_or_default();
@@ -117,21 +123,4 @@ impl Wanted {
             memory_bytes: probe.memory(),
         })
     }
-}
-
-fn about(config: &Config, devices: &Place, cores: usize, threads: usize, sizes: &Sizes) -> BTreeMap<String, String> {
-    let pairs = [
-        ("backend", name(devices.backend).to_string()),
-        ("device", devices.name.clone()),
-        ("cores", cores.to_string()),
-        ("threads of a replica", threads.to_string()),
-        ("batch of a replica", config.parallel.batch_size.to_string()),
-        ("width", config.model.width.to_string()),
-        ("stem", format!("{:?}", config.model.stem).to_lowercase()),
-        ("precision", config.run.precision.name().to_string()),
-        ("data", format!("{:?}", config.data.source).to_lowercase()),
-        ("measured steps", format!("{} after {}", sizes.steps, sizes.warmup)),
-        ("version", env!("CARGO_PKG_VERSION").to_string()),
-    ];
-    pairs.map(|(name, value)| (name.to_string(), value)).into()
 }

@@ -1,0 +1,100 @@
+//! Which charts there are: the loss over the learning rate; throughput and memory over the batch size.
+
+use super::batch_size::{Analysis, Trial};
+use super::learning_rate::{Probe, RangeTest, shown};
+use crate::report::chart::{Across, Chart, Figure, Scale};
+use crate::report::series::{Look, Series};
+
+/// How the chart of a range test is to be read.
+pub const LEGEND: &str = "Faint: the loss of every step. Bold: its exponential moving average, which the suggestion is \
+                          made from. Both are drawn until the loss is far above its start.";
+
+/// A limit is shown up to so many times the memory that was needed.
+const FAR: f64 = 4.0;
+
+/// The loss until it ran away, and the rates that matter.
+pub fn loss(test: &RangeTest) -> Chart {
+    let (lowest, top) = heights(&test.averaged);
+    let end = test.averaged.iter().position(|it| it.loss > top).unwrap_or(test.averaged.len());
+    let points = |probes: &[Probe]| -> Vec<[f64; 2]> {
+        probes[..end].iter().filter(|it| it.loss <= top).map(|it| [it.rate, it.loss]).collect()
+    };
+    let callout = |name: String, style: usize, rate: f64| Series {
+        look: Look::Callout,
+        ..Series::new(&name, style, vec![[rate, lowest]])
+    };
+    let mut series = vec![
+        Series { look: Look::Behind, ..Series::new("every step", 0, points(&test.probes)) },
+        Series::new("loss", 0, points(&test.averaged)),
+    ];
+    if let Ok(it) = &test.verdict {
+        series.push(callout(format!("suggested: {}", shown(it.effective)), 2, it.effective));
+        series.push(callout(format!("smallest loss at {}", shown(it.minimum)), 7, it.minimum));
+    }
+    series.extend(test.cut_off.map(|rate| callout(format!("cut off at {}", shown(rate)), 1, rate)));
+    let title = "Loss over a growing learning rate".into();
+    Chart { title, series, scale: Scale::Linear, across: Across::LearningRate, marks: Vec::new() }
+}
+
+/// The smallest loss, and how high the chart reaches: as far above the highest loss before it as that is above it, or
+/// half as high again. Higher, and the fall would be too small to see.
+fn heights(averaged: &[Probe]) -> (f64, f64) {
+    let Some(least) = averaged.iter().enumerate().min_by(|a, b| a.1.loss.total_cmp(&b.1.loss)) else {
+        return (0.0, f64::INFINITY);
+    };
+    let (least, lowest) = (least.0, least.1.loss);
+    let start = averaged[..=least].iter().map(|it| it.loss).fold(lowest, f64::max);
+    (lowest, start + (start - lowest).max(start.abs() / 2.0))
+}
+
+/// Images per second and, where it is known, memory.
+pub fn trials(analysis: &Analysis) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    let rates = |it: &Trial| Some([it.batch_size as f64, it.images_per_second()?]);
+    let rates: Vec<[f64; 2]> = analysis.trials.iter().filter_map(rates).collect();
+    if !rates.is_empty() {
+        let line = Series { look: Look::Model, ..Series::new("", 0, rates.clone()) };
+        let marks = Series { look: Look::Marks, ..Series::new("measured", 0, rates) };
+        charts.push(over_sizes("Throughput, images/s", vec![line, marks], analysis));
+    }
+    let bytes = |(size, bytes): (usize, u64)| [size as f64, gibibytes(bytes as f64)];
+    let bytes: Vec<[f64; 2]> = analysis.trials.iter().filter_map(Trial::memory).map(bytes).collect();
+    if let (Some(line), [[first, _], .., [last, _]]) = (&analysis.memory, bytes.as_slice()) {
+        let end = analysis.too_large.map_or(*last, |size| size as f64);
+        let line_end = gibibytes(line.bytes(end));
+        let between = |from: f64, to: f64| -> Vec<[f64; 2]> {
+            let size = |at: usize| from * (to / from).powf(at as f64 / 48.0);
+            (0..=48).map(size).map(|size| [size, gibibytes(line.bytes(size))]).collect()
+        };
+        let mut series = vec![Series { look: Look::Model, ..Series::new("", 0, between(*first, *last)) }];
+        if end > *last {
+            series.push(Series { look: Look::Predicted, ..Series::new("", 0, between(*last, end)) });
+        }
+        // A limit far above would press everything else flat.
+        if let Some(limit) = analysis.memory_limit.map(|it| gibibytes(it as f64)).filter(|it| *it <= FAR * line_end) {
+            series.push(Series { look: Look::Ideal, ..Series::new("limit", 0, vec![[*first, limit], [end, limit]]) });
+        }
+        series.push(Series { look: Look::Marks, ..Series::new("measured", 0, bytes) });
+        charts.push(over_sizes("Memory, GiB", series, analysis));
+    }
+    charts
+}
+
+/// The main figure: all of them.
+pub fn main(analysis: &Analysis) -> Figure {
+    Figure::stack(trials(analysis).iter().map(Chart::figure).collect())
+}
+
+fn over_sizes(title: &str, mut series: Vec<Series>, analysis: &Analysis) -> Chart {
+    let callout = |name: String, style: usize, size: usize| Series {
+        look: Look::Callout,
+        ..Series::new(&name, style, vec![[size as f64, 0.0]])
+    };
+    series.extend(analysis.suggestion.map(|size| callout(format!("suggested: {size}"), 2, size)));
+    series.extend(analysis.too_large.map(|size| callout(format!("too large: {size}"), 1, size)));
+    Chart { title: title.into(), series, scale: Scale::FromZero, across: Across::BatchSize, marks: Vec::new() }
+}
+
+fn gibibytes(bytes: f64) -> f64 {
+    bytes / (1u64 << 30) as f64
+}

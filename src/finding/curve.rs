@@ -1,0 +1,80 @@
+//! The averaged curve of a range test, up to where the loss runs away, and how sure its heights are.
+//!
+//! Loss and logarithm of the rate are averaged with the same weights: the average lags behind the run, and this moves
+//! its points back to the rates that they speak of, so that a straight fall stays where it was. What the curve says
+//! about learning rates is for [`super::learning_rate`] to say.
+
+use super::learning_rate::Probe;
+use crate::report::series::moving_average;
+
+/// The weight of a step halves every so many parts of the run: 4 steps of 100. The decay of 0.98 that fastai takes for
+/// its 100 steps would be a half-life of 34 of them, and the average at the end of the fall still that of its begin.
+const PARTS: usize = 25;
+/// The test ends where the averaged loss is so many times its minimum, as in fastai.
+const RUNAWAY: f64 = 4.0;
+/// The median size of a normal deviate, in standard deviations.
+const MEDIAN_DEVIATE: f64 = 0.6745;
+
+/// An averaged curve.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// Averaged rates and losses, those of the first steps kept.
+    pub points: Vec<Probe>,
+    /// Steps in which the weight of a step halves.
+    pub half_life: usize,
+    /// The first rate that is left out, if the loss ran away.
+    pub cut_off: Option<f64>,
+    /// Standard deviation of an averaged loss, from how neighbouring losses differ.
+    pub noise: f64,
+}
+
+impl Curve {
+    /// Averages the losses until they run away: until one is not finite, or their average four times its minimum.
+    pub fn new(probes: &[Probe]) -> Self {
+        let half_life = (probes.len() / PARTS).max(1);
+        let finite = probes.iter().position(|it| !is_loss(it.loss)).unwrap_or(probes.len());
+        let average = |of: fn(&Probe) -> f64| {
+            let values: Vec<[f64; 2]> = probes[..finite].iter().map(|it| [0.0, of(it)]).collect();
+            moving_average(&values, half_life).into_iter().map(|[_, mean]| mean)
+        };
+        let mut points: Vec<Probe> = average(|it| it.rate.ln())
+            .zip(average(|it| it.loss))
+            .map(|(log_rate, loss)| Probe { rate: log_rate.exp(), loss })
+            .collect();
+        let mut least = f64::INFINITY;
+        let runs_away = |it: &Probe| {
+            least = least.min(it.loss);
+            least > 0.0 && it.loss > RUNAWAY * least
+        };
+        points.truncate(points.iter().position(runs_away).unwrap_or(finite));
+        let cut_off = probes.get(points.len()).map(|it| it.rate);
+        let noise = noise(&probes[..points.len()], half_life);
+        Self { points, half_life, cut_off, noise }
+    }
+
+    /// The steepest fall around each point from `first` to `last`: the point and the slope there, as loss per natural
+    /// logarithm of the rate, over a half-life to both sides.
+    pub fn steepest(&self, first: usize, last: usize) -> Option<(usize, f64)> {
+        let slope = |at: usize| {
+            let ends = [at.saturating_sub(self.half_life), (at + self.half_life).min(self.points.len() - 1)];
+            let [before, after] = ends.map(|end| self.points[end]);
+            (at, (after.loss - before.loss) / (after.rate / before.rate).ln())
+        };
+        (first..=last.min(self.points.len().checked_sub(1)?)).map(slope).min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+/// Whether a run can have this loss: no computation of a run gives what no f32 can hold.
+fn is_loss(loss: f64) -> bool {
+    loss.abs() <= f64::from(f32::MAX)
+}
+
+/// Neighbours differ by the noise of two losses and hardly by the curve; the median passes over the few where it is
+/// steep. An average with decay `b` has (1 - b) / (1 + b) of the variance of its terms.
+fn noise(probes: &[Probe], half_life: usize) -> f64 {
+    let mut differences: Vec<f64> = probes.windows(2).map(|two| (two[1].loss - two[0].loss).abs()).collect();
+    differences.sort_by(f64::total_cmp);
+    let median = differences.get(differences.len() / 2).copied().unwrap_or(0.0);
+    let decay = 0.5f64.powf(1.0 / half_life as f64);
+    median / MEDIAN_DEVIATE * ((1.0 - decay) / (1.0 + decay) / 2.0).sqrt()
+}

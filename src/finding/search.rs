@@ -1,0 +1,72 @@
+//! Which batch size to try next: doubling while all goes well, then halving the distance to what does not fit.
+//!
+//! A size that the memory of the last two sizes predicts not to fit is never tried: running out of memory can end a
+//! process, or worse, another one. No size is tried twice, so a search ends.
+
+use super::batch_size::{MemoryLine, Trial};
+
+/// Above this part of the memory something else may not fit any more.
+const FILL: f64 = 0.9;
+/// Sizes are multiples of this, where they are not smaller.
+const MULTIPLE: usize = 8;
+
+/// Where a search begins and what it must not exceed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The first size to try.
+    pub start: usize,
+    /// No larger size makes sense, as when a replica has no more images.
+    pub largest: usize,
+    /// The memory of the device in bytes, if known.
+    pub memory: Option<u64>,
+    /// The most trials.
+    pub trials: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { start: MULTIPLE, largest: usize::MAX, memory: None, trials: 12 }
+    }
+}
+
+/// The batch size to try after these trials, in any order; none when the search is over.
+///
+/// The largest size that fits is then known up to [`unit`], unless the number of trials ended the search.
+pub fn next(trials: &[Trial], bounds: &Bounds) -> Option<usize> {
+    if trials.len() >= bounds.trials || bounds.largest == 0 {
+        return None;
+    }
+    if trials.is_empty() {
+        return Some(bounds.start.clamp(1, bounds.largest));
+    }
+    let fits = trials.iter().filter(|it| it.fits()).map(|it| it.batch_size).max().unwrap_or(0);
+    let above = |it: &&Trial| !it.fits() && it.batch_size > fits;
+    let too_large = trials.iter().filter(above).map(|it| it.batch_size).min();
+    let most = bounds.largest.min(predicted(trials, bounds.memory));
+    let wanted = match too_large {
+        Some(too_large) => fits.midpoint(too_large),
+        None => fits.saturating_mul(2),
+    };
+    let unit = unit(fits);
+    let size = wanted.min(most) / unit * unit;
+    // The largest size of all need not be a multiple of anything.
+    let size = if too_large.is_none() && wanted >= bounds.largest && most == bounds.largest { most } else { size };
+    (size > fits).then_some(size)
+}
+
+/// How exactly the largest size is sought: to multiples of 8, or of an eighth of the size where that is more.
+pub fn unit(size: usize) -> usize {
+    if size < MULTIPLE { 1 } else { ((1 << size.ilog2()) / MULTIPLE).max(MULTIPLE) }
+}
+
+/// The largest size for which the last two leave room; before there are two, any, unless one has filled the memory.
+pub fn predicted(trials: &[Trial], memory: Option<u64>) -> usize {
+    let Some(memory) = memory else { return usize::MAX };
+    let room = FILL * memory as f64;
+    let mut used: Vec<(usize, u64)> = trials.iter().filter_map(Trial::memory).collect();
+    used.sort_unstable();
+    match used.last() {
+        Some((size, bytes)) if *bytes as f64 > room => *size,
+        _ => MemoryLine::through(&used[used.len().saturating_sub(2)..]).map_or(usize::MAX, |line| line.largest(room)),
+    }
+}

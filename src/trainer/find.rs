@@ -1,0 +1,123 @@
+//! `train find`: a learning rate by a range test, a batch size by trials.
+
+use std::path::PathBuf;
+
+use sysinfo::System;
+
+use super::backend::devices;
+use super::probe::{Probe, about};
+use super::run::listen;
+use super::terminal::say;
+use crate::config::{Request, resolve};
+use crate::error::{Error, Result};
+use crate::finding::{Analysis, Bounds, Outcome, RangeTest, Trial, next};
+use crate::optim::Schedule;
+
+/// Steps of a trial; the first is left out of its speed.
+const TRIAL: usize = 4;
+
+/// What to find.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Find {
+    /// A learning rate: from the first rate to the second one in so many steps.
+    LearningRate {
+        /// The lowest rate, of all replicas together.
+        from: f64,
+        /// The highest.
+        to: f64,
+        /// Optimizer steps.
+        steps: usize,
+    },
+    /// The largest batch of a replica that fits.
+    BatchSize {
+        /// No larger one is tried.
+        largest: usize,
+    },
+}
+
+/// Finds it for trainings by `arguments`, which came to `request`, and returns the exit code.
+pub fn find(what: &Find, arguments: &[String], request: &Request, output: &PathBuf) -> Result<u8> {
+    listen(false);
+    std::fs::create_dir_all(output).map_err(Error::io("create", output))?;
+    match *what {
+        Find::LearningRate { from, to, steps } => learning_rate([from, to], steps, arguments, request, output),
+        Find::BatchSize { largest } => batch_size(largest, arguments, request, output),
+    }
+}
+
+fn learning_rate(
+    [from, to]: [f64; 2],
+    steps: usize,
+    arguments: &[String],
+    request: &Request,
+    output: &PathBuf,
+) -> Result<u8> {
+    let config = resolve(request)?.config;
+    let accumulated = config.run.accumulation_steps;
+    let own = [
+        "--schedule=exponential".to_string(),
+        "--lr-scaling=none".into(),
+        format!("--learning-rate={from}"),
+        format!("schedule.final_lr={to}"),
+        // An epoch is a step, so that the schedule is as long as the test whatever the size of the data set.
+        format!("--limit-train-batches={accumulated}"),
+    ];
+    let probe = Probe::run(&[arguments, &own].concat(), 1, steps, false)?;
+    if let Some(code) = probe.ended.stop {
+        return Ok(code);
+    }
+    // A run that diverges ends with an error, and that is what it is for.
+    let records = probe.steps().unwrap_or_default();
+    if records.is_empty() {
+        return Err(probe.failure("the range test"));
+    }
+    let mut probes: Vec<_> =
+        records.iter().map(|step| crate::finding::Probe { rate: step.lr, loss: step.loss }).collect();
+    if probe.ended.code != 0 {
+        let next = from * (to / from).powf(probes.len() as f64 / steps as f64);
+        probes.push(crate::finding::Probe { rate: next, loss: f64::NAN });
+    }
+    let world = config.parallel.world_size;
+    let growth = Schedule::new(&config.schedule, 1.0, world, accumulated, [1, 1]).peak;
+    let test = RangeTest::new(&probes, growth)?;
+    test.write(output, &about(&config)?)?;
+    say(&test.to_string());
+    say(&format!("files       find-lr.csv|json|svg|png|html in {}", output.display()));
+    Ok(u8::from(test.verdict.is_err()))
+}
+
+fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &PathBuf) -> Result<u8> {
+    let config = resolve(request)?.config;
+    // The memory of a GPU shows in what fails; that of this machine must not be filled to find out.
+    let is_shared = devices(config.parallel.backend)?.count.is_none();
+    let memory = is_shared.then(|| {
+        let mut system = System::new();
+        system.refresh_memory();
+        system.available_memory()
+    });
+    let bounds = Bounds { largest, memory, ..Bounds::default() };
+    let mut trials = Vec::new();
+    while let Some(batch_size) = next(&trials, &bounds) {
+        let probe = Probe::run(&[arguments, &[format!("--batch-size={batch_size}")]].concat(), 1, TRIAL, false)?;
+        if let Some(code) = probe.ended.stop {
+            return Ok(code);
+        }
+        let outcome = match probe.ended.code {
+            0 => Outcome::Fits { images_per_second: probe.rate()?, memory_bytes: probe.memory() },
+            _ if batch_size == bounds.start => return Err(probe.failure(&format!("a batch size of {batch_size}"))),
+            _ => Outcome::TooLarge { why: probe.last_words() },
+        };
+        say(&match &outcome {
+            Outcome::Fits { images_per_second, .. } => {
+                format!("tried       batch size {batch_size}: {images_per_second:.1} images/s")
+            }
+            Outcome::TooLarge { why } => format!("tried       batch size {batch_size}: too large ({why})"),
+        });
+        trials.push(Trial { batch_size, outcome });
+    }
+    let analysis = Analysis::new(trials, memory)?;
+    analysis.write(output, &about(&config)?)?;
+    say(&format!("\n{analysis}"));
+    say(&format!("files       find-batch-size.csv|json|svg|png|html in {}", output.display()));
+    Ok(0)
+}
