@@ -9,6 +9,7 @@ mod job;
 mod model;
 mod options;
 mod spelling;
+mod sweep;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 
 use self::options::Options;
 use crate::config::Request;
+use crate::config::grid::Point;
 use crate::parallel::ParallelConfig;
 use crate::weights::Format;
 
@@ -67,6 +69,13 @@ pub enum Command {
         /// The file.
         output: PathBuf,
     },
+    /// Train once per point of a grid.
+    Sweep {
+        /// Where the runs go.
+        directory: PathBuf,
+        /// The runs.
+        points: Vec<Point>,
+    },
     /// Print text that was made from the options.
     Print(String),
     /// Hold the rendezvous of an elastic run.
@@ -105,6 +114,10 @@ pub fn parse() -> Command {
     | Command::Launch { request, .. } = &mut command
     {
         request.environment = std::env::vars_os().filter_map(text).collect();
+    }
+    if let Command::Sweep { points, .. } = &mut command {
+        let environment: Vec<_> = std::env::vars_os().filter_map(text).collect();
+        points.iter_mut().for_each(|point| point.request.environment = environment.clone());
     }
     if let Command::Evaluate { request, .. } = &mut command {
         // An evaluation is one process, whoever started it.
@@ -151,6 +164,8 @@ enum Action {
     Config(Options<true>),
     /// Train in several processes on this machine: train launch --nproc 2 -- --epochs 3.
     Launch(Launch),
+    /// Train once per point of a grid: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
+    Sweep(sweep::Sweep),
     /// Write a page about one run, or about several compared, for a browser.
     Report(Report),
     /// Print the completions of a shell: source <(train completions bash).
@@ -204,6 +219,7 @@ impl Cli {
             Some(Action::Predict(arguments)) => arguments.command(),
             Some(Action::Export(arguments)) => arguments.command(),
             Some(Action::Config(options)) => Command::Config(options.request),
+            Some(Action::Sweep(arguments)) => arguments.command(&mut command)?,
             Some(Action::Report(Report { runs, output })) => {
                 let name = || PathBuf::from("report.html");
                 let usual = || if let [run] = &runs[..] { run.join(name()) } else { name() };

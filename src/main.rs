@@ -7,7 +7,7 @@ use kiln::config::resolve;
 use kiln::error::Result;
 use kiln::report::write;
 use kiln::stop::leave;
-use kiln::trainer::{Question, evaluate, export, launch, members, predict, rendezvous, say, train, warn};
+use kiln::trainer::{Question, evaluate, export, launch, members, predict, rendezvous, say, sweep, train, warn};
 
 fn main() -> ExitCode {
     keep_pages();
@@ -31,6 +31,7 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Export { checkpoint, to, output, averaged } => export(&checkpoint, to, &output, averaged).map(|()| 0),
         Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
+        Command::Sweep { directory, points } => sweep(&directory, &points),
         Command::Print(text) => {
             say(&text);
             Ok(0)

@@ -42,6 +42,7 @@ mod shards;
 mod small;
 mod state;
 mod stress;
+mod sweep;
 mod tensorboard;
 mod toy;
 mod trained_model;

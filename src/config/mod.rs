@@ -11,7 +11,7 @@
 //! `layer` and `group` read what the user wrote, `trainer` Lightning's words, `launcher` fills in what the variables of a
 //! launcher say, `suggestion` guesses what was meant, `range` and `rules` say what is allowed, and `resolve` does all
 //! that, collecting every complaint before it gives up. Whether a device or a file of data exists is left to the rooms
-//! that open it.
+//! that open it. [`grid`] makes many configurations out of one command line.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +24,7 @@ use crate::optim::{OptimConfig, ScheduleConfig};
 use crate::parallel::ParallelConfig;
 
 pub mod flag;
+pub mod grid;
 mod group;
 mod launcher;
 mod layer;

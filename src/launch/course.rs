@@ -60,6 +60,11 @@ impl Course {
         self.forwarded.push(signal);
     }
 
+    /// The user's first signal.
+    pub fn signal(&self) -> Option<i32> {
+        self.forwarded.first().copied()
+    }
+
     /// A process ended.
     pub fn ended(&mut self, ending: Ending, now: Instant) {
         if ending.code == 0 {

@@ -5,8 +5,10 @@
 //! with them; and no signal ever goes to a process number that was given away (a process is signalled only until it
 //! is waited for). When which signal is due is not decided here.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
@@ -15,7 +17,7 @@ use signal_hook::consts::SIGKILL;
 
 use super::course::Ending;
 use super::output::{Sink, pass_on};
-use super::processes::{Event, Launch};
+use super::processes::Event;
 use crate::error::{Error, Result};
 
 /// The processes that were started; those that still run when it goes out of scope are killed.
@@ -26,10 +28,10 @@ pub(super) struct Family {
 
 impl Family {
     /// Starts them all, or none: an error leaves no process behind.
-    pub(super) fn start(launch: &Launch<'_>) -> Result<Self> {
-        let mut family = Self { children: Vec::with_capacity(launch.processes) };
-        for rank in 0..launch.processes {
-            let child = command(launch, rank).spawn().map_err(Error::io("start", launch.program))?;
+    pub(super) fn start(commands: Vec<Command>) -> Result<Self> {
+        let mut family = Self { children: Vec::with_capacity(commands.len()) };
+        for mut command in commands {
+            let child = command.spawn().map_err(|error| Error::io("start", command.get_program())(error))?;
             family.children.push(Some(child));
         }
         Ok(family)
@@ -100,13 +102,10 @@ impl Drop for Family {
     }
 }
 
-/// The process of `rank`, not yet started.
-fn command(launch: &Launch<'_>, rank: usize) -> Command {
-    let (rank, size) = (rank.to_string(), launch.processes.to_string());
-    let mut command = Command::new(launch.program);
-    command.args(launch.arguments);
-    command.envs([("RANK", &rank), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &size), ("LOCAL_WORLD_SIZE", &size)]);
-    command.envs(launch.variables.iter().map(|(name, value)| (name, value)));
+/// `program` with `arguments`, not yet started.
+pub fn command(program: &Path, arguments: &[OsString]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A group of its own: Ctrl-C on the terminal reaches it only through the launcher, and only once.
     command.process_group(0);

@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -19,11 +20,12 @@ use signal_hook::low_level::signal_name;
 
 use super::course::{Course, Ending};
 use super::family::Family;
+pub use super::family::command;
 use super::output::Sink;
 use crate::error::{Error, Result};
 
 /// How long processes have to end by themselves after one failed, and again after SIGTERM.
-const GRACE: Duration = Duration::from_millis(2500);
+pub const GRACE: Duration = Duration::from_millis(2500);
 
 /// Starts this program `processes` times with `arguments` and waits for all of them. Each gets `variables`, `RANK`,
 /// `LOCAL_RANK`, `WORLD_SIZE` and `LOCAL_WORLD_SIZE`.
@@ -81,12 +83,9 @@ impl Launch<'_> {
         if self.processes == 0 {
             return Err(Error::usage("nproc must be at least 1, got '0'; as in train launch --nproc 2 -- --epochs 1"));
         }
-        let mut family = Family::start(self)?;
-        let threads = |error| Error::io("start threads for", self.program)(error);
-        family.watch(post).map_err(threads)?;
-        let pumps = family.pass_on(&stdout, &stderr).map_err(threads)?;
-        let course = attend(&mut family, events, self.grace.map_or_else(Course::elastic, Course::new));
-        let last_words: Vec<_> = pumps.into_iter().map(|pump| pump.join().ok().flatten()).collect();
+        let commands = (0..self.processes).map(|rank| self.command(rank)).collect();
+        let course = self.grace.map_or_else(Course::elastic, Course::new);
+        let (course, last_words) = accompany(commands, post, events, stdout, stderr.clone(), course)?;
         if let Some(failure) = course.failure() {
             let line = describe(failure, last_words[failure.rank].as_deref());
             // Standard error may be closed; the exit code tells too.
@@ -94,6 +93,36 @@ impl Launch<'_> {
         }
         Ok(course.code())
     }
+
+    /// The process of `rank`, not yet started.
+    fn command(&self, rank: usize) -> Command {
+        let (rank, size) = (rank.to_string(), self.processes.to_string());
+        let mut command = command(self.program, self.arguments);
+        command.envs([("RANK", &rank), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &size), ("LOCAL_WORLD_SIZE", &size)]);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// Starts processes made by [`command`] and stays with them until the last one has ended. Returns how that went, and
+/// the last words of each: the line that most likely tells why it failed.
+///
+/// # Errors
+/// [`Error::Io`] when one cannot be started (the others are killed).
+pub fn accompany(
+    commands: Vec<Command>,
+    post: &Sender<Event>,
+    events: &Receiver<Event>,
+    stdout: Sink,
+    stderr: Sink,
+    course: Course,
+) -> Result<(Course, Vec<Option<String>>)> {
+    let threads = |error| Error::io("start threads for", "the processes")(error);
+    let mut family = Family::start(commands)?;
+    family.watch(post).map_err(threads)?;
+    let pumps = family.pass_on(&stdout, &stderr).map_err(threads)?;
+    let course = attend(&mut family, events, course);
+    Ok((course, pumps.into_iter().map(|pump| pump.join().ok().flatten()).collect()))
 }
 
 /// Acts on events until the last process has ended.
@@ -130,7 +159,10 @@ fn describe(Ending { rank, code, signal }: Ending, last_words: Option<&str>) -> 
 }
 
 /// Posts the signals that are forwarded, until the handle is closed.
-fn listen(post: Sender<Event>) -> io::Result<Handle> {
+///
+/// # Errors
+/// The system's, when it does not let this process listen.
+pub fn listen(post: Sender<Event>) -> io::Result<Handle> {
     let mut wanted = vec![SIGINT, SIGTERM, SIGUSR1];
     if !is_ignored(SIGHUP) {
         wanted.push(SIGHUP);

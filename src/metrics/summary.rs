@@ -27,6 +27,10 @@ pub struct Summary {
     pub peak_memory: Option<u64>,
     /// The checkpoint to use from here on, if one was saved.
     pub checkpoint: Option<PathBuf>,
+    /// Whether nothing is left of what was asked for: the last step is done, early stopping ended the run, or its time
+    /// is used up. A run that a signal ended is to go on.
+    #[serde(default)]
+    pub complete: bool,
 }
 
 impl fmt::Display for Summary {

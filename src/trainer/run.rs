@@ -10,6 +10,7 @@ use tracing_subscriber::registry;
 
 use super::backend::{Program, dispatch};
 use super::clock::Clock;
+use super::conclusion::{conclude, finish};
 use super::initial::initial_model;
 use super::learner::{self, Display};
 use super::logs::{Kept, Logs};
@@ -24,7 +25,7 @@ use crate::checkpoint::{check_writable, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::launch::{self, Peers};
-use crate::metrics::{Goal, Profiler, Summary, peak_memory, warnings};
+use crate::metrics::{Goal, Profiler, warnings};
 use crate::model::{ResNet, state_dict};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, Plan, Processes, StartingPoint};
 use crate::state::sha256;
@@ -196,6 +197,9 @@ impl<B: HostBackend> Session<B> {
                 if is_over && position.epoch < plan.epochs { "--early-stopping" } else { "--epochs or --max-steps" };
             let steps = position.global_step;
             say(&format!("the run is complete: {steps} steps are done; more need a larger {limit}"));
+            if self.config.parallel.rank == 0 {
+                conclude(&self.directory, position.epoch, steps, self.resumed_from.as_deref())?;
+            }
             return Ok(0);
         }
         let course = Arc::new(Mutex::new(Course {
@@ -249,47 +253,5 @@ pub(super) fn report(profiler: &Profiler, directory: &Path, course: &Course) -> 
     write_atomic(&trace, &profiler.trace())?;
     say(&format!("\n{}", profiler.table(Duration::from_secs_f64(course.training_seconds))));
     say(&format!("trace       {}", trace.display()));
-    Ok(())
-}
-
-pub(super) fn finish(
-    config: &Config,
-    directory: &Path,
-    course: &Course,
-    seconds: f64,
-    reason: Option<Reason>,
-) -> Result<()> {
-    let summary = Summary {
-        epochs: course.epochs,
-        steps: course.steps,
-        best: course.best,
-        last: course.last,
-        seconds,
-        images_per_second: course.images as f64 / course.training_seconds.max(f64::MIN_POSITIVE),
-        peak_memory: peak_memory(),
-        checkpoint: course.checkpoint.clone(),
-    };
-    let json = serde_json::to_vec_pretty(&summary).expect("plain numbers and paths are always JSON");
-    write_atomic(&directory.join("summary.json"), &json)?;
-    let page = directory.join("report.html");
-    let reported = crate::report::write(&[directory.to_path_buf()], &page);
-    if let Err(error) = &reported {
-        warn(&format!("warning: the report was not written: {error}"));
-    }
-    if config.run.progress != ProgressKind::None {
-        match &reason {
-            Some(Reason::Signal(signal)) => say(&format!("\nstopped by signal {signal}; go on with --resume")),
-            Some(Reason::MaxTime) => say("\nstopped by --max-time; go on with --resume"),
-            Some(Reason::Failure(_)) => say(""),
-            None if course.stalled => {
-                say(&format!("\nstopped early: no better validation in {} epochs", config.run.early_stopping));
-            }
-            None => say(""),
-        }
-        say(&summary.to_string());
-        if reported.is_ok() {
-            say(&format!("report      {}", page.display()));
-        }
-    }
     Ok(())
 }
