@@ -10,6 +10,7 @@ mod model;
 mod options;
 mod spelling;
 mod study;
+mod sweep;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use clap_complete::Shell;
 
 use self::options::Options;
 use crate::config::Request;
+use crate::config::grid::Point;
 use crate::parallel::ParallelConfig;
 use crate::trainer::{self, Sizes};
 use crate::weights::Format;
@@ -89,6 +91,13 @@ pub enum Command {
         /// The file.
         output: PathBuf,
     },
+    /// Train once per point of a grid.
+    Sweep {
+        /// Where the runs go.
+        directory: PathBuf,
+        /// The runs.
+        points: Vec<Point>,
+    },
     /// Print text that was made from the options.
     Print(String),
     /// Hold the rendezvous of an elastic run.
@@ -129,6 +138,10 @@ pub fn parse() -> Command {
     | Command::Find { request, .. } = &mut command
     {
         request.environment = std::env::vars_os().filter_map(text).collect();
+    }
+    if let Command::Sweep { points, .. } = &mut command {
+        let environment: Vec<_> = std::env::vars_os().filter_map(text).collect();
+        points.iter_mut().for_each(|point| point.request.environment = environment.clone());
     }
     if let Command::Evaluate { request, .. } | Command::Scaling { request, .. } | Command::Find { request, .. } =
         &mut command
@@ -181,6 +194,8 @@ enum Action {
     Scaling(study::Scaling),
     /// Find a learning rate (find lr) or the largest batch that fits (find batch-size).
     Find(study::Find),
+    /// Train once per point of a grid: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
+    Sweep(sweep::Sweep),
     /// Write a page about one run, or about several compared, for a browser.
     Report(Report),
     /// Print the completions of a shell: source <(train completions bash).
@@ -236,6 +251,7 @@ impl Cli {
             Some(Action::Scaling(arguments)) => arguments.command(&mut command)?,
             Some(Action::Find(arguments)) => arguments.command(&mut command)?,
             Some(Action::Config(options)) => Command::Config(options.request),
+            Some(Action::Sweep(arguments)) => arguments.command(&mut command)?,
             Some(Action::Report(Report { runs, output })) => {
                 let name = || PathBuf::from("report.html");
                 let usual = || if let [run] = &runs[..] { run.join(name()) } else { name() };

@@ -24,7 +24,7 @@
 //! | [`report`] | a run's directory as a page for people | models, how a run is made |
 //! | [`scaling`], [`finding`] | measured runs of several sizes, compared and modelled; a rate and a batch size out of short runs | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
-//! | [`trainer`] | the story: prepare, train, resume, evaluate | how any of it works inside |
+//! | [`trainer`] | the story: prepare, train, resume, evaluate; many runs as a sweep | how any of it works inside |
 //! | [`cli`] | flags to settings | everything but `config` |
 //!
 //! Read in this order to follow one step: [`parallel::World`], `parallel/replica.rs`, `model/step.rs`,

@@ -8,7 +8,7 @@ use kiln::error::Result;
 use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
-    Question, evaluate, export, find, launch, members, predict, rendezvous, say, scaling, train, warn,
+    Question, evaluate, export, find, launch, members, predict, rendezvous, say, scaling, sweep, train, warn,
 };
 
 fn main() -> ExitCode {
@@ -35,6 +35,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Scaling { sizes, arguments, request } => scaling(&sizes, &arguments, &request),
         Command::Find { what, arguments, request, output } => find(&what, &arguments, &request, &output),
         Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
+        Command::Sweep { directory, points } => sweep(&directory, &points),
         Command::Print(text) => {
             say(&text);
             Ok(0)

@@ -16,7 +16,7 @@ pub const IMAGES: usize = 30;
 pub const STEPS_PER_EPOCH: usize = 4;
 
 /// Two replicas and a network that takes a hundredth of a second for a step.
-const SMALL: [&str; 12] = [
+pub const SMALL: [&str; 12] = [
     "data=synthetic",
     "data.train_size=30",
     "data.val_size=16",

@@ -16,6 +16,7 @@ use kiln::optim::{LrScaling, OptimizerKind};
 use kiln::parallel::{ParallelConfig, StrategyKind};
 use proptest::prelude::*;
 
+mod coming_from;
 mod command_line;
 mod elastic;
 mod processes;

@@ -45,6 +45,7 @@ mod shards;
 mod small;
 mod state;
 mod stress;
+mod sweep;
 mod tensorboard;
 mod toy;
 mod trained_model;

@@ -325,6 +325,7 @@ fn the_summary_says_what_came_out_and_how_to_look_at_it_again() {
         peak_memory: Some(3 << 29),
         checkpoint: Some("runs/0001/checkpoints/best".into()),
         environment: BTreeMap::new(),
+        complete: true,
     };
     let expected = "trained     50 epochs, 19550 steps in 1h02m\n\
                     throughput  1234 images/s\n\

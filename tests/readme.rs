@@ -50,7 +50,8 @@ fn every_training_of_one_machine_can_begin() {
     let mut begun = 0;
     for command in commands() {
         let words = words(&command);
-        let trains = matches!(Cli::try_parse_from(std::iter::once("train").chain(words.iter().copied())), Ok(Command::Train(_)));
+        let trains =
+            matches!(Cli::try_parse_from(std::iter::once("train").chain(words.iter().copied())), Ok(Command::Train(_)));
         if !trains || !runs_alone(&words) || words.contains(&"epoch=3") {
             continue;
         }

@@ -42,6 +42,11 @@ pub fn last(base: &Path) -> Option<PathBuf> {
     path.is_dir().then_some(path)
 }
 
+/// Whether a run in `dir` left a checkpoint to go on from.
+pub fn is_begun(dir: &Path) -> bool {
+    dir.join("checkpoints/latest").exists()
+}
+
 /// Claims a directory that the user named: creates it, proves that it can be written, and refuses one that holds the
 /// checkpoints of another run unless `resuming`.
 ///

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 
+use crate::config::alias::{self, Alias};
 use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
 use crate::config::{Request, Setting};
@@ -20,7 +21,8 @@ impl<const TRAINS: bool> Args for Options<TRAINS> {
         let schema = Schema::new();
         let flags = headings(TRAINS).flat_map(|heading| heading.flags.iter().map(move |flag| (heading.title, flag)));
         let args = flags.map(|(title, flag)| describe(flag, &schema).help_heading(title));
-        command.args(own_args()).args(args.collect::<Vec<_>>())
+        let foreign = alias::flags().iter().filter(|_| TRAINS).map(describe_foreign);
+        command.args(own_args()).args(args.collect::<Vec<_>>()).args(foreign)
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -39,12 +41,24 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
             },
             flag: format!("--{}", flag.long),
         };
+        let is_given = |alias: &&Alias| TRAINS && matches.value_source(alias.name) == Some(ValueSource::CommandLine);
+        let foreign = |alias: &Alias| Setting {
+            key: alias.name.into(),
+            value: if alias.takes_value {
+                matches.get_one(alias.name).cloned().unwrap_or_default()
+            } else {
+                String::new()
+            },
+            flag: alias.name.into(),
+        };
+        let foreign = alias::flags().iter().filter(is_given).map(foreign);
+        let own = headings(TRAINS).flat_map(|heading| heading.flags).filter(given).map(setting);
         let request = Request {
             files: all(matches, "config"),
             config_dirs: all(matches, "config-dir"),
             environment: Vec::new(),
             arguments: all(matches, "arguments"),
-            flags: headings(TRAINS).flat_map(|heading| heading.flags).filter(given).map(setting).collect(),
+            flags: foreign.chain(own).collect(),
         };
         Ok(Self { request })
     }
@@ -86,7 +100,7 @@ fn own_args() -> [Arg; 3] {
 /// The option for a flag of the table.
 fn describe(flag: &Flag, schema: &Schema) -> Arg {
     let arg = Arg::new(flag.long).long(flag.long).help(help(flag, schema));
-    let arg = if flag.alias.is_empty() { arg } else { arg.visible_alias(flag.alias) };
+    let arg = arg.visible_aliases(flag.aliases.iter().copied());
     let value = |arg: Arg, name| arg.value_name(name).overrides_with(flag.long);
     match flag.takes {
         Takes::Value(name) => value(arg, name),
@@ -99,6 +113,12 @@ fn describe(flag: &Flag, schema: &Schema) -> Arg {
             .action(ArgAction::SetTrue)
             .overrides_with_all(flag::all().filter(|other| other.key == flag.key).map(|other| other.long)),
     }
+}
+
+/// The option for a flag of another trainer, which is taken but not advertised.
+fn describe_foreign(alias: &Alias) -> Arg {
+    let arg = Arg::new(alias.name).long(alias.name.trim_start_matches('-')).hide(true).overrides_with(alias.name);
+    if alias.takes_value { arg.value_name("VALUE") } else { arg.action(ArgAction::SetTrue) }
 }
 
 /// The meaning of the flag's key, its choices and its default.

@@ -4,13 +4,27 @@ use std::ffi::{OsStr, OsString};
 
 use crate::parallel::Elastic;
 
+/// The short options of others, and what they stand for in all of them.
+const SHORT: &[(&str, &str)] =
+    &[("-a", "--arch"), ("-b", "--batch-size"), ("-e", "--evaluate"), ("-j", "--workers"), ("-m", "--multirun")];
+
+/// Options whose value may be left out, so that clap takes it from behind a `=` only.
+const OPTIONAL: [&str; 2] = ["--resume", "--pretrained"];
+
 /// Writes arguments in the one way that clap is told about: options in kebab-case, as in `--batch_size 8`, and with `=`
-/// before a value that clap would not take from the next argument, as in `--resume PATH` and `--lr -1e-3`.
+/// before a value that clap would not take from the next argument, as in `--resume PATH` and `--lr -1e-3`. What
+/// Lightning's command line calls `--trainer.max_epochs 3` is a `KEY=VALUE`.
 pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments.peekable();
     let mut normal = Vec::new();
     while let Some(argument) = arguments.next() {
-        let mut argument = kebab_case(argument);
+        if let Some(key) = key(&argument) {
+            let value = if key.contains('=') { None } else { arguments.next() };
+            normal
+                .push(value.map_or(key.clone().into(), |value| [key.into(), "=".into(), value].into_iter().collect()));
+            continue;
+        }
+        let mut argument = long(kebab_case(argument));
         if let Some(value) = arguments.next_if(|next| is_value_of(&argument, &next.to_string_lossy())) {
             argument.push("=");
             argument.push(value);
@@ -18,6 +32,17 @@ pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
         normal.push(argument);
     }
     normal
+}
+
+/// The key, and its value if that follows a `=`, of an option such as `--trainer.max_epochs=3`.
+fn key(argument: &OsStr) -> Option<String> {
+    let key = argument.to_str()?.strip_prefix("--")?;
+    key.split('=').next()?.contains('.').then(|| key.to_string())
+}
+
+/// The long form of a short option.
+fn long(argument: OsString) -> OsString {
+    SHORT.iter().find(|(short, _)| argument == *short).map_or(argument, |(_, long)| long.into())
 }
 
 /// The option with `-` for every `_` of its name; its value and other arguments stay as they are.
@@ -31,8 +56,8 @@ fn kebab_case(argument: OsString) -> OsString {
     }
 }
 
-/// Whether `word` belongs to the option before it: a target of `--resume`, which is no option and no `KEY=VALUE` (whose
-/// key has no slash), limits of `--elastic`, or a negative number.
+/// Whether `word` belongs to the option before it: a target of `--resume` or weights for `--pretrained`, which are no
+/// option and no `KEY=VALUE` (whose key has no slash), limits of `--elastic`, or a negative number.
 fn is_value_of(option: &OsStr, word: &str) -> bool {
     let key = |(key, _): (&str, &str)| key.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     if option == "--elastic" {
@@ -42,6 +67,6 @@ fn is_value_of(option: &OsStr, word: &str) -> bool {
         option.to_str().is_some_and(|option| option.starts_with("--") && !option.contains('='))
             && word.parse::<f64>().is_ok()
     } else {
-        option == "--resume" && !word.split_once('=').is_some_and(key)
+        OPTIONAL.iter().any(|name| option == *name) && !word.split_once('=').is_some_and(key)
     }
 }

@@ -1,7 +1,8 @@
 //! The flags, as data: which key each one stands for.
 //!
 //! One table serves the command line, which builds its options from it, and every message that names a remedy, so that
-//! a remedy is always a flag that exists. What a flag means is written once, above its key in `config/default.toml`.
+//! a remedy is always a flag that exists. Names of other trainers stand here where they mean exactly the same; those that
+//! have to be translated are in [`super::alias`]. What a flag means is written once, above its key in `config/default.toml`.
 //! Parsing arguments is left to the cli.
 
 /// What a flag takes from the command line.
@@ -22,8 +23,8 @@ pub enum Takes {
 pub struct Flag {
     /// The name without `--`, in kebab-case.
     pub long: &'static str,
-    /// A second name, or empty.
-    pub alias: &'static str,
+    /// Other names that mean the same, among them those of other trainers.
+    pub aliases: &'static [&'static str],
     /// The key it sets, as in `run.epochs`.
     pub key: &'static str,
     /// What it takes.
@@ -32,23 +33,23 @@ pub struct Flag {
 
 impl Flag {
     const fn value(long: &'static str, key: &'static str, name: &'static str) -> Self {
-        Self { long, alias: "", key, takes: Takes::Value(name) }
+        Self { long, aliases: &[], key, takes: Takes::Value(name) }
     }
 
     const fn choice(long: &'static str, key: &'static str) -> Self {
-        Self { long, alias: "", key, takes: Takes::Choice }
+        Self { long, aliases: &[], key, takes: Takes::Choice }
     }
 
     const fn on(long: &'static str, key: &'static str) -> Self {
-        Self { long, alias: "", key, takes: Takes::Nothing(true) }
+        Self { long, aliases: &[], key, takes: Takes::Nothing(true) }
     }
 
     const fn off(long: &'static str, key: &'static str) -> Self {
-        Self { long, alias: "", key, takes: Takes::Nothing(false) }
+        Self { long, aliases: &[], key, takes: Takes::Nothing(false) }
     }
 
-    const fn or(self, alias: &'static str) -> Self {
-        Self { alias, ..self }
+    const fn or(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
     }
 }
 
@@ -69,13 +70,14 @@ pub const HEADINGS: &[Heading] = &[
         title: "Training",
         evaluates: false,
         flags: &[
-            Flag::value("epochs", "run.epochs", "N"),
-            Flag::value("accumulation-steps", "run.accumulation_steps", "N"),
-            Flag::value("max-steps", "run.max_steps", "N"),
+            Flag::value("epochs", "run.epochs", "N").or(&["num-epochs", "num-train-epochs", "train-epochs"]),
+            Flag::value("accumulation-steps", "run.accumulation_steps", "N")
+                .or(&["grad-accum-steps", "gradient-accumulation-steps"]),
+            Flag::value("max-steps", "run.max_steps", "N").or(&["train-steps"]),
             Flag::value("max-time", "run.max_time", "TIME"),
             Flag::value("early-stopping", "run.early_stopping", "EPOCHS"),
             Flag::value("limit-train-batches", "run.limit_train_batches", "N"),
-            Flag::value("seed", "run.seed", "N"),
+            Flag::value("seed", "run.seed", "N").or(&["seed-everything"]),
             Flag::on("fast-dev-run", "run.fast_dev_run"),
             Flag::on("dry-run", "run.dry_run"),
         ],
@@ -85,9 +87,9 @@ pub const HEADINGS: &[Heading] = &[
         evaluates: true,
         flags: &[
             Flag::choice("data", "data.source"),
-            Flag::value("data-dir", "data.dir", "DIR"),
+            Flag::value("data-dir", "data.dir", "DIR").or(&["data-path"]),
             Flag::on("download", "data.download"),
-            Flag::value("image-size", "data.image_size", "N"),
+            Flag::value("image-size", "data.image_size", "N").or(&["img-size"]),
             Flag::value("cache-mb", "data.cache_mb", "N"),
         ],
     },
@@ -96,11 +98,11 @@ pub const HEADINGS: &[Heading] = &[
         evaluates: false,
         flags: &[
             Flag::value("rand-augment-ops", "data.rand_augment_ops", "N"),
-            Flag::value("rand-augment-magnitude", "data.rand_augment_magnitude", "N"),
-            Flag::value("random-erasing", "data.random_erasing", "P").or("reprob"),
-            Flag::value("mixup", "data.mixup", "ALPHA"),
-            Flag::value("cutmix", "data.cutmix", "ALPHA"),
-            Flag::value("repeated-augmentation", "data.repeated_augmentation", "N").or("aug-repeats"),
+            Flag::value("rand-augment-magnitude", "data.rand_augment_magnitude", "N").or(&["ra-magnitude"]),
+            Flag::value("random-erasing", "data.random_erasing", "P").or(&["reprob", "random-erase"]),
+            Flag::value("mixup", "data.mixup", "ALPHA").or(&["mixup-alpha"]),
+            Flag::value("cutmix", "data.cutmix", "ALPHA").or(&["cutmix-alpha"]),
+            Flag::value("repeated-augmentation", "data.repeated_augmentation", "N").or(&["aug-repeats"]),
         ],
     },
     Heading {
@@ -112,7 +114,12 @@ pub const HEADINGS: &[Heading] = &[
         title: "Transfer learning",
         evaluates: false,
         flags: &[
-            Flag::value("pretrained", "model.pretrained", "WEIGHTS"),
+            Flag {
+                long: "pretrained",
+                aliases: &[],
+                key: "model.pretrained",
+                takes: Takes::Optional("WEIGHTS", "torchvision"),
+            },
             Flag::value("freeze", "model.freeze", "LAYERS"),
             Flag::value("backbone-lr-scale", "optim.backbone_lr_scale", "X"),
         ],
@@ -122,21 +129,21 @@ pub const HEADINGS: &[Heading] = &[
         evaluates: true,
         flags: &[
             Flag::value("world-size", "parallel.world_size", "N"),
-            Flag::value("gpu-ids", "parallel.gpu_ids", "N,N"),
-            Flag::value("batch-size", "parallel.batch_size", "N"),
+            Flag::value("gpu-ids", "parallel.gpu_ids", "N,N").or(&["gpu"]),
+            Flag::value("batch-size", "parallel.batch_size", "N").or(&["per-device-train-batch-size"]),
             Flag::choice("backend", "parallel.backend"),
             Flag::choice("strategy", "parallel.strategy"),
             Flag::on("sync-bn", "parallel.sync_bn"),
             Flag::off("no-sync-bn", "parallel.sync_bn"),
             Flag::choice("reduce-precision", "parallel.reduce_precision"),
-            Flag::value("timeout", "parallel.timeout", "SECONDS").or("dist-timeout"),
+            Flag::value("timeout", "parallel.timeout", "SECONDS").or(&["dist-timeout"]),
         ],
     },
     Heading {
         title: "Many machines",
         evaluates: false,
         flags: &[
-            Flag::value("rank", "parallel.rank", "N"),
+            Flag::value("rank", "parallel.rank", "N").or(&["node-rank"]),
             Flag::value("nnodes", "parallel.nnodes", "N"),
             Flag::value("dist-url", "parallel.dist_url", "URL"),
             Flag::choice("dist-backend", "parallel.dist_backend"),
@@ -154,7 +161,7 @@ pub const HEADINGS: &[Heading] = &[
         title: "Elastic",
         evaluates: false,
         flags: &[
-            Flag { long: "elastic", alias: "", key: "parallel.elastic", takes: Takes::Optional("MIN:MAX", "1:") },
+            Flag { long: "elastic", aliases: &[], key: "parallel.elastic", takes: Takes::Optional("MIN:MAX", "1:") },
             Flag::value("elastic-timeout", "parallel.elastic_timeout", "SECONDS"),
             Flag::value("heartbeat", "parallel.heartbeat", "SECONDS"),
             Flag::value("lost-after", "parallel.lost_after", "SECONDS"),
@@ -165,15 +172,15 @@ pub const HEADINGS: &[Heading] = &[
         evaluates: false,
         flags: &[
             Flag::choice("optimizer", "optim.optimizer"),
-            Flag::value("learning-rate", "optim.learning_rate", "X").or("lr"),
+            Flag::value("learning-rate", "optim.learning_rate", "X").or(&["lr"]),
             Flag::value("momentum", "optim.momentum", "X"),
             Flag::on("nesterov", "optim.nesterov"),
-            Flag::value("weight-decay", "optim.weight_decay", "X"),
-            Flag::value("label-smoothing", "optim.label_smoothing", "X"),
+            Flag::value("weight-decay", "optim.weight_decay", "X").or(&["wd"]),
+            Flag::value("label-smoothing", "optim.label_smoothing", "X").or(&["smoothing"]),
             Flag::off("no-decay-norm-bias", "optim.decay_norm_bias"),
-            Flag::value("clip-grad-norm", "optim.clip_grad_norm", "X"),
+            Flag::value("clip-grad-norm", "optim.clip_grad_norm", "X").or(&["max-grad-norm"]),
             Flag::value("clip-grad-value", "optim.clip_grad_value", "X"),
-            Flag::value("ema-decay", "optim.ema_decay", "X").or("model-ema-decay"),
+            Flag::value("ema-decay", "optim.ema_decay", "X").or(&["model-ema-decay"]),
         ],
     },
     Heading {
@@ -181,7 +188,7 @@ pub const HEADINGS: &[Heading] = &[
         evaluates: false,
         flags: &[
             Flag::choice("schedule", "schedule.kind"),
-            Flag::value("warmup-epochs", "schedule.warmup_epochs", "X"),
+            Flag::value("warmup-epochs", "schedule.warmup_epochs", "X").or(&["lr-warmup-epochs"]),
             Flag::choice("lr-scaling", "schedule.lr_scaling"),
         ],
     },
@@ -191,9 +198,9 @@ pub const HEADINGS: &[Heading] = &[
         flags: &[
             Flag::value("checkpoint-every", "checkpoint.every", "INTERVAL"),
             Flag::value("keep-last", "checkpoint.keep_last", "N"),
-            Flag::value("keep-best", "checkpoint.keep_best", "N").or("save-top-k"),
+            Flag::value("keep-best", "checkpoint.keep_best", "N").or(&["save-top-k", "checkpoint-hist"]),
             Flag::value("checkpoint", "checkpoint.path", "PATH"),
-            Flag { long: "resume", alias: "", key: "checkpoint.resume", takes: Takes::Optional("FROM", "latest") },
+            Flag { long: "resume", aliases: &[], key: "checkpoint.resume", takes: Takes::Optional("FROM", "latest") },
             Flag::on("force-config", "checkpoint.force_config"),
         ],
     },
@@ -201,13 +208,13 @@ pub const HEADINGS: &[Heading] = &[
         title: "Run",
         evaluates: true,
         flags: &[
-            Flag::value("output-dir", "run.output_dir", "DIR"),
+            Flag::value("output-dir", "run.output_dir", "DIR").or(&["output", "model-dir"]),
             Flag::choice("precision", "run.precision"),
             Flag::on("deterministic", "run.deterministic"),
             Flag::value("threads", "run.threads", "N"),
             Flag::value("limit-val-batches", "run.limit_val_batches", "N"),
             Flag::choice("progress", "run.progress"),
-            Flag::value("log-every", "run.log_every", "N"),
+            Flag::value("log-every", "run.log_every", "N").or(&["print-freq", "log-interval", "logging-steps"]),
             Flag::on("profile", "run.profile"),
             Flag::on("tensorboard", "run.tensorboard"),
         ],

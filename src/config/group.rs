@@ -29,8 +29,11 @@ const BUILT_IN: &[(&str, &str, &str)] = built_in![
     "optim" / "adamw",
     "optim" / "lars",
     "optim" / "sgd",
+    "trainer" / "cpu",
     "trainer" / "ddp",
+    "trainer" / "ddp_sim",
     "trainer" / "dp",
+    "trainer" / "gpu",
     "trainer" / "single",
 ];
 

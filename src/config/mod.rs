@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Read on in the order of the data: [`schema`] knows every key and its type, [`flag`] the flags that stand for keys,
-//! `layer` and `group` read what the user wrote, `trainer` Lightning's words, `launcher` fills in what the variables of a
+//! `layer` and `group` read what the user wrote, [`alias`] what is spelled as other trainers do, `launcher` fills in what the variables of a
 //! launcher say, `suggestion` guesses what was meant, `range` and `rules` say what is allowed, and `resolve` does all
 //! that, collecting every complaint before it gives up. Whether a device or a file of data exists is left to the rooms
-//! that open it.
+//! that open it. [`grid`] makes many configurations out of one command line.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,9 @@ use crate::model::ModelConfig;
 use crate::optim::{OptimConfig, ScheduleConfig};
 use crate::parallel::ParallelConfig;
 
+pub mod alias;
 pub mod flag;
+pub mod grid;
 mod group;
 mod launcher;
 mod layer;
@@ -34,7 +36,6 @@ mod run;
 pub mod schema;
 mod suggestion;
 pub mod time_limit;
-mod trainer;
 
 pub use resolve::{Request, Resolved, Setting, resolve};
 pub use run::{ProgressKind, RunConfig};

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 
 use ::config::{Value as Placed, ValueKind};
 
+use super::alias::{self, Typed};
 use super::layer::{Complaints, Layer};
 use super::schema::Schema;
-use super::{Config, DEFAULT_TOML, group, launcher, rules, suggestion, trainer};
+use super::{Config, DEFAULT_TOML, group, launcher, rules, suggestion};
 use crate::error::{Error, Result};
 use crate::launch::environment::identify;
 use crate::optim::ScheduleKind;
@@ -37,7 +38,7 @@ pub struct Request {
 /// A flag with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The key, as in `run.epochs`.
+    /// The key, as in `run.epochs`; or the flag itself where another trainer's is to be translated.
     pub key: String,
     /// The value as it was typed.
     pub value: String,
@@ -80,6 +81,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     shorten_default_warmup(&layers, &mut merged.config, &mut notes);
     let Complaints { mut lines, refused } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
+    lines.extend(alias::whose_batch(&merged));
     let parallel = &merged.config.parallel;
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
     if (several || parallel.elastic.is_on()) && parallel.strategy == StrategyKind::Dp {
@@ -161,12 +163,16 @@ impl Reader<'_> {
     fn arguments(&mut self) -> (Vec<(String, String)>, Layer) {
         let groups = group::groups(&self.request.config_dirs);
         let (mut chosen, mut layer) = (Vec::new(), Layer::default());
-        trainer::add(&self.request.arguments, &mut layer, self.complaints);
+        let is_word = |name: &str| alias::find(name).is_some() && groups.iter().all(|group| group != name);
+        let words: Vec<_> = self.request.arguments.iter().filter_map(|argument| word(argument)).collect();
+        let words: Vec<_> = words.into_iter().filter(|word| is_word(&word.name)).collect();
+        alias::add(&words, &mut layer, self.schema, self.complaints);
         for argument in &self.request.arguments {
             let place = format!("argument '{argument}'");
-            match argument.split_once('=') {
+            match pair(argument) {
                 None => self.complaints.lines.push(not_a_setting(argument)),
-                Some((key, _)) if trainer::is_alias(key) => {}
+                Some((key, _)) if is_word(key) => {}
+                Some((key, text)) if alias::is_unset(key, text) => {}
                 Some((key, text)) if key.contains('.') => {
                     layer.add_text(key, text, place, self.schema, self.complaints);
                 }
@@ -207,16 +213,36 @@ impl Reader<'_> {
 
     fn flags(&mut self) -> Layer {
         let mut layer = Layer::default();
-        for Setting { key, value, flag } in &self.request.flags {
+        let foreign = |Setting { key, value, flag }: &Setting| {
+            alias::find(key).map(|_| Typed { name: key.clone(), value: value.clone(), place: flag.clone() })
+        };
+        let line: Vec<_> = self.request.flags.iter().filter_map(foreign).collect();
+        alias::add(&line, &mut layer, self.schema, self.complaints);
+        let own = self.request.flags.iter().filter(|setting| alias::find(&setting.key).is_none());
+        for Setting { key, value, flag } in own.filter(|setting| !alias::is_unset(&setting.key, &setting.value)) {
             layer.add_text(key, value, flag.clone(), self.schema, self.complaints);
         }
         layer
     }
 }
 
+/// The two sides of `KEY=VALUE`; Hydra's `+KEY=VALUE`, which adds a key, sets one that is there.
+fn pair(argument: &str) -> Option<(&str, &str)> {
+    argument.trim_start_matches('+').split_once('=')
+}
+
+/// `KEY=VALUE` as a word that others may say.
+fn word(argument: &str) -> Option<Typed> {
+    let (name, value) = pair(argument)?;
+    Some(Typed { name: name.into(), value: value.into(), place: format!("argument '{argument}'") })
+}
+
 /// The complaint about an argument without `=`.
 fn not_a_setting(argument: &str) -> String {
-    match suggestion::nearest(argument, ["evaluate", "config", "launch"].map(String::from)) {
+    if argument.contains('/') {
+        return format!("unknown argument '{argument}'; a directory of images is --data folder --data-dir {argument}");
+    }
+    match suggestion::nearest(argument, ["evaluate", "config", "launch", "sweep"].map(String::from)) {
         Some(command) => {
             format!("unknown argument '{argument}'; did you mean 'train {command}'? a command comes before options")
         }

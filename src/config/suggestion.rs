@@ -5,22 +5,24 @@
 use strsim::damerau_levenshtein;
 use toml::Value;
 
-use super::flag;
 use super::schema::{Schema, plain};
+use super::{alias, flag};
 
-/// Names from other trainers, and the keys that mean the same here.
+/// Names from other trainers that are no spelling of a key's value, and the keys that come closest. Those that are
+/// stand in [`super::alias`].
 const FAMILIAR: &[(&str, &str)] = &[
-    ("accumulate_grad_batches", "run.accumulation_steps"),
+    ("amp", "run.precision"),
     ("ckpt_path", "checkpoint.resume"),
     ("dataset", "data.source"),
     ("devices", "parallel.world_size"),
-    ("gradient_accumulation_steps", "run.accumulation_steps"),
     ("gradient_clip_val", "optim.clip_grad_norm"),
-    ("max_epochs", "run.epochs"),
-    ("num_epochs", "run.epochs"),
+    ("mixed_precision", "run.precision"),
+    ("model_ema", "optim.ema_decay"),
     ("num_gpus", "parallel.world_size"),
     ("num_replicas", "parallel.world_size"),
-    ("sync_batchnorm", "parallel.sync_bn"),
+    ("opt", "optim.optimizer"),
+    ("optimizer_name", "optim.optimizer"),
+    ("scheduler", "schedule.kind"),
 ];
 
 /// The remedy for a key that does not exist.
@@ -33,6 +35,15 @@ pub fn for_key(key: &str, schema: &Schema) -> String {
 
 /// The remedy for a value that `key` cannot hold: the choice that is spelled alike, or else the default.
 pub fn for_value(key: &str, value: &Value, schema: &Schema) -> String {
+    match (key, plain(value).as_str()) {
+        ("parallel.backend", engine @ ("gloo" | "nccl")) => {
+            return format!("what carries numbers between processes is --dist-backend {engine}");
+        }
+        ("parallel.nnodes", limits) if limits.contains(':') => {
+            return format!("processes that come and go are --elastic {limits}");
+        }
+        _ => {}
+    }
     match nearest(&plain(value), schema.choices(key)) {
         Some(meant) => format!("did you mean '{meant}', as in {}?", flag::setting(key, &meant)),
         None => example(key, schema),
@@ -70,11 +81,13 @@ fn nearest_key(wrong: &str, schema: &Schema) -> Option<String> {
     let wrong = wrong.to_lowercase().replace('-', "_");
     let name = last(&wrong);
     let elsewhere = || schema.keys().find(|key| last(key) == name);
-    let flag = || flag::all().find(|flag| [flag.long, flag.alias].iter().any(|long| long.replace('-', "_") == name));
+    let is_called = |long: &str| long.replace('-', "_") == name;
+    let flag = || flag::all().find(|flag| is_called(flag.long) || flag.aliases.iter().any(|long| is_called(long)));
     let familiar = || FAMILIAR.iter().find(|(known, _)| *known == name);
     elsewhere()
         .or_else(|| flag().map(|flag| flag.key.to_string()))
         .or_else(|| familiar().map(|(_, key)| key.to_string()))
+        .or_else(|| alias::key_of(name).map(String::from))
         .or_else(|| nearest(&wrong, schema.keys()))
         .or_else(|| schema.keys().filter(|key| is_near(name, last(key))).min_by_key(|key| distance(name, last(key))))
 }

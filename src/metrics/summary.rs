@@ -31,6 +31,10 @@ pub struct Summary {
     /// What the run ran on, as names and values.
     #[serde(default)]
     pub environment: BTreeMap<String, serde_json::Value>,
+    /// Whether nothing is left of what was asked for: the last step is done, early stopping ended the run, or its time
+    /// is used up. A run that a signal ended is to go on.
+    #[serde(default)]
+    pub complete: bool,
 }
 
 impl fmt::Display for Summary {

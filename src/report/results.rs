@@ -10,17 +10,44 @@ const UNKNOWN: &str = "\u{2013}";
 /// Every run has a directory of its own: that it differs says nothing.
 const OWN: &str = "run.output_dir";
 
-/// The numbers of a run: a name, the value, and a remark that may be empty.
+/// What came out of a run.
 ///
 /// Records go before the summary, which may lack what a run that was resumed did before; the summary has what no record
 /// says.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Numbers {
+    /// The best validation accuracy, as a fraction, and the first epoch (from 1) it was reached in.
+    pub best: Option<(f64, usize)>,
+    /// The last validation accuracy, as a fraction.
+    pub last: Option<f64>,
+    /// The last validation loss.
+    pub loss: Option<f64>,
+    /// Training images per second.
+    pub images_per_second: Option<f64>,
+    /// Seconds that it took.
+    pub seconds: Option<f64>,
+}
+
+impl Numbers {
+    /// Of a run.
+    pub fn of(run: &Run) -> Self {
+        let summary = run.summary.as_ref();
+        let last = run.epochs.last();
+        Self {
+            best: best(run).or(summary.and_then(|it| it.best)),
+            last: last.map(|it| it.val_accuracy).or(summary.and_then(|it| it.last)),
+            loss: last.map(|it| it.val_loss),
+            images_per_second: summary.map(|it| it.images_per_second).or(rate(run)),
+            seconds: summary.map(|it| it.seconds).or(seconds(run)),
+        }
+    }
+}
+
+/// The numbers of a run: a name, the value, and a remark that may be empty.
 pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
     let summary = run.summary.as_ref();
-    let last = run.epochs.iter().rev().map(|it| it.val_accuracy).next().or(summary.and_then(|it| it.last));
-    let best = best(run).or(summary.and_then(|it| it.best));
+    let Numbers { best, last, images_per_second: rate, seconds, .. } = Numbers::of(run);
     let step = run.last_step().max(summary.map_or(0, |it| it.steps));
-    let seconds = summary.map(|it| it.seconds).or(seconds(run));
-    let rate = summary.map(|it| it.images_per_second).or(rate(run));
     let memory =
         summary.and_then(|it| it.peak_memory).map(|bytes| format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64));
     let setting = |key| run.setting(key).map(String::from);

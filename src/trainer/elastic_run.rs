@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::clock::Clock;
+use super::conclusion::finish;
 use super::elastic::{Elastic, Own};
 use super::initial::initial_model;
 use super::learner::{self, Display};
@@ -12,7 +13,7 @@ use super::overview::overview;
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Course, Recorder};
 use super::resume::RUNS;
-use super::run::{check_copy, finish, goal, report};
+use super::run::{check_copy, goal, report};
 use super::snapshot::Snapshots;
 use super::succession::Succession;
 use super::terminal::{display, say};

@@ -2,12 +2,13 @@
 //!
 //! Read `run.rs` for a training from start to end, `resume.rs` for how it takes up an earlier one, `recorder.rs` for
 //! what it writes while it runs, `backend.rs` for how one program becomes many backends' programs, `together.rs` for what is
-//! the same on all processes.
+//! the same on all processes; `sweep.rs` for many runs, `child.rs` for each as a process.
 
 mod backend;
 mod burn_metrics;
-mod child;
+pub mod child;
 mod clock;
+mod conclusion;
 mod elastic;
 mod elastic_run;
 mod evaluate;
@@ -28,12 +29,14 @@ mod prepare;
 mod probe;
 mod recorder;
 mod requeue;
+mod results;
 mod resume;
 mod run;
 mod samples;
 mod scaling;
 mod snapshot;
 mod succession;
+mod sweep;
 mod terminal;
 mod together;
 
@@ -45,4 +48,5 @@ pub use membership::{members, rendezvous};
 pub use predict::{Question, predict};
 pub use run::train;
 pub use scaling::{Sizes, scaling};
+pub use sweep::sweep;
 pub use terminal::{say, warn};

@@ -1,6 +1,5 @@
 //! One training from start to end.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,8 +8,9 @@ use tracing::subscriber::set_global_default;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 
-use super::backend::{Program, devices, dispatch, name};
+use super::backend::{Program, dispatch};
 use super::clock::Clock;
+use super::conclusion::{conclude, finish};
 use super::initial::initial_model;
 use super::learner::{self, Display};
 use super::logs::{Kept, Logs};
@@ -25,7 +25,7 @@ use crate::checkpoint::{check_writable, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::launch::{self, Peers};
-use crate::metrics::{Goal, Profiler, Summary, environment, peak_memory, warnings};
+use crate::metrics::{Goal, Profiler, warnings};
 use crate::model::{ResNet, state_dict};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, Plan, Processes, StartingPoint};
 use crate::state::sha256;
@@ -197,6 +197,10 @@ impl<B: HostBackend> Session<B> {
                 if is_over && position.epoch < plan.epochs { "--early-stopping" } else { "--epochs or --max-steps" };
             let steps = position.global_step;
             say(&format!("the run is complete: {steps} steps are done; more need a larger {limit}"));
+            if self.config.parallel.rank == 0 {
+                let done = [position.epoch, steps];
+                conclude(&self.config, &self.directory, done, self.resumed_from.as_deref())?;
+            }
             return Ok(0);
         }
         let course = Arc::new(Mutex::new(Course {
@@ -252,57 +256,5 @@ pub(super) fn report(profiler: &Profiler, directory: &Path, course: &Course, ran
     write_atomic(&trace, &profiler.trace())?;
     say(&format!("\n{}", profiler.table(Duration::from_secs_f64(course.training_seconds))));
     say(&format!("trace       {}", trace.display()));
-    Ok(())
-}
-
-/// What the run ran on.
-fn surroundings(config: &Config) -> Result<BTreeMap<String, String>> {
-    let place = devices(config.parallel.backend)?;
-    let mut known = environment();
-    known.insert("backend".into(), name(place.backend).into());
-    known.insert("device".into(), place.name);
-    Ok(known)
-}
-
-pub(super) fn finish(
-    config: &Config,
-    directory: &Path,
-    course: &Course,
-    seconds: f64,
-    reason: Option<Reason>,
-) -> Result<()> {
-    let summary = Summary {
-        epochs: course.epochs,
-        steps: course.steps,
-        best: course.best,
-        last: course.last,
-        seconds,
-        images_per_second: course.images as f64 / course.training_seconds.max(f64::MIN_POSITIVE),
-        peak_memory: peak_memory(),
-        checkpoint: course.checkpoint.clone(),
-        environment: surroundings(config)?.into_iter().map(|(name, value)| (name, value.into())).collect(),
-    };
-    let json = serde_json::to_vec_pretty(&summary).expect("plain numbers and paths are always JSON");
-    write_atomic(&directory.join("summary.json"), &json)?;
-    let page = directory.join("report.html");
-    let reported = crate::report::write(&[directory.to_path_buf()], &page);
-    if let Err(error) = &reported {
-        warn(&format!("warning: the report was not written: {error}"));
-    }
-    if config.run.progress != ProgressKind::None {
-        match &reason {
-            Some(Reason::Signal(signal)) => say(&format!("\nstopped by signal {signal}; go on with --resume")),
-            Some(Reason::MaxTime) => say("\nstopped by --max-time; go on with --resume"),
-            Some(Reason::Failure(_)) => say(""),
-            None if course.stalled => {
-                say(&format!("\nstopped early: no better validation in {} epochs", config.run.early_stopping));
-            }
-            None => say(""),
-        }
-        say(&summary.to_string());
-        if reported.is_ok() {
-            say(&format!("report      {}", page.display()));
-        }
-    }
     Ok(())
 }

@@ -35,7 +35,7 @@ fn every_flag_answers_to_both_spellings_and_sets_its_key() {
     for flag in flag::all() {
         let default = schema.default(flag.key).unwrap().to_string();
         let value = default.trim_matches(['"', '[', ']']);
-        for long in [flag.long, flag.alias].iter().filter(|long| !long.is_empty()) {
+        for long in flag.aliases.iter().chain([&flag.long]) {
             for name in [long.to_string(), long.replace('-', "_")] {
                 let argument = match flag.takes {
                     Takes::Nothing(_) => format!("--{name}"),
@@ -68,6 +68,16 @@ fn resume_takes_its_target_and_nothing_else() {
     }
     assert_eq!(config(&["--resume", "--seed", "3"]).run.seed, 3);
     assert_eq!(config(&["--resume", "data.dir=/data/x"]).data.dir, Path::new("/data/x"));
+}
+
+#[test]
+fn pretrained_alone_means_torchvisions_weights() {
+    let pretrained = |line: &[&str]| config(line).model.pretrained;
+    assert_eq!(pretrained(&["--pretrained"]), "torchvision");
+    assert_eq!(pretrained(&["--pretrained", "--seed", "3"]), "torchvision");
+    assert_eq!(pretrained(&["--pretrained", "run.seed=3"]), "torchvision");
+    assert_eq!(pretrained(&["--pretrained", "weights/resnet18.pth"]), "weights/resnet18.pth");
+    assert_eq!(pretrained(&["--pretrained=a.safetensors"]), "a.safetensors");
 }
 
 #[test]

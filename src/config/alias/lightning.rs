@@ -1,0 +1,212 @@
+//! The words of Lightning's trainer, of lightning-hydra-template and of Hydra itself.
+
+use std::time::Duration;
+
+use super::super::time_limit;
+use super::Means::{Choice, Nothing, Read};
+use super::{Alias, Line, devices, placed};
+
+/// Words for a batch, of which it is not known whose it is.
+pub(super) const BATCHES: [&str; 2] = ["data.batch_size", "datamodule.batch_size"];
+
+const LEARNING_RATE: &str = "optim.learning_rate";
+const LOADING: &str =
+    "threads of this process load the images; leave it out, --threads N limits them together with the rest";
+const DEVICES: &str = "trainer.devices";
+const NODES: &str = "trainer.num_nodes";
+const CLIP: &str = "trainer.gradient_clip_algorithm";
+
+/// All of them.
+pub(super) const WORDS: &[Alias] = &[
+    Alias::key("trainer.max_epochs", "run.epochs"),
+    Alias::word("trainer.max_steps", Read(max_steps)),
+    Alias::word("trainer.max_time", Read(max_time)),
+    Alias::word("trainer.limit_train_batches", Read(|value, _| limit("run.limit_train_batches", value))),
+    Alias::word("trainer.limit_val_batches", Read(|value, _| limit("run.limit_val_batches", value))),
+    Alias::word(
+        "trainer.fast_dev_run",
+        Choice(
+            &[("true", &[("run.fast_dev_run", "true")]), ("false", &[("run.fast_dev_run", "false")])],
+            "use --fast-dev-run, and --max-steps N for a number of steps",
+        ),
+    ),
+    Alias::key("trainer.accumulate_grad_batches", "run.accumulation_steps"),
+    Alias::word("trainer.gradient_clip_val", Read(clip)),
+    Alias::word(CLIP, Choice(&[("norm", &[]), ("value", &[])], "use --clip-grad-norm or --clip-grad-value")),
+    Alias::word(
+        "trainer.precision",
+        Choice(
+            &[
+                ("32", &[("run.precision", "f32")]),
+                ("32-true", &[("run.precision", "f32")]),
+                ("16", &[("run.precision", "f16")]),
+                ("16-mixed", &[("run.precision", "f16")]),
+                ("bf16", &[("run.precision", "bf16")]),
+                ("bf16-mixed", &[("run.precision", "bf16")]),
+            ],
+            "weights are f32 in any case: use --precision f32, bf16 or f16",
+        ),
+    ),
+    Alias::word(
+        "trainer.deterministic",
+        Choice(
+            &[("true", &[("run.deterministic", "true")]), ("false", &[("run.deterministic", "false")])],
+            "use --deterministic, which warns of nothing",
+        ),
+    ),
+    Alias::word(
+        "trainer.strategy",
+        Choice(
+            &[
+                ("auto", &[("parallel.strategy", "auto")]),
+                ("ddp", &[("parallel.strategy", "ddp")]),
+                ("ddp_spawn", &[("parallel.strategy", "ddp")]),
+                ("ddp_find_unused_parameters_false", &[("parallel.strategy", "ddp")]),
+                ("ddp_find_unused_parameters_true", &[("parallel.strategy", "ddp")]),
+                ("dp", &[("parallel.strategy", "dp")]),
+                ("single_device", &[("parallel.strategy", "single")]),
+            ],
+            "every replica holds the whole model: use --strategy ddp",
+        ),
+    ),
+    Alias::word(
+        "trainer.accelerator",
+        Choice(
+            &[
+                ("auto", &[("parallel.backend", "auto")]),
+                ("cpu", &[("parallel.backend", "flex")]),
+                ("gpu", &[("parallel.backend", "cuda")]),
+                ("cuda", &[("parallel.backend", "cuda")]),
+                ("mps", &[("parallel.backend", "wgpu")]),
+            ],
+            "use --backend auto",
+        ),
+    ),
+    Alias::word(DEVICES, Read(devices_per_machine)),
+    Alias::word(NODES, Read(machines)),
+    Alias::key("trainer.sync_batchnorm", "parallel.sync_bn"),
+    Alias::key("trainer.default_root_dir", "run.output_dir"),
+    Alias::key("trainer.log_every_n_steps", "run.log_every"),
+    Alias::word(
+        "trainer.num_sanity_val_steps",
+        Choice(&[("0", &[])], "there is no validation before training; leave it out, --dry-run checks everything"),
+    ),
+    Alias::word(
+        "trainer.check_val_every_n_epoch",
+        Choice(&[("1", &[])], "every epoch is validated; --limit-val-batches N makes that shorter"),
+    ),
+    Alias::word(
+        "trainer.val_check_interval",
+        Choice(&[("1.0", &[])], "the end of every epoch is validated; --limit-val-batches N makes that shorter"),
+    ),
+    Alias::word(
+        "trainer.enable_progress_bar",
+        Choice(&[("true", &[]), ("false", &[("run.progress", "plain")])], "use --progress plain"),
+    ),
+    Alias::word(
+        "trainer.enable_checkpointing",
+        Choice(&[("true", &[])], "the end of a run is always saved; --checkpoint-every never saves nothing else"),
+    ),
+    Alias::word("trainer.profiler", Choice(&[("simple", &[("run.profile", "true")])], "use --profile")),
+    Alias::key("seed", "run.seed"),
+    Alias::key("seed_everything", "run.seed"),
+    Alias::key("lr", LEARNING_RATE),
+    Alias::key("optim.lr", LEARNING_RATE),
+    Alias::key("optimizer.lr", LEARNING_RATE),
+    Alias::key("model.lr", LEARNING_RATE),
+    Alias::key("model.optimizer.lr", LEARNING_RATE),
+    Alias::key("optimizer.weight_decay", "optim.weight_decay"),
+    Alias::key("model.optimizer.weight_decay", "optim.weight_decay"),
+    Alias::key("optimizer.momentum", "optim.momentum"),
+    Alias::key("model.optimizer.momentum", "optim.momentum"),
+    Alias::key(BATCHES[0], "parallel.batch_size"),
+    Alias::key(BATCHES[1], "parallel.batch_size"),
+    Alias::key("data.data_dir", "data.dir"),
+    Alias::key("datamodule.data_dir", "data.dir"),
+    Alias::word("data.num_workers", Nothing(LOADING)),
+    Alias::word("datamodule.num_workers", Nothing(LOADING)),
+    Alias::word("data.pin_memory", Nothing("leave it out: no memory is pinned")),
+    Alias::word("datamodule.pin_memory", Nothing("leave it out: no memory is pinned")),
+    Alias::word(
+        "ckpt_path",
+        Read(|value, _| Ok(vec![("checkpoint.resume", if value == "last" { "latest" } else { value }.into())])),
+    ),
+    Alias::key("callbacks.early_stopping.patience", "run.early_stopping"),
+    Alias::key("callbacks.model_checkpoint.save_top_k", "checkpoint.keep_best"),
+    Alias::word("callbacks.model_checkpoint.every_n_epochs", Read(|value, _| interval(value, "epochs"))),
+    Alias::word("callbacks.model_checkpoint.every_n_train_steps", Read(|value, _| interval(value, "steps"))),
+    Alias::word(
+        "logger",
+        Choice(
+            &[("csv", &[]), ("tensorboard", &[("run.tensorboard", "true")])],
+            "metrics.jsonl and metrics.csv are always written, TensorBoard's files with --tensorboard",
+        ),
+    ),
+    Alias::word(
+        "debug",
+        Choice(
+            &[("fdr", &[("run.fast_dev_run", "true")]), ("profiler", &[("run.profile", "true")])],
+            "use --fast-dev-run, --limit-train-batches N or --profile",
+        ),
+    ),
+    Alias::key("hydra.run.dir", "run.output_dir"),
+    Alias::word("hydra.sweep.dir", Nothing("use 'train sweep KEY=VALUE,VALUE --output-dir DIR'")),
+];
+
+fn max_steps(value: &str, _: &Line) -> super::Read {
+    // Lightning's word for no limit.
+    Ok(vec![("run.max_steps", if value == "-1" { "0" } else { value }.into())])
+}
+
+/// `DD:HH:MM:SS`.
+fn max_time(value: &str, _: &Line) -> super::Read {
+    let parts: Option<Vec<u64>> = value.split(':').map(|part| part.parse().ok()).collect();
+    let seconds = |parts: &[u64]| {
+        let [days, hours, minutes, seconds] = *<&[u64; 4]>::try_from(parts).ok()?;
+        let hours = days.checked_mul(24)?.checked_add(hours)?;
+        hours.checked_mul(60)?.checked_add(minutes)?.checked_mul(60)?.checked_add(seconds)
+    };
+    match parts.as_deref().and_then(seconds) {
+        Some(seconds) => Ok(vec![("run.max_time", time_limit::format(Duration::from_secs(seconds)))]),
+        None => Err(("a time such as 00:12:00:00", "use --max-time 12h".into())),
+    }
+}
+
+/// A number of batches of each process, which is that of the micro-batches of all replicas. `1.0` means all.
+fn limit(key: &'static str, value: &str) -> super::Read {
+    match value.parse::<u32>() {
+        Ok(1..) => Ok(vec![(key, value.into())]),
+        _ if value == "1.0" => Ok(vec![(key, "0".into())]),
+        _ => {
+            let remedy = format!("use {}", super::flag::setting(key, "10"));
+            Err(("a number of batches of at least 1, or 1.0 for all", remedy))
+        }
+    }
+}
+
+fn clip(value: &str, line: &Line) -> super::Read {
+    let by_value = line.value(CLIP) == Some("value");
+    Ok(vec![(if by_value { "optim.clip_grad_value" } else { "optim.clip_grad_norm" }, value.into())])
+}
+
+fn interval(value: &str, unit: &str) -> super::Read {
+    Ok(vec![("checkpoint.every", format!("{value}{unit}"))])
+}
+
+const COUNT: &str = "a whole number, 1 to 1024";
+
+fn count(value: &str) -> Option<usize> {
+    value.trim().parse().ok().filter(|count| (1..=1024).contains(count))
+}
+
+fn devices_per_machine(value: &str, line: &Line) -> super::Read {
+    let devices = devices(value).ok_or((COUNT, "or name devices, as in --gpu-ids 0,1".into()))?;
+    Ok(placed(&devices, line.value(NODES).and_then(count).unwrap_or(1)))
+}
+
+fn machines(value: &str, line: &Line) -> super::Read {
+    let machines = count(value).ok_or((COUNT, "use --nnodes 2".into()))?;
+    let mut settings = if line.value(DEVICES).is_some() { Vec::new() } else { placed(&[0], machines) };
+    settings.push(("parallel.nnodes", machines.to_string()));
+    Ok(settings)
+}

@@ -1,0 +1,158 @@
+//! The flags of PyTorch's and torchvision's scripts, timm, Hugging Face's and TensorFlow's that have to be translated.
+//!
+//! In this order: where two set the same key, the later one counts.
+
+use super::Means::{Choice, Nothing, Read, Sets};
+use super::{Alias, Line, devices, placed};
+
+const F16: super::Sets = &[("run.precision", "f16")];
+const BF16: super::Sets = &[("run.precision", "bf16")];
+const F32: super::Sets = &[("run.precision", "f32")];
+const RESNET: super::Means = Choice(
+    &[("resnet18", &[("model.stem", "imagenet")])],
+    "Kiln trains ResNet-18; --stem cifar is its variant for small images",
+);
+const LOADING: super::Means =
+    Nothing("threads of this process load the images; leave it out, --threads N limits them together with the rest");
+const KERNELS: super::Means = Nothing("leave it out: layouts and kernels are the backend's choice");
+const LAUNCH: super::Means =
+    Nothing("one process hosts all its --gpu-ids; for several use 'train launch --nproc N -- ARGUMENTS'");
+const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
+
+/// All of them.
+pub(super) const FLAGS: &[Alias] = &[
+    Alias::switch("--amp", Sets(F16)),
+    Alias::switch("--fp16", Sets(F16)),
+    Alias::switch("--bf16", Sets(BF16)),
+    Alias::key("--amp-dtype", "run.precision"),
+    Alias::word(
+        "--mixed-precision",
+        Choice(&[("no", F32), ("fp16", F16), ("bf16", BF16)], "use --precision f32, bf16 or f16"),
+    ),
+    Alias::word("--dtype", Choice(&[("fp32", F32), ("fp16", F16), ("bf16", BF16)], "use --precision f32, bf16 or f16")),
+    Alias::word(
+        "--opt",
+        Choice(
+            &[
+                ("momentum", &[("optim.optimizer", "sgd")]),
+                ("nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
+                ("sgd_nesterov", &[("optim.optimizer", "sgd"), ("optim.nesterov", "true")]),
+                ("adamw", &[("optim.optimizer", "adamw")]),
+                ("lars", &[("optim.optimizer", "lars")]),
+            ],
+            "timm's sgd is --optimizer sgd --nesterov, torchvision's is --optimizer sgd",
+        ),
+    ),
+    Alias::word("--clip-grad", Read(clip)),
+    Alias::word("--clip-mode", Choice(&[("norm", &[]), ("value", &[])], "use --clip-grad-norm or --clip-grad-value")),
+    Alias::switch("--model-ema", Sets(&[("optim.ema_decay", "0.9998")])),
+    Alias::word(
+        "--sched",
+        Choice(
+            &[("cosine", &[("schedule.kind", "cosine")]), ("step", &[("schedule.kind", "step")])],
+            "'train --help' lists what --schedule can be",
+        ),
+    ),
+    Alias::word(
+        "--lr-scheduler",
+        Choice(
+            &[("cosineannealinglr", &[("schedule.kind", "cosine")]), ("steplr", &[("schedule.kind", "step")])],
+            "'train --help' lists what --schedule can be",
+        ),
+    ),
+    Alias::key("--decay-epochs", "schedule.step_epochs"),
+    Alias::key("--lr-step-size", "schedule.step_epochs"),
+    Alias::key("--decay-rate", "schedule.gamma"),
+    Alias::key("--lr-gamma", "schedule.gamma"),
+    Alias::key("--min-lr", "schedule.final_lr"),
+    Alias::key("--lr-min", "schedule.final_lr"),
+    Alias::word("--warmup-lr", Nothing("the warm-up begins at the rate of one replica, --learning-rate")),
+    Alias::switch("--no-aug", Sets(&[("data.augment", "false")])),
+    Alias::key("--mixup-prob", "data.mix_prob"),
+    Alias::word(
+        "--auto-augment",
+        Choice(
+            &[("ra", &[("data.rand_augment_ops", "2"), ("data.rand_augment_magnitude", "9")])],
+            "use --rand-augment-ops 2 --rand-augment-magnitude 9",
+        ),
+    ),
+    Alias::word("--aa", Read(rand_augment)),
+    Alias::word(
+        "--dataset",
+        Choice(
+            &[
+                ("cifar10", &[("data.source", "cifar10")]),
+                ("cifar100", &[("data.source", "cifar100")]),
+                ("torch/cifar10", &[("data.source", "cifar10")]),
+                ("torch/cifar100", &[("data.source", "cifar100")]),
+            ],
+            "a directory of images is --data folder --data-dir DIR",
+        ),
+    ),
+    Alias::switch("--dataset-download", Sets(&[("data.download", "true")])),
+    Alias::switch("--use-synthetic-data", Sets(&[("data.source", "synthetic")])),
+    Alias::key("--num-classes", "model.num_classes"),
+    Alias::word("--arch", RESNET),
+    Alias::word("--model", RESNET),
+    Alias::word(
+        "--device",
+        Choice(&[("cpu", &[("parallel.backend", "flex")]), ("cuda", &[("parallel.backend", "cuda")])], "use --gpu-ids"),
+    ),
+    Alias::word(
+        "--num-gpus",
+        Read(|value, _| match devices(value) {
+            Some(devices) => Ok(placed(&devices, 1)),
+            None => Err(("a whole number, 1 to 1024", "or name devices, as in --gpu-ids 0,1".into())),
+        }),
+    ),
+    Alias::word("--gpus", Nothing("it counts devices in some trainers and names them in others; use --gpu-ids 0,1")),
+    Alias::word(
+        "--distribution-strategy",
+        Choice(
+            &[
+                ("off", &[("parallel.strategy", "single")]),
+                ("one_device", &[("parallel.strategy", "single")]),
+                ("mirrored", &[("parallel.strategy", "ddp")]),
+                ("multi_worker_mirrored", &[("parallel.strategy", "ddp")]),
+            ],
+            "parameters have no server here: use --strategy ddp or dp",
+        ),
+    ),
+    Alias::switch(
+        "--multiprocessing-distributed",
+        Nothing(
+            "leave it out: one process hosts all --gpu-ids of its machine, and --world-size counts devices, not machines",
+        ),
+    ),
+    Alias::word("--nproc-per-node", LAUNCH),
+    Alias::word("--num-processes", LAUNCH),
+    Alias::word("--local-rank", Nothing("leave it out: the launcher's LOCAL_RANK says it")),
+    Alias::word(
+        "--start-epoch",
+        Nothing("leave it out: --resume goes on in the epoch, and at the image, of its checkpoint"),
+    ),
+    Alias::switch("--evaluate", EVALUATE),
+    Alias::switch("--test-only", EVALUATE),
+    Alias::switch("--multirun", Nothing("use 'train sweep KEY=VALUE,VALUE'")),
+    Alias::word("--workers", LOADING),
+    Alias::word("--num-workers", LOADING),
+    Alias::switch("--pin-mem", LOADING),
+    Alias::switch("--channels-last", KERNELS),
+    Alias::switch("--torchcompile", KERNELS),
+];
+
+fn clip(value: &str, line: &Line) -> super::Read {
+    let by_value = line.value("--clip-mode") == Some("value");
+    Ok(vec![(if by_value { "optim.clip_grad_value" } else { "optim.clip_grad_norm" }, value.into())])
+}
+
+/// timm's `rand-m9-n2` is a RandAugment of its own: strengths up to 10, and each operation happens half of the time.
+fn rand_augment(value: &str, _: &Line) -> super::Read {
+    const RULE: &str = "empty, for timm's RandAugment is another one than torchvision's, which is Kiln's";
+    let part = |letter: char, usual: u32| {
+        let number = |part: &str| part.strip_prefix(letter)?.parse().ok();
+        value.split('-').skip(1).find_map(number).unwrap_or(usual)
+    };
+    let (magnitude, ops) = (part('m', 10).min(10) * 3, part('n', 2));
+    Err((RULE, format!("about as strong is --rand-augment-ops {ops} --rand-augment-magnitude {magnitude}")))
+}

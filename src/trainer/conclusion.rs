@@ -1,0 +1,99 @@
+//! The last word of a run, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::backend::{devices, name};
+use super::recorder::Course;
+use super::terminal::{say, warn};
+use crate::checkpoint::write_atomic;
+use crate::config::{Config, ProgressKind};
+use crate::error::Result;
+use crate::metrics::{Summary, environment, peak_memory};
+use crate::report::Run;
+use crate::report::results::Numbers;
+use crate::stop::Reason;
+
+/// Where it is written.
+const FILE: &str = "summary.json";
+
+/// Writes and prints the last word of a session.
+pub(super) fn finish(
+    config: &Config,
+    directory: &Path,
+    course: &Course,
+    seconds: f64,
+    reason: Option<Reason>,
+) -> Result<()> {
+    let summary = Summary {
+        epochs: course.epochs,
+        steps: course.steps,
+        best: course.best,
+        last: course.last,
+        seconds,
+        images_per_second: course.images as f64 / course.training_seconds.max(f64::MIN_POSITIVE),
+        peak_memory: peak_memory(),
+        checkpoint: course.checkpoint.clone(),
+        complete: matches!(reason, None | Some(Reason::MaxTime)),
+        environment: surroundings(config)?,
+    };
+    write(directory, &summary)?;
+    let page = directory.join("report.html");
+    let reported = crate::report::write(&[directory.to_path_buf()], &page);
+    if let Err(error) = &reported {
+        warn(&format!("warning: the report was not written: {error}"));
+    }
+    if config.run.progress != ProgressKind::None {
+        match &reason {
+            Some(Reason::Signal(signal)) => say(&format!("\nstopped by signal {signal}; go on with --resume")),
+            Some(Reason::MaxTime) => say("\nstopped by --max-time; go on with --resume"),
+            Some(Reason::Failure(_)) => say(""),
+            None if course.stalled => {
+                say(&format!("\nstopped early: no better validation in {} epochs", config.run.early_stopping));
+            }
+            None => say(""),
+        }
+        say(&summary.to_string());
+        if reported.is_ok() {
+            say(&format!("report      {}", page.display()));
+        }
+    }
+    Ok(())
+}
+
+/// A run of so many `epochs` and `steps` that turns out to have nothing left to do says so, if it was ended before it
+/// could; its records know what came out.
+pub(super) fn conclude(config: &Config, directory: &Path, steps: [usize; 2], checkpoint: Option<&Path>) -> Result<()> {
+    let [epochs, steps] = steps;
+    let run = Run::read(directory)?;
+    let numbers = Numbers::of(&run);
+    let summary = run.summary.unwrap_or(Summary {
+        epochs,
+        steps,
+        best: numbers.best,
+        last: numbers.last,
+        seconds: numbers.seconds.unwrap_or_default(),
+        images_per_second: numbers.images_per_second.unwrap_or_default(),
+        peak_memory: None,
+        checkpoint: checkpoint.map(Path::to_path_buf),
+        complete: false,
+        environment: surroundings(config)?,
+    });
+    if summary.complete { Ok(()) } else { write(directory, &Summary { complete: true, ..summary }) }
+}
+
+/// What the run ran on.
+fn surroundings(config: &Config) -> Result<BTreeMap<String, Value>> {
+    let place = devices(config.parallel.backend)?;
+    let mut known = environment();
+    known.insert("backend".into(), name(place.backend).into());
+    known.insert("device".into(), place.name);
+    Ok(known.into_iter().map(|(name, value)| (name, value.into())).collect())
+}
+
+fn write(directory: &Path, summary: &Summary) -> Result<()> {
+    let json = serde_json::to_vec_pretty(summary).expect("plain numbers and paths are always JSON");
+    write_atomic(&directory.join(FILE), &json)
+}

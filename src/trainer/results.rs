@@ -1,0 +1,117 @@
+//! What came out of a sweep: a table for people, sweep.csv for programs, sweep.html for both.
+
+use std::path::{Path, PathBuf};
+
+use super::terminal::{say, warn};
+use crate::checkpoint::write_atomic;
+use crate::config::grid::Point;
+use crate::error::{Error, Result};
+use crate::metrics::format_duration;
+use crate::report::Run;
+use crate::report::results::{Numbers, percent};
+
+/// The runs of a sweep, in its order.
+#[derive(Debug, Default)]
+pub(super) struct Results(Vec<Row>);
+
+#[derive(Debug)]
+struct Row {
+    name: String,
+    settings: Vec<(String, String)>,
+    directory: PathBuf,
+    /// The exit code of a run that failed.
+    failure: Option<u8>,
+    numbers: Numbers,
+    /// Whether the directory holds a run at all.
+    is_run: bool,
+}
+
+impl Results {
+    /// Adds the run in `directory`, which failed with this exit code or did not.
+    pub(super) fn add(&mut self, point: &Point, directory: PathBuf, failure: Option<u8>) {
+        let run = Run::read(&directory).ok();
+        let numbers = run.as_ref().map(Numbers::of).unwrap_or_default();
+        let (name, settings) = (point.name.clone(), point.settings.clone());
+        self.0.push(Row { name, settings, directory, failure, numbers, is_run: run.is_some() });
+    }
+
+    pub(super) fn any_failed(&self) -> bool {
+        self.0.iter().any(|row| row.failure.is_some())
+    }
+
+    /// The best first; what has no accuracy last.
+    fn ranked(&self) -> Vec<&Row> {
+        let accuracy = |row: &&Row| row.numbers.best.map_or(f64::NEG_INFINITY, |(accuracy, _)| accuracy);
+        let mut rows: Vec<_> = self.0.iter().collect();
+        rows.sort_by(|a, b| accuracy(b).total_cmp(&accuracy(a)));
+        rows
+    }
+
+    /// Lines for a terminal.
+    pub(super) fn table(&self) -> String {
+        let width = self.0.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max("run".len());
+        let line = |[name, best, last, loss, rate, time]: [&str; 6], remark: &str| {
+            format!("{name:width$}  {best:>8}  {last:>8}  {loss:>8}  {rate:>8}  {time:>7}{remark}")
+        };
+        let head = line(["run", "best", "last", "loss", "images/s", "time"], "");
+        let row = |row: &Row| {
+            let Numbers { best, last, loss, images_per_second, seconds } = row.numbers;
+            let text = |text: Option<String>| text.unwrap_or("-".into());
+            let (best, last) = (text(best.map(|it| percent(it.0))), text(last.map(percent)));
+            let (loss, time) = (text(loss.map(|it| format!("{it:.4}"))), text(seconds.map(format_duration)));
+            let rate = text(images_per_second.map(|it| format!("{it:.0}")));
+            let remark = row.failure.map(|code| format!("  failed with exit code {code}")).unwrap_or_default();
+            line([&row.name, &best, &last, &loss, &rate, &time], &remark)
+        };
+        std::iter::once(head).chain(self.ranked().into_iter().map(row)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Writes sweep.csv and, unless no run has left anything, sweep.html.
+    pub(super) fn write(&self, directory: &Path) -> Result<()> {
+        let file = directory.join("sweep.csv");
+        write_atomic(&file, &self.csv().map_err(|error| Error::io("write", &file)(error.into()))?)?;
+        let runs: Vec<_> =
+            self.ranked().into_iter().filter(|row| row.is_run).map(|row| row.directory.clone()).collect();
+        let page = directory.join("sweep.html");
+        if runs.is_empty() {
+            return Ok(());
+        }
+        match crate::report::write(&runs, &page) {
+            Ok(()) => say(&format!("\nreport      {}\ntable       {}", page.display(), file.display())),
+            Err(error) => warn(&format!("warning: the report was not written: {error}")),
+        }
+        Ok(())
+    }
+
+    fn csv(&self) -> std::result::Result<Vec<u8>, csv::Error> {
+        const NUMBERS: [&str; 8] = [
+            "best_accuracy",
+            "best_epoch",
+            "last_accuracy",
+            "last_loss",
+            "images_per_second",
+            "seconds",
+            "exit_code",
+            "directory",
+        ];
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let keys = self.0.first().into_iter().flat_map(|row| row.settings.iter().map(|(key, _)| key.as_str()));
+        writer.write_record(keys.chain(NUMBERS))?;
+        for row in self.ranked() {
+            let Numbers { best, last, loss, images_per_second, seconds } = row.numbers;
+            let text = |number: Option<f64>| number.map(|number| number.to_string()).unwrap_or_default();
+            let numbers = [
+                text(best.map(|it| it.0)),
+                best.map(|it| it.1.to_string()).unwrap_or_default(),
+                text(last),
+                text(loss),
+                text(images_per_second),
+                text(seconds),
+                row.failure.unwrap_or(0).to_string(),
+                row.directory.display().to_string(),
+            ];
+            writer.write_record(row.settings.iter().map(|(_, value)| value.clone()).chain(numbers))?;
+        }
+        writer.into_inner().map_err(|error| error.into_error().into())
+    }
+}

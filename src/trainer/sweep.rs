@@ -1,0 +1,141 @@
+//! `train sweep`: the runs of a grid one after another, each a process of its own.
+//!
+//! All are checked before the first one starts. What is complete is left alone, what was cut short goes on, so the same
+//! command takes a sweep up again wherever it was ended, by whatever. How runs compare is the business of `results.rs`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::child::{Child, Ended};
+use super::results::Results;
+use super::terminal::{say, warn};
+use crate::checkpoint::{Resume, check_writable, run_dir};
+use crate::config::grid::Point;
+use crate::config::{Config, resolve};
+use crate::error::{Error, Result};
+use crate::report::Run;
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    /// It has a checkpoint to go on from.
+    Begun,
+    Complete,
+}
+
+/// Runs what is left of the grid in `directory` and returns the exit code: 0, 1 if a run failed, or that of the signal
+/// that ended the sweep.
+pub fn sweep(directory: &Path, points: &[Point]) -> Result<u8> {
+    let configs = check(points)?;
+    check_writable(&directory.join("sweep.csv"))?;
+    say(&format!("sweep       {} runs in '{}'", points.len(), directory.display()));
+    let mut results = Results::default();
+    for (at, (point, config)) in points.iter().zip(&configs).enumerate() {
+        let run = directory.join(&point.name);
+        let state = state(&run, config);
+        let about = match state {
+            State::New => "",
+            State::Begun => "  goes on",
+            State::Complete => "  is complete",
+        };
+        say(&format!("\nrun {:<8}{}{about}", format!("{}/{}", at + 1, points.len()), point.name));
+        let ended = if state == State::Complete { None } else { Some(train(point, &run, state)?) };
+        if let Some(Ended { stop: Some(code), .. }) = ended {
+            say("\nstopped; the same command goes on with what is left");
+            return Ok(code);
+        }
+        let failure = ended.filter(|ended| ended.code != 0);
+        if let Some(Ended { code, .. }) = &failure {
+            warn(&format!("run '{}' failed with exit code {code}; the sweep goes on", point.name));
+        }
+        results.add(point, run, failure.map(|ended| ended.code));
+    }
+    results.write(directory)?;
+    say(&format!("\n{}", results.table()));
+    Ok(u8::from(results.any_failed()))
+}
+
+/// Trains one run to its end, or as far as it comes.
+fn train(point: &Point, run: &Path, state: State) -> Result<Ended> {
+    let mut arguments = point.arguments.clone();
+    let mut directory = std::ffi::OsString::from("--output-dir=");
+    directory.push(run);
+    arguments.push(directory);
+    if state == State::Begun {
+        arguments.push("--resume=latest".into());
+    }
+    Child::new(arguments).run(false)
+}
+
+/// How far the run in a directory is; one with other settings has something left to do.
+fn state(run: &Path, config: &Config) -> State {
+    let saved = std::fs::read_to_string(run.join("config.toml")).ok();
+    let saved: Option<Config> = saved.and_then(|text| toml::from_str(&text).ok());
+    let is_same = saved.is_some_and(|saved| saved.shared() == config.shared());
+    let is_complete = || Run::read(run).ok().and_then(|run| run.summary).is_some_and(|summary| summary.complete);
+    match () {
+        () if is_same && is_complete() => State::Complete,
+        () if run_dir::is_begun(run) => State::Begun,
+        () => State::New,
+    }
+}
+
+/// The configuration of every run, or every complaint about any of them, once.
+fn check(points: &[Point]) -> Result<Vec<Config>> {
+    let (mut configs, mut lines) = (Vec::new(), Vec::new());
+    for point in points {
+        match resolve(&point.request) {
+            Ok(resolved) => configs.push(resolved.config),
+            Err(Error::Usage(complaints)) => lines.extend(complaints),
+            Err(other) => return Err(other),
+        }
+    }
+    lines.extend(configs.iter().flat_map(misplaced).map(String::from));
+    if lines.is_empty() {
+        lines.extend(twins(points, &configs));
+    }
+    let mut seen = BTreeSet::new();
+    lines.retain(|line| seen.insert(line.clone()));
+    if lines.is_empty() { Ok(configs) } else { Err(Error::Usage(lines)) }
+}
+
+/// What a run of a sweep cannot have.
+fn misplaced(config: &Config) -> impl Iterator<Item = &'static str> + use<> {
+    let parallel = &config.parallel;
+    let rules = [
+        (
+            config.run.output_dir.as_os_str().is_empty(),
+            "the output dir of a run is the sweep's business; give --output-dir DIR before the --, for all runs together",
+        ),
+        (
+            config.checkpoint.resume == Resume::Off,
+            "a sweep takes up by itself what was cut short; leave --resume out and give the same --output-dir again",
+        ),
+        (
+            parallel.processes() == 1 && !parallel.elastic.is_on(),
+            "a run of a sweep must be one process; leave --nnodes, --rank, --elastic and the launcher out",
+        ),
+    ];
+    rules.into_iter().filter(|(holds, _)| !holds).map(|(_, line)| line)
+}
+
+/// Runs that would share a directory or a file, or be the same.
+fn twins(points: &[Point], configs: &[Config]) -> Vec<String> {
+    let (mut names, mut copies, mut texts) = (BTreeSet::new(), BTreeSet::<&PathBuf>::new(), BTreeSet::new());
+    let mut lines = Vec::new();
+    for (point, config) in points.iter().zip(configs) {
+        let (name, copy) = (&point.name, &config.checkpoint.path);
+        if !names.insert(name) {
+            lines.push(format!("two runs would be called '{name}'; give values that differ in more than slashes"));
+        } else if !texts.insert(config.to_toml()) {
+            let remedy = "leave out the flag or variable that sets what is swept, which wins over it";
+            lines.push(format!("the run '{name}' has the settings of another one; {remedy}"));
+        }
+        if !copy.as_os_str().is_empty() && !copies.insert(copy) {
+            let copy = copy.display();
+            lines.push(format!("every run would write its best model to '{copy}'; leave --checkpoint out"));
+        }
+    }
+    lines
+}
