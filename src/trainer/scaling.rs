@@ -107,7 +107,7 @@ impl Wanted {
     fn measured(&self, probe: &Probe, sizes: &Sizes, devices: &Place, cores: usize) -> Result<Measurement> {
         let Self { mode, replicas, processes, batch, threads } = *self;
         if probe.ended.code != 0 {
-            return Err(probe.failure(&format!("{replicas} replicas in {processes} processes")));
+            return Err(probe.failure(&format!("the run with --world-size {replicas} and --nproc {processes}")));
         }
         let steps = probe.steps()?;
         let measured = steps.get(sizes.warmup..).unwrap_or_default();

@@ -41,5 +41,5 @@ fn what_cannot_be_measured_is_refused() {
     refused(&["--replicas=1", "--", "--epochz=3"], "--help");
     refused(&["--replicas=1", "--", "report", "x"], "--help");
     refused(&[&["--replicas=3,8", "--mode=strong"], &TRAINING[..]].concat(), "is no whole number");
-    refused(&["--replicas=1", "--", "data=folder", "--data-dir=nowhere"], "exit code 1");
+    refused(&["--replicas=1", "--", "data=folder", "--data-dir=nowhere"], "no folder 'nowhere/train'");
 }
