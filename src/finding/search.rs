@@ -31,7 +31,7 @@ impl Default for Bounds {
 
 /// The batch size to try after these trials, in any order; none when the search is over.
 ///
-/// The largest size that fits is then known up to [`unit`], unless the number of trials ended the search.
+/// The largest size that fits is then known up to [`unit()`], unless the number of trials ended the search.
 pub fn next(trials: &[Trial], bounds: &Bounds) -> Option<usize> {
     if trials.len() >= bounds.trials || bounds.largest == 0 {
         return None;

@@ -1,6 +1,6 @@
 //! `train find`: a learning rate by a range test, a batch size by trials.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use sysinfo::System;
 
@@ -36,7 +36,7 @@ pub enum Find {
 }
 
 /// Finds it for trainings by `arguments`, which came to `request`, and returns the exit code.
-pub fn find(what: &Find, arguments: &[String], request: &Request, output: &PathBuf) -> Result<u8> {
+pub fn find(what: &Find, arguments: &[String], request: &Request, output: &Path) -> Result<u8> {
     listen(false);
     std::fs::create_dir_all(output).map_err(Error::io("create", output))?;
     match *what {
@@ -50,7 +50,7 @@ fn learning_rate(
     steps: usize,
     arguments: &[String],
     request: &Request,
-    output: &PathBuf,
+    output: &Path,
 ) -> Result<u8> {
     let config = resolve(request)?.config;
     let accumulated = config.run.accumulation_steps;
@@ -86,7 +86,7 @@ fn learning_rate(
     Ok(u8::from(test.verdict.is_err()))
 }
 
-fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &PathBuf) -> Result<u8> {
+fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &Path) -> Result<u8> {
     let config = resolve(request)?.config;
     // The memory of a GPU shows in what fails; that of this machine must not be filled to find out.
     let is_shared = devices(config.parallel.backend)?.count.is_none();
