@@ -42,13 +42,17 @@ pub struct Published {
 /// whatever `dir` held under the file's name is as it was.
 pub fn ensure<D: Digest + Write>(file: &Published, dir: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
     let path = dir.join(&file.name);
-    if path.is_file() && checksum::<D>(&path)?.starts_with(&file.checksum) {
-        return Ok(path);
-    }
-    std::fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     let part = dir.join(format!("{}.part", file.name));
     // Held, and with it the lock, until the file has its final name or is gone.
-    let mut target = open_alone(&part)?;
+    let mut target = loop {
+        if path.is_file() && checksum::<D>(&path)?.starts_with(&file.checksum) {
+            return Ok(path);
+        }
+        std::fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+        if let Some(target) = open_alone(&part)? {
+            break target;
+        }
+    };
     let outcome = fetch::<D>(file, &mut target, &part, progress)
         .and_then(|()| std::fs::rename(&part, &path).map_err(Error::io("replace", &path)));
     match outcome {
@@ -61,16 +65,17 @@ pub fn ensure<D: Digest + Write>(file: &Published, dir: &Path, progress: &dyn Fn
     }
 }
 
-/// Opens the partial file, empty, for this process alone: two writers would make a file that neither has checked.
-fn open_alone(part: &Path) -> Result<File> {
+/// Opens the partial file, empty, for this process alone: two writers would make a file that neither has checked. None
+/// if another process was writing it, which has ended by now.
+fn open_alone(part: &Path) -> Result<Option<File>> {
     let options = OpenOptions::new().create(true).write(true).truncate(false).to_owned();
     let file = options.open(part).map_err(Error::io("create", part))?;
     match file.try_lock() {
+        Ok(()) if part.is_file() => file.set_len(0).map_err(Error::io("write", part)).map(|()| Some(file)),
         // Gone from its place: its writer finished between the two calls, and this is the finished file.
-        Ok(()) if part.is_file() => file.set_len(0).map_err(Error::io("write", part)).map(|()| file),
-        Ok(()) | Err(TryLockError::WouldBlock) => {
-            Err(Error::Data(format!("another process is fetching '{}'; wait until it is done", part.display())))
-        }
+        Ok(()) => Ok(None),
+        // Processes of one launch all want the file, and one of them fetches it.
+        Err(TryLockError::WouldBlock) => file.lock().map_err(Error::io("lock", part)).map(|()| None),
         Err(TryLockError::Error(reason)) => Err(Error::io("lock", part)(reason)),
     }
 }

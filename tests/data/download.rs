@@ -85,13 +85,20 @@ fn a_server_that_refuses_or_is_not_there_is_named() {
 }
 
 #[test]
-fn a_file_that_another_process_is_writing_is_left_alone() {
+fn a_file_that_another_process_is_writing_is_waited_for() {
     let dir = tempdir().unwrap();
-    let part = fs::File::create(dir.path().join("kiln.tar.gz.part")).unwrap();
+    let path = dir.path().join("kiln.tar.gz.part");
+    let mut part = fs::File::create(&path).unwrap();
     part.lock().unwrap();
-    let error = ensure(&ARCHIVE, dir.path(), "http://127.0.0.1:9", &|_| {}).unwrap_err().to_string();
-    assert_names(&error, &["another process", "kiln.tar.gz.part"]);
-    assert_eq!(listing(dir.path()), ["kiln.tar.gz.part"]);
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        part.write_all(&CONTENT).unwrap();
+        fs::rename(&path, path.with_extension("")).unwrap();
+    });
+    // Nobody answers there: the file can only be the other's.
+    let found = ensure(&ARCHIVE, dir.path(), "http://127.0.0.1:9", &|_| {}).unwrap();
+    writer.join().unwrap();
+    assert_eq!(fs::read(found).unwrap(), CONTENT);
 }
 
 #[test]

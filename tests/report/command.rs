@@ -3,6 +3,7 @@
 use kiln::metrics::Record;
 
 use crate::command::{Workplace, errors, succeeded};
+use crate::python::ask;
 
 #[test]
 fn a_run_leaves_its_page_and_others_are_compared_on_demand() {
@@ -37,4 +38,16 @@ fn a_resumed_run_has_an_event_file_for_each_session() {
     assert_eq!(std::fs::read_dir(place.path("run/tensorboard")).unwrap().count(), 2);
     place.train("plain", &["--epochs=1"]);
     assert!(!place.path("plain/tensorboard").exists());
+}
+
+#[test]
+fn tensorboard_shows_a_batch_and_the_confusion_matrix() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=2", "--tensorboard", "--batch-size=8"]);
+    let Some(found) = ask("tensorboard", "read_events.py", &[&place.path("run/tensorboard")]) else { return };
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    // Sixteen images of 32 pixels in four rows with gaps of two, once in a session.
+    assert_eq!(found["images"]["train/images"], serde_json::json!([[1, 134, 134]]));
+    assert!(!found["images"]["validation/confusion"].as_array().unwrap().is_empty());
+    assert!(found["text"]["configuration"][0][1].as_str().unwrap().contains("world_size"), "{found}");
 }
