@@ -22,8 +22,9 @@ use clap_complete::Shell;
 use self::options::Options;
 use crate::config::Request;
 use crate::config::grid::Point;
+use crate::finding;
 use crate::parallel::ParallelConfig;
-use crate::trainer::{self, Sizes};
+use crate::scaling::Sizes;
 use crate::weights::Format;
 
 /// What the user asked for.
@@ -74,7 +75,7 @@ pub enum Command {
     /// Find a learning rate or a batch size.
     Find {
         /// Which of them.
-        what: trainer::Find,
+        what: finding::Find,
         /// What is trained: the arguments after `--`.
         arguments: Vec<String>,
         /// The same as a configuration.

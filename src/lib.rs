@@ -25,7 +25,7 @@
 //! | [`scaling`], [`finding`] | measured runs of several sizes, compared and modelled; a rate and a batch size out of short runs | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`trainer`] | the story: prepare, train, resume, evaluate; many runs as a sweep | how any of it works inside |
-//! | [`cli`] | flags to settings | everything but `config` |
+//! | [`cli`] | flags to settings, arguments to commands | what the commands do |
 //!
 //! Read in this order to follow one step: [`parallel::World`], `parallel/replica.rs`, `model/step.rs`,
 //! `ops/batch_norm.rs`, `parallel/local.rs`, `optim/rules.rs`. To follow a command: `main.rs`, `trainer/run.rs`. How

@@ -5,6 +5,7 @@
 
 #[macro_use]
 mod backends;
+mod browser;
 mod checkpoint;
 mod collective;
 mod command;

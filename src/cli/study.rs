@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Cli, Command};
-use crate::scaling::Mode;
-use crate::trainer::{self, Sizes};
+use crate::finding;
+use crate::scaling::{Mode, Sizes};
 
 #[derive(Debug, Args)]
 pub(super) struct Scaling {
@@ -128,9 +128,9 @@ impl Find {
                 return Err(cli.error(clap::error::ErrorKind::ValueValidation, rule));
             }
             What::Lr { from, to, steps, common } => {
-                (trainer::Find::LearningRate { from, to, steps: steps.into() }, common)
+                (finding::Find::LearningRate { from, to, steps: steps.into() }, common)
             }
-            What::BatchSize { largest, common } => (trainer::Find::BatchSize { largest: largest as usize }, common),
+            What::BatchSize { largest, common } => (finding::Find::BatchSize { largest: largest as usize }, common),
         };
         let request = Cli::training(&common.arguments, "find ... --", cli)?;
         Ok(Command::Find { what, request, arguments: common.arguments, output: common.output_dir })

@@ -35,6 +35,14 @@ pub struct Request {
     pub flags: Vec<Setting>,
 }
 
+impl Request {
+    /// Whether a flag or an argument sets `key`.
+    pub fn names(&self, key: &str) -> bool {
+        let is_key = |argument: &String| pair(argument).is_some_and(|(name, _)| name == key);
+        self.flags.iter().any(|flag| flag.key == key) || self.arguments.iter().any(is_key)
+    }
+}
+
 /// A flag with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {

@@ -109,20 +109,24 @@ impl ImageSet {
     /// The same images with `side` pixels in height and width; each is resized when it is needed if more than
     /// `cache_mb` MiB would come together.
     pub fn resized(self, side: usize, cache_mb: u64) -> Self {
-        let Self { pixels: Pixels::InMemory(pixels), size: from, .. } = &self else { return self };
-        if *from == [side; 2] {
+        let from = self.size;
+        if from == [side; 2] {
             return self;
         }
+        let pixels = match self.pixels {
+            Pixels::InMemory(pixels) => pixels,
+            pixels => return Self { pixels, ..self },
+        };
         let [source, target] = [from[0] * from[1], side * side].map(|area| CHANNELS * area);
         // A fingerprint must not depend on whether there was memory for the larger images.
-        let identity = Sha256::digest(pixels).to_vec();
+        let identity = Sha256::digest(&pixels).to_vec();
         let pixels = if (self.labels.len() * target) as u64 <= cache_mb << 20 {
             let mut resized = vec![0; self.labels.len() * target];
             let each = pixels.par_chunks_exact(source).zip(resized.par_chunks_exact_mut(target));
-            each.for_each(|(image, out)| resize_planes(image, *from, side, out));
+            each.for_each(|(image, out)| resize_planes(image, from, side, out));
             Pixels::InMemory(resized)
         } else {
-            Pixels::Resized { from: *from, pixels: pixels.clone() }
+            Pixels::Resized { from, pixels }
         };
         Self { pixels, size: [side; 2], identity, ..self }
     }

@@ -25,12 +25,17 @@ pub(super) fn decode(path: &Path, side: usize, out: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Resizes planes `[3, height, width]` to `[3, side, side]`, bilinear and smoothed where it shrinks, as torchvision does.
-pub(super) fn resize_planes(planes: &[u8], [height, width]: [usize; 2], side: usize, out: &mut [u8]) {
-    let image = RgbImage::from_fn(width as u32, height as u32, |column, row| {
+/// Planes `[3, height, width]` as an image.
+pub(crate) fn to_image(planes: &[u8], [height, width]: [usize; 2]) -> RgbImage {
+    RgbImage::from_fn(width as u32, height as u32, |column, row| {
         let at = row as usize * width + column as usize;
         Rgb([0, 1, 2].map(|channel| planes[channel * height * width + at]))
-    });
+    })
+}
+
+/// Resizes planes `[3, height, width]` to `[3, side, side]`, bilinear and smoothed where it shrinks, as torchvision does.
+pub(super) fn resize_planes(planes: &[u8], size: [usize; 2], side: usize, out: &mut [u8]) {
+    let image = to_image(planes, size);
     to_planes(&image::imageops::resize(&image, side as u32, side as u32, FilterType::Triangle), out);
 }
 

@@ -26,13 +26,14 @@ pub mod synthetic;
 pub use augment::Augment;
 pub use config::{CropFill, DataConfig, NormalizationKind, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, fingerprint};
+pub(crate) use decode::to_image;
 pub use erase::RandomErasing;
 pub use key::{Key, Purpose};
 pub use loader::{HostBatch, Loader, Mixed, Partners, Request, assemble};
 pub use mixing::{Mix, Mixing};
 pub use rand_augment::{Operation, RandAugment};
 pub use rectangle::Rectangle;
-pub use sampler::{Group, Sampler, SamplerConfig, validation_batches};
+pub use sampler::{Group, Sampler, SamplerConfig, validation_batches, validation_place};
 
 use std::sync::Arc;
 

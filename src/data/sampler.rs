@@ -221,3 +221,9 @@ pub fn validation_batches(
     let global = world_size.saturating_mul(batch_size).max(1);
     ids.chunks(global).take(batches).map(|batch| stride(batch, replica, world_size)).collect()
 }
+
+/// Which replica of `world_size` has the validation image `image` by [`validation_batches`], and which of its images it
+/// is.
+pub fn validation_place(image: usize, world_size: usize) -> (usize, usize) {
+    (image % world_size, image / world_size)
+}

@@ -12,6 +12,7 @@ pub mod learning_rate;
 pub mod page;
 pub mod search;
 pub mod text;
+mod wanted;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,6 +22,7 @@ use serde::Serialize;
 pub use batch_size::{Analysis, MemoryLine, Outcome, Trial};
 pub use learning_rate::{NoSuggestion, Probe, RangeTest, Suggestion};
 pub use search::{Bounds, next};
+pub use wanted::Find;
 
 use crate::checkpoint::{check_writable, write_atomic};
 use crate::error::Result;

@@ -110,7 +110,7 @@ impl Plan {
     }
 
     /// The part of a micro-batch that replica `rank` owns, and what is mixed into it.
-    fn request(&self, group: &Group, micro: usize, epoch: usize, rank: usize) -> Request {
+    pub(crate) fn request(&self, group: &Group, micro: usize, epoch: usize, rank: usize) -> Request {
         let world = self.world.size();
         let mix = self.mixing.zip(group.micro_batches[micro].first()).map(|(mixing, &sample)| {
             // By the first sample of all replicas, so that every one of them mixes alike.

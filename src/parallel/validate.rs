@@ -6,6 +6,7 @@ use super::collective::Operation;
 use super::device::HostBackend;
 use super::replica::{Event, Replica, ReplicaModel};
 use super::transfer::{download, unpack};
+use crate::data::validation_place;
 use crate::error::Result;
 use crate::model::{EvaluationOutput, Prediction, Tally, Which, flat, with_flat};
 
@@ -64,11 +65,11 @@ fn encode(own: &EvaluationOutput, images: usize) -> Vec<f64> {
     message
 }
 
-/// The predictions of all replicas in the order of the images, which replicas take in turns.
+/// The predictions of all replicas in the order of the images.
 fn interleave(all: &[Vec<f64>], images: usize) -> Vec<Prediction> {
     let prediction = |image: usize| {
-        let at = TALLY + 2 * (image / all.len());
-        let values = &all[image % all.len()][at..];
+        let (replica, place) = validation_place(image, all.len());
+        let values = &all[replica][TALLY + 2 * place..];
         Prediction { class: values[0] as u32, confidence: values[1] as f32 }
     };
     (0..images).map(prediction).collect()

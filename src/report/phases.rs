@@ -66,6 +66,14 @@ impl Trace {
         self.events.iter().filter(|event| event.ph == "X" && event.dur >= 0.0)
     }
 
+    /// Name and seconds of all spans, by their start, of the first thread that has one called `name`.
+    pub fn spans_beside(&self, name: &str) -> Vec<(&str, f64)> {
+        let first = self.spans().filter(|span| span.name == name).map(|span| span.tid).min();
+        let mut spans: Vec<&Event> = self.spans().filter(|span| Some(span.tid) == first).collect();
+        spans.sort_by(|a, b| a.ts.total_cmp(&b.ts));
+        spans.into_iter().map(|span| (span.name.as_str(), span.dur / 1e6)).collect()
+    }
+
     fn thread(&self, tid: u64) -> String {
         let names = |event: &&Event| event.ph == "M" && event.name == "thread_name" && event.tid == tid;
         self.events.iter().find(names).map_or_else(|| format!("thread {tid}"), |event| event.args.name.clone())

@@ -1,6 +1,6 @@
 //! How training scales: measured runs of several sizes, compared, modelled, and shown to people.
 //!
-//! Reading order: [`measurement`] is one measured run, [`curve`] compares those that differ in the number of replicas
+//! Reading order: [`Sizes`] is what was asked for, [`measurement`] one measured run, [`curve`] compares those that differ in the number of replicas
 //! only; [`model`] says what the time of a step is made of and where that is known from, [`fit`] finds the numbers in it
 //! and how far to trust them, by [`least_squares`]; [`table`], [`charts`] and [`page`] show it all.
 //!
@@ -15,6 +15,7 @@ pub mod least_squares;
 pub mod measurement;
 pub mod model;
 pub mod page;
+mod sizes;
 pub mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,7 @@ use serde::Serialize;
 
 pub use curve::{Curve, Prediction, Row};
 pub use measurement::{Measurement, Mode};
+pub use sizes::Sizes;
 
 use crate::checkpoint::{check_writable, write_atomic};
 use crate::error::{Error, Result};

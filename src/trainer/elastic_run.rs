@@ -101,8 +101,9 @@ impl Part {
         let directory = clock.directory();
         if let Some(profiler) = profiler {
             // A process of an elastic run has no rank of its own.
-            let rank = if course.leads { 0 } else { std::process::id() as usize };
-            report(&profiler, &directory, &course, rank)?;
+            let trace =
+                if course.leads { "trace.json".into() } else { format!("trace-process-{}.json", std::process::id()) };
+            report(&profiler, &directory.join(trace), &course)?;
         }
         if departure.has_left.load(Ordering::SeqCst) {
             return Ok(depart(&config, departure.signal.load(Ordering::SeqCst)));

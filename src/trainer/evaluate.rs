@@ -12,6 +12,7 @@ use super::model_file::ModelFile;
 use super::prepare::{Prepared, blank_model, prepare};
 use super::terminal::{say, warn};
 use crate::config::{Config, Request, resolve};
+use crate::data::validation_place;
 use crate::error::{Error, Result};
 use crate::launch::alone;
 use crate::model::{EvaluationOutput, ResNet, load_state};
@@ -29,15 +30,22 @@ pub fn evaluate(path: &Path, mut request: Request) -> Result<()> {
     if let Some(saved) = &file.config {
         request.files.insert(0, saved.clone());
     }
-    let named = |key: &str| request.flags.iter().any(|flag| flag.key == key);
-    let output_named = named("run.output_dir");
     let mut config = resolve(&request)?.config;
-    (config.model.stem, config.model.width) = (file.model.stem, file.model.width);
-    config.model.num_classes = file.outputs;
-    config.model.freeze = "none".into();
-    if !output_named {
+    // What the user names stays: if it does not fit the weights, they are refused when they are loaded.
+    let unnamed = |key: &str| !request.names(key);
+    if unnamed("model.stem") {
+        config.model.stem = file.model.stem;
+    }
+    if unnamed("model.width") {
+        config.model.width = file.model.width;
+    }
+    if unnamed("model.num_classes") {
+        config.model.num_classes = file.outputs;
+    }
+    if unnamed("run.output_dir") {
         config.run.output_dir = file.run.clone().unwrap_or_default();
     }
+    config.model.freeze = "none".into();
     dispatch(config.parallel.backend, Measurement { config, file })
 }
 
@@ -136,11 +144,14 @@ fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Eva
     })
 }
 
-/// The outputs of all replicas as one, in the order of the images, which replicas take in turns.
+/// The outputs of all replicas as one, in the order of the images.
 fn merged(shards: &[EvaluationOutput]) -> EvaluationOutput {
     let mut whole = EvaluationOutput::default();
     shards.iter().for_each(|shard| whole.tally += shard.tally);
-    let prediction = |image: usize| shards[image % shards.len()].predictions[image / shards.len()];
+    let prediction = |image: usize| {
+        let (replica, place) = validation_place(image, shards.len());
+        shards[replica].predictions[place]
+    };
     whole.predictions = (0..whole.tally.samples).map(prediction).collect();
     whole
 }

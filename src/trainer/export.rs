@@ -31,7 +31,7 @@ pub fn export(path: &Path, to: Format, output: &Path, averaged: bool) -> Result<
 fn onnx_options(file: &ModelFile) -> onnx::Options {
     let Description { classes, normalization, size } = file.description.clone();
     onnx::Options {
-        origin: file.origin.trim_matches('\'').into(),
+        origin: file.origin.clone(),
         // More outputs than names would leave the last ones without.
         classes: if classes.len() == file.outputs { classes } else { Vec::new() },
         size: [size; 2],

@@ -5,35 +5,16 @@ use std::path::Path;
 use sysinfo::System;
 
 use super::backend::devices;
-use super::probe::{Probe, about};
+use super::measured_run::{MeasuredRun, about, refuse};
 use super::run::listen;
 use super::terminal::say;
 use crate::config::{Request, resolve};
 use crate::error::{Error, Result};
-use crate::finding::{Analysis, Bounds, Outcome, RangeTest, Trial, next};
+use crate::finding::{Analysis, Bounds, Find, Outcome, Probe, RangeTest, Trial, next};
 use crate::optim::Schedule;
 
 /// Steps of a trial; the first is left out of its speed.
 const TRIAL: usize = 4;
-
-/// What to find.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Find {
-    /// A learning rate: from the first rate to the second one in so many steps.
-    LearningRate {
-        /// The lowest rate, of all replicas together.
-        from: f64,
-        /// The highest.
-        to: f64,
-        /// Optimizer steps.
-        steps: usize,
-    },
-    /// The largest batch of a replica that fits.
-    BatchSize {
-        /// No larger one is tried.
-        largest: usize,
-    },
-}
 
 /// Finds it for trainings by `arguments`, which came to `request`, and returns the exit code.
 pub fn find(what: &Find, arguments: &[String], request: &Request, output: &Path) -> Result<u8> {
@@ -52,6 +33,8 @@ fn learning_rate(
     request: &Request,
     output: &Path,
 ) -> Result<u8> {
+    let own = ["optim.learning_rate", "schedule.kind", "schedule.final_lr", "run.limit_train_batches"];
+    refuse(request, "find lr", &own)?;
     let config = resolve(request)?.config;
     let accumulated = config.run.accumulation_steps;
     let own = [
@@ -62,20 +45,19 @@ fn learning_rate(
         // An epoch is a step, so that the schedule is as long as the test whatever the size of the data set.
         format!("--limit-train-batches={accumulated}"),
     ];
-    let probe = Probe::run(&[arguments, &own].concat(), 1, steps, false)?;
-    if let Some(code) = probe.ended.stop {
+    let run = MeasuredRun::run(&[arguments, &own].concat(), 1, steps, false)?;
+    if let Some(code) = run.ended.stop {
         return Ok(code);
     }
     // A run that diverges ends with an error, and that is what it is for.
-    let records = probe.steps().unwrap_or_default();
+    let records = run.steps().unwrap_or_default();
     if records.is_empty() {
-        return Err(probe.failure("the range test"));
+        return Err(run.failure("the range test"));
     }
-    let mut probes: Vec<_> =
-        records.iter().map(|step| crate::finding::Probe { rate: step.lr, loss: step.loss }).collect();
-    if probe.ended.code != 0 {
+    let mut probes: Vec<_> = records.iter().map(|step| Probe { rate: step.lr, loss: step.loss }).collect();
+    if run.ended.code != 0 {
         let next = from * (to / from).powf(probes.len() as f64 / steps as f64);
-        probes.push(crate::finding::Probe { rate: next, loss: f64::NAN });
+        probes.push(Probe { rate: next, loss: f64::NAN });
     }
     let world = config.parallel.world_size;
     let growth = Schedule::new(&config.schedule, 1.0, world, accumulated, [1, 1]).peak;
@@ -87,6 +69,7 @@ fn learning_rate(
 }
 
 fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &Path) -> Result<u8> {
+    refuse(request, "find batch-size", &["parallel.batch_size"])?;
     let config = resolve(request)?.config;
     // The memory of a GPU shows in what fails; that of this machine must not be filled to find out.
     let is_shared = devices(config.parallel.backend)?.count.is_none();
@@ -98,14 +81,14 @@ fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &
     let bounds = Bounds { largest, memory, ..Bounds::default() };
     let mut trials = Vec::new();
     while let Some(batch_size) = next(&trials, &bounds) {
-        let probe = Probe::run(&[arguments, &[format!("--batch-size={batch_size}")]].concat(), 1, TRIAL, false)?;
-        if let Some(code) = probe.ended.stop {
+        let run = MeasuredRun::run(&[arguments, &[format!("--batch-size={batch_size}")]].concat(), 1, TRIAL, false)?;
+        if let Some(code) = run.ended.stop {
             return Ok(code);
         }
-        let outcome = match probe.ended.code {
-            0 => Outcome::Fits { images_per_second: probe.rate()?, memory_bytes: probe.memory() },
-            _ if batch_size == bounds.start => return Err(probe.failure(&format!("a batch size of {batch_size}"))),
-            _ => Outcome::TooLarge { why: probe.last_words() },
+        let outcome = match run.ended.code {
+            0 => Outcome::Fits { images_per_second: run.rate()?, memory_bytes: run.memory() },
+            _ if batch_size == bounds.start => return Err(run.failure(&format!("a batch size of {batch_size}"))),
+            _ => Outcome::TooLarge { why: run.last_words() },
         };
         say(&match &outcome {
             Outcome::Fits { images_per_second, .. } => {

@@ -6,7 +6,7 @@
 
 mod backend;
 mod burn_metrics;
-pub mod child;
+mod child;
 mod clock;
 mod conclusion;
 mod elastic;
@@ -20,13 +20,13 @@ mod launch;
 pub mod learner;
 mod loading;
 mod logs;
+mod measured_run;
 pub mod membership;
 mod model_file;
 mod overview;
 mod pictures;
 mod predict;
 mod prepare;
-mod probe;
 mod recorder;
 mod requeue;
 mod results;
@@ -42,11 +42,11 @@ mod together;
 
 pub use evaluate::evaluate;
 pub use export::export;
-pub use find::{Find, find};
+pub use find::find;
 pub use launch::launch;
 pub use membership::{members, rendezvous};
 pub use predict::{Question, predict};
 pub use run::train;
-pub use scaling::{Sizes, scaling};
+pub use scaling::scaling;
 pub use sweep::sweep;
 pub use terminal::{say, warn};

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use image::{ImageFormat, Rgb, RgbImage};
 
-use crate::data::{CHANNELS, HostBatch, Normalization};
+use crate::data::{CHANNELS, HostBatch, Normalization, to_image};
 
 /// Images in a row of a sheet, and rows.
 const SIDE: usize = 4;
@@ -12,11 +12,8 @@ const SIDE: usize = 4;
 const GAP: usize = 2;
 
 /// Planes `[3, height, width]` as a PNG file.
-pub(super) fn picture(planes: &[u8], [height, width]: [usize; 2]) -> Vec<u8> {
-    png(&RgbImage::from_fn(width as u32, height as u32, |column, row| {
-        let at = row as usize * width + column as usize;
-        Rgb([0, 1, 2].map(|channel| planes[channel * height * width + at]))
-    }))
+pub(super) fn picture(planes: &[u8], size: [usize; 2]) -> Vec<u8> {
+    png(&to_image(planes, size))
 }
 
 /// The first images of a batch as the model sees them, but in their own colours.

@@ -49,9 +49,8 @@ struct Guess {
 pub fn predict(path: &Path, question: Question, mut request: Request) -> Result<()> {
     let file = ModelFile::read(path, true)?;
     request.files.splice(0..0, file.config.clone());
-    let sized = request.flags.iter().any(|flag| flag.key == "data.image_size");
     let mut config = resolve(&request)?.config;
-    if !sized {
+    if !request.names("data.image_size") {
         config.data.image_size = file.description.size;
     }
     config.model = file.model.clone();

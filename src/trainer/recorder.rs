@@ -10,7 +10,7 @@ use super::terminal::{say, warn};
 use super::{evaluation, pictures};
 use crate::checkpoint::{Keep, Store, write_atomic};
 use crate::config::ProgressKind;
-use crate::data::{Request, assemble};
+use crate::data::assemble;
 use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput};
@@ -20,9 +20,6 @@ use crate::report::{matrix, png};
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;
-
-/// Images of a batch that are shown.
-const SHOWN: usize = 16;
 
 /// Steps left out in a row before a person is told.
 const PATIENCE: usize = 10;
@@ -47,7 +44,6 @@ pub(super) struct Course {
 /// The observer of a real run.
 pub(super) struct Recorder {
     snapshots: Snapshots,
-    steps_per_epoch: usize,
     plan: Arc<Plan>,
     logs: Logs,
     /// Where membership may change.
@@ -64,7 +60,6 @@ impl Recorder {
     pub(super) fn new(snapshots: Snapshots, plan: Arc<Plan>, course: Arc<Mutex<Course>>) -> Self {
         Self {
             snapshots,
-            steps_per_epoch: plan.sampler.steps_per_epoch(),
             plan,
             logs: Logs::default(),
             succession: None,
@@ -85,21 +80,15 @@ impl Recorder {
         Self { succession: Some(succession), ..self }
     }
 
-    /// Shows the images of the step that `report` is about, once in a session.
+    /// Shows images of the first replica in the step that `report` is about, once in a session.
     fn show_batch(&mut self, report: &StepReport) -> Result<()> {
         if std::mem::replace(&mut self.has_shown, true) {
             return Ok(());
         }
         let plan = &self.plan;
         let group = plan.sampler.group(report.epoch, report.step_in_epoch - 1);
-        let mut ids = group.micro_batches.into_iter().next().unwrap_or_default();
-        ids.truncate(SHOWN);
-        let batch = assemble(
-            &plan.train,
-            &plan.augment,
-            plan.seed,
-            Request { epoch: report.epoch, ids, ..Request::default() },
-        )?;
+        let request = plan.request(&group, 0, report.epoch, 0);
+        let batch = assemble(&plan.train, &plan.augment, plan.seed, request)?;
         let png = pictures::sheet(&batch, self.snapshots.description.normalization);
         self.logs.sinks.picture("train/images", report.step, &png)
     }
@@ -144,7 +133,7 @@ impl Observer for Recorder {
         }
         let record = StepRecord {
             step: report.step,
-            epoch: report.epoch as f64 + report.step_in_epoch as f64 / self.steps_per_epoch as f64,
+            epoch: report.epoch as f64 + report.step_in_epoch as f64 / self.plan.sampler.steps_per_epoch() as f64,
             loss: report.tally.mean_loss(),
             accuracy: report.tally.accuracy(),
             lr: report.learning_rate,
@@ -171,11 +160,11 @@ impl Observer for Recorder {
 
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
         let accuracy = report.validation.accuracy();
-        let last = [self.plan.epochs, self.plan.last_step];
+        let is_whole = report.epoch + 1 >= self.plan.epochs || report.step >= self.plan.last_step;
         self.course(|course| {
             course.epochs = report.epoch + 1;
             course.last = Some(accuracy);
-            course.stalled = report.is_last && report.epoch + 1 < last[0] && report.step < last[1];
+            course.stalled = report.is_last && !is_whole;
             if report.is_best {
                 course.best = Some((accuracy, report.epoch + 1));
             }
@@ -225,7 +214,8 @@ impl Observer for Recorder {
         }
         let leads = succession.leads;
         let (position, epochs) = (&report.position, report.position.epoch);
-        let best = position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(self.steps_per_epoch)));
+        let steps_per_epoch = self.plan.sampler.steps_per_epoch();
+        let best = position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(steps_per_epoch)));
         self.course(|course| {
             (course.steps, course.epochs, course.best) = (position.global_step, epochs, best);
             course.leads = leads;

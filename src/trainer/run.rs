@@ -222,7 +222,10 @@ impl<B: HostBackend> Session<B> {
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
         if let Some(profiler) = profiler {
-            report(&profiler, &directory, &course, self.config.parallel.rank)?;
+            let rank = self.config.parallel.rank;
+            // Processes of one machine may share the directory.
+            let trace = if rank == 0 { "trace.json".into() } else { format!("trace-rank-{rank}.json") };
+            report(&profiler, &directory.join(trace), &course)?;
         }
         let code = stop.reason().map_or(0, |reason| reason.exit_code());
         if self.config.parallel.rank == 0 {
@@ -248,12 +251,9 @@ pub(super) fn goal(config: &Config, plan: &Plan) -> Goal {
     Goal { epochs: config.run.epochs, steps: plan.last_step }
 }
 
-/// Writes the trace of the process of this rank and prints the table, which was asked for even where progress is not
-/// shown.
-pub(super) fn report(profiler: &Profiler, directory: &Path, course: &Course, rank: usize) -> Result<()> {
-    // Processes of one machine may share the directory.
-    let trace = directory.join(if rank == 0 { "trace.json".into() } else { format!("trace-rank-{rank}.json") });
-    write_atomic(&trace, &profiler.trace())?;
+/// Writes the trace and prints the table, which was asked for even where progress is not shown.
+pub(super) fn report(profiler: &Profiler, trace: &Path, course: &Course) -> Result<()> {
+    write_atomic(trace, &profiler.trace())?;
     say(&format!("\n{}", profiler.table(Duration::from_secs_f64(course.training_seconds))));
     say(&format!("trace       {}", trace.display()));
     Ok(())

@@ -1,38 +1,18 @@
 //! `train scaling`: short measured runs of several sizes, and the analysis of them.
 
-use std::path::PathBuf;
-
 use super::backend::{Place, devices};
+use super::measured_run::{MeasuredRun, about, refuse};
 use super::prepare::share_threads;
-use super::probe::{Probe, about};
 use super::run::listen;
 use super::terminal::say;
 use crate::config::{Config, Request, resolve};
 use crate::error::{Error, Result};
-use crate::scaling::{Analysis, Measurement, Mode};
-
-/// What to measure.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sizes {
-    /// Numbers of replicas.
-    pub replicas: Vec<usize>,
-    /// Numbers of processes; sizes with fewer replicas are left out.
-    pub processes: Vec<usize>,
-    /// What stays the same.
-    pub modes: Vec<Mode>,
-    /// Measured steps of each run.
-    pub steps: usize,
-    /// Steps before them.
-    pub warmup: usize,
-    /// CPU threads of each replica; 0 for as many as the largest size leaves each.
-    pub threads: usize,
-    /// Where the analysis goes.
-    pub output: PathBuf,
-}
+use crate::scaling::{Analysis, Measurement, Mode, Sizes};
 
 /// Measures runs by `arguments`, which came to `request`, writes the analysis, and returns the exit code.
 pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result<u8> {
     listen(false);
+    refuse(request, "scaling", &["parallel.world_size", "parallel.gpu_ids", "run.threads"])?;
     let config = resolve(request)?.config;
     let devices = devices(config.parallel.backend)?;
     let largest = sizes.replicas.iter().copied().max().unwrap_or(1);
@@ -44,11 +24,11 @@ pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result
             for &processes in sizes.processes.iter().filter(|processes| **processes <= replicas) {
                 let batch = batch(mode, &config, replicas, largest)?;
                 let wanted = Wanted { mode, replicas, processes, batch, threads };
-                let probe = wanted.run(sizes, arguments, &devices)?;
-                if let Some(code) = probe.ended.stop {
+                let run = wanted.run(sizes, arguments, &devices)?;
+                if let Some(code) = run.ended.stop {
                     return Ok(code);
                 }
-                let measured = wanted.measured(&probe, sizes, &devices, cores)?;
+                let measured = wanted.measured(&run, sizes, &devices, cores)?;
                 let rate = measured.images_per_second();
                 say(&format!("measured    {}: {rate:.1} images/s", measured.name()));
                 measurements.push(measured);
@@ -91,7 +71,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn run(&self, sizes: &Sizes, arguments: &[String], devices: &Place) -> Result<Probe> {
+    fn run(&self, sizes: &Sizes, arguments: &[String], devices: &Place) -> Result<MeasuredRun> {
         let Self { replicas, processes, batch, threads, .. } = *self;
         let hosts = replicas.min(devices.count.unwrap_or(replicas));
         let ids: Vec<String> = (0..hosts).map(|device| device.to_string()).collect();
@@ -101,15 +81,15 @@ impl Wanted {
         if processes == 1 || devices.count.is_some() {
             own.push(format!("--gpu-ids={}", ids.join(",")));
         }
-        Probe::run(&[arguments, &own].concat(), processes, sizes.warmup + sizes.steps, true)
+        MeasuredRun::run(&[arguments, &own].concat(), processes, sizes.warmup + sizes.steps, true)
     }
 
-    fn measured(&self, probe: &Probe, sizes: &Sizes, devices: &Place, cores: usize) -> Result<Measurement> {
+    fn measured(&self, run: &MeasuredRun, sizes: &Sizes, devices: &Place, cores: usize) -> Result<Measurement> {
         let Self { mode, replicas, processes, batch, threads } = *self;
-        if probe.ended.code != 0 {
-            return Err(probe.failure(&format!("the run with --world-size {replicas} and --nproc {processes}")));
+        if run.ended.code != 0 {
+            return Err(run.failure(&format!("the run with --world-size {replicas} and --nproc {processes}")));
         }
-        let steps = probe.steps()?;
+        let steps = run.steps()?;
         let measured = steps.get(sizes.warmup..).unwrap_or_default();
         Ok(Measurement {
             mode,
@@ -119,8 +99,8 @@ impl Wanted {
             steps: measured.len(),
             step_seconds: measured.iter().map(|step| step.step_seconds).collect(),
             images_per_step: batch * replicas,
-            exposed_communication: if replicas > 1 { probe.waiting(sizes.warmup)? } else { 0.0 },
-            memory_bytes: probe.memory(),
+            exposed_communication: if replicas > 1 { run.waiting(sizes.warmup)? } else { 0.0 },
+            memory_bytes: run.memory(),
         })
     }
 }

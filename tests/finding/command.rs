@@ -19,9 +19,11 @@ fn a_range_test_trains_with_a_growing_rate_until_it_diverges() {
     // Whether a tiny network suggests a rate is not for this test to say.
     assert!([Some(0), Some(1)].contains(&output.status.code()), "{:?}", errors(&output));
     let rows = std::fs::read_to_string(place.path("here/find-lr.csv")).unwrap();
-    let rates: Vec<f64> =
-        rows.lines().skip(1).filter_map(|row| row.split(',').find_map(|cell| cell.parse().ok())).collect();
+    let column = rows.lines().next().unwrap().split(',').position(|title| title == "learning_rate").unwrap();
+    let rate = |row: &str| row.split(',').nth(column).unwrap().parse().unwrap();
+    let rates: Vec<f64> = rows.lines().skip(1).map(rate).collect();
     assert!(rates.len() >= 20 && rates.len() <= 61, "{} rates", rates.len());
+    assert!(rates.is_sorted_by(|one, next| one < next), "{rates:?}");
     assert!(place.path("here/find-lr.html").is_file() && !place.path("runs").exists());
 }
 
@@ -47,4 +49,6 @@ fn what_cannot_be_found_is_refused() {
     refused(&["lr", "--from=0"], "1e-30");
     refused(&["batch-size", "--", "data=folder", "--data-dir=nowhere"], "no folder 'nowhere/train'");
     refused(&["lr", "--", "data=folder", "--data-dir=nowhere"], "no folder 'nowhere/train'");
+    refused(&["lr", "--", "--learning-rate=0.1"], "--learning-rate is chosen by train find lr");
+    refused(&["batch-size", "--", "--batch-size=8"], "--batch-size is chosen by train find batch-size");
 }

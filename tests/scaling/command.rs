@@ -42,4 +42,6 @@ fn what_cannot_be_measured_is_refused() {
     refused(&["--replicas=1", "--", "report", "x"], "--help");
     refused(&[&["--replicas=3,8", "--mode=strong"], &TRAINING[..]].concat(), "is no whole number");
     refused(&["--replicas=1", "--", "data=folder", "--data-dir=nowhere"], "no folder 'nowhere/train'");
+    refused(&["--replicas=1", "--", "--epochs=3"], "--epochs is chosen by train scaling");
+    refused(&["--replicas=1", "--", "parallel.world_size=3"], "--world-size is chosen by train scaling");
 }

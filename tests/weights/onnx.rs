@@ -68,7 +68,7 @@ fn weights(kernel: usize, width: usize) -> StateDict {
 
 fn options() -> Options {
     Options {
-        origin: "run/best".into(),
+        origin: "'run/best'".into(),
         classes: ["plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "\"truck\""]
             .map(Into::into)
             .into(),

@@ -29,7 +29,7 @@ const LONGEST: usize = i32::MAX as usize;
 /// What a file says beside the weights.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the weights come from, for errors to name.
+    /// Where the weights come from, for errors to name, as in `'run/best'`.
     pub origin: String,
     /// The names of the classes, by label; empty if they are not known.
     pub classes: Vec<String>,
@@ -50,7 +50,7 @@ pub struct Options {
 /// class name per output, or if the file would pass protobuf's limit of 2 GiB.
 pub fn to_onnx(tensors: &StateDict, options: &Options) -> Result<Vec<u8>> {
     let refused = |fault: String, remedy: &str| {
-        Error::Checkpoint(format!("cannot export the weights in '{}' to ONNX: {fault}; {remedy}", options.origin))
+        Error::Checkpoint(format!("cannot export the weights in {} to ONNX: {fault}; {remedy}", options.origin))
     };
     let graph = network::resnet18(tensors)
         .map_err(|fault| refused(fault, "only a ResNet-18 with torchvision's names can be exported"))?;

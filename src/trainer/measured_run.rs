@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
 use super::backend::{devices, name};
 use super::child::{Child, Ended};
-use crate::config::Config;
+use crate::config::{Config, Request, flag};
 use crate::error::{Error, Result};
 use crate::metrics::{Record, StepRecord, Summary};
+use crate::report::phases::Trace;
 
 /// Where replicas wait for each other, in the names of the profiler.
 const WAITING: [&str; 4] = ["all-reduce", "exchange of losses", "statistics", "wait for replicas"];
@@ -17,12 +16,12 @@ const WAITING: [&str; 4] = ["all-reduce", "exchange of losses", "statistics", "w
 const LAST: &str = "all-reduce";
 
 /// A run whose directory is gone when this is.
-pub(super) struct Probe {
+pub(super) struct MeasuredRun {
     directory: tempfile::TempDir,
     pub(super) ended: Ended,
 }
 
-impl Probe {
+impl MeasuredRun {
     /// Trains for `steps` steps by `arguments` in `processes` processes. What a measurement does not need is switched off.
     pub(super) fn run(arguments: &[String], processes: usize, steps: usize, profile: bool) -> Result<Self> {
         let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
@@ -89,8 +88,41 @@ impl Probe {
         let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
         let trace: Trace = serde_json::from_slice(&bytes)
             .map_err(|reason| Error::Data(format!("'{}' is damaged: {reason}; measure again", path.display())))?;
-        Ok(trace.waiting(skipped))
+        let mut steps = vec![0.0];
+        for (name, seconds) in trace.spans_beside(LAST).into_iter().filter(|(name, _)| WAITING.contains(name)) {
+            let current = steps.len() - 1;
+            steps[current] += seconds;
+            if name == LAST {
+                steps.push(0.0);
+            }
+        }
+        steps.pop();
+        let mut steps = steps.split_off(skipped.min(steps.len()));
+        steps.sort_by(f64::total_cmp);
+        Ok(steps.get(steps.len() / 2).copied().unwrap_or(0.0))
     }
+}
+
+/// Settings of every measured run; whoever gives them would not get them.
+const FIXED: [&str; 8] = [
+    "run.output_dir",
+    "run.epochs",
+    "run.max_steps",
+    "run.limit_val_batches",
+    "run.progress",
+    "schedule.warmup_epochs",
+    "checkpoint.every",
+    "checkpoint.resume",
+];
+
+/// Complains about settings among the arguments that `command` chooses by itself: those of every measured run, and
+/// `varied`.
+pub(super) fn refuse(request: &Request, command: &str, varied: &[&str]) -> Result<()> {
+    let given = FIXED.iter().chain(varied).filter(|key| request.names(key));
+    let name = |key: &str| flag::of_key(key).map_or_else(|| key.to_string(), |flag| format!("--{}", flag.long));
+    let line = |key: &&str| format!("{} is chosen by train {command}; leave it out behind the --", name(key));
+    let lines: Vec<String> = given.map(line).collect();
+    if lines.is_empty() { Ok(()) } else { Err(Error::Usage(lines)) }
 }
 
 /// What measurements were made with, as names and values.
@@ -109,47 +141,4 @@ pub(super) fn about(config: &Config) -> Result<BTreeMap<String, String>> {
         ("version", env!("CARGO_PKG_VERSION").to_string()),
     ];
     Ok(pairs.map(|(name, value)| (name.to_string(), value)).into())
-}
-
-/// A file in the Trace Event Format.
-#[derive(Debug, Deserialize)]
-struct Trace {
-    #[serde(rename = "traceEvents")]
-    events: Vec<Span>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Span {
-    name: String,
-    #[serde(default)]
-    tid: u64,
-    /// Start and length, in microseconds.
-    #[serde(default)]
-    ts: f64,
-    #[serde(default)]
-    dur: f64,
-}
-
-impl Trace {
-    fn waiting(&self, skipped: usize) -> f64 {
-        // The first thread that reduces gradients is a replica.
-        let Some(tid) = self.events.iter().filter(|span| span.name == LAST).map(|span| span.tid).min() else {
-            return 0.0;
-        };
-        let mut spans: Vec<&Span> =
-            self.events.iter().filter(|span| span.tid == tid && WAITING.contains(&span.name.as_str())).collect();
-        spans.sort_by(|one, other| one.ts.total_cmp(&other.ts));
-        let mut steps = vec![0.0];
-        for span in spans {
-            let current = steps.len() - 1;
-            steps[current] += span.dur * 1e-6;
-            if span.name == LAST {
-                steps.push(0.0);
-            }
-        }
-        steps.pop();
-        let mut steps = steps.split_off(skipped.min(steps.len()));
-        steps.sort_by(f64::total_cmp);
-        steps.get(steps.len() / 2).copied().unwrap_or(0.0)
-    }
 }

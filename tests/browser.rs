@@ -1,0 +1,48 @@
+//! Pages in a real browser, where there is one.
+
+use std::path::Path;
+use std::process::Command;
+
+use kiln::report::markup::escape;
+use tempfile::tempdir;
+
+use crate::command::skip;
+
+/// What Chromium makes of a page: its elements after loading, and what it logged. `None` with a word on stderr where
+/// there is no Chromium.
+pub fn open(page: &Path) -> Option<(String, Vec<String>)> {
+    let profile = tempdir().unwrap();
+    let output = Command::new("timeout")
+        .args(["60", "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--enable-logging=stderr", "--window-size=1280,1024", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", page.display()))
+        .output();
+    let Some(output) = output.ok().filter(|output| output.status.code() != Some(127)) else {
+        skip("there is no 'timeout' or no 'chromium' on the PATH (Debian: apt-get install chromium)");
+        return None;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    let console = log.lines().filter(|line| line.contains("CONSOLE")).map(String::from).collect();
+    Some((String::from_utf8_lossy(&output.stdout).into_owned(), console))
+}
+
+/// Whether a page is no wider than a window of so many pixels; `None` as of [`open`].
+pub fn fits(page: &str, width: usize) -> Option<bool> {
+    let directory = tempdir().unwrap();
+    let frame = directory.path().join("frame.html");
+    let script = "onload = () => { const page = document.querySelector('iframe').contentDocument.documentElement; \
+                  document.title = page.scrollWidth <= page.clientWidth ? 'fits' : 'is too wide'; }";
+    let html = format!(
+        "<!DOCTYPE html><title>not measured</title><script>{script}</script>\
+         <iframe style=\"width:{width}px;height:800px;border:0\" srcdoc=\"{}\"></iframe>",
+        escape(page)
+    );
+    std::fs::write(&frame, html).unwrap();
+    let (measured, _) = open(&frame)?;
+    let says = |verdict: &str| measured.contains(&format!("<title>{verdict}</title>"));
+    assert!(says("fits") || says("is too wide"), "{width} pixels: {}", &measured[..200]);
+    Some(says("fits"))
+}
