@@ -1,92 +1,186 @@
-//! The README's commands are understood by the program they are about, and those that need no other machine are run.
+//! Every command of the README is run, in its words: with small networks and few steps, on this machine.
+//!
+//! What a command needs is made first: runs, images, weights. Addresses of other machines become this one's. The lines
+//! of launchers are run in `distributed/launchers.rs`.
 
 use std::path::Path;
-use std::process::Output;
-
-use kiln::cli::{Cli, Command};
+use std::process::Command;
 
 use crate::command::{Workplace, errors, succeeded};
 
-const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+mod alone;
+#[cfg(feature = "gloo")]
+mod together;
 
-/// Every command of an indented block, without its comment, and without what stands before `train`.
-fn commands() -> Vec<String> {
-    let text = std::fs::read_to_string(README).unwrap();
-    let block = text.lines().filter_map(|line| line.strip_prefix("    "));
-    let command = |line: &str| {
-        let line = line.split("  #").next().unwrap_or(line).trim().trim_end_matches("...").trim();
-        let line = line.strip_prefix("$ ").unwrap_or(line);
-        let front = ["mpirun -np 2 ", "srun -N2 ", "RANK=0 WORLD_SIZE=2 MASTER_ADDR=node1 MASTER_PORT=29500 "];
-        let line = front.iter().find_map(|front| line.strip_prefix(front)).unwrap_or(line);
-        (line == "train" || line.starts_with("train ")).then(|| line.to_string())
-    };
-    block.filter_map(command).collect()
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// What makes a training short; later words win.
+const SHORT: [&str; 4] = ["--width=2", "--max-steps=1", "--limit-val-batches=1", "--progress=plain"];
+
+/// What a command needs, and so which test runs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A training in one process.
+    Training,
+    /// Something that is refused, as the lines behind it say.
+    Mistake,
+    /// A question about a run, a model or the program.
+    About,
+    /// Several trainings, one after another.
+    Study,
+    /// Processes that train together.
+    Together,
+    /// Processes that come and go.
+    Elastic,
+    /// What another program starts.
+    Launcher,
 }
 
-/// The words of a command; its paths have no spaces.
-fn words(command: &str) -> Vec<&str> {
-    command.split_whitespace().skip(1).collect()
+/// A command as it stands in the README, without its comment.
+#[derive(Debug, Clone)]
+pub struct Line {
+    text: String,
 }
 
-#[test]
-fn every_command_is_one_of_the_program() {
-    let all = commands();
-    assert!(all.len() > 30, "only {} commands were found", all.len());
-    for command in all {
-        let understood = Cli::try_parse_from(command.split_whitespace().map(|word| word.replace("...", "")));
-        assert!(understood.is_ok(), "'{command}': {}", understood.unwrap_err());
+impl Line {
+    /// The line of an indented block, if it is a command of this program.
+    fn of(line: &str) -> Option<Self> {
+        let text = line.strip_prefix("    ")?.split("  #").next()?.trim();
+        let is_command = text.split(' ').any(|word| word == "train") && !text.starts_with("train:");
+        is_command.then(|| Self { text: text.into() })
     }
-}
 
-/// Whether a training can begin here and now: on one machine, with drawn images.
-fn runs_alone(words: &[&str]) -> bool {
-    let others = ["--rank", "--dist-url", "--elastic", "--download", "--data-dir", "--resume", "--pretrained"];
-    !words.iter().any(|word| others.iter().any(|other| word.starts_with(other)) || word.contains("experiment=transfer"))
-}
-
-#[test]
-fn every_training_of_one_machine_can_begin() {
-    let place = Workplace::new();
-    let mut begun = 0;
-    for command in commands() {
-        let words = words(&command);
-        let trains =
-            matches!(Cli::try_parse_from(std::iter::once("train").chain(words.iter().copied())), Ok(Command::Train(_)));
-        if !trains || !runs_alone(&words) || words.contains(&"epoch=3") {
-            continue;
+    fn kind(&self) -> Kind {
+        let has = |word: &str| self.text.split(' ').any(|it| it == word);
+        match self.text.split(' ').next().unwrap() {
+            "$" => Kind::Mistake,
+            "train" => match self.words()[0] {
+                "evaluate" | "predict" | "export" | "report" | "completions" | "man" | "config" => Kind::About,
+                "sweep" | "find" | "scaling" => Kind::Study,
+                "rendezvous" | "members" => Kind::Elastic,
+                _ if has("--elastic") => Kind::Elastic,
+                _ if has("--rank") || has("launch") => Kind::Together,
+                _ => Kind::Training,
+            },
+            first if first.contains('=') => Kind::Together,
+            _ => Kind::Launcher,
         }
-        let drawn = ["--data=synthetic", "data.train_size=64", "data.val_size=16", "--dry-run"];
-        let output = place.bare(&[&words[..], &drawn].concat()).output().unwrap();
-        assert!(succeeded(&output).contains("model       ResNet-18"), "{command}");
-        begun += 1;
     }
-    assert!(begun >= 5, "only {begun} trainings began");
+
+    /// What stands before `train`.
+    #[cfg_attr(not(feature = "gloo"), allow(dead_code, reason = "of use to processes"))]
+    pub fn front(&self) -> Vec<&str> {
+        self.text.split(' ').take_while(|word| *word != "train").collect()
+    }
+
+    /// What stands behind it; the dots stand for more words.
+    fn words(&self) -> Vec<&str> {
+        self.text.split(' ').skip_while(|word| *word != "train").skip(1).filter(|word| *word != "...").collect()
+    }
+
+    /// The command with its last words added, and with words replaced that this machine does not know.
+    fn command(&self, place: &Workplace, replaced: &[(&str, &str)], added: &[&str]) -> Command {
+        let replace =
+            |word: &str| replaced.iter().fold(word.to_string(), |word, (from, to)| word.replacen(from, to, 1));
+        let words: Vec<String> = self.words().into_iter().map(replace).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(added.iter().copied()).collect();
+        place.bare(&words)
+    }
 }
 
-/// The other commands, in the order of the README, in one place that has two runs and some images.
-#[test]
-fn commands_about_runs_and_models_do_what_is_said() {
+/// The README's commands of a kind.
+fn lines(kind: Kind) -> Vec<Line> {
+    let all: Vec<Line> = text().lines().filter_map(Line::of).collect();
+    let found: Vec<Line> = all.into_iter().filter(|line| line.kind() == kind).collect();
+    assert!(!found.is_empty(), "{kind:?}");
+    found
+}
+
+/// The README's command that begins so.
+#[cfg(feature = "gloo")]
+pub fn launcher(program: &str) -> Line {
+    lines(Kind::Launcher).into_iter().find(|line| line.text.starts_with(program)).unwrap()
+}
+
+fn text() -> String {
+    std::fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap()
+}
+
+/// The repository's data, also under the name that the published ones have.
+fn sample(place: &Workplace) {
+    let data = Path::new(ROOT).join("data");
+    std::fs::create_dir(place.path("data")).unwrap();
+    for name in ["batches.meta.txt", "data_batch_1.bin", "test_batch.bin"] {
+        std::fs::copy(data.join(name), place.path("data").join(name)).unwrap();
+    }
+    let whole = place.path("cifar/cifar-10-batches-bin");
+    std::fs::create_dir_all(&whole).unwrap();
+    for batch in 1..=5 {
+        std::fs::copy(data.join("data_batch_1.bin"), whole.join(format!("data_batch_{batch}.bin"))).unwrap();
+    }
+    for name in ["batches.meta.txt", "test_batch.bin"] {
+        std::fs::copy(data.join(name), whole.join(name)).unwrap();
+    }
+}
+
+/// A place with the repository's data, a folder of photos, and the weights that commands name.
+fn workplace() -> Workplace {
     let place = Workplace::new();
-    let run = |words: &[&str]| -> Output { place.bare(words).output().unwrap() };
-    let small = ["data=synthetic", "data.train_size=64", "data.val_size=16", "--width=4", "--progress=none"];
-    for _ in 0..2 {
-        succeeded(&run(&[&small[..], &["--epochs=1"]].concat()));
-    }
-    for name in ["cat.jpg", "dog.png"] {
-        image::RgbImage::from_pixel(32, 32, image::Rgb([90, 20, 200])).save(place.path(name)).unwrap();
-    }
-    let mut done = 0;
-    for command in commands() {
-        let words = words(&command);
-        // What sweep, scaling, find and launch start are trainings; these have tests of their own.
-        let about = ["evaluate", "predict", "export", "report", "completions", "man", "config"];
-        if !words.first().is_some_and(|first| about.contains(first)) {
-            continue;
+    sample(&place);
+    for (class, colour) in [("cats", [90, 20, 200]), ("dogs", [200, 120, 20])] {
+        for split in ["train", "val"] {
+            let folder = place.path("photos").join(split).join(class);
+            std::fs::create_dir_all(&folder).unwrap();
+            for name in ["1.jpg", "2.jpg"] {
+                image::RgbImage::from_pixel(40, 30, image::Rgb(colour)).save(folder.join(name)).unwrap();
+            }
         }
-        let output = run(&words);
-        assert_eq!(output.status.code(), Some(0), "'{command}': {:?}", errors(&output));
-        done += 1;
     }
-    assert!(done >= 6, "only {done} commands were run");
-    assert!(Path::new(&place.path("report.html")).is_file());
+    for (photo, name) in [("photos/val/cats/1.jpg", "cat.jpg"), ("photos/val/dogs/1.jpg", "dog.png")] {
+        image::open(place.path(photo)).unwrap().save(place.path(name)).unwrap();
+    }
+    for run in ["runs/0001", "runs/0002"] {
+        let output = format!("--output-dir={run}");
+        succeeded(&place.bare(&[&SHORT[..], &[&output]].concat()).output().unwrap());
+    }
+    std::os::unix::fs::symlink("0002", place.path("runs/last")).ok();
+    for (name, stem) in [("weights.pth", "cifar"), ("published.pth", "imagenet")] {
+        let stem = format!("--stem={stem}");
+        succeeded(&place.bare(&[&SHORT[..], &[&stem, "--output-dir=trained"]].concat()).output().unwrap());
+        let export = ["export", "--checkpoint=trained", "--to=pth", "--output", name];
+        succeeded(&place.bare(&export).output().unwrap());
+        std::fs::remove_dir_all(place.path("trained")).unwrap();
+    }
+    place
+}
+
+#[test]
+fn commands_of_make_are_there() {
+    let text = text();
+    let targets: Vec<&str> =
+        text.split("make ").skip(1).filter_map(|rest| rest.split([' ', '`', '\n', ')']).next()).collect();
+    let targets: Vec<&str> = targets.into_iter().filter(|it| it.starts_with(char::is_alphabetic)).collect();
+    let makefile = std::fs::read_to_string(Path::new(ROOT).join("Makefile")).unwrap();
+    let known = |target: &&&str| makefile.lines().any(|line| line.starts_with(&format!("{target}:")));
+    assert!(targets.iter().filter(known).count() >= 15, "{targets:?}");
+    let code = text.split("`make ").skip(1).chain(text.split("\n    make ").skip(1));
+    for target in code.filter_map(|rest| rest.split([' ', '`', '\n']).next()) {
+        assert!(known(&&target), "there is no 'make {target}'");
+    }
+}
+
+/// Commands in the middle of a sentence are understood.
+#[test]
+fn words_between_words_are_commands_too() {
+    let text = text();
+    let inline = text.split("`train ").skip(1).filter_map(|rest| rest.split('`').next());
+    let whole = inline.filter(|it| it.chars().all(|letter| !letter.is_uppercase() && letter != '.'));
+    let mut asked = 0;
+    for line in whole {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let output = Workplace::new().bare(&[&words[..1], &["--help"]].concat()).output().unwrap();
+        assert!(succeeded(&output).contains("Usage: train"), "{line}: {:?}", errors(&output));
+        asked += 1;
+    }
+    assert!(asked >= 10, "only {asked}");
 }

@@ -149,6 +149,8 @@ fn a_killed_sweep_takes_its_run_along_and_goes_on_where_it_was() {
     let mut child = started(&place, sweep(&place, "killed", &grid, &length), "killed/seed=2", 10);
     let processes = children(&child);
     assert_eq!(processes.len(), 1);
+    let other = sweep(&place, "killed", &grid, &length).output().unwrap();
+    assert!(errors(&other)[0].contains("another sweep is at work in 'killed'"), "{:?}", errors(&other));
     child.kill().unwrap();
     wait(&mut child);
     until("the run has ended, too", || !runs(&processes[0]));

@@ -62,6 +62,37 @@ fn an_evaluation_says_the_same_for_every_number_of_replicas() {
     measure(&["--world-size=3", "--batch-size=5", "--output-dir=elsewhere"]);
     assert_eq!(evaluation(&place.path("elsewhere/evaluation.json")).confusion, after.confusion);
     assert!(!place.path("elsewhere/report.html").exists());
+    for (named, part) in [("--width=8", "shape"), ("--stem=cifar", "shape"), ("model.num_classes=3", "'3'")] {
+        let output = place.bare(&["evaluate", "--checkpoint=run", "data=synthetic", named]).output().unwrap();
+        let errors = errors(&output).join("\n");
+        assert!(output.status.code() != Some(0) && errors.contains(part), "what is named stays, {named}: {errors}");
+    }
+    measure(&["run.output_dir=third"]);
+    assert!(place.path("third/evaluation.json").is_file());
+}
+
+#[test]
+fn a_run_begins_with_the_weights_of_another_one() {
+    let place = Workplace::new();
+    place.train("first", &["--max-steps=3", "--checkpoint-every=1steps"]);
+    let tensors = |run: &str| {
+        let path = place.path(run).join("checkpoints/latest/model.safetensors");
+        from_safetensors(&std::fs::read(&path).unwrap(), &path).unwrap().0
+    };
+    for from in ["first", "first/checkpoints/step-00000003"] {
+        let pretrained = format!("--pretrained={from}");
+        let still = [pretrained.as_str(), "--freeze=conv1", "--max-steps=1"];
+        let said = place.train("second", &still);
+        assert!(said.contains("from first/checkpoints/"), "{said}");
+        assert_eq!(tensors("second")["conv1.weight"], tensors("first")["conv1.weight"]);
+        assert_ne!(tensors("second")["fc.weight"], tensors("first")["fc.weight"], "it trains");
+        std::fs::remove_dir_all(place.path("second")).unwrap();
+    }
+    let output = place.small("third", &["--pretrained=photos"]).output().unwrap();
+    assert!(errors(&output)[0].contains("'photos'"), "{:?}", errors(&output));
+    std::fs::create_dir(place.path("photos")).unwrap();
+    let output = place.small("third", &["--pretrained=photos"]).output().unwrap();
+    assert!(errors(&output)[0].contains("'photos' holds no manifest.json"), "{:?}", errors(&output));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::backend::Autodiff;
 
 use super::loading::Bars;
+use super::model_file::weights as weights_in;
 use super::prepare::blank_model;
 use crate::checkpoint::Resume;
 use crate::config::Config;
@@ -35,17 +36,16 @@ pub(super) fn initial_model<B: HostBackend>(config: &Config, classes: usize) -> 
     if wanted.is_empty() || resumes {
         return Ok((model, Start { parameters, notes: Vec::new() }));
     }
-    let path = file(wanted, config)?;
-    let (found, _) = weights::read(&path)?;
+    let found = weights_in(&place(wanted, config)?, true)?;
     let mut state = state_dict(&model);
-    let origin = format!("'{}'", path.display());
-    let report = weights::transplant(&mut state, found, &origin)?;
-    let notes = std::iter::once(format!("from {}", path.display())).chain(report.notes()).collect();
+    let origin = format!("'{}'", found.file.display());
+    let report = weights::transplant(&mut state, found.tensors, &origin)?;
+    let notes = std::iter::once(format!("from {}", found.file.display())).chain(report.notes()).collect();
     Ok((load_state(model, &state, &origin)?, Start { parameters, notes }))
 }
 
-/// The file that `wanted` means, fetched if it must be.
-fn file(wanted: &str, config: &Config) -> Result<PathBuf> {
+/// Where the weights are that `wanted` means; they are fetched if they must be.
+fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
     if wanted != TORCHVISION {
         return Ok(Path::new(wanted).to_path_buf());
     }

@@ -30,22 +30,12 @@ impl ModelFile {
     /// Reads a checkpoint's directory, the latest checkpoint of a run's directory, or a file. Of a checkpoint the
     /// `averaged` weights are preferred, as in the validation during training, unless nobody wants them.
     pub(super) fn read(path: &Path, averaged: bool) -> Result<Self> {
-        let is_run = path.join("checkpoints").is_dir();
-        let path = if is_run { path.join("checkpoints/latest") } else { path.to_path_buf() };
+        let path = checkpoint_of(path);
         if !path.exists() {
             let remedy = "give a checkpoint's directory, a run's directory or a file of weights with --checkpoint";
             return Err(Error::Checkpoint(format!("'{}' does not exist; {remedy}", path.display())));
         }
-        let (tensors, metadata, file) = if path.is_file() {
-            let (tensors, metadata) = weights::read(&path)?;
-            (tensors, metadata, path.clone())
-        } else {
-            let loaded = checkpoint::read(&path)?;
-            let averaged = averaged && loaded.files.contains_key("average.safetensors");
-            let name = if averaged { "average.safetensors" } else { "model.safetensors" };
-            let (tensors, metadata) = tensors_and_metadata(&loaded, name)?;
-            (tensors, metadata, loaded.path.join(name))
-        };
+        let Weights { tensors, metadata, file } = weights(&path, averaged)?;
         let origin = format!("'{}'", file.display());
         let (model, outputs) = recognize(&tensors, &origin)?;
         let description = describe(&metadata, model.stem);
@@ -58,6 +48,32 @@ impl ModelFile {
     pub(super) fn class(&self, output: usize) -> String {
         self.description.classes.get(output).cloned().unwrap_or_else(|| format!("class {output}"))
     }
+}
+
+/// Tensors, what their header says, and the file they are in.
+pub(super) struct Weights {
+    pub(super) tensors: StateDict,
+    metadata: Metadata,
+    pub(super) file: PathBuf,
+}
+
+/// Those in `path`, which is as of [`ModelFile::read`].
+pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
+    let path = checkpoint_of(path);
+    if !path.is_dir() {
+        let (tensors, metadata) = weights::read(&path)?;
+        return Ok(Weights { tensors, metadata, file: path });
+    }
+    let loaded = checkpoint::read(&path)?;
+    let averaged = averaged && loaded.files.contains_key("average.safetensors");
+    let name = if averaged { "average.safetensors" } else { "model.safetensors" };
+    let (tensors, metadata) = tensors_and_metadata(&loaded, name)?;
+    Ok(Weights { tensors, metadata, file: loaded.path.join(name) })
+}
+
+/// Of a run's directory, its latest checkpoint; anything else is meant itself.
+fn checkpoint_of(path: &Path) -> PathBuf {
+    if path.join("checkpoints").is_dir() { path.join("checkpoints/latest") } else { path.to_path_buf() }
 }
 
 /// The directory of the run that has the checkpoint at `path`.

@@ -4,6 +4,7 @@
 //! command takes a sweep up again wherever it was ended, by whatever. How runs compare is the business of `results.rs`.
 
 use std::collections::BTreeSet;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use super::child::{Child, Ended};
@@ -29,6 +30,7 @@ enum State {
 pub fn sweep(directory: &Path, points: &[Point]) -> Result<u8> {
     let configs = check(points)?;
     check_writable(&directory.join("sweep.csv"))?;
+    let _alone = claim(directory)?;
     say(&format!("sweep       {} runs in '{}'", points.len(), directory.display()));
     let mut results = Results::default();
     for (at, (point, config)) in points.iter().zip(&configs).enumerate() {
@@ -54,6 +56,19 @@ pub fn sweep(directory: &Path, points: &[Point]) -> Result<u8> {
     results.write(directory)?;
     say(&format!("\n{}", results.table()));
     Ok(u8::from(results.any_failed()))
+}
+
+/// Two sweeps at once would train the same runs; the claim ends with the process.
+fn claim(directory: &Path) -> Result<File> {
+    let handle = File::open(directory).map_err(Error::io("open", directory))?;
+    match handle.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            let remedy = "wait for its end, or give another --output-dir";
+            Err(Error::usage(format!("another sweep is at work in '{}'; {remedy}", directory.display())))
+        }
+        // A file system without locks is no reason not to work.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(handle),
+    }
 }
 
 /// Trains one run to its end, or as far as it comes.

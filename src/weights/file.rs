@@ -12,7 +12,7 @@ const LIMIT: u64 = 4 << 30;
 /// All bytes of a file; refuses a folder, a pipe, and more than 4 GiB.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     let refused = |what: &str| {
-        let rule = "give a .pth or .safetensors file with weights only";
+        let rule = "give a .pth or .safetensors file with weights only, or a checkpoint";
         Error::Checkpoint(format!("'{}' {what}; {rule}", path.display()))
     };
     // Asked before it is opened: opening a pipe would wait for its writer.

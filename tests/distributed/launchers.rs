@@ -1,7 +1,9 @@
-//! Launchers that people use, for real, where they are installed: `make setup-dist` installs them.
+//! Launchers that people use, for real and by the README's lines, where they are installed: `make setup-dist` installs
+//! them.
 
 use super::*;
 use crate::command::skip;
+use crate::readme::launcher;
 
 /// Whether a program is there; says so where a test is skipped for the lack of it.
 fn has(program: &str) -> bool {
@@ -20,13 +22,16 @@ fn open_mpi_starts_processes() {
         return;
     }
     let place = Workplace::new();
-    let line = ["--world-size=2", "--max-steps=5", "--deterministic"];
-    let train = place.small("run", &line);
+    let arguments = ["--world-size=2", "--max-steps=5", "--deterministic"];
+    let train = place.small("run", &arguments);
+    let line = launcher("mpirun");
     let mut command = Command::new("mpirun");
-    command.args(["--allow-run-as-root", "--oversubscribe", "-np", "2"]).arg(train.get_program());
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    command.args(&line.front()[1..]).arg(train.get_program());
     command.args(train.get_args()).current_dir(place.path("")).stdin(Stdio::null());
     succeeded(&command.output().unwrap());
-    place.train("calm", &line);
+    place.train("calm", &arguments);
     assert_eq!(place.run("run").tensors(), place.run("calm").tensors());
     assert!(place.path("run/rank-1.jsonl").exists());
 }
@@ -80,7 +85,8 @@ fn slurm_starts_processes_and_gets_a_signalled_job_back() {
     let line = ["--world-size=2", "--max-steps=5", "--deterministic"];
     let train = slurm.place.small("run", &line);
     let mut srun = slurm.command("srun");
-    srun.args(["-N2", "--overcommit"]).arg(train.get_program()).args(train.get_args());
+    srun.env("SLURM_OVERCOMMIT", "1").args(&launcher("srun").front()[1..]);
+    srun.arg(train.get_program()).args(train.get_args());
     succeeded(&srun.output().unwrap());
     slurm.place.train("calm", &line);
     assert_eq!(slurm.place.run("run").tensors(), slurm.place.run("calm").tensors());

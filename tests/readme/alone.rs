@@ -1,0 +1,82 @@
+//! Commands of one process.
+
+use super::*;
+
+#[test]
+fn trainings() {
+    let place = workplace();
+    let replaced = [("torchvision", "published.pth"), ("~/cifar", "cifar")];
+    for line in lines(Kind::Training) {
+        let mut added = SHORT.to_vec();
+        if line.text.contains("--resume") {
+            // There is a step left to do.
+            succeeded(&place.bare(&SHORT).output().unwrap());
+            added.push("--max-steps=2");
+        }
+        if line.text.contains("experiment=transfer") {
+            added.extend(["--pretrained=published.pth", "--batch-size=4", "--data-dir=cifar"]);
+        }
+        let output = succeeded(&line.command(&place, &replaced, &added).output().unwrap());
+        let expected = if line.text.contains("--dry-run") { "schedule  " } else { "checkpoint  " };
+        assert!(output.contains(expected), "'{}': {output}", line.text);
+    }
+}
+
+#[test]
+fn mistakes_are_refused_in_the_words_of_the_readme() {
+    let text = text();
+    for line in lines(Kind::Mistake) {
+        let behind = text.split(&line.text).nth(1).unwrap().lines().skip(1);
+        let expected: Vec<&str> = behind.map_while(|line| line.strip_prefix("    train: ")).collect();
+        assert!(!expected.is_empty());
+        let output = line.command(&Workplace::new(), &[], &[]).output().unwrap();
+        let said = errors(&output);
+        for (said, expected) in said.iter().zip(&expected) {
+            assert_eq!(said.strip_prefix("train: "), Some(*expected));
+        }
+        assert!(said.len() >= expected.len() && output.status.code() == Some(2), "{said:?}");
+    }
+}
+
+#[test]
+fn questions_about_runs_and_models() {
+    let place = workplace();
+    for line in lines(Kind::About) {
+        let output = line.command(&place, &[], &[]).output().unwrap();
+        assert!(output.status.code() == Some(0), "'{}': {:?}", line.text, errors(&output));
+    }
+    for file in ["report.html", "model.safetensors", "model.pth", "model.onnx", "runs/last/confusion.png"] {
+        assert!(place.path(file).is_file(), "{file}");
+    }
+}
+
+#[test]
+fn studies_of_several_trainings() {
+    let place = workplace();
+    for line in lines(Kind::Study) {
+        if line.text.contains("--processes") && cfg!(not(feature = "gloo")) {
+            crate::command::skip(&format!("'{}' needs the feature gloo", line.text));
+            continue;
+        }
+        // Before the dashes belongs to the study, behind them to its trainings.
+        let own: (&str, &[&str]) = match line.words()[..2] {
+            ["find", "lr"] => (" --steps=20 -- ", &[]),
+            ["find", _] => (" --largest=8 -- ", &[]),
+            ["scaling", _] => (" --steps=2 --warmup-steps=1 -- ", &["data.train_size=64"]),
+            _ => (" -- ", &SHORT),
+        };
+        let line = Line { text: line.text.replacen(" -- ", own.0, 1).replace("--width 16", "--width 2") };
+        let output = line.command(&place, &[], own.1).output().unwrap();
+        // Whether a tiny network suggests a rate is not for this test to say.
+        let codes: &[i32] = if line.text.contains("find lr") { &[0, 1] } else { &[0] };
+        assert!(output.status.code().is_some_and(|code| codes.contains(&code)), "{}: {:?}", line.text, errors(&output));
+    }
+    for kind in ["csv", "html"] {
+        assert!(!found(&place, kind).is_empty(), "{kind}");
+    }
+}
+
+/// The files of a kind below the place.
+fn found(place: &Workplace, kind: &str) -> Vec<std::path::PathBuf> {
+    place.snapshot().into_keys().filter(|path| path.extension().is_some_and(|it| it == kind)).collect()
+}
