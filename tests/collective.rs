@@ -57,7 +57,7 @@ fn tree(shares: &[Vec<f32>]) -> Vec<f32> {
 fn halves_are_summed_in_full(make: Make) {
     let rounded = |rank: usize| -> Vec<bf16> { values(rank, 0).into_iter().map(bf16::from_f32).collect() };
     let sums = together(&make(3, PATIENT), |replica| {
-        replica.all_reduce_bf16(key(0, Operation::Gradients), rounded(replica.rank())).unwrap().to_vec()
+        replica.all_reduce_bf16(key(0, Operation::Gradients { bucket: 0 }), rounded(replica.rank())).unwrap().to_vec()
     });
     let shares: Vec<Vec<f32>> = (0..3).map(|rank| rounded(rank).into_iter().map(bf16::to_f32).collect()).collect();
     assert_eq!(sums, vec![tree(&shares); 3]);
@@ -71,7 +71,7 @@ fn sums_are_taken_in_one_tree(make: Make) {
                 let mut share = replica.buffer();
                 assert!(share.is_empty());
                 share.extend(values(replica.rank(), round));
-                let sum = replica.all_reduce(key(round, Operation::Gradients), share).unwrap();
+                let sum = replica.all_reduce(key(round, Operation::Gradients { bucket: 0 }), share).unwrap();
                 let copy = sum.to_vec();
                 replica.recycle(sum);
                 copy
@@ -183,14 +183,16 @@ fn an_abort_is_heard_by_all_and_for_good(make: Make) {
     assert_eq!(verdicts, vec![Err(fell()); 4]);
     for replica in &group {
         assert_eq!(replica.barrier(key(9, Operation::ForwardDone)), Err(fell()));
-        assert_eq!(replica.all_reduce(key(9, Operation::Gradients), vec![1.0]), Err(fell()));
+        assert_eq!(replica.all_reduce(key(9, Operation::Gradients { bucket: 0 }), vec![1.0]), Err(fell()));
         assert_eq!(replica.all_gather(key(9, Operation::Tally), vec![1.0]), Err(fell()));
         assert_eq!(replica.broadcast(key(9, Operation::Weights), 0, Some(vec![1.0])), Err(fell()));
     }
 }
 
 fn who_does_not_come_is_named(make: Make) {
-    for operation in [Operation::Gradients, Operation::Statistics { layer: 4, direction: Direction::Backward }] {
+    for operation in
+        [Operation::Gradients { bucket: 0 }, Operation::Statistics { layer: 4, direction: Direction::Backward }]
+    {
         let group = make(4, Duration::from_millis(100));
         together(&group, |replica| replica.barrier(key(6, Operation::ForwardDone)).unwrap());
         let start = Instant::now();
@@ -214,8 +216,9 @@ fn who_comes_twice_gets_no_stale_result(make: Make) {
         together(&group, |replica| replica.barrier(key(0, Operation::ForwardDone)).unwrap());
         let again = together(&group, |replica| {
             dawdle(replica.rank(), round);
-            let first = replica.all_reduce(key(1, Operation::Gradients), vec![1.0]);
-            (replica.rank() == 0 && first.is_ok()).then(|| replica.all_reduce(key(1, Operation::Gradients), vec![2.0]))
+            let first = replica.all_reduce(key(1, Operation::Gradients { bucket: 0 }), vec![1.0]);
+            (replica.rank() == 0 && first.is_ok())
+                .then(|| replica.all_reduce(key(1, Operation::Gradients { bucket: 0 }), vec![2.0]))
         });
         assert!(again[0].as_ref().is_none_or(Result::is_err), "{again:?}");
     }
@@ -286,7 +289,10 @@ mod between_processes {
             let shares: Vec<Vec<f32>> = (0..size).map(|rank| values(rank, 0)).collect();
             let group = spread(size, processes, PATIENT, false);
             let sums = together(&group, |replica| {
-                replica.all_reduce(key(0, Operation::Gradients), values(replica.rank(), 0)).unwrap().to_vec()
+                replica
+                    .all_reduce(key(0, Operation::Gradients { bucket: 0 }), values(replica.rank(), 0))
+                    .unwrap()
+                    .to_vec()
             });
             assert!(sums.iter().all(|sum| sum == &sums[0]));
             let scale = |i: usize| shares.iter().map(|share| share[i].abs()).sum::<f32>();
@@ -301,7 +307,7 @@ mod between_processes {
         let own = |rank: usize| values(rank, 3).into_iter().map(bf16::from_f32).collect::<Vec<_>>();
         let group = spread(2, 2, PATIENT, false);
         let sums = together(&group, |replica| {
-            replica.all_reduce_bf16(key(0, Operation::Gradients), own(replica.rank())).unwrap().to_vec()
+            replica.all_reduce_bf16(key(0, Operation::Gradients { bucket: 0 }), own(replica.rank())).unwrap().to_vec()
         });
         let exact = own(0).into_iter().zip(own(1)).map(|(a, b)| bf16::from_f32(a.to_f32() + b.to_f32()).to_f32());
         assert_eq!(sums, vec![exact.collect::<Vec<_>>(); 2]);
@@ -315,7 +321,7 @@ mod between_processes {
             if replica.rank() == 1 {
                 replica.abort(Broken::Replica("replica 1 fell".into()));
             }
-            replica.all_reduce(key(0, Operation::Gradients), vec![1.0; 1000]).unwrap_err()
+            replica.all_reduce(key(0, Operation::Gradients { bucket: 0 }), vec![1.0; 1000]).unwrap_err()
         });
         assert!(start.elapsed() < PATIENT / 2, "nobody waits for the limit");
         assert_eq!(verdicts[1], Broken::Replica("replica 1 fell".into()));

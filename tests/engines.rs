@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use kiln::parallel::engine::{Judge, Symptom};
+use kiln::parallel::engine::{Engine, Judge, Symptom};
 use kiln::parallel::gloo::{Gloo, Interface, KeyStore};
 use kiln::parallel::{Processes, World};
 
@@ -48,6 +48,11 @@ impl Judge for Lenient {
 
 /// The processes of a world, connected over Gloo, in the order of their ranks.
 pub fn connected(world: &World, ordered: bool) -> Vec<Processes> {
+    connected_by(world, ordered, |engine| Arc::new(engine))
+}
+
+/// As [`connected`], each by what `wrap` makes of its engine.
+pub fn connected_by(world: &World, ordered: bool, wrap: impl Fn(Gloo) -> Arc<dyn Engine>) -> Vec<Processes> {
     let (store, size) = (Store::default(), world.processes());
     let interface = Interface::At("127.0.0.1".into());
     let connect = |rank: usize| Gloo::connect(rank, size, &interface, Box::new(store.clone()), LIMIT).unwrap();
@@ -57,6 +62,6 @@ pub fn connected(world: &World, ordered: bool) -> Vec<Processes> {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let blocks: Vec<_> = (0..size).map(|process| world.hosted_by(process)).collect();
-    let processes = |engine| Processes::new(Arc::new(engine), Arc::new(Lenient), blocks.clone(), ordered);
+    let processes = |engine| Processes::new(wrap(engine), Arc::new(Lenient), blocks.clone(), ordered);
     engines.into_iter().map(processes).collect()
 }

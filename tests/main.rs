@@ -28,6 +28,7 @@ mod metrics;
 mod mixing;
 mod ops;
 mod optim;
+mod overlap;
 mod parity;
 mod placement;
 mod precision;

@@ -118,10 +118,12 @@ impl<B: Backend> Toy<B> {
 
 impl<B: TrainBackend> Toy<B> {
     fn forward(&self, x: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
-        let x = Tensor::cat(vec![self.conv1.forward::<Full>(x.clone()), self.conv2.forward::<Full>(x)], 1);
+        let x = Tensor::cat(vec![self.conv1.forward::<Full>(x.clone(), pass), self.conv2.forward::<Full>(x, pass)], 1);
         let x = relu(self.bn1.forward::<Full>(x, pass));
-        let x =
-            relu(self.bn2.forward::<Full>(self.conv3.forward::<Full>(x.clone()), pass) + self.conv4.forward::<Full>(x));
+        let x = relu(
+            self.bn2.forward::<Full>(self.conv3.forward::<Full>(x.clone(), pass), pass)
+                + self.conv4.forward::<Full>(x, pass),
+        );
         let [batch, channels, height, width] = x.dims();
         self.fc.forward(x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels]))
     }

@@ -3,7 +3,7 @@
 //! The order is that of the module tree and the same on all replicas; parameter ids, which Burn draws at random in each
 //! process, only serve to find gradients.
 
-use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -56,6 +56,38 @@ pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
         }
     }
     model.map(&mut Replace(which, values.into_iter()))
+}
+
+/// Convolution kernels among the trained tensors of a model, whose gradients a backward pass can tell of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its place in the list of [`flat`].
+    pub place: usize,
+    /// Its number of elements.
+    pub length: usize,
+    /// What the backward pass calls it.
+    pub id: ParamId,
+}
+
+/// The convolution kernels of `model`, in the order of [`flat`].
+pub fn kernels<B: Backend, M: Module<B>>(model: &M) -> Vec<Kernel> {
+    #[derive(Default)]
+    struct Collect(Vec<Kernel>, usize);
+    impl<B: Backend> ModuleVisitor<B> for Collect {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            if !param.is_require_grad() {
+                return;
+            }
+            if D == 4 {
+                let length = param.lazy_shape().num_elements();
+                self.0.push(Kernel { place: self.1, length, id: param.id });
+            }
+            self.1 += 1;
+        }
+    }
+    let mut collect = Collect::default();
+    model.visit(&mut collect);
+    collect.0
 }
 
 /// The gradients of `model`'s trained tensors, each as `[elements]`, or the position of one that is missing.

@@ -32,8 +32,9 @@ impl<B: Backend> Conv2d<B> {
 
 impl<B: TrainBackend> Conv2d<B> {
     /// `[batch, in_channels, h, w]` to `[batch, out_channels, ceil(h / stride), ceil(w / stride)]`.
-    pub fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>) -> Tensor<P::Compute, 4> {
-        conv2d(x, down::<P, B, 4>(self.weight.val()), Sliding { stride: self.stride, padding: self.padding })
+    pub fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 4> {
+        let sliding = Sliding { stride: self.stride, padding: self.padding };
+        conv2d(x, down::<P, B, 4>(self.weight.val()), sliding, pass.listened(self.weight.id))
     }
 }
 

@@ -18,7 +18,7 @@ mod size;
 mod step;
 
 pub use config::{ModelConfig, Stem};
-pub use flat::{Which, flat, flat_gradients, with_flat};
+pub use flat::{Kernel, Which, flat, flat_gradients, kernels, with_flat};
 pub use freeze::{HEAD, freeze};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d};

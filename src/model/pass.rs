@@ -8,11 +8,12 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use burn::module::ParamId;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::ops::PrecisionKind;
 use crate::ops::statistics::{StatisticsGroup, Synchronized};
+use crate::ops::{GradientListener, Listened, PrecisionKind};
 
 /// Statistics of one batch-norm layer over one batch.
 #[derive(Debug, Clone)]
@@ -28,6 +29,7 @@ pub struct BatchStatistics<B: Backend> {
 pub struct Pass<B: Backend> {
     mode: Mode,
     precision: PrecisionKind,
+    listener: Option<Arc<dyn GradientListener>>,
     seen: RefCell<Vec<BatchStatistics<B>>>,
 }
 
@@ -55,12 +57,22 @@ impl<B: Backend> Pass<B> {
     }
 
     fn new(mode: Mode) -> Self {
-        Self { mode, precision: PrecisionKind::F32, seen: RefCell::default() }
+        Self { mode, precision: PrecisionKind::F32, listener: None, seen: RefCell::default() }
     }
 
     /// The same pass with convolutions and the linear layer in `precision`; f32 unless said otherwise.
     pub fn in_precision(self, precision: PrecisionKind) -> Self {
         Self { precision, ..self }
+    }
+
+    /// The same pass, and `listener` hears of convolutions' gradients while its backward goes on.
+    pub fn heard_by(self, listener: Option<Arc<dyn GradientListener>>) -> Self {
+        Self { listener, ..self }
+    }
+
+    /// Who hears of the gradient of `parameter`.
+    pub(super) fn listened(&self, parameter: ParamId) -> Option<Listened> {
+        self.listener.clone().map(|listener| Listened { listener, parameter })
     }
 
     /// What convolutions and the linear layer compute in.

@@ -45,10 +45,10 @@ impl<B: Backend> BasicBlock<B> {
 
 impl<B: TrainBackend> BasicBlock<B> {
     fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 4> {
-        let y = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(x.clone()), pass));
-        let y = self.bn2.forward::<P>(self.conv2.forward::<P>(y), pass);
+        let y = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(x.clone(), pass), pass));
+        let y = self.bn2.forward::<P>(self.conv2.forward::<P>(y, pass), pass);
         let shortcut = match &self.downsample {
-            Some((conv, bn)) => bn.forward::<P>(conv.forward::<P>(x), pass),
+            Some((conv, bn)) => bn.forward::<P>(conv.forward::<P>(x, pass), pass),
             None => x,
         };
         relu(y + shortcut)
@@ -120,7 +120,7 @@ impl<B: TrainBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`.
     pub fn features<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 2> {
         let images = arranged(down::<P, B, 4>(images), self.has_large_maps());
-        let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images), pass));
+        let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images, pass), pass));
         if let Some(pool) = &self.maxpool {
             x = pool.forward(x);
         }

@@ -8,9 +8,13 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::{ConvOptions, FloatTensor};
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::tensor::{FloatDType, Tensor, TensorPrimitive};
+
+use super::host::HostOps;
+use super::listener::Listened;
+use super::precision::as_type;
 
 /// How far the kernel moves and how many zeros surround the image, alike on both axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +35,7 @@ impl Sliding {
 ///
 /// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of the
 /// output) `[batch, outputs, out_height, out_width]`.
-pub trait ConvOps: Backend {
+pub trait ConvOps: HostOps {
     /// The images in the memory layout that this backend's convolutions are fastest with; `large_maps` says that most
     /// layers see maps of many pixels and channels. Shape and values stay.
     fn arranged(images: FloatTensor<Self>, _large_maps: bool) -> FloatTensor<Self> {
@@ -41,6 +45,16 @@ pub trait ConvOps: Backend {
     /// The output, `[batch, outputs, out_height, out_width]`.
     fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
         Self::conv2d(x, weight, None, sliding.options())
+    }
+
+    /// As [`ConvOps::conv_forward`]; where there is a backward pass, somebody hears of the weight's gradient.
+    fn conv_forward_heard(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        sliding: Sliding,
+        _listened: Option<Listened>,
+    ) -> FloatTensor<Self> {
+        Self::conv_forward(x, weight, sliding)
     }
 
     /// The gradient of the weight, in its shape.
@@ -68,14 +82,18 @@ pub trait ConvOps: Backend {
 struct ConvBackward;
 
 impl<B: ConvOps> Backward<B, 2> for ConvBackward {
-    type State = (FloatTensor<B>, FloatTensor<B>, Sliding);
+    type State = (FloatTensor<B>, FloatTensor<B>, Sliding, Option<Listened>);
 
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let [x_node, weight_node] = ops.parents;
         let gradient = grads.consume::<B>(&ops.node);
-        let (x, weight, sliding) = ops.state;
+        let (x, weight, sliding, listened) = ops.state;
         if let Some(node) = weight_node {
             let found = B::conv_weight_gradient(x.clone(), weight.clone(), gradient.clone(), sliding);
+            if let Some(Listened { listener, parameter }) = listened {
+                let append = |values: &mut Vec<f32>| B::append_to(as_type::<B>(found.clone(), FloatDType::F32), values);
+                listener.ready(parameter, &append);
+            }
             grads.register::<B>(node.id, found);
         }
         // The first layer's input is data: no gradient is asked for, and none is computed.
@@ -91,10 +109,21 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
     }
 
     fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
+        Self::conv_forward_heard(x, weight, sliding, None)
+    }
+
+    fn conv_forward_heard(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        sliding: Sliding,
+        listened: Option<Listened>,
+    ) -> FloatTensor<Self> {
         let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
         let output = B::conv_forward(x.primitive.clone(), weight.primitive.clone(), sliding);
         let output = match prepared {
-            OpsKind::Tracked(step) => step.finish((x.primitive.clone(), weight.primitive.clone(), sliding), output),
+            OpsKind::Tracked(step) => {
+                step.finish((x.primitive.clone(), weight.primitive.clone(), sliding, listened), output)
+            }
             OpsKind::UnTracked(step) => step.finish(output),
         };
         // The parents' reference counts must outlive the registration above: see `batch_norm`.
@@ -111,8 +140,14 @@ pub fn arranged<B: ConvOps>(images: Tensor<B, 4>, large_maps: bool) -> Tensor<B,
 }
 
 /// The convolution of `x` `[batch, inputs, height, width]` with `weight` `[outputs, inputs, kernel, kernel]`:
-/// `[batch, outputs, out_height, out_width]`, where `out = (size + 2 padding - kernel) / stride + 1`, rounded down.
-pub fn conv2d<B: ConvOps>(x: Tensor<B, 4>, weight: Tensor<B, 4>, sliding: Sliding) -> Tensor<B, 4> {
+/// `[batch, outputs, out_height, out_width]`, where `out = (size + 2 padding - kernel) / stride + 1`, rounded down. Who
+/// listens hears of the weight's gradient.
+pub fn conv2d<B: ConvOps>(
+    x: Tensor<B, 4>,
+    weight: Tensor<B, 4>,
+    sliding: Sliding,
+    listened: Option<Listened>,
+) -> Tensor<B, 4> {
     let [x, weight] = [x.into_primitive(), weight.into_primitive()].map(|primitive| primitive.tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::conv_forward(x, weight, sliding)))
+    Tensor::from_primitive(TensorPrimitive::Float(B::conv_forward_heard(x, weight, sliding, listened)))
 }

@@ -13,11 +13,11 @@ macro_rules! default_bodies {
         default_bodies!(@compute $home);
         $(default_bodies!(@compute $half);)*
         impl UpdateOps for $home {}
-        impl HostOps for $home {}
     };
     (@compute $backend:ty) => {
         impl BatchNormOps for $backend {}
         impl ConvOps for $backend {}
+        impl HostOps for $backend {}
         impl ReluOps for $backend {}
     };
 }

@@ -1,12 +1,14 @@
 //! Tensors between a device and the host's memory, each with a single copy.
 
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::TensorData;
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 
 /// Moves f32 values to and from the host.
 pub trait HostOps: Backend {
-    /// Appends the tensor's values in row-major order. Blocks until the device has computed them.
+    /// Appends the values of an f32 tensor in row-major order. Blocks until the device has computed them.
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         let data = burn::tensor::read_sync(Self::float_into_data(x)).expect("a device that computes can be read");
         values.extend_from_slice(data.as_slice::<f32>().expect("gradients and weights are f32"));
@@ -15,6 +17,16 @@ pub trait HostOps: Backend {
     /// A vector on a device.
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {
         Self::float_from_data(TensorData::new(values.to_vec(), [values.len()]), device)
+    }
+}
+
+impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
+    fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
+        B::append_to(x.primitive, values);
+    }
+
+    fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {
+        Self::from_inner(B::from_host(values, device))
     }
 }
 

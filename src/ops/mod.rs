@@ -14,6 +14,7 @@ mod flex;
 mod host;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod host_update;
+mod listener;
 mod precision;
 mod relu;
 pub mod statistics;
@@ -26,6 +27,7 @@ mod update;
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
 pub use conv::{ConvOps, Sliding, arranged, conv2d};
 pub use host::{HostOps, is_timed, settle};
+pub use listener::{GradientListener, Listened};
 pub use precision::{
     BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
 };

@@ -28,8 +28,11 @@ pub enum Operation {
     BackwardDone,
     /// Losses, hits and requests to stop.
     Tally,
-    /// The sum of gradients.
-    Gradients,
+    /// The sum of gradients: of a bucket, from 1, beside the backward pass; of all that is in none of them, 0.
+    Gradients {
+        /// Which of them.
+        bucket: usize,
+    },
     /// Updated weights, where one replica computes them for all.
     Weights,
     /// The model to validate.
@@ -50,7 +53,7 @@ impl fmt::Display for Operation {
             Self::ForwardDone => f.write_str("end of forward"),
             Self::BackwardDone => f.write_str("end of backward"),
             Self::Tally => f.write_str("exchange of losses"),
-            Self::Gradients => f.write_str("gradient all-reduce"),
+            Self::Gradients { .. } => f.write_str("gradient all-reduce"),
             Self::Weights => f.write_str("weight broadcast"),
             Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
             Self::Validation => f.write_str("exchange of validation results"),
@@ -128,6 +131,11 @@ pub trait Collective: fmt::Debug + Send + Sync {
 
     /// Breaks the group: this replica will not come any more, or none of another process. The first reason is kept.
     fn abort(&self, reason: Broken);
+
+    /// Whether messages travel to other processes, so that it pays to send them early.
+    fn travels(&self) -> bool {
+        false
+    }
 
     /// Whether this is the first replica of its process, which speaks for all of them.
     fn speaks(&self) -> bool;

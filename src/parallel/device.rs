@@ -5,10 +5,10 @@
 
 use super::world::World;
 use crate::error::{Error, Result};
-use crate::ops::{HostOps, MixedBackend, PrecisionKind, UpdateOps};
+use crate::ops::{MixedBackend, PrecisionKind, UpdateOps};
 
 /// A backend on whose devices replicas can be placed.
-pub trait HostBackend: MixedBackend + UpdateOps + HostOps {
+pub trait HostBackend: MixedBackend + UpdateOps {
     /// The device with this index among the visible ones.
     fn open(index: usize) -> Result<Self::Device>;
 

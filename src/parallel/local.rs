@@ -254,6 +254,10 @@ impl Collective for LocalReplica {
         self.group.processes.iter().for_each(Processes::close);
     }
 
+    fn travels(&self) -> bool {
+        self.group.processes.is_some()
+    }
+
     fn speaks(&self) -> bool {
         self.place == 0
     }

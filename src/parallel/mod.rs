@@ -2,8 +2,8 @@
 //!
 //! Read `world.rs` for the topology, `collective.rs` for what replicas can do together, `local.rs` for how threads meet,
 //! `message.rs` for what comes of it, `processes.rs` and `engine.rs` for other processes, `replica.rs` for the program
-//! every replica runs, `strategy.rs` for how Burn's learner starts it, `generation.rs` for hosts that come and go. The room knows no file and no terminal: it tells
-//! an [`Observer`].
+//! every replica runs, `overlap.rs` for what is sent while it computes, `strategy.rs` for how Burn's learner starts it,
+//! `generation.rs` for hosts that come and go. The room knows no file and no terminal: it tells an [`Observer`].
 
 pub mod collective;
 mod config;
@@ -19,6 +19,7 @@ pub mod gloo;
 mod handle;
 mod local;
 mod message;
+mod overlap;
 mod plan;
 mod processes;
 mod replica;

@@ -25,13 +25,14 @@ use super::device::HostBackend;
 use super::ending::Ended;
 use super::events::{EpochReport, Position, StepReport, TrainingState};
 use super::generation::Generation;
+use super::overlap::Overlap;
 use super::plan::{Plan, Sharing};
 use super::step::StepResult;
 use super::transfer::upload;
 use crate::data::Loader;
 use crate::error::{Error, Result};
 use crate::model::{
-    AbsorbStatistics, EvaluationBatch, EvaluationOutput, HEAD, TrainBatch, TrainStepOutput, Which, flat,
+    AbsorbStatistics, EvaluationBatch, EvaluationOutput, HEAD, TrainBatch, TrainStepOutput, Which, flat, kernels,
     parameter_names, state_dict,
 };
 use crate::optim::{Optimizer, Parameter, WeightAverage};
@@ -97,6 +98,8 @@ pub(super) struct Replica<B: HostBackend, M> {
     pub(super) average: Option<WeightAverage<B>>,
     pub(super) position: Position,
     pub(super) batches: Loader,
+    /// Reduces gradients beside the backward pass, where that pays.
+    pub(super) overlap: Option<Overlap>,
     /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
     /// Where membership may change.
@@ -155,6 +158,10 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             WeightAverage::new(plan.optim.ema_decay, values)
         });
         let batches = plan.shards(rank, &start.position)?;
+        let overlap = collective
+            .travels()
+            .then(|| Overlap::new(kernels(&model), collective.clone(), plan.reduce_precision))
+            .transpose()?;
         Ok(Self {
             position: start.position.clone(),
             plan,
@@ -164,6 +171,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             optimizer,
             average,
             batches,
+            overlap,
             report,
             generation,
         })

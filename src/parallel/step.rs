@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::tensor::{Tensor, TensorData, bf16};
+use burn::tensor::{Tensor, TensorData};
 use burn::train::TrainOutput;
-use rayon::prelude::*;
 use tracing::info_span;
 
 use super::collective::{Key, Operation};
-use super::config::ReducePrecision;
 use super::device::HostBackend;
+use super::overlap::{Early, Overlap, Reduced, all_reduce};
 use super::plan::Sharing;
 use super::replica::{Replica, ReplicaModel};
 use super::synchronization::Micro;
@@ -71,11 +70,17 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let scale = self.loss_scale();
         let weight = scale / group.samples() as f64;
         let mut sum = Share::default();
+        let mut early = None;
         for micro_batch in 0..group.micro_batches.len() {
-            sum.add(self.micro_batch(micro_batch, weight)?);
+            if micro_batch + 1 == group.micro_batches.len() {
+                let key = self.key(Operation::BackwardDone);
+                let listen = |overlap: &Overlap| overlap.listen(key, &sum.gradients, self.collective.as_ref());
+                early = self.overlap.as_ref().map(listen);
+            }
+            sum.add(self.micro_batch(micro_batch, weight, early.clone())?);
         }
         let Exchange { tally, stop, part } = self.exchange(sum.tally)?;
-        let gradients = self.reduce(sum.gradients)?;
+        let gradients = self.reduce(sum.gradients, early)?;
         let gradient_norm = info_span!("gradient norm").in_scope(|| global_norm(&gradients)) / scale;
         // Until here the step has not happened; from here on nothing waits for others.
         self.confirm()?;
@@ -109,14 +114,15 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         Err(self.not_finite("the gradient", None))
     }
 
-    /// This replica's share of one micro-batch: its summand of the mean gradient, and its losses and hits.
-    fn micro_batch(&mut self, micro_batch: usize, weight: f64) -> Result<Share<B>> {
+    /// This replica's share of one micro-batch: its summand of the mean gradient, and its losses and hits. After the
+    /// last one of a step gradients are final, and `early` hears of them.
+    fn micro_batch(&mut self, micro_batch: usize, weight: f64, early: Option<Arc<Early<B>>>) -> Result<Share<B>> {
         let batch = info_span!("wait for data").in_scope(|| self.batches.next());
         let batch = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
         let present = !batch.labels.is_empty();
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
         let micro = Micro::new(self.collective.clone(), key);
-        let batch = info_span!("upload").in_scope(|| self.to_device(batch, present, weight, &micro));
+        let batch = info_span!("upload").in_scope(|| self.to_device(batch, present, weight, &micro, early));
         // Rule 1: fresh leaves before every forward.
         self.model = self.model.clone().fork(&self.device);
         let TrainOutput { grads, item } = self.model.step(batch);
@@ -137,7 +143,14 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         self.plan.sync_bn && self.collective.size() > 1
     }
 
-    fn to_device(&self, batch: HostBatch, present: bool, weight: f64, micro: &Micro) -> TrainBatch<Autodiff<B>> {
+    fn to_device(
+        &self,
+        batch: HostBatch,
+        present: bool,
+        weight: f64,
+        micro: &Micro,
+        early: Option<Arc<Early<B>>>,
+    ) -> TrainBatch<Autodiff<B>> {
         let [height, width] = batch.size;
         // A replica without a sample runs one black image of weight zero: it has to be there for every collective.
         let (pixels, own) =
@@ -155,7 +168,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             labels: labels(own),
             mixed: mixed.map(|partners| (labels(partners.labels), partners.share.into())),
             weight: if present { weight } else { 0.0 },
-            pass: pass.in_precision(self.plan.precision),
+            pass: pass.in_precision(self.plan.precision).heard_by(early.map(|early| early as _)),
             fence: (self.collective.size() > 1).then(|| micro.fence()),
         }
     }
@@ -192,24 +205,34 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         ))
     }
 
-    /// The sum of all replicas' gradients, which is the mean over the samples of the step.
-    fn reduce(&self, gradients: Vec<Tensor<B, 1>>) -> Result<Vec<Tensor<B, 1>>> {
+    /// The sum of all replicas' gradients, which is the mean over the samples of the step. What `early` has heard of is
+    /// under way already.
+    fn reduce(&self, mut gradients: Vec<Tensor<B, 1>>, early: Option<Arc<Early<B>>>) -> Result<Vec<Tensor<B, 1>>> {
         if self.collective.size() == 1 {
             return Ok(gradients);
         }
         let _phase = info_span!("all-reduce").entered();
-        let lengths: Vec<usize> = gradients.iter().map(|gradient| gradient.dims()[0]).collect();
-        let share = download_to(self.collective.buffer(), gradients);
-        let key = self.key(Operation::Gradients);
-        let sum = match self.plan.reduce_precision {
-            ReducePrecision::F32 => self.collective.all_reduce(key, share)?,
-            ReducePrecision::Bf16 => {
-                let halves = share.par_iter().map(|value| bf16::from_f32(*value)).collect();
-                self.collective.recycle(Arc::new(share));
-                self.collective.all_reduce_bf16(key, halves)?
-            }
+        let sums = match (&self.overlap, early) {
+            (Some(overlap), Some(early)) => overlap.sums(&early)?,
+            _ => Vec::new(),
         };
-        let gradients = unpack(&sum, &lengths, &self.device);
+        let mut is_done = vec![false; gradients.len()];
+        for Reduced { kernels, sum } in sums {
+            let lengths: Vec<usize> = kernels.iter().map(|kernel| kernel.length).collect();
+            for (kernel, total) in kernels.iter().zip(unpack(&sum, &lengths, &self.device)) {
+                (gradients[kernel.place], is_done[kernel.place]) = (total, true);
+            }
+            self.collective.recycle(sum);
+        }
+        let left: Vec<usize> = (0..gradients.len()).filter(|place| !is_done[*place]).collect();
+        let lengths: Vec<usize> = left.iter().map(|place| gradients[*place].dims()[0]).collect();
+        let shares = left.iter().map(|place| gradients[*place].clone()).collect();
+        let share = download_to(self.collective.buffer(), shares);
+        let key = self.key(Operation::Gradients { bucket: 0 });
+        let sum = all_reduce(self.collective.as_ref(), key, share, self.plan.reduce_precision)?;
+        for (place, total) in left.into_iter().zip(unpack(&sum, &lengths, &self.device)) {
+            gradients[place] = total;
+        }
         self.collective.recycle(sum);
         Ok(gradients)
     }

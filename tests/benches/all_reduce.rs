@@ -51,7 +51,7 @@ fn time(handles: Vec<Arc<dyn Collective>>, rounds: usize) -> Duration {
                 for step in 0..rounds {
                     let mut share = replica.buffer();
                     share.extend_from_slice(values);
-                    let key = Key { step, micro_batch: 0, operation: Operation::Gradients };
+                    let key = Key { step, micro_batch: 0, operation: Operation::Gradients { bucket: 0 } };
                     replica.recycle(replica.all_reduce(key, share).unwrap());
                 }
             });

@@ -75,7 +75,7 @@ impl Case {
         let [x, weight, gradient] = self.values();
         let x = arrange(tensor::<Autodiff<B>, 4>(&x, self.x)).require_grad();
         let weight = tensor::<Autodiff<B>, 4>(&weight, self.weight_shape()).require_grad();
-        let output = conv2d(x.clone(), weight.clone(), self.sliding);
+        let output = conv2d(x.clone(), weight.clone(), self.sliding, None);
         assert_eq!(output.dims(), self.output_shape());
         let gradients = (output.clone() * tensor(&gradient, self.output_shape())).sum().backward();
         let [x, weight] = [x, weight].map(|leaf| to_vec(leaf.grad(&gradients).expect("both are asked for")));
@@ -129,7 +129,7 @@ fn data_needs_no_gradient<B: ConvOps>() {
     let [x, weight, _] = case.values();
     let x = tensor::<Autodiff<B>, 4>(&x, case.x);
     let weight = tensor::<Autodiff<B>, 4>(&weight, case.weight_shape()).require_grad();
-    let gradients = conv2d(x.clone(), weight.clone(), case.sliding).sum().backward();
+    let gradients = conv2d(x.clone(), weight.clone(), case.sliding, None).sum().backward();
     assert!(weight.grad(&gradients).is_some() && x.grad(&gradients).is_none());
 }
 
@@ -168,7 +168,7 @@ mod flex_only {
         let x = tensor::<Flex, 4>(&x, case.x);
         let turned = x.swap_dims(2, 3);
         let weight = tensor::<Flex, 4>(&weight, case.weight_shape());
-        let found = conv2d(turned, weight.swap_dims(2, 3), case.sliding).swap_dims(2, 3);
+        let found = conv2d(turned, weight.swap_dims(2, 3), case.sliding, None).swap_dims(2, 3);
         assert_close("output", &to_vec(found), &case.naive()[0], 3e-6);
     }
 
@@ -179,6 +179,6 @@ mod flex_only {
         let [x, weight, _] = case.values();
         let x = tensor::<Flex, 4>(&x, case.x).cast(DType::F16);
         let weight = tensor::<Flex, 4>(&weight, case.weight_shape()).cast(DType::F16);
-        assert_close("output", &to_vec(conv2d(x, weight, case.sliding).cast(DType::F32)), &case.naive()[0], 4e-3);
+        assert_close("output", &to_vec(conv2d(x, weight, case.sliding, None).cast(DType::F32)), &case.naive()[0], 4e-3);
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
-use burn::backend::libtorch::TchTensor;
+use burn::backend::libtorch::{TchElement, TchTensor};
 
 use super::{Pointer, borrowed, check};
 use crate::ops::host::HostOps;
@@ -60,7 +60,7 @@ impl UpdateOps for LibTorch<f32> {
     }
 }
 
-impl HostOps for LibTorch<f32> {
+impl<E: TchElement> HostOps for LibTorch<E> {
     fn append_to(x: TchTensor, host: &mut Vec<f32>) {
         host.extend_from_slice(values(&x.tensor.to_device(tch::Device::Cpu).contiguous()));
     }

@@ -1,0 +1,60 @@
+//! Gradients that travel while the backward pass goes on.
+
+use std::sync::{Arc, Mutex};
+
+use burn::backend::Autodiff;
+use burn::module::ParamId;
+use burn::tensor::{Int, Tensor};
+use burn::train::TrainStep;
+use kiln::model::{ModelConfig, Pass, ResNet, Stem, TrainBatch, flat_gradients, initialize, kernels};
+use kiln::ops::{GradientListener, PrecisionKind};
+use kiln::parallel::HostBackend;
+
+#[cfg(feature = "gloo")]
+mod processes;
+
+/// Remembers what it hears.
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<(ParamId, Vec<f32>)>>);
+
+impl GradientListener for Heard {
+    fn ready(&self, parameter: ParamId, append: &dyn Fn(&mut Vec<f32>)) {
+        let mut values = Vec::new();
+        append(&mut values);
+        self.0.lock().unwrap().push((parameter, values));
+    }
+}
+
+/// Every kernel once, from the last to the first, with the gradient that the backward pass ends with.
+pub fn is_told_of_every_kernel<B: HostBackend>(precision: PrecisionKind) {
+    let device = B::open(0).unwrap();
+    let config = ModelConfig { stem: Stem::Imagenet, width: 4, ..ModelConfig::default() };
+    let model = initialize(ResNet::<Autodiff<B>>::new(&config, 10, 0.0, &device), 0).unwrap();
+    let kernels = kernels(&model);
+    assert_eq!(kernels.len(), 20);
+    let heard = Arc::new(Heard::default());
+    let images: Vec<f32> = (0..2 * 3 * 32 * 32).map(|at| (at as f32 * 0.37).sin()).collect();
+    let batch = TrainBatch {
+        images: Tensor::<Autodiff<B>, 1>::from_floats(images.as_slice(), &device).reshape([2, 3, 32, 32]),
+        labels: Tensor::<Autodiff<B>, 1, Int>::from_ints([3, 7], &device),
+        mixed: None,
+        weight: 0.5,
+        pass: Pass::local().in_precision(precision).heard_by(Some(heard.clone())),
+        fence: None,
+    };
+    let gradients = flat_gradients(&model, model.step(batch).grads).unwrap();
+    let heard = heard.0.lock().unwrap();
+    assert_eq!(heard.len(), kernels.len(), "each once");
+    for kernel in &kernels {
+        let (_, values) = heard.iter().find(|(id, _)| *id == kernel.id).unwrap();
+        let whole: Vec<f32> = gradients[kernel.place].clone().into_data().convert::<f32>().into_vec().unwrap();
+        assert_eq!((values.len(), values), (kernel.length, &whole), "kernel at {}", kernel.place);
+        assert!(values.iter().any(|value| *value != 0.0));
+    }
+    assert_eq!([heard[0].0, heard[19].0], [kernels[19].id, kernels[0].id], "from the last to the first");
+}
+
+on_every_backend! {
+    a_backward_pass_tells_of_every_kernel => || is_told_of_every_kernel::<TestBackend>(PrecisionKind::F32);
+    a_backward_pass_in_bf16_tells_of_every_kernel => || is_told_of_every_kernel::<TestBackend>(PrecisionKind::Bf16);
+}

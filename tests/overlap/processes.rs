@@ -1,0 +1,124 @@
+//! What processes tell each other during a step, and when.
+
+use std::time::Duration;
+
+use burn::tensor::bf16;
+use kiln::model::state_dict;
+use kiln::ops::statistics::Direction;
+use kiln::parallel::collective::{Key, Operation};
+use kiln::parallel::engine::{Engine, Symptom};
+use kiln::parallel::gloo::Gloo;
+use kiln::parallel::{Processes, StartingPoint, World};
+use kiln::state::{StateDict, sha256};
+
+use super::*;
+use crate::engines::connected_by;
+use crate::reference::run::{Recorded, run_with};
+use crate::small::{plan_of, setup};
+
+/// Gloo, and what went through it in the order of its beginning.
+#[derive(Debug)]
+struct Logged {
+    gloo: Gloo,
+    log: Arc<Mutex<Vec<Key>>>,
+}
+
+impl Logged {
+    fn note(&self, key: Key) {
+        self.log.lock().unwrap().push(key);
+    }
+}
+
+impl Engine for Logged {
+    fn rank(&self) -> usize {
+        self.gloo.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.gloo.size()
+    }
+
+    fn all_reduce(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Symptom> {
+        self.note(key);
+        self.gloo.all_reduce(key, values, limit)
+    }
+
+    fn all_reduce_bf16(&self, key: Key, values: &mut [bf16], limit: Duration) -> Result<(), Symptom> {
+        self.note(key);
+        self.gloo.all_reduce_bf16(key, values, limit)
+    }
+
+    fn all_gather(&self, key: Key, own: &[u8], lengths: &[usize], limit: Duration) -> Result<Vec<u8>, Symptom> {
+        self.note(key);
+        self.gloo.all_gather(key, own, lengths, limit)
+    }
+
+    fn broadcast(&self, key: Key, root: usize, values: &mut [u8], limit: Duration) -> Result<(), Symptom> {
+        self.gloo.broadcast(key, root, values, limit)
+    }
+
+    fn close(&self) {
+        self.gloo.close();
+    }
+}
+
+/// Wide enough for more than one bucket: 2.8 million weights.
+fn model() -> ModelConfig {
+    ModelConfig { stem: Stem::Imagenet, width: 32, ..ModelConfig::default() }
+}
+
+fn weights<B: HostBackend>() -> StateDict {
+    let device = B::open(0).unwrap();
+    state_dict(&initialize(ResNet::<Autodiff<B>>::new(&model(), 10, 0.0, &device), 0).unwrap())
+}
+
+/// Two steps of two replicas, of two micro-batches each.
+fn trained<B: HostBackend>(rank: usize, others: Option<Processes>) -> Recorded {
+    let mut setup = setup(2, 4, 0.05);
+    setup.accumulation_steps = 2;
+    let mut plan = plan_of(&setup, 0..32);
+    // LibTorch adds up in another order on another number of threads.
+    plan.threads = 1;
+    let processes = if others.is_some() { 2 } else { 1 };
+    plan.world = World::across(2, rank, vec![1; processes], vec![0]);
+    run_with::<B>(plan, &model(), 10, &weights::<B>(), StartingPoint::default(), others).unwrap()
+}
+
+/// Buckets leave in one order, the first ones before the backward pass is over, and the sums are those of one process.
+pub fn buckets_leave_early<B: HostBackend>(ordered: bool) {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let world = World::across(2, 0, vec![1; 2], vec![0]);
+    let logged = |gloo: Gloo| -> Arc<dyn Engine> {
+        let log = if gloo.rank() == 0 { log.clone() } else { Arc::default() };
+        Arc::new(Logged { gloo, log })
+    };
+    let others = connected_by(&world, ordered, logged).into_iter().enumerate();
+    let mut done: Vec<Recorded> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            others.map(|(rank, others)| scope.spawn(move || trained::<B>(rank, Some(others)))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (together, alone) = (done.swap_remove(0), trained::<B>(0, None));
+    for step in 0..2 {
+        let log: Vec<Key> = log.lock().unwrap().iter().filter(|key| key.step == step).copied().collect();
+        let buckets = log.iter().filter_map(|key| match key.operation {
+            Operation::Gradients { bucket } => Some((bucket, key.micro_batch)),
+            _ => None,
+        });
+        assert_eq!(buckets.collect::<Vec<_>>(), [(1, 0), (2, 0), (3, 0), (0, 0)], "step {step}");
+        let at = |operation| log.iter().rposition(|key| key.operation == operation).unwrap();
+        let first = Operation::Statistics { layer: 0, direction: Direction::Backward };
+        assert!(at(Operation::Gradients { bucket: 1 }) < at(first), "step {step}: {log:?}");
+    }
+    let last = |done: &Recorded| done.states.last().unwrap().weights.clone();
+    if ordered {
+        assert_eq!(sha256(&last(&together)), sha256(&last(&alone)));
+    }
+    let distance = crate::small::distance(&last(&together), &last(&alone));
+    assert!(distance < 1e-5, "{distance:.1e}");
+}
+
+on_every_backend! {
+    buckets_leave_during_the_backward_pass => || buckets_leave_early::<TestBackend>(false);
+    ordered_sums_do_not_depend_on_buckets => || buckets_leave_early::<TestBackend>(true);
+}
