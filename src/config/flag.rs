@@ -90,6 +90,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::value("data-dir", "data.dir", "DIR").or(&["data-path"]),
             Flag::on("download", "data.download"),
             Flag::value("image-size", "data.image_size", "N").or(&["img-size"]),
+            Flag::value("center-crop", "data.center_crop", "X").or(&["crop-pct"]),
             Flag::value("cache-mb", "data.cache_mb", "N"),
         ],
     },
@@ -97,6 +98,7 @@ pub const HEADINGS: &[Heading] = &[
         title: "Augmentation",
         evaluates: false,
         flags: &[
+            Flag::value("resized-crop", "data.resized_crop", "X"),
             Flag::value("rand-augment-ops", "data.rand_augment_ops", "N"),
             Flag::value("rand-augment-magnitude", "data.rand_augment_magnitude", "N").or(&["ra-magnitude"]),
             Flag::value("random-erasing", "data.random_erasing", "P").or(&["reprob", "random-erase"]),

@@ -65,6 +65,8 @@ pub const RANGES: &[(&str, Range)] = &[
     ("parallel.lost_after", Range::UpTo(MILLION)),
     ("run.threads", Range::Within(0.0, 1024.0)),
     ("data.crop_padding", Range::Within(0.0, 4096.0)),
+    ("data.resized_crop", Range::Within(0.0, 1.0)),
+    ("data.center_crop", Range::Within(0.0, 1.0)),
     ("data.cutout", Range::Within(0.0, 4096.0)),
     ("data.rand_augment_ops", Range::Within(0.0, 14.0)),
     ("data.rand_augment_magnitude", Range::Within(0.0, 30.0)),

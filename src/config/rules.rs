@@ -218,6 +218,10 @@ impl Rules<'_> {
         let remedy = "use --data cifar10 or leave --download out";
         self.require(holds, &["data.download", "data.source"], broken, remedy);
 
+        let holds = data.center_crop == 0.0 || data.center_crop >= 0.1;
+        let broken = || format!("center crop must be 0 (the whole image) or at least 0.1, got '{}'", data.center_crop);
+        self.require(holds, &["data.center_crop"], broken, "0.875 is usual for photographs");
+
         let broken = || "num classes must be 0 (as many as the data has) or at least 2, got '1'".into();
         self.require(classes != 1, &["model.num_classes"], broken, "the default is model.num_classes=0");
     }

@@ -1,6 +1,6 @@
 //! From the bytes of an image to the numbers a model sees, varied on the way.
 //!
-//! RandAugment on the bytes, then random crop of the padded image, horizontal flip and normalisation in one pass, then
+//! What of a picture is shown at all is decided before, by `framing`. Then RandAugment on the bytes, then random crop of the padded image, horizontal flip and normalisation in one pass, then
 //! cutout and random erasing. In that pass each output row is a copied piece of a source row, looked up in a table of 256
 //! values per channel. Random numbers are drawn by [`Key`], so a sample of an epoch looks the same whoever prepares it.
 //! Which samples are prepared, and which are mixed with others, is not decided here.
@@ -41,7 +41,8 @@ impl Augment {
         if !config.augment {
             return plain;
         }
-        let DataConfig { crop_padding, crop_fill, flip, cutout, .. } = *config;
+        let DataConfig { crop_fill, flip, cutout, .. } = *config;
+        let crop_padding = if config.resized_crop > 0.0 { 0 } else { config.crop_padding };
         let (ops, magnitude, probability) =
             (config.rand_augment_ops, config.rand_augment_magnitude, config.random_erasing);
         let rand_augment = (ops > 0).then_some(RandAugment { ops, magnitude, fill: [0; CHANNELS] });

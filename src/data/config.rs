@@ -52,8 +52,12 @@ pub struct DataConfig {
     pub download: bool,
     /// Whether training images are varied at all; `false` switches everything from crop to cutmix off.
     pub augment: bool,
-    /// Padding on each side before the random crop, in pixels; 0 = no crop.
+    /// Padding on each side before the random crop, in pixels; 0 = no crop. Where `resized_crop` is on there is none.
     pub crop_padding: usize,
+    /// Least share of a training image's area that a random part covers, which is then resized, 0 to 1; 0 = off.
+    pub resized_crop: f64,
+    /// Side of the middle square that is shown of an image, as a share of its shorter side; 0 = the whole image, squeezed.
+    pub center_crop: f64,
     /// What the padding consists of.
     pub crop_fill: CropFill,
     /// Whether half of the training images are mirrored left to right.
@@ -96,6 +100,8 @@ impl Default for DataConfig {
             download: false,
             augment: true,
             crop_padding: 4,
+            resized_crop: 0.0,
+            center_crop: 0.0,
             crop_fill: CropFill::Mean,
             flip: true,
             cutout: 0,

@@ -5,20 +5,22 @@
 //! the sampler's, their floating-point form the augmentation's.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::decode::{decode, resize_planes};
+use super::decode::{picture_of, to_image, to_planes};
+use super::framing::Framing;
+use super::key::Key;
 use crate::error::{Error, Result};
 
 /// Colour channels of every image: red, green, blue.
 pub const CHANNELS: usize = 3;
 
 /// Labelled images of one size.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ImageSet {
     pixels: Pixels,
     labels: Vec<u32>,
@@ -28,23 +30,25 @@ pub struct ImageSet {
     identity: Vec<u8>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Pixels {
     /// `[n, 3, height, width]`.
     InMemory(Vec<u8>),
     OnDisk(ImageFiles),
-    /// `[n, 3, height, width]` of another size, resized whenever they are needed.
-    Resized {
+    /// `[n, 3, height, width]` of another size, made squares whenever they are needed.
+    Framed {
         pixels: Vec<u8>,
         from: [usize; 2],
+        framing: Framing,
     },
 }
 
-/// Image files that are decoded whenever they are needed, and resized to `side` squared.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Image files that are decoded whenever they are needed, and made squares of `side` pixels.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct ImageFiles {
     pub(super) paths: Vec<PathBuf>,
     pub(super) side: usize,
+    pub(super) framing: Framing,
 }
 
 impl ImageSet {
@@ -74,15 +78,15 @@ impl ImageSet {
         Self { pixels: Pixels::OnDisk(files), labels, classes, size, identity }.checked()
     }
 
-    /// Image files that nobody labelled, resized to `side` squared.
+    /// Image files that nobody labelled, made squares of `side` pixels as `framing` says.
     ///
     /// # Errors
     /// When one cannot be read or is no image.
-    pub fn from_files(paths: &[PathBuf], side: usize) -> Result<Self> {
+    pub fn from_files(paths: &[PathBuf], side: usize, framing: Framing) -> Result<Self> {
         let stride = CHANNELS * side * side;
         let mut pixels = vec![0; paths.len() * stride];
         let each = paths.par_iter().zip(pixels.par_chunks_exact_mut(stride));
-        let outcomes: Vec<Result<()>> = each.map(|(path, out)| decode(path, side, out)).collect();
+        let outcomes: Vec<Result<()>> = each.map(|(path, out)| decode(path, side, framing, out)).collect();
         outcomes.into_iter().collect::<Result<()>>()?;
         Self::new(pixels, vec![0; paths.len()], vec!["unknown".into()], [side; 2])
     }
@@ -101,16 +105,16 @@ impl ImageSet {
         }
     }
 
-    /// Whether an image has to be decoded or resized before it can be shown.
+    /// Whether an image has to be decoded or made a square before it can be shown.
     pub fn is_on_demand(&self) -> bool {
         !matches!(self.pixels, Pixels::InMemory(_))
     }
 
-    /// The same images with `side` pixels in height and width; each is resized when it is needed if more than
-    /// `cache_mb` MiB would come together.
-    pub fn resized(self, side: usize, cache_mb: u64) -> Self {
+    /// The same images as squares of `side` pixels. Each is made when it is needed if more than `cache_mb` MiB would come
+    /// together, or if it looks otherwise every time.
+    pub fn framed(self, side: usize, framing: Framing, cache_mb: u64) -> Self {
         let from = self.size;
-        if from == [side; 2] {
+        if from == [side; 2] && framing == Framing::WHOLE {
             return self;
         }
         let pixels = match self.pixels {
@@ -120,13 +124,14 @@ impl ImageSet {
         let [source, target] = [from[0] * from[1], side * side].map(|area| CHANNELS * area);
         // A fingerprint must not depend on whether there was memory for the larger images.
         let identity = Sha256::digest(&pixels).to_vec();
-        let pixels = if (self.labels.len() * target) as u64 <= cache_mb << 20 {
+        let has_room = (self.labels.len() * target) as u64 <= cache_mb << 20;
+        let pixels = if has_room && !framing.is_random() {
             let mut resized = vec![0; self.labels.len() * target];
             let each = pixels.par_chunks_exact(source).zip(resized.par_chunks_exact_mut(target));
-            each.for_each(|(image, out)| resize_planes(image, from, side, out));
+            each.for_each(|(image, out)| to_planes(&framing.square(to_image(image, from), side as u32, None), out));
             Pixels::InMemory(resized)
         } else {
-            Pixels::Resized { from, pixels }
+            Pixels::Framed { pixels, from, framing }
         };
         Self { pixels, size: [side; 2], identity, ..self }
     }
@@ -151,18 +156,32 @@ impl ImageSet {
     /// # Errors
     /// When its file cannot be read or is no image; never for images in memory.
     pub fn image(&self, id: u32) -> Result<Cow<'_, [u8]>> {
+        self.shown(id, None)
+    }
+
+    /// As [`ImageSet::image`]; of a set whose images look otherwise every time, as it looks for `key`.
+    ///
+    /// # Errors
+    /// As of [`ImageSet::image`].
+    pub fn varied(&self, id: u32, key: Key) -> Result<Cow<'_, [u8]>> {
+        self.shown(id, Some(key))
+    }
+
+    fn shown(&self, id: u32, key: Option<Key>) -> Result<Cow<'_, [u8]>> {
         let stride = CHANNELS * self.size[0] * self.size[1];
         match &self.pixels {
             Pixels::InMemory(pixels) => Ok(Cow::Borrowed(&pixels[id as usize * stride..][..stride])),
             Pixels::OnDisk(files) => {
                 let mut bytes = vec![0; stride];
-                decode(&files.paths[id as usize], files.side, &mut bytes)?;
+                let picture = picture_of(&files.paths[id as usize])?;
+                to_planes(&files.framing.square(picture, files.side as u32, key), &mut bytes);
                 Ok(Cow::Owned(bytes))
             }
-            Pixels::Resized { pixels, from } => {
+            Pixels::Framed { pixels, from, framing } => {
                 let length = CHANNELS * from[0] * from[1];
                 let mut bytes = vec![0; stride];
-                resize_planes(&pixels[id as usize * length..][..length], *from, self.size[0], &mut bytes);
+                let picture = to_image(&pixels[id as usize * length..][..length], *from);
+                to_planes(&framing.square(picture, self.size[0] as u32, key), &mut bytes);
                 Ok(Cow::Owned(bytes))
             }
         }
@@ -188,6 +207,15 @@ impl ImageSet {
             _ => hash.update(&self.identity),
         }
     }
+}
+
+/// Decodes one file to the planes of a square.
+///
+/// # Errors
+/// When it cannot be read, or is no image.
+pub(super) fn decode(path: &Path, side: usize, framing: Framing, out: &mut [u8]) -> Result<()> {
+    to_planes(&framing.square(picture_of(path)?, side as u32, None), out);
+    Ok(())
 }
 
 /// Mean and standard deviation per channel, of pixels scaled to `0..=1`: a pixel `p` becomes `(p / 255 - mean) / std`.

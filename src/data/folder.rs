@@ -2,7 +2,8 @@
 //!
 //! The layout is the one torchvision calls ImageFolder. Classes are the sorted names of the folders of `train`, images
 //! the sorted names of their JPEG and PNG files, so the data set is the same on every machine. Where all images fit into
-//! `cache_mb`, they are decoded once, in parallel, to bytes of one size; else each is decoded whenever it is needed.
+//! `cache_mb`, they are decoded once, in parallel, to bytes of one size; else, and where random parts of them are shown,
+//! each is decoded whenever it is needed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::Progress;
 use super::config::DataConfig;
-use super::dataset::{CHANNELS, DataSplits, ImageFiles, ImageSet, Normalization};
-use super::decode::decode;
+use super::dataset::{CHANNELS, DataSplits, ImageFiles, ImageSet, Normalization, decode};
+use super::framing::Framing;
 use crate::error::{Error, Result};
 
 /// Files decoded between two reports of progress.
@@ -28,7 +29,7 @@ struct Item {
     label: u32,
 }
 
-/// Reads `dir/train` and `dir/val` (or `dir/test`), every image resized to `image_size` squared.
+/// Reads `dir/train` and `dir/val` (or `dir/test`), every image made a square of `image_size` pixels.
 ///
 /// # Errors
 /// When a folder is missing or empty, when a class of the validation images is not one of `train`, or when a file is no
@@ -52,23 +53,23 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
     let [train, validation] = [list(&folders[0], &classes)?, list(&folders[1], &classes)?];
     let bytes = (train.len() + validation.len()) as u64 * (CHANNELS * config.image_size * config.image_size) as u64;
     let cached = bytes <= config.cache_mb << 20;
-    let load = |items: Vec<Item>, folder: &Path| {
+    let load = |items: Vec<Item>, folder: &Path, framing: Framing| {
         let (identity, size) = (identity(&items)?, [config.image_size; 2]);
         let labels = items.iter().map(|item| item.label).collect();
-        if !cached {
+        if !cached || framing.is_random() {
             let paths = items.into_iter().map(|item| item.path).collect();
-            let files = ImageFiles { paths, side: config.image_size };
+            let files = ImageFiles { paths, side: config.image_size, framing };
             return ImageSet::on_disk(files, labels, classes.clone(), identity);
         }
         let what = folder.display().to_string();
-        let pixels = decode_all(&items, config.image_size, |done, total| {
+        let pixels = decode_all(&items, config.image_size, framing, |done, total| {
             progress(Progress::Files { what: what.clone(), done, total });
         })?;
         Ok(ImageSet::new(pixels, labels, classes.clone(), size)?.with_identity(identity))
     };
     Ok(DataSplits {
-        train: Arc::new(load(train, &folders[0])?),
-        validation: Arc::new(load(validation, &folders[1])?),
+        train: Arc::new(load(train, &folders[0], Framing::varied(config))?),
+        validation: Arc::new(load(validation, &folders[1], Framing::steady(config))?),
         normalization: Normalization::IMAGENET,
     })
 }
@@ -154,13 +155,13 @@ fn is_image(path: &Path) -> bool {
 }
 
 /// Decodes every item; the first failure, in the order of the items, ends it.
-fn decode_all(items: &[Item], side: usize, report: impl Fn(usize, usize)) -> Result<Vec<u8>> {
+fn decode_all(items: &[Item], side: usize, framing: Framing, report: impl Fn(usize, usize)) -> Result<Vec<u8>> {
     let stride = CHANNELS * side * side;
     let mut pixels = vec![0; items.len() * stride];
     let parts = items.chunks(REPORT_EVERY).zip(pixels.chunks_mut(REPORT_EVERY * stride));
     for (part, (items_of_part, out)) in parts.enumerate() {
         let each = items_of_part.par_iter().zip(out.par_chunks_exact_mut(stride));
-        let outcomes: Vec<Result<()>> = each.map(|(item, out)| decode(&item.path, side, out)).collect();
+        let outcomes: Vec<Result<()>> = each.map(|(item, out)| decode(&item.path, side, framing, out)).collect();
         outcomes.into_iter().collect::<Result<()>>()?;
         report(part * REPORT_EVERY + items_of_part.len(), items.len());
     }

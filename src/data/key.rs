@@ -42,6 +42,14 @@ pub enum Purpose {
     CutmixRow = 16,
     /// Column of the centre of cutmix's rectangle.
     CutmixColumn = 17,
+    /// Area of the n-th part of a picture that is tried.
+    PartArea = 18,
+    /// Width to height of the n-th part that is tried.
+    PartAspect = 19,
+    /// First column of the part.
+    PartLeft = 20,
+    /// First row of the part.
+    PartTop = 21,
 }
 
 /// The sample a draw is about, in an epoch of an experiment.

@@ -87,7 +87,7 @@ pub fn assemble(images: &ImageSet, augment: &Augment, seed: u64, request: Reques
     let mut pixels = vec![0.0; ids.len() * stride];
     let show = |sample: u32, copy: Option<&u32>, out: &mut [f32]| -> Result<()> {
         let key = Key { seed, epoch, sample }.copy(copy.copied().unwrap_or(0));
-        augment.apply(&images.image(sample)?, size, key, out);
+        augment.apply(&images.varied(sample, key)?, size, key, out);
         Ok(())
     };
     let write = |(position, out): (usize, &mut [f32])| -> Result<()> {

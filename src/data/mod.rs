@@ -12,6 +12,7 @@ mod decode;
 pub mod download;
 pub mod erase;
 pub mod folder;
+mod framing;
 pub mod key;
 pub mod loader;
 mod members;
@@ -28,6 +29,7 @@ pub use config::{CropFill, DataConfig, NormalizationKind, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, fingerprint};
 pub(crate) use decode::to_image;
 pub use erase::RandomErasing;
+pub use framing::{Framing, Part};
 pub use key::{Key, Purpose};
 pub use loader::{HostBatch, Loader, Mixed, Partners, Request, assemble};
 pub use mixing::{Mix, Mixing};
@@ -68,19 +70,28 @@ pub enum Progress {
 /// When the data set is missing, damaged or cannot be fetched. Every message names the file and the remedy.
 pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     let splits = match config.source {
-        Source::Cifar10 => cifar::load(&cifar::CIFAR10, config, progress),
-        Source::Cifar100 => cifar::load(&cifar::CIFAR100, config, progress),
-        Source::Folder => folder::load(config, progress),
-        Source::Synthetic => synthetic::load(config),
-    }?;
-    let resize =
-        |images: Arc<ImageSet>| Arc::new(Arc::unwrap_or_clone(images).resized(config.image_size, config.cache_mb));
+        Source::Cifar10 => in_squares(cifar::load(&cifar::CIFAR10, config, progress)?, config),
+        Source::Cifar100 => in_squares(cifar::load(&cifar::CIFAR100, config, progress)?, config),
+        Source::Folder => folder::load(config, progress)?,
+        Source::Synthetic => in_squares(synthetic::load(config)?, config),
+    };
     Ok(DataSplits {
-        train: resize(splits.train),
-        validation: resize(splits.validation),
         normalization: match config.normalization {
             NormalizationKind::Dataset => splits.normalization,
             NormalizationKind::Imagenet => Normalization::IMAGENET,
         },
+        ..splits
     })
+}
+
+/// Images that are in memory, as squares of the size that is wanted.
+fn in_squares(splits: DataSplits, config: &DataConfig) -> DataSplits {
+    let framed = |images: Arc<ImageSet>, framing| {
+        Arc::new(Arc::unwrap_or_clone(images).framed(config.image_size, framing, config.cache_mb))
+    };
+    DataSplits {
+        train: framed(splits.train, Framing::varied(config)),
+        validation: framed(splits.validation, Framing::steady(config)),
+        ..splits
+    }
 }

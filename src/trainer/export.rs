@@ -24,12 +24,16 @@ pub fn export(path: &Path, to: Format, output: &Path, averaged: bool) -> Result<
     say(&format!("written     {} ({:.1} MB)", output.display(), bytes.len() as f64 / 1e6));
     let [mean, std] = [description.normalization.mean, description.normalization.std];
     let size = description.size;
-    say(&format!("images      RGB in 0..1, {size}x{size}, minus {mean:?}, divided by {std:?}"));
+    let part = match description.center_crop {
+        0.0 => String::new(),
+        share => format!(", the middle {} % of the shorter side", 100.0 * share),
+    };
+    say(&format!("images      RGB in 0..1, {size}x{size}{part}, minus {mean:?}, divided by {std:?}"));
     Ok(())
 }
 
 fn onnx_options(file: &ModelFile) -> onnx::Options {
-    let Description { classes, normalization, size } = file.description.clone();
+    let Description { classes, normalization, size, .. } = file.description.clone();
     onnx::Options {
         origin: file.origin.clone(),
         // More outputs than names would leave the last ones without.

@@ -85,10 +85,10 @@ fn run_of(path: &Path) -> Option<PathBuf> {
 /// What the file says; of one that says nothing, what its stem is usually trained with.
 fn describe(metadata: &Metadata, stem: Stem) -> Description {
     Description::from_metadata(metadata).unwrap_or_else(|| {
-        let (normalization, size) = match stem {
-            Stem::Cifar => (Normalization::CIFAR10, 32),
-            Stem::Imagenet => (Normalization::IMAGENET, 224),
+        let (normalization, size, center_crop) = match stem {
+            Stem::Cifar => (Normalization::CIFAR10, 32, 0.0),
+            Stem::Imagenet => (Normalization::IMAGENET, 224, 0.875),
         };
-        Description { classes: Vec::new(), normalization, size }
+        Description { classes: Vec::new(), normalization, size, center_crop }
     })
 }

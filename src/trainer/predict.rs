@@ -12,7 +12,7 @@ use super::model_file::ModelFile;
 use super::prepare::blank_model;
 use super::terminal::say;
 use crate::config::{Config, Request, resolve};
-use crate::data::{Augment, CHANNELS, ImageSet, Key};
+use crate::data::{Augment, CHANNELS, Framing, ImageSet, Key};
 use crate::error::Result;
 use crate::model::{Pass, load_state};
 use crate::parallel::{BackendKind, HostBackend};
@@ -71,7 +71,11 @@ impl Program for Prediction {
         let device = B::open(config.parallel.gpu_ids[0])?;
         // Every file is looked at before the first answer, so that nobody reads half of one.
         let side = config.data.image_size;
-        let images = ImageSet::from_files(&question.images, side)?;
+        let images = ImageSet::from_files(
+            &question.images,
+            side,
+            Framing { middle: file.description.center_crop, ..Framing::WHOLE },
+        )?;
         let model = load_state(blank_model::<B>(&config, file.outputs)?, &file.tensors, &file.origin)?.valid();
         let augment = Augment::plain(file.description.normalization);
         let mut answers = Vec::new();

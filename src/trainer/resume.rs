@@ -27,6 +27,8 @@ const BINDING: &[&str] = &[
     "data.augment",
     "data.crop_padding",
     "data.crop_fill",
+    "data.resized_crop",
+    "data.center_crop",
     "data.flip",
     "data.cutout",
     "data.rand_augment_ops",

@@ -27,6 +27,7 @@ impl Snapshots {
             classes: splits.train.classes().to_vec(),
             normalization: splits.normalization,
             size: splits.train.size()[0],
+            center_crop: config.data.center_crop,
         };
         Self { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock, description }
     }

@@ -99,6 +99,7 @@ const SAME: &[(&str, &str, &str)] = &[
     (TIMM, "--clip-grad 1 --clip-mode value", "--clip-grad-value 1"),
     (TIMM, "--model-ema", "--ema-decay 0.9998"),
     (TIMM, "--model-ema --model-ema-decay 0.999", "--ema-decay 0.999"),
+    (TIMM, "--crop-pct 0.875", "--center-crop 0.875"),
     (TIMM, "--smoothing 0.1 --reprob 0.25", "--label-smoothing 0.1 --random-erasing 0.25"),
     (TIMM, "--mixup 0.2 --mixup-prob 0.5", "--mixup 0.2 data.mix_prob=0.5"),
     (TIMM, "--no-aug", "data.augment=false"),

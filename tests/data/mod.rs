@@ -5,6 +5,7 @@ mod cifar;
 mod download;
 mod erase;
 mod folder;
+mod framing;
 mod loader;
 mod mixing;
 mod rand_augment;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kiln::data::synthetic::{Split, draw};
-use kiln::data::{DataConfig, ImageSet, Source, fingerprint, load};
+use kiln::data::{DataConfig, Framing, ImageSet, Source, fingerprint, load};
 
 use crate::python::ask;
 
@@ -18,7 +18,7 @@ fn images_are_resized_as_by_pillow() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), pictures().image(2).unwrap()).unwrap();
     for side in [20, 48, 224] {
-        let ours = pictures().resized(side, LIMIT);
+        let ours = pictures().framed(side, Framing::WHOLE, LIMIT);
         assert_eq!(ours.size(), [side, side]);
         let wanted = side.to_string();
         let Some(theirs) = ask("numpy, PIL", "resize.py", &[file.path(), Path::new(&wanted)]) else { return };
@@ -32,7 +32,7 @@ fn images_are_resized_as_by_pillow() {
 
 #[test]
 fn images_are_the_same_whether_there_is_memory_for_them_or_not() {
-    let [ready, later] = [LIMIT, 0].map(|limit| pictures().resized(40, limit));
+    let [ready, later] = [LIMIT, 0].map(|limit| pictures().framed(40, Framing::WHOLE, limit));
     assert!(!ready.is_on_demand() && later.is_on_demand());
     for id in 0..3 {
         assert_eq!(ready.image(id).unwrap(), later.image(id).unwrap());

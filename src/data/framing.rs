@@ -1,0 +1,127 @@
+//! Which part of a picture fills the square that a model sees.
+//!
+//! For training a random part (Szegedy et al. 2015, "Going Deeper with Convolutions", section 6), drawn as torchvision's
+//! `RandomResizedCrop` draws it; to be measured, the middle, as by its `Resize` and `CenterCrop`; or the whole picture,
+//! squeezed. Numbers of an image that is a square already stay as they are.
+
+use image::RgbImage;
+use image::imageops::{FilterType, crop_imm, resize};
+
+use super::config::DataConfig;
+use super::key::{Key, Purpose};
+
+/// Width divided by height of a random part, at least and at most; uniform in the logarithm.
+const RATIO: [f64; 2] = [3.0 / 4.0, 4.0 / 3.0];
+
+/// How many random parts are tried until one lies in the picture.
+const ATTEMPTS: u32 = 10;
+
+/// Of a picture that is longer than so many of its shorter side, the middle is taken first: the rest of it never shows.
+const LONGEST: u32 = 4;
+
+/// How pictures become squares.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Framing {
+    /// The side of the middle square that is shown, as a share of the shorter side; 0 shows the whole picture.
+    pub middle: f64,
+    /// The least share of its area that a random part covers; 0 draws none.
+    pub area: f64,
+}
+
+/// A part of a picture, in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// First column.
+    pub left: u32,
+    /// First row.
+    pub top: u32,
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+impl Framing {
+    /// The whole picture, squeezed.
+    pub const WHOLE: Self = Self { middle: 0.0, area: 0.0 };
+
+    /// Of images to measure on.
+    pub fn steady(config: &DataConfig) -> Self {
+        Self { middle: config.center_crop, area: 0.0 }
+    }
+
+    /// Of images to learn from.
+    pub fn varied(config: &DataConfig) -> Self {
+        Self { area: if config.augment { config.resized_crop } else { 0.0 }, ..Self::steady(config) }
+    }
+
+    /// Whether no two epochs show the same of a picture.
+    pub fn is_random(self) -> bool {
+        self.area > 0.0
+    }
+
+    /// The square of `side` pixels that shows `image`; a random part of it for a `key`.
+    pub(super) fn square(self, image: RgbImage, side: u32, key: Option<Key>) -> RgbImage {
+        match key.filter(|_| self.is_random()) {
+            Some(key) => self.part(image.dimensions().into(), key).of(&image, side),
+            None if self.middle > 0.0 => self.centered(image, side),
+            None => scaled(image, [side; 2]),
+        }
+    }
+
+    /// What is drawn for a sample out of a picture of `[width, height]`.
+    pub fn part(self, [width, height]: [u32; 2], key: Key) -> Part {
+        let within = |[least, most]: [f64; 2], purpose, nth| least + (most - least) * key.fraction(purpose, nth);
+        let tried = (0..ATTEMPTS).map(|nth| {
+            let area = f64::from(width) * f64::from(height) * within([self.area, 1.0], Purpose::PartArea, nth);
+            let ratio = within(RATIO.map(f64::ln), Purpose::PartAspect, nth).exp();
+            [(area * ratio).sqrt(), (area / ratio).sqrt()].map(|side| side.round_ties_even() as u32)
+        });
+        let fits = |sides: &[u32; 2]| sides[0] > 0 && sides[1] > 0 && sides[0] <= width && sides[1] <= height;
+        if let Some([part_width, part_height]) = tried.into_iter().find(fits) {
+            let start = |purpose, length: u32, part: u32| key.draw(purpose, length - part + 1);
+            let left = start(Purpose::PartLeft, width, part_width);
+            let top = start(Purpose::PartTop, height, part_height);
+            return Part { left, top, width: part_width, height: part_height };
+        }
+        // As much of the middle as the ratios allow.
+        let [wide, high] = [width, height].map(f64::from);
+        let part_width = (high * RATIO[1]).min(wide).round_ties_even() as u32;
+        let part_height = (wide / RATIO[0]).min(high).round_ties_even() as u32;
+        Part { left: (width - part_width) / 2, top: (height - part_height) / 2, width: part_width, height: part_height }
+    }
+
+    /// The shorter side to `side / middle` pixels, then the middle of that.
+    fn centered(self, image: RgbImage, side: u32) -> RgbImage {
+        let image = without_ends(image);
+        let [width, height] = image.dimensions().into();
+        let short = (f64::from(side) / self.middle).floor() as u32;
+        let long = |long: u32, shorter: u32| (u64::from(short) * u64::from(long) / u64::from(shorter)) as u32;
+        let size = if width <= height { [short, long(height, width)] } else { [long(width, height), short] };
+        let image = scaled(image, size);
+        let [left, top] = size.map(|length| (f64::from(length - side) / 2.0).round_ties_even() as u32);
+        crop_imm(&image, left, top, side, side).to_image()
+    }
+}
+
+impl Part {
+    fn of(self, image: &RgbImage, side: u32) -> RgbImage {
+        scaled(crop_imm(image, self.left, self.top, self.width, self.height).to_image(), [side; 2])
+    }
+}
+
+/// Bilinear, and smoothed where it shrinks, as torchvision does.
+fn scaled(image: RgbImage, [width, height]: [u32; 2]) -> RgbImage {
+    if image.dimensions() == (width, height) { image } else { resize(&image, width, height, FilterType::Triangle) }
+}
+
+/// The middle of a very long picture: an enlarged one could not be held in memory.
+fn without_ends(image: RgbImage) -> RgbImage {
+    let (width, height) = image.dimensions();
+    let limit = width.min(height).saturating_mul(LONGEST);
+    let [wide, high] = [width.min(limit), height.min(limit)];
+    if (wide, high) == (width, height) {
+        return image;
+    }
+    crop_imm(&image, (width - wide) / 2, (height - high) / 2, wide, high).to_image()
+}

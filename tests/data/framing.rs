@@ -1,0 +1,142 @@
+//! What of a picture is shown: the middle, or random parts.
+
+use std::path::{Path, PathBuf};
+
+use image::{Rgb, RgbImage};
+use kiln::data::{DataConfig, Framing, ImageSet, Key, Part, Source, fingerprint};
+use tempfile::{TempDir, tempdir};
+
+use super::load;
+use crate::python::ask;
+
+const SIDE: usize = 28;
+const RANDOM: Framing = Framing { middle: 0.875, area: 0.08 };
+
+fn key(sample: u32) -> Key {
+    Key { seed: 3, epoch: 1, sample }
+}
+
+/// Waves of several lengths.
+fn picture(path: &Path, width: u32, height: u32) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let wave = |at: f64| (127.5 + 127.0 * at.sin()) as u8;
+    let pixel = |x: u32, y: u32| {
+        let (x, y) = (f64::from(x), f64::from(y));
+        Rgb([wave(0.3 * x), wave(0.2 * y + 0.05 * x), wave(0.01 * x * y)])
+    };
+    RgbImage::from_fn(width, height, pixel).save(path).unwrap();
+}
+
+/// One picture to learn from and one to measure on.
+fn photographs(width: u32, height: u32) -> TempDir {
+    let dir = tempdir().unwrap();
+    for path in ["train/it/a.png", "val/it/a.png"] {
+        picture(&dir.path().join(path), width, height);
+    }
+    dir
+}
+
+fn config(dir: &Path) -> DataConfig {
+    let dir = PathBuf::from(dir);
+    let (source, image_size) = (Source::Folder, SIDE);
+    DataConfig { source, dir, image_size, resized_crop: 0.08, center_crop: 0.875, ..DataConfig::default() }
+}
+
+/// Our bytes against torchvision's, to one level of 255; false where there is no torchvision.
+#[track_caller]
+fn agree(ours: &[u8], file: &Path, kind: &str, numbers: &str) -> bool {
+    let side = SIDE.to_string();
+    let arguments = [file, Path::new(&side), Path::new(kind), Path::new(numbers)];
+    let Some(theirs) = ask("torchvision, PIL", "framing.py", &arguments) else { return false };
+    let theirs: Vec<u8> = serde_json::from_str(&theirs).unwrap();
+    assert_eq!(ours.len(), theirs.len());
+    let largest = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+    assert!(largest <= 1, "{kind} {numbers}: off by {largest} of 255");
+    true
+}
+
+#[test]
+fn the_middle_is_that_of_torchvision() {
+    for [width, height] in [[50, 33], [33, 50], [41, 41], [300, 97], [20, 25]] {
+        let dir = photographs(width, height);
+        let images = load(&config(dir.path())).unwrap().validation;
+        if !agree(&images.image(0).unwrap(), &dir.path().join("val/it/a.png"), "middle", "0.875") {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_random_part_is_resized_as_by_torchvision() {
+    let dir = photographs(90, 64);
+    let images = load(&config(dir.path())).unwrap().train;
+    for sample in [0, 7, 8] {
+        let key = Key { epoch: sample, ..key(0) };
+        let Part { left, top, width, height } = RANDOM.part([90, 64], key);
+        let numbers = format!("{left},{top},{width},{height}");
+        if !agree(&images.varied(0, key).unwrap(), &dir.path().join("train/it/a.png"), "part", &numbers) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn random_parts_have_the_areas_and_ratios_that_are_asked_for() {
+    let (mut areas, mut seen) = (Vec::new(), std::collections::BTreeSet::new());
+    for sample in 0..2000 {
+        let part = RANDOM.part([500, 375], key(sample));
+        assert!(part.left + part.width <= 500 && part.top + part.height <= 375, "{part:?}");
+        let (width, height) = (f64::from(part.width), f64::from(part.height));
+        let (area, ratio) = (width * height / (500.0 * 375.0), width / height);
+        // Sides are whole pixels.
+        assert!((0.079..=1.0).contains(&area) && (0.74..=1.35).contains(&ratio), "{part:?}");
+        areas.push(area);
+        seen.insert((part.left, part.top));
+    }
+    // Uniform in 0.08..1, of which the largest seldom fit.
+    let mean = areas.iter().sum::<f64>() / areas.len() as f64;
+    assert!((0.40..0.46).contains(&mean), "{mean}");
+    assert!(areas.iter().any(|area| *area < 0.1) && areas.iter().any(|area| *area > 0.9));
+    assert!(seen.len() > 1500);
+}
+
+/// By torchvision's rule: where no attempt fits, the middle, as near to the ratios as it goes.
+#[test]
+fn a_picture_that_is_too_long_shows_its_middle() {
+    let whole = Framing { area: 1.0, ..RANDOM };
+    let part = |size| whole.part(size, key(0));
+    assert_eq!(part([300, 30]), Part { left: 130, top: 0, width: 40, height: 30 });
+    assert_eq!(part([30, 300]), Part { left: 0, top: 130, width: 30, height: 40 });
+    let dir = photographs(3000, 2);
+    let splits = load(&config(dir.path())).unwrap();
+    assert_eq!(splits.validation.image(0).unwrap().len(), 3 * SIDE * SIDE);
+    assert_eq!(splits.train.varied(0, key(0)).unwrap().len(), 3 * SIDE * SIDE);
+}
+
+#[test]
+fn what_is_shown_depends_on_nothing_but_its_key() {
+    let dir = photographs(64, 48);
+    let shown = |config: &DataConfig, key| load(config).unwrap().train.varied(0, key).unwrap().into_owned();
+    let config = config(dir.path());
+    assert!(shown(&config, key(5)) == shown(&DataConfig { cache_mb: 0, ..config.clone() }, key(5)));
+    assert!(shown(&config, key(5)) != shown(&config, key(6)));
+    let plain = DataConfig { augment: false, ..config.clone() };
+    assert!(shown(&plain, key(5)) == shown(&plain, key(6)), "varied images only");
+    assert_eq!(fingerprint(&load(&config).unwrap()), fingerprint(&load(&plain).unwrap()));
+}
+
+/// Images in memory are framed like those in files.
+#[test]
+fn images_of_any_source_are_framed() {
+    let dir = photographs(40, 40);
+    let file = load(&DataConfig { resized_crop: 0.0, ..config(dir.path()) }).unwrap().validation;
+    let pixels = load(&DataConfig { image_size: 40, resized_crop: 0.0, center_crop: 0.0, ..config(dir.path()) });
+    let pixels = pixels.unwrap().validation.image(0).unwrap().into_owned();
+    let memory = || ImageSet::new(pixels.clone(), vec![0], vec!["it".into()], [40; 2]).unwrap();
+    for limit in [0, 4096] {
+        let framed = memory().framed(SIDE, Framing { area: 0.0, ..RANDOM }, limit);
+        assert!(framed.image(0).unwrap() == file.image(0).unwrap());
+    }
+    let random = memory().framed(SIDE, RANDOM, 4096);
+    assert!(random.varied(0, key(1)).unwrap() != random.varied(0, key(2)).unwrap());
+}
