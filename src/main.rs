@@ -9,6 +9,7 @@ use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
     Question, evaluate, export, find, launch, members, predict, rendezvous, say, scaling, sweep, train, warn,
+    with_saved,
 };
 
 fn main() -> ExitCode {
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<u8> {
     match command {
-        Command::Train(request) => train(resolve(&request)?),
+        Command::Train(request) => train(resolve(&with_saved(request))?),
         Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
         Command::Predict { checkpoint, images, top, json, request } => {
             predict(&checkpoint, Question { images, top, json }, request).map(|()| 0)
@@ -48,7 +49,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Rendezvous { bind, parallel } => rendezvous(bind, &parallel),
         Command::Members { parallel, drain } => members(&parallel, drain).map(|()| 0),
         Command::Config(request) => {
-            say(&resolve(&request)?.config.to_toml());
+            say(&resolve(&with_saved(request))?.config.to_toml());
             Ok(0)
         }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::command::{Run, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
+use crate::command::{Run, SMALL, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
 
 /// Numbers that look random and are the same in every run of the test.
 struct Moments(u64);
@@ -208,4 +208,24 @@ fn copy(from: &Path, to: &Path) {
             std::fs::copy(path, target).unwrap();
         }
     }
+}
+
+/// What the run was begun with need not be said again; what is said wins, and another experiment is still refused.
+#[test]
+fn a_run_goes_on_with_its_own_settings() {
+    let place = Workplace::new();
+    let own = ["--epochs=4", "--learning-rate=0.07", "--ema-decay=0.9"];
+    place.train("calm", &own);
+    succeeded(&place.bare(&[&SMALL[..], &own, &["--max-steps=6"]].concat()).output().unwrap());
+    let resume =
+        |arguments: &[&str]| place.bare(&[&["--resume", "--progress=plain"], arguments].concat()).output().unwrap();
+    let said = succeeded(&resume(&["--max-steps=9"]));
+    assert!(said.contains("what is not said is as in 'runs/0001/config.toml'") && said.contains("width 4"), "{said}");
+    succeeded(&resume(&[]));
+    place.run("runs/0001").equals(&place.run("calm"), 4);
+    let refused = errors(&resume(&["--world-size=3", "--epochs=5"])).join(" ");
+    assert!(refused.contains("parallel.world_size: saved 2, now 3") && !refused.contains("model.width"), "{refused}");
+    // A checkpoint brings what it was saved with, wherever it goes on.
+    let elsewhere = ["--resume=runs/0001/checkpoints/best", "--epochs=5", "--output-dir=other", "--progress=plain"];
+    assert!(succeeded(&place.bare(&elsewhere).output().unwrap()).contains("checkpoints/best/config.toml'"));
 }

@@ -54,6 +54,7 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
         let foreign = alias::flags().iter().filter(is_given).map(foreign);
         let own = headings(TRAINS).flat_map(|heading| heading.flags).filter(given).map(setting);
         let request = Request {
+            saved: None,
             files: all(matches, "config"),
             config_dirs: all(matches, "config-dir"),
             environment: Vec::new(),

@@ -72,6 +72,11 @@ impl Layer {
         self.entries.push(Entry { key: key.into(), value: value.into(), place: place.into() });
     }
 
+    /// Keeps the values for which `holds`.
+    pub fn retain(&mut self, holds: impl Fn(&str, &Value) -> bool) {
+        self.entries.retain(|entry| holds(&entry.key, &entry.value));
+    }
+
     /// The last value of `key` in this layer, and where it stands.
     pub fn find(&self, key: &str) -> Option<(&Value, &str)> {
         let entry = self.entries.iter().rev().find(|entry| entry.key == key)?;

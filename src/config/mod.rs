@@ -37,7 +37,7 @@ pub mod schema;
 mod suggestion;
 pub mod time_limit;
 
-pub use resolve::{Request, Resolved, Setting, resolve};
+pub use resolve::{Request, Resolved, Setting, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};
 
 /// The documented defaults, as they are in the repository.

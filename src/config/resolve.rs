@@ -23,6 +23,9 @@ const DEFAULTS: &str = "config/default.toml";
 /// What the user asked for, in their own words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
+    /// The configuration of the run that goes on: what it says holds unless anything else does, but for what belongs to
+    /// the machine and not to the experiment.
+    pub saved: Option<PathBuf>,
     /// The files of `--config`, the last one winning.
     pub files: Vec<PathBuf>,
     /// The directories of `--config-dir`, which add group files.
@@ -73,6 +76,34 @@ const BETWEEN_PROCESSES: [&str; 6] = [
     "parallel.tls_ca",
 ];
 
+/// Keys about one session of a run, or one machine: a saved configuration does not set them.
+const OF_A_SESSION: [&str; 24] = [
+    "run.max_steps",
+    "run.max_time",
+    "run.fast_dev_run",
+    "run.output_dir",
+    "run.dry_run",
+    "run.progress",
+    "run.requeue",
+    "checkpoint.resume",
+    "checkpoint.force_config",
+    "parallel.rank",
+    "parallel.nnodes",
+    "parallel.elastic",
+    "parallel.elastic_timeout",
+    "parallel.heartbeat",
+    "parallel.lost_after",
+    "parallel.dist_url",
+    "parallel.dist_backend",
+    "parallel.dist_interface",
+    "parallel.job_id",
+    "parallel.job_secret_file",
+    "parallel.insecure",
+    "parallel.tls_cert",
+    "parallel.tls_key",
+    "parallel.tls_ca",
+];
+
 /// Builds the configuration from all layers.
 ///
 /// # Errors
@@ -83,6 +114,8 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let mut complaints = Complaints::default();
     let mut layers = Reader { request, schema: &schema, complaints: &mut complaints }.layers();
     let mut notes = Vec::new();
+    let saved = request.saved.iter().map(|path| format!("what is not said is as in '{}'", path.display()));
+    notes.extend(saved);
     shrink_to_dev_run(&mut layers, &mut notes);
     listen_to_launcher(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
     let mut merged = Merged::of(&layers)?;
@@ -101,6 +134,15 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
         return Err(Error::Usage(lines.iter().map(|line| line.replace(char::is_control, " ")).collect()));
     }
     Ok(Resolved { config: merged.config, notes })
+}
+
+/// The configuration as far as it can be understood, unchecked; to see what a request is about before it is resolved.
+pub fn sketch(request: &Request) -> Option<Config> {
+    let schema = Schema::new();
+    let mut complaints = Complaints::default();
+    let mut layers = Reader { request, schema: &schema, complaints: &mut complaints }.layers();
+    listen_to_launcher(&mut layers, &request.environment, &mut Vec::new(), &mut Vec::new());
+    Merged::of(&layers).ok().map(|merged| merged.config)
 }
 
 /// The layers in the order of their strength.
@@ -143,7 +185,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn layers(mut self) -> Layers {
         let defaults = self.toml(DEFAULT_TOML, DEFAULTS);
-        let mut files = self.files();
+        let mut files: Vec<Layer> = self.saved(&defaults).into_iter().chain(self.files()).collect();
         let (chosen, arguments) = self.arguments();
         files.extend(self.groups(&chosen));
         let (environment, flags) = (self.environment(), self.flags());
@@ -153,6 +195,17 @@ impl Reader<'_> {
 
     fn toml(&mut self, text: &str, file: &str) -> Layer {
         Layer::from_toml(text, file, self.schema, self.complaints)
+    }
+
+    /// What the saved configuration says beyond the defaults: they count as nobody's choice here, too.
+    fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
+        let path = self.request.saved.as_ref()?;
+        let text = std::fs::read_to_string(path).ok()?;
+        let mut layer = self.toml(&text, &path.display().to_string());
+        let is_default =
+            |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
+        layer.retain(|key, value| !OF_A_SESSION.contains(&key) && !is_default(key, value));
+        Some(layer)
     }
 
     fn files(&mut self) -> Vec<Layer> {

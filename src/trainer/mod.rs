@@ -46,6 +46,7 @@ pub use find::find;
 pub use launch::launch;
 pub use membership::{members, rendezvous};
 pub use predict::{Question, predict};
+pub use resume::with_saved;
 pub use run::train;
 pub use scaling::scaling;
 pub use sweep::sweep;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::prepare::Prepared;
 use crate::checkpoint::{self, Loaded, Resume, RunState, Store, Which, differences, run_dir};
-use crate::config::Config;
+use crate::config::{Config, Request, sketch};
 use crate::error::{Error, Result};
 use crate::model::Tally;
 use crate::parallel::{Position, TrainingState};
@@ -58,6 +58,24 @@ impl Origin {
     fn new(directory: PathBuf, checkpoint: Option<Loaded>) -> Self {
         Self { directory, session_seconds: 0.0, checkpoint }
     }
+}
+
+/// The request with the configuration of the run that it resumes, if it resumes one in a process of its own: several
+/// processes may have no directory in common, and must be told the same.
+pub fn with_saved(request: Request) -> Request {
+    let Some(config) = sketch(&request) else { return request };
+    let directory = match &config.checkpoint.resume {
+        Resume::Off => return request,
+        Resume::Path(path) => path.clone(),
+        Resume::Latest | Resume::Best if !config.run.output_dir.as_os_str().is_empty() => config.run.output_dir.clone(),
+        Resume::Latest | Resume::Best => run_dir::last(Path::new(RUNS)).unwrap_or_default(),
+    };
+    let alone = config.parallel.processes() == 1 && !config.parallel.elastic.is_on();
+    // A file that is damaged is no guide; the checkpoint says what it needs.
+    let is_whole =
+        |path: &PathBuf| std::fs::read_to_string(path).is_ok_and(|text| toml::from_str::<Config>(&text).is_ok());
+    let saved = Some(directory.join("config.toml")).filter(|path| alone && is_whole(path));
+    Request { saved, ..request }
 }
 
 /// Decides where the run writes and what it continues. Creates directories; call it last of all preparations.
