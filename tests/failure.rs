@@ -123,15 +123,20 @@ pub fn cannot_save<B: HostBackend>() {
     assert_eq!(toy.copies(), 1, "a replica's thread still holds its model");
 }
 
-/// What three processes of one replica each make of a mishap on the second, in the order of ranks.
+/// Steps of a run of three processes.
+#[cfg(feature = "gloo")]
+const STEPS: usize = 7;
+
+/// What three processes of one replica each make of a mishap, in the order of ranks.
 #[cfg(feature = "gloo")]
 fn errors_of_processes<B: HostBackend>(mishap: Mishap) -> Vec<Error> {
     use kiln::parallel::{Processes, World};
 
     let world = |rank| World::across(REPLICAS, rank, vec![1; REPLICAS], vec![0]);
+    let samples = 2 * REPLICAS * STEPS;
     let process = |(rank, processes): (usize, Processes)| {
-        let toy = Toy::<Autodiff<B>>::new(30, mishap, &B::open(0).unwrap());
-        let mut plan = plan_of(&setup(REPLICAS, 2, 0.1), images(&Vec::from_iter(0..30), 30));
+        let toy = Toy::<Autodiff<B>>::new(samples, mishap, &B::open(0).unwrap());
+        let mut plan = plan_of(&setup(REPLICAS, 2, 0.1), images(&Vec::from_iter(0..samples), samples));
         plan.world = world(rank);
         crate::toy::train_with::<B>(&toy, plan, TIMEOUT, Recorder::default(), Some(processes)).unwrap_err()
     };
@@ -142,20 +147,28 @@ fn errors_of_processes<B: HostBackend>(mishap: Mishap) -> Vec<Error> {
     })
 }
 
+/// On every replica, in every step.
 #[cfg(feature = "gloo")]
 pub fn is_heard_by_processes<B: HostBackend>() {
-    let errors = errors_of_processes::<B>(Mishap::PanicInForward(ON_REPLICA_1_IN_STEP_3));
-    assert!(errors[1].to_string().starts_with("replica 1 panicked at step 3: no memory left"), "{}", errors[1]);
-    assert_eq!(errors.iter().map(Error::exit_code).collect::<Vec<_>>(), [75, 1, 75], "{errors:?}");
+    for (step, guilty) in (0..STEPS).flat_map(|step| (0..REPLICAS).map(move |replica| (step, replica))) {
+        let (label, at) = ((2 * REPLICAS * step + guilty) as i64, format!("at step {}", step + 1));
+        let errors = errors_of_processes::<B>(Mishap::PanicInForward(label));
+        let words = format!("replica {guilty} panicked {at}: no memory left");
+        assert!(errors[guilty].to_string().starts_with(&words), "{}", errors[guilty]);
+        for (rank, error) in errors.iter().enumerate() {
+            assert_eq!(error.exit_code(), if rank == guilty { 1 } else { 75 }, "process {rank}, {at}: {error}");
+        }
 
-    let errors = errors_of_processes::<B>(Mishap::LossIsNaN(ON_REPLICA_1_IN_STEP_3));
-    // All get to know the number; whoever is slower may find that another one is gone already.
-    let (found, others): (Vec<_>, Vec<_>) = errors.iter().partition(|error| error.exit_code() == 1);
-    assert!(!found.is_empty(), "{errors:?}");
-    for error in found {
-        assert!(error.to_string().starts_with("the loss is not finite on replica 1 at step 3"), "{error}");
+        let errors = errors_of_processes::<B>(Mishap::LossIsNaN(label));
+        // All get to know the number; whoever is slower may find that another one is gone already.
+        let (found, others): (Vec<_>, Vec<_>) = errors.iter().partition(|error| error.exit_code() == 1);
+        assert!(!found.is_empty(), "{errors:?}");
+        for error in found {
+            let words = format!("the loss is not finite on replica {guilty} {at}");
+            assert!(error.to_string().starts_with(&words), "{error}");
+        }
+        assert!(others.iter().all(|error| error.exit_code() == 75), "{errors:?}");
     }
-    assert!(others.iter().all(|error| error.exit_code() == 75), "{errors:?}");
 }
 
 on_every_backend! {

@@ -42,7 +42,12 @@ pub(super) fn dispatch<P: Program>(kind: BackendKind, program: P) -> Result<P::O
         #[cfg(feature = "flex")]
         Some(BackendKind::Flex) => program.run::<burn::backend::Flex>(BackendKind::Flex),
         #[cfg(feature = "tch")]
-        Some(BackendKind::Tch) => program.run::<burn::backend::LibTorch<f32>>(BackendKind::Tch),
+        Some(BackendKind::Tch) => {
+            // Replicas compute on threads of their own. OpenMP gives every thread that computes in parallel its own
+            // team, and where teams are larger than the processor their members sleep between any two kernels.
+            burn::backend::LibTorch::<f32>::share_threads(1, 1);
+            program.run::<burn::backend::LibTorch<f32>>(BackendKind::Tch)
+        }
         #[cfg(feature = "cuda")]
         Some(BackendKind::Cuda) => program.run::<burn::backend::Cuda<f32, i32>>(BackendKind::Cuda),
         #[cfg(feature = "wgpu")]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::backend::{Program, dispatch};
 use super::model_file::ModelFile;
-use super::prepare::blank_model;
+use super::prepare::{blank_model, share_threads};
 use super::terminal::say;
 use crate::config::{Config, Request, resolve};
 use crate::data::{Augment, CHANNELS, Framing, ImageSet, Key};
@@ -68,6 +68,7 @@ impl Program for Prediction {
 
     fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
         let Self { config, file, question } = self;
+        B::share_threads(share_threads(config.run.threads, 1), 1);
         let device = B::open(config.parallel.gpu_ids[0])?;
         // Every file is looked at before the first answer, so that nobody reads half of one.
         let side = config.data.image_size;

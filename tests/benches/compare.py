@@ -48,7 +48,7 @@ class Bench:
         with tempfile.TemporaryDirectory() as place:
             run = Path(place) / "run"
             common = ["--data", "synthetic", "--backend", self.options.backend, "--threads", str(threads), *arguments]
-            common += ["--batch-size", str(batch), "data.val_size=2048", "data.train_size=64"]
+            common += ["--batch-size", str(batch), "data.val_size=8192", "data.train_size=64"]
             train = [self.options.kiln, *common, "--max-steps", "1", "--progress", "none", "--output-dir", str(run)]
             environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
             subprocess.run(train, check=True, env=environment, stdout=subprocess.DEVNULL)
