@@ -28,9 +28,10 @@
 //! | [`cli`] | flags to settings, arguments to commands | what the commands do |
 //!
 //! Read in this order to follow one step: [`parallel::World`], `parallel/replica.rs`, `model/step.rs`,
-//! `ops/batch_norm.rs`, `parallel/overlap.rs`, `parallel/local.rs`, `optim/rules.rs`. To follow a command: `main.rs`, `trainer/run.rs`. How
-//! precision becomes a type: `ops/precision.rs`. How processes meet and part: `launch/job.rs`; how they come and go:
-//! `parallel/generation.rs`, `launch/rendezvous/roster.rs`, `trainer/elastic.rs`.
+//! `ops/batch_norm.rs`, `parallel/overlap.rs`, `parallel/local.rs`, `optim/rules.rs`.
+//! To follow a command: `main.rs`, `trainer/run.rs`. How precision becomes a type: `ops/precision.rs`. How processes meet
+//! and part: `launch/job.rs`; how they come and go: `parallel/generation.rs`, `launch/rendezvous/roster.rs`,
+//! `trainer/elastic.rs`.
 //!
 //! ## Invariants
 //!

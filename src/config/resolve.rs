@@ -23,8 +23,8 @@ const DEFAULTS: &str = "config/default.toml";
 /// What the user asked for, in their own words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The configuration of the run that goes on: what it says holds unless anything else does, but for what belongs to
-    /// the machine and not to the experiment.
+    /// The configuration of the run that goes on, or whose model is asked: it holds where nothing else says otherwise,
+    /// but for what is about one session or about several processes.
     pub saved: Option<PathBuf>,
     /// The files of `--config`, the last one winning.
     pub files: Vec<PathBuf>,
@@ -76,7 +76,7 @@ const BETWEEN_PROCESSES: [&str; 6] = [
     "parallel.tls_ca",
 ];
 
-/// Keys about one session of a run, or one machine: a saved configuration does not set them.
+/// Keys about one session of a run, or about several processes: a saved configuration does not set them.
 const OF_A_SESSION: [&str; 24] = [
     "run.max_steps",
     "run.max_time",

@@ -40,20 +40,23 @@ pub(super) fn dispatch<P: Program>(kind: BackendKind, program: P) -> Result<P::O
     };
     match chosen {
         #[cfg(feature = "flex")]
-        Some(BackendKind::Flex) => program.run::<burn::backend::Flex>(BackendKind::Flex),
+        Some(BackendKind::Flex) => run_on::<burn::backend::Flex, P>(program, BackendKind::Flex),
         #[cfg(feature = "tch")]
-        Some(BackendKind::Tch) => {
-            // Replicas compute on threads of their own. OpenMP gives every thread that computes in parallel its own
-            // team, and where teams are larger than the processor their members sleep between any two kernels.
-            burn::backend::LibTorch::<f32>::share_threads(1, 1);
-            program.run::<burn::backend::LibTorch<f32>>(BackendKind::Tch)
-        }
+        Some(BackendKind::Tch) => run_on::<burn::backend::LibTorch<f32>, P>(program, BackendKind::Tch),
         #[cfg(feature = "cuda")]
-        Some(BackendKind::Cuda) => program.run::<burn::backend::Cuda<f32, i32>>(BackendKind::Cuda),
+        Some(BackendKind::Cuda) => run_on::<burn::backend::Cuda<f32, i32>, P>(program, BackendKind::Cuda),
         #[cfg(feature = "wgpu")]
-        Some(BackendKind::Wgpu) => program.run::<burn::backend::Wgpu<f32, i32>>(BackendKind::Wgpu),
+        Some(BackendKind::Wgpu) => run_on::<burn::backend::Wgpu<f32, i32>, P>(program, BackendKind::Wgpu),
         _ => Err(not_compiled(kind)),
     }
+}
+
+/// Runs `program` on `B`, with one thread for what the calling one computes: replicas have threads of their own. OpenMP
+/// gives every thread that computes in parallel its own team, and where teams are larger than the processor their members
+/// sleep between any two kernels.
+fn run_on<B: HostBackend, P: Program>(program: P, kind: BackendKind) -> Result<P::Output> {
+    B::share_threads(1, 1);
+    program.run::<B>(kind)
 }
 
 fn not_compiled(kind: BackendKind) -> Error {

@@ -27,9 +27,7 @@ const MOST_CLASSES: usize = 20;
 /// weights. A checkpoint brings its configuration along; every layer of `request` wins over it.
 pub fn evaluate(path: &Path, mut request: Request) -> Result<()> {
     let file = ModelFile::read(path, true)?;
-    if let Some(saved) = &file.config {
-        request.files.insert(0, saved.clone());
-    }
+    request.saved = file.config.clone();
     let mut config = resolve(&request)?.config;
     // What the user names stays: if it does not fit the weights, they are refused when they are loaded.
     let unnamed = |key: &str| !request.names(key);

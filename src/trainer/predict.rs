@@ -48,7 +48,7 @@ struct Guess {
 /// Prints the most probable classes of every image, by the model in `path`.
 pub fn predict(path: &Path, question: Question, mut request: Request) -> Result<()> {
     let file = ModelFile::read(path, true)?;
-    request.files.splice(0..0, file.config.clone());
+    request.saved = file.config.clone();
     let mut config = resolve(&request)?.config;
     if !request.names("data.image_size") {
         config.data.image_size = file.description.size;
