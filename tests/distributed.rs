@@ -3,7 +3,7 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::command::{Run, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
+use crate::command::{Run, Workplace, errors, succeeded, until, wait};
 
 mod launchers;
 mod losses;

@@ -7,11 +7,12 @@
 //! code defaults < config/default.toml < --config FILE < groups (optim=sgd) < TRAIN__SECTION__KEY < KEY=VALUE < flags
 //! ```
 //!
-//! Read on in the order of the data: [`schema`] knows every key and its type, [`flag`] the flags that stand for keys,
-//! `layer` and `group` read what the user wrote, [`alias`] what is spelled as other trainers do, `launcher` fills in what the variables of a
-//! launcher say, `suggestion` guesses what was meant, `range` and `rules` say what is allowed, and `resolve` does all
-//! that, collecting every complaint before it gives up. Whether a device or a file of data exists is left to the rooms
-//! that open it. [`grid`] makes many configurations out of one command line.
+//! Read on in the order of the data: [`schema`] knows every key and its type, [`flag`] the flags that stand for keys;
+//! `layers` reads a `request` (a `layer` for each place, files of a `group`, and what [`alias`] knows to be spelled as
+//! other trainers do), `launcher` fills in what the variables of a launcher say, `suggestion` guesses what was meant,
+//! `merged` makes one of them all, `range` and `rules` say what is allowed, and `resolve` does all that, collecting
+//! every complaint before it gives up. Whether a device or a file of data exists is left to the rooms that open it.
+//! [`grid`] makes many configurations out of one command line.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,10 @@ pub mod grid;
 mod group;
 mod launcher;
 mod layer;
+mod layers;
+mod merged;
 mod range;
+mod request;
 mod resolve;
 mod rules;
 mod run;
@@ -37,7 +41,8 @@ pub mod schema;
 mod suggestion;
 pub mod time_limit;
 
-pub use resolve::{Request, Resolved, Setting, resolve, sketch};
+pub use request::{Request, Setting};
+pub use resolve::{Resolved, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};
 
 /// The documented defaults, as they are in the repository.

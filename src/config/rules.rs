@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use toml::{Table, Value};
 
+use super::merged::Merged;
 use super::range::RANGES;
-use super::resolve::Merged;
 use super::schema::{Schema, plain};
 use super::{flag, suggestion};
 use crate::data::Source;

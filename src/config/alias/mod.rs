@@ -10,7 +10,7 @@ mod scripts;
 
 use super::flag;
 use super::layer::{Complaints, Layer};
-use super::resolve::Merged;
+use super::merged::Merged;
 use super::schema::{Schema, enumerate};
 
 /// A spelling of another trainer.

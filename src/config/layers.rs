@@ -1,0 +1,206 @@
+//! The layers of a configuration: each read from where the user wrote it, with all that is wrong with it.
+//!
+//! Reads the files it is told to and nothing else: the environment is handed in.
+
+use super::alias::{self, Typed};
+use super::layer::{Complaints, Layer};
+use super::request::{Request, Setting, pair};
+use super::schema::Schema;
+use super::{DEFAULT_TOML, group, suggestion};
+
+/// What messages call the defaults.
+pub(super) const DEFAULTS: &str = "config/default.toml";
+
+/// Keys about one session of a run, or about several processes: a saved configuration does not set them.
+const OF_A_SESSION: [&str; 24] = [
+    "run.max_steps",
+    "run.max_time",
+    "run.fast_dev_run",
+    "run.output_dir",
+    "run.dry_run",
+    "run.progress",
+    "run.requeue",
+    "checkpoint.resume",
+    "checkpoint.force_config",
+    "parallel.rank",
+    "parallel.nnodes",
+    "parallel.elastic",
+    "parallel.elastic_timeout",
+    "parallel.heartbeat",
+    "parallel.lost_after",
+    "parallel.dist_url",
+    "parallel.dist_backend",
+    "parallel.dist_interface",
+    "parallel.job_id",
+    "parallel.job_secret_file",
+    "parallel.insecure",
+    "parallel.tls_cert",
+    "parallel.tls_key",
+    "parallel.tls_ca",
+];
+
+/// The layers in the order of their strength.
+pub(super) struct Layers {
+    pub(super) defaults: Layer,
+    /// Files, then groups.
+    files: Vec<Layer>,
+    /// What a development run imposes on the files.
+    pub(super) dev_run: Layer,
+    environment: Layer,
+    arguments: Layer,
+    flags: Layer,
+    /// What a launcher says, where nobody contradicts.
+    pub(super) launcher: Layer,
+}
+
+impl Layers {
+    /// Those of `request`; what a development run and a launcher impose is not among them yet.
+    pub(super) fn of(request: &Request, schema: &Schema, complaints: &mut Complaints) -> Self {
+        Reader { request, schema, complaints }.layers()
+    }
+
+    /// Everything but the defaults, the weakest first.
+    pub(super) fn by_the_user(&self) -> impl DoubleEndedIterator<Item = &Layer> {
+        self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
+    }
+
+    /// The value of `key` that the user chose, and where.
+    pub(super) fn chosen(&self, key: &str) -> Option<(&toml::Value, &str)> {
+        self.by_the_user().rev().find_map(|layer| layer.find(key))
+    }
+
+    pub(super) fn is_dev_run(&self) -> bool {
+        self.chosen("run.fast_dev_run").and_then(|(value, _)| value.as_bool()).unwrap_or(false)
+    }
+}
+
+/// Turns the request into layers.
+struct Reader<'a> {
+    request: &'a Request,
+    schema: &'a Schema,
+    complaints: &'a mut Complaints,
+}
+
+impl Reader<'_> {
+    fn layers(mut self) -> Layers {
+        let defaults = self.toml(DEFAULT_TOML, DEFAULTS);
+        let mut files: Vec<Layer> = self.saved(&defaults).into_iter().chain(self.files()).collect();
+        let (chosen, arguments) = self.arguments();
+        files.extend(self.groups(&chosen));
+        let (environment, flags) = (self.environment(), self.flags());
+        let (dev_run, launcher) = (Layer::default(), Layer::default());
+        Layers { defaults, files, dev_run, environment, arguments, flags, launcher }
+    }
+
+    fn toml(&mut self, text: &str, file: &str) -> Layer {
+        Layer::from_toml(text, file, self.schema, self.complaints)
+    }
+
+    /// What the saved configuration says beyond the defaults: they count as nobody's choice here, too.
+    fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
+        let path = self.request.saved.as_ref()?;
+        let text = std::fs::read_to_string(path).ok()?;
+        let mut layer = self.toml(&text, &path.display().to_string());
+        let is_default =
+            |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
+        layer.retain(|key, value| !OF_A_SESSION.contains(&key) && !is_default(key, value));
+        Some(layer)
+    }
+
+    fn files(&mut self) -> Vec<Layer> {
+        let mut layers = Vec::new();
+        for path in &self.request.files {
+            let name = path.display().to_string();
+            match std::fs::read_to_string(path) {
+                Ok(text) => layers.push(self.toml(&text, &name)),
+                Err(error) => self.complaints.lines.push(group::unreadable(&name, &error)),
+            }
+        }
+        layers
+    }
+
+    /// The groups chosen among the arguments, and the layer of the others.
+    fn arguments(&mut self) -> (Vec<(String, String)>, Layer) {
+        let groups = group::groups(&self.request.config_dirs);
+        let (mut chosen, mut layer) = (Vec::new(), Layer::default());
+        let is_word = |name: &str| alias::find(name).is_some() && groups.iter().all(|group| group != name);
+        let words: Vec<_> = self.request.arguments.iter().filter_map(|argument| word(argument)).collect();
+        let words: Vec<_> = words.into_iter().filter(|word| is_word(&word.name)).collect();
+        alias::add(&words, &mut layer, self.schema, self.complaints);
+        for argument in &self.request.arguments {
+            let place = format!("argument '{argument}'");
+            match pair(argument) {
+                None => self.complaints.lines.push(not_a_setting(argument)),
+                Some((key, _)) if is_word(key) => {}
+                Some((key, text)) if alias::is_unset(key, text) => {}
+                Some((key, text)) if key.contains('.') => {
+                    layer.add_text(key, text, place, self.schema, self.complaints);
+                }
+                Some((name, text)) if groups.iter().any(|group| group == name) => {
+                    chosen.retain(|(group, _)| group != name);
+                    chosen.push((name.to_string(), text.to_string()));
+                }
+                Some((word, text)) => {
+                    let hint = suggestion::for_bare_word(word, text, &groups, self.schema);
+                    self.complaints.lines.push(format!("unknown key '{word}' ({place}); {hint}"));
+                }
+            }
+        }
+        (chosen, layer)
+    }
+
+    fn groups(&mut self, chosen: &[(String, String)]) -> Vec<Layer> {
+        let mut layers = Vec::new();
+        for (group, name) in chosen {
+            match group::find(group, name, &self.request.config_dirs) {
+                Ok(file) => layers.push(self.toml(&file.text, &file.path)),
+                Err(line) => self.complaints.lines.push(line),
+            }
+        }
+        layers
+    }
+
+    fn environment(&mut self) -> Layer {
+        let mut layer = Layer::default();
+        for (name, text) in &self.request.environment {
+            if let Some(path) = name.strip_prefix("TRAIN__") {
+                let key = path.to_lowercase().replace("__", ".");
+                layer.add_text(&key, text, format!("environment {name}"), self.schema, self.complaints);
+            }
+        }
+        layer
+    }
+
+    fn flags(&mut self) -> Layer {
+        let mut layer = Layer::default();
+        let foreign = |Setting { key, value, flag }: &Setting| {
+            alias::find(key).map(|_| Typed { name: key.clone(), value: value.clone(), place: flag.clone() })
+        };
+        let line: Vec<_> = self.request.flags.iter().filter_map(foreign).collect();
+        alias::add(&line, &mut layer, self.schema, self.complaints);
+        let own = self.request.flags.iter().filter(|setting| alias::find(&setting.key).is_none());
+        for Setting { key, value, flag } in own.filter(|setting| !alias::is_unset(&setting.key, &setting.value)) {
+            layer.add_text(key, value, flag.clone(), self.schema, self.complaints);
+        }
+        layer
+    }
+}
+
+/// `KEY=VALUE` as a word that others may say.
+fn word(argument: &str) -> Option<Typed> {
+    let (name, value) = pair(argument)?;
+    Some(Typed { name: name.into(), value: value.into(), place: format!("argument '{argument}'") })
+}
+
+/// The complaint about an argument without `=`.
+fn not_a_setting(argument: &str) -> String {
+    if argument.contains('/') {
+        return format!("unknown argument '{argument}'; a directory of images is --data folder --data-dir {argument}");
+    }
+    match suggestion::nearest(argument, ["evaluate", "config", "launch", "sweep"].map(String::from)) {
+        Some(command) => {
+            format!("unknown argument '{argument}'; did you mean 'train {command}'? a command comes before options")
+        }
+        None => format!("unknown argument '{argument}'; options begin with --, settings read like run.epochs=3"),
+    }
+}

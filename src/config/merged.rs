@@ -1,0 +1,47 @@
+//! All layers of a configuration in one, which remembers where each value was set.
+
+use ::config::{Value as Placed, ValueKind};
+
+use super::Config;
+use super::layers::{DEFAULTS, Layers};
+use crate::error::{Error, Result};
+
+/// All layers in one: the values, and where each came from.
+pub struct Merged {
+    /// The values.
+    pub config: Config,
+    values: Placed,
+}
+
+impl Merged {
+    /// The later layers win.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where a value is not what its key takes.
+    pub(super) fn of(layers: &Layers) -> Result<Self> {
+        let sources = std::iter::once(&layers.defaults).chain(layers.by_the_user()).cloned();
+        let builder = sources.fold(::config::Config::builder(), |builder, layer| builder.add_source(layer));
+        let built = builder.build().map_err(|error| Error::usage(error.to_string()))?;
+        let values = built.cache.clone();
+        let config = built.try_deserialize().map_err(|error| Error::usage(error.to_string()))?;
+        Ok(Self { config, values })
+    }
+
+    /// Whether nobody set `key`.
+    pub fn is_default(&self, key: &str) -> bool {
+        self.place(key).contains(DEFAULTS)
+    }
+
+    /// Where the value of `key` was set.
+    pub fn place(&self, key: &str) -> &str {
+        key.split('.').try_fold(&self.values, field).and_then(Placed::origin).unwrap_or("by default")
+    }
+}
+
+/// The field of a table by its name.
+fn field<'a>(value: &'a Placed, name: &str) -> Option<&'a Placed> {
+    match &value.kind {
+        ValueKind::Table(fields) => fields.get(name),
+        _ => None,
+    }
+}
