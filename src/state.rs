@@ -85,13 +85,17 @@ impl HostTensor {
         }
     }
 
-    pub(crate) fn to_le_bytes(&self) -> Vec<u8> {
+    /// The elements as they lie in memory and in files.
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Self::F32 { data, .. } => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            Self::I64 { data, .. } => data.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Self::F32 { data, .. } => bytemuck::cast_slice(data),
+            Self::I64 { data, .. } => bytemuck::cast_slice(data),
         }
     }
 }
+
+#[cfg(target_endian = "big")]
+compile_error!("files are little-endian, and tensors are written to them as they lie in memory");
 
 /// The dictionary as a safetensors file.
 ///
@@ -105,19 +109,21 @@ pub fn to_safetensors(tensors: &StateDict, metadata: &[(String, String)]) -> Vec
         header.insert("__metadata__".into(), json!(sorted));
     }
     let (wide, narrow): (Vec<_>, Vec<_>) = tensors.iter().partition(|(_, tensor)| tensor.as_i64().is_some());
-    let mut body = Vec::new();
-    for (name, tensor) in wide.into_iter().chain(narrow) {
-        let start = body.len();
-        body.extend(tensor.to_le_bytes());
-        let entry = json!({ "dtype": tensor.dtype(), "shape": tensor.shape(), "data_offsets": [start, body.len()] });
-        header.insert(name.clone(), entry);
+    let ordered = || wide.iter().chain(&narrow);
+    let mut length = 0;
+    for (name, tensor) in ordered() {
+        let end = length + tensor.bytes().len();
+        let entry = json!({ "dtype": tensor.dtype(), "shape": tensor.shape(), "data_offsets": [length, end] });
+        header.insert((*name).clone(), entry);
+        length = end;
     }
     let mut header = serde_json::Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    let mut file = Vec::with_capacity(8 + header.len() + body.len());
+    // In one piece of memory from the start: a model is large.
+    let mut file = Vec::with_capacity(8 + header.len() + length);
     file.extend((header.len() as u64).to_le_bytes());
     file.extend(header);
-    file.extend(body);
+    ordered().for_each(|(_, tensor)| file.extend(tensor.bytes()));
     file
 }
 
@@ -197,7 +203,7 @@ pub fn sha256(tensors: &StateDict) -> String {
         for axis in tensor.shape() {
             hash.update((*axis as u64).to_le_bytes());
         }
-        hash.update(tensor.to_le_bytes());
+        hash.update(tensor.bytes());
     }
     format!("{:x}", hash.finalize())
 }

@@ -5,13 +5,13 @@
 //! the sampler's, their floating-point form the augmentation's.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::decode::{picture_of, to_image, to_planes};
+use super::decode::to_image;
 use super::framing::Framing;
 use super::key::Key;
 use crate::error::{Error, Result};
@@ -86,7 +86,7 @@ impl ImageSet {
         let stride = CHANNELS * side * side;
         let mut pixels = vec![0; paths.len() * stride];
         let each = paths.par_iter().zip(pixels.par_chunks_exact_mut(stride));
-        let outcomes: Vec<Result<()>> = each.map(|(path, out)| decode(path, side, framing, out)).collect();
+        let outcomes: Vec<Result<()>> = each.map(|(path, out)| framing.show_file(path, side, None, out)).collect();
         outcomes.into_iter().collect::<Result<()>>()?;
         Self::new(pixels, vec![0; paths.len()], vec!["unknown".into()], [side; 2])
     }
@@ -128,7 +128,7 @@ impl ImageSet {
         let pixels = if has_room && !framing.is_random() {
             let mut resized = vec![0; self.labels.len() * target];
             let each = pixels.par_chunks_exact(source).zip(resized.par_chunks_exact_mut(target));
-            each.for_each(|(image, out)| to_planes(&framing.square(to_image(image, from), side as u32, None), out));
+            each.for_each(|(image, out)| framing.show(to_image(image, from), side, None, out));
             Pixels::InMemory(resized)
         } else {
             Pixels::Framed { pixels, from, framing }
@@ -173,15 +173,14 @@ impl ImageSet {
             Pixels::InMemory(pixels) => Ok(Cow::Borrowed(&pixels[id as usize * stride..][..stride])),
             Pixels::OnDisk(files) => {
                 let mut bytes = vec![0; stride];
-                let picture = picture_of(&files.paths[id as usize])?;
-                to_planes(&files.framing.square(picture, files.side as u32, key), &mut bytes);
+                files.framing.show_file(&files.paths[id as usize], files.side, key, &mut bytes)?;
                 Ok(Cow::Owned(bytes))
             }
             Pixels::Framed { pixels, from, framing } => {
                 let length = CHANNELS * from[0] * from[1];
                 let mut bytes = vec![0; stride];
                 let picture = to_image(&pixels[id as usize * length..][..length], *from);
-                to_planes(&framing.square(picture, self.size[0] as u32, key), &mut bytes);
+                framing.show(picture, self.size[0], key, &mut bytes);
                 Ok(Cow::Owned(bytes))
             }
         }
@@ -207,15 +206,6 @@ impl ImageSet {
             _ => hash.update(&self.identity),
         }
     }
-}
-
-/// Decodes one file to the planes of a square.
-///
-/// # Errors
-/// When it cannot be read, or is no image.
-pub(super) fn decode(path: &Path, side: usize, framing: Framing, out: &mut [u8]) -> Result<()> {
-    to_planes(&framing.square(picture_of(path)?, side as u32, None), out);
-    Ok(())
 }
 
 /// Mean and standard deviation per channel, of pixels scaled to `0..=1`: a pixel `p` becomes `(p / 255 - mean) / std`.

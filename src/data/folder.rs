@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::Progress;
 use super::config::DataConfig;
-use super::dataset::{CHANNELS, DataSplits, ImageFiles, ImageSet, Normalization, decode};
+use super::dataset::{CHANNELS, DataSplits, ImageFiles, ImageSet, Normalization};
 use super::framing::Framing;
 use crate::error::{Error, Result};
 
@@ -161,7 +161,8 @@ fn decode_all(items: &[Item], side: usize, framing: Framing, report: impl Fn(usi
     let parts = items.chunks(REPORT_EVERY).zip(pixels.chunks_mut(REPORT_EVERY * stride));
     for (part, (items_of_part, out)) in parts.enumerate() {
         let each = items_of_part.par_iter().zip(out.par_chunks_exact_mut(stride));
-        let outcomes: Vec<Result<()>> = each.map(|(item, out)| decode(&item.path, side, framing, out)).collect();
+        let outcomes: Vec<Result<()>> =
+            each.map(|(item, out)| framing.show_file(&item.path, side, None, out)).collect();
         outcomes.into_iter().collect::<Result<()>>()?;
         report(part * REPORT_EVERY + items_of_part.len(), items.len());
     }

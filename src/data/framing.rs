@@ -4,11 +4,15 @@
 //! `RandomResizedCrop` draws it; to be measured, the middle, as by its `Resize` and `CenterCrop`; or the whole picture,
 //! squeezed. Numbers of an image that is a square already stay as they are.
 
+use std::path::Path;
+
 use image::RgbImage;
 use image::imageops::{FilterType, crop_imm, resize};
 
 use super::config::DataConfig;
+use super::decode::{picture_of, to_planes};
 use super::key::{Key, Purpose};
+use crate::error::Result;
 
 /// Width divided by height of a random part, at least and at most; uniform in the logarithm.
 const RATIO: [f64; 2] = [3.0 / 4.0, 4.0 / 3.0];
@@ -60,8 +64,21 @@ impl Framing {
         self.area > 0.0
     }
 
-    /// The square of `side` pixels that shows `image`; a random part of it for a `key`.
-    pub(super) fn square(self, image: RgbImage, side: u32, key: Option<Key>) -> RgbImage {
+    /// Fills `out` with the planes `[3, side, side]` of what is shown of `image`; of a random part of it for a `key`.
+    pub(super) fn show(self, image: RgbImage, side: usize, key: Option<Key>, out: &mut [u8]) {
+        to_planes(&self.square(image, side as u32, key), out);
+    }
+
+    /// As [`Framing::show`], of the image in a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no image.
+    pub(super) fn show_file(self, path: &Path, side: usize, key: Option<Key>, out: &mut [u8]) -> Result<()> {
+        self.show(picture_of(path)?, side, key, out);
+        Ok(())
+    }
+
+    fn square(self, image: RgbImage, side: u32, key: Option<Key>) -> RgbImage {
         match key.filter(|_| self.is_random()) {
             Some(key) => self.part(image.dimensions().into(), key).of(&image, side),
             None if self.middle > 0.0 => self.centered(image, side),

@@ -9,6 +9,7 @@ use burn::tensor::backend::Backend;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rand_distr::{Distribution, Normal, Uniform};
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::named::{load_state, state_dict};
@@ -19,8 +20,8 @@ use crate::state::HostTensor;
 pub fn initialize<B: Backend, M: Module<B>>(model: M, seed: u64) -> Result<M> {
     let mut state = state_dict(&model);
     let inputs = state.get("fc.weight").map_or(1, |weight| weight.shape()[1]);
-    for (name, tensor) in &mut state {
-        let HostTensor::F32 { shape, data } = tensor else { continue };
+    state.par_iter_mut().for_each(|(name, tensor)| {
+        let HostTensor::F32 { shape, data } = tensor else { return };
         let mut random = stream(seed, name);
         if let [outputs, _, height, width] = shape[..] {
             let std = (2.0 / (outputs * height * width) as f32).sqrt();
@@ -31,7 +32,7 @@ pub fn initialize<B: Backend, M: Module<B>>(model: M, seed: u64) -> Result<M> {
             let uniform = Uniform::new(-bound, bound).expect("bounds that are finite and in order");
             data.fill_with(|| uniform.sample(&mut random));
         }
-    }
+    });
     load_state(model, &state, "the initialisation")
 }
 

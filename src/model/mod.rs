@@ -23,7 +23,7 @@ pub use freeze::{HEAD, freeze};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d};
 pub use loss::{cross_entropy, rank_of_target};
-pub use named::{load_state, parameter_names, state_dict};
+pub use named::{load_state, parameter_names, state_dict, trained_parameters};
 pub use pass::{BatchStatistics, Pass};
 pub use recognize::recognize;
 pub use resnet::{AbsorbStatistics, ResNet};

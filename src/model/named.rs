@@ -3,6 +3,8 @@
 //! Two layouts differ from Burn's: a linear layer's weight is `[outputs, inputs]`, and the count of batches is a
 //! scalar. Everything that leaves or enters a model (files, checkpoints, hashes) goes through here.
 
+use std::collections::BTreeMap;
+
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -17,24 +19,27 @@ pub fn state_dict<B: Backend, M: Module<B>>(model: &M) -> StateDict {
     reader.state
 }
 
-/// The names of the tensors that are trained, in declaration order: those `model` tracks gradients for.
+/// The tensors that are trained, in declaration order, with their shapes: those `model` tracks gradients for.
+pub fn trained_parameters<B: Backend, M: Module<B>>(model: &M) -> Vec<(String, Vec<usize>)> {
+    Survey::of(model).trained
+}
+
+/// The names of [`trained_parameters`].
 pub fn parameter_names<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
-    let mut reader = Reader::default();
-    model.visit(&mut reader);
-    reader.trained
+    trained_parameters(model).into_iter().map(|(name, _)| name).collect()
 }
 
 /// The model with every tensor replaced by the one of the same name in `state`.
 ///
 /// Fails without a trace when names are missing or left over, or shapes differ; `origin` says where `state` comes from.
 pub fn load_state<B: Backend, M: Module<B>>(model: M, state: &StateDict, origin: &str) -> Result<M> {
-    let expected = state_dict(&model);
+    let expected = Survey::of(&model).shapes;
     let mut faults: Vec<String> = Vec::new();
-    for (name, tensor) in &expected {
+    for (name, shape) in &expected {
         match state.get(name) {
             None => faults.push(format!("'{name}' is missing")),
-            Some(given) if given.shape() != tensor.shape() => {
-                faults.push(format!("'{name}' has shape {:?} where the model has {:?}", given.shape(), tensor.shape()));
+            Some(given) if given.shape() != shape => {
+                faults.push(format!("'{name}' has shape {:?} where the model has {shape:?}", given.shape()));
             }
             Some(_) => {}
         }
@@ -81,11 +86,52 @@ impl Path {
     }
 }
 
+/// What a model is made of, without a value of it.
+#[derive(Default)]
+struct Survey {
+    path: Path,
+    /// Of every tensor, as in its state dictionary.
+    shapes: BTreeMap<String, Vec<usize>>,
+    trained: Vec<(String, Vec<usize>)>,
+}
+
+impl Survey {
+    fn of<B: Backend, M: Module<B>>(model: &M) -> Self {
+        let mut survey = Self::default();
+        model.visit(&mut survey);
+        survey
+    }
+}
+
+impl<B: Backend> ModuleVisitor<B> for Survey {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let mut shape = param.lazy_shape().to_vec();
+        if self.path.is_linear_weight() {
+            shape.reverse();
+        }
+        if param.is_require_grad() {
+            self.trained.push((self.path.name(), shape.clone()));
+        }
+        self.shapes.insert(self.path.name(), shape);
+    }
+
+    fn visit_int<const D: usize>(&mut self, _param: &Param<Tensor<B, D, Int>>) {
+        self.shapes.insert(self.path.name(), Vec::new());
+    }
+}
+
 #[derive(Default)]
 struct Reader {
     path: Path,
     state: StateDict,
-    trained: Vec<String>,
 }
 
 impl<B: Backend> ModuleVisitor<B> for Reader {
@@ -103,11 +149,8 @@ impl<B: Backend> ModuleVisitor<B> for Reader {
             value = value.swap_dims(0, 1);
         }
         let shape = value.dims().to_vec();
-        let data = value.into_data().iter::<f32>().collect();
+        let data = value.into_data().convert::<f32>().into_vec().expect("it was made f32");
         self.state.insert(self.path.name(), HostTensor::F32 { shape, data });
-        if param.is_require_grad() {
-            self.trained.push(self.path.name());
-        }
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {

@@ -42,19 +42,15 @@ pub trait ConvOps: HostOps {
         images
     }
 
-    /// The output, `[batch, outputs, out_height, out_width]`.
-    fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
-        Self::conv2d(x, weight, None, sliding.options())
-    }
-
-    /// As [`ConvOps::conv_forward`]; where there is a backward pass, somebody hears of the weight's gradient.
-    fn conv_forward_heard(
+    /// The output, `[batch, outputs, out_height, out_width]`. Where there is a backward pass, who listens hears of the
+    /// weight's gradient.
+    fn conv_forward(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         sliding: Sliding,
         _listened: Option<Listened>,
     ) -> FloatTensor<Self> {
-        Self::conv_forward(x, weight, sliding)
+        Self::conv2d(x, weight, None, sliding.options())
     }
 
     /// The gradient of the weight, in its shape.
@@ -108,18 +104,14 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         Self::from_inner(B::arranged(images.primitive, large_maps))
     }
 
-    fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
-        Self::conv_forward_heard(x, weight, sliding, None)
-    }
-
-    fn conv_forward_heard(
+    fn conv_forward(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         sliding: Sliding,
         listened: Option<Listened>,
     ) -> FloatTensor<Self> {
         let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
-        let output = B::conv_forward(x.primitive.clone(), weight.primitive.clone(), sliding);
+        let output = B::conv_forward(x.primitive.clone(), weight.primitive.clone(), sliding, None);
         let output = match prepared {
             OpsKind::Tracked(step) => {
                 step.finish((x.primitive.clone(), weight.primitive.clone(), sliding, listened), output)
@@ -149,5 +141,5 @@ pub fn conv2d<B: ConvOps>(
     listened: Option<Listened>,
 ) -> Tensor<B, 4> {
     let [x, weight] = [x.into_primitive(), weight.into_primitive()].map(|primitive| primitive.tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::conv_forward_heard(x, weight, sliding, listened)))
+    Tensor::from_primitive(TensorPrimitive::Float(B::conv_forward(x, weight, sliding, listened)))
 }

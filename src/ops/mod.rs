@@ -32,6 +32,8 @@ pub use precision::{
     BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
 };
 pub use relu::{ReluOps, relu};
+#[cfg(feature = "tch")]
+pub use torch::cuda_devices;
 pub use update::{Sgd, UpdateOps};
 
 /// Everything a backend must be able to do to train Kiln's models.

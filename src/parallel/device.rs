@@ -98,11 +98,8 @@ mod flex {
 #[cfg(feature = "tch")]
 mod tch {
     use super::{HostBackend, Result, cpu_slot, no_such_device};
+    use crate::ops::cuda_devices as visible;
     use burn::backend::libtorch::LibTorchDevice;
-
-    fn visible() -> usize {
-        usize::try_from(::tch::Cuda::device_count()).unwrap_or(0)
-    }
 
     impl HostBackend for burn::backend::LibTorch<f32> {
         fn open(index: usize) -> Result<LibTorchDevice> {

@@ -33,7 +33,7 @@ use crate::data::Loader;
 use crate::error::{Error, Result};
 use crate::model::{
     AbsorbStatistics, EvaluationBatch, EvaluationOutput, HEAD, TrainBatch, TrainStepOutput, Which, flat, kernels,
-    parameter_names, state_dict,
+    trained_parameters,
 };
 use crate::optim::{Optimizer, Parameter, WeightAverage};
 use crate::state::StateDict;
@@ -178,11 +178,12 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     }
 
     fn optimizer(plan: &Plan, model: &M, start: &StartingPoint, device: &B::Device) -> Result<Optimizer<B>> {
-        let state = state_dict(model);
-        let vector = |name: &String| state.get(name).is_some_and(|tensor| tensor.shape().len() < 2);
-        let names = parameter_names(model).into_iter();
-        let head = |name: &str| name.split('.').next() == Some(HEAD);
-        let tensors = names.map(|name| Parameter { vector: vector(&name), head: head(&name), name }).collect();
+        let parameter = |(name, shape): (String, Vec<usize>)| Parameter {
+            vector: shape.len() < 2,
+            head: name.split('.').next() == Some(HEAD),
+            name,
+        };
+        let tensors = trained_parameters(model).into_iter().map(parameter).collect();
         let mut optimizer = Optimizer::new(&plan.optim, tensors);
         if let Some(state) = &start.optimizer {
             optimizer.load(state, device)?;

@@ -18,7 +18,7 @@ pub fn to_pth(tensors: &StateDict) -> Result<Vec<u8>> {
         ("archive/byteorder".to_owned(), b"little".to_vec()),
         ("archive/version".to_owned(), b"3\n".to_vec()),
     ];
-    entries.extend(tensors.values().enumerate().map(|(key, it)| (format!("archive/data/{key}"), it.to_le_bytes())));
+    entries.extend(tensors.values().enumerate().map(|(key, it)| (format!("archive/data/{key}"), it.bytes().to_vec())));
     zip::write(&entries).ok_or_else(|| {
         Error::Checkpoint(
             "the weights take more than 4 GiB, too many for a .pth file; write .safetensors instead".into(),

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -131,10 +132,34 @@ class Bench:
 
     def on_gpu(self, batch):
         case = ["--stem", "cifar", "--precision", "bf16"]
+        for mode in ("eager", "torch.compile"):
+            theirs = [*case, "--batch", str(batch), "--channels-last", "--device", "cuda"]
+            theirs += ["--compile"] if mode == "torch.compile" else []
+            self.compare(
+                f"step, cifar stem, batch {batch}, bf16, {mode}",
+                lambda: self.kiln(*case, "--batch-size", str(batch), threads=self.options.threads),
+                [lambda: self.peer("step", *theirs, threads=2)],
+            )
+
+    def criterion(self, case):
+        """The seconds of a pass of one of `make bench`'s cases, beside which no memory is measured."""
+        command = ["cargo", "bench", "--quiet", "--features", "tch,gloo", "--", case, "--output-format", "bencher"]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return int(re.search(r"([\d,]+) ns/iter", output)[1].replace(",", "")) / 1e9
+
+    def loader(self):
+        """80 batches of 128 images, with two threads or two workers."""
         self.compare(
-            f"step, cifar stem, batch {batch}, bf16",
-            lambda: self.kiln(*case, "--batch-size", str(batch), threads=self.options.threads),
-            [lambda: self.peer("step", *case, "--batch", str(batch), "--channels-last", "--device", "cuda", threads=2)],
+            "loader alone, batch 128, crop, flip, normalise",
+            lambda: {"seconds": [self.criterion("loader") / 80], "peak_memory": None},
+            [lambda: self.peer("loader", threads=2)],
+        )
+
+    def all_reduce(self, count):
+        self.compare(
+            f"all-reduce of 45 MB, {count} processes",
+            lambda: {"seconds": [self.criterion(f"{count} processes over Gloo")], "peak_memory": None},
+            [lambda: self.peer("all-reduce", "--world-size", str(count), threads=1)],
         )
 
     def start_up(self):
@@ -205,6 +230,9 @@ def main():
             bench.processes(stem, 32, count)
     if not bench.options.gpu:
         bench.start_up()
+        bench.loader()
+        for count in (2, 4):
+            bench.all_reduce(count)
     if bench.options.out:
         Path(bench.options.out).write_text(json.dumps({"machine": machine, "rows": bench.rows}, indent=1) + "\n")
 

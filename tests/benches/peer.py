@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The PyTorch side of `make bench-peer`: one case in one process, its result as one line of JSON.
 
-A training step is zero_grad, forward, cross-entropy, backward and SGD with momentum and weight decay in eager mode, on
-random images that lie ready in memory; ResNet-18 is torchvision's. The first steps are not timed.
+A training step is zero_grad, forward, cross-entropy, backward and SGD with momentum and weight decay, in eager mode
+unless told otherwise, on random images that lie ready in memory; ResNet-18 is torchvision's. The first steps are not
+timed.
 """
 import argparse
 import json
@@ -48,6 +49,8 @@ def setting(case):
     torch.backends.cudnn.benchmark = True
     layout = torch.channels_last if case.channels_last else torch.contiguous_format
     model = network(case.stem).to(device, memory_format=layout)
+    if case.compile:
+        model = torch.compile(model)
     images = torch.randn(case.batch, 3, 32, 32, device=device).contiguous(memory_format=layout)
     labels = torch.randint(0, 10, (case.batch,), device=device)
     settle = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -174,6 +177,7 @@ def main():
     parser.add_argument("--world-size", type=int, default=1)
     parser.add_argument("--precision", default="f32")
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--compile", action="store_true", help="torch.compile instead of eager mode")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--budget", type=float, default=8.0)

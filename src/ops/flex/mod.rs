@@ -21,6 +21,7 @@ use rayon::prelude::*;
 
 use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, Sliding};
+use super::listener::Listened;
 use super::precision::as_type;
 use super::relu::ReluOps;
 use batch_norm::Sizes;
@@ -30,7 +31,7 @@ use geometry::Geometry;
 const PIECE: usize = 1 << 14;
 
 impl ConvOps for Flex {
-    fn conv_forward(x: FlexTensor, weight: FlexTensor, sliding: Sliding) -> FlexTensor {
+    fn conv_forward(x: FlexTensor, weight: FlexTensor, sliding: Sliding, _listened: Option<Listened>) -> FlexTensor {
         if !all_f32(&[&x, &weight]) {
             return Flex::conv2d(x, weight, None, sliding.options());
         }

@@ -3,6 +3,7 @@
 //! tch binds none of them in a usable form, so `shim.cpp` does. All functions panic on an ATen error, as tch's own do;
 //! a replica turns that into the run's error.
 
+mod cuda;
 mod update;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -14,6 +15,7 @@ use burn::backend::libtorch::{TchElement, TchTensor};
 use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, Sliding};
 use super::relu::ReluOps;
+pub use cuda::cuda_devices;
 
 /// A pointer to an `at::Tensor`.
 type Pointer = *mut c_void;

@@ -45,6 +45,13 @@ template <typename Body> char *guarded(Body body) {
 
 } // namespace
 
+// burn-tch names these two in a function that nobody calls, so that the linker takes libtorch_cuda in. They are here so
+// that it does not: `cuda.rs` loads it where it is of use. Hidden, lest that library finds these instead of its own.
+namespace at::cuda {
+__attribute__((visibility("hidden"))) void *getCurrentCUDABlasHandle() { return nullptr; }
+__attribute__((visibility("hidden"))) int warp_size() { return 0; }
+} // namespace at::cuda
+
 extern "C" {
 
 // Mean and biased variance per channel, in f32 at least. On the CPU their type is that of the running averages, which

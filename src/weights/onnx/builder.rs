@@ -116,12 +116,12 @@ impl<'a> Builder<'a> {
         if tensor.shape() != shape {
             return Err(format!("'{name}' has shape {:?} where {shape:?} is due", tensor.shape()));
         }
-        let data = tensor.as_f32().ok_or_else(|| format!("'{name}' holds integers"))?;
+        tensor.as_f32().ok_or_else(|| format!("'{name}' holds integers"))?;
         self.constants.push(TensorProto {
             dims: shape.iter().map(|axis| *axis as i64).collect(),
             data_type: FLOAT,
             name: name.clone(),
-            raw_data: data.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            raw_data: tensor.bytes().to_vec(),
         });
         Ok(name)
     }
