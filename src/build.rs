@@ -30,8 +30,14 @@ fn aten() {
     let torch = std::env::var_os("LIBTORCH").map(PathBuf::from).or_else(of_python).unwrap_or_else(|| {
         panic!("LibTorch 2.9.0 was not found: set LIBTORCH to its directory, or run 'make setup-tch' and use make")
     });
-    cc::Build::new()
-        .cpp(true)
+    let mut build = cc::Build::new();
+    build.cpp(true);
+    // LibTorch's threads are those of GNU's OpenMP. Without it the shim's own loops run on one.
+    if build.get_compiler().is_like_gnu() {
+        build.flag("-fopenmp");
+        println!("cargo:rustc-link-lib=gomp");
+    }
+    build
         .std("c++17")
         .warnings(false)
         .define("_GLIBCXX_USE_CXX11_ABI", "1")

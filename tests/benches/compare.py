@@ -143,7 +143,8 @@ class Bench:
 
     def criterion(self, case):
         """The seconds of a pass of one of `make bench`'s cases, beside which no memory is measured."""
-        command = ["cargo", "bench", "--quiet", "--features", "tch,gloo", "--", case, "--output-format", "bencher"]
+        command = ["cargo", "bench", "--quiet", "--features", "tch,gloo", "--bench", "kiln", "--", case]
+        command += ["--output-format", "bencher"]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         return int(re.search(r"([\d,]+) ns/iter", output)[1].replace(",", "")) / 1e9
 

@@ -3,6 +3,7 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::TensorData;
+use rayon::prelude::*;
 
 use super::{all_f32, contiguous, values};
 use crate::ops::host::HostOps;
@@ -22,12 +23,20 @@ impl UpdateOps for Flex {
         let mut velocity = velocity.or_else(|| (step.momentum != 0.0).then(zeros));
         // Where somebody else holds a tensor too, `storage_mut` makes a copy.
         let memory = velocity.as_mut().map(FlexTensor::storage_mut::<f32>);
-        sgd_on_host(values(&param), gradient.storage_mut::<f32>(), memory, step);
+        sgd_on_host(values(&param), gradient.storage_mut::<f32>(), memory, step, each);
         (gradient, velocity)
     }
 
     fn norm(x: FlexTensor) -> FlexTensor {
-        vector(vec![norm_on_host(values(&x.to_contiguous())) as f32])
+        vector(vec![norm_on_host(values(&x.to_contiguous()), each) as f32])
+    }
+}
+
+/// On rayon's threads, as all of Flex; a single piece, as most tensors are, is not worth waking them.
+fn each(count: usize, work: &(dyn Fn(usize) + Sync)) {
+    match count {
+        1 => work(0),
+        _ => (0..count).into_par_iter().for_each(work),
     }
 }
 

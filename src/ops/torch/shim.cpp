@@ -4,6 +4,7 @@
 // `tch::Tensor::from_ptr` takes), null where a gradient was not asked for. Every function returns null, or a message
 // that the caller frees; no exception leaves this file.
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_sgd.h>
@@ -122,6 +123,15 @@ char *kiln_sgd(Tensor *param, const Tensor *gradient, Tensor *velocity, double r
         if (velocity != nullptr) velocities.push_back(*velocity);
         at::_fused_sgd_({*param}, {*gradient}, velocities, weight_decay, momentum, rate, /*dampening=*/0.0,
                         nesterov != 0, /*maximize=*/false, first != 0);
+    });
+}
+
+// Calls `work` with each number below `count`, on the threads that operations run on. It must not throw.
+char *kiln_each(int64_t count, void (*work)(void *, int64_t), void *context) {
+    return guarded([&] {
+        at::parallel_for(0, count, 1, [&](int64_t from, int64_t to) {
+            for (int64_t number = from; number < to; ++number) work(context, number);
+        });
     });
 }
 

@@ -1,7 +1,7 @@
 //! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of `host_update.rs`, on CUDA by ATen's
 //! fused kernel.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
@@ -23,6 +23,7 @@ unsafe extern "C" {
         nesterov: c_int,
         first: c_int,
     ) -> *mut c_char;
+    fn kiln_each(count: i64, work: extern "C" fn(*mut c_void, i64), context: *mut c_void) -> *mut c_char;
 }
 
 impl UpdateOps for LibTorch<f32> {
@@ -36,7 +37,7 @@ impl UpdateOps for LibTorch<f32> {
         let mut velocity = velocity.map(alone).or_else(|| remembers.then(|| TchTensor::new(param.tensor.zeros_like())));
         if param.tensor.device() == tch::Device::Cpu {
             let (param, mut gradient) = (param.tensor.contiguous(), alone(gradient));
-            sgd_on_host(values(&param), values_mut(&mut gradient), velocity.as_mut().map(values_mut), step);
+            sgd_on_host(values(&param), values_mut(&mut gradient), velocity.as_mut().map(values_mut), step, each);
             return (gradient, velocity);
         }
         // The model still holds the old values, so the new ones are a copy that changes in place.
@@ -56,7 +57,7 @@ impl UpdateOps for LibTorch<f32> {
         if x.tensor.device() != tch::Device::Cpu {
             return TchTensor::new(x.tensor.norm().view([1]));
         }
-        TchTensor::new(tch::Tensor::from_slice(&[norm_on_host(values(&x.tensor.contiguous())) as f32]))
+        TchTensor::new(tch::Tensor::from_slice(&[norm_on_host(values(&x.tensor.contiguous()), each) as f32]))
     }
 }
 
@@ -68,6 +69,18 @@ impl<E: TchElement> HostOps for LibTorch<E> {
     fn from_host(values: &[f32], device: &Self::Device) -> TchTensor {
         TchTensor::new(tch::Tensor::from_slice(values).to_device((*device).into()))
     }
+}
+
+/// On the threads of LibTorch's own operations: they spin for a while after each, and another pool's would have to share
+/// the cores with them.
+fn each(count: usize, mut work: &(dyn Fn(usize) + Sync)) {
+    extern "C" fn call(work: *mut c_void, number: i64) {
+        // SAFETY: `kiln_each` passes on what it is given below, while it lives.
+        let work = unsafe { &*work.cast::<&(dyn Fn(usize) + Sync)>() };
+        work(number as usize);
+    }
+    // SAFETY: all threads are done with `work`, which they only share, when the call returns.
+    check(unsafe { kiln_each(count as i64, call, (&raw mut work).cast()) });
 }
 
 /// The tensor, contiguous, in memory that nobody else holds.
