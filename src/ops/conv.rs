@@ -42,6 +42,11 @@ pub trait ConvOps: HostOps {
         images
     }
 
+    /// The weight in the memory layout that all three products with `x` want; made once for all of them.
+    fn conv_weight(weight: FloatTensor<Self>, _x: &FloatTensor<Self>) -> FloatTensor<Self> {
+        weight
+    }
+
     /// The output, `[batch, outputs, out_height, out_width]`. Where there is a backward pass, who listens hears of the
     /// weight's gradient.
     fn conv_forward(
@@ -111,11 +116,10 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         listened: Option<Listened>,
     ) -> FloatTensor<Self> {
         let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
-        let output = B::conv_forward(x.primitive.clone(), weight.primitive.clone(), sliding, None);
+        let arranged = B::conv_weight(weight.primitive.clone(), &x.primitive);
+        let output = B::conv_forward(x.primitive.clone(), arranged.clone(), sliding, None);
         let output = match prepared {
-            OpsKind::Tracked(step) => {
-                step.finish((x.primitive.clone(), weight.primitive.clone(), sliding, listened), output)
-            }
+            OpsKind::Tracked(step) => step.finish((x.primitive.clone(), arranged, sliding, listened), output),
             OpsKind::UnTracked(step) => step.finish(output),
         };
         // The parents' reference counts must outlive the registration above: see `batch_norm`.

@@ -45,6 +45,7 @@ unsafe extern "C" {
         mask: c_int,
     ) -> *mut c_char;
     fn kiln_channels_last(y: *mut Pointer, x: Pointer) -> *mut c_char;
+    fn kiln_alike(y: *mut Pointer, x: Pointer, model: Pointer) -> *mut c_char;
     fn kiln_relu_backward(dx: *mut Pointer, gradient: Pointer, output: Pointer, given_away: c_int) -> *mut c_char;
 }
 
@@ -149,6 +150,13 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         // SAFETY: the result is written before the call returns without a message.
         check(unsafe { kiln_channels_last(&mut arranged, borrowed(&images)) });
         TchTensor::from_existing(owned(arranged).tensor, images.storage)
+    }
+
+    fn conv_weight(weight: TchTensor, x: &TchTensor) -> TchTensor {
+        let mut arranged = null_mut();
+        // SAFETY: as above.
+        check(unsafe { kiln_alike(&mut arranged, borrowed(&weight), borrowed(x)) });
+        TchTensor::from_existing(owned(arranged).tensor, weight.storage)
     }
 
     fn conv_weight_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {

@@ -29,8 +29,8 @@ namespace {
 
 Tensor *owned(Tensor tensor) { return tensor.defined() ? new Tensor(std::move(tensor)) : nullptr; }
 
-// The gradient in the memory layout of the activations it belongs to, which kernels are fast for.
-Tensor alike(const Tensor &gradient, const Tensor &x) { return gradient.contiguous(x.suggest_memory_format()); }
+// `x` in the memory layout of the activations that it belongs to, which kernels are fast for.
+Tensor alike(const Tensor &x, const Tensor &model) { return x.contiguous(model.suggest_memory_format()); }
 
 template <typename Body> char *guarded(Body body) {
     try {
@@ -133,6 +133,11 @@ char *kiln_each(int64_t count, void (*work)(void *, int64_t), void *context) {
             for (int64_t number = from; number < to; ++number) work(context, number);
         });
     });
+}
+
+// `x` in the memory layout of `model`.
+char *kiln_alike(Tensor **y, const Tensor *x, const Tensor *model) {
+    return guarded([&] { *y = owned(alike(*x, *model)); });
 }
 
 // The images with their channels innermost.
