@@ -24,6 +24,8 @@ mod finding;
 mod freeze;
 mod interruption;
 mod launch;
+#[cfg(all(feature = "tch", target_os = "linux"))]
+mod libraries;
 mod metrics;
 mod mixing;
 mod ops;

@@ -1,12 +1,14 @@
 //! Convolution and batch-norm with torchvision's parameter names, on Kiln's own primitives.
 
-use burn::module::{Module, Param};
+use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Initializer, Linear};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 
 use super::pass::{BatchStatistics, Pass};
-use crate::ops::{Precision, Sliding, TrainBackend, across, batch_norm, batch_norm_inference, conv2d, down, up};
+use crate::ops::{
+    Precision, Sliding, TrainBackend, across, arranged, batch_norm, batch_norm_inference, conv2d, down, up,
+};
 
 /// The constant under the root, as in torchvision.
 const EPSILON: f64 = 1e-5;
@@ -36,6 +38,21 @@ impl<B: TrainBackend> Conv2d<B> {
         let sliding = Sliding { stride: self.stride, padding: self.padding };
         conv2d(x, down::<P, B, 4>(self.weight.val()), sliding, pass.listened(self.weight.id))
     }
+}
+
+/// The model with its kernels as evaluation wants them in memory, once for all of its batches.
+pub fn for_evaluation<B: TrainBackend, M: Module<B>>(model: M) -> M {
+    struct Arrange;
+    impl<B: TrainBackend> ModuleMapper<B> for Arrange {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            if D != 4 {
+                return param;
+            }
+            let kernel = Tensor::<B, 4>::from_primitive(param.val().into_primitive());
+            Param::initialized(param.id, Tensor::from_primitive(arranged(kernel, true).into_primitive()))
+        }
+    }
+    model.map(&mut Arrange)
 }
 
 /// Batch normalisation over `[batch, height, width]`, one statistic per channel.

@@ -21,7 +21,7 @@ pub use config::{ModelConfig, Stem};
 pub use flat::{Kernel, Which, flat, flat_gradients, kernels, with_flat};
 pub use freeze::{HEAD, freeze};
 pub use init::initialize;
-pub use layers::{BatchNorm, Conv2d};
+pub use layers::{BatchNorm, Conv2d, for_evaluation};
 pub use loss::{cross_entropy, rank_of_target};
 pub use named::{load_state, parameter_names, state_dict, trained_parameters};
 pub use pass::{BatchStatistics, Pass};

@@ -119,7 +119,7 @@ impl<B: Backend> ResNet<B> {
 impl<B: TrainBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`.
     pub fn features<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 2> {
-        let images = arranged(down::<P, B, 4>(images), self.has_large_maps());
+        let images = arranged(down::<P, B, 4>(images), self.has_large_maps() || !pass.is_training());
         let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images, pass), pass));
         if let Some(pool) = &self.maxpool {
             x = pool.forward(x);

@@ -36,9 +36,9 @@ impl Sliding {
 /// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of the
 /// output) `[batch, outputs, out_height, out_width]`.
 pub trait ConvOps: HostOps {
-    /// The images in the memory layout that this backend's convolutions are fastest with; `large_maps` says that most
-    /// layers see maps of many pixels and channels. Shape and values stay.
-    fn arranged(images: FloatTensor<Self>, _large_maps: bool) -> FloatTensor<Self> {
+    /// Images, or kernels, in the memory layout that this backend's convolutions are fastest with. Shape and values stay.
+    /// `innermost` says that on a CPU those with the channels innermost are: of large maps, and at evaluation.
+    fn arranged(images: FloatTensor<Self>, _innermost: bool) -> FloatTensor<Self> {
         images
     }
 
@@ -105,8 +105,8 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
 }
 
 impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
-    fn arranged(images: FloatTensor<Self>, large_maps: bool) -> FloatTensor<Self> {
-        Self::from_inner(B::arranged(images.primitive, large_maps))
+    fn arranged(images: FloatTensor<Self>, innermost: bool) -> FloatTensor<Self> {
+        Self::from_inner(B::arranged(images.primitive, innermost))
     }
 
     fn conv_forward(
@@ -130,9 +130,9 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
 
 /// The images `[batch, channels, height, width]` as the backend likes them best: see [`ConvOps::arranged`]. They are
 /// data: no gradient passes through.
-pub fn arranged<B: ConvOps>(images: Tensor<B, 4>, large_maps: bool) -> Tensor<B, 4> {
+pub fn arranged<B: ConvOps>(images: Tensor<B, 4>, innermost: bool) -> Tensor<B, 4> {
     let images = images.into_primitive().tensor();
-    Tensor::from_primitive(TensorPrimitive::Float(B::arranged(images, large_maps)))
+    Tensor::from_primitive(TensorPrimitive::Float(B::arranged(images, innermost)))
 }
 
 /// The convolution of `x` `[batch, inputs, height, width]` with `weight` `[outputs, inputs, kernel, kernel]`:

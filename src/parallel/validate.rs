@@ -8,7 +8,7 @@ use super::replica::{Event, Replica, ReplicaModel};
 use super::transfer::{download, unpack};
 use crate::data::validation_place;
 use crate::error::Result;
-use crate::model::{EvaluationOutput, Prediction, Tally, Which, flat, with_flat};
+use crate::model::{EvaluationOutput, Prediction, Tally, Which, flat, for_evaluation, with_flat};
 
 /// Numbers of a [`Tally`] in a replica's message.
 const TALLY: usize = 4;
@@ -18,7 +18,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     /// the images. No collective inside the model.
     pub(super) fn validate(&mut self) -> Result<EvaluationOutput> {
         let _phase = tracing::info_span!("validation").entered();
-        let model = self.evaluation_model()?.valid();
+        let model = for_evaluation(self.evaluation_model()?.valid());
         let (batches, total) = self.plan.validation_shard(self.collective.rank())?;
         let mut own = EvaluationOutput::default();
         for (done, batch) in batches.enumerate() {

@@ -15,7 +15,7 @@ use crate::config::{Config, Request, resolve};
 use crate::data::validation_place;
 use crate::error::{Error, Result};
 use crate::launch::alone;
-use crate::model::{EvaluationOutput, ResNet, load_state};
+use crate::model::{EvaluationOutput, ResNet, for_evaluation, load_state};
 use crate::parallel::{BackendKind, HostBackend};
 use crate::report::evaluation::Evaluation;
 use crate::stop::Stop;
@@ -116,7 +116,7 @@ fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Eva
     let shard = |replica: usize, model: ResNet<B>| -> Result<EvaluationOutput> {
         B::share_threads(plan.threads, plan.world.size());
         let device = B::open(plan.world.device_of(replica))?;
-        let model = model.to_device(&device);
+        let model = for_evaluation(model.to_device(&device));
         let mut sum = EvaluationOutput::default();
         for batch in plan.validation_shard(replica)?.0 {
             let output = model.step(plan.evaluation_batch(batch?, &device));

@@ -14,7 +14,7 @@ use super::terminal::say;
 use crate::config::{Config, Request, resolve};
 use crate::data::{Augment, CHANNELS, Framing, ImageSet, Key};
 use crate::error::Result;
-use crate::model::{Pass, load_state};
+use crate::model::{Pass, for_evaluation, load_state};
 use crate::parallel::{BackendKind, HostBackend};
 
 /// Images that the model sees at a time.
@@ -77,7 +77,8 @@ impl Program for Prediction {
             side,
             Framing { middle: file.description.center_crop, ..Framing::WHOLE },
         )?;
-        let model = load_state(blank_model::<B>(&config, file.outputs)?, &file.tensors, &file.origin)?.valid();
+        let model = load_state(blank_model::<B>(&config, file.outputs)?, &file.tensors, &file.origin)?;
+        let model = for_evaluation(model.valid());
         let augment = Augment::plain(file.description.normalization);
         let mut answers = Vec::new();
         let ids: Vec<u32> = (0..images.len() as u32).collect();

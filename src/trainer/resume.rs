@@ -60,8 +60,7 @@ impl Origin {
     }
 }
 
-/// The request with the configuration of the run that it resumes, if it resumes one in a process of its own: several
-/// processes may have no directory in common, and must be told the same.
+/// The request with the configuration of the run that it resumes, if it resumes one whose directory is seen here.
 pub fn with_saved(request: Request) -> Request {
     let Some(config) = sketch(&request) else { return request };
     let directory = match &config.checkpoint.resume {
@@ -70,11 +69,10 @@ pub fn with_saved(request: Request) -> Request {
         Resume::Latest | Resume::Best if !config.run.output_dir.as_os_str().is_empty() => config.run.output_dir.clone(),
         Resume::Latest | Resume::Best => run_dir::last(Path::new(RUNS)).unwrap_or_default(),
     };
-    let alone = config.parallel.processes() == 1 && !config.parallel.elastic.is_on();
     // A file that is damaged is no guide; the checkpoint says what it needs.
     let is_whole =
         |path: &PathBuf| std::fs::read_to_string(path).is_ok_and(|text| toml::from_str::<Config>(&text).is_ok());
-    let saved = Some(directory.join("config.toml")).filter(|path| alone && is_whole(path));
+    let saved = Some(directory.join("config.toml")).filter(is_whole);
     Request { saved, ..request }
 }
 

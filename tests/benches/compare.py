@@ -28,7 +28,7 @@ class Bench:
         self.rows = []
 
     def kiln(self, *arguments, threads, steps=None, processes=None):
-        """The seconds of each step of a run, in one process or several, and its (first) process's peak memory."""
+        """The seconds of each step of a run, in one process or several, and the peak memory of all, which are alike."""
         steps = steps or self.options.steps
         with tempfile.TemporaryDirectory() as place:
             run = Path(place) / "run"
@@ -42,14 +42,15 @@ class Bench:
             records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
             summary = json.loads((run / "summary.json").read_text())
         times = [record["step_seconds"] for record in records if record["kind"] == "step"]
-        return {"seconds": times[WARM_UP:], "peak_memory": summary["peak_memory"]}
+        return {"seconds": times[WARM_UP:], "peak_memory": summary["peak_memory"] * (processes or 1)}
 
     def evaluation(self, *arguments, batch, threads):
         """The seconds of a batch, from the speed that `train evaluate` prints."""
         with tempfile.TemporaryDirectory() as place:
             run = Path(place) / "run"
             common = ["--data", "synthetic", "--backend", self.options.backend, "--threads", str(threads), *arguments]
-            common += ["--batch-size", str(batch), "data.val_size=8192", "data.train_size=64"]
+            # So many that the first batches, which compile kernels, do not count.
+            common += ["--batch-size", str(batch), "data.val_size=16384", "data.train_size=64"]
             train = [self.options.kiln, *common, "--max-steps", "1", "--progress", "none", "--output-dir", str(run)]
             environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
             subprocess.run(train, check=True, env=environment, stdout=subprocess.DEVNULL)
