@@ -149,7 +149,8 @@ fn a_signal_reaches_every_process_once_and_its_code_is_kept() {
     until("both are up", || String::from_utf8_lossy(&seen.lock().unwrap()).matches("up").count() == 2);
     post.send(Event::Signal(SIGUSR1)).unwrap();
     let outcome = running.join().unwrap();
-    assert_eq!((outcome.code, outcome.stderr.as_str()), (138, ""));
+    // The shells tell of the signal; the launcher has nothing to add.
+    assert_eq!((outcome.code, outcome.stderr.contains("failed first")), (138, false));
     assert_eq!(outcome.stdout.matches("got").count(), 2);
 }
 
