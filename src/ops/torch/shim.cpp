@@ -4,7 +4,6 @@
 // `tch::Tensor::from_ptr` takes), null where a gradient was not asked for. Every function returns null, or a message
 // that the caller frees; no exception leaves this file.
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_sgd.h>
@@ -126,13 +125,11 @@ char *kiln_sgd(Tensor *param, const Tensor *gradient, Tensor *velocity, double r
     });
 }
 
-// Calls `work` with each number below `count`, on the threads that operations run on. It must not throw.
-char *kiln_each(int64_t count, void (*work)(void *, int64_t), void *context) {
-    return guarded([&] {
-        at::parallel_for(0, count, 1, [&](int64_t from, int64_t to) {
-            for (int64_t number = from; number < to; ++number) work(context, number);
-        });
-    });
+// Calls `work` with each number below `count`, on the threads that operations run on. It must not throw. Not by
+// `at::parallel_for`, which in a thread that is new to it takes the number of threads that any other set last.
+void kiln_each(int64_t count, void (*work)(void *, int64_t), void *context) {
+#pragma omp parallel for schedule(static) if (count > 1)
+    for (int64_t number = 0; number < count; ++number) work(context, number);
 }
 
 // `x` in the memory layout of `model`.
