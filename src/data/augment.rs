@@ -1,9 +1,10 @@
 //! From the bytes of an image to the numbers a model sees, varied on the way.
 //!
 //! What of a picture is shown at all is decided before, by `framing`. Then RandAugment on the bytes; random crop of the
-//! padded image, horizontal flip and normalisation in one pass; cutout and random erasing. In that pass each output row is
-//! a copied piece of a source row, looked up in a table of 256 values per channel. Random numbers are drawn by [`Key`], so a sample of an epoch looks the same whoever prepares it.
-//! Which samples are prepared, and which are mixed with others, is not decided here.
+//! padded image, horizontal flip and normalisation in one pass; cutout and random erasing. In that pass each output row
+//! is a copied piece of a source row, looked up in a table of 256 values per channel. Random numbers are drawn by
+//! [`Key`], so a sample of an epoch looks the same whoever prepares it. Which samples are prepared, and which are mixed
+//! with others, is not decided here.
 
 use super::config::{CropFill, DataConfig};
 use super::dataset::{CHANNELS, Normalization};

@@ -119,8 +119,8 @@ mod tch {
         }
 
         fn share_threads(threads: usize, replicas: usize) {
-            // LibTorch keeps this number per calling thread. In a thread that it does not know it first takes over what any
-            // other thread has set last, at a moment of its choice: now, by asking.
+            // LibTorch keeps this number per calling thread. In a thread that it does not know it first takes over what
+            // any other thread has set last, at a moment of its choice: now, by asking.
             let _ = ::tch::get_num_threads();
             ::tch::set_num_threads((threads / replicas).max(1) as i32);
         }

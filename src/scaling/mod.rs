@@ -1,8 +1,9 @@
 //! How training scales: measured runs of several sizes, compared, modelled, and shown to people.
 //!
-//! Reading order: [`Sizes`] is what was asked for, [`measurement`] one measured run, [`curve`] compares those that differ
-//! in the number of replicas only; [`model`] says what the time of a step is made of and where that is known from, [`fit`] finds the numbers in it
-//! and how far to trust them, by [`least_squares`]; [`table`], [`charts`] and [`page`] show it all.
+//! Reading order: [`Sizes`] is what was asked for, [`measurement`] one measured run, [`curve`] compares those that
+//! differ in the number of replicas only; [`model`] says what the time of a step is made of and where that is known
+//! from, [`fit`] finds the numbers in it and how far to trust them, by [`least_squares`]; [`table`], [`charts`] and
+//! [`page`] show it all.
 //!
 //! Speed-up and efficiency are those of the images per second against the smallest configuration that was measured in
 //! the same mode, for weak as for strong scaling. A prediction is for a device per replica: what is known of replicas

@@ -94,12 +94,9 @@ fn processes_that_come_and_go() {
     });
     let drain = line("--drain");
     let drain = Line { text: drain.text.replace(" ...", &format!(" {url} --job-secret-file secret")) };
-    succeeded(&drain.command(&place, &replaced, &[]).output().unwrap());
-    until("one leaves", || {
-        // Asked again, as a person would; once it is gone there is no rank 2 to ask.
-        drain.command(&place, &replaced, &[]).output().unwrap();
-        members.iter_mut().any(|member| member.try_wait().unwrap().is_some())
-    });
+    let list = succeeded(&drain.command(&place, &replaced, &[]).output().unwrap());
+    assert!(list.contains("  leaves"), "{list}");
+    until("one leaves", || members.iter_mut().any(|member| member.try_wait().unwrap().is_some()));
     let gone = members.iter_mut().position(|member| member.try_wait().unwrap().is_some()).unwrap();
     let gone = members.remove(gone);
     assert_eq!(gone.wait_with_output().unwrap().status.code(), Some(0));
