@@ -130,18 +130,20 @@ fn batch(config: &Config, prepared: &Prepared) -> String {
 
 fn schedule(prepared: &Prepared) -> String {
     let (plan, schedule) = (&prepared.plan, &prepared.plan.schedule);
+    // 3 x 0.025 in f64 is 0.07500000000000001, which nobody wants to read.
+    let [base, peak, last] = [schedule.base, schedule.peak, schedule.last].map(|rate| rate as f32);
     let shape = match schedule.kind {
         ScheduleKind::Constant => "then constant".into(),
-        ScheduleKind::Cosine => format!("then cosine to {}", schedule.last),
-        ScheduleKind::Exponential => format!("then exponentially to {}", schedule.last),
-        ScheduleKind::Linear => format!("then linear to {}", schedule.last),
+        ScheduleKind::Cosine => format!("then cosine to {last}"),
+        ScheduleKind::Exponential => format!("then exponentially to {last}"),
+        ScheduleKind::Linear => format!("then linear to {last}"),
         ScheduleKind::Restarts => {
             let (period, factor) = schedule.period;
-            format!("then cosines to {}, the first in {period} steps, each {factor} times longer", schedule.last)
+            format!("then cosines to {last}, the first in {period} steps, each {factor} times longer")
         }
         ScheduleKind::OneCycle => {
             let [epochs, rise] = [plan.sampler.steps_per_epoch(), (100.0 * schedule.rise).round() as usize];
-            let (steps, peak) = (plan.last_step, schedule.peak);
+            let steps = plan.last_step;
             return format!(
                 "{steps} steps, {epochs} per epoch; one cycle, up to {peak} in {rise} % of them, then down"
             );
@@ -149,11 +151,9 @@ fn schedule(prepared: &Prepared) -> String {
         ScheduleKind::Step => format!("then x {} every {} steps", schedule.gamma, schedule.decay_steps),
     };
     format!(
-        "{} steps, {} per epoch; base LR {}, peak LR {} after {} warm-up steps, {shape}",
+        "{} steps, {} per epoch; base LR {base}, peak LR {peak} after {} warm-up steps, {shape}",
         plan.last_step,
         plan.sampler.steps_per_epoch(),
-        schedule.base,
-        schedule.peak,
         schedule.warmup_steps
     )
 }
