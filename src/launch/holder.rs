@@ -54,13 +54,6 @@ pub(super) fn attendance(parallel: &ParallelConfig, drain: Option<usize>) -> Res
     let address = format!("{host}:{port}");
     let bulletin = visit(&address, &terms(parallel)?, errand)?;
     let bulletin = bulletin.ok_or_else(|| Error::PeerLost(format!("nobody came to the rendezvous '{address}' yet")))?;
-    let parts = bulletin.members.iter().filter(|entry| !entry.replicas.is_empty()).count();
-    if let Some(rank) = drain.filter(|rank| *rank >= parts) {
-        return Err(Error::usage(format!(
-            "the run has no rank '{rank}': --drain takes 0 to {}",
-            parts.saturating_sub(1)
-        )));
-    }
     let phase = match bulletin.phase {
         Phase::Waiting => "waiting for more processes",
         Phase::Running => "running",

@@ -106,12 +106,15 @@ impl Roster {
     pub fn handle(&mut self, event: Event, now: Instant) -> Vec<Action> {
         self.forgive_own_absence(now);
         let mut actions = Vec::new();
-        if let Event::Came(seat, who) = event {
-            let refusal = self.receive(seat, who, now).err();
-            actions.push(refusal.map_or(Action::Welcome, Action::Refuse));
-        } else if self.closed.is_none() {
+        match event {
+            Event::Came(seat, who) => {
+                let refusal = self.receive(seat, who, now).err();
+                actions.push(refusal.map_or(Action::Welcome, Action::Refuse));
+            }
+            Event::DrainRank(rank) => actions.extend(self.drain_rank(rank).err().map(Action::Refuse)),
             // What comes from a seat that nobody has any more means nothing.
-            self.take_in(event, now);
+            event if self.closed.is_none() => drop(self.take_in(event, now)),
+            _ => {}
         }
         while self.closed.is_none() {
             actions.extend(self.weigh(now));
@@ -177,16 +180,30 @@ impl Roster {
                 self.hear(seat, now)?;
                 self.drain(|member| member.seat == seat);
             }
-            Event::DrainRank(rank) => self.drain(|member| member.rank == Some(rank)),
             Event::Left(seat, reason) => self.part(seat, reason, now)?,
             Event::Closed(seat, how) => {
                 let member = self.members.iter().find(|member| member.seat == seat)?;
                 let cause = format!("{} was lost: {}", member.name(), sentence::line(&how, LONGEST_ACTIVITY));
                 self.remove(seat, Some(cause), now);
             }
-            Event::Came(..) | Event::Tick => {}
+            Event::Came(..) | Event::DrainRank(_) | Event::Tick => {}
         }
         Some(())
+    }
+
+    fn drain_rank(&mut self, rank: usize) -> Result<(), Refusal> {
+        self.closed.clone().map_or(Ok(()), Err)?;
+        let mut ranks: Vec<_> = self.members.iter().filter_map(|member| member.rank).collect();
+        ranks.sort_unstable();
+        if ranks.is_empty() {
+            return Err(Refusal::passing("nobody has a rank before the first generation begins; ask again then"));
+        }
+        if !ranks.contains(&rank) {
+            let there = sentence::ranks(&ranks);
+            return Err(Refusal::lasting(format!("the run has no rank '{rank}', only {there} (--drain)")));
+        }
+        self.drain(|member| member.rank == Some(rank));
+        Ok(())
     }
 
     fn drain(&mut self, which: impl Fn(&Member) -> bool) {

@@ -190,9 +190,11 @@ impl State {
 
     fn led(&self, roster: &mut Option<Box<Roster>>, event: Event) -> Result<(), Refusal> {
         let Some(roster) = roster else { return Ok(()) };
+        let mut answer = Ok(());
         for action in roster.handle(event, Instant::now()) {
             match action {
-                Action::Refuse(refusal) => return Err(refusal),
+                // Time may have brought news for the members beside it.
+                Action::Refuse(refusal) => answer = Err(refusal),
                 Action::Welcome => {}
                 Action::Announce(bulletin) => {
                     // What earlier generations left is of no use any more.
@@ -206,7 +208,7 @@ impl State {
             let is_known = matches!(*self.news.borrow(), News::Verdict(_));
             (!is_known).then(|| self.decide("the run is complete".into()));
         }
-        Ok(())
+        answer
     }
 
     fn decide(&self, verdict: String) {

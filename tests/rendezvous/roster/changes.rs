@@ -1,6 +1,6 @@
 //! Members join, leave in good order, and finish.
 
-use kiln::launch::rendezvous::bulletin::{Assembly, Event, Newcomer, Phase, Progress};
+use kiln::launch::rendezvous::bulletin::{Action, Assembly, Event, Newcomer, Phase, Progress};
 use kiln::launch::rendezvous::wire::Refusal;
 
 use super::{Job, PATIENCE, SETTLE, TIMEOUT, computing, member, ready_of, rules, standing};
@@ -73,15 +73,34 @@ fn a_draining_member_may_go_as_soon_as_its_step_is_finished() {
 }
 
 #[test]
-fn a_rank_can_be_asked_to_leave_and_one_that_nobody_has_means_nothing() {
+fn a_rank_can_be_asked_to_leave_and_one_that_nobody_has_is_refused() {
     let mut job = Job::running(rules(1, 2), 3);
-    job.tell(Event::DrainRank(2));
-    job.tell(Event::DrainRank(usize::MAX));
+    for rank in [2, usize::MAX] {
+        let actions = job.tell(Event::DrainRank(rank));
+        let [Action::Refuse(refusal)] = actions.as_slice() else { panic!("{actions:?}") };
+        assert_eq!(refusal.reason, format!("the run has no rank '{rank}', only ranks 0-1 (--drain)"));
+        assert!(!refusal.passing);
+    }
     job.is(Phase::Running, 1);
-    job.tell(Event::DrainRank(1));
+    assert_eq!(job.tell(Event::DrainRank(1)).len(), 1, "an announcement");
     job.is(Phase::Ending, 1);
     let draining: Vec<_> = job.roster.bulletin().members.iter().map(|entry| entry.draining).collect();
     assert_eq!(draining, [false, true, false]);
+}
+
+/// The request itself may be what lets the roster look at the clock.
+#[test]
+fn before_the_first_generation_no_rank_can_leave_and_yet_it_begins() {
+    let mut job = Job::new(rules(1, 4));
+    job.come(1);
+    job.come(2);
+    job.pass(SETTLE - 1);
+    job.is(Phase::Waiting, 0);
+    job.now += 1;
+    let actions = job.tell(Event::DrainRank(1));
+    let [Action::Refuse(refusal), Action::Announce(_), ..] = actions.as_slice() else { panic!("{actions:?}") };
+    assert!(refusal.passing && refusal.reason.contains("before the first generation"), "{refusal:?}");
+    job.is(Phase::Running, 1);
 }
 
 #[test]
