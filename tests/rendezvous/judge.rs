@@ -70,11 +70,37 @@ fn every_story_has_its_verdict() {
         (
             "one dies",
             |court| {
-                court.pass(2000, &[(0, 7), (1, 7), (2, 6)]);
-                court.tell(Event::Closed(2, "its connection closed".into()));
+                court.pass(2000, &[(0, 1), (1, 1), (2, 1)]);
+                assert_eq!(court.tell(Event::Closed(2, "its connection closed".into())), []);
+                assert_eq!(court.tell(Event::Trouble(1, at(7), "connection reset".into())), []);
+                court.tell(Event::Trouble(0, at(7), "connection closed by peer".into()));
             },
             Some(
-                "rank 2 (host host2, process 102) was lost at step 6: its connection closed; ranks 0-1 were at step 7",
+                "rank 2 (host host2, process 102) was lost at step 7: its connection closed; ranks 0-1 were at step 7",
+            ),
+        ),
+        (
+            "one dies, and nobody tells where",
+            |court| {
+                court.pass(2000, &[(0, 6), (1, 7), (2, 6)]);
+                assert_eq!(court.tell(Event::Closed(2, "its connection closed".into())), []);
+                court.pass(250, &[]);
+            },
+            Some(
+                "rank 2 (host host2, process 102) was lost at step 7: its connection closed; rank 0 was at step 6; rank \
+                 1 was at step 7",
+            ),
+        ),
+        (
+            "one dies, and another one fails for that",
+            |court| {
+                court.pass(2000, &[(0, 6), (1, 6), (2, 6)]);
+                court.tell(Event::Closed(2, "its connection closed".into()));
+                court.tell(Event::Left(0, at(7), Some("the engine broke".into())));
+                court.tell(Event::Trouble(1, at(7), "connection reset".into()));
+            },
+            Some(
+                "rank 2 (host host2, process 102) was lost at step 7: its connection closed; ranks 0-1 were at step 7",
             ),
         ),
         (
@@ -125,6 +151,7 @@ fn every_story_has_its_verdict() {
                 court.tell(Event::Trouble(0, at(3), "connection closed by peer [rank 2]".into()));
                 court.pass(GRACE_MS / 2, &[]);
                 court.tell(Event::Closed(1, "its connection closed".into()));
+                court.tell(Event::Trouble(2, at(3), "connection closed by peer [rank 1]".into()));
             },
             Some(
                 "rank 1 (host host1, process 101) was lost at step 3: its connection closed; ranks 0, 2 were at step 3",
@@ -193,6 +220,8 @@ fn every_story_has_its_verdict() {
 fn the_first_verdict_stays() {
     let mut court = Court::at_work();
     court.tell(Event::Closed(2, "its connection closed".into()));
+    court.pass(250, &[]);
+    assert!(court.verdict.is_some());
     assert_eq!(court.tell(Event::Closed(1, "its connection closed".into())), []);
     assert_eq!(court.tell(Event::Left(0, at(1), Some("peer lost".into()))), []);
     assert!(

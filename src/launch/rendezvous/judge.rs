@@ -2,9 +2,11 @@
 //!
 //! A pure state machine: events and the time go in, actions come out; it knows no network and no clock of its own. It
 //! decides once. What it goes by, the strongest first: a process that says it failed; a session that ended without a
-//! word (its process died); silence (it was stopped or cut off). If a member only reports that a collective broke, the
-//! judge waits a short grace for such evidence, since the reporter sees the consequence before the service sees the
-//! cause; then it names who did not come to that collective, or else the connection. Wording is left to `sentence`.
+//! word (its process died); silence (it was stopped or cut off). Where a dead process was is what the others tell who
+//! missed it there, and they are given a moment for that: its own last heartbeat may be many steps old. If a member only
+//! reports that a collective broke, the judge waits a short grace for evidence, since the reporter sees the consequence
+//! before the service sees the cause; then it names who did not come to that collective, or else the connection. Wording
+//! is left to `sentence`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,6 +18,8 @@ use super::{Introduction, Terms};
 
 /// How long to wait for evidence after a member reported trouble.
 pub const GRACE: Duration = Duration::from_secs(2);
+/// How long the others have to tell where they missed a process whose session ended.
+const NOTICE: Duration = Duration::from_millis(200);
 /// So many heartbeats may be late without meaning anything.
 const LATE_BEATS: u32 = 3;
 /// The longest host name, in bytes (RFC 1035 allows 255).
@@ -75,6 +79,8 @@ pub(super) struct Seat {
     pub doing: Activity,
     pub symptom: Option<String>,
     pub finished: bool,
+    /// How its session ended, if it did without a leave.
+    gone: Option<String>,
     heard: Instant,
 }
 
@@ -93,7 +99,7 @@ pub struct Judge {
     beat: Duration,
     phase: Phase,
     seats: BTreeMap<usize, Seat>,
-    /// When the trouble that was reported must be explained.
+    /// When trouble must be explained that was reported, or an end of a session.
     due: Option<Instant>,
     /// The last time anything happened, ticks included.
     awake: Instant,
@@ -116,9 +122,9 @@ impl Judge {
             Event::Trouble(rank, doing, symptom) => self.note(rank, doing, symptom, now),
             Event::Left(rank, doing, failed) => {
                 self.hear(rank, doing, now);
-                return self.part(rank, failed);
+                return self.part(rank, failed, now);
             }
-            Event::Closed(rank, how) => return self.miss(rank, &how),
+            Event::Closed(rank, how) => return self.miss(rank, how, now),
             Event::Tick => {}
         }
         self.weigh(now)
@@ -138,7 +144,7 @@ impl Judge {
         if let Err(refusal) = self.examine(&who) {
             return vec![Action::Refuse(refusal)];
         }
-        let seat = Seat { who, doing: Activity::default(), symptom: None, finished: false, heard: now };
+        let seat = Seat { who, doing: Activity::default(), symptom: None, finished: false, gone: None, heard: now };
         self.seats.insert(seat.who.rank, seat);
         if self.seats.len() < self.size {
             return vec![Action::Welcome, Action::Await(self.missing())];
@@ -200,14 +206,20 @@ impl Judge {
         }
     }
 
-    fn part(&mut self, rank: usize, failed: Option<String>) -> Vec<Action> {
+    fn part(&mut self, rank: usize, failed: Option<String>, now: Instant) -> Vec<Action> {
+        let has_cause = self.seats.values().any(|seat| seat.gone.is_some());
         let Some(seat) = self.seats.get_mut(&rank) else { return Vec::new() };
         match failed {
+            // What fails after a process died may fail for that.
+            Some(symptom) if has_cause => {
+                seat.symptom = Some(symptom);
+                self.weigh(now)
+            }
             Some(reason) => {
                 let verdict = sentence::failed(seat, &reason);
                 self.decide(verdict)
             }
-            None if matches!(self.phase, Phase::Gathering) => self.miss(rank, ""),
+            None if matches!(self.phase, Phase::Gathering) => self.miss(rank, String::new(), now),
             None => {
                 seat.finished = true;
                 Vec::new()
@@ -215,15 +227,16 @@ impl Judge {
         }
     }
 
-    fn miss(&mut self, rank: usize, how: &str) -> Vec<Action> {
+    fn miss(&mut self, rank: usize, how: String, now: Instant) -> Vec<Action> {
         if matches!(self.phase, Phase::Gathering) {
             // Whoever goes before the job begins may come back, or be started anew.
             return self.seats.remove(&rank).map_or(Vec::new(), |_| vec![Action::Await(self.missing())]);
         }
-        match self.seats.get(&rank) {
-            Some(seat) if !seat.finished => self.decide(sentence::lost(&[seat], how, &self.others(&[rank]))),
-            _ => Vec::new(),
+        if let Some(seat) = self.seats.get_mut(&rank).filter(|seat| !seat.finished) {
+            seat.gone = Some(how);
+            self.due = Some(self.due.map_or(now + NOTICE, |due| due.min(now + NOTICE)));
         }
+        self.weigh(now)
     }
 
     /// What can be concluded from the passing of time.
@@ -231,18 +244,32 @@ impl Judge {
         if !matches!(self.phase, Phase::Working) {
             return Vec::new();
         }
+        let is_due = self.due.is_some_and(|due| now >= due);
+        let gone: Vec<_> = self.seats.values().filter(|seat| seat.gone.is_some()).map(|seat| seat.who.rank).collect();
+        if !gone.is_empty() {
+            let has_told = |seat: &Seat| seat.finished || seat.gone.is_some() || seat.symptom.is_some();
+            let is_known = is_due || self.seats.values().all(has_told);
+            return if is_known { self.decide(self.loss(&gone)) } else { Vec::new() };
+        }
         let late = self.silent(self.beat * LATE_BEATS, now);
         let lost = !self.silent(self.timeout, now).is_empty();
         if lost || (self.due.is_some() && !late.is_empty()) {
             let seats: Vec<_> = late.iter().map(|rank| &self.seats[rank]).collect();
             let longest = seats.iter().map(|seat| now.saturating_duration_since(seat.heard)).max().unwrap_or_default();
             let how = format!("no sign of life for {}", sentence::span(longest));
-            return self.decide(sentence::lost(&seats, &how, &self.others(&late)));
+            let place = seats.first().map(|seat| seat.doing.text.as_str()).unwrap_or_default();
+            return self.decide(sentence::lost(&seats, place, &how, &self.others(&late)));
         }
-        match self.due {
-            Some(due) if now >= due => self.decide(self.explain()),
-            _ => Vec::new(),
-        }
+        if is_due { self.decide(self.explain()) } else { Vec::new() }
+    }
+
+    /// Whose sessions ended, and the latest place that anybody told of: nobody gets past a collective without them.
+    fn loss(&self, gone: &[usize]) -> String {
+        let seats: Vec<_> = gone.iter().map(|rank| &self.seats[rank]).collect();
+        let how = seats.first().and_then(|seat| seat.gone.as_deref()).unwrap_or_default();
+        let latest = self.seats.values().filter(|seat| !seat.finished).max_by_key(|seat| seat.doing.count);
+        let place = latest.map(|seat| seat.doing.text.as_str()).unwrap_or_default();
+        sentence::lost(&seats, place, how, &self.others(gone))
     }
 
     fn silent(&self, limit: Duration, now: Instant) -> Vec<usize> {

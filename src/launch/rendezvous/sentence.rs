@@ -95,10 +95,10 @@ pub(super) fn failed(seat: &Seat, reason: &str) -> String {
     format!("{} failed at {}: {}", name(&seat.who), place(&seat.doing.text), line(reason, LONGEST))
 }
 
-/// Members are gone or silent.
-pub(super) fn lost(seats: &[&Seat], how: &str, others: &Others) -> String {
-    let place = seats.first().map(|seat| place(&seat.doing.text)).unwrap_or_default();
-    format!("{} {} lost at {place}: {}{}", names(seats), were(seats), line(how, LONGEST), others.clause())
+/// Members are gone or silent, who were last at `activity`.
+pub(super) fn lost(seats: &[&Seat], activity: &str, how: &str, others: &Others) -> String {
+    let (place, how) = (place(activity), line(how, LONGEST));
+    format!("{} {} lost at {place}: {how}{}", names(seats), were(seats), others.clause())
 }
 
 /// Members live, but did not come to the collective in which `reporter` waited.
