@@ -16,7 +16,7 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 	export LIBTORCH="$$dir" LIBTORCH_CXX11_ABI=1 LD_LIBRARY_PATH="$$dir/lib:$$LD_LIBRARY_PATH";
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch test-dist test-all check check-features fmt lint doc bench bench-peer bench-gpu clean setup-tch setup-dist setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-wgpu test-dist test-all check check-features fmt lint doc bench bench-peer bench-gpu clean setup-tch setup-wgpu setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,6 +35,9 @@ test: ## all tests on the flex backend
 
 test-tch: ## all tests on the flex and LibTorch backends
 	@$(TORCH) $(CARGO) test --features tch
+
+test-wgpu: ## what every backend must do, on wgpu: on a GPU, or after `make setup-wgpu` without one
+	$(CARGO) test --features wgpu -- ::wgpu::
 
 test-dist: ## all tests, and those of several processes over Gloo
 	$(CARGO) test --features gloo
@@ -78,11 +81,15 @@ setup-tch: ## PyTorch 2.9.0, which brings LibTorch, and what tests compare with,
 	python3 -m venv $(KILN_VENV)
 	$(KILN_VENV)/bin/pip install --quiet torch==2.9.0 torchvision==0.24.0 numpy tensorboard==2.21.0 onnx==1.23.2 onnxruntime==1.31.1
 
+setup-wgpu: ## a Vulkan driver that computes on the processor (Debian, Ubuntu)
+	$(SUDO) apt-get update --quiet
+	$(SUDO) apt-get install --yes --quiet --no-install-recommends mesa-vulkan-drivers libvulkan1
+
 setup-dist: ## Gloo's headers and library, and what the tests of launchers use where it is there (Debian, Ubuntu)
 	$(SUDO) apt-get update --quiet
 	$(SUDO) apt-get install --yes --quiet --no-install-recommends libgloo-dev g++ openmpi-bin slurm-wlm munge iproute2 iptables
 
-setup-peer: setup-tch setup-dist ## what bench-peer measures against
+setup-peer: setup-tch setup-wgpu setup-dist ## what bench-peer measures against
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -23,7 +23,7 @@ use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{DataParallel, HostBackend, Observer, Plan, Processes, ReducePrecision, Sharing, StartingPoint};
 use kiln::trainer::learner::{self, Display};
 
-use crate::reference::run::{Setup, plan};
+use crate::reference::run::{Setup, hosted, plan};
 
 /// Height and width of the toy's images.
 const SIDE: usize = 6;
@@ -281,6 +281,7 @@ pub fn train_with<B: HostBackend>(
     observer: impl Observer + 'static,
     processes: Option<Processes>,
 ) -> Result<()> {
+    let plan = hosted::<B>(plan);
     let strategy = strategy::<B>(&plan, timeout, observer).with(processes);
     fit(toy, &plan, strategy)
 }

@@ -159,9 +159,10 @@ mod wgpu {
     impl HostBackend for Wgpu<f32, i32> {
         fn open(index: usize) -> Result<WgpuDevice> {
             match Self::device_count(DISCRETE) {
+                // What wgpu prefers of all else: an integrated GPU, or a driver that computes on the CPU.
                 0 if index == 0 => Ok(WgpuDevice::DefaultDevice),
                 n if index < n => Ok(WgpuDevice::DiscreteGpu(index)),
-                n => Err(no_such_device("wgpu", index, n)),
+                n => Err(no_such_device("wgpu", index, n.max(1))),
             }
         }
 

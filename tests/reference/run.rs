@@ -103,6 +103,17 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
     }
 }
 
+/// `plan` on those of its devices that `B` has on this machine: the same experiment.
+pub fn hosted<B: HostBackend>(plan: Plan) -> Plan {
+    let world = &plan.world;
+    let there: Vec<_> = world.devices().iter().copied().filter(|index| B::open(*index).is_ok()).collect();
+    if there == world.devices() {
+        return plan;
+    }
+    assert_eq!(world.processes(), 1, "processes share a processor");
+    Plan { world: World::new(world.size(), there), ..plan }
+}
+
 /// Trains a ResNet-18 that starts from `weights`.
 pub fn run<B: HostBackend>(plan: Plan, config: &ModelConfig, classes: usize, weights: &StateDict) -> Recorded {
     run_from::<B>(plan, config, classes, weights, StartingPoint::default()).unwrap()
@@ -128,7 +139,7 @@ pub fn run_with<B: HostBackend>(
     start: StartingPoint,
     processes: Option<Processes>,
 ) -> Result<Recorded> {
-    let device = B::open(0).unwrap();
+    let (plan, device) = (hosted::<B>(plan), B::open(0).unwrap());
     let model = ResNet::<Autodiff<B>>::new(config, classes, plan.optim.label_smoothing, &device);
     let model = load_state(model, weights, "the fixture").unwrap();
     let recorder = Recorder::default();
