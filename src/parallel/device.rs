@@ -132,11 +132,19 @@ mod cuda {
     use super::{HostBackend, Result, no_such_device};
     use burn::backend::Cuda;
     use burn::backend::cuda::CudaDevice;
-    use burn::tensor::backend::Backend;
+    use cudarc::driver::{CudaContext, sys};
+
+    /// How many devices the driver shows; CubeCL, asked for them, panics where there is no driver.
+    fn count() -> usize {
+        // SAFETY: it loads the driver's library, whose constructors may run at any time.
+        let has_driver = unsafe { sys::is_culib_present() };
+        let count = if has_driver { CudaContext::device_count().unwrap_or(0) } else { 0 };
+        usize::try_from(count).unwrap_or(0)
+    }
 
     impl HostBackend for Cuda<f32, i32> {
         fn open(index: usize) -> Result<CudaDevice> {
-            let visible = Self::device_count(0);
+            let visible = count();
             if index < visible { Ok(CudaDevice::new(index)) } else { Err(no_such_device("cuda", index, visible)) }
         }
 
