@@ -63,11 +63,11 @@ pub fn check_precision<B: HostBackend>(world: &World, precision: PrecisionKind) 
 #[cfg(any(feature = "tch", feature = "cuda", feature = "wgpu"))]
 fn no_such_device(backend: &str, index: usize, visible: usize) -> Error {
     let rule = match visible {
-        0 => "no device is visible to it".into(),
-        1 => "the only visible device is 0".into(),
-        n => format!("the visible devices are 0 to {}", n - 1),
+        0 => "no device is visible to it; check its driver, or choose another --backend".into(),
+        1 => "the only visible device is 0; choose it with --gpu-ids 0".into(),
+        n => format!("the visible devices are 0 to {}; choose others with --gpu-ids", n - 1),
     };
-    Error::usage(format!("the {backend} backend has no device '{index}': {rule}; choose others with --gpu-ids"))
+    Error::usage(format!("the {backend} backend has no device '{index}': {rule}"))
 }
 
 /// The CPU's name for the plan.
