@@ -89,7 +89,7 @@ setup-dist: ## Gloo's headers and library, and what the tests of launchers use w
 	$(SUDO) apt-get update --quiet
 	$(SUDO) apt-get install --yes --quiet --no-install-recommends libgloo-dev g++ openmpi-bin slurm-wlm munge iproute2 iptables
 
-setup-peer: setup-tch setup-wgpu setup-dist ## what bench-peer measures against
+setup-peer: setup-tch setup-dist ## what bench-peer measures against
 
 clean: ## remove what was built
 	$(CARGO) clean
