@@ -1,12 +1,14 @@
-//! The CubeCL backends: Burn's kernels, fused by Burn, through the default bodies.
+//! The CubeCL backends: Burn's kernels, fused by Burn, through the default bodies; one gradient goes another way.
 
 #[cfg(feature = "cuda")]
 use burn::backend::Cuda;
 #[cfg(feature = "wgpu")]
 use burn::backend::Wgpu;
-use burn::tensor::{bf16, f16};
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{ConvTransposeOptions, FloatTensor};
+use burn::tensor::{Slice, TensorMetadata, bf16, f16};
 
-use super::{BatchNormOps, ConvOps, HostOps, ReluOps, UpdateOps};
+use super::{BatchNormOps, ConvOps, HostOps, ReluOps, Sliding, UpdateOps};
 
 macro_rules! default_bodies {
     ($home:ty, $($half:ty),*) => {
@@ -16,7 +18,16 @@ macro_rules! default_bodies {
     };
     (@compute $backend:ty) => {
         impl BatchNormOps for $backend {}
-        impl ConvOps for $backend {}
+        impl ConvOps for $backend {
+            fn conv_input_gradient(
+                x: FloatTensor<Self>,
+                weight: FloatTensor<Self>,
+                gradient: FloatTensor<Self>,
+                sliding: Sliding,
+            ) -> FloatTensor<Self> {
+                input_gradient::<Self>(x, weight, gradient, sliding)
+            }
+        }
         impl HostOps for $backend {}
         impl ReluOps for $backend {}
     };
@@ -26,3 +37,39 @@ macro_rules! default_bodies {
 default_bodies!(Cuda<f32, i32>, Cuda<bf16, i32>, Cuda<f16, i32>);
 #[cfg(feature = "wgpu")]
 default_bodies!(Wgpu<f32, i32>, Wgpu<bf16, i32>, Wgpu<f16, i32>);
+
+/// Burn's gradient of the input, but for a kernel narrower than its stride, as a shortcut's is.
+///
+/// Of the two ways that Burn 0.21 picks from by speed, the direct one (burn-cubecl, `transpose_direct.rs`) visits
+/// `kernel - stride + 1` positions per pixel: none there, so it is fast and all its gradients are zero. Zeros behind
+/// the weights make the kernel as wide as the stride, which changes nothing else and which both can do.
+fn input_gradient<B: Backend>(
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    gradient: FloatTensor<B>,
+    sliding: Sliding,
+) -> FloatTensor<B> {
+    let Sliding { stride, padding } = sliding;
+    let kernel = weight.shape();
+    if kernel[2] >= stride && kernel[3] >= stride {
+        return B::conv2d_x_backward(x, weight, gradient, sliding.options());
+    }
+    let weight = widened::<B>(widened::<B>(weight, 2, stride), 3, stride);
+    // The widened kernel may reach beyond the image, which is cut off below, or not to its end.
+    let reached = |axis: usize| (gradient.shape()[axis] - 1) * stride + weight.shape()[axis] - 2 * padding;
+    let missing = [2, 3].map(|axis| x.shape()[axis].saturating_sub(reached(axis)));
+    let options = ConvTransposeOptions::new([stride; 2], [padding; 2], missing, [1, 1], 1);
+    let whole: Vec<_> = x.shape().iter().map(|size| Slice::from(0..*size)).collect();
+    B::float_slice(B::conv_transpose2d(gradient, weight, None, options), &whole)
+}
+
+/// With zeros behind the values of `axis` until it is `size` long.
+fn widened<B: Backend>(values: FloatTensor<B>, axis: usize, size: usize) -> FloatTensor<B> {
+    let mut shape = values.shape();
+    if shape[axis] >= size {
+        return values;
+    }
+    shape[axis] = size - shape[axis];
+    let zeros = B::float_zeros(shape, &B::float_device(&values), values.dtype().into());
+    B::float_cat(vec![values, zeros], axis)
+}
