@@ -8,13 +8,14 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{ConvOptions, FloatTensor};
-use burn::tensor::{FloatDType, Tensor, TensorPrimitive};
+use burn::tensor::{FloatDType, Tensor, TensorMetadata, TensorPrimitive};
 
 use super::host::HostOps;
 use super::listener::Listened;
 use super::precision::as_type;
+use super::trim::Trim;
 
 /// How far the kernel moves and how many zeros surround the image, alike on both axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,14 +48,8 @@ pub trait ConvOps: HostOps {
         weight
     }
 
-    /// The output, `[batch, outputs, out_height, out_width]`. Where there is a backward pass, who listens hears of the
-    /// weight's gradient.
-    fn conv_forward(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        sliding: Sliding,
-        _listened: Option<Listened>,
-    ) -> FloatTensor<Self> {
+    /// The output, `[batch, outputs, out_height, out_width]`.
+    fn conv_forward(x: FloatTensor<Self>, weight: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self> {
         Self::conv2d(x, weight, None, sliding.options())
     }
 
@@ -77,20 +72,65 @@ pub trait ConvOps: HostOps {
     ) -> FloatTensor<Self> {
         Self::conv2d_x_backward(x, weight, gradient, sliding.options())
     }
+
+    /// What of the kernels counts.
+    fn conv_trimmed(weight: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
+        trim.slice::<Self>(weight)
+    }
+
+    /// The gradient of whole kernels from that of what counts of them.
+    fn conv_untrimmed(gradient: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
+        trim.grow::<Self>(gradient)
+    }
+
+    /// The whole of it, with as little of the kernel as counts. Where there is a backward pass, who listens hears of the
+    /// weight's gradient.
+    fn convolution(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        sliding: Sliding,
+        _listened: Option<Listened>,
+    ) -> FloatTensor<Self> {
+        let (weight, sliding, _) = trimmed::<Self>(&x, weight, sliding);
+        Self::conv_forward(x, weight, sliding)
+    }
+}
+
+/// The weight that counts for images like `x`, how it moves there, and what was left out.
+fn trimmed<B: ConvOps>(
+    x: &FloatTensor<B>,
+    weight: FloatTensor<B>,
+    sliding: Sliding,
+) -> (FloatTensor<B>, Sliding, Option<Trim>) {
+    match Trim::of(&x.shape(), &weight.shape(), sliding) {
+        Some(trim) => (B::conv_trimmed(weight, &trim), Sliding { padding: 0, ..sliding }, Some(trim)),
+        None => (weight, sliding, None),
+    }
 }
 
 #[derive(Debug)]
 struct ConvBackward;
 
+/// What the backward pass needs of the forward pass.
+#[derive(Debug, Clone)]
+struct Saved<B: Backend> {
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    sliding: Sliding,
+    trim: Option<Trim>,
+    listened: Option<Listened>,
+}
+
 impl<B: ConvOps> Backward<B, 2> for ConvBackward {
-    type State = (FloatTensor<B>, FloatTensor<B>, Sliding, Option<Listened>);
+    type State = Saved<B>;
 
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let [x_node, weight_node] = ops.parents;
         let gradient = grads.consume::<B>(&ops.node);
-        let (x, weight, sliding, listened) = ops.state;
+        let Saved { x, weight, sliding, trim, listened } = ops.state;
         if let Some(node) = weight_node {
             let found = B::conv_weight_gradient(x.clone(), weight.clone(), gradient.clone(), sliding);
+            let found = trim.iter().fold(found, B::conv_untrimmed);
             if let Some(Listened { listener, parameter }) = listened {
                 let append = |values: &mut Vec<f32>| B::append_to(as_type::<B>(found.clone(), FloatDType::F32), values);
                 listener.ready(parameter, &append);
@@ -109,17 +149,19 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         Self::from_inner(B::arranged(images.primitive, innermost))
     }
 
-    fn conv_forward(
+    fn convolution(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         sliding: Sliding,
         listened: Option<Listened>,
     ) -> FloatTensor<Self> {
         let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
-        let arranged = B::conv_weight(weight.primitive.clone(), &x.primitive);
-        let output = B::conv_forward(x.primitive.clone(), arranged.clone(), sliding, None);
+        let image = x.primitive.clone();
+        let (kernel, sliding, trim) = trimmed::<B>(&image, weight.primitive.clone(), sliding);
+        let kernel = B::conv_weight(kernel, &image);
+        let output = B::conv_forward(image.clone(), kernel.clone(), sliding);
         let output = match prepared {
-            OpsKind::Tracked(step) => step.finish((x.primitive.clone(), arranged, sliding, listened), output),
+            OpsKind::Tracked(step) => step.finish(Saved { x: image, weight: kernel, sliding, trim, listened }, output),
             OpsKind::UnTracked(step) => step.finish(output),
         };
         // The parents' reference counts must outlive the registration above: see `batch_norm`.
@@ -145,5 +187,5 @@ pub fn conv2d<B: ConvOps>(
     listened: Option<Listened>,
 ) -> Tensor<B, 4> {
     let [x, weight] = [x.into_primitive(), weight.into_primitive()].map(|primitive| primitive.tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::conv_forward(x, weight, sliding, listened)))
+    Tensor::from_primitive(TensorPrimitive::Float(B::convolution(x, weight, sliding, listened)))
 }

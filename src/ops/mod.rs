@@ -13,8 +13,12 @@ mod cube;
 mod flex;
 mod host;
 #[cfg(any(feature = "flex", feature = "tch"))]
+mod host_trim;
+#[cfg(any(feature = "flex", feature = "tch"))]
 mod host_update;
 mod listener;
+#[cfg(any(feature = "flex", feature = "tch"))]
+mod pieces;
 mod precision;
 mod relu;
 pub mod statistics;
@@ -22,6 +26,7 @@ pub mod statistics;
 mod sums;
 #[cfg(feature = "tch")]
 mod torch;
+mod trim;
 mod update;
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};

@@ -1,11 +1,13 @@
 //! Convolution: output, weight gradient and input gradient.
 
 use burn::backend::Autodiff;
-use burn::tensor::Tensor;
-use kiln::ops::{ConvOps, Sliding, arranged, conv2d};
+use burn::tensor::{DType, Tensor};
+use kiln::ops::{ConvOps, PrecisionKind, Sliding, arranged, conv2d};
+use kiln::parallel::HostBackend;
 use proptest::prelude::*;
 
 use super::{assert_close, noise, tensor, to_vec};
+use crate::backends::computes_in;
 
 /// `[batch, inputs, height, width]`, outputs, kernel, stride, padding.
 #[derive(Debug, Clone, Copy)]
@@ -124,6 +126,28 @@ fn layers<B: ConvOps>() {
 on_every_backend! {
     convolutions_and_their_gradients_are_those_of_the_definition => || layers::<TestBackend>();
     a_convolution_of_data_has_no_input_gradient => || data_needs_no_gradient::<TestBackend>();
+    kernels_of_halves_that_meet_padding_have_their_gradients => || halves_on_one_pixel::<TestBackend>();
+}
+
+/// Where the output is one pixel, in the half types that the backend computes in.
+fn halves_on_one_pixel<B: ConvOps + HostBackend>() {
+    for (precision, dtype) in [(PrecisionKind::Bf16, DType::BF16), (PrecisionKind::F16, DType::F16)] {
+        if !computes_in::<B>(precision) {
+            continue;
+        }
+        for case in [Case::new([3, 8, 1, 1], 6, 3, 1, 1), Case::new([2, 5, 2, 2], 7, 3, 2, 1)] {
+            let [x, weight, gradient] = case.values();
+            let x = tensor::<Autodiff<B>, 4>(&x, case.x).require_grad();
+            let weight = tensor::<Autodiff<B>, 4>(&weight, case.weight_shape()).require_grad();
+            let output = conv2d(x.clone().cast(dtype), weight.clone().cast(dtype), case.sliding, None);
+            let output = output.cast(DType::F32);
+            let gradients = (output.clone() * tensor(&gradient, case.output_shape())).sum().backward();
+            let [x, weight] = [x, weight].map(|leaf| to_vec(leaf.grad(&gradients).expect("both are asked for")));
+            for (found, expected) in [to_vec(output), weight, x].iter().zip(case.naive()) {
+                assert_close(&format!("{case:?} in {dtype:?}"), found, &expected, 2e-2);
+            }
+        }
+    }
 }
 
 fn data_needs_no_gradient<B: ConvOps>() {
@@ -176,7 +200,6 @@ mod flex_only {
 
     #[test]
     fn a_convolution_of_halves_is_left_to_burn() {
-        use burn::tensor::DType;
         let case = Case::new([1, 2, 4, 4], 3, 3, 1, 1);
         let [x, weight, _] = case.values();
         let x = tensor::<Flex, 4>(&x, case.x).cast(DType::F16);

@@ -21,17 +21,17 @@ use rayon::prelude::*;
 
 use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, Sliding};
-use super::listener::Listened;
+use super::host_trim::{put, take};
+use super::pieces::PIECE;
 use super::precision::as_type;
 use super::relu::ReluOps;
+use super::trim::Trim;
 use batch_norm::Sizes;
 use geometry::Geometry;
-
-/// Values that one task handles where each stands for itself.
-const PIECE: usize = 1 << 14;
+use update::each;
 
 impl ConvOps for Flex {
-    fn conv_forward(x: FlexTensor, weight: FlexTensor, sliding: Sliding, _listened: Option<Listened>) -> FlexTensor {
+    fn conv_forward(x: FlexTensor, weight: FlexTensor, sliding: Sliding) -> FlexTensor {
         if !all_f32(&[&x, &weight]) {
             return Flex::conv2d(x, weight, None, sliding.options());
         }
@@ -62,6 +62,16 @@ impl ConvOps for Flex {
             let (weight, gradient) = (weight.to_contiguous(), gradient.to_contiguous());
             gather::input_gradient(&g, values(&weight), values(&gradient), output)
         })
+    }
+
+    fn conv_trimmed(weight: FlexTensor, trim: &Trim) -> FlexTensor {
+        let (dtype, weight) = (weight.dtype(), as_f32(weight));
+        as_type::<Flex>(filled(trim.part(), |part| take(trim, values(&weight), part, each)), dtype.into())
+    }
+
+    fn conv_untrimmed(gradient: FlexTensor, trim: &Trim) -> FlexTensor {
+        let (dtype, gradient) = (gradient.dtype(), as_f32(gradient));
+        as_type::<Flex>(filled(trim.whole.clone(), |whole| put(trim, values(&gradient), whole, each)), dtype.into())
     }
 }
 

@@ -33,7 +33,7 @@ impl UpdateOps for Flex {
 }
 
 /// On rayon's threads, as all of Flex; a single piece, as most tensors are, is not worth waking them.
-fn each(count: usize, work: &(dyn Fn(usize) + Sync)) {
+pub(super) fn each(count: usize, work: &(dyn Fn(usize) + Sync)) {
     match count {
         1 => work(0),
         _ => (0..count).into_par_iter().for_each(work),

@@ -4,6 +4,8 @@
 //! a replica turns that into the run's error.
 
 mod cuda;
+mod memory;
+mod trim;
 mod update;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -15,6 +17,7 @@ use burn::backend::libtorch::{TchElement, TchTensor};
 use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, Sliding};
 use super::relu::ReluOps;
+use super::trim::Trim;
 pub use cuda::cuda_devices;
 
 /// A pointer to an `at::Tensor`.
@@ -165,6 +168,14 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
 
     fn conv_input_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
         owned(convolution_backward(&x, &weight, &gradient, sliding, INPUT)[0])
+    }
+
+    fn conv_trimmed(weight: TchTensor, trim: &Trim) -> TchTensor {
+        trim::trimmed::<E>(weight, trim)
+    }
+
+    fn conv_untrimmed(gradient: TchTensor, trim: &Trim) -> TchTensor {
+        trim::untrimmed::<E>(gradient, trim)
     }
 }
 

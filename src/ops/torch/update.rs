@@ -1,12 +1,13 @@
 //! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of `host_update.rs`, on CUDA by ATen's
 //! fused kernel.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 
+use super::memory::{alone, each, values, values_mut};
 use super::{Pointer, borrowed, check};
 use crate::ops::host::HostOps;
 use crate::ops::host_update::{norm_on_host, sgd_on_host};
@@ -23,7 +24,6 @@ unsafe extern "C" {
         nesterov: c_int,
         first: c_int,
     ) -> *mut c_char;
-    fn kiln_each(count: i64, work: extern "C" fn(*mut c_void, i64), context: *mut c_void);
 }
 
 impl UpdateOps for LibTorch<f32> {
@@ -69,39 +69,4 @@ impl<E: TchElement> HostOps for LibTorch<E> {
     fn from_host(values: &[f32], device: &Self::Device) -> TchTensor {
         TchTensor::new(tch::Tensor::from_slice(values).to_device((*device).into()))
     }
-}
-
-/// On the threads of LibTorch's own operations: they spin for a while after each, and another pool's would have to share
-/// the cores with them.
-fn each(count: usize, mut work: &(dyn Fn(usize) + Sync)) {
-    extern "C" fn call(work: *mut c_void, number: i64) {
-        // SAFETY: `kiln_each` passes on what it is given below, while it lives.
-        let work = unsafe { &*work.cast::<&(dyn Fn(usize) + Sync)>() };
-        work(number as usize);
-    }
-    // SAFETY: all threads are done with `work`, which they only share, when the call returns.
-    unsafe { kiln_each(count as i64, call, (&raw mut work).cast()) };
-}
-
-/// The tensor, contiguous, in memory that nobody else holds.
-fn alone(tensor: TchTensor) -> TchTensor {
-    match (tensor.tensor.is_contiguous(), tensor.can_mut()) {
-        (true, true) => tensor,
-        (true, false) => TchTensor::new(tensor.tensor.copy()),
-        (false, _) => TchTensor::new(tensor.tensor.contiguous()),
-    }
-}
-
-/// The values of a contiguous f32 tensor in the host's memory.
-fn values(tensor: &tch::Tensor) -> &[f32] {
-    assert!(tensor.kind() == tch::Kind::Float && tensor.is_contiguous(), "gradients and weights are f32");
-    // SAFETY: so much memory, of that type and without gaps, belongs to the tensor that is borrowed.
-    unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel()) }
-}
-
-/// As [`values`], for a tensor made by [`alone`].
-fn values_mut(tensor: &mut TchTensor) -> &mut [f32] {
-    assert!(tensor.tensor.kind() == tch::Kind::Float && tensor.tensor.is_contiguous(), "gradients and weights are f32");
-    // SAFETY: as in `values`; nobody else holds this memory.
-    unsafe { std::slice::from_raw_parts_mut(tensor.tensor.data_ptr().cast(), tensor.tensor.numel()) }
 }

@@ -1,0 +1,45 @@
+//! Trimming of kernels in the host's memory, for the backends whose tensors lie there.
+
+use super::pieces::{Each, on_pieces};
+use super::trim::Trim;
+
+/// Kernels that one task handles.
+const KERNELS: usize = 1 << 11;
+
+/// Copies what counts of the kernels `whole` to `part`.
+pub(super) fn take<T: Copy + Send + Sync>(trim: &Trim, whole: &[T], part: &mut [T], each: Each) {
+    let (area, part_area) = areas(trim);
+    let pieces = whole.chunks(KERNELS * area).zip(part.chunks_mut(KERNELS * part_area));
+    on_pieces(pieces, each, |(whole, part)| {
+        for (from, to) in places(trim) {
+            for (whole, part) in whole.chunks_exact(area).zip(part.chunks_exact_mut(part_area)) {
+                part[to] = whole[from];
+            }
+        }
+    });
+}
+
+/// Copies `part` to where it counts in the kernels `whole`, and zeros to everywhere else.
+pub(super) fn put<T: Copy + Default + Send + Sync>(trim: &Trim, part: &[T], whole: &mut [T], each: Each) {
+    let (area, part_area) = areas(trim);
+    let pieces = part.chunks(KERNELS * part_area).zip(whole.chunks_mut(KERNELS * area));
+    on_pieces(pieces, each, |(part, whole)| {
+        whole.fill(T::default());
+        for (to, from) in places(trim) {
+            for (part, whole) in part.chunks_exact(part_area).zip(whole.chunks_exact_mut(area)) {
+                whole[to] = part[from];
+            }
+        }
+    });
+}
+
+/// Values of a kernel and of its part.
+fn areas(trim: &Trim) -> (usize, usize) {
+    (trim.whole[2] * trim.whole[3], trim.rows.len() * trim.columns.len())
+}
+
+/// The places of the part's values in a kernel, and in the part.
+fn places(trim: &Trim) -> impl Iterator<Item = (usize, usize)> {
+    let in_row = move |row: usize| trim.columns.clone().map(move |column| row * trim.whole[3] + column);
+    trim.rows.clone().flat_map(in_row).zip(0..)
+}
