@@ -119,7 +119,9 @@ impl<B: Backend> ResNet<B> {
 impl<B: TrainBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`.
     pub fn features<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 2> {
-        let images = arranged(down::<P, B, 4>(images), self.has_large_maps() || !pass.is_training());
+        let [_, _, height, width] = images.dims();
+        let innermost = self.has_large_maps([height, width]) || !pass.is_training();
+        let images = arranged(down::<P, B, 4>(images), innermost);
         let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images, pass), pass));
         if let Some(pool) = &self.maxpool {
             x = pool.forward(x);
@@ -131,9 +133,10 @@ impl<B: TrainBackend> ResNet<B> {
         x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
     }
 
-    /// Whether most layers work on maps of many pixels and many channels: only the stem without pooling keeps them large.
-    fn has_large_maps(&self) -> bool {
-        self.maxpool.is_none() && self.bn1.channels() >= 32
+    /// Whether most layers work on maps of many channels and of many pixels, going by those of the first stage.
+    fn has_large_maps(&self, image: [usize; 2]) -> bool {
+        let shrunk_by = if self.maxpool.is_some() { 4 } else { 1 };
+        self.bn1.channels() >= 32 && image.into_iter().all(|size| size / shrunk_by > 16)
     }
 
     fn forward_in<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {

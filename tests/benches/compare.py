@@ -103,6 +103,16 @@ class Bench:
             [lambda layout=layout: self.peer("step", *case, "--batch", str(batch), *layout, threads=threads) for layout in layouts],
         )
 
+    def large_images(self, batch, precision, threads):
+        """What ImageNet and fine-tuning ask for; few images suffice, which Kiln resizes while it trains."""
+        case = ["--stem", "imagenet", "--precision", precision, "--image-size", "224"]
+        layouts = [[], ["--channels-last"]]
+        self.compare(
+            f"step, imagenet stem, 224 pixels, batch {batch}, {precision}, {threads} threads",
+            lambda: self.kiln(*case, "--batch-size", str(batch), "data.train_size=512", threads=threads),
+            [lambda layout=layout: self.peer("step", *case, "--batch", str(batch), *layout, threads=threads) for layout in layouts],
+        )
+
     def inference(self, stem, batch, threads):
         layouts = [[], ["--channels-last"]]
         self.compare(
@@ -231,6 +241,8 @@ def main():
         for count in (1, 2, 4):
             bench.processes(stem, 32, count)
     if not bench.options.gpu:
+        for precision in ("f32", "bf16"):
+            bench.large_images(16, precision, bench.options.threads)
         bench.start_up()
         bench.loader()
         for count in (2, 4):

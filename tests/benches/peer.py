@@ -51,7 +51,7 @@ def setting(case):
     model = network(case.stem).to(device, memory_format=layout)
     if case.compile:
         model = torch.compile(model)
-    images = torch.randn(case.batch, 3, 32, 32, device=device).contiguous(memory_format=layout)
+    images = torch.randn(case.batch, 3, case.image_size, case.image_size, device=device).contiguous(memory_format=layout)
     labels = torch.randint(0, 10, (case.batch,), device=device)
     settle = torch.cuda.synchronize if device == "cuda" else lambda: None
     return model, images, labels, device, settle
@@ -173,6 +173,7 @@ def main():
     parser.add_argument("kind", choices=["step", "first", "evaluate", "ddp", "all-reduce", "loader"])
     parser.add_argument("--stem", default="cifar")
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--image-size", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--world-size", type=int, default=1)
     parser.add_argument("--precision", default="f32")
