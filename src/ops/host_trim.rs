@@ -1,4 +1,6 @@
 //! Trimming of kernels in the host's memory, for the backends whose tensors lie there.
+//!
+//! Place by place over many kernels, which lie in the cache: a few values of one kernel are no work for a loop.
 
 use super::pieces::{Each, on_pieces};
 use super::trim::Trim;

@@ -62,7 +62,8 @@ impl Overlap {
         };
         let builder = std::thread::Builder::new().name(format!("all-reduce-{rank}"));
         builder.spawn(reduce).map_err(|reason| Error::Training(format!("no thread for the all-reduce: {reason}")))?;
-        Ok(Self { buckets: dealt(kernels), jobs, sums })
+        let backwards = kernels.into_iter().rev();
+        Ok(Self { buckets: in_buckets(backwards, |kernel| kernel.length), jobs, sums })
     }
 
     /// Listens to the last backward pass of a step, whose collectives `key` names; `earlier` are the flat gradients of
@@ -91,17 +92,17 @@ impl Overlap {
     }
 }
 
-/// Kernels in buckets, from the last to the first.
-fn dealt(kernels: Vec<Kernel>) -> Vec<Vec<Kernel>> {
-    let mut buckets: Vec<Vec<Kernel>> = Vec::new();
+/// Tensors in buckets, in their order.
+pub(super) fn in_buckets<T>(tensors: impl Iterator<Item = T>, length: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut buckets: Vec<Vec<T>> = Vec::new();
     let mut room = 0;
-    for kernel in kernels.into_iter().rev() {
+    for tensor in tensors {
         if room == 0 {
             buckets.push(Vec::new());
             room = BUCKET;
         }
-        room = room.saturating_sub(kernel.length);
-        buckets.last_mut().expect("there is one").push(kernel);
+        room = room.saturating_sub(length(&tensor));
+        buckets.last_mut().expect("there is one").push(tensor);
     }
     buckets
 }

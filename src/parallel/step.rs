@@ -9,7 +9,7 @@ use tracing::info_span;
 
 use super::collective::{Key, Operation};
 use super::device::HostBackend;
-use super::overlap::{Early, Overlap, Reduced, all_reduce};
+use super::overlap::{Early, Overlap, Reduced, all_reduce, in_buckets};
 use super::plan::Sharing;
 use super::replica::{Replica, ReplicaModel};
 use super::synchronization::Micro;
@@ -216,25 +216,31 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             (Some(overlap), Some(early)) => overlap.sums(&early)?,
             _ => Vec::new(),
         };
-        let mut is_done = vec![false; gradients.len()];
+        let (mut is_done, buckets) = (vec![false; gradients.len()], sums.len());
         for Reduced { kernels, sum } in sums {
-            let lengths: Vec<usize> = kernels.iter().map(|kernel| kernel.length).collect();
-            for (kernel, total) in kernels.iter().zip(unpack(&sum, &lengths, &self.device)) {
-                (gradients[kernel.place], is_done[kernel.place]) = (total, true);
-            }
-            self.collective.recycle(sum);
+            let places: Vec<usize> = kernels.iter().map(|kernel| kernel.place).collect();
+            places.iter().for_each(|place| is_done[*place] = true);
+            self.replace(&mut gradients, &places, sum);
         }
-        let left: Vec<usize> = (0..gradients.len()).filter(|place| !is_done[*place]).collect();
-        let lengths: Vec<usize> = left.iter().map(|place| gradients[*place].dims()[0]).collect();
-        let shares = left.iter().map(|place| gradients[*place].clone()).collect();
-        let share = download_to(self.collective.buffer(), shares);
-        let key = self.key(Operation::Gradients { bucket: 0 });
-        let sum = all_reduce(self.collective.as_ref(), key, share, self.plan.reduce_precision)?;
-        for (place, total) in left.into_iter().zip(unpack(&sum, &lengths, &self.device)) {
-            gradients[place] = total;
+        // In pieces that the processor's cache can hold from one end to the other.
+        let left = (0..gradients.len()).filter(|place| !is_done[*place]);
+        for (i, places) in in_buckets(left, |place| gradients[*place].dims()[0]).into_iter().enumerate() {
+            let key = self.key(Operation::Gradients { bucket: if i == 0 { 0 } else { buckets + i } });
+            let shares = places.iter().map(|place| gradients[*place].clone()).collect();
+            let share = download_to(self.collective.buffer(), shares);
+            let sum = all_reduce(self.collective.as_ref(), key, share, self.plan.reduce_precision)?;
+            self.replace(&mut gradients, &places, sum);
+        }
+        Ok(gradients)
+    }
+
+    /// Puts sums in the place of the gradients at `places`, which they are of, one after the other.
+    fn replace(&self, gradients: &mut [Tensor<B, 1>], places: &[usize], sum: Arc<Vec<f32>>) {
+        let lengths: Vec<usize> = places.iter().map(|place| gradients[*place].dims()[0]).collect();
+        for (place, total) in places.iter().zip(unpack(&sum, &lengths, &self.device)) {
+            gradients[*place] = total;
         }
         self.collective.recycle(sum);
-        Ok(gradients)
     }
 
     /// One optimizer step, here or on the first replica.
