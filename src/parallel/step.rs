@@ -222,7 +222,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             places.iter().for_each(|place| is_done[*place] = true);
             self.replace(&mut gradients, &places, sum);
         }
-        // In pieces that the processor's cache can hold from one end to the other.
+        // In pieces, which takes memory for one at a time. Numbers of buckets that went early are taken.
         let left = (0..gradients.len()).filter(|place| !is_done[*place]);
         for (i, places) in in_buckets(left, |place| gradients[*place].dims()[0]).into_iter().enumerate() {
             let key = self.key(Operation::Gradients { bucket: if i == 0 { 0 } else { buckets + i } });

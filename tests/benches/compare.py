@@ -94,22 +94,16 @@ class Bench:
         spread = f"{row['range'][0]:.2f}-{row['range'][1]:.2f}"
         print(f"{name:<44} {row['kiln_ms']:>9.1f} {row['torch_ms']:>9.1f} {row['ratio']:>6.2f} {spread:>10} {memory}", flush=True)
 
-    def step(self, stem, batch, precision, threads):
+    def step(self, stem, batch, precision, threads, pixels=32):
+        """Of large images few suffice, which Kiln resizes while it trains."""
         case = ["--stem", stem, "--precision", precision]
+        case += [] if pixels == 32 else ["--image-size", str(pixels)]
+        few = [] if pixels == 32 else ["data.train_size=512"]
+        size = "" if pixels == 32 else f" {pixels} pixels,"
         layouts = [[], ["--channels-last"]]
         self.compare(
-            f"step, {stem} stem, batch {batch}, {precision}, {threads} threads",
-            lambda: self.kiln(*case, "--batch-size", str(batch), threads=threads),
-            [lambda layout=layout: self.peer("step", *case, "--batch", str(batch), *layout, threads=threads) for layout in layouts],
-        )
-
-    def large_images(self, batch, precision, threads):
-        """What ImageNet and fine-tuning ask for; few images suffice, which Kiln resizes while it trains."""
-        case = ["--stem", "imagenet", "--precision", precision, "--image-size", "224"]
-        layouts = [[], ["--channels-last"]]
-        self.compare(
-            f"step, imagenet stem, 224 pixels, batch {batch}, {precision}, {threads} threads",
-            lambda: self.kiln(*case, "--batch-size", str(batch), "data.train_size=512", threads=threads),
+            f"step, {stem} stem,{size} batch {batch}, {precision}, {threads} threads",
+            lambda: self.kiln(*case, "--batch-size", str(batch), *few, threads=threads),
             [lambda layout=layout: self.peer("step", *case, "--batch", str(batch), *layout, threads=threads) for layout in layouts],
         )
 
@@ -242,7 +236,7 @@ def main():
             bench.processes(stem, 32, count)
     if not bench.options.gpu:
         for precision in ("f32", "bf16"):
-            bench.large_images(16, precision, bench.options.threads)
+            bench.step("imagenet", 16, precision, bench.options.threads, pixels=224)
         bench.start_up()
         bench.loader()
         for count in (2, 4):
