@@ -33,6 +33,9 @@ pub enum Error {
     /// Another process of the run died, hung, or failed by its own account. Exit code 75: try again.
     #[error("{0}")]
     PeerLost(String),
+    /// Another run has what this one needs. Exit code 75: try again.
+    #[error("{0}")]
+    Busy(String),
 }
 
 /// The result of anything that can end a command.
@@ -55,7 +58,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::PeerLost(_) => 75,
+            Self::PeerLost(_) | Self::Busy(_) => 75,
             _ => 1,
         }
     }
@@ -65,7 +68,7 @@ impl Error {
 fn remedy(refusal: &std::io::Error) -> &'static str {
     match refusal.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            "; make room there, then go on with --resume latest"
+            "; make room there, then go on with --resume, or start again if no checkpoint was written before"
         }
         _ => "",
     }

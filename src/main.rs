@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<u8> {
     match command {
-        Command::Train(request) => train(resolve(&with_saved(request))?),
+        Command::Train(request) => train(resolve(&with_saved(request)?)?),
         Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
         Command::Predict { checkpoint, images, top, json, request } => {
             predict(&checkpoint, Question { images, top, json }, request).map(|()| 0)
@@ -49,7 +49,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Rendezvous { bind, parallel } => rendezvous(bind, &parallel),
         Command::Members { parallel, drain } => members(&parallel, drain).map(|()| 0),
         Command::Config(request) => {
-            say(&resolve(&with_saved(request))?.config.to_toml());
+            say(&resolve(&with_saved(request)?)?.config.to_toml());
             Ok(0)
         }
     }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kiln::checkpoint::{
-    Best, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir, write_atomic,
+    Best, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir,
+    write_atomic,
 };
 use kiln::error::Error;
 use kiln::optim::LossScale;
@@ -52,6 +53,10 @@ fn flip(path: &Path, position: usize, bit: u8) {
     let mut bytes = fs::read(path).unwrap();
     bytes[position] ^= 1 << bit;
     fs::write(path, bytes).unwrap();
+}
+
+fn no_warning(warning: String) {
+    panic!("{warning}");
 }
 
 fn load(store: &Store, which: Which) -> (Result<Loaded, Error>, Vec<String>) {
@@ -279,7 +284,7 @@ fn a_run_directory_that_cannot_be_made_is_an_error_that_names_it() {
     fs::write(&file, "x").unwrap();
     let errors = [
         Store::open(&file).map(drop).unwrap_err(),
-        run_dir::claim(&file.join("run"), false).unwrap_err(),
+        run_dir::claim(&file.join("run"), false, &mut no_warning).map(drop).unwrap_err(),
         run_dir::next(&file).map(drop).unwrap_err(),
         write_atomic(&file.join("model.safetensors"), b"x").unwrap_err(),
         write_atomic(dir.path(), b"x").unwrap_err(),
@@ -344,21 +349,35 @@ fn every_run_gets_a_number_of_its_own_however_many_start_at_once() {
     claimed.sort();
     assert_eq!(claimed, (42..50).map(|number| base.join(format!("{number:04}"))).collect::<Vec<_>>());
     let next = run_dir::next(&base).unwrap();
-    assert_eq!(run_dir::last(&base), Some(next));
+    assert_eq!(run_dir::unsaved(&base), Some(next.clone()));
+    run_dir::announce(&base, &base.join("0042"));
+    assert_eq!((run_dir::last(&base), run_dir::unsaved(&base)), (Some(base.join("0042")), Some(next.clone())));
+    run_dir::announce(&base, &next);
+    run_dir::announce(&base, &base.join("0042"));
+    assert_eq!((run_dir::last(&base), run_dir::unsaved(&base)), (Some(next), None));
 }
 
 #[test]
 fn a_directory_with_checkpoints_is_only_for_the_run_that_resumes_them() {
     let (run, _) = run_with(&[1]);
-    let error = run_dir::claim(run.path(), false).unwrap_err();
+    let claim = |dir: &Path, resuming| run_dir::claim(dir, resuming, &mut no_warning);
+    let error = claim(run.path(), false).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("--resume latest") && error.to_string().contains("another --output-dir"));
-    run_dir::claim(run.path(), true).unwrap();
+    claim(run.path(), true).unwrap();
     let new = run.path().join("a/new");
-    run_dir::claim(&new, false).unwrap();
+    drop(claim(&new, false).unwrap());
     Store::open(&new).unwrap();
-    run_dir::claim(&new, false).unwrap();
-    assert_eq!(names(&new), ["checkpoints"]);
+    let lock = claim(&new, false).unwrap();
+    assert_eq!(names(&new), [".lock", "checkpoints"]);
+    assert_eq!(claim(&new, true).unwrap_err().exit_code(), 75);
+    assert!(Lock::join(&new).is_none());
+    let lock = lock.share();
+    let other = Lock::join(&new).unwrap();
+    drop(lock);
+    assert_eq!(claim(&new, true).unwrap_err().exit_code(), 75, "the rest of the run is there");
+    drop(other);
+    claim(&new, true).unwrap();
 }
 
 #[test]

@@ -44,6 +44,7 @@ mod refusals;
 mod rendezvous;
 mod report;
 mod resume;
+mod run_directory;
 mod scaling;
 mod shards;
 mod small;

@@ -220,7 +220,8 @@ fn a_run_goes_on_with_its_own_settings() {
     let resume =
         |arguments: &[&str]| place.bare(&[&["--resume", "--progress=plain"], arguments].concat()).output().unwrap();
     let said = succeeded(&resume(&["--max-steps=9"]));
-    assert!(said.contains("what is not said is as in 'runs/0001/config.toml'") && said.contains("width 4"), "{said}");
+    assert!(said.contains("that are not given come from 'runs/0001/checkpoints/step-00000006/config.toml'"), "{said}");
+    assert!(said.contains("width 4"), "{said}");
     succeeded(&resume(&[]));
     place.run("runs/0001").equals(&place.run("calm"), 4);
     let refused = errors(&resume(&["--world-size=3", "--epochs=5"])).join(" ");

@@ -73,6 +73,8 @@ pub enum Resume {
     Latest,
     /// From the best checkpoint of the latest run.
     Best,
+    /// From the newest whole checkpoint of the run's own directory; from the beginning if it has none.
+    Auto,
     /// From this checkpoint, or from the newest one of this run's directory.
     Path(PathBuf),
 }
@@ -83,6 +85,7 @@ impl From<PathBuf> for Resume {
             Some("") => Self::Off,
             Some("latest") => Self::Latest,
             Some("best") => Self::Best,
+            Some("auto") => Self::Auto,
             _ => Self::Path(path),
         }
     }
@@ -94,6 +97,7 @@ impl From<Resume> for PathBuf {
             Resume::Off => PathBuf::new(),
             Resume::Latest => "latest".into(),
             Resume::Best => "best".into(),
+            Resume::Auto => "auto".into(),
             Resume::Path(path) => path,
         }
     }

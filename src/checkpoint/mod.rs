@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`store`] is the directory of checkpoints, [`manifest`] what makes one of them trustworthy,
 //! [`atomic`] how anything reaches the disk, [`retention`] which checkpoints stay, [`state`] where a run stands,
-//! [`compatibility`] what a resumed run must share with the saved one, [`run_dir`] who owns a directory.
+//! [`compatibility`] what a resumed run must share with the saved one, [`run_dir`] who owns a directory, [`lock`] that
+//! only one run writes there.
 //!
 //! # Why a kill at any moment is safe
 //!
@@ -26,6 +27,7 @@
 pub mod atomic;
 pub mod compatibility;
 pub mod config;
+pub mod lock;
 pub mod manifest;
 pub mod retention;
 pub mod run_dir;
@@ -35,6 +37,7 @@ pub mod store;
 pub use atomic::{check_writable, write_atomic};
 pub use compatibility::differences;
 pub use config::*;
+pub use lock::Lock;
 pub use retention::{Keep, retain};
 pub use state::{Best, Progress, RunState};
 pub use store::{Loaded, Snapshot, Store, Which, read};

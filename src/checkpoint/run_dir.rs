@@ -1,39 +1,50 @@
 //! Who owns a directory: a run gets a new one, or says that it continues the one it names.
 //!
 //! `runs/0001`, `runs/0002` and so on are claimed by creating them, which only one process can do. `runs/last` is a
-//! symlink to the newest, for people and for `--resume latest`.
+//! symlink to the newest that has a checkpoint, for people and for `--resume latest`.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::atomic::{point, remove};
+use super::atomic::point;
+use super::lock::Lock;
 use super::store::steps_in;
 use crate::error::{Error, Result};
 
-/// Claims the next free numbered directory in `base` and points `base/last` to it.
+/// Claims the next free numbered directory in `base`.
 ///
 /// # Errors
 /// [`Error::Io`] naming the path that cannot be created.
 pub fn next(base: &Path) -> Result<PathBuf> {
     fs::create_dir_all(base).map_err(Error::io("create", base))?;
     let entries = fs::read_dir(base).map_err(Error::io("read", base))?;
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let numbers = entries.flatten().filter_map(|entry| number(Path::new(&entry.file_name())));
     let first = numbers.max().unwrap_or(0).saturating_add(1);
     for number in first..=u32::MAX {
         let name = format!("{number:04}");
         let path = base.join(&name);
         match fs::create_dir(&path) {
-            Ok(()) => {
-                // A convenience: a run is not to fail for it, such as when two of them start in the same instant.
-                drop(point(&base.join("last"), &name));
-                return Ok(path);
-            }
+            Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(Error::io("create", &path)(error)),
         }
     }
     Err(Error::usage(format!("'{}' has no free number left; give another --output-dir", base.display())))
+}
+
+/// The number that a run's directory has for a name.
+fn number(run: &Path) -> Option<u32> {
+    run.file_name()?.to_str()?.parse().ok()
+}
+
+/// Points `base/last` to `run`, a numbered directory in `base` that has a checkpoint, unless a later one is there.
+pub fn announce(base: &Path, run: &Path) {
+    let Some(own) = number(run).filter(|_| run.parent() == Some(base)) else { return };
+    if last(base).and_then(|last| number(&last)).is_none_or(|last| last < own) {
+        // A convenience: a run is not to fail for it, such as when two of them save in the same instant.
+        drop(point(&base.join("last"), &run.file_name().unwrap_or_default().to_string_lossy()));
+    }
 }
 
 /// The directory that `base/last` points to, if it exists.
@@ -42,24 +53,39 @@ pub fn last(base: &Path) -> Option<PathBuf> {
     path.is_dir().then_some(path)
 }
 
+/// The numbered directory in `base` that was made last, if it is later than the one that `base/last` points to: its run
+/// has no checkpoint.
+pub fn unsaved(base: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(base).ok()?.flatten();
+    let newest =
+        entries.map(|entry| entry.path()).filter(|path| number(path).is_some()).max_by_key(|path| number(path))?;
+    let saved = last(base).and_then(|last| number(&last));
+    (number(&newest) > saved).then_some(newest)
+}
+
+/// The directory of the run that has the checkpoint at `path`, a link or a directory.
+pub fn of(path: &Path) -> Option<PathBuf> {
+    let path = path.canonicalize().ok().filter(|path| path.is_dir())?;
+    let checkpoints = path.parent().filter(|parent| parent.ends_with("checkpoints"))?;
+    checkpoints.parent().map(Path::to_path_buf)
+}
+
 /// Whether a run in `dir` left a checkpoint to go on from.
 pub fn is_begun(dir: &Path) -> bool {
     dir.join("checkpoints/latest").exists()
 }
 
-/// Claims a directory that the user named: creates it, proves that it can be written, and refuses one that holds the
-/// checkpoints of another run unless `resuming`.
+/// Claims a directory: creates it, locks it, and refuses one that holds the checkpoints of another run unless
+/// `resuming`. `warn` hears where there are no locks.
 ///
 /// # Errors
-/// [`Error::Usage`] with the remedies, or [`Error::Io`] naming the path.
-pub fn claim(dir: &Path, resuming: bool) -> Result<()> {
+/// [`Error::Busy`] naming who writes there, [`Error::Usage`] with the remedies, or [`Error::Io`] naming the path.
+pub fn claim(dir: &Path, resuming: bool, warn: &mut dyn FnMut(String)) -> Result<Lock> {
     fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
-    let probe = dir.join(".writable.tmp");
-    File::create(&probe).map_err(Error::io("write to", dir))?;
-    remove(&probe)?;
+    let lock = Lock::acquire(dir, warn)?;
     let checkpoints = dir.join("checkpoints");
     if resuming || !checkpoints.is_dir() || steps_in(&checkpoints)?.is_empty() {
-        return Ok(());
+        return Ok(lock);
     }
     Err(Error::usage(format!(
         "output directory '{}' already holds checkpoints; a new run needs one of its own: continue that run with \

@@ -51,7 +51,8 @@ pub struct Loaded {
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// The checkpoints of one run. A run directory has one store open at a time; who only wants to look uses [`read`].
+/// The checkpoints of one run. A run directory has one store open at a time; who only wants to look uses [`Store::at`] or
+/// [`read`].
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
@@ -63,11 +64,22 @@ impl Store {
     /// # Errors
     /// [`Error::Io`] naming the path.
     pub fn open(run_dir: &Path) -> Result<Self> {
-        let dir = run_dir.join("checkpoints");
-        fs::create_dir_all(&dir).map_err(Error::io("create", &dir))?;
-        let store = Self { dir };
+        let store = Self::at(run_dir);
+        fs::create_dir_all(&store.dir).map_err(Error::io("create", &store.dir))?;
+        for pointer in ["best", "latest"] {
+            let path = store.dir.join(pointer);
+            if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_symlink()) {
+                let reason = "is not the symlink that a run makes; move it away";
+                return Err(Error::Checkpoint(format!("'{}' {reason}", path.display())));
+            }
+        }
         store.recover()?;
         Ok(store)
+    }
+
+    /// The checkpoints of the run in `run_dir`, to look at: [`Store::load`] changes nothing.
+    pub fn at(run_dir: &Path) -> Self {
+        Self { dir: run_dir.join("checkpoints") }
     }
 
     /// Saves a checkpoint, moves `latest` to it (and `best` if `is_best`), and deletes what retention gives up.

@@ -12,7 +12,7 @@ use super::{DEFAULT_TOML, group, suggestion};
 pub(super) const DEFAULTS: &str = "config/default.toml";
 
 /// Keys about one session of a run, or about several processes: a saved configuration does not set them.
-const OF_A_SESSION: [&str; 24] = [
+pub const OF_A_SESSION: [&str; 24] = [
     "run.max_steps",
     "run.max_time",
     "run.fast_dev_run",
@@ -98,9 +98,8 @@ impl Reader<'_> {
 
     /// What the saved configuration says beyond the defaults: they count as nobody's choice here, too.
     fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
-        let path = self.request.saved.as_ref()?;
-        let text = std::fs::read_to_string(path).ok()?;
-        let mut layer = self.toml(&text, &path.display().to_string());
+        let saved = self.request.saved.as_ref()?;
+        let mut layer = self.toml(&saved.text, &saved.path.display().to_string());
         let is_default =
             |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
         layer.retain(|key, value| !OF_A_SESSION.contains(&key) && !is_default(key, value));

@@ -41,7 +41,8 @@ pub mod schema;
 mod suggestion;
 pub mod time_limit;
 
-pub use request::{Request, Setting};
+pub use layers::OF_A_SESSION;
+pub use request::{Request, Saved, Setting};
 pub use resolve::{Resolved, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};
 

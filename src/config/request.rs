@@ -5,9 +5,9 @@ use std::path::PathBuf;
 /// What the user asked for, in their own words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The configuration of the run that goes on, or whose model is asked: it holds where nothing else says otherwise,
-    /// but for what is about one session or about several processes.
-    pub saved: Option<PathBuf>,
+    /// The configuration in the checkpoint that is resumed or evaluated: it holds where nothing else says otherwise,
+    /// except for what is about one session or about several processes.
+    pub saved: Option<Saved>,
     /// The files of `--config`, the last one winning.
     pub files: Vec<PathBuf>,
     /// The directories of `--config-dir`, which add group files.
@@ -26,6 +26,17 @@ impl Request {
         let is_key = |argument: &String| pair(argument).is_some_and(|(name, _)| name == key);
         self.flags.iter().any(|flag| flag.key == key) || self.arguments.iter().any(is_key)
     }
+}
+
+/// The configuration in a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// Its file, for messages.
+    pub path: PathBuf,
+    /// TOML.
+    pub text: String,
+    /// What the user should know of it, if anything.
+    pub note: Option<String>,
 }
 
 /// A flag with its value.

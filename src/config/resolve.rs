@@ -43,8 +43,10 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let mut complaints = Complaints::default();
     let mut layers = Layers::of(request, &schema, &mut complaints);
     let mut notes = Vec::new();
-    let saved = request.saved.iter().map(|path| format!("what is not said is as in '{}'", path.display()));
-    notes.extend(saved);
+    if let Some(saved) = &request.saved {
+        notes.push(format!("settings that are not given come from '{}'", saved.path.display()));
+        notes.extend(saved.note.clone());
+    }
     shrink_to_dev_run(&mut layers, &mut notes);
     listen_to_launcher(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
     let mut merged = Merged::of(&layers)?;

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::origin::{self, Origin};
 use super::prepare::{Prepared, share_threads};
-use super::resume::{self, Origin, restore};
+use super::resume::restore;
 use super::snapshot::Snapshots;
 use super::terminal::warn;
 use super::together::{KEY, encode, receive};
-use crate::checkpoint::{Loaded, Resume};
+use crate::checkpoint::{Loaded, Lock, Resume};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::launch::{Meeting, Members, Standing};
@@ -49,6 +50,8 @@ pub(super) struct Own {
     generation: u64,
     standing: Standing,
     devices: Vec<usize>,
+    /// The share of this process in the run's directory.
+    lock: Option<Lock>,
 }
 
 impl Own {
@@ -122,6 +125,10 @@ impl Elastic {
     /// Makes `held` the state that the generation starts from: none for a run that begins.
     fn agree(&self, meeting: &Meeting, standing: Standing, held: &mut Option<TrainingState>) -> Result<()> {
         let own = [standing.generation, standing.step as u64];
+        if standing == Standing::default() {
+            // The process that looks on the disk must find nobody else there.
+            self.own().lock = None;
+        }
         let processes = meeting.processes.as_ref();
         let gather = |processes: &Processes| processes.gather_from_all(Key { micro_batch: 1, ..KEY }, &own);
         let all = processes.map_or_else(|| Ok(own.to_vec()), gather)?;
@@ -150,7 +157,7 @@ impl Elastic {
             Some(processes) => receive(processes, 0)?,
             None => {
                 let config = config_after(&self.snapshots.config, generation);
-                let origin = resume::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
+                let origin = origin::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
                 processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
                 origin
             }
@@ -164,12 +171,14 @@ impl Elastic {
         let snapshot = self.snapshots.of(state);
         let (step, epoch, files) = (snapshot.step, snapshot.epoch, snapshot.files.into_iter().collect());
         let checkpoint = Loaded { path: "the state of another process".into(), step, epoch, files };
-        Origin { directory: clock.directory(), session_seconds: clock.session(), checkpoint: Some(checkpoint) }
+        let (directory, session_seconds) = (clock.directory(), clock.session());
+        Origin { directory, session_seconds, checkpoint: Some(checkpoint), lock: None }
     }
 
     fn take_up(&self, origin: Origin) -> Result<Option<TrainingState>> {
         let Snapshots { config, clock, .. } = &self.snapshots;
-        let Origin { directory, session_seconds, checkpoint } = origin;
+        let Origin { directory, session_seconds, checkpoint, lock } = origin;
+        self.own().lock = lock.map(Lock::share).or_else(|| Lock::join(&directory));
         let restored = checkpoint.map(|checkpoint| restore(config, &self.prepared, &checkpoint)).transpose()?;
         let seconds = restored.as_ref().map_or(0.0, |(_, state)| state.elapsed_seconds);
         clock.set(directory, seconds, session_seconds);

@@ -32,7 +32,7 @@ pub(super) fn initial_model<B: HostBackend>(config: &Config, classes: usize) -> 
     let parameters = count_parameters(&model);
     let wanted = &config.model.pretrained;
     // Those of a checkpoint come later; processes of an elastic run compare what they would start with.
-    let resumes = config.checkpoint.resume != Resume::Off && !config.parallel.elastic.is_on();
+    let resumes = !matches!(config.checkpoint.resume, Resume::Off | Resume::Auto) && !config.parallel.elastic.is_on();
     if wanted.is_empty() || resumes {
         return Ok((model, Start { parameters, notes: Vec::new() }));
     }

@@ -1,8 +1,8 @@
 //! The story of a command: resolve, prepare, train or evaluate, and say what came out.
 //!
-//! Read `run.rs` for a training from start to end, `resume.rs` for how it takes up an earlier one, `recorder.rs` for
-//! what it writes while it runs, `backend.rs` for how one program becomes many backends' programs, `together.rs` for what is
-//! the same on all processes; `sweep.rs` for many runs, `child.rs` for each as a process.
+//! Read `run.rs` for a training from start to end, `origin.rs` and `resume.rs` for how it takes up an earlier one,
+//! `recorder.rs` for what it writes while it runs, `backend.rs` for how one program becomes many backends' programs,
+//! `together.rs` for what is the same on all processes; `sweep.rs` for many runs, `child.rs` for each as a process.
 
 mod backend;
 mod burn_metrics;
@@ -23,6 +23,7 @@ mod logs;
 mod measured_run;
 pub mod membership;
 mod model_file;
+mod origin;
 mod overview;
 mod pictures;
 mod predict;
@@ -45,8 +46,8 @@ pub use export::export;
 pub use find::find;
 pub use launch::launch;
 pub use membership::{members, rendezvous};
+pub use origin::with_saved;
 pub use predict::{Question, predict};
-pub use resume::with_saved;
 pub use run::train;
 pub use scaling::scaling;
 pub use sweep::sweep;

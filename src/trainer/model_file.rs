@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::origin::saved;
 use super::resume::tensors_and_metadata;
-use crate::checkpoint;
+use crate::checkpoint::{self, run_dir};
+use crate::config::Saved;
 use crate::data::Normalization;
 use crate::error::{Error, Result};
 use crate::model::{ModelConfig, Stem, recognize};
@@ -21,7 +23,7 @@ pub(super) struct ModelFile {
     /// Where they come from.
     pub(super) origin: String,
     /// The configuration that was saved with them.
-    pub(super) config: Option<PathBuf>,
+    pub(super) config: Option<Saved>,
     /// The run that they are part of.
     pub(super) run: Option<PathBuf>,
 }
@@ -35,12 +37,11 @@ impl ModelFile {
             let remedy = "give a checkpoint's directory, a run's directory or a file of weights with --checkpoint";
             return Err(Error::Checkpoint(format!("'{}' does not exist; {remedy}", path.display())));
         }
-        let Weights { tensors, metadata, file } = weights(&path, averaged)?;
+        let Weights { tensors, metadata, file, config } = weights(&path, averaged)?;
         let origin = format!("'{}'", file.display());
         let (model, outputs) = recognize(&tensors, &origin)?;
         let description = describe(&metadata, model.stem);
-        let config = Some(path.join("config.toml")).filter(|config| config.is_file());
-        let run = path.canonicalize().ok().and_then(|path| run_of(&path));
+        let run = run_dir::of(&path);
         Ok(Self { tensors, model, outputs, description, origin, config, run })
     }
 
@@ -55,6 +56,7 @@ pub(super) struct Weights {
     pub(super) tensors: StateDict,
     metadata: Metadata,
     pub(super) file: PathBuf,
+    config: Option<Saved>,
 }
 
 /// Those in `path`, which is as of [`ModelFile::read`].
@@ -62,24 +64,19 @@ pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
     let path = checkpoint_of(path);
     if !path.is_dir() {
         let (tensors, metadata) = weights::read(&path)?;
-        return Ok(Weights { tensors, metadata, file: path });
+        return Ok(Weights { tensors, metadata, file: path, config: None });
     }
     let loaded = checkpoint::read(&path)?;
     let averaged = averaged && loaded.files.contains_key("average.safetensors");
     let name = if averaged { "average.safetensors" } else { "model.safetensors" };
     let (tensors, metadata) = tensors_and_metadata(&loaded, name)?;
-    Ok(Weights { tensors, metadata, file: loaded.path.join(name) })
+    let config = saved(&loaded).ok();
+    Ok(Weights { tensors, metadata, file: loaded.path.join(name), config })
 }
 
 /// Of a run's directory, its latest checkpoint; anything else is meant itself.
 fn checkpoint_of(path: &Path) -> PathBuf {
     if path.join("checkpoints").is_dir() { path.join("checkpoints/latest") } else { path.to_path_buf() }
-}
-
-/// The directory of the run that has the checkpoint at `path`.
-fn run_of(path: &Path) -> Option<PathBuf> {
-    let checkpoints = path.parent()?;
-    (path.is_dir() && checkpoints.file_name()? == "checkpoints").then(|| checkpoints.parent().map(Path::to_path_buf))?
 }
 
 /// What the file says; of one that says nothing, what its stem is usually trained with.

@@ -1,14 +1,15 @@
 //! Writes down what a run reports: records to the sinks, states to the checkpoint store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::logs::Logs;
+use super::origin::RUNS;
 use super::snapshot::Snapshots;
 use super::succession::Succession;
 use super::terminal::{say, warn};
 use super::{evaluation, pictures};
-use crate::checkpoint::{Keep, Store, write_atomic};
+use crate::checkpoint::{Keep, Store, run_dir, write_atomic};
 use crate::config::ProgressKind;
 use crate::data::assemble;
 use crate::error::Result;
@@ -234,6 +235,7 @@ impl Observer for Recorder {
         let Some(store) = &mut self.logs.store else { return Ok(()) };
         let kept = &self.snapshots.config.checkpoint;
         let path = store.save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
+        run_dir::announce(Path::new(RUNS), &self.snapshots.clock.directory());
         self.course(|course| course.checkpoint = Some(path));
         let copy = &self.snapshots.config.checkpoint.path;
         if is_best && !copy.as_os_str().is_empty() {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::terminal::say;
-use crate::checkpoint::{Resume, run_dir};
+use crate::checkpoint::Resume;
 use crate::config::{Config, ProgressKind};
 use crate::error::{Error, Result};
 
@@ -23,8 +23,8 @@ pub(super) fn prepare(config: &mut Config) -> Result<()> {
     if config.run.output_dir.as_os_str().is_empty() {
         config.run.output_dir = Path::new("runs").join(format!("slurm-{job}"));
     }
-    if config.checkpoint.resume == Resume::Off && run_dir::is_begun(&config.run.output_dir) {
-        config.checkpoint.resume = Resume::Latest;
+    if config.checkpoint.resume == Resume::Off {
+        config.checkpoint.resume = Resume::Auto;
     }
     Ok(())
 }

@@ -1,17 +1,13 @@
-//! Takes up an earlier run: finds its checkpoint, checks that it is the same experiment, and restores its state.
+//! Taking up what a checkpoint says: refuses one of another experiment, and restores the state.
 
-use std::path::{Path, PathBuf};
 
 use super::prepare::Prepared;
-use crate::checkpoint::{self, Loaded, Resume, RunState, Store, Which, differences, run_dir};
-use crate::config::{Config, Request, sketch};
+use crate::checkpoint::{Loaded, RunState, differences};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::model::Tally;
 use crate::parallel::{Position, TrainingState};
 use crate::state::{Metadata, StateDict, from_safetensors};
-
-/// Where numbered runs are made.
-pub(super) const RUNS: &str = "runs";
 
 /// What must not change between the sessions of one run: it would be another experiment.
 const BINDING: &[&str] = &[
@@ -44,90 +40,6 @@ const BINDING: &[&str] = &[
     "model",
     "optim.optimizer",
 ];
-
-/// The run's directory, claimed, and the checkpoint to go on from.
-pub(super) struct Origin {
-    pub(super) directory: PathBuf,
-    /// Seconds that this session of the run has taken already, in other processes.
-    pub(super) session_seconds: f64,
-    pub(super) checkpoint: Option<Loaded>,
-}
-
-impl Origin {
-    /// Of a session that begins.
-    fn new(directory: PathBuf, checkpoint: Option<Loaded>) -> Self {
-        Self { directory, session_seconds: 0.0, checkpoint }
-    }
-}
-
-/// The request with the configuration of the run that it resumes, if it resumes one whose directory is seen here.
-pub fn with_saved(request: Request) -> Request {
-    let Some(config) = sketch(&request) else { return request };
-    let directory = match &config.checkpoint.resume {
-        Resume::Off => return request,
-        Resume::Path(path) => path.clone(),
-        Resume::Latest | Resume::Best if !config.run.output_dir.as_os_str().is_empty() => config.run.output_dir.clone(),
-        Resume::Latest | Resume::Best => run_dir::last(Path::new(RUNS)).unwrap_or_default(),
-    };
-    // A file that is damaged is no guide; the checkpoint says what it needs.
-    let is_whole =
-        |path: &PathBuf| std::fs::read_to_string(path).is_ok_and(|text| toml::from_str::<Config>(&text).is_ok());
-    let saved = Some(directory.join("config.toml")).filter(is_whole);
-    Request { saved, ..request }
-}
-
-/// Decides where the run writes and what it continues. Creates directories; call it last of all preparations.
-pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Origin> {
-    let named = Some(config.run.output_dir.clone()).filter(|dir| !dir.as_os_str().is_empty());
-    let which = match &config.checkpoint.resume {
-        Resume::Off => {
-            let directory = match named {
-                Some(dir) => run_dir::claim(&dir, false).map(|()| dir),
-                None => run_dir::next(Path::new(RUNS)),
-            };
-            return Ok(Origin::new(directory.map_err(elsewhere)?, None));
-        }
-        Resume::Path(path) => return from_path(path, named, warn),
-        Resume::Latest => Which::Latest,
-        Resume::Best => Which::Best,
-    };
-    let directory = named.or_else(|| run_dir::last(Path::new(RUNS))).ok_or_else(|| {
-        Error::usage(format!("there is no run in '{RUNS}' to resume; name its directory with --output-dir"))
-    })?;
-    if !directory.join("checkpoints").is_dir() {
-        return Err(Error::usage(format!(
-            "'{}' holds no checkpoints to resume from; give another --output-dir, or start anew without --resume",
-            directory.display()
-        )));
-    }
-    let checkpoint = Store::open(&directory)?.load(&which, warn)?;
-    Ok(Origin::new(directory, Some(checkpoint)))
-}
-
-/// The remedy when the system refuses the run's directory.
-fn elsewhere(error: Error) -> Error {
-    match error {
-        Error::Io { .. } => Error::usage(format!("{error}; give another --output-dir")),
-        other => other,
-    }
-}
-
-/// `path` is a checkpoint, or a run whose latest checkpoint is meant.
-fn from_path(path: &Path, named: Option<PathBuf>, warn: &mut dyn FnMut(String)) -> Result<Origin> {
-    if path.join("checkpoints").is_dir() {
-        let checkpoint = Store::open(path)?.load(&Which::Latest, warn)?;
-        let directory = named.unwrap_or_else(|| path.to_path_buf());
-        run_dir::claim(&directory, true).map_err(elsewhere)?;
-        return Ok(Origin::new(directory, Some(checkpoint)));
-    }
-    let checkpoint = checkpoint::read(path)?;
-    let run = checkpoint.path.canonicalize().ok().and_then(|path| Some(path.parent()?.parent()?.to_path_buf()));
-    let directory = named.or(run).ok_or_else(|| {
-        Error::usage(format!("'{}' is in no run's directory; name one with --output-dir", path.display()))
-    })?;
-    run_dir::claim(&directory, true).map_err(elsewhere)?;
-    Ok(Origin::new(directory, Some(checkpoint)))
-}
 
 /// The state in a checkpoint, after making sure that it belongs to the same experiment; and what is written beside it.
 pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded) -> Result<(TrainingState, RunState)> {

@@ -14,14 +14,15 @@ use super::conclusion::{conclude, finish};
 use super::initial::initial_model;
 use super::learner::{self, Display};
 use super::logs::{Kept, Logs};
+use super::origin::Origin;
 use super::overview::overview;
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Course, Recorder};
-use super::resume::{Origin, restore};
+use super::resume::restore;
 use super::snapshot::Snapshots;
 use super::terminal::{display, say, warn};
 use super::{elastic_run, requeue, together};
-use crate::checkpoint::{check_writable, write_atomic};
+use crate::checkpoint::{Lock, check_writable, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::launch::{self, Peers};
@@ -145,6 +146,8 @@ struct Session<B: HostBackend> {
     /// Up to where the logs of earlier sessions hold.
     kept: Kept,
     resumed_from: Option<std::path::PathBuf>,
+    /// Keeps other runs out of the directory.
+    _lock: Option<Lock>,
 }
 
 impl<B: HostBackend> Session<B> {
@@ -154,7 +157,7 @@ impl<B: HostBackend> Session<B> {
         origin: Origin,
         model: ResNet<burn::backend::Autodiff<B>>,
     ) -> Result<Self> {
-        let Origin { directory, checkpoint, .. } = origin;
+        let Origin { directory, checkpoint, lock, .. } = origin;
         let (model, start, seconds_before, kept) = match &checkpoint {
             None => (model, StartingPoint::default(), 0.0, Kept::default()),
             Some(checkpoint) => {
@@ -168,7 +171,8 @@ impl<B: HostBackend> Session<B> {
             write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
         }
         let resumed_from = checkpoint.map(|checkpoint| checkpoint.path);
-        Ok(Self { config: config.clone(), directory, model, start, seconds_before, kept, resumed_from })
+        let config = config.clone();
+        Ok(Self { config, directory, model, start, seconds_before, kept, resumed_from, _lock: lock })
     }
 
     fn announce(&self) {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::resume::{self, Origin};
+use super::origin::{self, Origin};
 use super::terminal::warn;
 use crate::checkpoint::Loaded;
 use crate::config::Config;
@@ -17,7 +17,7 @@ use crate::parallel::collective::{Key, Operation};
 
 /// Where the run writes and what it goes on from: decided by the first process, the same for all.
 pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<Origin> {
-    let decide = || resume::origin(config, &mut |warning| warn(&format!("warning: {warning}")));
+    let decide = || origin::origin(config, &mut |warning| warn(&format!("warning: {warning}")));
     let Some(processes) = processes else { return decide() };
     if processes.hosted().start == 0 {
         let origin = decide()?;
@@ -89,5 +89,5 @@ fn decode(bytes: &[u8]) -> Option<Origin> {
             Some(Loaded { path, step, epoch, files: files.into_iter().map(&mut file).collect::<Option<_>>()? })
         }
     };
-    Some(Origin { directory, session_seconds, checkpoint })
+    Some(Origin { directory, session_seconds, checkpoint, lock: None })
 }

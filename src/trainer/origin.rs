@@ -1,0 +1,182 @@
+//! Where a run writes, and what it continues: the run's directory, locked, and the checkpoint to go on from.
+//!
+//! The checkpoint is looked for twice: when the configuration is resolved, which begins with the settings in it, and when
+//! the run begins, under the lock. Taking up its content is left to `resume.rs`.
+
+use std::path::{Path, PathBuf};
+
+use super::requeue;
+use super::resume::file;
+use crate::checkpoint::{self, Loaded, Lock, Resume, Store, Which, differences, run_dir};
+use crate::config::{Config, OF_A_SESSION, Request, Saved, Setting, sketch};
+use crate::error::{Error, Result};
+
+/// Where numbered runs are made.
+pub(super) const RUNS: &str = "runs";
+
+/// The run's directory, claimed, and the checkpoint to go on from.
+pub(super) struct Origin {
+    pub(super) directory: PathBuf,
+    /// Seconds that this session of the run has taken already, in other processes.
+    pub(super) session_seconds: f64,
+    pub(super) checkpoint: Option<Loaded>,
+    /// Of the process that decided; it holds as long as the run.
+    pub(super) lock: Option<Lock>,
+}
+
+/// What `checkpoint.resume` means: a directory, and which checkpoint in it.
+struct Target {
+    /// A run's directory, or a checkpoint's.
+    path: PathBuf,
+    which: Which,
+}
+
+impl Target {
+    /// None for a run that begins anew, or that the configuration does not find.
+    fn of(config: &Config) -> Option<Self> {
+        let output = &config.run.output_dir;
+        let which = match &config.checkpoint.resume {
+            Resume::Off => return None,
+            Resume::Path(path) => return Some(Self { path: path.clone(), which: Which::Latest }),
+            Resume::Latest | Resume::Auto => Which::Latest,
+            Resume::Best => Which::Best,
+        };
+        let is_named = !output.as_os_str().is_empty();
+        let path = if is_named { Some(output.clone()) } else { run_dir::last(Path::new(RUNS)) };
+        Some(Self { path: path?, which })
+    }
+
+    fn is_run(&self) -> bool {
+        self.path.join("checkpoints").is_dir()
+    }
+
+    /// The run that the checkpoint is part of.
+    fn run(&self) -> Option<PathBuf> {
+        if self.is_run() {
+            return Some(self.path.clone());
+        }
+        run_dir::of(&self.path)
+    }
+
+    /// The checkpoint, verified; nothing is changed.
+    fn load(&self, warn: &mut dyn FnMut(String)) -> Result<Loaded> {
+        if self.is_run() { Store::at(&self.path).load(&self.which, warn) } else { checkpoint::read(&self.path) }
+    }
+}
+
+/// The request with the configuration of the checkpoint that it resumes, if it resumes one that is seen here.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if the file beside the checkpoints that people read is damaged, and [`Error::Usage`] if
+/// `--resume auto` has no directory to look in.
+pub fn with_saved(mut request: Request) -> Result<Request> {
+    let Some(mut config) = sketch(&request) else { return Ok(request) };
+    // What is wrong with it is told when the job begins.
+    let _ = requeue::prepare(&mut config);
+    if config.checkpoint.resume == Resume::Auto && config.run.output_dir.as_os_str().is_empty() {
+        let reason = "--resume auto must know the run's directory before it exists; name it with --output-dir DIR";
+        return Err(Error::usage(reason));
+    }
+    let Some(target) = Target::of(&config) else { return Ok(request) };
+    // Damage is reported when the checkpoint is taken up.
+    let Ok(loaded) = target.load(&mut |_| {}) else { return Ok(request) };
+    let saved = saved(&loaded)?;
+    let shown = target.run().map(|run| run.join("config.toml")).filter(|shown| shown.exists());
+    let note = shown.map(|shown| difference(&saved, &shown)).transpose()?.flatten();
+    request.saved = Some(Saved { note, ..saved });
+    if config.checkpoint.resume == Resume::Auto {
+        let key = "checkpoint.resume".to_string();
+        request.flags.push(Setting { key, value: "latest".into(), flag: "--resume auto".into() });
+    }
+    Ok(request)
+}
+
+/// The configuration in a checkpoint.
+pub(super) fn saved(loaded: &Loaded) -> Result<Saved> {
+    let text = String::from_utf8_lossy(file(loaded, "config.toml")?).into_owned();
+    Ok(Saved { path: loaded.path.join("config.toml"), text, note: None })
+}
+
+/// How the file in a run's directory, which is for people, differs from the settings that the weights were trained with.
+fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
+    let text = std::fs::read(shown).map_err(Error::io("read", shown))?;
+    let text = String::from_utf8_lossy(&text);
+    if let Err(reason) = toml::from_str::<Config>(&text) {
+        return Err(Error::Checkpoint(format!(
+            "'{}' is damaged: {}; move it away to go on with the settings in '{}'",
+            shown.display(),
+            reason.message().replace('\n', ", "),
+            saved.path.display()
+        )));
+    }
+    let sections = ["run", "data", "model", "parallel", "optim", "schedule", "checkpoint"];
+    let mut changed = differences(&saved.text, &text, &sections);
+    changed.retain(|line| !OF_A_SESSION.iter().any(|key| line.strip_prefix(key).is_some_and(|it| it.starts_with(':'))));
+    let changed = changed.join("; ");
+    Ok((!changed.is_empty())
+        .then(|| format!("'{}' is not what the checkpoint was saved with, which counts: {changed}", shown.display())))
+}
+
+/// Decides where the run writes and what it continues. Creates directories; call it last of all preparations.
+pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Origin> {
+    let named = Some(config.run.output_dir.clone()).filter(|dir| !dir.as_os_str().is_empty());
+    let resume = &config.checkpoint.resume;
+    if *resume == Resume::Off {
+        let directory = named.map_or_else(|| run_dir::next(Path::new(RUNS)), Ok).map_err(elsewhere)?;
+        let lock = claim(&directory, false, warn)?;
+        return Ok(Origin { directory, session_seconds: 0.0, checkpoint: None, lock: Some(lock) });
+    }
+    let target = Target::of(config).ok_or_else(|| {
+        Error::usage(format!("there is no run in '{RUNS}' to resume; name its directory with --output-dir"))
+    })?;
+    if *resume != Resume::Auto {
+        is_there(&target, resume)?;
+    }
+    if named.is_none() && !matches!(resume, Resume::Path(_)) {
+        let unsaved = run_dir::unsaved(Path::new(RUNS)).into_iter();
+        unsaved.for_each(|run| warn(format!("'{}' has no checkpoint, so it is not resumed", run.display())));
+    }
+    // A path that holds no checkpoint must not be claimed.
+    let is_checkpoint = matches!(resume, Resume::Path(_)) && !target.is_run();
+    let named_checkpoint = is_checkpoint.then(|| target.load(warn)).transpose()?;
+    let directory = named.or_else(|| target.run()).ok_or_else(|| {
+        let place = target.path.display();
+        Error::usage(format!("'{place}' is in no run's directory; name one with --output-dir"))
+    })?;
+    let lock = claim(&directory, true, warn)?;
+    let checkpoint = match named_checkpoint.map_or_else(|| target.load(warn), Ok) {
+        Err(Error::Checkpoint(_)) if *resume == Resume::Auto => None,
+        loaded => Some(loaded?),
+    };
+    Ok(Origin { directory, session_seconds: 0.0, checkpoint, lock: Some(lock) })
+}
+
+/// Refuses what is no checkpoint and no run that has some.
+fn is_there(target: &Target, resume: &Resume) -> Result<()> {
+    let path = target.path.display();
+    if !target.path.exists() {
+        let runs = Path::new(RUNS);
+        let latest = run_dir::last(runs).map(|run| format!("; the latest run is '{}'", run.display()));
+        return Err(Error::usage(format!("there is no '{path}' to resume{}", latest.unwrap_or_default())));
+    }
+    if !target.is_run() && !matches!(resume, Resume::Path(_)) {
+        let remedy = "give another --output-dir, or start anew without --resume";
+        return Err(Error::usage(format!("'{path}' holds no checkpoints to resume from; {remedy}")));
+    }
+    Ok(())
+}
+
+/// Locks the directory, and clears away what a killed run left there before anything is read.
+fn claim(directory: &Path, resuming: bool, warn: &mut dyn FnMut(String)) -> Result<Lock> {
+    let lock = run_dir::claim(directory, resuming, warn).map_err(elsewhere)?;
+    Store::open(directory)?;
+    Ok(lock)
+}
+
+/// The remedy when the system refuses the run's directory.
+fn elsewhere(error: Error) -> Error {
+    match error {
+        Error::Io { .. } => Error::usage(format!("{error}; give another --output-dir")),
+        other => other,
+    }
+}

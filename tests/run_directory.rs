@@ -1,0 +1,168 @@
+//! The directory of a run: one run at a time, the settings that a resumed run has, and what a supervisor restarts.
+
+use std::fs;
+use std::process::{Child, Stdio};
+
+use crate::command::{SMALL, Workplace, errors, succeeded, until, wait};
+
+/// A run that goes on until it is killed, and has saved a checkpoint.
+struct Live<'a> {
+    place: &'a Workplace,
+    child: Child,
+}
+
+impl<'a> Live<'a> {
+    fn start(place: &'a Workplace, name: &str) -> Self {
+        let mut command = place.small(name, &["--epochs=100000"]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until("the run saves a checkpoint", || place.run(name).has_checkpoint());
+        Self { place, child }
+    }
+
+    /// Tries a small training in `run`, which must be refused in favour of this process.
+    #[track_caller]
+    fn excludes(&mut self, run: &str, arguments: &[&str]) {
+        let output = self.place.small(run, arguments).output().unwrap();
+        let lines = errors(&output);
+        let holder = format!("'{run}' is in use by process {} on host '", self.child.id());
+        assert_eq!((output.status.code(), lines.len()), (Some(75), 1), "{lines:?}");
+        assert!(lines[0].contains(&holder) && lines[0].contains("another --output-dir"), "{lines:?}");
+        assert_eq!(self.child.try_wait().unwrap(), None, "the run that was there first has ended");
+    }
+}
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        wait(&mut self.child);
+    }
+}
+
+#[test]
+fn a_directory_that_a_run_writes_to_is_refused_to_every_other_run() {
+    let place = Workplace::new();
+    let mut live = Live::start(&place, "run");
+    live.excludes("run", &["--resume"]);
+    live.excludes("run", &["--resume=auto"]);
+    live.excludes("run", &["--resume=run/checkpoints/latest"]);
+    live.excludes("run", &[]);
+    // Reading is free.
+    succeeded(&place.bare(&["evaluate", "--checkpoint=run"]).output().unwrap());
+    succeeded(&place.small("other", &["--resume=run", "--max-steps=1", "--epochs=100000"]).output().unwrap());
+    drop(live);
+    // A process that is killed leaves no lock behind.
+    place.train("run", &["--resume", "--epochs=100000", "--max-steps=1"]);
+}
+
+#[test]
+fn of_runs_that_begin_at_once_in_one_directory_one_trains() {
+    let place = Workplace::new();
+    place.train("calm", &["--epochs=8"]);
+    let spawn = |_| {
+        let mut command = place.small("run", &["--epochs=8"]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let outputs: Vec<_> =
+        (0..4).map(spawn).collect::<Vec<_>>().into_iter().map(|it| it.wait_with_output().unwrap()).collect();
+    let trained = outputs.iter().filter(|output| output.status.code() == Some(0)).count();
+    assert_eq!(trained, 1, "{:?}", outputs.iter().map(errors).collect::<Vec<_>>());
+    for refused in outputs.iter().filter(|output| output.status.code() != Some(0)) {
+        let line = errors(refused).join(" ");
+        assert!(line.contains("is in use by") || line.contains("already holds checkpoints"), "{line}");
+    }
+    place.run("run").equals(&place.run("calm"), 8);
+}
+
+#[test]
+fn a_resumed_run_has_the_settings_of_its_checkpoint_not_those_of_an_edited_file() {
+    let place = Workplace::new();
+    let own = ["--epochs=3", "--learning-rate=0.07"];
+    place.train("calm", &own);
+    place.train("run", &[&own[..], &["--max-steps=6"]].concat());
+    let file = place.path("run/config.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let resume = || place.bare(&["--resume", "--output-dir=run", "--progress=plain"]).output().unwrap();
+
+    fs::write(&file, &text[..40]).unwrap();
+    let before = place.snapshot();
+    let refused = resume();
+    let lines = errors(&refused);
+    assert_eq!((refused.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
+    for part in ["'run/config.toml' is damaged", "move it away", "'run/checkpoints/step-00000006/config.toml'"] {
+        assert!(lines[0].contains(part), "{lines:?}");
+    }
+    assert!(place.snapshot() == before, "a refused run changed its directory");
+
+    fs::write(&file, text.replace("learning_rate = 0.07", "learning_rate = 0.9")).unwrap();
+    let said = succeeded(&resume());
+    let note = "'run/config.toml' is not what the checkpoint was saved with, which counts: optim.learning_rate: saved \
+                0.07, now 0.9";
+    assert!(said.contains(note), "{said}");
+    place.run("run").equals(&place.run("calm"), 3);
+}
+
+#[test]
+fn one_command_begins_a_run_and_goes_on_with_it_however_often_it_is_started() {
+    let place = Workplace::new();
+    place.train("calm", &["--epochs=2"]);
+    let start = |steps: &str| place.train("run", &["--epochs=2", "--resume=auto", steps]);
+    assert!(!start("--max-steps=3").contains("resuming"));
+    assert!(start("--max-steps=5").contains("resuming    run/checkpoints/step-00000003 after step 3"));
+    start("--max-steps=0");
+    place.run("run").equals(&place.run("calm"), 2);
+    assert!(start("--max-steps=0").contains("the run is complete"));
+
+    let output = place.bare(&[&SMALL[..], &["--resume=auto"]].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output)[0].contains("--output-dir DIR"), "{:?}", errors(&output));
+}
+
+#[test]
+fn a_run_without_an_intact_checkpoint_begins_anew_where_that_was_asked_for() {
+    let place = Workplace::new();
+    place.train("calm", &["--epochs=2"]);
+    place.train("run", &["--epochs=2", "--max-steps=2"]);
+    fs::write(place.run("run").checkpoint("latest/model.safetensors"), "x").unwrap();
+    let output = place.small("run", &["--epochs=2", "--resume=auto"]).output().unwrap();
+    assert!(errors(&output)[0].contains("model.safetensors' is damaged"), "{:?}", errors(&output));
+    assert!(!succeeded(&output).contains("resuming"));
+    place.run("run").equals(&place.run("calm"), 2);
+}
+
+#[test]
+fn the_last_run_is_the_newest_that_has_a_checkpoint() {
+    let place = Workplace::new();
+    let train = |arguments: &[&str]| place.bare(&[&SMALL[..], arguments].concat()).output().unwrap();
+    let last = || fs::read_link(place.path("runs/last")).unwrap();
+    succeeded(&train(&["--epochs=1"]));
+    assert_eq!(last().to_str(), Some("0001"));
+    // The second run fails before its first checkpoint: its learning rate makes the loss infinite.
+    let failed = train(&["--epochs=1", "--learning-rate=1e38", "--checkpoint-every=never"]);
+    assert_eq!(failed.status.code(), Some(1), "{:?}", errors(&failed));
+    assert!(place.path("runs/0002").is_dir());
+    assert_eq!(last().to_str(), Some("0001"));
+    image::RgbImage::new(8, 8).save(place.path("one.png")).unwrap();
+    succeeded(&place.bare(&["predict", "one.png"]).output().unwrap());
+    let resumed = train(&["--epochs=2", "--resume"]);
+    assert!(errors(&resumed)[0].contains("'runs/0002' has no checkpoint, so it is not resumed"));
+    assert!(succeeded(&resumed).contains("resuming    runs/0001/"));
+    succeeded(&train(&["--epochs=1"]));
+    assert_eq!(last().to_str(), Some("0003"));
+    // An older run that goes on stays older.
+    succeeded(&train(&["--epochs=3", "--resume=runs/0001"]));
+    assert_eq!(last().to_str(), Some("0003"));
+
+    let absent = train(&["--resume=runs/9999"]);
+    assert_eq!(absent.status.code(), Some(2));
+    assert_eq!(errors(&absent), ["train: there is no 'runs/9999' to resume; the latest run is 'runs/0003'"]);
+}
+
+#[test]
+fn a_pointer_that_is_no_link_is_refused_before_the_first_step() {
+    let place = Workplace::new();
+    fs::create_dir_all(place.path("run/checkpoints/latest")).unwrap();
+    let output = place.small("run", &["--epochs=1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors(&output)[0].contains("'run/checkpoints/latest' is not the symlink"), "{:?}", errors(&output));
+    assert!(output.stdout.is_empty(), "it had begun");
+}
