@@ -32,6 +32,8 @@ pub(super) struct Elastic {
     /// Called at the first generation of this process.
     pub(super) announce: Announce,
     pub(super) own: Mutex<Own>,
+    /// The share of this process in the run's directory.
+    pub(super) lock: Mutex<Option<Lock>>,
     pub(super) departure: Arc<Departure>,
 }
 
@@ -50,8 +52,6 @@ pub(super) struct Own {
     generation: u64,
     standing: Standing,
     devices: Vec<usize>,
-    /// The share of this process in the run's directory.
-    lock: Option<Lock>,
 }
 
 impl Own {
@@ -110,6 +110,10 @@ impl Elastic {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn hold(&self, lock: Option<Lock>) {
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
+    }
+
     /// Leaves the run at a signal, once others go on with it; false if there are none.
     pub(super) fn leaver(&self) -> impl Fn(i32) -> bool + Send + Sync + use<> {
         let (members, departure) = (self.members.clone(), self.departure.clone());
@@ -127,7 +131,7 @@ impl Elastic {
         let own = [standing.generation, standing.step as u64];
         if standing == Standing::default() {
             // The process that looks on the disk must find nobody else there.
-            self.own().lock = None;
+            self.hold(None);
         }
         let processes = meeting.processes.as_ref();
         let gather = |processes: &Processes| processes.gather_from_all(Key { micro_batch: 1, ..KEY }, &own);
@@ -157,7 +161,9 @@ impl Elastic {
             Some(processes) => receive(processes, 0)?,
             None => {
                 let config = config_after(&self.snapshots.config, generation);
-                let origin = origin::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
+                let mut origin = origin::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
+                // Before the others hear of the directory and join.
+                origin.lock = origin.lock.map(Lock::share);
                 processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
                 origin
             }
@@ -178,7 +184,7 @@ impl Elastic {
     fn take_up(&self, origin: Origin) -> Result<Option<TrainingState>> {
         let Snapshots { config, clock, .. } = &self.snapshots;
         let Origin { directory, session_seconds, checkpoint, lock } = origin;
-        self.own().lock = lock.map(Lock::share).or_else(|| Lock::join(&directory));
+        self.hold(lock.or_else(|| Lock::join(&directory)));
         let restored = checkpoint.map(|checkpoint| restore(config, &self.prepared, &checkpoint)).transpose()?;
         let seconds = restored.as_ref().map_or(0.0, |(_, state)| state.elapsed_seconds);
         clock.set(directory, seconds, session_seconds);

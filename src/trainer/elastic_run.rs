@@ -90,7 +90,8 @@ impl Part {
         let succession = Succession::new(members.clone(), goal(&config, &plan), display);
         let recorder = Recorder::new(snapshots.clone(), plan.clone(), course.clone()).with_succession(succession);
         let own = Mutex::new(Own::with_devices(config.parallel.gpu_ids.clone()));
-        let elastic = Elastic { members, prepared, snapshots, announce, own, departure: Arc::default() };
+        let (lock, departure) = (Mutex::default(), Arc::default());
+        let elastic = Elastic { members, prepared, snapshots, announce, own, lock, departure };
         let departure = elastic.departure.clone();
         stop.instead(elastic.leaver());
         let images = [plan.train.len(), plan.validation.len()];
