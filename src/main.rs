@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use kiln::cli::{Command, parse};
 use kiln::config::resolve;
 use kiln::error::Result;
+use kiln::metrics::screen;
 use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
@@ -61,6 +62,7 @@ fn quiet_replicas() {
     std::panic::set_hook(Box::new(move |panic| {
         let replica = std::thread::current().name().is_some_and(|name| name.starts_with("replica-"));
         if !replica {
+            screen::close();
             report(panic);
         }
     }));

@@ -4,14 +4,24 @@
 //! step and agree on it in the same reduction, so all of them stop after the same step.
 
 use std::fmt;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::low_level::signal_name;
+
+/// How long a process that ends at once waits for a checkpoint that is being written.
+const SAVING: Duration = Duration::from_secs(3);
+/// How long it waits for the terminal.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Why a run ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// A signal (2 = SIGINT, 10 = SIGUSR1, 15 = SIGTERM).
+    /// A signal, by its number.
     Signal(i32),
     /// `--max-time` is over.
     MaxTime,
@@ -50,6 +60,21 @@ impl Reason {
             FAILURE => Self::Failure("another process failed".into()),
             signal => Self::Signal(signal as i32),
         })
+    }
+}
+
+/// What stopped the run, after the words "stopped by".
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(SIGINT) => f.write_str("Ctrl-C (SIGINT)"),
+            Self::Signal(number) => match signal_name(*number) {
+                Some(name) => f.write_str(name),
+                None => write!(f, "signal {number}"),
+            },
+            Self::MaxTime => f.write_str("--max-time"),
+            Self::Failure(why) => f.write_str(why),
+        }
     }
 }
 
@@ -122,7 +147,6 @@ impl Stop {
     ///
     /// Until [`Stop::begin`] there is nothing to save: a signal calls `early` and ends the process.
     pub fn listen_to_signals(&self, early: impl Fn() + Send + 'static) -> std::io::Result<()> {
-        use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
         let stop = self.clone();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
@@ -148,10 +172,37 @@ impl Stop {
     }
 }
 
+/// Read by whoever writes what must not stay half-done, written by whoever ends the process.
+static WRITING: RwLock<()> = RwLock::new(());
+/// Gives the terminal back.
+static RESTORE: OnceLock<fn()> = OnceLock::new();
+
+/// While the guard lives, [`leave`] waits for a short time before it ends the process.
+pub fn writing() -> RwLockReadGuard<'static, ()> {
+    WRITING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on [`leave`] calls `restore` before the process ends.
+pub fn restore_by(restore: fn()) {
+    let _ = RESTORE.set(restore);
+}
+
 /// Ends the process with `code` while replicas may still compute: no destructor runs that could take away what they
 /// use (LibTorch's global state among it, which would end the process by a fault instead).
 pub fn leave(code: i32) -> ! {
-    use std::io::Write;
-    let _ = std::io::stdout().flush();
+    let end = Instant::now() + SAVING;
+    while let Err(TryLockError::WouldBlock) = WRITING.try_write().map(std::mem::forget)
+        && Instant::now() < end
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // On a thread of its own: a terminal that takes no output any more must not keep the process alive.
+    let (done, is_done) = channel();
+    let farewell = move || {
+        RESTORE.get().inspect(|restore| restore());
+        drop(std::io::stdout().flush());
+        let _ = done.send(());
+    };
+    drop(std::thread::Builder::new().spawn(farewell).map(|_| is_done.recv_timeout(FAREWELL)));
     signal_hook::low_level::exit(code)
 }

@@ -1,8 +1,12 @@
 //! Signals, closed pipes and the ways of showing progress: how a run behaves towards whoever started it.
 
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use kiln::metrics::Record;
 use kiln::stop::{Reason, Stop};
 
 use crate::command::{Workplace, errors, succeeded, until, wait};
@@ -22,7 +26,8 @@ fn signal(child: &Child, name: &str) {
 
 #[test]
 fn a_signal_ends_a_run_after_its_step_with_a_checkpoint_and_the_code_of_the_shell() {
-    for (name, code) in [("TERM", 143), ("INT", 130)] {
+    let signals = [("TERM", 143, "SIGTERM"), ("INT", 130, "Ctrl-C (SIGINT)"), ("USR1", 138, "SIGUSR1")];
+    for (name, code, words) in signals {
         let place = Workplace::new();
         place.train("calm", &["--epochs=100", "--max-steps=60"]);
         let arguments = ["--epochs=100", "--checkpoint-every=never"];
@@ -32,6 +37,8 @@ fn a_signal_ends_a_run_after_its_step_with_a_checkpoint_and_the_code_of_the_shel
         assert_eq!(wait(&mut child), Some(code));
         let output = child.wait_with_output().unwrap();
         assert!(errors(&output).is_empty(), "{:?}", errors(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(&format!("\nstopped by {words}; go on with --resume\n")), "{text}");
         let run = place.run("run");
         let reached = run.latest_step();
         assert_eq!(run.steps().len(), reached, "saved after the last step");
@@ -67,6 +74,72 @@ fn a_second_signal_ends_the_run_at_once() {
     });
     assert_eq!(wait(&mut child), Some(130));
     assert!(!place.run("run").has_checkpoint(), "it took the time to save");
+}
+
+#[test]
+fn a_second_ctrl_c_leaves_no_half_written_checkpoint_and_a_resume_removes_what_a_kill_left() {
+    let place = Workplace::new();
+    // Most of the time of this run goes to its checkpoints.
+    let arguments = ["--width=32", "--epochs=100000", "--checkpoint-every=1steps"];
+    let mut child = started(&place, place.small("run", &arguments));
+    let unfinished = || {
+        let entries = fs::read_dir(place.run("run").checkpoint("")).into_iter().flatten();
+        let is_temporary = |name: &String| name.starts_with("step-") && name.ends_with(".tmp");
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).filter(is_temporary).collect::<Vec<_>>()
+    };
+    until("a checkpoint is being written", || !unfinished().is_empty());
+    until("the second signal is heard", || {
+        signal(&child, "INT");
+        child.try_wait().unwrap().is_some()
+    });
+    assert_eq!((wait(&mut child), unfinished()), (Some(130), vec![]));
+    let killed = place.run("run").checkpoint("step-00000001.tmp");
+    fs::create_dir_all(&killed).unwrap();
+    place.train("run", &["--width=32", "--max-steps=1", "--resume"]);
+    assert_eq!(unfinished(), [""; 0]);
+}
+
+#[test]
+fn a_job_that_is_signalled_before_its_first_step_does_not_say_that_it_saved() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("bin")).unwrap();
+    fs::write(place.path("bin/scontrol"), "#!/bin/sh\necho Invalid job id >&2\nexit 1\n").unwrap();
+    fs::set_permissions(place.path("bin/scontrol"), fs::Permissions::from_mode(0o755)).unwrap();
+    // Whoever asks it for images waits for an answer that never comes.
+    let mirror = TcpListener::bind("127.0.0.1:0").unwrap();
+    let arguments = ["data=cifar10", "data.dir=images", "--download", "--progress=plain", "--requeue"];
+    let mut command = place.bare(&arguments);
+    command.env("KILN_CIFAR_MIRROR", format!("http://{}", mirror.local_addr().unwrap()));
+    command.env("SLURM_JOB_ID", "7").env("PATH", format!("{}:/usr/bin:/bin", place.path("bin").display()));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _asked = mirror.accept().unwrap();
+    signal(&child, "TERM");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143));
+    let expected = "train: 'scontrol requeue 7' failed: Invalid job id; this start did no step and saved nothing: submit \
+                    the same job again";
+    assert_eq!(errors(&output), [expected]);
+}
+
+#[test]
+fn the_first_step_has_no_rate_and_a_resumed_run_says_which_steps_its_rate_is_of() {
+    let place = Workplace::new();
+    let text = place.train("run", &["--max-steps=3", "--log-every=1"]);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("  loss ")).collect();
+    assert!(lines[0].contains(" ? img/s") && !lines[1].contains(" ? img/s"), "{text}");
+    assert!(text.contains(" images/s\n"), "{text}");
+    let text = place.train("run", &["--epochs=2", "--resume"]);
+    assert!(
+        text.contains("trained     2 epochs, 8 steps") && text.contains(" images/s over the last 5 steps\n"),
+        "{text}"
+    );
+    let rates = place.run("run").records().into_iter().filter_map(|record| match record {
+        Record::Step(step) => Some(step.images_per_second.is_some()),
+        _ => None,
+    });
+    assert_eq!(rates.collect::<Vec<_>>(), [false, true, true, false, true, true, true, true]);
+    let page = fs::read_to_string(place.path("run/report.html")).unwrap();
+    assert!(page.contains("images/s over the last 5 steps"));
 }
 
 #[test]
@@ -131,7 +204,7 @@ fn the_copy_of_the_best_model_is_the_averaged_one_where_there_is_one() {
         let (decay, copy) = (format!("--ema-decay={decay}"), format!("--checkpoint=copies/{run}"));
         place.train(run, &["--epochs=3", &decay, &copy]);
         let best = place.run(run).checkpoint("best").join(file);
-        assert_eq!(std::fs::read(place.path("copies").join(run)).unwrap(), std::fs::read(best).unwrap(), "{run}");
+        assert_eq!(fs::read(place.path("copies").join(run)).unwrap(), fs::read(best).unwrap(), "{run}");
     }
 }
 
@@ -140,7 +213,7 @@ fn a_run_that_saves_never_still_saves_its_end_and_the_copy_that_was_asked_for() 
     let place = Workplace::new();
     place.train("run", &["--epochs=3", "--checkpoint-every=never"]);
     let names: Vec<_> =
-        std::fs::read_dir(place.run("run").checkpoint("")).unwrap().map(|it| it.unwrap().file_name()).collect();
+        fs::read_dir(place.run("run").checkpoint("")).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert_eq!(names.iter().filter(|name| name.to_string_lossy().starts_with("step-")).count(), 1, "{names:?}");
     assert_eq!(place.run("run").latest_step(), 12);
     place.train("copied", &["--epochs=3", "--checkpoint-every=never", "--checkpoint=best.safetensors"]);

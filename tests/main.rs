@@ -52,6 +52,7 @@ mod state;
 mod stress;
 mod sweep;
 mod tensorboard;
+mod terminal;
 mod toy;
 mod trained_model;
 mod validation;

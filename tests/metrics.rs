@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use indicatif::{ProgressDrawTarget, TermLike};
+use kiln::metrics::meter::Curve;
 use kiln::metrics::{
     Average, Bar, Console, Csv, EpochRecord, Goal, Jsonl, Record, Sink, StepRecord, Summary, Throughput,
     format_duration, peak_memory,
@@ -24,7 +25,7 @@ fn step(step: usize) -> StepRecord {
         accuracy: 0.567,
         lr: 0.05,
         grad_norm: 1.234,
-        images_per_second: 1234.4,
+        images_per_second: Some(1234.4),
         step_seconds: 0.05,
         seconds: step as f64 / 2.0,
     }
@@ -40,7 +41,7 @@ fn epoch(epoch: usize) -> EpochRecord {
         val_accuracy: 0.567,
         val_top5: 0.951,
         lr: 0.0004,
-        images_per_second: 5.25,
+        images_per_second: Some(5.25),
         seconds: 3_720.0,
     }
 }
@@ -122,6 +123,44 @@ fn every_record_is_one_tagged_line_of_json() {
     assert!(fs::read_to_string(&path).unwrap().starts_with(r#"{"kind":"step","step":391,"#));
     sink.epoch(&epoch(1)).unwrap();
     assert_eq!(records(&path), [Record::Step(step(391)), Record::Epoch(epoch(1))]);
+}
+
+#[test]
+fn a_step_without_a_rate_says_so_everywhere() {
+    let (dir, screen) = (tempdir().unwrap(), Screen::default());
+    let [jsonl, csv] = ["metrics.jsonl", "metrics.csv"].map(|name| dir.path().join(name));
+    let mut sinks: Vec<Box<dyn Sink>> = vec![
+        Box::new(Jsonl::open(&jsonl, 0, 0).unwrap()),
+        Box::new(Csv::open(&csv, 0).unwrap()),
+        Box::new(Console::new(screen.clone(), GOAL, 1)),
+    ];
+    sinks.step(&StepRecord { images_per_second: None, ..step(1) }).unwrap();
+    sinks.epoch(&EpochRecord { images_per_second: None, ..epoch(1) }).unwrap();
+    assert!(matches!(
+        records(&jsonl)[..],
+        [
+            Record::Step(StepRecord { images_per_second: None, .. }),
+            Record::Epoch(EpochRecord { images_per_second: None, .. })
+        ]
+    ));
+    assert!(fs::read_to_string(&csv).unwrap().ends_with(",0.0004,,3720.0\n"));
+    assert!(screen.lines().iter().all(|line| line.contains("     ? img/s")), "{:?}", screen.lines());
+}
+
+#[test]
+fn a_curve_keeps_few_points_of_a_long_run() {
+    let mut curve = Curve::new(4);
+    for x in 1..=4 {
+        curve.add(f64::from(x), f64::from(x));
+    }
+    assert_eq!(curve.points(), [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0), (4.0, 4.0)]);
+    curve.add(5.0, f64::NAN);
+    for x in 6..=1_000 {
+        curve.add(f64::from(x), 7.0);
+    }
+    let points = curve.points();
+    assert!(points.len() <= 4 && points.is_sorted() && points.last() == Some(&(points[points.len() - 1].0, 7.0)));
+    assert!(points[0].1 > 2.5 && points[0].1 < 7.0);
 }
 
 #[test]
@@ -287,15 +326,15 @@ fn durations_are_shown_with_their_two_largest_units() {
 #[test]
 fn throughput_forgets_what_lies_before_its_window() {
     let mut pace = Throughput::new(10.0);
-    assert_eq!((pace.rate(), pace.eta(5)), (0.0, None));
+    assert_eq!((pace.rate(), pace.eta(5)), (None, None));
     pace.mark(100.0, 6_400);
-    assert_eq!(pace.rate(), 0.0);
+    assert_eq!(pace.rate(), None);
     pace.mark(102.0, 6_464);
-    assert_eq!((pace.rate(), pace.eta(64)), (32.0, Some(2.0)));
+    assert_eq!((pace.rate(), pace.eta(64)), (Some(32.0), Some(2.0)));
     (1..=20).for_each(|n| pace.mark(102.0 + n as f64, 6_464 + 8 * n));
-    assert_eq!(pace.rate(), 8.0);
+    assert_eq!(pace.rate(), Some(8.0));
     pace.mark(222.0, 6_724);
-    assert_eq!(pace.rate(), 1.0);
+    assert_eq!(pace.rate(), Some(1.0));
 }
 
 #[test]
@@ -321,7 +360,8 @@ fn the_summary_says_what_came_out_and_how_to_look_at_it_again() {
         best: Some((0.951, 47)),
         last: Some(0.948),
         seconds: 3_720.0,
-        images_per_second: 1_234.4,
+        images_per_second: Some(1_234.4),
+        session_steps: 19_550,
         peak_memory: Some(3 << 29),
         checkpoint: Some("runs/0001/checkpoints/best".into()),
         environment: BTreeMap::new(),
@@ -335,6 +375,10 @@ fn the_summary_says_what_came_out_and_how_to_look_at_it_again() {
                     checkpoint  runs/0001/checkpoints/best\n\
                     evaluate    train evaluate --checkpoint runs/0001/checkpoints/best";
     assert_eq!(summary.to_string(), expected);
+    let resumed = Summary { session_steps: 550, ..summary.clone() };
+    assert!(resumed.to_string().contains("throughput  1234 images/s over the last 550 steps\n"), "{resumed}");
+    let validated = Summary { images_per_second: None, session_steps: 0, ..summary.clone() };
+    assert!(!validated.to_string().contains("throughput"), "{validated}");
     let spaced = Summary { checkpoint: Some("my 'run'/best".into()), best: None, last: None, ..summary };
     assert!(spaced.to_string().ends_with(r"--checkpoint 'my '\''run'\''/best'"), "{spaced}");
 }

@@ -23,7 +23,7 @@ fn step(step: usize) -> StepRecord {
         accuracy: 0.25,
         lr: 0.125,
         grad_norm: 2.5,
-        images_per_second: 1024.0,
+        images_per_second: Some(1024.0),
         step_seconds: 0.0625,
         seconds: step as f64,
     }
@@ -39,7 +39,7 @@ fn epoch(step: usize) -> EpochRecord {
         val_accuracy: 0.375,
         val_top5: 0.875,
         lr: 0.125,
-        images_per_second: 512.0,
+        images_per_second: Some(512.0),
         seconds: 3.0,
     }
 }
@@ -131,6 +131,14 @@ fn a_step_is_six_scalars() {
     ];
     assert_eq!(number, 7);
     assert_eq!(values, expected.map(|(tag, value)| (tag.to_string(), value)));
+}
+
+#[test]
+fn a_step_without_a_rate_has_no_scalar_for_it() {
+    let directory = tempdir().unwrap();
+    TensorBoard::open(directory.path(), 0).unwrap().step(&StepRecord { images_per_second: None, ..step(1) }).unwrap();
+    let (_, values) = scalars(&payloads(directory.path())[2]);
+    assert!(values.len() == 5 && values.iter().all(|(tag, _)| tag != "throughput/images_per_second"), "{values:?}");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use kiln::model::{
 use kiln::ops::{Full, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{DataParallel, HostBackend, Observer, Plan, Processes, ReducePrecision, Sharing, StartingPoint};
-use kiln::trainer::learner::{self, Display};
+use kiln::trainer::learner;
 
 use crate::reference::run::{Setup, hosted, plan};
 
@@ -295,5 +295,5 @@ pub fn strategy<B: HostBackend>(plan: &Plan, timeout: Duration, observer: impl O
 pub fn fit<B: HostBackend>(toy: &Toy<Autodiff<B>>, plan: &Plan, strategy: DataParallel<B>) -> Result<()> {
     let sizes = [plan.train.len(), plan.validation.len()];
     let directory = tempfile::tempdir().unwrap();
-    learner::train(toy.clone(), strategy, directory.path(), 1, sizes, Display::Silent)
+    learner::train(toy.clone(), strategy, directory.path(), 1, sizes)
 }

@@ -14,9 +14,9 @@ use crate::ops::PrecisionKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProgressKind {
-    /// A bar on a terminal, plain lines elsewhere.
+    /// The dashboard on a terminal, plain lines elsewhere.
     Auto,
-    /// Burn's full-screen dashboard.
+    /// A full-screen dashboard.
     Tui,
     /// One bar per epoch.
     Bar,

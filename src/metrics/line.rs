@@ -62,13 +62,17 @@ fn position(epoch: usize, step: usize, goal: &Goal) -> String {
 }
 
 /// Four decimals as long as they say something.
-fn learning_rate(lr: f64) -> String {
+pub fn learning_rate(lr: f64) -> String {
     if lr == 0.0 || lr >= 1e-3 { format!("{lr:>6.4}") } else { format!("{lr:>6.0e}") }
 }
 
-/// Images per second; slow ones with a decimal.
-fn rate(images_per_second: f64) -> String {
-    if images_per_second < 10.0 { format!("{images_per_second:>6.1}") } else { format!("{images_per_second:>6.0}") }
+/// Images per second; slow ones with a decimal, `?` as long as there is no rate.
+pub fn rate(images_per_second: Option<f64>) -> String {
+    match images_per_second {
+        None => format!("{:>6}", '?'),
+        Some(rate) if rate < 10.0 => format!("{rate:>6.1}"),
+        Some(rate) => format!("{rate:>6.0}"),
+    }
 }
 
 /// A change of membership: `generation 3  4 processes  paused 0.42 s  host b, process 12 joined`.

@@ -50,20 +50,53 @@ impl Throughput {
         }
     }
 
-    /// Things per second; 0 as long as no time has passed.
-    pub fn rate(&self) -> f64 {
-        match (self.marks.front(), self.marks.back()) {
-            (Some((start, before)), Some((end, after))) if end > start => {
-                after.saturating_sub(*before) as f64 / (end - start)
-            }
-            _ => 0.0,
-        }
+    /// Things per second; none as long as no time has passed.
+    pub fn rate(&self) -> Option<f64> {
+        let ((start, before), (end, after)) = (self.marks.front()?, self.marks.back()?);
+        (end > start).then(|| after.saturating_sub(*before) as f64 / (end - start))
     }
 
     /// Seconds until `remaining` more are finished at this rate; none as long as there is no rate.
     pub fn eta(&self, remaining: usize) -> Option<f64> {
-        let rate = self.rate();
-        (rate > 0.0).then(|| remaining as f64 / rate)
+        self.rate().filter(|rate| *rate > 0.0).map(|rate| remaining as f64 / rate)
+    }
+}
+
+/// A curve of at most so many points, however long the run: each is the mean of equally many neighbours.
+#[derive(Debug, Clone)]
+pub struct Curve {
+    most: usize,
+    each: u64,
+    points: Vec<(f64, f64)>,
+    next: Average,
+}
+
+impl Curve {
+    /// A curve of at most `most` points.
+    pub fn new(most: usize) -> Self {
+        Self { most, each: 1, points: Vec::new(), next: Average::default() }
+    }
+
+    /// Adds a value at `x`, which grows from call to call. A value that is not finite is left out.
+    pub fn add(&mut self, x: f64, value: f64) {
+        if value.is_finite() {
+            self.next.add(value, 1);
+        }
+        if self.next.count == self.each {
+            self.points.push((x, std::mem::take(&mut self.next).mean()));
+        }
+        if self.points.len() > self.most {
+            let pair = |pair: &[(f64, f64)]| {
+                (pair[pair.len() - 1].0, pair.iter().map(|it| it.1).sum::<f64>() / pair.len() as f64)
+            };
+            self.points = self.points.chunks(2).map(pair).collect();
+            self.each *= 2;
+        }
+    }
+
+    /// The points so far.
+    pub fn points(&self) -> &[(f64, f64)] {
+        &self.points
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a run tells about itself, and to whom.
 //!
 //! Reading order: [`record`] is what is measured, [`meter`] how, [`sink`] the trait of the places it goes to:
-//! [`console`] and [`bar`] for people at a terminal (both with [`mod@line`], the text of a record), [`jsonl`] and
-//! [`csv`] for programs (both on a [`journal`]), [`tensorboard`] for TensorBoard (with [`utilization`] of the devices);
+//! [`console`], [`bar`] and [`dashboard`] for people at a terminal (all with [`mod@line`], the text of a record; the
+//! dashboard draws a [`panel`] on the [`screen`]), [`jsonl`] and [`csv`] for programs (both on a [`journal`]), [`tensorboard`] for TensorBoard (with [`utilization`] of the devices);
 //! [`summary`] is the last word, [`mod@environment`] what it was said on, and [`profile`] says where time went.
 //!
 //! Files of a resumed run hold each step once: whatever lies behind the step that the run resumes from is dropped
@@ -11,13 +11,16 @@
 pub mod bar;
 pub mod console;
 pub mod csv;
+pub mod dashboard;
 pub mod environment;
 pub mod journal;
 pub mod jsonl;
 pub mod line;
 pub mod meter;
+pub mod panel;
 pub mod profile;
 pub mod record;
+pub mod screen;
 pub mod sink;
 pub mod summary;
 pub mod tensorboard;
@@ -27,6 +30,7 @@ pub mod warnings;
 pub use bar::Bar;
 pub use console::Console;
 pub use csv::Csv;
+pub use dashboard::Dashboard;
 pub use environment::environment;
 pub use jsonl::Jsonl;
 pub use line::Goal;

@@ -23,8 +23,8 @@ pub struct StepRecord {
     /// Norm of the mean gradient before clipping.
     #[serde(deserialize_with = "nan_if_null")]
     pub grad_norm: f64,
-    /// Training images per second, over a recent window.
-    pub images_per_second: f64,
+    /// Training images per second, over a recent window; none in the first step of a session, which starts the clock.
+    pub images_per_second: Option<f64>,
     /// Seconds that this step took.
     pub step_seconds: f64,
     /// Seconds of training so far, over all sessions of the run.
@@ -52,8 +52,8 @@ pub struct EpochRecord {
     pub val_top5: f64,
     /// The learning rate of the last step.
     pub lr: f64,
-    /// Training images per second over the epoch, validation not counted.
-    pub images_per_second: f64,
+    /// Training images per second over the epoch's steps in this session, validation not counted; none without a step.
+    pub images_per_second: Option<f64>,
     /// Seconds of training so far, over all sessions of the run.
     pub seconds: f64,
 }

@@ -22,8 +22,11 @@ pub struct Summary {
     pub last: Option<f64>,
     /// Seconds of training, over all sessions of the run.
     pub seconds: f64,
-    /// Training images per second.
-    pub images_per_second: f64,
+    /// Training images per second over the last `session_steps` steps; none without one.
+    pub images_per_second: Option<f64>,
+    /// Steps of this session: all of the run unless it was resumed.
+    #[serde(default)]
+    pub session_steps: usize,
     /// The most resident memory of this process, in bytes.
     pub peak_memory: Option<u64>,
     /// The checkpoint to use from here on, if one was saved.
@@ -37,11 +40,21 @@ pub struct Summary {
     pub complete: bool,
 }
 
+impl Summary {
+    /// The steps that the throughput was measured over, if they are not all: ` over the last 200 steps`.
+    pub fn measured_over(&self) -> String {
+        let is_part = (1..self.steps).contains(&self.session_steps);
+        if is_part { format!(" over the last {} steps", self.session_steps) } else { String::new() }
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let duration = format_duration(self.seconds);
         write!(f, "trained     {} epochs, {} steps in {duration}", self.epochs, self.steps)?;
-        write!(f, "\nthroughput  {:.0} images/s", self.images_per_second)?;
+        if let Some(rate) = self.images_per_second {
+            write!(f, "\nthroughput  {rate:.0} images/s{}", self.measured_over())?;
+        }
         if let Some(bytes) = self.peak_memory {
             write!(f, "\nmemory      {:.2} GiB at most", bytes as f64 / (1u64 << 30) as f64)?;
         }

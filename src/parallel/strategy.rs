@@ -1,10 +1,9 @@
 //! Kiln's learning strategy for Burn's learner: one thread per replica, one coordinator.
 //!
-//! Burn gives the model, the event processor (metrics and terminal interface) and the interrupter. Optimizer, schedule,
-//! data order and checkpoints are Kiln's own, because the learner's are private or inexact on resume. The coordinator
-//! is the thread that called the learner; it hears from the first replica and talks to the outside, so no file or
-//! terminal ever holds up a replica for longer than the channel's depth. Where membership may change, it leads from one
-//! generation to the next.
+//! Burn gives the model, the event processor and the interrupter. Optimizer, schedule, data order and checkpoints are
+//! Kiln's own, because the learner's are private or inexact on resume. The coordinator is the thread that called the
+//! learner; it hears from the first replica and talks to the outside, so no file or terminal ever holds up a replica for
+//! longer than the channel's depth. Where membership may change, it leads from one generation to the next.
 
 use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

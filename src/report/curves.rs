@@ -50,7 +50,7 @@ const REST: [Plot; 3] = [
         title: "Throughput, images/s",
         scale: Scale::FromZero,
         marked: true,
-        curves: &[("", Source::Step(|it| it.images_per_second))],
+        curves: &[("", Source::Step(|it| it.images_per_second.unwrap_or(f64::NAN)))],
     },
     Plot {
         title: "Gradient norm, before clipping",

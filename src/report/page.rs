@@ -104,7 +104,8 @@ fn epochs(run: &Run) -> Table {
         let (losses, accuracies) = ([it.train_loss, it.val_loss], [it.train_accuracy, it.val_accuracy, it.val_top5]);
         let ([train, val], [train_accuracy, top1, top5]) =
             (losses.map(|loss| format!("{loss:.4}")), accuracies.map(results::percent));
-        let rest = [format!("{:.3e}", it.lr), format!("{:.0}", it.images_per_second), format!("{:.0}", it.seconds)];
+        let rate = it.images_per_second.map(|it| format!("{it:.0}")).unwrap_or_default();
+        let rest = [format!("{:.3e}", it.lr), rate, format!("{:.0}", it.seconds)];
         let numbers = [it.epoch.to_string(), it.step.to_string(), train, train_accuracy, val, top1, top5];
         numbers.into_iter().chain(rest).map(Cell::Number).collect()
     }));

@@ -3,7 +3,7 @@
 use super::markup::tiles;
 use super::run::Run;
 use super::table::{Cell, Table};
-use crate::metrics::format_duration;
+use crate::metrics::{Summary, format_duration};
 
 /// Stands for what is not known.
 const UNKNOWN: &str = "\u{2013}";
@@ -37,7 +37,7 @@ impl Numbers {
             best: best(run).or(summary.and_then(|it| it.best)),
             last: last.map(|it| it.val_accuracy).or(summary.and_then(|it| it.last)),
             loss: last.map(|it| it.val_loss),
-            images_per_second: summary.map(|it| it.images_per_second).or(rate(run)),
+            images_per_second: summary.and_then(|it| it.images_per_second).or(rate(run)),
             seconds: summary.map(|it| it.seconds).or(seconds(run)),
         }
     }
@@ -58,7 +58,11 @@ pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
         ("Epochs", epochs(run), run.setting("run.epochs").map(|goal| format!("of {goal}"))),
         ("Steps", (step > 0).then(|| step.to_string()), None),
         ("Duration", seconds.map(format_duration), None),
-        ("Throughput", rate.map(|it| format!("{it:.0}")), Some("images/s".into())),
+        (
+            "Throughput",
+            rate.map(|it| format!("{it:.0}")),
+            Some(format!("images/s{}", summary.map(Summary::measured_over).unwrap_or_default())),
+        ),
         ("Peak memory", memory, None),
         ("World size", setting("parallel.world_size"), Some("replicas".into())),
         ("Backend", backend, None),
@@ -125,5 +129,6 @@ fn seconds(run: &Run) -> Option<f64> {
 }
 
 fn rate(run: &Run) -> Option<f64> {
-    run.epochs.last().map(|it| it.images_per_second).or(run.steps.last().map(|it| it.images_per_second))
+    let (epoch, step) = (run.epochs.last(), run.steps.last());
+    epoch.and_then(|it| it.images_per_second).or(step.and_then(|it| it.images_per_second))
 }

@@ -33,7 +33,8 @@ pub(super) fn finish(
         best: course.best,
         last: course.last,
         seconds,
-        images_per_second: course.images as f64 / course.training_seconds.max(f64::MIN_POSITIVE),
+        images_per_second: (course.training_seconds > 0.0).then(|| course.images as f64 / course.training_seconds),
+        session_steps: course.session_steps,
         peak_memory: peak_memory(),
         checkpoint: course.checkpoint.clone(),
         complete: matches!(reason, None | Some(Reason::MaxTime)),
@@ -47,8 +48,9 @@ pub(super) fn finish(
     }
     if config.run.progress != ProgressKind::None {
         match &reason {
-            Some(Reason::Signal(signal)) => say(&format!("\nstopped by signal {signal}; go on with --resume")),
-            Some(Reason::MaxTime) => say("\nstopped by --max-time; go on with --resume"),
+            Some(reason @ (Reason::Signal(_) | Reason::MaxTime)) => {
+                say(&format!("\nstopped by {reason}; go on with --resume"));
+            }
             Some(Reason::Failure(_)) => say(""),
             None if course.stalled => {
                 say(&format!("\nstopped early: no better validation in {} epochs", config.run.early_stopping));
@@ -75,7 +77,8 @@ pub(super) fn conclude(config: &Config, directory: &Path, steps: [usize; 2], che
         best: numbers.best,
         last: numbers.last,
         seconds: numbers.seconds.unwrap_or_default(),
-        images_per_second: numbers.images_per_second.unwrap_or_default(),
+        images_per_second: numbers.images_per_second,
+        session_steps: 0,
         peak_memory: None,
         checkpoint: checkpoint.map(Path::to_path_buf),
         complete: false,

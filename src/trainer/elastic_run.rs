@@ -8,7 +8,7 @@ use super::clock::Clock;
 use super::conclusion::finish;
 use super::elastic::{Elastic, Own};
 use super::initial::initial_model;
-use super::learner::{self, Display};
+use super::learner;
 use super::origin::RUNS;
 use super::overview::overview;
 use super::prepare::{Prepared, prepare};
@@ -34,7 +34,7 @@ pub(super) fn train<B: HostBackend>(
     profiler: Option<Profiler>,
 ) -> Result<u8> {
     if config.run.progress == ProgressKind::Auto {
-        // Burn's dashboard has no place for those who come and go.
+        // Processes that come and go are best followed line by line.
         config.run.progress = ProgressKind::Plain;
     }
     let display = display(config.run.progress)?;
@@ -71,7 +71,7 @@ struct Part {
     config: Config,
     prepared: Prepared,
     stop: Stop,
-    display: Display,
+    display: ProgressKind,
     clock: Clock,
     profiler: Option<Profiler>,
 }
@@ -97,7 +97,7 @@ impl Part {
         let images = [plan.train.len(), plan.validation.len()];
         let (epochs, limit) = (config.run.epochs, config.parallel.limit());
         let strategy = DataParallel::<B>::new(plan, StartingPoint::default(), limit, Box::new(recorder));
-        learner::train(model, strategy.elastic(Box::new(elastic)), &base(&config), epochs, images, display)?;
+        learner::train(model, strategy.elastic(Box::new(elastic)), &base(&config), epochs, images)?;
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let directory = clock.directory();
         if let Some(profiler) = profiler {

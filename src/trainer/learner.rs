@@ -6,25 +6,15 @@ use std::sync::Arc;
 use burn::optim::SgdConfig;
 use burn::train::logger::MetricLogger;
 use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
-use burn::train::metric::{LearningRateMetric, MetricDefinition, NumericEntry};
+use burn::train::metric::{MetricDefinition, NumericEntry};
 use burn::train::renderer::{
     EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
     MetricsRendererTraining, ProgressType, TrainingProgress,
 };
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
-use super::burn_metrics::TallyMetric;
 use crate::error::Result;
 use crate::parallel::{DataParallel, HostBackend, LoaderHandle, ReplicaModel};
-
-/// What shows progress beside our own observer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Display {
-    /// Nothing.
-    Silent,
-    /// Burn's terminal interface.
-    Terminal,
-}
 
 /// Trains `model` by `strategy` through Burn's learner; `directory` is the run's. `images` are the sizes of the
 /// training and validation sets.
@@ -34,7 +24,6 @@ pub fn train<B, M>(
     directory: &Path,
     epochs: usize,
     images: [usize; 2],
-    display: Display,
 ) -> Result<()>
 where
     B: HostBackend,
@@ -49,13 +38,7 @@ where
         .with_training_strategy(TrainingStrategy::Custom(strategy.clone()));
     // The learner wants an optimizer and a rate; the strategy brings its own and never asks for these.
     let learner = Learner::new(model, SgdConfig::new().init(), 0.0);
-    match display {
-        Display::Silent => drop(training.renderer(Silent).launch(learner)),
-        Display::Terminal => {
-            let training = training.metrics((TallyMetric::accuracy(), TallyMetric::loss()));
-            drop(training.metric_train_numeric(LearningRateMetric::new()).launch(learner));
-        }
-    }
+    drop(training.renderer(Silent).launch(learner));
     strategy.take_result()
 }
 
@@ -71,6 +54,7 @@ impl MetricLogger for NoLog {
     fn log_epoch_summary(&mut self, _summary: EpochSummary) {}
 }
 
+/// Progress is shown by the strategy's observer, which knows more than Burn's metrics do.
 struct Silent;
 
 impl MetricsRendererTraining for Silent {

@@ -5,13 +5,12 @@ use std::io::stdout;
 use std::path::Path;
 
 use super::backend::devices;
-use super::learner::Display;
 use super::samples::SampleLog;
-use super::terminal::SignalKeys;
 use crate::checkpoint::Store;
 use crate::config::{Config, ProgressKind};
 use crate::error::Result;
-use crate::metrics::{Bar, Console, Csv, Goal, Hparam, Jsonl, Sink, TensorBoard};
+use crate::metrics::{Bar, Console, Csv, Dashboard, Goal, Hparam, Jsonl, Sink, TensorBoard};
+use crate::stop::Stop;
 
 /// Up to where the logs of earlier sessions, or of another process, hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,8 +38,8 @@ impl Logs {
         directory: &Path,
         rank: usize,
         kept: Kept,
-        goal: Goal,
-        display: Display,
+        (goal, stop): (Goal, &Stop),
+        display: ProgressKind,
     ) -> Result<Self> {
         let (run, first) = (&config.run, rank == 0);
         let log = if first { "metrics.jsonl".into() } else { format!("rank-{rank}.jsonl") };
@@ -52,11 +51,13 @@ impl Logs {
         if first && run.tensorboard {
             sinks.push(Box::new(board(config, &directory.join("tensorboard"), kept)?));
         }
-        match run.progress {
+        match display {
+            ProgressKind::Tui => sinks.push(Box::new(Dashboard::new(goal, stop.clone()))),
             ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),
             ProgressKind::None => {}
-            _ if display == Display::Terminal => sinks.push(Box::new(SignalKeys::default())),
-            _ => sinks.push(Box::new(Console::new(stdout(), goal, run.log_every))),
+            ProgressKind::Auto | ProgressKind::Plain => {
+                sinks.push(Box::new(Console::new(stdout(), goal, run.log_every)));
+            }
         }
         let samples = directory.join("samples.jsonl");
         Ok(Self {

@@ -58,7 +58,7 @@ impl MeasuredRun {
 
     /// Images per second at its end.
     pub(super) fn rate(&self) -> Result<f64> {
-        Ok(self.steps()?.last().map_or(0.0, |step| step.images_per_second))
+        Ok(self.steps()?.last().and_then(|step| step.images_per_second).unwrap_or_default())
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -6,6 +6,7 @@ use super::run::listen;
 use super::terminal::say;
 use crate::error::{Error, Result};
 use crate::launch::{Attendance, attendance, hold_rendezvous};
+use crate::metrics::line::rate;
 use crate::parallel::ParallelConfig;
 use crate::stop::Stop;
 
@@ -42,9 +43,10 @@ fn table(attendance: &Attendance) -> String {
             _ => format!("{}-{}", it.replicas.start, it.replicas.end - 1),
         };
         let leaves = if it.leaves { "  leaves" } else { "" };
+        let rate = rate((it.images_per_second > 0.0).then_some(it.images_per_second));
         lines.push(format!(
-            "{rank:>4}  {:<24}  {:>8}  {:>7}  {replicas:<9}  {:>8}  {:>8.0}{leaves}",
-            it.host, it.process, it.devices, it.step, it.images_per_second
+            "{rank:>4}  {:<24}  {:>8}  {:>7}  {replicas:<9}  {:>8}  {rate:>8}{leaves}",
+            it.host, it.process, it.devices, it.step
         ));
     }
     lines.join("\n")

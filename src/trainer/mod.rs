@@ -5,7 +5,6 @@
 //! `together.rs` for what is the same on all processes; `sweep.rs` for many runs, `child.rs` for each as a process.
 
 mod backend;
-mod burn_metrics;
 mod child;
 mod clock;
 mod conclusion;

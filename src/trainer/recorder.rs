@@ -18,6 +18,7 @@ use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput
 use crate::model::EvaluationOutput;
 use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, StepReport, TrainingState};
 use crate::report::{matrix, png};
+use crate::stop::writing;
 
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;
@@ -29,6 +30,8 @@ const PATIENCE: usize = 10;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Course {
     pub(super) steps: usize,
+    /// Steps that this process has seen, which `images` and `training_seconds` are of.
+    pub(super) session_steps: usize,
     pub(super) epochs: usize,
     pub(super) best: Option<(f64, usize)>,
     pub(super) last: Option<f64>,
@@ -50,7 +53,8 @@ pub(super) struct Recorder {
     /// Where membership may change.
     succession: Option<Succession>,
     pace: Throughput,
-    epoch_seconds: f64,
+    /// Images and seconds of the epoch's steps in this session.
+    epoch: (usize, f64),
     /// Whether a batch was shown.
     has_shown: bool,
     course: Arc<Mutex<Course>>,
@@ -65,7 +69,7 @@ impl Recorder {
             logs: Logs::default(),
             succession: None,
             pace: Throughput::new(WINDOW),
-            epoch_seconds: 0.0,
+            epoch: (0, 0.0),
             has_shown: false,
             course,
         }
@@ -118,9 +122,10 @@ impl Observer for Recorder {
             ));
         }
         let images = report.tally.samples as u64;
-        self.epoch_seconds += report.duration.as_secs_f64();
+        self.epoch = (self.epoch.0 + report.tally.samples, self.epoch.1 + report.duration.as_secs_f64());
         self.course(|course| {
             course.steps = report.step;
+            course.session_steps += 1;
             course.images += images;
             course.training_seconds += report.duration.as_secs_f64();
         });
@@ -170,7 +175,7 @@ impl Observer for Recorder {
                 course.best = Some((accuracy, report.epoch + 1));
             }
         });
-        let seconds = std::mem::take(&mut self.epoch_seconds);
+        let (images, seconds) = std::mem::take(&mut self.epoch);
         let record = EpochRecord {
             epoch: report.epoch + 1,
             step: report.step,
@@ -180,7 +185,7 @@ impl Observer for Recorder {
             val_accuracy: accuracy,
             val_top5: report.validation.top5_accuracy(),
             lr: report.learning_rate,
-            images_per_second: if seconds > 0.0 { report.training.samples as f64 / seconds } else { 0.0 },
+            images_per_second: (seconds > 0.0).then(|| images as f64 / seconds),
             seconds: self.snapshots.clock.seconds(),
         };
         if let Some(succession) = &mut self.succession {
@@ -195,12 +200,12 @@ impl Observer for Recorder {
     }
 
     fn generation(&mut self, report: &GenerationReport) -> Result<()> {
-        let Self { snapshots: Snapshots { config, clock, .. }, logs, succession, .. } = self;
+        let Self { snapshots: Snapshots { config, clock, .. }, logs, succession, plan, .. } = self;
         let Some(succession) = succession else { return Ok(()) };
-        let (goal, display, directory) = (succession.goal, succession.display, clock.directory());
+        let (goal, display, directory, stop) = (succession.goal, succession.display, clock.directory(), &plan.stop);
         succession.begin(report, logs, |kept| {
             write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
-            Logs::open(config, &directory, 0, kept, goal, display)
+            Logs::open(config, &directory, 0, kept, (goal, stop), display)
         })?;
         let record = GenerationRecord {
             generation: report.number,
@@ -234,6 +239,7 @@ impl Observer for Recorder {
         }
         let Some(store) = &mut self.logs.store else { return Ok(()) };
         let kept = &self.snapshots.config.checkpoint;
+        let _writing = writing();
         let path = store.save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
         run_dir::announce(Path::new(RUNS), &self.snapshots.clock.directory());
         self.course(|course| course.checkpoint = Some(path));

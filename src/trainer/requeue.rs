@@ -29,8 +29,9 @@ pub(super) fn prepare(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-/// Puts the job, which a signal ended, back into the queue; the first process does it for all.
-pub(super) fn submit(config: &Config) -> Result<()> {
+/// Puts the job, which a signal ended, back into the queue; the first process does it for all. Whether the run `is_saved`
+/// is for the person who has to do it where this fails.
+pub(super) fn submit(config: &Config, is_saved: bool) -> Result<()> {
     if !config.run.requeue || config.parallel.rank > 0 {
         return Ok(());
     }
@@ -39,9 +40,12 @@ pub(super) fn submit(config: &Config) -> Result<()> {
     let output = output.map_err(|reason| Error::Training(format!("cannot run 'scontrol requeue {job}': {reason}")))?;
     if !output.status.success() {
         let reason = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
-        return Err(Error::Training(format!(
-            "'scontrol requeue {job}' failed: {reason}; the run is saved: submit it again with --resume"
-        )));
+        let remedy = if is_saved {
+            "the run is saved: submit it again with --resume"
+        } else {
+            "this start did no step and saved nothing: submit the same job again"
+        };
+        return Err(Error::Training(format!("'scontrol requeue {job}' failed: {reason}; {remedy}")));
     }
     if config.run.progress != ProgressKind::None {
         say(&format!("requeued    job {job}"));

@@ -12,7 +12,7 @@ use super::backend::{Program, dispatch};
 use super::clock::Clock;
 use super::conclusion::{conclude, finish};
 use super::initial::initial_model;
-use super::learner::{self, Display};
+use super::learner;
 use super::logs::{Kept, Logs};
 use super::origin::Origin;
 use super::overview::overview;
@@ -70,7 +70,7 @@ fn stop(config: &Config) -> Result<Stop> {
     let limit = config.run.max_time;
     let stop = if limit.is_zero() { Stop::new() } else { Stop::with_time_limit(limit) };
     let requeued = config.clone();
-    let early = move || requeue::submit(&requeued).unwrap_or_else(|error| warn(&error.to_string()));
+    let early = move || requeue::submit(&requeued, false).unwrap_or_else(|error| warn(&error.to_string()));
     stop.listen_to_signals(early).map_err(Error::io("listen to signals of", Path::new("this process")))?;
     Ok(stop)
 }
@@ -187,7 +187,7 @@ impl<B: HostBackend> Session<B> {
         self,
         prepared: Prepared,
         stop: Stop,
-        display: Display,
+        display: ProgressKind,
         Together { peers, processes }: Together,
         profiler: Option<Profiler>,
     ) -> Result<u8> {
@@ -221,7 +221,7 @@ impl<B: HostBackend> Session<B> {
         let (epochs, limit) = (self.config.run.epochs, self.config.parallel.limit());
         let began = Instant::now();
         let strategy = DataParallel::<B>::new(plan, self.start, limit, Box::new(recorder)).with(processes);
-        learner::train(self.model, strategy, &directory, epochs, images, display)?;
+        learner::train(self.model, strategy, &directory, epochs, images)?;
         peers.complete()?;
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
@@ -235,15 +235,22 @@ impl<B: HostBackend> Session<B> {
         if self.config.parallel.rank == 0 {
             finish(&self.config, &directory, &course, seconds, stop.reason())?;
             if matches!(stop.reason(), Some(Reason::Signal(_))) {
-                requeue::submit(&self.config)?;
+                requeue::submit(&self.config, true)?;
             }
         }
         Ok(code)
     }
 
-    fn recorder(&self, prepared: &Prepared, display: Display, course: Arc<Mutex<Course>>) -> Result<Recorder> {
+    fn recorder(&self, prepared: &Prepared, display: ProgressKind, course: Arc<Mutex<Course>>) -> Result<Recorder> {
         let (config, plan) = (&self.config, &prepared.plan);
-        let logs = Logs::open(config, &self.directory, plan.world.rank(), self.kept, goal(config, plan), display)?;
+        let logs = Logs::open(
+            config,
+            &self.directory,
+            plan.world.rank(),
+            self.kept,
+            (goal(config, plan), &plan.stop),
+            display,
+        )?;
         let clock = Clock::default();
         clock.set(self.directory.clone(), self.seconds_before, 0.0);
         let snapshots = Snapshots::new(config, prepared, clock);

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::learner::Display;
 use super::logs::{Kept, Logs};
+use crate::config::ProgressKind;
 use crate::error::Result;
 use crate::launch::Members;
 use crate::metrics::{EpochRecord, Goal, StepRecord};
@@ -35,7 +35,7 @@ impl Recent {
 pub(super) struct Succession {
     pub(super) members: Arc<dyn Members>,
     pub(super) goal: Goal,
-    pub(super) display: Display,
+    pub(super) display: ProgressKind,
     /// Whether this process writes.
     pub(super) leads: bool,
     recent: VecDeque<Recent>,
@@ -46,14 +46,14 @@ pub(super) struct Succession {
 }
 
 impl Succession {
-    pub(super) fn new(members: Arc<dyn Members>, goal: Goal, display: Display) -> Self {
+    pub(super) fn new(members: Arc<dyn Members>, goal: Goal, display: ProgressKind) -> Self {
         Self { members, goal, display, leads: false, recent: VecDeque::new(), kept: Kept::default(), last: 0 }
     }
 
     /// Keeps a step.
     pub(super) fn step(&mut self, record: StepRecord, report: &StepReport) {
         self.last = record.step;
-        self.members.progress(record.step, record.images_per_second);
+        self.members.progress(record.step, record.images_per_second.unwrap_or_default());
         self.keep(Recent::Step(record, Box::new(report.clone())));
     }
 

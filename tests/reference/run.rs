@@ -15,7 +15,7 @@ use kiln::parallel::{
 };
 use kiln::state::StateDict;
 use kiln::stop::Stop;
-use kiln::trainer::learner::{Display, train};
+use kiln::trainer::learner::train;
 
 #[derive(Default)]
 pub struct Recorded {
@@ -148,6 +148,6 @@ pub fn run_with<B: HostBackend>(
     let strategy = DataParallel::<B>::new(Arc::new(plan), start, timeout, Box::new(recorder.clone()));
     let strategy = strategy.with(processes);
     let directory = tempfile::tempdir().unwrap();
-    train(model, strategy, directory.path(), 1, sizes, Display::Silent)?;
+    train(model, strategy, directory.path(), 1, sizes)?;
     Ok(std::mem::take(&mut recorder.0.lock().unwrap()))
 }

@@ -116,14 +116,15 @@ impl TensorBoard {
 impl Sink for TensorBoard {
     fn step(&mut self, record: &StepRecord) -> Result<()> {
         let scalars = [
-            ("train/loss", record.loss),
-            ("train/accuracy", record.accuracy),
-            ("train/lr", record.lr),
-            ("train/grad_norm", record.grad_norm),
+            ("train/loss", Some(record.loss)),
+            ("train/accuracy", Some(record.accuracy)),
+            ("train/lr", Some(record.lr)),
+            ("train/grad_norm", Some(record.grad_norm)),
             ("throughput/images_per_second", record.images_per_second),
-            ("throughput/step_seconds", record.step_seconds),
+            ("throughput/step_seconds", Some(record.step_seconds)),
         ];
-        self.show(record.step, scalars.map(|(tag, value)| Value::scalar(tag, value)).into())?;
+        let values = scalars.into_iter().filter_map(|(tag, value)| Some(Value::scalar(tag, value?)));
+        self.show(record.step, values.collect())?;
         if self.flushed.is_none_or(|last| record.seconds - last >= FLUSH_INTERVAL) {
             self.flushed = Some(record.seconds);
             for load in self.utilization.iter().flat_map(Utilization::look).collect::<Vec<_>>() {

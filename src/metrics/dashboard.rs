@@ -1,0 +1,107 @@
+//! A full-screen dashboard for a terminal.
+//!
+//! It takes the terminal at the first record, so that what was printed before can be read until then. A thread of its
+//! own draws the [`Panel`] and hears the keys; how the terminal is taken and given back is [`super::screen`]'s business.
+
+use std::io::{Write, stdout};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::SIGINT;
+use signal_hook::low_level::raise;
+
+use super::line::{Goal, epoch_line, generation_line};
+use super::panel::Panel;
+use super::record::{EpochRecord, GenerationRecord, StepRecord};
+use super::screen;
+use super::sink::Sink;
+use crate::error::Result;
+use crate::stop::Stop;
+
+/// Time between two frames.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// A sink that shows a dashboard.
+pub struct Dashboard {
+    goal: Goal,
+    panel: Arc<Mutex<Panel>>,
+    is_shown: bool,
+}
+
+impl Dashboard {
+    /// Of a run that `stop` may end early.
+    pub fn new(goal: Goal, stop: Stop) -> Self {
+        Self { goal, panel: Arc::new(Mutex::new(Panel::new(goal, stop))), is_shown: false }
+    }
+
+    /// What is shown, on the screen from now on.
+    fn panel(&mut self) -> MutexGuard<'_, Panel> {
+        // A terminal that cannot be taken is no reason to stop.
+        if !std::mem::replace(&mut self.is_shown, true) && screen::enter().is_ok() {
+            let panel = self.panel.clone();
+            drop(thread::Builder::new().name("dashboard".into()).spawn(move || draw(&panel)));
+        }
+        lock(&self.panel)
+    }
+
+    /// Shows a line that stays when the terminal is given back.
+    fn line(&mut self, text: &str) {
+        drop(self.panel());
+        if !screen::keep(text) {
+            drop(writeln!(stdout(), "{text}"));
+        }
+    }
+}
+
+/// Draws until the terminal is given back.
+fn draw(panel: &Mutex<Panel>) {
+    while let Some(keys) = screen::show(|frame, lines| lock(panel).draw(frame, lines)) {
+        // A longer text that holds a q was pasted.
+        if matches!(keys[..], [b'q' | b'Q']) {
+            // As Ctrl-C does.
+            drop(raise(SIGINT));
+        }
+        thread::park_timeout(FRAME);
+    }
+}
+
+fn lock(panel: &Mutex<Panel>) -> MutexGuard<'_, Panel> {
+    panel.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        if self.is_shown {
+            screen::close();
+        }
+    }
+}
+
+impl Sink for Dashboard {
+    fn step(&mut self, record: &StepRecord) -> Result<()> {
+        self.panel().step(record);
+        Ok(())
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
+        self.panel().epoch(record);
+        self.line(&epoch_line(record, &self.goal));
+        Ok(())
+    }
+
+    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
+        self.line(&generation_line(record));
+        Ok(())
+    }
+
+    fn validating(&mut self, done: usize, total: usize) -> Result<()> {
+        self.panel().validating(done, total);
+        Ok(())
+    }
+
+    fn note(&mut self, text: &str) -> Result<()> {
+        self.line(text);
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! What the dashboard shows, drawn from the records of a run: where it is, the numbers of its last step and epoch, the
+//! curve of the loss, and the last lines for the person at the terminal.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style};
+use ratatui::symbols::Marker;
+use ratatui::text::Line;
+use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, LineGauge, Paragraph};
+
+use super::line::{Goal, learning_rate, percent, rate};
+use super::meter::{Curve, Throughput, format_duration};
+use super::record::{EpochRecord, StepRecord};
+use crate::stop::Stop;
+
+/// Seconds over which the remaining time is estimated.
+const WINDOW: f64 = 60.0;
+/// Points of the curve of the training loss.
+const POINTS: usize = 400;
+
+/// What is shown.
+pub struct Panel {
+    goal: Goal,
+    stop: Stop,
+    step: Option<StepRecord>,
+    epoch: Option<EpochRecord>,
+    /// Batches of the validation that are done, of how many.
+    validating: Option<(usize, usize)>,
+    pace: Throughput,
+    training: Curve,
+    validation: Vec<(f64, f64)>,
+    has_colours: bool,
+}
+
+impl Panel {
+    /// Nothing is known of the run yet.
+    pub fn new(goal: Goal, stop: Stop) -> Self {
+        // By no-color.org.
+        let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self {
+            goal,
+            stop,
+            step: None,
+            epoch: None,
+            validating: None,
+            pace: Throughput::new(WINDOW),
+            training: Curve::new(POINTS),
+            validation: Vec::new(),
+            has_colours,
+        }
+    }
+
+    /// Takes in a step.
+    pub fn step(&mut self, record: &StepRecord) {
+        self.pace.mark(record.seconds, record.step as u64);
+        self.training.add(record.step as f64, record.loss);
+        (self.step, self.validating) = (Some(*record), None);
+    }
+
+    /// Takes in an epoch.
+    pub fn epoch(&mut self, record: &EpochRecord) {
+        if record.val_loss.is_finite() {
+            self.validation.push((record.step as f64, record.val_loss));
+        }
+        (self.epoch, self.validating) = (Some(*record), None);
+    }
+
+    /// So many of the batches of a validation are done.
+    pub fn validating(&mut self, done: usize, total: usize) {
+        self.validating = Some((done, total));
+    }
+
+    /// Draws the panel with the last of `lines`. It is made for 80 columns and 24 rows; what is beyond goes to the curve.
+    pub fn draw(&self, frame: &mut Frame<'_>, lines: &[String]) {
+        let messages = 5.max(frame.area().height / 5);
+        let rows = [5, 7, 0, messages, 1].map(|rows| match rows {
+            0 => Constraint::Fill(1),
+            rows => Constraint::Length(rows),
+        });
+        let [run, numbers, curve, messages, keys] = Layout::vertical(rows).areas(frame.area());
+        self.draw_run(frame, run);
+        let [step, epoch] = Layout::horizontal([Constraint::Fill(1); 2]).areas(numbers);
+        self.draw_step(frame, step);
+        self.draw_epoch(frame, epoch);
+        self.draw_curve(frame, curve);
+        self.draw_lines(frame, messages, lines);
+        let keys_do = match self.stop.reason() {
+            None => "q or Ctrl-C: stop after this step and save",
+            Some(_) => "stopping after this step to save; q or Ctrl-C again: end at once, without saving",
+        };
+        frame.render_widget(Line::raw(format!(" {keys_do}")), keys);
+    }
+
+    fn style(&self, colour: Color) -> Style {
+        if self.has_colours { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    fn block(&self, title: &str) -> Block<'static> {
+        Block::bordered().title(format!(" {title} ")).border_style(self.style(Color::DarkGray))
+    }
+
+    /// How much is done and how long the rest will take.
+    fn draw_run(&self, frame: &mut Frame<'_>, area: Rect) {
+        let Goal { epochs, steps } = self.goal;
+        let (step, done) = self.step.map_or((0, 0.0), |it| (it.step, it.epoch));
+        let whole = step as f64 / steps.max(1) as f64;
+        let (part, name) = match self.validating {
+            Some((done, total)) => (done as f64 / total.max(1) as f64, "validation".into()),
+            // The end of an epoch is a whole number.
+            None => (done - (done.ceil() - 1.0).max(0.0), format!("epoch {}/{epochs}", (done.ceil() as usize).max(1))),
+        };
+        let seconds = self.step.map_or(f64::NAN, |it| it.seconds);
+        let eta = self.pace.eta(steps.saturating_sub(step)).unwrap_or(f64::NAN);
+        let [elapsed, eta] = [seconds, eta].map(format_duration);
+        let block = self.block("Training");
+        let inner = block.inner(area);
+        frame.render_widget(block, area);
+        let [first, second, third] = Layout::vertical([Constraint::Length(1); 3]).areas(inner);
+        for (area, name, ratio) in [(first, format!("step {step}/{steps}"), whole), (second, name, part)] {
+            let bar =
+                LineGauge::default().label(format!("{name:<20}")).ratio(if ratio > 0.0 { ratio.min(1.0) } else { 0.0 });
+            let bar = bar.filled_symbol("█").unfilled_symbol("░").filled_style(self.style(Color::Green));
+            frame.render_widget(bar.unfilled_style(self.style(Color::DarkGray)), area);
+        }
+        let done = format!("{:.1} %", 100.0 * whole);
+        frame.render_widget(Line::raw(format!("{done:<20} elapsed {elapsed}   eta {eta}")), third);
+    }
+
+    fn draw_step(&self, frame: &mut Frame<'_>, area: Rect) {
+        let rows = self.step.map(|it| {
+            [
+                ("loss", format!("{:.4}", it.loss)),
+                ("accuracy", percent(it.accuracy)),
+                ("learning rate", learning_rate(it.lr)),
+                ("gradient norm", format!("{:.2}", it.grad_norm)),
+                ("images/s", rate(it.images_per_second)),
+            ]
+        });
+        self.draw_numbers(frame, area, "Last step", rows);
+    }
+
+    fn draw_epoch(&self, frame: &mut Frame<'_>, area: Rect) {
+        let rows = self.epoch.map(|it| {
+            [
+                ("validation loss", format!("{:.4}", it.val_loss)),
+                ("validation accuracy", percent(it.val_accuracy)),
+                ("validation top-5", percent(it.val_top5)),
+                ("training loss", format!("{:.4}", it.train_loss)),
+                ("training accuracy", percent(it.train_accuracy)),
+            ]
+        });
+        let title = self.epoch.map_or("Last epoch".into(), |it| format!("Epoch {}", it.epoch));
+        self.draw_numbers(frame, area, &title, rows);
+    }
+
+    fn draw_numbers(&self, frame: &mut Frame<'_>, area: Rect, title: &str, rows: Option<[(&str, String); 5]>) {
+        let row = |(name, value): (&str, String)| Line::raw(format!("{name:<20} {}", value.trim()));
+        let text: Vec<Line<'_>> = rows.into_iter().flatten().map(row).collect();
+        frame.render_widget(Paragraph::new(text).block(self.block(title)), area);
+    }
+
+    fn draw_curve(&self, frame: &mut Frame<'_>, area: Rect) {
+        let sets = [
+            ("training", self.training.points(), Marker::Braille, Color::Cyan),
+            ("validation", &self.validation, Marker::Dot, Color::Yellow),
+        ];
+        let x = bounds(sets.iter().flat_map(|set| set.1).map(|point| point.0));
+        let y = bounds(sets.iter().flat_map(|set| set.1).map(|point| point.1));
+        let sets = sets.map(|(name, points, marker, colour)| {
+            let set = Dataset::default().name(name).data(points).marker(marker);
+            set.graph_type(GraphType::Line).style(self.style(colour))
+        });
+        let axis = |bounds, labels: [String; 2]| {
+            Axis::default().bounds(bounds).labels(labels).style(self.style(Color::DarkGray))
+        };
+        let chart = Chart::new(sets.into())
+            .block(self.block("Loss"))
+            .x_axis(axis(x, x.map(|step| format!("step {step:.0}"))))
+            .y_axis(axis(y, y.map(|loss| format!("{loss:.3}"))));
+        frame.render_widget(chart, area);
+    }
+
+    fn draw_lines(&self, frame: &mut Frame<'_>, area: Rect, lines: &[String]) {
+        let block = self.block("Messages");
+        let Rect { width, height, .. } = block.inner(area);
+        let (wide, high) = (usize::from(width.max(1)), usize::from(height));
+        let last = &lines[lines.len().saturating_sub(high)..];
+        let cut = |line: &String| {
+            let characters: Vec<char> = line.chars().collect();
+            characters.chunks(wide).map(|part| Line::raw(part.iter().collect::<String>())).collect::<Vec<_>>()
+        };
+        let rows: Vec<Line<'_>> = last.iter().flat_map(cut).collect();
+        let rows = rows[rows.len().saturating_sub(high)..].to_vec();
+        frame.render_widget(Paragraph::new(rows).block(block), area);
+    }
+}
+
+/// From the least to the greatest of `values`, and wide enough to draw.
+fn bounds(values: impl Iterator<Item = f64> + Clone) -> [f64; 2] {
+    let (low, high) = (values.clone().reduce(f64::min).unwrap_or(0.0), values.reduce(f64::max).unwrap_or(1.0));
+    if low < high { [low, high] } else { [low - 0.5, low + 0.5] }
+}

@@ -1,0 +1,254 @@
+//! The dashboard in a real pseudo-terminal: what a person sees and presses, and the terminal that is left to the shell.
+
+mod pty;
+
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kiln::metrics::panel::Panel;
+use kiln::metrics::{EpochRecord, Goal, StepRecord};
+use kiln::stop::{Reason, Stop};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use crate::command::{Workplace, until};
+use crate::terminal::pty::{ENTER, LEAVE, Pty, SHOW_CURSOR};
+
+const CTRL_C: &[u8] = b"\x03";
+/// A run that ends by no means of its own before a test does.
+const ENDLESS: [&str; 3] = ["--progress=tui", "--epochs=100000", "--checkpoint-every=never"];
+fn is_shown(text: &str, _screen: &str) -> bool {
+    text.contains(ENTER)
+}
+
+/// The text after the alternate screen, where the terminal is as it was.
+#[track_caller]
+fn left_as_found(pty: Pty) -> String {
+    let (text, is_restored) = pty.close();
+    assert!(is_restored, "the modes of the terminal are others");
+    let after = text.rsplit_once(LEAVE).expect("the alternate screen was left").1;
+    assert!(!after.contains(ENTER) && after.contains(SHOW_CURSOR), "{after:?}");
+    after.to_string()
+}
+
+#[test]
+fn ctrl_c_in_the_dashboard_ends_fifty_of_fifty_runs_in_good_order() {
+    let (next, codes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while next.fetch_add(1, Ordering::SeqCst) < 50 {
+            let (place, mut pty) = (Workplace::new(), Pty::new(80, 24));
+            pty.start(place.small("run", &ENDLESS));
+            // At once: a key that is pressed while the screen changes must not be lost.
+            pty.until(is_shown);
+            pty.press(CTRL_C);
+            codes.lock().unwrap().push(pty.wait());
+            let after = left_as_found(pty);
+            assert!(after.contains("stopped by Ctrl-C (SIGINT); go on with --resume"), "{after:?}");
+            assert!(place.run("run").has_checkpoint());
+        }
+    };
+    std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
+    assert_eq!(codes.into_inner().unwrap(), [Some(130); 50]);
+}
+
+#[test]
+fn a_second_key_ends_the_run_at_once_and_restores_the_terminal() {
+    let (place, mut pty) = (Workplace::new(), Pty::new(80, 24));
+    // A step of this takes seconds: the first key alone would not end it soon.
+    let slow = ["--width=64", "--stem=cifar", "--world-size=1", "data.train_size=512", "--batch-size=32"];
+    let arguments: Vec<&str> = ENDLESS.into_iter().chain(slow).collect();
+    pty.start(place.small("run", &arguments));
+    pty.until(|_, screen| screen.contains("q or Ctrl-C: stop after this step and save"));
+    pty.press(b"q");
+    pty.until(|_, screen| screen.contains("stopping after this step to save; q or Ctrl-C again"));
+    pty.press(CTRL_C);
+    assert_eq!(pty.wait(), Some(130));
+    let after = left_as_found(pty);
+    assert!(!after.contains("stopped by") && !place.run("run").has_checkpoint(), "{after:?}");
+}
+
+#[test]
+fn q_stops_and_saves_as_ctrl_c_does() {
+    let (place, mut pty) = (Workplace::new(), Pty::new(80, 24));
+    pty.start(place.small("run", &ENDLESS));
+    pty.until(is_shown);
+    pty.press(b"q");
+    assert_eq!(pty.wait(), Some(130));
+    assert!(left_as_found(pty).contains("stopped by Ctrl-C (SIGINT)") && place.run("run").has_checkpoint());
+}
+
+#[test]
+fn the_terminal_is_restored_after_a_signal_an_error_and_the_last_step() {
+    let place = Workplace::new();
+    let mut pty = Pty::new(80, 24);
+    pty.start(place.small("signal", &ENDLESS));
+    pty.until(is_shown);
+    pty.signal(libc::SIGTERM);
+    assert_eq!(pty.wait(), Some(143));
+    assert!(left_as_found(pty).contains("stopped by SIGTERM; go on with --resume"));
+
+    let mut pty = Pty::new(80, 24);
+    pty.start(place.small("error", &["--progress=tui", "--epochs=100000"]));
+    pty.until(is_shown);
+    until("its checkpoints can be taken away", || {
+        fs::rename(place.path("error/checkpoints"), place.path("gone")).is_ok()
+    });
+    assert_eq!(pty.wait(), Some(1));
+    assert!(left_as_found(pty).contains("train: cannot create"));
+
+    let mut pty = Pty::new(80, 24);
+    pty.start(place.small("end", &["--progress=auto", "--epochs=2"]));
+    assert_eq!(pty.wait(), Some(0));
+    let after = left_as_found(pty);
+    for part in ["epoch 1/2", "epoch 2/2", "trained     2 epochs, 8 steps"] {
+        assert!(after.contains(part), "{part} in {after:?}");
+    }
+}
+
+#[test]
+fn a_terminal_that_cannot_move_its_cursor_gets_plain_lines() {
+    let place = Workplace::new();
+    for term in ["dumb", ""] {
+        let mut pty = Pty::new(80, 24);
+        let mut command = place.small("run", &["--progress=auto", "--epochs=1", "--max-steps=2"]);
+        command.env("TERM", term).arg(format!("--output-dir=of-{term}"));
+        pty.start(command);
+        assert_eq!(pty.wait(), Some(0));
+        let (text, is_restored) = pty.close();
+        assert!(is_restored && text.contains("epoch 1/1") && !text.contains('\x1b'), "{text:?}");
+        let mut pty = Pty::new(80, 24);
+        let mut command = place.small("refused", &["--progress=tui"]);
+        pty.start({
+            command.env("TERM", term);
+            command
+        });
+        assert_eq!(pty.wait(), Some(2));
+        let text = pty.close().0;
+        assert!(text.contains("TERM is not 'dumb'") && text.contains("--progress plain"), "{text:?}");
+    }
+}
+
+#[test]
+fn without_colours_nothing_is_coloured_bold_or_underlined() {
+    let styles = |no_color: &str| {
+        let (place, mut pty) = (Workplace::new(), Pty::new(80, 24));
+        let mut command = place.small("run", &["--progress=tui", "--epochs=2"]);
+        command.env("NO_COLOR", no_color);
+        pty.start(command);
+        assert_eq!(pty.wait(), Some(0));
+        let text = pty.close().0;
+        let sequences = text.split("\x1b[").skip(1).filter_map(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+            rest[end..].starts_with('m').then(|| rest[..end].to_string())
+        });
+        // What goes back to the terminal's own style is no style.
+        sequences.filter(|it| !["", "0", "39", "49", "59", "39;49"].contains(&it.as_str())).collect::<Vec<_>>()
+    };
+    assert_eq!(styles("1"), [""; 0]);
+    assert!(!styles("").is_empty());
+}
+
+const GOAL: Goal = Goal { epochs: 50, steps: 19_550 };
+
+fn shown(panel: &Panel, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let lines = ["generation 2  4 processes".to_string(), format!("train: warning: {}", "x".repeat(150))];
+    terminal.draw(|frame| panel.draw(frame, &lines)).unwrap();
+    terminal.backend().to_string()
+}
+
+fn panel_of_a_run(stop: Stop) -> Panel {
+    let mut panel = Panel::new(GOAL, stop);
+    for step in 1_100..=1_200 {
+        panel.step(&StepRecord {
+            step,
+            epoch: step as f64 / 391.0,
+            loss: 900.0 / step as f64,
+            accuracy: 0.567,
+            lr: 0.05,
+            grad_norm: 1.234,
+            images_per_second: (step > 1_100).then_some(1234.4),
+            step_seconds: 0.5,
+            seconds: step as f64 / 2.0,
+        });
+    }
+    panel.epoch(&EpochRecord {
+        epoch: 3,
+        step: 1_173,
+        train_loss: 1.1,
+        train_accuracy: 0.612,
+        val_loss: 0.7,
+        val_accuracy: 0.583,
+        val_top5: 0.951,
+        lr: 0.05,
+        images_per_second: Some(1200.0),
+        seconds: 590.0,
+    });
+    panel
+}
+
+#[test]
+fn the_dashboard_has_all_numbers_in_eighty_columns_and_twenty_four_rows() {
+    let panel = panel_of_a_run(Stop::new());
+    for (width, height) in [(80, 24), (200, 60)] {
+        let text = shown(&panel, width, height);
+        for part in [
+            "step 1200/19550",
+            "epoch 4/50",
+            "6.1 %",
+            "elapsed 10m00s   eta 2h32m",
+            "loss                 0.7500",
+            "accuracy             56.7 %",
+            "learning rate        0.0500",
+            "gradient norm        1.23",
+            "images/s             1234",
+            "Epoch 3",
+            "validation loss      0.7000",
+            "validation accuracy  58.3 %",
+            "validation top-5     95.1 %",
+            "training loss        1.1000",
+            "training accuracy    61.2 %",
+            "step 1100",
+            "0.818",
+            "warning: xxx",
+            "q or Ctrl-C: stop after this step and save",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_says_what_it_is_waiting_for() {
+    let stop = Stop::new();
+    let mut panel = panel_of_a_run(stop.clone());
+    panel.validating(3, 4);
+    assert!(shown(&panel, 80, 24).contains("validation           █"));
+    stop.request(Reason::Signal(libc::SIGINT));
+    assert!(shown(&panel, 80, 24).contains("again: end at once"));
+}
+
+#[test]
+fn no_size_of_a_terminal_and_no_number_breaks_the_dashboard() {
+    let new = Panel::new(Goal { epochs: 0, steps: 0 }, Stop::new());
+    let mut odd = panel_of_a_run(Stop::new());
+    for loss in [f64::NAN, f64::INFINITY, 1e300, -1.0] {
+        let record = StepRecord {
+            step: usize::MAX,
+            epoch: f64::NAN,
+            loss,
+            accuracy: loss,
+            lr: loss,
+            grad_norm: loss,
+            images_per_second: Some(loss),
+            step_seconds: loss,
+            seconds: loss,
+        };
+        odd.step(&record);
+        for (width, height) in [(1, 1), (3, 2), (20, 5), (40, 12), (80, 24), (500, 200)] {
+            shown(&new, width, height);
+            shown(&odd, width, height);
+        }
+    }
+}
