@@ -18,7 +18,7 @@ use super::processes;
 use super::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
 use crate::error::{Error, Result};
 use crate::parallel::engine::{Engine, Judge, Symptom};
-use crate::parallel::gloo::{Gloo, Interface};
+use crate::parallel::gloo::{Gloo, Interface, LONGEST};
 use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
 /// How long one connection between two processes may take, once all are ready.
@@ -121,7 +121,7 @@ impl Peers for Job {
         // Connecting has short limits, so that a host which vanishes is noticed; nobody begins before all are here.
         self.member.set(&self.own("ready"), &[]).map_err(lost)?;
         self.member.get(&self.of_all("ready"), self.timeout * PATIENCE).map_err(lost)?;
-        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout);
+        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout.max(CONNECT * LONGEST));
         let set = move |key: &str, value: &[u8]| writer.set(key, value);
         let keys = Keys { set, get: move |keys: &[String]| reader.get(keys, limit) };
         let (rank, size) = (self.world.rank(), self.world.processes());
