@@ -115,6 +115,8 @@ pub enum Command {
         /// The rank of a process that is to leave.
         drain: Option<usize>,
     },
+    /// Write a new secret to this file.
+    Secret(PathBuf),
     /// Train in several processes on this machine.
     Launch {
         /// How many.
@@ -211,6 +213,8 @@ enum Action {
     Rendezvous(job::Rendezvous),
     /// Show who takes part in an elastic run, or have one process leave it.
     Members(job::Members),
+    /// Write a new secret to a file, for --job-secret-file of all processes of a run.
+    Secret(job::Secret),
 }
 
 #[derive(Debug, Args)]
@@ -267,6 +271,7 @@ impl Cli {
             Some(Action::Members(job::Members { dist_url, drain, terms })) => {
                 Command::Members { parallel: Box::new(terms.at(dist_url)), drain }
             }
+            Some(Action::Secret(job::Secret { file })) => Command::Secret(file),
             Some(Action::Launch(Launch { nproc, arguments })) => {
                 let request = Self::training(&arguments, "launch --nproc N --", &mut command)?;
                 Command::Launch { processes: nproc.into(), arguments, request }

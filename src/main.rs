@@ -9,7 +9,7 @@ use kiln::metrics::screen;
 use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
-    Question, evaluate, export, find, launch, members, predict, rendezvous, say, scaling, sweep, train, warn,
+    Question, evaluate, export, find, launch, members, predict, rendezvous, say, scaling, secret, sweep, train, warn,
     with_saved,
 };
 
@@ -49,6 +49,7 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Rendezvous { bind, parallel } => rendezvous(bind, &parallel),
         Command::Members { parallel, drain } => members(&parallel, drain).map(|()| 0),
+        Command::Secret(file) => secret(&file).map(|()| 0),
         Command::Config(request) => {
             say(&resolve(&with_saved(request)?)?.config.to_toml());
             Ok(0)

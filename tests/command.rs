@@ -49,6 +49,8 @@ impl Workplace {
     pub fn bare(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
         command.current_dir(self.dir.path()).args(arguments).stdin(Stdio::null());
+        // Where the user's own secret is kept.
+        command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
         command
     }
 

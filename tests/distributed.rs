@@ -152,6 +152,13 @@ fn a_network_needs_a_secret() {
 }
 
 #[test]
+fn a_launch_takes_the_secret_that_it_is_given() {
+    let place = Workplace::new();
+    succeeded(&place.bare(&["secret", "secret"]).output().unwrap());
+    launched(&place, 2, "run", &["--max-steps=2", "--job-secret-file=secret"]);
+}
+
+#[test]
 fn eight_jobs_start_at_once_on_one_machine() {
     let place = Workplace::new();
     let names: Vec<String> = (0..8).map(|job| format!("job{job}")).collect();

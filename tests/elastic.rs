@@ -10,6 +10,7 @@ use crate::command::{Run, Workplace, errors, until, wait};
 mod chaos;
 mod membership;
 mod service;
+mod strangers;
 
 /// Eight replicas of one image each: as many steps per epoch as the other small runs have.
 const EIGHT: [&str; 5] =
@@ -100,8 +101,8 @@ impl Job {
     }
 }
 
-fn spawn(mut command: Command) -> Child {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+fn spawn(mut command: impl std::borrow::BorrowMut<Command>) -> Child {
+    command.borrow_mut().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// A port that nobody listened on a moment ago.

@@ -16,8 +16,9 @@ struct Values {
     came: Condvar,
 }
 
+/// A store in memory, which all processes see.
 #[derive(Default, Clone)]
-struct Store(Arc<Values>);
+pub struct Store(Arc<Values>);
 
 impl KeyStore for Store {
     fn set(&self, key: &str, value: &[u8]) -> Result<(), String> {

@@ -26,6 +26,8 @@ mod interruption;
 mod launch;
 #[cfg(all(feature = "tch", target_os = "linux"))]
 mod libraries;
+#[cfg(feature = "gloo")]
+mod mesh;
 mod metrics;
 mod mixing;
 mod ops;

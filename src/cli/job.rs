@@ -1,4 +1,4 @@
-//! The options of commands that are about an elastic run but do not train.
+//! The options of commands that are about a run of several processes but do not train.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,13 +28,21 @@ pub(super) struct Members {
     pub terms: Terms,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct Secret {
+    /// File to write; it must not exist. Only you can read it.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
 /// What a process must know to be let in.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub(super) struct Terms {
     /// Name of the job.
     #[arg(long, value_name = "NAME", default_value = "kiln")]
     job_id: String,
-    /// File with the job's secret; without it the environment's KILN_JOB_SECRET.
+    /// File with the job's secret, as 'train secret' writes it; without it the environment's KILN_JOB_SECRET, or on this
+    /// machine a secret of the user's own.
     #[arg(long, value_name = "FILE")]
     job_secret_file: Option<PathBuf>,
     /// Let in whoever comes, without a secret.

@@ -1,10 +1,11 @@
 //! Where the processes of a job meet and on what terms, as the configuration says it.
 
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::rendezvous::{Secret, Terms, Tls};
+use super::rendezvous::{Secret, Terms, Tls, secret_of_user};
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
 use crate::parallel::gloo::Interface;
@@ -25,14 +26,9 @@ pub(super) fn place(parallel: &ParallelConfig) -> Result<(&str, u16)> {
     })
 }
 
-/// The terms of a job of `size` processes; 0 where they come and go.
-pub(super) fn terms(parallel: &ParallelConfig, size: usize) -> Result<Terms> {
-    let secret = match (&parallel.job_secret_file, std::env::var(SECRET)) {
-        (file, _) if !file.as_os_str().is_empty() => Secret::from_file(file)?,
-        (_, Ok(text)) => Secret::from_text(&text)?,
-        (_, Err(_)) => Secret::none(),
-    };
-    let given = |path: &std::path::Path| (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
+/// The terms of a job of `size` processes, 0 where they come and go, that share `secret`.
+pub(super) fn terms(parallel: &ParallelConfig, size: usize, secret: Secret) -> Terms {
+    let given = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
     let tls = Tls {
         certificate: given(&parallel.tls_cert),
         key: given(&parallel.tls_key),
@@ -40,24 +36,40 @@ pub(super) fn terms(parallel: &ParallelConfig, size: usize) -> Result<Terms> {
     };
     let encrypted = tls.certificate.is_some() || tls.authority.is_some();
     let timeout = parallel.limit();
-    Ok(Terms {
+    Terms {
         job_id: parallel.job_id.clone(),
         secret,
         size,
         timeout,
         beat: BEAT.min(timeout / 10),
         tls: encrypted.then_some(tls),
-    })
+    }
 }
 
-/// Without a secret, whoever reaches the rendezvous takes part.
-pub(super) fn check_exposure(parallel: &ParallelConfig, host: &str, port: u16, secret: &Secret) -> Result<()> {
-    if parallel.insecure || !secret.is_none() || addresses(host, port)?.iter().all(IpAddr::is_loopback) {
-        return Ok(());
+/// The secret that was given, in a file or in the environment.
+pub(super) fn given_secret(parallel: &ParallelConfig) -> Result<Option<Secret>> {
+    match std::env::var(SECRET) {
+        _ if !parallel.job_secret_file.as_os_str().is_empty() => Secret::from_file(&parallel.job_secret_file).map(Some),
+        Ok(text) => Secret::from_text(&text).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The secret of processes that meet at `host`: the one that was given, or this user's own where they meet on this
+/// machine. Without a secret, whoever reaches the rendezvous takes part.
+pub(super) fn secret(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Secret> {
+    if let Some(secret) = given_secret(parallel)? {
+        return Ok(secret);
+    }
+    if parallel.insecure {
+        return Ok(Secret::none());
+    }
+    if addresses(host, port)?.iter().all(IpAddr::is_loopback) {
+        return secret_of_user();
     }
     Err(Error::usage(format!(
-        "processes that meet on a network must share a secret, got none for --dist-url {}; give --job-secret-file (or \
-         {SECRET}) to all of them, or let in whoever comes with --insecure",
+        "processes that meet on a network must share a secret, got none for '{}'; draw one with 'train secret FILE' and \
+         give it to all of them with --job-secret-file (or {SECRET}), or let in whoever comes with --insecure",
         parallel.dist_url
     )))
 }

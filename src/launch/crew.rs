@@ -20,7 +20,7 @@ use super::rendezvous::bulletin::{self, Bulletin, Newcomer, Phase};
 use crate::error::{Error, Result};
 use crate::parallel::collective::Broken;
 use crate::parallel::engine::{Engine, Judge, Symptom};
-use crate::parallel::gloo::{Gloo, Interface};
+use crate::parallel::gloo::{Gloo, Interface, LONGEST};
 use crate::parallel::{Generation, ParallelConfig, Processes, World};
 
 /// How long one connection between two processes may take; Gloo tries a host that has vanished five times as long.
@@ -57,8 +57,7 @@ impl Crew {
         ordered: bool,
     ) -> Result<Self> {
         let (host, port) = address::place(parallel)?;
-        let terms = terms(parallel)?;
-        address::check_exposure(parallel, host, port, &terms.secret)?;
+        let terms = terms(parallel, address::secret(parallel, host, port)?);
         let me = Newcomer {
             id: 0,
             host: address::hostname(),
@@ -109,7 +108,7 @@ impl Crew {
 
     fn connect(&self, world: &World) -> std::result::Result<Processes, Symptom> {
         self.member.doing("connection of the processes");
-        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout);
+        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout.max(CONNECT * LONGEST));
         let set = move |key: &str, value: &[u8]| writer.set(key, value);
         let keys = Keys { set, get: move |keys: &[String]| reader.get(keys, limit) };
         let size = world.processes();

@@ -4,10 +4,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::address::{self, HELD, SECRET};
+use super::address::{self, HELD};
 use super::elastic::{Attendance, Present};
 use super::rendezvous::bulletin::{self, Phase};
-use super::rendezvous::{BeforeAttempt, Errand, Service, Terms, visit};
+use super::rendezvous::{BeforeAttempt, Errand, Secret, Service, Terms, visit};
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
 
@@ -18,10 +18,10 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// The rendezvous, where it is held by this process.
 pub(super) type Holding = Arc<Mutex<Option<Service>>>;
 
-/// The terms on which processes of an elastic run meet.
-pub(super) fn terms(parallel: &ParallelConfig) -> Result<Terms> {
+/// The terms on which processes of an elastic run meet that share `secret`.
+pub(super) fn terms(parallel: &ParallelConfig, secret: Secret) -> Terms {
     let (timeout, beat) = (seconds(parallel.lost_after), seconds(parallel.heartbeat));
-    Ok(Terms { timeout, beat, ..address::terms(parallel, 0)? })
+    Terms { timeout, beat, ..address::terms(parallel, 0, secret) }
 }
 
 pub(super) fn seconds(seconds: f64) -> Duration {
@@ -52,7 +52,8 @@ pub(super) fn attendance(parallel: &ParallelConfig, drain: Option<usize>) -> Res
     let (host, port) = address::place(parallel)?;
     let errand = drain.map_or(Errand::Look, Errand::Drain);
     let address = format!("{host}:{port}");
-    let bulletin = visit(&address, &terms(parallel)?, errand)?;
+    let terms = terms(parallel, address::secret(parallel, host, port)?);
+    let bulletin = visit(&address, &terms, errand)?;
     let bulletin = bulletin.ok_or_else(|| Error::PeerLost(format!("nobody came to the rendezvous '{address}' yet")))?;
     let phase = match bulletin.phase {
         Phase::Waiting => "waiting for more processes",
@@ -76,13 +77,7 @@ pub(super) fn attendance(parallel: &ParallelConfig, drain: Option<usize>) -> Res
 
 /// Holds the rendezvous until the run is over.
 pub(super) fn hold_alone(bind: SocketAddr, parallel: &ParallelConfig, stopped: &dyn Fn() -> bool) -> Result<()> {
-    let terms = terms(parallel)?;
-    if terms.secret.is_none() && !parallel.insecure && !bind.ip().is_loopback() {
-        return Err(Error::usage(format!(
-            "a rendezvous on a network must have a secret, got none for --bind {bind}; give --job-secret-file (or \
-             {SECRET}), or let in whoever comes with --insecure"
-        )));
-    }
+    let terms = terms(parallel, address::secret(parallel, &bind.ip().to_string(), bind.port())?);
     let listener = TcpListener::bind(bind)
         .map_err(|reason| Error::usage(format!("cannot listen at '{bind}': {reason}; give another --bind")))?;
     let service = Service::start(listener, terms)?;

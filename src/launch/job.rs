@@ -18,7 +18,7 @@ use super::processes;
 use super::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
 use crate::error::{Error, Result};
 use crate::parallel::engine::{Engine, Judge, Symptom};
-use crate::parallel::gloo::{Gloo, Interface};
+use crate::parallel::gloo::{Gloo, Interface, LONGEST};
 use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
 /// How long one connection between two processes may take, once all are ready.
@@ -44,8 +44,7 @@ impl Job {
     /// Meets the other processes.
     pub(super) fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Self> {
         let (host, port) = address::place(parallel)?;
-        let terms = address::terms(parallel, parallel.processes())?;
-        address::check_exposure(parallel, host, port, &terms.secret)?;
+        let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, host, port)?);
         let held = std::env::var_os(HELD).is_some();
         let service = (parallel.rank == 0 && !held).then(|| hold(host, port, &terms)).transpose()?;
         let me = Introduction {
@@ -121,7 +120,7 @@ impl Peers for Job {
         // Connecting has short limits, so that a host which vanishes is noticed; nobody begins before all are here.
         self.member.set(&self.own("ready"), &[]).map_err(lost)?;
         self.member.get(&self.of_all("ready"), self.timeout * PATIENCE).map_err(lost)?;
-        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout);
+        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout.max(CONNECT * LONGEST));
         let set = move |key: &str, value: &[u8]| writer.set(key, value);
         let keys = Keys { set, get: move |keys: &[String]| reader.get(keys, limit) };
         let (rank, size) = (self.world.rank(), self.world.processes());
@@ -183,17 +182,18 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
     Service::start(listener, terms.clone())
 }
 
-/// `train launch`: holds the rendezvous for the processes it starts, and gives them a secret of their own.
+/// `train launch`: holds the rendezvous for the processes it starts, and gives them a secret of their own unless they
+/// have one.
 pub(super) fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;
-    let secret = Secret::random();
-    let elastic = parallel.elastic.is_on();
-    let terms = if elastic { holder::terms(parallel)? } else { address::terms(parallel, processes)? };
-    let service = Service::start(listener, Terms { secret: secret.clone(), ..terms })?;
+    let secret = address::given_secret(parallel)?.unwrap_or_else(Secret::random);
+    let (elastic, shared) = (parallel.elastic.is_on(), secret.clone());
+    let terms = if elastic { holder::terms(parallel, shared) } else { address::terms(parallel, processes, shared) };
+    let service = Service::start(listener, terms)?;
     let variables = [
         ("MASTER_ADDR", "127.0.0.1".to_string()),
         ("MASTER_PORT", service.address().port().to_string()),
-        (SECRET, secret.to_text()),
+        (SECRET, secret.to_text().to_string()),
         (HELD, "train launch".into()),
     ];
     processes::launch(processes, arguments, &variables.map(|(name, value)| (name.to_string(), value)), elastic)

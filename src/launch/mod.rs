@@ -26,4 +26,4 @@ pub mod rendezvous;
 pub mod slurm;
 
 pub use elastic::{Attendance, Meeting, Members, Standing, attendance, elastic, hold_rendezvous};
-pub use peers::{Peers, alone, join, launch};
+pub use peers::{Peers, alone, create_secret, join, launch};

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Debug;
+use std::path::Path;
 
 use crate::error::Result;
 use crate::parallel::{ParallelConfig, Processes, World};
@@ -86,6 +87,20 @@ pub fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfi
     #[cfg(not(feature = "gloo"))]
     {
         let _ = (processes, arguments, parallel);
+        Err(crate::error::Error::usage(NOT_COMPILED))
+    }
+}
+
+/// `train secret`: writes a new secret for the processes of a run to `path`.
+///
+/// # Errors
+/// [`Error::Usage`](crate::error::Error::Usage) if there is something already.
+pub fn create_secret(path: &Path) -> Result<()> {
+    #[cfg(feature = "gloo")]
+    return super::rendezvous::create_secret(path);
+    #[cfg(not(feature = "gloo"))]
+    {
+        let _ = path;
         Err(crate::error::Error::usage(NOT_COMPILED))
     }
 }

@@ -104,9 +104,10 @@ pub struct ParallelConfig {
     pub dist_interface: String,
     /// Tells this job from others at the same address.
     pub job_id: String,
-    /// File with what only the processes of this job know; empty means the variable `KILN_JOB_SECRET`.
+    /// File with what only the processes of this job know; empty means the variable `KILN_JOB_SECRET`, or on one machine
+    /// a secret of the user's own.
     pub job_secret_file: PathBuf,
-    /// Whether processes may meet without a secret, and not only on this machine.
+    /// Whether processes that were given no secret meet without one.
     pub insecure: bool,
     /// Rank 0's certificate, PEM; empty means no encryption.
     pub tls_cert: PathBuf,

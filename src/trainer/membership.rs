@@ -1,11 +1,12 @@
-//! `train rendezvous` and `train members`: an elastic run from the outside.
+//! `train rendezvous`, `train members` and `train secret`: runs of several processes from the outside.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use super::run::listen;
 use super::terminal::say;
 use crate::error::{Error, Result};
-use crate::launch::{Attendance, attendance, hold_rendezvous};
+use crate::launch::{Attendance, attendance, create_secret, hold_rendezvous};
 use crate::metrics::line::rate;
 use crate::parallel::ParallelConfig;
 use crate::stop::Stop;
@@ -24,6 +25,13 @@ pub fn rendezvous(bind: SocketAddr, parallel: &ParallelConfig) -> Result<u8> {
 /// Prints who takes part in the run, after asking the process of rank `drain` to leave.
 pub fn members(parallel: &ParallelConfig, drain: Option<usize>) -> Result<()> {
     say(&table(&attendance(parallel, drain)?));
+    Ok(())
+}
+
+/// Writes a new secret for the processes of a run.
+pub fn secret(path: &Path) -> Result<()> {
+    create_secret(path)?;
+    say(&format!("secret      {}, for --job-secret-file of all processes; nobody else may read it", path.display()));
     Ok(())
 }
 

@@ -44,7 +44,7 @@ pub use evaluate::evaluate;
 pub use export::export;
 pub use find::find;
 pub use launch::launch;
-pub use membership::{members, rendezvous};
+pub use membership::{members, rendezvous, secret};
 pub use origin::with_saved;
 pub use predict::{Question, predict};
 pub use run::train;

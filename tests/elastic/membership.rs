@@ -67,7 +67,7 @@ fn another_configuration_is_refused_and_the_run_goes_on() {
     let lines = ends(spawn(other), Some(2));
     assert!(lines.concat().contains("optim.learning_rate"), "{lines:?}");
     let mut stranger = job.member();
-    stranger.env("KILN_JOB_SECRET", "a secret that nobody else in this run knows");
+    stranger.env("KILN_JOB_SECRET", "a secret that nobody else in this run knows").arg("--elastic-timeout=1");
     let lines = ends(spawn(stranger), Some(2));
     assert!(lines.concat().contains("secret"), "{lines:?}");
     let mut fixed = job.place.small("run", &["--world-size=8", "--nnodes=2"]);

@@ -4,6 +4,7 @@ mod adversaries;
 mod decoding;
 mod elastic_wire;
 mod judge;
+mod knocks;
 mod losses;
 mod meeting;
 mod participant;
@@ -15,20 +16,23 @@ mod tls;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
 use prost::Message;
 
-use kiln::error::Result;
+use kiln::error::{Error, Result};
 use kiln::launch::rendezvous::wire::Person;
 use kiln::launch::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
 
+/// Known to the processes of the job.
+static SECRET: LazyLock<Secret> = LazyLock::new(Secret::random);
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn terms(size: usize) -> Terms {
-    let secret = Secret::from_text("known to the processes of this job").unwrap();
+    let secret = SECRET.clone();
     let (timeout, beat) = (Duration::from_secs(30), Duration::from_millis(100));
     Terms { job_id: "job-1".into(), secret, size, timeout, beat, tls: None }
 }
@@ -57,6 +61,16 @@ fn gather(service: &Service, terms: &Terms) -> Vec<Member> {
         let joining: Vec<_> = (0..terms.size).map(|rank| scope.spawn(move || join(service, terms, rank))).collect();
         joining.into_iter().map(|member| member.join().unwrap().unwrap()).collect()
     })
+}
+
+/// What a join is refused with that first tries again: its patience must be enough for an answer.
+fn refused_in_the_end(join: impl Fn(Duration) -> Error) -> String {
+    for patience in [400, 4_000, 40_000].map(Duration::from_millis) {
+        if let Error::Usage(lines) = join(patience) {
+            return lines.concat();
+        }
+    }
+    panic!("no answer");
 }
 
 /// The verdict that `member` gets without asking for it.

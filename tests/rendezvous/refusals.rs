@@ -1,24 +1,27 @@
 //! Who may not join learns why; the job does not notice.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kiln::error::Error;
-use kiln::launch::rendezvous::handshake::{Guest, Host};
+use kiln::launch::rendezvous::handshake::{Doubt, Guest, Host};
 use kiln::launch::rendezvous::wire::{ClientBody, Envelope, FromMember, Hello, PROTOCOL};
 use kiln::launch::rendezvous::{Introduction, Member, Secret, Service, Terms};
 use prost::Message;
 
-use super::{PATIENCE, gather, introduction, join, person, service, terms};
+use super::{PATIENCE, gather, introduction, join, person, refused_in_the_end, service, terms};
+
+/// Between two attempts.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// What a newcomer with `newcomers` terms is told by a service that waits for `terms(3)`, two of whom are there.
-fn told(newcomers: &Terms, me: Introduction) -> Error {
+fn told(newcomers: &Terms, me: Introduction, patience: Duration) -> Error {
     let terms = terms(3);
     let (service, terms) = (&service(&terms), &terms);
     thread::scope(|scope| {
         let waiting = [0, 2].map(|rank| scope.spawn(move || join_once_free(service, terms, rank)));
         [0, 2].iter().for_each(|rank| await_seat(service, terms, *rank));
-        let error = Member::join(&service.address().to_string(), newcomers, me, PATIENCE).err().unwrap();
+        let error = Member::join(&service.address().to_string(), newcomers, me, patience).err().unwrap();
         // All stay until all are in: a member that goes is lost to those who have not heard of the beginning yet.
         let last = join(service, terms, 1).unwrap();
         assert_eq!(last.members()[1], introduction(1));
@@ -53,7 +56,7 @@ fn await_seat(service: &Service, terms: &Terms, rank: usize) {
 }
 
 fn usage(newcomers: &Terms, me: Introduction) -> String {
-    let error = told(newcomers, me);
+    let error = told(newcomers, me, PATIENCE);
     assert!(matches!(error, Error::Usage(_)), "{error:?}");
     error.to_string()
 }
@@ -65,10 +68,18 @@ fn another_job_is_refused() {
 }
 
 #[test]
-fn a_wrong_or_missing_secret_is_refused() {
+fn who_has_a_wrong_secret_or_none_is_told_so_after_its_patience() {
     for secret in [Secret::random(), Secret::none()] {
-        let text = usage(&Terms { secret, ..terms(3) }, introduction(1));
-        assert!(text.contains("do not share the job's secret") && text.contains("--job-secret-file"), "{text}");
+        let newcomers = Terms { secret, ..terms(3) };
+        let text = refused_in_the_end(|patience| {
+            let start = Instant::now();
+            let error = told(&newcomers, introduction(1), patience);
+            assert!(start.elapsed() >= patience - RETRY, "it may be a stranger that answers");
+            error
+        });
+        assert!(text.contains("did not meet its job within "), "{text}");
+        assert!(text.contains("did not prove that it knows the job's secret"), "{text}");
+        assert!(text.contains("127.0.0.1:") && text.contains("--job-secret-file"), "{text}");
     }
 }
 
@@ -156,6 +167,26 @@ fn a_proof_is_worth_nothing_against_a_fresh_nonce() {
     assert_eq!(host.admit(&proof).unwrap().1.unwrap(), person(1));
     let (host, _) = Host::greet(&terms, &hello, [3; 32]).unwrap();
     assert!(host.admit(&proof).unwrap_err().reason.contains("do not share the job's secret"));
+}
+
+#[test]
+fn a_refusal_without_a_proof_is_not_believed() {
+    let (terms, other) = (terms(3), Terms { job_id: "job-2".into(), ..terms(3) });
+    let guest = || Guest::new(&other, person(1), [1; 32]);
+    let hello = guest().hello();
+    let refusal = Host::greet(&terms, &hello, [2; 32]).unwrap_err();
+    assert_eq!(guest().answer(&refusal.proven(&terms, &hello)).unwrap_err(), Doubt::Refused(refusal.clone()));
+    let another_hello = Guest::new(&other, person(1), [3; 32]).hello();
+    let stranger = Terms { secret: Secret::random(), ..terms.clone() };
+    let unproven = [
+        refusal.bare(),
+        refusal.proven(&terms, &another_hello),
+        refusal.proven(&stranger, &hello),
+        Envelope::default(),
+    ];
+    for answer in unproven {
+        assert_eq!(guest().answer(&answer).unwrap_err(), Doubt::Unproven);
+    }
 }
 
 #[test]

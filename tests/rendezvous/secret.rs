@@ -33,10 +33,22 @@ fn a_short_secret_is_refused() {
 }
 
 #[test]
+fn a_secret_that_repeats_itself_is_refused() {
+    for text in
+        ["aaaaaaaaaaaaaaaaaaaaaaaa", "abcdefghiabcdefghi", "passwordpassword", &format!("kiln-{}", "0".repeat(64))]
+    {
+        let error = Secret::from_text(text).unwrap_err().to_string();
+        assert!(error.contains("repeats itself") && error.contains("train secret FILE"), "{error}");
+        assert!(!error.contains(text), "{error}");
+    }
+    assert!(Secret::from_text("three words, then a number: 1789").is_ok());
+}
+
+#[test]
 fn random_secrets_differ_and_survive_as_text() {
     let (one, other) = (Secret::random(), Secret::random());
     assert_ne!(one.to_text(), other.to_text());
-    assert_eq!(Secret::from_text(&one.to_text()).unwrap().to_text(), one.to_text());
+    assert_eq!(Secret::from_text(one.to_text()).unwrap().to_text(), one.to_text());
     assert!(!one.is_none() && Secret::none().is_none());
 }
 

@@ -28,12 +28,14 @@ pub(super) struct Comeback {
 impl Comeback {
     /// Keeps sessions until this process is out of the job.
     pub async fn run(mut self, mut commands: mpsc::UnboundedReceiver<FromMember>) {
-        let mut obstacle = "no answer".to_string();
+        let mut obstacle = Obstacle::Passing("no answer".into());
+        let (mut has_met, mut has_warned) = (false, false);
         while self.shared.news().end.is_none() {
             (self.before_attempt)();
             let sent = Instant::now();
             match self.attempt().await {
                 Ok((mut session, first)) => {
+                    (has_met, has_warned) = (true, false);
                     self.shared.change(|news| {
                         (news.absent, news.is_known, news.bulletin) = (None, false, None);
                         (news.confirmed, news.beats) = (Some(sent), VecDeque::new());
@@ -42,14 +44,17 @@ impl Comeback {
                     let how = session.work(self.shared.as_ref(), &mut commands, &self.caller.terms).await;
                     let Some(how) = how else { break };
                     tracing::debug!("lost the rendezvous '{}': {how}", self.caller.address);
-                    obstacle = how;
+                    obstacle = Obstacle::Passing(how);
                     self.shared.change(|news| news.absent = Some(Instant::now()));
                     self.shared.requests.give_up();
                 }
                 Err(Obstacle::Final(error)) => self.end(error),
-                Err(Obstacle::Passing(why)) => obstacle = why,
+                // A member's own service does not become that of another job: it will be back at this address.
+                Err(Obstacle::Elsewhere(error)) if !has_met => self.end(error),
+                Err(other) => obstacle = other,
             }
-            self.give_up_after(&obstacle);
+            obstacle.warn_once(&mut has_warned, self.shared.patience);
+            self.give_up_after(&obstacle, has_met);
             tokio::time::sleep(RETRY).await;
         }
         self.shared.requests.close();
@@ -79,16 +84,25 @@ impl Comeback {
         });
     }
 
-    fn give_up_after(&self, obstacle: &str) {
-        let patience = self.shared.patience;
-        let address = &self.caller.address;
+    fn give_up_after(&self, obstacle: &Obstacle, has_met: bool) {
+        let (patience, address) = (self.shared.patience, &self.caller.address);
+        let span = sentence::span(patience);
+        let lost = |why: &str| {
+            End::Lost(format!(
+                "the rendezvous '{address}' was not to be reached for {span}: {why}; start it again, or wait longer with \
+                 --elastic-timeout"
+            ))
+        };
+        let end = || match obstacle {
+            Obstacle::Unproven(why) if !has_met => {
+                End::Refused(vec![format!("this process did not meet its job within {span}: {why}")])
+            }
+            Obstacle::Passing(why) | Obstacle::Unproven(why) => lost(why),
+            Obstacle::Elsewhere(error) | Obstacle::Final(error) => lost(&error.to_string()),
+        };
         self.shared.change(|news| {
             if news.absent.is_some_and(|since| since.elapsed() > patience) {
-                news.end.get_or_insert(End::Lost(format!(
-                    "the rendezvous '{address}' was not to be reached for {}: {obstacle}; start it again, or wait longer \
-                     with --elastic-timeout",
-                    sentence::span(patience)
-                )));
+                news.end.get_or_insert_with(end);
             }
         });
     }

@@ -4,6 +4,7 @@
 //! for, and what its end means, is left to its [`Duty`] and to whoever opened it.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use prost::Message;
 use tokio::sync::mpsc;
@@ -11,8 +12,8 @@ use tokio::time::MissedTickBehavior;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
 
-use super::endpoint::{cause, endpoint, is_distrust};
-use super::handshake::Guest;
+use super::endpoint::{cause, distrust, endpoint};
+use super::handshake::{Doubt, Guest};
 use super::seal::Seal;
 use super::secret::nonce;
 use super::wire::{ClientBody, Envelope, FromMember, FromService, Refusal, ServerBody};
@@ -22,12 +23,27 @@ use crate::error::{Error, Result};
 /// Requests of the process that are taken over before the connection has taken the earlier ones.
 const BACKLOG: usize = 16;
 
-/// Why an attempt to join did not succeed.
+/// Why an attempt to join did not succeed. Its words are this process' own, unless a proof came with those of the service.
 pub(super) enum Obstacle {
-    /// It may be gone next time.
+    /// Nobody answered, or not to the end: it may be gone next time.
     Passing(String),
-    /// Another attempt would meet it again.
+    /// Nothing proves that whoever answered is the job's service. It may be gone next time, or the secret may be wrong.
+    Unproven(String),
+    /// Whoever answered knows the secret, and serves another job.
+    Elsewhere(Error),
+    /// The service refuses this process; another attempt would meet the same refusal.
     Final(Error),
+}
+
+impl Obstacle {
+    /// Says at once what may be a wrong secret, though it is tried again.
+    pub fn warn_once(&self, has_warned: &mut bool, patience: Duration) {
+        if let Self::Unproven(why) = self
+            && !std::mem::replace(has_warned, true)
+        {
+            tracing::warn!("{why}; trying again for at most {}", sentence::span(patience));
+        }
+    }
 }
 
 /// Opens sessions with the service at one address.
@@ -55,41 +71,57 @@ impl Caller {
         let gone = |_| Obstacle::Passing("its connection closed".into());
         let guest = Guest::new(&self.terms, introduction, nonce());
         outgoing.send(guest.hello()).await.map_err(gone)?;
-        let broke = |status: tonic::Status| Obstacle::Passing(self.broken(status.message()));
+        let broke = |status: tonic::Status| Obstacle::Passing(self.broken(&status));
         let mut incoming = rpc::open(channel, envelopes).await.map_err(broke)?;
         let challenge = incoming.message().await.map_err(broke)?;
         let challenge = challenge.ok_or_else(|| Obstacle::Passing("it closed the connection".into()))?;
-        let (seal, proof) = guest.answer(&challenge).map_err(|refusal| self.refused(who, refusal))?;
+        let (seal, proof) = guest.answer(&challenge).map_err(|doubt| match doubt {
+            Doubt::Unproven => self.unproven(),
+            Doubt::Refused(refusal) => self.refused(who, refusal),
+        })?;
         outgoing.send(proof).await.map_err(gone)?;
         Ok(Session { seal, incoming, outgoing, backlog: VecDeque::new() })
     }
 
-    /// Why the conversation ended; a rendezvous that is encrypted does not understand one that is not.
-    fn broken(&self, reason: &str) -> String {
-        let hint = if self.terms.tls.is_none() && reason.contains("h2 protocol error") {
-            " (if the rendezvous is encrypted, this process needs --tls-ca)"
-        } else {
-            ""
-        };
-        sentence::line(reason, 200) + hint
+    /// A status may be the other side's text, so it is not repeated. A rendezvous that is encrypted does not understand one
+    /// that is not.
+    fn broken(&self, status: &tonic::Status) -> String {
+        let is_plain = self.terms.tls.is_none() && status.message().contains("h2 protocol error");
+        let hint = if is_plain { " (if the rendezvous is encrypted, this process needs --tls-ca)" } else { "" };
+        format!("it broke off the handshake{hint}")
+    }
+
+    fn unproven(&self) -> Obstacle {
+        Obstacle::Unproven(format!(
+            "whoever answers at '{}' did not prove that it knows the job's secret; give every process of the job the same \
+             --job-secret-file (without one, each user of a machine has another secret), and an address that no other \
+             program uses",
+            self.address
+        ))
     }
 
     fn unreachable(&self, error: &tonic::transport::Error) -> Obstacle {
-        let why = cause(error);
-        if !is_distrust(error) {
-            return Obstacle::Passing(why);
-        }
         let address = &self.address;
-        Obstacle::Final(Error::usage(format!(
-            "cannot trust the rendezvous '{address}': {why}; give every process the --tls-ca that signed its certificate"
-        )))
+        distrust(error).map_or_else(
+            || Obstacle::Passing(cause(error)),
+            |why| {
+                Obstacle::Unproven(format!(
+                    "cannot trust the rendezvous '{address}': {why}; give every process the --tls-ca that signed its \
+                     certificate"
+                ))
+            },
+        )
     }
 
     /// What a refusal means to the process that is called `who`.
-    pub fn refused(&self, who: &str, Refusal { reason, passing }: Refusal) -> Obstacle {
+    pub fn refused(&self, who: &str, Refusal { reason, passing, elsewhere }: Refusal) -> Obstacle {
         let reason = sentence::line(&reason, 1000);
         let text = format!("{who} was refused at the rendezvous '{}': {reason}", self.address);
-        Obstacle::Final(if passing { Error::PeerLost(text) } else { Error::usage(text) })
+        match (elsewhere, passing) {
+            (true, _) => Obstacle::Elsewhere(Error::usage(text)),
+            (false, true) => Obstacle::Final(Error::PeerLost(text)),
+            (false, false) => Obstacle::Final(Error::usage(text)),
+        }
     }
 }
 

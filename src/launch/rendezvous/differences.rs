@@ -26,5 +26,5 @@ pub(super) fn compare(
     if keys.len() > MOST {
         differences.push(format!("{} more settings differ", keys.len() - MOST));
     }
-    Err(Refusal::lasting(format!("{}; give every process the same configuration", differences.join("; "))))
+    Err(Refusal::elsewhere(format!("{}; give every process the same configuration", differences.join("; "))))
 }

@@ -36,7 +36,8 @@ pub(super) fn endpoint(address: &str, terms: &Terms) -> Result<Endpoint> {
     })
 }
 
-/// The innermost reason of a failed connection.
+/// The innermost reason of a failed connection. It was found before the other side could say anything, unless this
+/// is [`distrust`].
 pub(super) fn cause(error: &tonic::transport::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
@@ -45,8 +46,13 @@ pub(super) fn cause(error: &tonic::transport::Error) -> String {
     cause.to_string()
 }
 
-/// Whether encryption itself failed (another authority, no encryption at the other side): trying again is no remedy.
-pub(super) fn is_distrust(error: &tonic::transport::Error) -> bool {
+/// Why encryption failed, if that is what failed. A certificate is full of words of its author: what comes after the
+/// library's own, such as "invalid peer certificate: UnknownIssuer", is left out.
+pub(super) fn distrust(error: &tonic::transport::Error) -> Option<String> {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
-    causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|it| it.kind() == io::ErrorKind::InvalidData)
+    let mut failures = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let text = failures.find(|it| it.kind() == io::ErrorKind::InvalidData)?.to_string();
+    let (kind, detail) = text.split_once(": ").unwrap_or((&text, ""));
+    let is_a_word = !detail.is_empty() && detail.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    Some(if is_a_word { text } else { kind.into() })
 }

@@ -2,8 +2,10 @@
 //!
 //! Hello (versions, job, nonce) - Challenge (nonce, the service's proof) - Proof (the member's proof, its introduction).
 //! Proofs are keyed hashes over everything said so far, so a recorded handshake is worth nothing against a fresh nonce.
-//! No bytes are read or written here: [`Host`] and [`Guest`] turn envelopes into envelopes. Whether a proven member may
-//! sit down is left to the [`judge`](super::judge).
+//! The service proves first, also when it refuses the Hello of another job or version: an answer without a proof tells a
+//! member nothing, see [`Doubt`]. What that costs is in [`Secret`](super::Secret). No bytes are read or written here:
+//! [`Host`] and [`Guest`] turn envelopes into envelopes. Whether a proven member may sit down is left to the
+//! [`judge`](super::judge).
 
 use hmac::Mac;
 use prost::Message;
@@ -18,25 +20,51 @@ use super::{Terms, sentence};
 pub type Nonce = [u8; 32];
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const OTHER_SECRET: &str =
-    "do not share the job's secret; give every process of the job the same file with --job-secret-file";
+
+/// Why a member does not go on with whoever answered.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Doubt {
+    /// The answer does not prove that its author knows the secret.
+    Unproven,
+    /// The service knows the secret, and refuses.
+    Refused(Refusal),
+}
 
 impl Refusal {
     /// A refusal that the same command would meet again.
     pub fn lasting(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), passing: false }
+        Self { reason: reason.into(), passing: false, elsewhere: false }
     }
 
     /// A refusal that may have gone away when the same command is tried later.
     pub fn passing(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), passing: true }
+        Self { passing: true, ..Self::lasting(reason) }
     }
 
-    /// The refusal as it is sent to somebody who has proven nothing yet.
-    pub fn bare(&self) -> Envelope {
-        let body = ServerBody::from(FromService::Refusal(self.clone())).encode_to_vec();
-        Envelope { sequence: 0, body, mac: Vec::new() }
+    /// A lasting refusal by the service of another job.
+    pub fn elsewhere(reason: impl Into<String>) -> Self {
+        Self { elsewhere: true, ..Self::lasting(reason) }
     }
+
+    fn encode(&self) -> Vec<u8> {
+        ServerBody::from(FromService::Refusal(self.clone())).encode_to_vec()
+    }
+
+    /// The refusal for somebody who proved nothing, and believes nothing.
+    pub fn bare(&self) -> Envelope {
+        Envelope { sequence: 0, body: self.encode(), mac: Vec::new() }
+    }
+
+    /// The refusal as an answer to `hello`, with a proof.
+    pub fn proven(&self, terms: &Terms, hello: &Envelope) -> Envelope {
+        let body = self.encode();
+        let mac = refusal_hash(terms.secret.as_key(), &hello.body, &body).finalize().into_bytes().to_vec();
+        Envelope { sequence: 0, body, mac }
+    }
+}
+
+fn refusal_hash(key: &[u8], hello: &[u8], body: &[u8]) -> hmac::Hmac<sha2::Sha256> {
+    hash(key, "refusal", &[hello, body])
 }
 
 /// The service's side, between its challenge and the member's proof.
@@ -64,7 +92,7 @@ impl Host {
     /// Checks the member's proof; from here on the session has a key. What the member says of itself is for others to
     /// read.
     pub fn admit(self, envelope: &Envelope) -> Result<(Seal, Result<Vec<u8>, Refusal>), Refusal> {
-        let refuse = || Refusal::lasting(format!("this process and the service {OTHER_SECRET}"));
+        let refuse = || Refusal::lasting("this process and the service do not share the job's secret");
         let Some(FromMember::Proof(proof)) = member_message(&envelope.body) else { return Err(refuse()) };
         let expected = self.transcript.hash(&self.key, "member", &[&proof.introduction]);
         expected.verify_slice(&proof.mac).map_err(|_| refuse())?;
@@ -76,13 +104,13 @@ impl Host {
     fn agree_on_size(&self) -> Result<(), Refusal> {
         match (self.transcript.hello.size, self.size) {
             (theirs, ours) if theirs == ours as u64 => Ok(()),
-            (_, 0) => Err(Refusal::lasting(
+            (_, 0) => Err(Refusal::elsewhere(
                 "the service serves a job whose processes come and go; give every process the same --elastic",
             )),
-            (0, _) => Err(Refusal::lasting(
+            (0, _) => Err(Refusal::elsewhere(
                 "the service serves a job of fixed membership; leave --elastic out, or give it to every process",
             )),
-            (theirs, ours) => Err(Refusal::lasting(format!(
+            (theirs, ours) => Err(Refusal::elsewhere(format!(
                 "this process counts '{theirs}' processes in the job, the service {ours}; give every process the same \
                  --world-size and --nnodes"
             ))),
@@ -118,16 +146,20 @@ impl Guest {
     }
 
     /// Checks the service's proof; answers with its own.
-    pub fn answer(self, envelope: &Envelope) -> Result<(Seal, Envelope), Refusal> {
+    pub fn answer(self, envelope: &Envelope) -> Result<(Seal, Envelope), Doubt> {
         let challenge = match ServerBody::decode(envelope.body.as_slice()).ok().and_then(|body| body.message) {
             Some(FromService::Challenge(challenge)) => challenge,
-            Some(FromService::Refusal(refusal)) => return Err(refusal),
-            _ => return Err(Refusal::lasting("the answer was no challenge; is another program at this address?")),
+            Some(FromService::Refusal(refusal)) => {
+                let proof = refusal_hash(&self.key, &self.hello().body, &envelope.body);
+                proof.verify_slice(&envelope.mac).map_err(|_| Doubt::Unproven)?;
+                return Err(Doubt::Refused(refusal));
+            }
+            _ => return Err(Doubt::Unproven),
         };
-        let refuse = || Refusal::lasting(format!("this process and the service {OTHER_SECRET}"));
-        let nonce = Nonce::try_from(challenge.nonce.as_slice()).map_err(|_| refuse())?;
+        let nonce = Nonce::try_from(challenge.nonce.as_slice()).map_err(|_| Doubt::Unproven)?;
         let transcript = Transcript { hello: self.hello, nonce };
-        transcript.hash(&self.key, "service", &[]).verify_slice(&challenge.mac).map_err(|_| refuse())?;
+        let proof = transcript.hash(&self.key, "service", &[]);
+        proof.verify_slice(&challenge.mac).map_err(|_| Doubt::Unproven)?;
         let mac = transcript.hash(&self.key, "member", &[&self.introduction]).finalize().into_bytes().to_vec();
         let proof = FromMember::Proof(Proof { mac, introduction: self.introduction });
         let envelope = Envelope { sequence: 1, body: ClientBody::from(proof).encode_to_vec(), mac: Vec::new() };
@@ -156,7 +188,7 @@ impl Transcript {
 /// What can be refused before anybody has proven anything; it must not tell a stranger what the job is.
 fn check(terms: &Terms, hello: &Hello) -> Result<(), Refusal> {
     if hello.protocol != PROTOCOL || hello.version != VERSION {
-        return Err(Refusal::lasting(format!(
+        return Err(Refusal::elsewhere(format!(
             "this process is kiln '{}' (protocol {}), the service is kiln {VERSION} (protocol {PROTOCOL}); start every \
              process from the same build",
             sentence::line(&hello.version, 40),
@@ -164,7 +196,7 @@ fn check(terms: &Terms, hello: &Hello) -> Result<(), Refusal> {
         )));
     }
     if hello.job_id != terms.job_id {
-        return Err(Refusal::lasting(format!(
+        return Err(Refusal::elsewhere(format!(
             "the service serves another job than '{}'; give every process the same --job-id and --dist-url",
             sentence::line(&hello.job_id, 80)
         )));

@@ -57,34 +57,42 @@ impl Link {
     async fn join(&self, patience: Duration) -> Result<(Session, Vec<Introduction>)> {
         let now = Instant::now();
         let deadline = now.checked_add(patience).unwrap_or(now + Duration::from_secs(1 << 30));
-        let mut obstacle = "no answer".to_string();
+        let (mut obstacle, mut has_warned) = (Obstacle::Passing("no answer".into()), false);
         loop {
             match timeout_at(deadline, self.attempt(&mut obstacle)).await {
                 Ok(Ok(joined)) => return Ok(joined),
-                Ok(Err(Obstacle::Final(error))) => return Err(error),
-                Ok(Err(Obstacle::Passing(why))) => obstacle = why,
+                Ok(Err(Obstacle::Final(error) | Obstacle::Elsewhere(error))) => return Err(error),
+                Ok(Err(other)) => obstacle = other,
                 Err(_) => {}
             }
+            obstacle.warn_once(&mut has_warned, patience);
             if Instant::now() + RETRY >= deadline {
-                let (address, span) = (&self.caller.address, sentence::span(patience));
-                return Err(Error::PeerLost(format!(
-                    "rank {} did not meet everybody at the rendezvous '{address}' within {span}: {obstacle}; start all \
-                     processes, or wait longer with --dist-timeout",
-                    self.me.rank
-                )));
+                return Err(self.give_up(obstacle, patience));
             }
             tokio::time::sleep(RETRY).await;
         }
     }
 
+    fn give_up(&self, obstacle: Obstacle, patience: Duration) -> Error {
+        let (rank, address, span) = (self.me.rank, &self.caller.address, sentence::span(patience));
+        match obstacle {
+            Obstacle::Passing(why) => Error::PeerLost(format!(
+                "rank {rank} did not meet everybody at the rendezvous '{address}' within {span}: {why}; start all \
+                 processes, or wait longer with --dist-timeout"
+            )),
+            Obstacle::Unproven(why) => Error::usage(format!("rank {rank} did not meet its job within {span}: {why}")),
+            Obstacle::Elsewhere(error) | Obstacle::Final(error) => error,
+        }
+    }
+
     /// `obstacle` says what is being waited for, should the time be over before this returns.
-    async fn attempt(&self, obstacle: &mut String) -> std::result::Result<(Session, Vec<Introduction>), Obstacle> {
+    async fn attempt(&self, obstacle: &mut Obstacle) -> std::result::Result<(Session, Vec<Introduction>), Obstacle> {
         let (who, introduction) = (format!("rank {}", self.me.rank), Person::from(&self.me).encode_to_vec());
         let mut session = self.caller.call(introduction, &who).await?;
         loop {
             match session.next().await.map_err(Obstacle::Passing)? {
                 Some(FromService::Waiting(missing)) if missing.is_empty() => {}
-                Some(FromService::Waiting(missing)) => *obstacle = format!("{missing} did not come"),
+                Some(FromService::Waiting(missing)) => *obstacle = Obstacle::Passing(format!("{missing} did not come")),
                 Some(FromService::Layout(layout)) => return self.settle(layout).map(|members| (session, members)),
                 Some(FromService::Refusal(refusal)) => return Err(self.caller.refused(&who, refusal)),
                 Some(FromService::Verdict(verdict)) => return Err(Obstacle::Final(Error::PeerLost(verdict))),

@@ -13,6 +13,12 @@
 //! On a member's side `connection` is one session, `link` and `comeback` keep it, `news` is what a participant knows, and
 //! `visit` asks one question.
 //!
+//! What is protected: both sides prove the secret before either believes the other, and every later message carries a
+//! keyed hash, so nobody without the secret can join, speak for a member or for the service, or end the job: whatever
+//! else answers at the address is only a reason to try again. What is not: messages travel in the clear unless there is
+//! [`Tls`]; whoever can hold back packets, or takes the address, can keep processes apart until their limits; and what
+//! the collective engine carries between processes is neither authenticated nor encrypted.
+//!
 //! The room knows nothing of training: an activity is a text and a counter. It decides, others act: ending the process
 //! is left to the caller of [`Member::on_verdict`].
 
@@ -28,6 +34,7 @@ mod endpoint;
 mod generation;
 pub mod handshake;
 pub mod judge;
+pub mod knocks;
 mod link;
 mod member;
 mod news;
@@ -39,6 +46,7 @@ mod rpc;
 mod rules;
 pub mod seal;
 mod secret;
+mod secret_file;
 mod sentence;
 mod service;
 mod session;
@@ -56,6 +64,7 @@ pub use comeback::BeforeAttempt;
 pub use member::Member;
 pub use participant::Participant;
 pub use secret::Secret;
+pub use secret_file::{create as create_secret, of_user as secret_of_user};
 pub use service::Service;
 pub use tls::Tls;
 pub use verdict::Verdict;

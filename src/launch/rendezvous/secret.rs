@@ -1,48 +1,72 @@
 //! The secret that the processes of one job share; whoever knows it may join.
 //!
-//! It comes from a file that only its owner may read, from the environment, or is drawn anew by the launcher for its
-//! children. It never appears in a message, a log or a `Debug` output; how it is proven is left to
-//! [`handshake`](super::handshake).
+//! It comes from a file that only its owner may read, from the environment, from the file that a user has for this
+//! machine, or is drawn anew by the launcher for its children. It never appears in a message, a log or a `Debug` output;
+//! how it is proven is left to [`handshake`](super::handshake).
+//!
+//! What it is worth: whoever connects to the port or records a handshake gets a keyed hash, against which secrets can be
+//! tried in peace. A secret that Kiln drew has 256 bits and cannot be found like that. One that a person chose goes
+//! through Argon2id first (RFC 9106, its second recommendation: 64 MiB, three passes, four lanes), so that every attempt
+//! costs that much; a secret that is in a list of passwords is found all the same. The salt is Kiln's own, the same for
+//! all jobs, because processes of two jobs must be able to tell each other that the secret is the same and the job is
+//! not.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use argon2::{Algorithm, Argon2, Params, Version};
+
 use crate::error::{Error, Result};
 
 /// Shorter secrets could be guessed.
 const LEAST: usize = 16;
+/// As could those of fewer different bytes.
+const LEAST_DIFFERENT: usize = 8;
 /// A longer file is not a secret, but a mistaken path.
 const MOST: u64 = 4096;
+/// What a secret begins with that Kiln drew; 64 hexadecimal digits follow.
+const DRAWN: &str = "kiln-";
+const DIGITS: usize = 64;
+const SALT: &[u8] = b"kiln job secret";
 
 /// The shared secret of a job, or none.
 #[derive(Clone)]
-pub struct Secret(Vec<u8>);
+pub struct Secret {
+    text: String,
+    key: Vec<u8>,
+}
 
 impl Secret {
     /// No secret: whoever reaches the port may join.
     pub fn none() -> Self {
-        Self(Vec::new())
+        Self { text: String::new(), key: Vec::new() }
     }
 
-    /// The secret as people write it; white space around it does not count. A usage error if shorter than 16 bytes.
+    /// The secret as people write it; white space around it does not count. One that was not drawn by
+    /// [`random`](Self::random) takes about a tenth of a second and 64 MiB of memory.
+    ///
+    /// # Errors
+    /// A usage error for a secret that is too short or repeats itself. Other weaknesses are not found.
     pub fn from_text(text: &str) -> Result<Self> {
         let text = text.trim();
-        if text.len() < LEAST {
-            let length = text.len();
-            return Err(Error::usage(format!(
-                "the job's secret has '{length}' bytes, but needs at least {LEAST}; make one with: openssl rand -hex 32"
-            )));
-        }
-        Ok(Self(text.as_bytes().to_vec()))
+        check(text)?;
+        let key = if is_drawn(text) { text.as_bytes().to_vec() } else { stretch(text)? };
+        Ok(Self { text: text.into(), key })
     }
 
     /// Reads the secret from a text file. A usage error if others than its owner may read or change the file.
     pub fn from_file(path: &Path) -> Result<Self> {
         let refuse = |why: String| Error::usage(format!("cannot use '{}' as --job-secret-file: {why}", path.display()));
         let file = File::open(path).map_err(|error| refuse(error.to_string()))?;
+        Self::from_open_file(file, path, refuse)
+    }
+
+    /// `refuse` says what the file was to be used for.
+    pub(super) fn from_open_file(file: File, path: &Path, refuse: impl Fn(String) -> Error) -> Result<Self> {
         // Asked of the open file, so that it cannot be exchanged between the question and the reading.
         let metadata = file.metadata().map_err(|error| refuse(error.to_string()))?;
         if !metadata.is_file() {
@@ -61,28 +85,29 @@ impl Secret {
         Self::from_text(&text)
     }
 
-    /// A new secret that nobody can guess: 32 bytes of the system's randomness, as 64 hexadecimal digits.
+    /// A new secret that nobody can guess: 32 bytes of the system's randomness, as text.
     ///
     /// # Panics
     /// If the system has no randomness to give.
     pub fn random() -> Self {
         let digits = nonce().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        Self(digits.into_bytes())
+        let text = format!("{DRAWN}{digits}");
+        Self { key: text.clone().into_bytes(), text }
     }
 
     /// The secret itself, to hand it to a child process. Keep it out of command lines and logs.
-    pub fn to_text(&self) -> String {
-        String::from_utf8_lossy(&self.0).into_owned()
+    pub fn to_text(&self) -> &str {
+        &self.text
     }
 
     /// Whether there is no secret.
     pub fn is_none(&self) -> bool {
-        self.0.is_empty()
+        self.text.is_empty()
     }
 
     /// The key of the handshake's proofs; empty without a secret, so that there is one path through the code.
     pub(super) fn as_key(&self) -> &[u8] {
-        &self.0
+        &self.key
     }
 }
 
@@ -90,6 +115,41 @@ impl fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(if self.is_none() { "Secret(none)" } else { "Secret(..)" })
     }
+}
+
+/// Finds slips, not weakness: how easily a secret is guessed cannot be seen from it.
+fn check(text: &str) -> Result<()> {
+    let remedy = "draw one with: train secret FILE";
+    let (bytes, length) = (text.as_bytes(), text.len());
+    if length < LEAST {
+        let rule = format!("the job's secret has '{length}' bytes, but needs at least {LEAST}; {remedy}");
+        return Err(Error::usage(rule));
+    }
+    let different = bytes.iter().collect::<BTreeSet<_>>().len();
+    let repeats = |period: usize| bytes[period..] == bytes[..length - period];
+    if different < LEAST_DIFFERENT || (1..=length / 2).any(repeats) {
+        return Err(Error::usage(format!(
+            "the job's secret repeats itself: it needs {LEAST_DIFFERENT} different characters, and no pattern; {remedy}"
+        )));
+    }
+    Ok(())
+}
+
+fn is_drawn(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.strip_prefix(DRAWN).is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
+}
+
+/// A key that costs time and memory to compute.
+fn stretch(text: &str) -> Result<Vec<u8>> {
+    let params = Params::new(1 << 16, 3, 4, Some(32)).expect("the recommended parameters are valid");
+    let mut key = vec![0; 32];
+    let stretched =
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, params).hash_password_into(text.as_bytes(), SALT, &mut key);
+    stretched.map_err(|error| {
+        Error::usage(format!("cannot use the job's secret: {error}; draw one with: train secret FILE"))
+    })?;
+    Ok(key)
 }
 
 /// 32 bytes that were never used before.

@@ -39,6 +39,7 @@ impl Service {
     pub fn start(listener: TcpListener, terms: Terms) -> Result<Self> {
         terms.check()?;
         let server = server(&terms)?;
+        admission::raise_limit();
         let failed = |error: std::io::Error| Error::PeerLost(format!("cannot start the rendezvous: {error}"));
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -77,6 +78,7 @@ impl Drop for Service {
         self.state.closing.send_replace(true);
         // Disconnected is what is waited for; nothing is ever sent.
         let _ = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(FAREWELL);
+        self.state.knocks.settle(true);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -107,7 +109,7 @@ async fn tick(state: Arc<State>) {
 /// `_running` is dropped at the end, which is how the owner learns of it.
 async fn serve(server: Server, listener: tokio::net::TcpListener, state: Arc<State>, _running: mpsc::Sender<()>) {
     let (sender, connections) = tokio::sync::mpsc::channel(ACCEPTED);
-    tokio::spawn(admission::keep(listener, state.terms.size, sender));
+    tokio::spawn(admission::keep(listener, state.knocks.clone(), sender));
     let mut closing = state.closing.subscribe();
     let closed = async move {
         let _ = closing.wait_for(|closing| *closing).await;

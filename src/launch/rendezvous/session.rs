@@ -1,7 +1,8 @@
 //! One session of the service with one member, from the greeting to the leave.
 //!
-//! It translates: envelopes into messages for the policy, news into envelopes. Input that is no member's ends the session
-//! with a line in the log; it never reaches the policy. Time limits before admission are those of `admission`.
+//! It translates: envelopes into messages for the policy, news into envelopes. Input that is no member's ends the session;
+//! it never reaches the policy, nor do its words reach the log. Time limits before admission are those of `admission`. A
+//! member that loses its seat hears of it, and has some time to go by itself.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ use super::wire::{Alive, ClientBody, Denied, Envelope, FromMember, FromService, 
 
 /// The most `Get`s of one member that may wait at a time.
 const MOST_GETS: usize = 64;
+/// How long a member may stay that has no seat any more.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 type Outgoing = mpsc::Sender<Result<Envelope, Status>>;
 
@@ -40,13 +43,26 @@ pub(super) async fn serve(state: Arc<State>, pass: Pass, mut incoming: Streaming
     let (mut seal, seat) = match greet(&state, &mut incoming, &outgoing).await {
         Ok(Some(admitted)) => admitted,
         Ok(None) => return,
-        Err(why) => return tracing::warn!("refused {} at the rendezvous: {why}", pass.peer),
+        Err(why) => return state.knocks.note(pass.peer.ip(), &why),
     };
     pass.admit();
     let mut session = Session { state: &state, seat, seal: &mut seal, outgoing, gets: JoinSet::new() };
-    if let End::Broken(how) = session.work(&mut incoming).await {
-        state.miss(seat, how);
+    tokio::select! {
+        end = session.work(&mut incoming) => {
+            if let End::Broken(how) = end {
+                state.miss(seat, how);
+            }
+        }
+        // It may be stopped, or its machine gone: then its connection would stay forever.
+        () = unseated(&state, seat) => pass.dismiss(),
     }
+}
+
+/// Returns some time after `seat` was taken from its member.
+async fn unseated(state: &State, seat: Seat) {
+    let mut news = state.news.subscribe();
+    while state.has(seat) && news.changed().await.is_ok() {}
+    tokio::time::sleep(FAREWELL).await;
 }
 
 /// The handshake and the policy's consent; answers with the member's seat, nothing for a visitor, or what to log.
@@ -58,46 +74,52 @@ async fn greet(
     let met = meet(state, incoming, outgoing).await?;
     let (mut seal, introduction) = match met {
         Ok(met) => met,
-        Err(refusal) => return Err(turn_away(refusal.bare(), refusal, outgoing).await),
+        Err((answer, why)) => {
+            send(answer, outgoing).await;
+            return Err(why.into());
+        }
     };
     match introduction.and_then(|introduction| state.admit(&introduction)) {
         Ok(Admitted::Member(seat)) => Ok(Some((seal, seat))),
         Ok(Admitted::Visitor(answer)) => {
             let body = ServerBody::from(answer).encode_to_vec();
-            // A visitor that has gone does not want to know.
-            let _ = outgoing.send(Ok(seal.close(body))).await;
+            send(seal.close(body), outgoing).await;
             Ok(None)
         }
         Err(refusal) => {
             let body = ServerBody::from(FromService::Refusal(refusal.clone())).encode_to_vec();
-            Err(turn_away(seal.close(body), refusal, outgoing).await)
+            send(seal.close(body), outgoing).await;
+            Err(super::sentence::line(&refusal.reason, 600))
         }
     }
 }
 
-type Met = Result<(Seal, Result<Vec<u8>, Refusal>), Refusal>;
+/// The key of the session and what the member says of itself, or what to answer, and what to log.
+type Met = Result<(Seal, Result<Vec<u8>, Refusal>), (Envelope, &'static str)>;
 
 async fn meet(state: &State, incoming: &mut Streaming<Envelope>, outgoing: &Outgoing) -> Result<Met, String> {
     let hello = next(incoming).await?;
     let (host, challenge) = match Host::greet(&state.terms, &hello, nonce()) {
         Ok(greeted) => greeted,
-        Err(refusal) => return Ok(Err(refusal)),
+        Err(refusal) => {
+            return Ok(Err((refusal.proven(&state.terms, &hello), "it greeted another job, or is of another build")));
+        }
     };
     outgoing.send(Ok(challenge)).await.map_err(|_| "it went away during the handshake".to_string())?;
-    Ok(host.admit(&next(incoming).await?))
+    let admitted = host.admit(&next(incoming).await?);
+    Ok(admitted.map_err(|refusal| (refusal.bare(), "it did not prove that it knows the job's secret")))
 }
 
-async fn turn_away(envelope: Envelope, refusal: Refusal, outgoing: &Outgoing) -> String {
-    // Whoever does not wait for the reason does not get it.
+/// Whoever has gone does not want to know.
+async fn send(envelope: Envelope, outgoing: &Outgoing) {
     let _ = outgoing.send(Ok(envelope)).await;
-    super::sentence::line(&refusal.reason, 600)
 }
 
 async fn next(incoming: &mut Streaming<Envelope>) -> Result<Envelope, String> {
     match incoming.message().await {
         Ok(Some(envelope)) => Ok(envelope),
-        Ok(None) => Err("it went away during the handshake".into()),
-        Err(status) => Err(format!("no handshake: {}", super::sentence::line(status.message(), 200))),
+        Ok(None) => Err("it went away during the handshake, as one does that has another secret".into()),
+        Err(_) => Err("its connection broke during the handshake".into()),
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::bulletin::{Action, Event, Rules, Seat};
 use super::elastic_wire::{Purpose, Visit};
 use super::judge::{self, Judge};
+use super::knocks::Knocks;
 use super::roster::Roster;
 use super::store::Store;
 use super::wire::{FromMember, FromService, Layout, Person, Refusal};
@@ -61,6 +62,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 pub(super) struct State {
     pub terms: Terms,
     pub store: Arc<Store>,
+    pub knocks: Arc<Knocks>,
     pub news: watch::Sender<News>,
     /// Turns true when the service is about to end.
     pub closing: watch::Sender<bool>,
@@ -76,7 +78,8 @@ impl State {
             _ => Policy::Fixed(Judge::new(&terms, Instant::now())),
         };
         let (news, closing) = (watch::Sender::new(News::Waiting(String::new())), watch::Sender::new(false));
-        Self { terms, store: Arc::default(), news, closing, policy: Mutex::new((policy, 0)), over: OnceLock::new() }
+        let policy = Mutex::new((policy, 0));
+        Self { terms, store: Arc::default(), knocks: Arc::default(), news, closing, policy, over: OnceLock::new() }
     }
 
     /// Takes in a process by what it says of itself.
@@ -137,8 +140,17 @@ impl State {
         };
     }
 
+    /// Whether `seat` is that of a member; one of fixed membership keeps its seat.
+    pub fn has(&self, seat: Seat) -> bool {
+        match &self.policy().0 {
+            Policy::Elastic(Some(roster)) => roster.members.iter().any(|member| member.seat == seat),
+            _ => true,
+        }
+    }
+
     /// Time went by.
     pub fn tick(&self) {
+        self.knocks.settle(false);
         let _ = match &mut self.policy().0 {
             Policy::Fixed(judge) => self.judged(judge.handle(judge::Event::Tick, Instant::now())),
             Policy::Elastic(roster) => self.led(roster, Event::Tick),

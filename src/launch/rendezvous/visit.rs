@@ -34,16 +34,15 @@ pub fn visit(address: &str, terms: &Terms, errand: Errand) -> Result<Option<Bull
             Errand::Drain(rank) => Purpose::Drain(rank as u64),
         };
         let call = caller.call(Visit { purpose: Some(purpose) }.encode_to_vec(), "this visitor").await;
-        let mut session = call.map_err(|obstacle| match obstacle {
+        let ended = |obstacle| match obstacle {
             Obstacle::Passing(why) => unreached(why),
-            Obstacle::Final(error) => error,
-        })?;
+            Obstacle::Unproven(why) => Error::usage(why),
+            Obstacle::Elsewhere(error) | Obstacle::Final(error) => error,
+        };
+        let mut session = call.map_err(ended)?;
         match session.next().await.map_err(unreached)? {
             Some(FromService::Bulletin(bulletin)) => Ok(Some(bulletin.into())),
-            Some(FromService::Refusal(refusal)) => match caller.refused("this visitor", refusal) {
-                Obstacle::Final(error) => Err(error),
-                Obstacle::Passing(why) => Err(unreached(why)),
-            },
+            Some(FromService::Refusal(refusal)) => Err(ended(caller.refused("this visitor", refusal))),
             _ => Ok(None),
         }
     })

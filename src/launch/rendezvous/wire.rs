@@ -12,7 +12,7 @@ use super::Introduction;
 use super::elastic_wire::{Bulletin, Ready};
 
 /// The version of these messages and of the handshake.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// What an envelope may need beside the value it carries, in bytes.
@@ -27,7 +27,8 @@ pub struct Envelope {
     /// An encoded [`ClientBody`] or [`ServerBody`].
     #[prost(bytes = "vec", tag = "2")]
     pub body: Vec<u8>,
-    /// HMAC-SHA256 over direction, sequence and body; empty during the handshake.
+    /// HMAC-SHA256 over direction, sequence and body; during the handshake empty, or over a refusal and the greeting that
+    /// it answers.
     #[prost(bytes = "vec", tag = "3")]
     pub mac: Vec<u8>,
 }
@@ -191,6 +192,9 @@ pub struct Refusal {
     /// Whether the same command may succeed later.
     #[prost(bool, tag = "2")]
     pub passing: bool,
+    /// Whether the service is that of another job or another build: no word on the job that was meant.
+    #[prost(bool, tag = "3")]
+    pub elsewhere: bool,
 }
 
 /// Stores `value` under `key`; the first write wins.

@@ -5,17 +5,31 @@
 //! give up closes its connections, and the others blame it), so they are passed on as symptoms; who is to blame is for
 //! the rendezvous to say.
 //!
+//! Gloo listens on a port for each peer and takes whoever connects first for that peer. So every process shows each peer
+//! a token that it can only know from the store; where a stranger took somebody's place, all processes connect anew.
+//! This finds strangers, not whoever can read or change what travels: Gloo neither authenticates nor encrypts it.
+//!
 //! LibTorch carries a Gloo of another version under the same names. The build script links this one first, so that
 //! both Kiln and the library itself find it; LibTorch's is never called.
 
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use burn::tensor::bf16;
-use cxx::UniquePtr;
+use cxx::{SharedPtr, UniquePtr};
 
 use super::collective::{Key, Operation};
 use super::engine::{Engine, Symptom};
+
+/// So often processes try to connect with each other.
+const ATTEMPTS: usize = 4;
+/// The bytes of a token, which nobody guesses.
+const TOKEN: usize = 16;
+/// So many times the limit of a connection Gloo waits for it, and a process for a token.
+const PATIENCE: u32 = 5;
+/// So many times the limit of a connection an attempt may take, and the store must wait for those who are slower.
+pub const LONGEST: u32 = 12;
 
 #[cxx::bridge(namespace = "kiln")]
 mod ffi {
@@ -26,13 +40,17 @@ mod ffi {
     }
 
     unsafe extern "C++" {
+        type Device;
+        fn open(host: &str, interface: &str) -> Result<SharedPtr<Device>>;
+    }
+
+    unsafe extern "C++" {
         include!("kiln/src/parallel/gloo/shim.h");
         type Mesh;
         fn connect(
             rank: usize,
             size: usize,
-            host: &str,
-            interface: &str,
+            device: &SharedPtr<Device>,
             keys: Box<Keys>,
             limit: u64,
         ) -> Result<UniquePtr<Mesh>>;
@@ -40,6 +58,7 @@ mod ffi {
         fn all_reduce_bf16(&self, values: &mut [u16], tag: u32, limit: u64) -> Result<()>;
         fn all_gather(&self, own: &[u8], lengths: &[usize], all: &mut [u8], tag: u32, limit: u64) -> Result<()>;
         fn broadcast(&self, values: &mut [u8], root: usize, tag: u32, limit: u64) -> Result<()>;
+        fn identify(&self, tokens: &[u8], limit: u64) -> Result<()>;
         fn close(&self);
     }
 }
@@ -58,16 +77,33 @@ pub trait KeyStore: Send {
     fn get(&self, key: &str) -> Result<Vec<u8>, String>;
 }
 
-/// The store as the shim sees it.
-struct Keys(Box<dyn KeyStore>);
+/// The store as the shim sees it, and the attempt to connect that its keys are of.
+struct Keys {
+    store: Rc<dyn KeyStore>,
+    attempt: usize,
+}
 
 impl Keys {
     fn set(&self, key: &cxx::CxxString, value: &[u8]) -> Result<(), String> {
-        self.0.set(&key.to_string_lossy(), value)
+        self.put(&key.to_string_lossy(), value)
     }
 
     fn get(&self, key: &cxx::CxxString) -> Result<Vec<u8>, String> {
-        self.0.get(&key.to_string_lossy())
+        self.take(&key.to_string_lossy())
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
+        self.store.set(&format!("{}/{key}", self.attempt), value)
+    }
+
+    fn take(&self, key: &str) -> Result<Vec<u8>, String> {
+        self.store.get(&format!("{}/{key}", self.attempt))
+    }
+
+    /// Publishes `own` value of `name`, and gets that of each process in rank order.
+    fn exchange(&self, name: &str, rank: usize, size: usize, own: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        self.put(&format!("{name}/{rank}"), own)?;
+        (0..size).map(|rank| self.take(&format!("{name}/{rank}"))).collect()
     }
 }
 
@@ -95,7 +131,7 @@ impl fmt::Debug for Gloo {
 
 impl Gloo {
     /// Connects process `rank` of `size` with the others, which connect at about the same time: `limit` bounds a
-    /// connection, the store its own waits.
+    /// connection, and [`LONGEST`] of them an attempt.
     ///
     /// # Errors
     /// Gloo's or the store's own words.
@@ -110,9 +146,47 @@ impl Gloo {
             Interface::At(address) => (address.as_str(), ""),
             Interface::Named(name) => ("", name.as_str()),
         };
-        let mesh = ffi::connect(rank, size, host, name, Box::new(Keys(store)), milliseconds(limit));
-        Ok(Self { rank, size, mesh: mesh.map_err(symptom)? })
+        // What is missing here does not come by trying again.
+        let device = ffi::open(host, name).map_err(symptom)?;
+        let store = Rc::from(store);
+        let mut failure = String::new();
+        for attempt in 0..ATTEMPTS {
+            let keys = Keys { store: Rc::clone(&store), attempt };
+            let mesh = try_to_connect(rank, size, &device, &keys, limit);
+            let own = mesh.as_ref().err().map(String::as_str).unwrap_or_default();
+            // All connect anew, or none: they hear of each other how it went.
+            let outcomes = keys.exchange("outcome", rank, size, own.as_bytes()).map_err(Symptom)?;
+            let failed = outcomes.iter().position(|outcome| !outcome.is_empty());
+            match (mesh, failed) {
+                (Ok(mesh), None) => return Ok(Self { rank, size, mesh }),
+                (Err(own), _) => failure = own,
+                (Ok(_), Some(other)) => {
+                    failure = format!("process {other}: {}", String::from_utf8_lossy(&outcomes[other]));
+                }
+            }
+            tracing::warn!("the processes could not connect ({failure}); attempt {} of {ATTEMPTS}", attempt + 1);
+        }
+        Err(Symptom(failure))
     }
+}
+
+fn try_to_connect(
+    rank: usize,
+    size: usize,
+    device: &SharedPtr<ffi::Device>,
+    keys: &Keys,
+    limit: Duration,
+) -> Result<UniquePtr<ffi::Mesh>, String> {
+    let mut token = [0; TOKEN];
+    getrandom::fill(&mut token).map_err(|error| error.to_string())?;
+    let tokens = keys.exchange("token", rank, size, &token)?.concat();
+    if tokens.len() != size * TOKEN {
+        return Err("a token has another length; start all processes from the same build".into());
+    }
+    let own = Box::new(Keys { store: Rc::clone(&keys.store), attempt: keys.attempt });
+    let mesh = ffi::connect(rank, size, device, own, milliseconds(limit)).map_err(words)?;
+    mesh.identify(&tokens, milliseconds(limit * PATIENCE)).map_err(words)?;
+    Ok(mesh)
 }
 
 impl Engine for Gloo {
@@ -171,8 +245,24 @@ fn milliseconds(limit: Duration) -> u64 {
     u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX as u64 / 4_000_000)
 }
 
-/// The first line of an exception, without the place in Gloo's source it came from.
 fn symptom(exception: cxx::Exception) -> Symptom {
-    let text = exception.what().lines().next().unwrap_or_default();
-    Symptom(text.split_once("] ").map_or(text, |(_, words)| words).to_string())
+    Symptom(words(exception))
+}
+
+/// The first line of an exception, without the place in Gloo's source it came from.
+fn words(exception: cxx::Exception) -> String {
+    let text = exception.what().lines().next().filter(|line| !line.is_empty()).unwrap_or("Gloo gave no reason");
+    with_ports(text.split_once("] ").map_or(text, |(_, words)| words))
+}
+
+/// Gloo prints a port as it lies in the memory of an address, where the greater byte comes first.
+fn with_ports(text: &str) -> String {
+    let mut parts = text.split("]:");
+    let mut fixed = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let end = part.bytes().take_while(u8::is_ascii_digit).count();
+        let port = part[..end].parse().map_or(part[..end].to_string(), |port| u16::from_be(port).to_string());
+        fixed.extend(["]:", &port, &part[end..]]);
+    }
+    fixed
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <vector>
 
 #include <gloo/allgatherv.h>
@@ -161,6 +162,29 @@ void Mesh::broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::ui
   gloo::broadcast(options);
 }
 
+void Mesh::identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit) const {
+  // No collective has this slot.
+  constexpr std::uint64_t slot = 0;
+  const std::size_t size = context_->size, rank = context_->rank, width = tokens.size() / size;
+  std::vector<std::uint8_t> shown(tokens.begin(), tokens.end()), seen(tokens.size());
+  std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> sent, received;
+  for (std::size_t peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    received.push_back(context_->createUnboundBuffer(seen.data() + peer * width, width));
+    received.back()->recv(static_cast<int>(peer), slot);
+    sent.push_back(context_->createUnboundBuffer(shown.data() + peer * width, width));
+    sent.back()->send(static_cast<int>(peer), slot);
+  }
+  for (const auto& buffer : sent) buffer->waitSend(milliseconds(limit));
+  for (const auto& buffer : received) buffer->waitRecv(milliseconds(limit));
+  const auto own = tokens.begin() + rank * width;
+  for (std::size_t peer = 0; peer < size; ++peer) {
+    if (peer != rank && !std::equal(own, own + width, seen.begin() + peer * width)) {
+      throw std::runtime_error("a stranger answered in the place of process " + std::to_string(peer));
+    }
+  }
+}
+
 void Mesh::close() const {
   // Gloo's own ways to close a connection leave a blocked caller asleep until its limit; the end of the socket does not.
   DIR* directory = opendir("/proc/self/fd");
@@ -172,21 +196,25 @@ void Mesh::close() const {
   closedir(directory);
 }
 
-std::unique_ptr<Mesh> connect(std::size_t rank, std::size_t size, rust::Str host, rust::Str interface,
-                              rust::Box<Keys> keys, std::uint64_t limit) {
-  // Gloo writes to sockets whose other end may be gone.
-  signal(SIGPIPE, SIG_IGN);
+std::shared_ptr<Device> open(rust::Str host, rust::Str interface) {
   gloo::transport::tcp::attr address;
   if (interface.empty()) {
     address.hostname = std::string(host);
   } else {
     address.iface = std::string(interface);
   }
-  auto device = gloo::transport::tcp::CreateDevice(address);
+  return gloo::transport::tcp::CreateDevice(address);
+}
+
+std::unique_ptr<Mesh> connect(std::size_t rank, std::size_t size, const std::shared_ptr<Device>& device,
+                              rust::Box<Keys> keys, std::uint64_t limit) {
+  // Gloo writes to sockets whose other end may be gone.
+  signal(SIGPIPE, SIG_IGN);
   auto context = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(size));
   context->setTimeout(milliseconds(limit));
   Store store(std::move(keys), std::max<std::size_t>(size - 1, 1));
-  context->connectFullMesh(store, device);
+  auto shared = device;
+  context->connectFullMesh(store, shared);
   return std::make_unique<Mesh>(std::move(context), store.ends());
 }
 

@@ -11,12 +11,14 @@
 #include <string>
 
 #include <gloo/rendezvous/context.h>
+#include <gloo/transport/device.h>
 
 #include "rust/cxx.h"
 
 namespace kiln {
 
 struct Keys;
+using Device = gloo::transport::Device;
 
 // One process's connections to all others.
 class Mesh {
@@ -29,6 +31,9 @@ class Mesh {
                   rust::Slice<std::uint8_t> all, std::uint32_t tag, std::uint64_t limit) const;
   void broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::uint32_t tag, std::uint64_t limit) const;
 
+  // Shows every process its own token and checks that it shows this one's: `tokens` has those of all, in rank order.
+  void identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit) const;
+
   // Wakes every call, here and at the peers: their connections end.
   void close() const;
 
@@ -38,9 +43,12 @@ class Mesh {
   std::set<std::string> ends_;
 };
 
-// Connects process `rank` of `size` with all others. `host` is the address by which they reach this one; unless it is
-// empty, `interface` names the network interface instead.
-std::unique_ptr<Mesh> connect(std::size_t rank, std::size_t size, rust::Str host, rust::Str interface,
+// The network interface at which the others reach this process: the one with the address `host` or, unless it is empty,
+// with the name `interface`.
+std::shared_ptr<Device> open(rust::Str host, rust::Str interface);
+
+// Connects process `rank` of `size` with all others.
+std::unique_ptr<Mesh> connect(std::size_t rank, std::size_t size, const std::shared_ptr<Device>& device,
                               rust::Box<Keys> keys, std::uint64_t limit);
 
 }  // namespace kiln

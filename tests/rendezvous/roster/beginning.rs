@@ -49,7 +49,7 @@ fn differing_settings_are_named_and_refused_while_the_job_goes_on() {
     let mut who = member(3);
     who.configuration.insert("batch_size".into(), "16".into());
     who.configuration.remove("epochs");
-    let Refusal { reason, passing } = job.refusal(who);
+    let Refusal { reason, passing, .. } = job.refusal(who);
     assert!(!passing);
     assert_eq!(
         reason,
@@ -71,7 +71,7 @@ fn nonsense_newcomers_are_refused() {
 fn a_job_takes_no_more_than_2048_members() {
     let mut job = Job::new(Rules { settle: Duration::from_secs(9), ..rules(1, 4000) });
     (1..=2048).for_each(|id| drop(job.come(id)));
-    let Refusal { reason, passing } = job.refusal(member(2049));
+    let Refusal { reason, passing, .. } = job.refusal(member(2049));
     assert!(passing && reason.contains("2048 members"), "{reason}");
     assert_eq!(job.come(7), [Action::Welcome], "whoever is a member may come back");
 }
@@ -92,7 +92,7 @@ fn too_few_members_wait_for_more_and_give_up_after_the_elastic_timeout() {
         verdict,
         "1 member is here, --elastic asks for at least 2, and no more came within 600.0 s (--elastic-timeout)"
     );
-    let Refusal { reason, passing } = job.refusal(member(3));
+    let Refusal { reason, passing, .. } = job.refusal(member(3));
     assert!(passing && reason.ends_with(&verdict), "{reason}");
 }
 

@@ -176,7 +176,7 @@ fn a_finished_member_completes_the_job_whatever_comes_later() {
     job.close(2);
     job.pass_with(2 * TIMEOUT, &[]);
     assert_eq!(job.verdict, None);
-    assert_eq!(job.refusal(member(3)), Refusal { reason: "the job is complete".into(), passing: false });
+    assert_eq!(job.refusal(member(3)), Refusal::lasting("the job is complete"));
 }
 
 #[test]
