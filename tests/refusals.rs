@@ -73,13 +73,34 @@ fn folders_that_are_no_data_set_are_refused_by_file() {
 }
 
 #[test]
+fn a_single_file_is_not_written_to_a_directory_that_does_not_exist() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=1"]);
+    let nowhere = ["no directory 'no/such'", "give another --output"];
+    refused(&place, &["export", "--checkpoint=run", "--to=pth", "--output=no/such/model.pth"], 2, &nowhere);
+    refused(&place, &["report", "run", "--output=no/such/report.html"], 2, &nowhere);
+}
+
+#[test]
 fn places_that_cannot_be_written_are_refused_before_the_first_step() {
     let place = Workplace::new();
     fs::write(place.path("file"), "x").unwrap();
     tiny_refused(&place, &["--output-dir=file/run"], 2, &["'file/run'", "give another --output-dir"]);
     tiny_refused(&place, &["--output-dir=file"], 2, &["'file'", "give another --output-dir"]);
-    tiny_refused(&place, &["--checkpoint=file/best"], 2, &["'file'", "give another --checkpoint"]);
-    tiny_refused(&place, &["--checkpoint=."], 2, &["'.'", "give another --checkpoint"]);
+    tiny_refused(&place, &["--checkpoint=file/best.pth"], 2, &["'file'", "give another --checkpoint"]);
+    tiny_refused(
+        &place,
+        &["--checkpoint=no/such/best.pth"],
+        2,
+        &["no directory 'no/such'", "give another --checkpoint"],
+    );
+    fs::create_dir(place.path("folder.pth")).unwrap();
+    tiny_refused(&place, &["--checkpoint=folder.pth"], 2, &["'folder.pth'", "give another --checkpoint"]);
+    for name in [".", "best", "best.bin", "best.pth.tar", ".pth"] {
+        let quoted = format!("'{name}'");
+        let parts = ["must end in .safetensors, .pth, .pt or .onnx", &quoted, "give another --checkpoint"];
+        tiny_refused(&place, &[&format!("--checkpoint={name}")], 2, &parts);
+    }
     fs::write(place.path("runs"), "x").unwrap();
     tiny_refused(&place, &[], 2, &["'runs'", "give another --output-dir"]);
 }

@@ -29,6 +29,7 @@ enum State {
 /// that ended the sweep.
 pub fn sweep(directory: &Path, points: &[Point]) -> Result<u8> {
     let configs = check(points)?;
+    std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     check_writable(&directory.join("sweep.csv"))?;
     let _alone = claim(directory)?;
     say(&format!("sweep       {} runs in '{}'", points.len(), directory.display()));
