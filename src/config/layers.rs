@@ -7,6 +7,7 @@ use super::layer::{Complaints, Layer};
 use super::request::{Request, Setting, pair};
 use super::schema::Schema;
 use super::{DEFAULT_TOML, group, suggestion};
+use crate::file::{self, TEXT};
 
 /// What messages call the defaults.
 pub(super) const DEFAULTS: &str = "config/default.toml";
@@ -99,7 +100,7 @@ impl Reader<'_> {
     /// What the saved configuration says beyond the defaults: they count as nobody's choice here, too.
     fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
         let path = self.request.saved.as_ref()?;
-        let text = std::fs::read_to_string(path).ok()?;
+        let text = file::text(path, TEXT).ok()?;
         let mut layer = self.toml(&text, &path.display().to_string());
         let is_default =
             |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
@@ -111,7 +112,7 @@ impl Reader<'_> {
         let mut layers = Vec::new();
         for path in &self.request.files {
             let name = path.display().to_string();
-            match std::fs::read_to_string(path) {
+            match file::text(path, TEXT) {
                 Ok(text) => layers.push(self.toml(&text, &name)),
                 Err(error) => self.complaints.lines.push(group::unreadable(&name, &error)),
             }

@@ -37,7 +37,7 @@ use crate::state::{self, Metadata, StateDict};
 /// [`crate::error::Error::Io`] if it cannot be read; [`crate::error::Error::Checkpoint`] if it is not a whole file of
 /// either kind.
 pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
-    let bytes = file::read(path)?;
+    let bytes = file::map(path)?;
     // Safetensors: the length of the header in eight bytes, then the header, a JSON object.
     if bytes.get(8) == Some(&b'{') {
         return state::from_safetensors(&bytes, path);
