@@ -157,6 +157,27 @@ fn what_lies_in_class_folders_and_is_not_read_is_counted_and_named() {
 }
 
 #[test]
+fn a_run_that_the_machine_has_no_memory_for_is_warned_of_with_both_numbers() {
+    let place = Workplace::new();
+    let large = ["data=synthetic", "data.train_size=4000", "data.val_size=4", "--image-size=1024", "--cache-mb=0"];
+    let batch = ["--stem=cifar", "--batch-size=4000", "--width=64"];
+    let warns = |more: &[&str]| {
+        let output = place.bare(&[&large[..], &batch[..], more].concat()).output().unwrap();
+        let lines = errors(&output);
+        let parts = ["warning: training takes about ", " GiB of memory", "this machine has ", "--accumulation-steps"];
+        for part in parts {
+            assert!(lines[0].contains(part), "{lines:?}");
+        }
+        (output.status.code(), lines.len())
+    };
+    assert_eq!(warns(&["--dry-run"]), (Some(0), 1));
+    // Of a real run, the warning comes before anything else is looked at.
+    assert_eq!(warns(&["--checkpoint=nowhere/best.pth"]), (Some(2), 2));
+    let output = place.bare(&[&large[..], &["--dry-run", "--batch-size=1", "--width=2"]].concat()).output().unwrap();
+    assert_eq!((output.status.code(), errors(&output)), (Some(0), vec![]));
+}
+
+#[test]
 fn a_single_file_is_not_written_to_a_directory_that_does_not_exist() {
     let place = Workplace::new();
     place.train("run", &["--epochs=1"]);
