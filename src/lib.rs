@@ -11,7 +11,7 @@
 //!
 //! | room | what it is | must not know |
 //! |---|---|---|
-//! | [`error`], [`stop`], [`state`], [`fetch`] | the error that crosses rooms; why a run ends early; named tensors on the host; files from the network | anything else |
+//! | [`error`], [`stop`], [`state`], [`fetch`], `file` | the error that crosses rooms; why a run ends early; named tensors on the host; files from the network; files of others and how large they may be | anything else |
 //! | [`data`] | images, augmentation, the order of samples, the loader | models, devices |
 //! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch | models, threads |
 //! | [`model`] | ResNet-18, its loss, its weights by name | replicas, files |
@@ -56,6 +56,7 @@ pub mod config;
 pub mod data;
 pub mod error;
 pub mod fetch;
+mod file;
 pub mod finding;
 pub mod launch;
 pub mod metrics;

@@ -201,10 +201,11 @@ fn the_validation_can_be_cut_short() {
 fn the_copy_of_the_best_model_is_the_averaged_one_where_there_is_one() {
     let place = Workplace::new();
     for (run, decay, file) in [("plain", "0", "model.safetensors"), ("averaged", "0.5", "average.safetensors")] {
-        let (decay, copy) = (format!("--ema-decay={decay}"), format!("--checkpoint=copies/{run}"));
+        let (decay, copy) = (format!("--ema-decay={decay}"), format!("--checkpoint={run}.safetensors"));
         place.train(run, &["--epochs=3", &decay, &copy]);
         let best = place.run(run).checkpoint("best").join(file);
-        assert_eq!(fs::read(place.path("copies").join(run)).unwrap(), fs::read(best).unwrap(), "{run}");
+        let copy = place.path(&format!("{run}.safetensors"));
+        assert_eq!(fs::read(copy).unwrap(), fs::read(best).unwrap(), "{run}");
     }
 }
 

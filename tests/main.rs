@@ -22,6 +22,7 @@ mod engines;
 mod failure;
 mod finding;
 mod freeze;
+mod hostile;
 mod interruption;
 mod launch;
 #[cfg(all(feature = "tch", target_os = "linux"))]

@@ -72,14 +72,140 @@ fn folders_that_are_no_data_set_are_refused_by_file() {
     refused(&place, &start, 1, &["train/eel", "at least one image"]);
 }
 
+/// The pixels of a picture that no JPEG makes small.
+fn noisy(x: u32, y: u32) -> image::Rgb<u8> {
+    image::Rgb([x.wrapping_mul(97) ^ y.wrapping_mul(61), x * y, x + 31 * y].map(|it| it as u8))
+}
+
+#[test]
+fn images_that_are_cut_off_are_refused_by_name_before_the_first_step() {
+    let place = Workplace::new();
+    folder(&place);
+    let path = place.path("data/train/cat/two.jpg");
+    image::RgbImage::from_fn(40, 40, noisy).save(&path).unwrap();
+    let whole = fs::read(&path).unwrap();
+    for cache in ["--cache-mb=4096", "--cache-mb=0"] {
+        for length in [whole.len() - 1, whole.len() * 8 / 9, whole.len() / 3, 4, 1, 0] {
+            fs::write(&path, &whole[..length]).unwrap();
+            let reason = if length > 1 {
+                format!("is cut off: the JPEG ends after {length} bytes")
+            } else {
+                "is not a JPEG".into()
+            };
+            refused(
+                &place,
+                &["--data=folder", "--epochs=1", cache],
+                1,
+                &["cat/two.jpg' ", &reason, "replace or remove it"],
+            );
+        }
+        let mut other = fs::read(place.path("data/train/cat/one.png")).unwrap();
+        other.truncate(other.len() * 2 / 3);
+        fs::write(&path, other).unwrap();
+        refused(&place, &["--data=folder", "--epochs=1", cache], 1, &["cat/two.jpg' is not a"]);
+    }
+}
+
+#[test]
+fn an_image_that_turns_out_damaged_in_the_middle_ends_the_run_with_its_name() {
+    let place = Workplace::new();
+    folder(&place);
+    // It begins and ends as it should.
+    fs::write(
+        place.path("data/val/dog/two.jpg"),
+        [b"\xff\xd8\xff\xe0\0\x10JFIF".as_slice(), &[0; 64], b"\xff\xd9"].concat(),
+    )
+    .unwrap();
+    let output =
+        place.bare(&["--data=folder", "--cache-mb=0", "--epochs=1", "--width=2", "--progress=plain"]).output().unwrap();
+    let lines = errors(&output);
+    assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
+    assert!(lines[0].contains("val/dog/two.jpg' is not a JPEG: "), "{lines:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("step"), "training had begun");
+}
+
+#[test]
+fn what_lies_in_class_folders_and_is_not_read_is_counted_and_named() {
+    let place = Workplace::new();
+    folder(&place);
+    let train = place.path("data/train");
+    fs::write(train.join("cat/loop.gif"), "GIF89a").unwrap();
+    std::os::unix::fs::symlink("nowhere.jpg", train.join("cat/link.jpg")).unwrap();
+    fs::create_dir(train.join("dog/more")).unwrap();
+    fs::write(train.join("list.txt"), "").unwrap();
+    fs::write(train.join("dog/.hidden"), "").unwrap();
+    fs::write(place.path("data/val/dog/one.tiff"), "").unwrap();
+    let output = place.bare(&["--data=folder", "--dry-run", "--width=2"]).output().unwrap();
+    let lines = errors(&output);
+    let read = "; only .jpg, .jpeg, .png, .bmp and .webp files in class folders are read";
+    assert_eq!(
+        (output.status.code(), lines),
+        (
+            Some(0),
+            vec![
+                format!(
+                    "train: warning: 4 entries of 'data/train' left out: 'list.txt', 'cat/link.jpg' (a dead link), \
+                     'cat/loop.gif' and 1 more{read}"
+                ),
+                format!("train: warning: 1 entry of 'data/val' left out: 'dog/one.tiff'{read}"),
+            ]
+        )
+    );
+    fs::rename(train.join("cat/loop.gif"), train.join("dog/loop.gif")).unwrap();
+    fs::remove_file(train.join("dog/one.png")).unwrap();
+    refused(&place, &["--data=folder", "--epochs=1"], 1, &["train/dog', though", "loop.gif' lies there"]);
+}
+
+#[test]
+fn a_run_that_the_machine_has_no_memory_for_is_warned_of_with_both_numbers() {
+    let place = Workplace::new();
+    let large = ["data=synthetic", "data.train_size=4000", "data.val_size=4", "--image-size=1024", "--cache-mb=0"];
+    let batch = ["--stem=cifar", "--batch-size=4000", "--width=64"];
+    let warns = |more: &[&str]| {
+        let output = place.bare(&[&large[..], &batch[..], more].concat()).output().unwrap();
+        let lines = errors(&output);
+        let parts = ["warning: training takes about ", " GiB of memory", "this machine has ", "--accumulation-steps"];
+        for part in parts {
+            assert!(lines[0].contains(part), "{lines:?}");
+        }
+        (output.status.code(), lines.len())
+    };
+    assert_eq!(warns(&["--dry-run"]), (Some(0), 1));
+    // Of a real run, the warning comes before anything else is looked at.
+    assert_eq!(warns(&["--checkpoint=nowhere/best.pth"]), (Some(2), 2));
+    let output = place.bare(&[&large[..], &["--dry-run", "--batch-size=1", "--width=2"]].concat()).output().unwrap();
+    assert_eq!((output.status.code(), errors(&output)), (Some(0), vec![]));
+}
+
+#[test]
+fn a_single_file_is_not_written_to_a_directory_that_does_not_exist() {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=1"]);
+    let nowhere = ["no directory 'no/such'", "give another --output"];
+    refused(&place, &["export", "--checkpoint=run", "--to=pth", "--output=no/such/model.pth"], 2, &nowhere);
+    refused(&place, &["report", "run", "--output=no/such/report.html"], 2, &nowhere);
+}
+
 #[test]
 fn places_that_cannot_be_written_are_refused_before_the_first_step() {
     let place = Workplace::new();
     fs::write(place.path("file"), "x").unwrap();
     tiny_refused(&place, &["--output-dir=file/run"], 2, &["'file/run'", "give another --output-dir"]);
     tiny_refused(&place, &["--output-dir=file"], 2, &["'file'", "give another --output-dir"]);
-    tiny_refused(&place, &["--checkpoint=file/best"], 2, &["'file'", "give another --checkpoint"]);
-    tiny_refused(&place, &["--checkpoint=."], 2, &["'.'", "give another --checkpoint"]);
+    tiny_refused(&place, &["--checkpoint=file/best.pth"], 2, &["'file'", "give another --checkpoint"]);
+    tiny_refused(
+        &place,
+        &["--checkpoint=no/such/best.pth"],
+        2,
+        &["no directory 'no/such'", "give another --checkpoint"],
+    );
+    fs::create_dir(place.path("folder.pth")).unwrap();
+    tiny_refused(&place, &["--checkpoint=folder.pth"], 2, &["'folder.pth'", "give another --checkpoint"]);
+    for name in [".", "best", "best.bin", "best.pth.tar", ".pth"] {
+        let quoted = format!("'{name}'");
+        let parts = ["must end in .safetensors, .pth, .pt or .onnx", &quoted, "give another --checkpoint"];
+        tiny_refused(&place, &[&format!("--checkpoint={name}")], 2, &parts);
+    }
     fs::write(place.path("runs"), "x").unwrap();
     tiny_refused(&place, &[], 2, &["'runs'", "give another --output-dir"]);
 }

@@ -7,6 +7,7 @@ use kiln::state::from_safetensors;
 use serde_json::Value;
 
 use crate::command::{Workplace, errors, succeeded};
+use crate::python::ask;
 
 /// A model that has learnt something, on the flex backend.
 fn trained() -> Workplace {
@@ -136,6 +137,43 @@ fn images_are_named_and_a_bad_one_is_refused() {
     let refused = ask(&["3.png", "broken.png"]);
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
     assert!(errors(&refused)[0].contains("'broken.png' is not a PNG"), "{:?}", errors(&refused));
+}
+
+#[test]
+fn the_copy_of_the_best_model_has_the_format_of_its_suffix() {
+    let place = Workplace::new();
+    let read = |path: &Path| kiln::weights::read(path).unwrap().0;
+    for (name, decay) in [("a.safetensors", "0"), ("b.pth", "0"), ("c.PT", "0.5"), ("d.onnx", "0")] {
+        let copy = format!("--checkpoint={name}");
+        place.train(name.split('.').next().unwrap(), &["--epochs=2", &copy, &format!("--ema-decay={decay}")]);
+    }
+    let best = |run: &str, file: &str| read(&place.run(run).checkpoint("best").join(file));
+    assert_eq!(read(&place.path("a.safetensors")), best("a", "model.safetensors"));
+    assert_eq!(read(&place.path("b.pth")), best("b", "model.safetensors"));
+    assert_eq!(read(&place.path("c.PT")), best("c", "average.safetensors"));
+    // Zip archives with the pickle of PyTorch in them, as Python's zipfile finds it.
+    for name in ["b.pth", "c.PT"] {
+        let bytes = std::fs::read(place.path(name)).unwrap();
+        assert!(bytes.starts_with(b"PK\x03\x04") && bytes.windows(16).any(|it| it == b"archive/data.pkl"), "{name}");
+    }
+    let evaluate = |name: &str| {
+        let output = format!("--output-dir={name}-measured");
+        place.bare(&["evaluate", "--checkpoint", name, "data=synthetic", "data.val_size=16", &output]).output().unwrap()
+    };
+    for name in ["a.safetensors", "b.pth", "c.PT"] {
+        succeeded(&evaluate(name));
+        place.train(&format!("{name}-after"), &["--max-steps=1", &format!("--pretrained={name}")]);
+    }
+    let measured = |name: &str| evaluation(&place.path(&format!("{name}-measured/evaluation.json"))).loss;
+    assert_eq!(measured("b.pth"), measured("a.safetensors"));
+    let pretrained = place.small("never", &["--pretrained=d.onnx"]).output().unwrap();
+    for output in [evaluate("d.onnx"), pretrained] {
+        let lines = errors(&output);
+        assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
+        assert!(lines[0].contains("'d.onnx' is an ONNX file, which is written and not read"), "{lines:?}");
+    }
+    let Some(found) = ask("torch", "weights/names.py", &[&place.path("b.pth"), &place.path("c.PT")]) else { return };
+    assert_eq!(found.trim(), "122 122");
 }
 
 #[test]

@@ -29,13 +29,19 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
         .map_err(Error::io("write", path))
 }
 
-/// Proves that [`write_atomic`] can write `path`, which it leaves as it is.
+/// Proves that [`write_atomic`] can write `path`, a single file that a person named, and leaves it as it is.
+///
+/// Its directory must exist: one that does not is a slip of the finger. Only directories that are named themselves, as
+/// in `--output-dir`, are made.
 ///
 /// # Errors
 /// [`Error::Io`] naming the path that stands in the way.
 pub fn check_writable(path: &Path) -> Result<()> {
     let parent = parent(path);
-    fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+    if !parent.is_dir() {
+        let reason = format!("there is no directory '{}'", parent.display());
+        return Err(Error::io("write", path)(io::Error::new(io::ErrorKind::NotFound, reason)));
+    }
     let fresh = temporary(path)?;
     remove(&fresh)?;
     if path.is_dir() {

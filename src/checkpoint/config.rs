@@ -113,7 +113,7 @@ pub struct CheckpointConfig {
     pub keep_last: usize,
     /// How many of the best checkpoints stay on disk, at least 1.
     pub keep_best: usize,
-    /// Where a copy of the best model goes, in safetensors format; empty writes none.
+    /// Where a copy of the best model goes, in the format that the suffix names; empty writes none.
     pub path: PathBuf,
     /// Where the run starts from.
     pub resume: Resume,

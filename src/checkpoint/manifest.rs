@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::store::Snapshot;
 use crate::error::{Error, Result};
+use crate::file::{self, TEXT};
 
 /// The file's name within a checkpoint.
 pub const MANIFEST: &str = "manifest.json";
@@ -90,7 +91,7 @@ impl Manifest {
         if !path.exists() {
             return Err(Error::Checkpoint(format!("'{}' holds no {MANIFEST}: no complete checkpoint", dir.display())));
         }
-        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+        let bytes = file::read(&path, TEXT).map_err(Error::io("read", &path))?;
         Self::parse(&bytes).map_err(|reason| Error::Checkpoint(format!("'{}' {reason}", path.display())))
     }
 
@@ -134,11 +135,11 @@ impl Entry {
         if size != self.size {
             return Err(damaged(format!("it has {size} bytes, {MANIFEST} says {}", self.size)));
         }
-        let bytes = fs::read(path).map_err(Error::io("read", path))?;
+        let bytes = file::map(path, self.size).map_err(Error::io("read", path))?;
         if Self::of(&bytes) != *self {
             return Err(damaged(format!("its SHA-256 is not the one in {MANIFEST}")));
         }
-        Ok(bytes)
+        Ok(bytes.to_vec())
     }
 }
 

@@ -26,7 +26,7 @@ impl Evaluate {
 
 #[derive(Debug, Args)]
 pub(super) struct Predict {
-    /// JPEG or PNG files.
+    /// JPEG, PNG, BMP or WebP files.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
     /// Model to ask: a checkpoint's directory, a run's directory, or a .safetensors or .pth file.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::schema::enumerate;
 use super::suggestion;
+use crate::file::{self, TEXT};
 
 /// Lists files of the repository's `config` directory as (group, name, text).
 macro_rules! built_in {
@@ -61,7 +62,7 @@ pub fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<GroupFil
     let added = config_dirs.iter().rev().map(|dir| dir.join(group).join(format!("{name}.toml")));
     if let Some(path) = added.into_iter().find(|path| path.is_file()) {
         let path_text = path.display().to_string();
-        let text = std::fs::read_to_string(&path).map_err(|error| unreadable(&path_text, &error))?;
+        let text = file::text(&path, TEXT).map_err(|error| unreadable(&path_text, &error))?;
         return Ok(GroupFile { path: path_text, text });
     }
     match BUILT_IN.iter().find(|(known, file, _)| (*known, *file) == (group, name)) {

@@ -7,6 +7,7 @@ use super::layer::{Complaints, Layer};
 use super::request::{Request, Setting, pair};
 use super::schema::Schema;
 use super::{DEFAULT_TOML, group, suggestion};
+use crate::file::{self, TEXT};
 
 /// What messages call the defaults.
 pub(super) const DEFAULTS: &str = "config/default.toml";
@@ -110,7 +111,7 @@ impl Reader<'_> {
         let mut layers = Vec::new();
         for path in &self.request.files {
             let name = path.display().to_string();
-            match std::fs::read_to_string(path) {
+            match file::text(path, TEXT) {
                 Ok(text) => layers.push(self.toml(&text, &name)),
                 Err(error) => self.complaints.lines.push(group::unreadable(&name, &error)),
             }

@@ -15,6 +15,7 @@ use super::{flag, suggestion};
 use crate::data::Source;
 use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{DistBackend, Elastic, StrategyKind};
+use crate::weights::Format;
 
 /// Every rule that the configuration breaks, one line each.
 pub fn check(merged: &Merged, refused: &[String], schema: &Schema) -> Vec<String> {
@@ -26,6 +27,7 @@ pub fn check(merged: &Merged, refused: &[String], schema: &Schema) -> Vec<String
     rules.optimizer();
     rules.schedule();
     rules.data();
+    rules.copy();
     rules.lines
 }
 
@@ -224,5 +226,14 @@ impl Rules<'_> {
 
         let broken = || "num classes must be 0 (as many as the data has) or at least 2, got '1'".into();
         self.require(classes != 1, &["model.num_classes"], broken, "the default is model.num_classes=0");
+    }
+
+    /// The name of the best model's copy says its format.
+    fn copy(&mut self) {
+        let path = &self.merged.config.checkpoint.path;
+        let broken = || format!("the checkpoint's copy must end in {}, got '{}'", Format::SUFFIXES, path.display());
+        let holds = path.as_os_str().is_empty() || Format::of(path).is_some();
+        let remedy = "give another --checkpoint, such as best.pth";
+        self.require(holds, &["checkpoint.path"], broken, remedy);
     }
 }

@@ -117,7 +117,12 @@ pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -
     let classes = layout.class_names(members.take(layout.class_file));
     let train = layout.read(&mut members, place.form, place.form.train, &classes)?;
     let validation = layout.read(&mut members, place.form, &[place.form.test], &classes)?;
-    Ok(DataSplits { train: Arc::new(train), validation: Arc::new(validation), normalization: layout.normalization })
+    Ok(DataSplits {
+        train: Arc::new(train),
+        validation: Arc::new(validation),
+        normalization: layout.normalization,
+        notes: Vec::new(),
+    })
 }
 
 /// The images as one file of CIFAR-10's binary version: records of one label byte and the pixels.

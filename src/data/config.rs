@@ -15,7 +15,7 @@ pub enum Source {
     Cifar10,
     /// CIFAR-100: the same format with one hundred (fine) classes.
     Cifar100,
-    /// A folder per class of JPEG and PNG files, below `train` and below `val` or `test`.
+    /// A folder per class of JPEG, PNG, BMP and WebP files, below `train` and below `val` or `test`.
     Folder,
     /// Shapes drawn by a program; needs no files.
     Synthetic,

@@ -235,6 +235,8 @@ pub struct DataSplits {
     pub validation: Arc<ImageSet>,
     /// How both become numbers.
     pub normalization: Normalization,
+    /// What a person should know of how they were read, one line each.
+    pub notes: Vec<String>,
 }
 
 /// For Burn's own loaders: the bytes `[3, height, width]` of an image and its class.

@@ -1,22 +1,115 @@
 //! Image files to pictures, and pictures to the bytes of a data set and back.
+//!
+//! What is cut off is refused, as by PIL and so by torchvision: a decoder for browsers would show grey instead.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use image::{Rgb, RgbImage};
 
 use crate::error::{Error, Result};
+use crate::file::{self, MIB};
+
+/// What names of files that are read end with.
+pub(super) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
+
+/// No file has more bytes: a picture that takes more than this in memory is not decoded either.
+const LARGEST: u64 = 512 * MIB;
+
+/// The first bytes of every JPEG.
+const JPEG: &[u8] = b"\xff\xd8";
+/// The last chunk of every PNG: no data, its name, its checksum.
+const PNG_END: &[u8; 12] = b"\0\0\0\0IEND\xae\x42\x60\x82";
 
 /// The picture in a file.
 ///
 /// # Errors
-/// When it cannot be read, or is no image.
+/// When it cannot be read, is no image, or is cut off.
 pub(super) fn picture_of(path: &Path) -> Result<RgbImage> {
-    let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+    let bytes = file::read(path, LARGEST).map_err(Error::io("read", path))?;
+    if let Some(reason) = cut_off(&bytes) {
+        return Err(Error::Data(format!("'{}' is cut off: {reason}; replace or remove it", path.display())));
+    }
     let image = image::load_from_memory(&bytes).map_err(|reason| {
-        let kind = if path.extension().is_some_and(|it| it.eq_ignore_ascii_case("png")) { "PNG" } else { "JPEG" };
-        Error::Data(format!("'{}' is not a {kind}: {reason}; replace or remove it", path.display()))
+        // Some decoders give reasons of several lines.
+        let reason = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        Error::Data(format!("'{}' is not a {}: {reason}; replace or remove it", path.display(), kind(path)))
     })?;
     Ok(image.into_rgb8())
+}
+
+/// Fails where [`picture_of`] would, for the price of a few bytes: only a file that does not begin and end as its format
+/// says is decoded. Damage in between is left to be found.
+///
+/// # Errors
+/// As of [`picture_of`].
+pub(super) fn check(path: &Path) -> Result<()> {
+    if has_both_ends(path).unwrap_or(false) { Ok(()) } else { picture_of(path).map(drop) }
+}
+
+fn has_both_ends(path: &Path) -> std::io::Result<bool> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let (mut start, mut end) = ([0; 12], [0; 12]);
+    file.read_exact_at(&mut start, 0)?;
+    file.read_exact_at(&mut end, length.saturating_sub(12))?;
+    let stated = |at: usize| u64::from(u32::from_le_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]));
+    Ok(match &start {
+        [0xff, 0xd8, ..] => end.ends_with(b"\xff\xd9"),
+        [0x89, b'P', b'N', b'G', ..] => end == *PNG_END,
+        [b'B', b'M', ..] => stated(2) == length,
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P'] => stated(4) + 8 == length,
+        _ => false,
+    })
+}
+
+/// How an image ends too early, where its decoder would not complain.
+fn cut_off(bytes: &[u8]) -> Option<String> {
+    let length = bytes.len();
+    match bytes.first_chunk::<12>() {
+        Some([b'R', b'I', b'F', b'F', stated @ .., b'W', b'E', b'B', b'P']) => {
+            let whole = u64::from(u32::from_le_bytes(*stated)) + 8;
+            (whole > length as u64).then(|| format!("the WebP ends after {length} of {whole} bytes"))
+        }
+        _ if bytes.starts_with(JPEG) && !reaches_end(bytes) => {
+            Some(format!("the JPEG ends after {length} bytes without an end-of-image marker"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a JPEG goes on to its end-of-image marker, from marker to marker (ITU T.81, annex B); whatever follows.
+fn reaches_end(bytes: &[u8]) -> bool {
+    let mut rest = &bytes[JPEG.len()..];
+    // Between markers there are the numbers of a scan, where 0xff is followed by 0.
+    while let Some(at) = rest.iter().position(|byte| *byte == 0xff) {
+        // Any number of them may come before a marker.
+        let Some(code) = rest[at..].iter().position(|byte| *byte != 0xff) else { return false };
+        let marker = rest[at + code];
+        rest = &rest[at + code + 1..];
+        match marker {
+            0xd9 => return true,
+            // No marker, one for private use, restarts, the start: nothing belongs to them.
+            0x00 | 0x01 | 0xd0..=0xd8 => {}
+            _ => match rest.first_chunk().and_then(|it| rest.get(usize::from(u16::from_be_bytes(*it))..)) {
+                Some(behind) => rest = behind,
+                None => return false,
+            },
+        }
+    }
+    false
+}
+
+/// What a file is by its name.
+fn kind(path: &Path) -> &'static str {
+    let suffix = path.extension().unwrap_or_default().to_ascii_lowercase();
+    match suffix.to_str().unwrap_or_default() {
+        "png" => "PNG",
+        "bmp" => "BMP",
+        "webp" => "WebP",
+        _ => "JPEG",
+    }
 }
 
 /// Planes of red, green and blue, `[3, height, width]`, as a picture.

@@ -1,9 +1,9 @@
 //! Images of your own: a folder per class below `train`, and below `val` or `test`.
 //!
 //! The layout is the one torchvision calls ImageFolder. Classes are the sorted names of the folders of `train`, images
-//! the sorted names of their JPEG and PNG files, so the data set is the same on every machine. Where all images fit into
-//! `cache_mb`, they are decoded once, in parallel, to bytes of one size; else, and where random parts of them are shown,
-//! each is decoded whenever it is needed.
+//! the sorted names of their image files, so the data set is the same on every machine. What else lies there is counted
+//! and named. Where all images fit into `cache_mb`, they are decoded once, in parallel, to bytes of one size; else, and
+//! where random parts of them are shown, each is decoded whenever it is needed, and looked at before.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,11 +14,15 @@ use sha2::{Digest, Sha256};
 use super::Progress;
 use super::config::DataConfig;
 use super::dataset::{CHANNELS, DataSplits, ImageFiles, ImageSet, Normalization};
+use super::decode::{self, SUFFIXES};
 use super::framing::Framing;
 use crate::error::{Error, Result};
 
 /// Files decoded between two reports of progress.
 const REPORT_EVERY: usize = 256;
+
+/// So many names stand in a note before it says how many more there are.
+const MOST_NAMES: usize = 3;
 
 /// The largest side that is accepted, in pixels.
 const LARGEST: usize = 1024;
@@ -33,7 +37,7 @@ struct Item {
 ///
 /// # Errors
 /// When a folder is missing or empty, when a class of the validation images is not one of `train`, or when a file is no
-/// image.
+/// image or is cut off.
 pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     if !(1..=LARGEST).contains(&config.image_size) {
         let size = config.image_size;
@@ -50,27 +54,37 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
     let validation = validation_folder(&config.dir)?;
     let classes = class_names(&train)?;
     let folders = [train, validation];
-    let [train, validation] = [list(&folders[0], &classes)?, list(&folders[1], &classes)?];
+    let mut notes = Vec::new();
+    let mut list = |folder: &Path| {
+        let Listing { items, others } = Listing::of(folder, &classes)?;
+        notes.extend(note(folder, &others));
+        Ok::<_, Error>(items)
+    };
+    let [train, validation] = [list(&folders[0])?, list(&folders[1])?];
     let bytes = (train.len() + validation.len()) as u64 * (CHANNELS * config.image_size * config.image_size) as u64;
     let cached = bytes <= config.cache_mb << 20;
     let load = |items: Vec<Item>, folder: &Path, framing: Framing| {
         let (identity, size) = (identity(&items)?, [config.image_size; 2]);
         let labels = items.iter().map(|item| item.label).collect();
+        let report = |done, total| progress(Progress::Files { what: folder.display().to_string(), done, total });
         if !cached || framing.is_random() {
+            // Not in the middle of a run.
+            each_in_parallel(&items, &mut vec![(); items.len()], 1, |item, _| decode::check(&item.path), report)?;
             let paths = items.into_iter().map(|item| item.path).collect();
             let files = ImageFiles { paths, side: config.image_size, framing };
             return ImageSet::on_disk(files, labels, classes.clone(), identity);
         }
-        let what = folder.display().to_string();
-        let pixels = decode_all(&items, config.image_size, framing, |done, total| {
-            progress(Progress::Files { what: what.clone(), done, total });
-        })?;
+        let stride = CHANNELS * config.image_size * config.image_size;
+        let mut pixels = vec![0; items.len() * stride];
+        let show = |item: &Item, out: &mut [u8]| framing.show_file(&item.path, config.image_size, None, out);
+        each_in_parallel(&items, &mut pixels, stride, show, report)?;
         Ok(ImageSet::new(pixels, labels, classes.clone(), size)?.with_identity(identity))
     };
     Ok(DataSplits {
         train: Arc::new(load(train, &folders[0], Framing::varied(config))?),
         validation: Arc::new(load(validation, &folders[1], Framing::steady(config))?),
         normalization: Normalization::IMAGENET,
+        notes,
     })
 }
 
@@ -109,30 +123,71 @@ fn class_names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The image files of every class folder, by class and name.
-fn list(folder: &Path, classes: &[String]) -> Result<Vec<Item>> {
-    let mut items = Vec::new();
-    for class in class_names(folder)? {
-        let place = folder.join(&class);
-        let label = classes.binary_search(&class).map_err(|_| {
-            let known = classes.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", ");
-            Error::Data(format!(
-                "'{}' is a class that the training images lack (they have {known}{}); rename or remove it",
-                place.display(),
-                if classes.len() > 10 { ", ..." } else { "" }
-            ))
-        })?;
-        let files: Vec<PathBuf> =
-            entries(&place)?.into_iter().filter(|path| path.is_file() && is_image(path)).collect();
-        if files.is_empty() {
-            return Err(Error::Data(format!(
-                "no .jpg, .jpeg or .png file in '{}'; a class needs at least one image",
-                place.display()
-            )));
+/// What lies in the class folders of a split.
+#[derive(Default)]
+struct Listing {
+    /// The image files, by class and name.
+    items: Vec<Item>,
+    /// Everything else but hidden entries.
+    others: Vec<PathBuf>,
+}
+
+impl Listing {
+    fn of(folder: &Path, classes: &[String]) -> Result<Self> {
+        let mut listing = Self::default();
+        listing.others.extend(entries(folder)?.into_iter().filter(|path| !path.is_dir()));
+        for class in class_names(folder)? {
+            let place = folder.join(&class);
+            let label = classes.binary_search(&class).map_err(|_| unknown(&place, classes))?;
+            let (files, others): (Vec<_>, Vec<_>) =
+                entries(&place)?.into_iter().partition(|path| path.is_file() && is_image(path));
+            if files.is_empty() {
+                let also = others.first().map(|path| format!(", though '{}' lies there", path.display()));
+                return Err(Error::Data(format!(
+                    "no {} file in '{}'{}; a class needs at least one image",
+                    suffixes("or"),
+                    place.display(),
+                    also.unwrap_or_default()
+                )));
+            }
+            listing.items.extend(files.into_iter().map(|path| Item { path, label: label as u32 }));
+            listing.others.extend(others);
         }
-        items.extend(files.into_iter().map(|path| Item { path, label: label as u32 }));
+        Ok(listing)
     }
-    Ok(items)
+}
+
+fn unknown(place: &Path, classes: &[String]) -> Error {
+    let known = classes.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", ");
+    Error::Data(format!(
+        "'{}' is a class that the training images lack (they have {known}{}); rename or remove it",
+        place.display(),
+        if classes.len() > 10 { ", ..." } else { "" }
+    ))
+}
+
+/// How many entries of a folder are no images, the first of them by name; none if all are.
+fn note(folder: &Path, others: &[PathBuf]) -> Option<String> {
+    let name = |path: &PathBuf| {
+        let name = path.strip_prefix(folder).unwrap_or(path).display();
+        // A link that is listed and leads nowhere.
+        if path.exists() { format!("'{name}'") } else { format!("'{name}' (a dead link)") }
+    };
+    let shown: Vec<String> = others.iter().take(MOST_NAMES).map(name).collect();
+    let more = others.len().saturating_sub(MOST_NAMES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (count, folder, read) = (others.len(), folder.display(), suffixes("and"));
+    let entries = if count == 1 { "entry" } else { "entries" };
+    let names = shown.join(", ");
+    (count > 0).then(|| {
+        format!("{count} {entries} of '{folder}' left out: {names}{more}; only {read} files in class folders are read")
+    })
+}
+
+/// The endings that are read, as a sentence lists them.
+fn suffixes(conjunction: &str) -> String {
+    let (last, first) = SUFFIXES.split_last().expect("there are some");
+    format!(".{} {conjunction} .{last}", first.join(", ."))
 }
 
 /// Everything in a folder but hidden entries, sorted by name.
@@ -151,20 +206,24 @@ fn name(path: &Path) -> Option<String> {
 
 fn is_image(path: &Path) -> bool {
     let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
-    ["jpg", "jpeg", "png"].iter().any(|known| extension == *known)
+    SUFFIXES.iter().any(|known| extension == *known)
 }
 
-/// Decodes every item; the first failure, in the order of the items, ends it.
-fn decode_all(items: &[Item], side: usize, framing: Framing, report: impl Fn(usize, usize)) -> Result<Vec<u8>> {
-    let stride = CHANNELS * side * side;
-    let mut pixels = vec![0; items.len() * stride];
-    let parts = items.chunks(REPORT_EVERY).zip(pixels.chunks_mut(REPORT_EVERY * stride));
+/// Does something with every item and its `stride` elements of `out`; the first failure, in the order of the items, ends
+/// it.
+fn each_in_parallel<T: Send>(
+    items: &[Item],
+    out: &mut [T],
+    stride: usize,
+    work: impl Fn(&Item, &mut [T]) -> Result<()> + Sync,
+    report: impl Fn(usize, usize),
+) -> Result<()> {
+    let parts = items.chunks(REPORT_EVERY).zip(out.chunks_mut(REPORT_EVERY * stride));
     for (part, (items_of_part, out)) in parts.enumerate() {
         let each = items_of_part.par_iter().zip(out.par_chunks_exact_mut(stride));
-        let outcomes: Vec<Result<()>> =
-            each.map(|(item, out)| framing.show_file(&item.path, side, None, out)).collect();
+        let outcomes: Vec<Result<()>> = each.map(|(item, out)| work(item, out)).collect();
         outcomes.into_iter().collect::<Result<()>>()?;
         report(part * REPORT_EVERY + items_of_part.len(), items.len());
     }
-    Ok(pixels)
+    Ok(())
 }

@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 
 use crate::error::{Error, Result};
+use crate::file::{self, MIB};
+
+/// No data set, unpacked, has more bytes; the largest has 187 million.
+const LIMIT: u64 = 256 * MIB;
 
 /// File contents by file name.
 pub(super) struct Members {
@@ -24,7 +28,7 @@ impl Members {
         let present = wanted.into_iter().filter(|name| folder.join(name).is_file());
         let read = |name: &str| {
             let path = folder.join(name);
-            Ok((name.to_owned(), std::fs::read(&path).map_err(Error::io("read", path))?))
+            Ok((name.to_owned(), file::read(&path, LIMIT).map_err(Error::io("read", path))?))
         };
         Ok(Self { origin: folder.to_path_buf(), files: present.map(read).collect::<Result<_>>()? })
     }
@@ -54,8 +58,21 @@ impl Members {
 }
 
 fn unpack(archive: impl Read, wanted: &[&str]) -> std::io::Result<BTreeMap<String, Vec<u8>>> {
+    let mut archive = tar::Archive::new(GzDecoder::new(archive).take(LIMIT));
+    let files = unpack_entries(&mut archive, wanted);
+    // A few bytes may unpack to any number.
+    if archive.into_inner().limit() == 0 {
+        return Err(std::io::Error::other(format!("it unpacks to more than {} MiB", LIMIT / MIB)));
+    }
+    files
+}
+
+fn unpack_entries(
+    archive: &mut tar::Archive<impl Read>,
+    wanted: &[&str],
+) -> std::io::Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
-    for entry in tar::Archive::new(GzDecoder::new(archive)).entries()? {
+    for entry in archive.entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
         let name = path.file_name().and_then(|name| name.to_str());

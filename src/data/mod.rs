@@ -19,6 +19,7 @@ mod members;
 pub mod mixing;
 mod pickle;
 mod pixel_ops;
+mod program;
 pub mod rand_augment;
 pub mod rectangle;
 pub mod sampler;

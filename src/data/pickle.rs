@@ -2,18 +2,22 @@
 //!
 //! CIFAR's "python version" is a pickle of protocol 2. `serde-pickle` reads it without running anything: every function
 //! the stream names (numpy's `_reconstruct`, `dtype`) becomes an inert value, and what is left of the array is the state
-//! it would be rebuilt from, `(version, shape, dtype, fortran order, bytes)`. Whether the numbers make images is decided
+//! it would be rebuilt from, `(version, shape, dtype, fortran order, bytes)`. That it cannot fill the memory is for
+//! `program` to see, before. Whether the numbers make images is decided
 //! by the caller.
 
 use std::collections::BTreeMap;
 
 use serde_pickle::{DeOptions, HashableValue, Value};
 
+use super::program;
+
 /// Reads the array `data` and the list `labels` of a pickled dictionary.
 ///
 /// # Errors
 /// A reason that completes "... is not a CIFAR pickle: ".
 pub(super) fn batch(pickle: &[u8], labels: &str) -> Result<(Vec<u8>, Vec<i64>), String> {
+    program::check(pickle)?;
     let options = DeOptions::new().replace_unresolved_globals();
     match serde_pickle::value_from_slice(pickle, options) {
         Ok(Value::Dict(mut entries)) => {

@@ -36,15 +36,15 @@ use crate::error::{Error, Result};
 /// Writes the report of `runs` to the file `to`, and `curves.svg` and `curves.png` beside it.
 ///
 /// # Errors
-/// [`Error::Usage`] without a run, [`Error::Data`] naming a directory that is not a run's, [`Error::Io`] naming a file
-/// that cannot be written.
+/// [`Error::Usage`] without a run or where `to` cannot be written, [`Error::Data`] naming a directory that is not a
+/// run's, [`Error::Io`] naming another file that cannot be written.
 pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
     if runs.is_empty() {
         return Err(Error::usage("a report needs at least one run; give its directory, such as runs/0001"));
     }
     let mut runs = runs.iter().map(|directory| Run::read(directory)).collect::<Result<Vec<_>>>()?;
     tell_apart(&mut runs);
-    check_writable(to)?;
+    check_writable(to).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
     let figure = curves::main(&runs);
     write_atomic(&to.with_file_name("curves.svg"), svg::file(&figure).as_bytes())?;
     write_atomic(&to.with_file_name("curves.png"), &png::file(&figure))?;

@@ -5,20 +5,27 @@
 //! all is an error.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use memmap2::Mmap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::evaluation::Evaluation;
 use super::phases::{self, Phase, Trace};
 use crate::error::{Error, Result};
+use crate::file::{self, GIB, MIB, TEXT};
 use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Summary};
 
-/// The files that are read.
-const FILES: [&str; 5] = ["metrics.jsonl", "summary.json", "config.toml", "evaluation.json", "trace.json"];
+/// The files that are read, and the most bytes that each usefully has.
+const FILES: [(&str, u64); 5] = [
+    ("metrics.jsonl", 4 * GIB),
+    ("summary.json", TEXT),
+    ("config.toml", TEXT),
+    ("evaluation.json", 64 * MIB),
+    ("trace.json", 128 * MIB),
+];
 
 /// What is known of a run.
 #[derive(Debug, Default)]
@@ -53,7 +60,7 @@ impl Run {
     /// # Errors
     /// [`Error::Data`] if that is nothing, or no directory.
     pub fn read(directory: &Path) -> Result<Self> {
-        if !FILES.iter().any(|file| directory.join(file).exists()) {
+        if !FILES.iter().any(|(file, _)| directory.join(file).exists()) {
             let what = if directory.is_dir() { "holds no run" } else { "is not a directory" };
             let remedy = "give the directory of a run, which holds a metrics.jsonl, such as runs/0001";
             return Err(Error::Data(format!("cannot report on '{}': it {what}; {remedy}", directory.display())));
@@ -157,8 +164,9 @@ impl Run {
     }
 
     /// A file's content; `None` if it does not exist, or with a note if it cannot be read.
-    fn bytes(&mut self, file: &str) -> Option<Vec<u8>> {
-        match fs::read(self.directory.join(file)) {
+    fn bytes(&mut self, file: &str) -> Option<Mmap> {
+        let limit = FILES.iter().find(|(name, _)| *name == file).map_or(TEXT, |(_, limit)| *limit);
+        match file::map(&self.directory.join(file), limit) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => {

@@ -10,13 +10,13 @@ use super::elastic::{Elastic, Own};
 use super::initial::initial_model;
 use super::learner;
 use super::origin::RUNS;
-use super::overview::overview;
+use super::overview::{overview, shortage};
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Course, Recorder};
 use super::run::{check_copy, goal, report};
 use super::snapshot::Snapshots;
 use super::succession::Succession;
-use super::terminal::{display, say};
+use super::terminal::{display, say, warn};
 use crate::config::{Config, ProgressKind};
 use crate::error::{Error, Result};
 use crate::launch::{self, Members, alone};
@@ -41,6 +41,7 @@ pub(super) fn train<B: HostBackend>(
     let prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), stop.clone())?;
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     if config.run.dry_run {
+        shortage::<B>(&config, &prepared, about.parameters, 1).iter().for_each(|line| warn(line));
         say(&overview::<B>(&config, &prepared, backend, &about, None));
         return Ok(0);
     }
@@ -54,6 +55,7 @@ pub(super) fn train<B: HostBackend>(
     let announce = {
         let (config, clock) = (config.clone(), clock.clone());
         move |prepared: &Prepared| {
+            shortage::<B>(&config, prepared, about.parameters, 1).iter().for_each(|line| warn(line));
             if shown {
                 let directory = clock.directory();
                 say(&overview::<B>(&config, prepared, backend, &about, Some(&directory)));

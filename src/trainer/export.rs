@@ -5,20 +5,16 @@ use std::path::Path;
 use super::model_file::ModelFile;
 use super::terminal::say;
 use crate::checkpoint::{check_writable, write_atomic};
-use crate::error::Result;
-use crate::state::to_safetensors;
+use crate::error::{Error, Result};
+use crate::state::{HostTensor, StateDict, to_safetensors};
 use crate::weights::{Description, Format, onnx, to_pth};
 
 /// Writes the model in `path` to the file `output`; `averaged` weights where there are any and they are wanted.
 pub fn export(path: &Path, to: Format, output: &Path, averaged: bool) -> Result<()> {
     let file = ModelFile::read(path, averaged)?;
-    check_writable(output)?;
+    check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
     let description = &file.description;
-    let bytes = match to {
-        Format::Safetensors => to_safetensors(&file.tensors, &description.to_metadata()),
-        Format::Pth => to_pth(&file.tensors)?,
-        Format::Onnx => onnx::to_onnx(&file.tensors, &onnx_options(&file))?,
-    };
+    let bytes = encode(to, &file.tensors, description, &file.origin)?;
     write_atomic(output, &bytes)?;
     say(&format!("weights     {}", file.origin));
     say(&format!("written     {} ({:.1} MB)", output.display(), bytes.len() as f64 / 1e6));
@@ -32,13 +28,22 @@ pub fn export(path: &Path, to: Format, output: &Path, averaged: bool) -> Result<
     Ok(())
 }
 
-fn onnx_options(file: &ModelFile) -> onnx::Options {
-    let Description { classes, normalization, size, .. } = file.description.clone();
-    onnx::Options {
-        origin: file.origin.clone(),
-        // More outputs than names would leave the last ones without.
-        classes: if classes.len() == file.outputs { classes } else { Vec::new() },
-        size: [size; 2],
-        normalization: Some((normalization.mean, normalization.std)),
+/// The bytes of a file with these weights, which are from `origin`.
+pub(super) fn encode(to: Format, tensors: &StateDict, description: &Description, origin: &str) -> Result<Vec<u8>> {
+    match to {
+        Format::Safetensors => Ok(to_safetensors(tensors, &description.to_metadata())),
+        Format::Pth => to_pth(tensors),
+        Format::Onnx => {
+            let Description { classes, normalization, size, .. } = description.clone();
+            let outputs = tensors.get("fc.bias").map_or(0, HostTensor::len);
+            let options = onnx::Options {
+                origin: origin.into(),
+                // More outputs than names would leave the last ones without.
+                classes: if classes.len() == outputs { classes } else { Vec::new() },
+                size: [size; 2],
+                normalization: Some((normalization.mean, normalization.std)),
+            };
+            onnx::to_onnx(tensors, &options)
+        }
     }
 }

@@ -6,10 +6,11 @@
 use std::path::{Path, PathBuf};
 
 use super::requeue;
-use super::resume::file;
+use super::resume::document;
 use crate::checkpoint::{self, Loaded, Lock, Resume, Store, Which, differences, run_dir};
 use crate::config::{Config, OF_A_SESSION, Request, Saved, Setting, sketch};
 use crate::error::{Error, Result};
+use crate::file;
 
 /// Where numbered runs are made.
 pub(super) const RUNS: &str = "runs";
@@ -93,14 +94,13 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
 
 /// The configuration in a checkpoint.
 pub(super) fn saved(loaded: &Loaded) -> Result<Saved> {
-    let text = String::from_utf8_lossy(file(loaded, "config.toml")?).into_owned();
+    let text = String::from_utf8_lossy(document(loaded, "config.toml")?).into_owned();
     Ok(Saved { path: loaded.path.join("config.toml"), text, note: None })
 }
 
 /// How the file in a run's directory, which is for people, differs from the settings that the weights were trained with.
 fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
-    let text = std::fs::read(shown).map_err(Error::io("read", shown))?;
-    let text = String::from_utf8_lossy(&text);
+    let text = file::text(shown, file::TEXT).map_err(Error::io("read", shown))?;
     if let Err(reason) = toml::from_str::<Config>(&text) {
         return Err(Error::Checkpoint(format!(
             "'{}' is damaged: {}; move it away to go on with the settings in '{}'",

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use sysinfo::System;
+
 use super::backend;
 use super::initial::Start;
 use super::prepare::Prepared;
@@ -186,22 +188,57 @@ fn optimizer(config: &Config) -> String {
     words
 }
 
-/// Weights, gradients and optimizer state of every replica, and the activations that its backward pass needs.
 fn memory(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
+    let replica = bytes_per_replica(config, prepared, parameters);
+    let total = replica * prepared.plan.world.size() as f64;
+    format!("about {} per replica, {} in all (estimate)", bytes(replica), bytes(total))
+}
+
+/// What a person should know before `neighbours` processes such as this one share the machine's memory; none where the
+/// replicas have devices with memory of their own.
+pub(super) fn shortage<B: HostBackend>(
+    config: &Config,
+    prepared: &Prepared,
+    parameters: ParameterCount,
+    neighbours: usize,
+) -> Option<String> {
+    let replicas = prepared.plan.world.hosted().len() * neighbours;
+    let needed = bytes_per_replica(config, prepared, parameters) * replicas as f64;
+    let machine = memory_of_machine().filter(|_| B::is_processor())?;
+    (needed > machine).then(|| {
+        format!(
+            "warning: training takes about {} of memory (estimate), this machine has {}; lower --batch-size, and raise \
+             --accumulation-steps for the same global batch",
+            bytes(needed),
+            bytes(machine)
+        )
+    })
+}
+
+/// All memory that this process may use, in bytes.
+fn memory_of_machine() -> Option<f64> {
+    let mut system = System::new();
+    system.refresh_memory();
+    let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
+    Some(system.total_memory().min(limit)).filter(|bytes| *bytes > 0).map(|bytes| bytes as f64)
+}
+
+/// Weights, gradients and optimizer state of a replica, and the activations that its backward pass needs.
+fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> f64 {
     let slots = match config.optim.optimizer {
         OptimizerKind::AdamW => 2,
         _ => 1,
     };
     let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
     let weights = copies * parameters.all + (1 + slots) * parameters.trained;
-    let activations = prepared.plan.batch_size * activation_elements(&config.model, prepared.splits.train.size());
-    let bytes_each = config.run.precision.bytes();
-    let replica = FLOAT * weights + bytes_each * activations;
-    let total = replica * prepared.plan.world.size();
-    format!("about {} per replica, {} in all (estimate)", bytes(replica), bytes(total))
+    let plan = &prepared.plan;
+    let images = plan.batch_size.min(plan.train.len().div_ceil(plan.world.size()));
+    // Of settings that nobody can run, the product is no number of this machine.
+    let activations = images as f64 * activation_elements(&config.model, plan.train.size()) as f64;
+    (FLOAT * weights) as f64 + config.run.precision.bytes() as f64 * activations
 }
 
-fn bytes(count: usize) -> String {
-    let mib = count as f64 / (1u64 << 20) as f64;
+fn bytes(count: f64) -> String {
+    let mib = count / (1u64 << 20) as f64;
     if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }
 }

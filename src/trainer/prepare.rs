@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 
+use super::terminal::warn;
 use crate::checkpoint::Interval;
 use crate::config::Config;
 use crate::data::{self, Augment, DataSplits, Mixing, Sampler, SamplerConfig};
@@ -31,6 +32,9 @@ pub(super) fn prepare<B: HostBackend>(config: &Config, peers: &dyn Peers, stop: 
     let threads = share_threads(config.run.threads, peers.neighbours());
     use_threads(threads);
     let splits = super::loading::load(&config.data, config.run.progress)?;
+    if world.hosted().start == 0 {
+        splits.notes.iter().for_each(|note| warn(&format!("warning: {note}")));
+    }
     let classes = class_count(config, &splits)?;
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
     Ok(Prepared { fingerprint: data::fingerprint(&splits), splits, classes, plan })

@@ -245,9 +245,7 @@ impl Observer for Recorder {
         self.course(|course| course.checkpoint = Some(path));
         let copy = &self.snapshots.config.checkpoint.path;
         if is_best && !copy.as_os_str().is_empty() {
-            let file = |name: &str| snapshot.files.iter().find(|(file, _)| file == name);
-            let best = file("average.safetensors").or_else(|| file("model.safetensors"));
-            write_atomic(copy, best.map_or(&[][..], |(_, bytes)| bytes))?;
+            write_atomic(copy, &self.snapshots.copy(&snapshot, copy)?)?;
         }
         Ok(())
     }

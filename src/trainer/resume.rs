@@ -1,10 +1,10 @@
 //! Taking up what a checkpoint says: refuses one of another experiment, and restores the state.
 
-
 use super::prepare::Prepared;
 use crate::checkpoint::{Loaded, RunState, differences};
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::file::TEXT;
 use crate::model::Tally;
 use crate::parallel::{Position, TrainingState};
 use crate::state::{Metadata, StateDict, from_safetensors};
@@ -43,7 +43,7 @@ const BINDING: &[&str] = &[
 
 /// The state in a checkpoint, after making sure that it belongs to the same experiment; and what is written beside it.
 pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded) -> Result<(TrainingState, RunState)> {
-    let state = RunState::from_json(file(checkpoint, "state.json")?, &checkpoint.path.join("state.json"))?;
+    let state = RunState::from_json(document(checkpoint, "state.json")?, &checkpoint.path.join("state.json"))?;
     same_experiment(config, prepared, checkpoint, &state)?;
     let averaging = config.optim.ema_decay > 0.0 && checkpoint.files.contains_key("average.safetensors");
     let restored = TrainingState {
@@ -55,6 +55,17 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
         accuracy: None,
     };
     Ok((restored, state))
+}
+
+/// The bytes of a document of a checkpoint, which takes a multiple of them in memory.
+pub(super) fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
+    let bytes = file(checkpoint, name)?;
+    if bytes.len() as u64 > TEXT {
+        let path = checkpoint.path.join(name);
+        let rule = "which Kiln never writes; resume from another checkpoint";
+        return Err(Error::Checkpoint(format!("'{}' has {} bytes, {rule}", path.display(), bytes.len())));
+    }
+    Ok(bytes)
 }
 
 /// The bytes of one file of a checkpoint.
@@ -81,7 +92,7 @@ fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, st
     if config.checkpoint.force_config {
         return Ok(());
     }
-    let saved = String::from_utf8_lossy(file(checkpoint, "config.toml")?);
+    let saved = String::from_utf8_lossy(document(checkpoint, "config.toml")?);
     let mut faults = differences(&saved, &config.to_toml(), BINDING);
     if state.data_fingerprint != prepared.fingerprint {
         faults.push(format!("images: saved fingerprint {}, now {}", state.data_fingerprint, prepared.fingerprint));

@@ -15,7 +15,7 @@ use super::initial::initial_model;
 use super::learner;
 use super::logs::{Kept, Logs};
 use super::origin::Origin;
-use super::overview::overview;
+use super::overview::{overview, shortage};
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Course, Recorder};
 use super::resume::restore;
@@ -100,6 +100,9 @@ fn run<B: HostBackend>(
     let prepared = prepare::<B>(&config, peers, stop.clone())?;
     peers.agree("images", &|| prepared.fingerprint.clone())?;
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
+    if config.parallel.rank == 0 {
+        shortage::<B>(&config, &prepared, about.parameters, peers.neighbours()).iter().for_each(|line| warn(line));
+    }
     if config.run.dry_run {
         if config.parallel.rank == 0 {
             say(&overview::<B>(&config, &prepared, backend, &about, None));

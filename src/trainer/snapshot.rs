@@ -1,12 +1,17 @@
 //! The files of a checkpoint, out of a state: what is saved to disk, and what processes send to one that joins them.
 
+use std::borrow::Cow;
+use std::path::Path;
+
 use super::clock::Clock;
+use super::export::encode;
 use super::prepare::Prepared;
 use crate::checkpoint::{Best, Progress, RunState, Snapshot};
 use crate::config::Config;
+use crate::error::Result;
 use crate::parallel::{Position, TrainingState};
-use crate::state::{StateDict, to_safetensors};
-use crate::weights::Description;
+use crate::state::{StateDict, from_safetensors, to_safetensors};
+use crate::weights::{Description, Format};
 
 /// What all checkpoints of a run have in common.
 #[derive(Debug, Clone)]
@@ -44,6 +49,20 @@ impl Snapshots {
         files.push(("state.json".to_string(), self.run_state(&position).to_json()));
         files.push(("config.toml".to_string(), self.config.to_toml().into_bytes()));
         Snapshot { step: position.global_step, epoch: position.epoch, accuracy, files }
+    }
+
+    /// The model of `snapshot`, averaged where there is an average, as the name of the file `to` asks for it.
+    pub(super) fn copy<'a>(&self, snapshot: &'a Snapshot, to: &Path) -> Result<Cow<'a, [u8]>> {
+        let file = |name: &str| snapshot.files.iter().find(|(file, _)| file == name);
+        let best = file("average.safetensors").or_else(|| file("model.safetensors"));
+        let (name, bytes) = best.expect("every snapshot holds a model");
+        match Format::of(to) {
+            Some(format) if format != Format::Safetensors => {
+                let (tensors, _) = from_safetensors(bytes, Path::new(name))?;
+                encode(format, &tensors, &self.description, "the best checkpoint").map(Cow::Owned)
+            }
+            _ => Ok(Cow::Borrowed(bytes)),
+        }
     }
 
     fn run_state(&self, position: &Position) -> RunState {

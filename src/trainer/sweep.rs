@@ -14,6 +14,7 @@ use crate::checkpoint::{Resume, check_writable, run_dir};
 use crate::config::grid::Point;
 use crate::config::{Config, resolve};
 use crate::error::{Error, Result};
+use crate::file::{self, TEXT};
 use crate::report::Run;
 
 /// How far a run is.
@@ -29,6 +30,7 @@ enum State {
 /// that ended the sweep.
 pub fn sweep(directory: &Path, points: &[Point]) -> Result<u8> {
     let configs = check(points)?;
+    std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     check_writable(&directory.join("sweep.csv"))?;
     let _alone = claim(directory)?;
     say(&format!("sweep       {} runs in '{}'", points.len(), directory.display()));
@@ -85,7 +87,7 @@ fn train(point: &Point, run: &Path, state: State) -> Result<Ended> {
 
 /// How far the run in a directory is; one with other settings has something left to do.
 fn state(run: &Path, config: &Config) -> State {
-    let saved = std::fs::read_to_string(run.join("config.toml")).ok();
+    let saved = file::text(&run.join("config.toml"), TEXT).ok();
     let saved: Option<Config> = saved.and_then(|text| toml::from_str(&text).ok());
     let is_same = saved.is_some_and(|saved| saved.shared() == config.shared());
     let is_complete = || Run::read(run).ok().and_then(|run| run.summary).is_some_and(|summary| summary.complete);

@@ -1,14 +1,18 @@
 //! The stack machine that a pickle is a program for, as far as `torch.save` (protocol 2) writes programs.
 //!
 //! Every opcode takes a bounded number of steps or uses up what others have put on the stack, so that work and memory
-//! are linear in the length of the program, whatever it says. Opcodes are those of Python's `pickletools`; what their
-//! operands look like is for `operands`, which functions there are for `pickle`.
+//! are linear in the number of steps, whatever the program says. Of those there is a limit. Opcodes are those of Python's
+//! `pickletools`; what their operands look like is for `operands`, which functions there are for `pickle`.
 
 use std::collections::BTreeMap;
 
 use super::operands::Operands;
 use super::pickle::{Function, Id, Value, global};
 use super::view::{Storage, View};
+
+/// Enough for the dictionary of a training and its optimizer many times over. A step may be one byte of the file and
+/// take a hundred of memory.
+const MOST_STEPS: usize = 1 << 19;
 
 /// More axes than this has no tensor.
 const MOST_AXES: usize = 8;
@@ -31,12 +35,13 @@ impl<'a> Machine<'a> {
 
     /// Runs the program to its end and gives the value on top.
     pub fn run(&mut self) -> Result<Id, String> {
-        loop {
+        for _ in 0..MOST_STEPS {
             match self.operands.byte()? {
                 b'.' => return self.pop(),
                 opcode => self.step(opcode)?,
             }
         }
+        Err(format!("its pickle takes more than {MOST_STEPS} steps, which no state_dict needs"))
     }
 
     fn step(&mut self, opcode: u8) -> Result<(), String> {
@@ -131,7 +136,8 @@ impl<'a> Machine<'a> {
                 return Ok(());
             }
             (Function::RebuildTensor, [storage, offset, shape, stride, ..]) => {
-                Value::Tensor(self.view([*storage, *offset, *shape, *stride]).ok_or("a tensor of it is malformed")?)
+                let view = self.view([*storage, *offset, *shape, *stride]).ok_or("a tensor of it is malformed")?;
+                Value::Tensor(Box::new(view))
             }
             _ => return Err("its pickle calls a function with the wrong arguments".into()),
         };

@@ -27,7 +27,7 @@ pub use format::Format;
 pub use to_pth::to_pth;
 pub use transplant::{Report, transplant};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::state::{self, Metadata, StateDict};
 
 /// The tensors of a weight file, safetensors or PyTorch's, and what its header says, which PyTorch's have none of; which
@@ -37,7 +37,7 @@ use crate::state::{self, Metadata, StateDict};
 /// [`crate::error::Error::Io`] if it cannot be read; [`crate::error::Error::Checkpoint`] if it is not a whole file of
 /// either kind.
 pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
-    let bytes = file::read(path)?;
+    let bytes = file::map(path)?;
     // Safetensors: the length of the header in eight bytes, then the header, a JSON object.
     if bytes.get(8) == Some(&b'{') {
         return state::from_safetensors(&bytes, path);
@@ -45,8 +45,14 @@ pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
     match pth::from_bytes(&bytes, path) {
         Ok(tensors) => Ok((tensors, Metadata::new())),
         // What is neither of them is judged as what it is called.
-        Err(_) if path.extension().is_some_and(|it| it == "safetensors") => state::from_safetensors(&bytes, path),
-        Err(error) => Err(error),
+        Err(error) => match Format::of(path) {
+            Some(Format::Safetensors) => state::from_safetensors(&bytes, path),
+            Some(Format::Onnx) => Err(Error::Checkpoint(format!(
+                "'{}' is an ONNX file, which is written and not read; give a .safetensors or .pth file of the same weights",
+                path.display()
+            ))),
+            _ => Err(error),
+        },
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) enum Value<'a> {
     Tuple(Vec<Id>),
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
-    Tensor(View<'a>),
+    Tensor(Box<View<'a>>),
     Storage(Storage<'a>),
     /// A class of storages.
     Type(Dtype),

@@ -31,7 +31,7 @@ type Outcome<T> = std::result::Result<T, String>;
 /// # Errors
 /// [`Error::Io`] if it cannot be read; [`Error::Checkpoint`] as [`from_bytes`].
 pub fn read(path: &Path) -> Result<StateDict> {
-    from_bytes(&file::read(path)?, path)
+    from_bytes(&file::map(path)?, path)
 }
 
 /// As [`read`], for a file in memory; `origin` is the path that errors name.
@@ -122,7 +122,7 @@ fn weights<'p, 'a>(pickle: &'p Pickle<'a>) -> Outcome<BTreeMap<&'a str, &'p View
     let wrapped = |name: &&str| -> Option<&Vec<(Id, Id)>> {
         if let Some(Value::Dict(items)) = pickle.entry(root, name) { Some(items) } else { None }
     };
-    let mut views = BTreeMap::new();
+    let mut views: BTreeMap<&str, &View> = BTreeMap::new();
     for (key, value) in WRAPPINGS.iter().find_map(wrapped).unwrap_or(root) {
         let Value::Text(name) = pickle.values[*key] else { return Err("it has a key that is no text".into()) };
         let Value::Tensor(view) = &pickle.values[*value] else {

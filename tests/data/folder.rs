@@ -5,10 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use image::{ImageFormat, Rgb, RgbImage};
-use kiln::data::{Augment, DataConfig, ImageSet, Normalization, Progress, Request, Source, assemble, fingerprint};
+use kiln::data::{
+    Augment, DataConfig, Framing, ImageSet, Normalization, Progress, Request, Source, assemble, fingerprint,
+};
 use tempfile::{TempDir, tempdir};
 
 use super::{assert_names, complaint, load};
+use crate::python::ask;
 
 fn picture(path: &Path, side: u32, colour: [u8; 3], format: ImageFormat) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -58,7 +61,10 @@ fn images_that_do_not_fit_the_cache_are_the_same_images_decoded_when_needed() {
     assert_eq!(batch(&on_disk.train).unwrap(), batch(&cached.train).unwrap());
     fs::write(dir.path().join("train/dog/a.PNG"), "no picture").unwrap();
     assert_names(&batch(&on_disk.train).unwrap_err().to_string(), &["a.PNG' is not a PNG", "replace or remove it"]);
-    assert_ne!(fingerprint(&load(&DataConfig { cache_mb: 0, ..config(dir.path()) }).unwrap()), fingerprint(&cached));
+    let on_disk = DataConfig { cache_mb: 0, ..config(dir.path()) };
+    assert_names(&load(&on_disk).unwrap_err().to_string(), &["a.PNG' is not a PNG", "replace or remove it"]);
+    picture(&dir.path().join("train/dog/a.PNG"), 5, [9, 8, 7], ImageFormat::Png);
+    assert_ne!(fingerprint(&load(&on_disk).unwrap()), fingerprint(&cached));
 }
 
 #[test]
@@ -105,6 +111,68 @@ fn a_file_that_is_no_image_is_named_with_what_it_should_be() {
     fs::remove_file(dir.path().join("train/cat/a.jpg")).unwrap();
     fs::write(dir.path().join("train/cat/b.png"), &whole[..whole.len() / 2]).unwrap();
     assert_names(&complaint(Source::Folder, dir.path()), &["train/cat/b.png' is not a PNG"]);
+}
+
+/// What becomes of a file with this content, as a reason if it is refused.
+fn verdict(path: &Path, content: &[u8]) -> Result<(), String> {
+    fs::write(path, content).unwrap();
+    ImageSet::from_files(&[path.to_path_buf()], 4, Framing::WHOLE).map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_jpeg_is_refused_unless_it_goes_on_to_its_end_whatever_follows() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("a.jpg");
+    RgbImage::from_fn(40, 24, |x, y| Rgb([x * y, x ^ y, 7 * x].map(|it| it as u8))).save(&path).unwrap();
+    let whole = fs::read(&path).unwrap();
+    for length in 2..whole.len() {
+        let reason = verdict(&path, &whole[..length]).unwrap_err();
+        assert_names(
+            &reason,
+            &["a.jpg' is cut off: the JPEG ends after", &format!("{length} bytes"), "replace or remove"],
+        );
+        assert_eq!(reason.lines().count(), 1, "{reason}");
+    }
+    for more in [b"".as_slice(), b"\0", b"and more", &whole[..9]] {
+        assert_eq!(verdict(&path, &[&whole, more].concat()), Ok(()));
+    }
+    // An end-of-image marker within a comment is none.
+    let comment = [&whole[..2], b"\xff\xfe\0\x06\xff\xd9\xff\xd9", &whole[2..]].concat();
+    assert_eq!(verdict(&path, &comment), Ok(()));
+    assert!(verdict(&path, &comment[..comment.len() - 1]).is_err());
+}
+
+/// Runs where the virtual environment of `make setup-tch` has Pillow, like other tests that ask Python.
+#[test]
+fn what_is_cut_off_is_refused_as_by_pil() {
+    let dir = tempdir().unwrap();
+    let Some(found) = ask("PIL, numpy", "images/cut.py", &[dir.path()]) else { return };
+    let mut wrong = Vec::new();
+    for (name, expected) in found.lines().map(|line| line.split_once(' ').unwrap()) {
+        let path = dir.path().join(name);
+        let ours = ImageSet::from_files(&[path], 4, Framing::WHOLE).map_or("cut", |_| "whole");
+        // A PNG that lacks no more than its last chunk is whole to PIL.
+        if ours != expected && !(name.ends_with(".png") && ours == "cut") {
+            wrong.push(format!("{name} is {ours}"));
+        }
+    }
+    assert!(found.lines().count() > 4000 && wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn files_are_what_their_content_is_in_every_format_that_is_read() {
+    let dir = pets();
+    let formats = [("c.bmp", ImageFormat::Bmp), ("d.webp", ImageFormat::WebP), ("e.jpg", ImageFormat::Png)];
+    for (name, format) in formats {
+        picture(&dir.path().join("train/cat").join(name), 4, [1, 2, 3], format);
+    }
+    for cache_mb in [4096, 0] {
+        let splits = load(&DataConfig { cache_mb, ..config(dir.path()) }).unwrap();
+        let planes = [[1; 16], [2; 16], [3; 16]].concat();
+        assert!((1..5).all(|id| splits.train.image(id).unwrap() == planes), "all but the JPEG are the same");
+        assert_eq!((splits.train.len(), splits.notes.len()), (6, 1));
+        assert_names(&splits.notes[0], &["1 entry of '", "train' left out: 'notes.txt'; only .jpg, .jpeg, .png"]);
+    }
 }
 
 #[test]
