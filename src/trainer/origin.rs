@@ -100,15 +100,17 @@ pub(super) fn saved(loaded: &Loaded) -> Result<Saved> {
 
 /// How the file in a run's directory, which is for people, differs from the settings that the weights were trained with.
 fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
-    let text = file::text(shown, file::TEXT).map_err(Error::io("read", shown))?;
-    if let Err(reason) = toml::from_str::<Config>(&text) {
-        return Err(Error::Checkpoint(format!(
-            "'{}' is damaged: {}; move it away to go on with the settings in '{}'",
-            shown.display(),
-            reason.message().replace('\n', ", "),
-            saved.path.display()
-        )));
-    }
+    let read = file::text(shown, file::TEXT).map_err(|reason| reason.to_string());
+    let parsed = read.and_then(|text| match toml::from_str::<Config>(&text) {
+        Ok(_) => Ok(text),
+        Err(reason) => Err(reason.message().replace('\n', ", ")),
+    });
+    let text = parsed.map_err(|reason| {
+        let (shown, saved) = (shown.display(), saved.path.display());
+        Error::Checkpoint(format!(
+            "'{shown}' is damaged: {reason}; move it away to go on with the settings in '{saved}'"
+        ))
+    })?;
     let sections = ["run", "data", "model", "parallel", "optim", "schedule", "checkpoint"];
     let mut changed = differences(&saved.text, &text, &sections);
     changed.retain(|line| !OF_A_SESSION.iter().any(|key| line.strip_prefix(key).is_some_and(|it| it.starts_with(':'))));
