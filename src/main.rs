@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use kiln::cli::{Command, parse};
 use kiln::config::resolve;
 use kiln::error::Result;
+use kiln::metrics::utilization::{BY_BUS, ORDER};
 use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
@@ -14,6 +15,7 @@ use kiln::trainer::{
 
 fn main() -> ExitCode {
     keep_pages();
+    number_devices();
     quiet_replicas();
     match run(parse()) {
         Ok(code) => ExitCode::from(code),
@@ -68,6 +70,14 @@ fn quiet_replicas() {
 
 /// Tells the C library to keep freed memory: activations of the same sizes come back every step, and pages that the
 /// kernel has to hand out and clear anew cost a CPU run a good part of its time.
+/// Has CUDA number devices as NVML and `nvidia-smi` do, by their place on the bus, unless the user says otherwise.
+fn number_devices() {
+    if std::env::var_os(ORDER).is_none() {
+        // SAFETY: no thread exists yet that could read the environment.
+        unsafe { std::env::set_var(ORDER, BY_BUS) };
+    }
+}
+
 fn keep_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: sets two numbers of the allocator, before any thread exists.
