@@ -193,7 +193,7 @@ enum Action {
     Launch(Launch),
     /// Measure how training scales: train scaling --replicas 1,2,4 -- --batch-size 32.
     Scaling(study::Scaling),
-    /// Find a learning rate (find lr) or the largest batch that fits (find batch-size).
+    /// Find a learning rate (find lr) or a batch size that fits and is fast (find batch-size).
     Find(study::Find),
     /// Train once per point of a grid: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
     Sweep(sweep::Sweep),

@@ -94,7 +94,8 @@ enum What {
         #[command(flatten)]
         common: Common,
     },
-    /// The largest batch of a replica that fits, by trials.
+    /// A batch size of a replica that fits and is fast, by trials: sizes double until one does not fit, or until two in
+    /// a row are slower than a smaller one.
     BatchSize {
         /// The largest to try.
         #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
