@@ -45,6 +45,7 @@ mod rendezvous;
 mod report;
 mod resume;
 mod scaling;
+mod schedule;
 mod shards;
 mod small;
 mod state;
