@@ -25,6 +25,7 @@ use crate::config::grid::Point;
 use crate::finding;
 use crate::parallel::ParallelConfig;
 use crate::scaling::Sizes;
+use crate::trainer::Which;
 use crate::weights::Format;
 
 /// What the user asked for.
@@ -34,15 +35,19 @@ pub enum Command {
     Train(Request),
     /// Measure a checkpoint on the validation images.
     Evaluate {
-        /// A checkpoint's directory or a safetensors file.
+        /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
+        /// Which checkpoint of a run.
+        which: Option<Which>,
         /// The configuration.
         request: Request,
     },
     /// Say what images show.
     Predict {
-        /// A checkpoint's or a run's directory, or a file of weights.
+        /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
+        /// Which checkpoint of a run.
+        which: Option<Which>,
         /// Files.
         images: Vec<PathBuf>,
         /// How many classes to name.
@@ -54,8 +59,10 @@ pub enum Command {
     },
     /// Write the weights of a checkpoint in a format of others.
     Export {
-        /// A checkpoint's or a run's directory, or a file of weights.
+        /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
+        /// Which checkpoint of a run.
+        which: Option<Which>,
         /// The format.
         to: Format,
         /// The file.

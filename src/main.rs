@@ -30,11 +30,13 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train(request) => train(resolve(&with_saved(request))?),
-        Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
-        Command::Predict { checkpoint, images, top, json, request } => {
-            predict(&checkpoint, Question { images, top, json }, request).map(|()| 0)
+        Command::Evaluate { checkpoint, which, request } => evaluate(&checkpoint, which, request).map(|()| 0),
+        Command::Predict { checkpoint, which, images, top, json, request } => {
+            predict(&checkpoint, which, Question { images, top, json }, request).map(|()| 0)
         }
-        Command::Export { checkpoint, to, output, averaged } => export(&checkpoint, to, &output, averaged).map(|()| 0),
+        Command::Export { checkpoint, which, to, output, averaged } => {
+            export(&checkpoint, which, to, &output, averaged).map(|()| 0)
+        }
         Command::Scaling { sizes, arguments, request } => scaling(&sizes, &arguments, &request),
         Command::Find { what, arguments, request, output } => find(&what, &arguments, &request, &output),
         Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
@@ -68,8 +70,6 @@ fn quiet_replicas() {
     }));
 }
 
-/// Tells the C library to keep freed memory: activations of the same sizes come back every step, and pages that the
-/// kernel has to hand out and clear anew cost a CPU run a good part of its time.
 /// Has CUDA number devices as NVML and `nvidia-smi` do, by their place on the bus, unless the user says otherwise.
 fn number_devices() {
     if std::env::var_os(ORDER).is_none() {
@@ -78,6 +78,8 @@ fn number_devices() {
     }
 }
 
+/// Tells the C library to keep freed memory: activations of the same sizes come back every step, and pages that the
+/// kernel has to hand out and clear anew cost a CPU run a good part of its time.
 fn keep_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: sets two numbers of the allocator, before any thread exists.

@@ -122,6 +122,7 @@ fn an_evaluation_without_a_sound_checkpoint_is_refused() {
         refused(&place, &["evaluate", "--checkpoint", path], code, parts);
     };
     evaluate("nowhere", 1, &["'nowhere' does not exist", "--checkpoint"]);
+    refused(&place, &["evaluate"], 1, &["'runs/last' does not exist", "--checkpoint"]);
     fs::create_dir(place.path("empty")).unwrap();
     evaluate("empty", 1, &["'empty' holds no manifest.json"]);
     fs::write(place.path("text.safetensors"), "hello").unwrap();
@@ -131,7 +132,7 @@ fn an_evaluation_without_a_sound_checkpoint_is_refused() {
         let path = place.run("run").checkpoint("latest").join(name);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-        evaluate("run", 1, &[name, "damaged", "use '", "instead, which is intact"]);
+        evaluate("run/checkpoints/latest", 1, &[name, "damaged", "use '", "instead, which is intact"]);
         fs::write(&path, whole).unwrap();
     }
 }
