@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     keep_pages();
     number_devices();
     quiet_replicas();
-    match run(parse()) {
+    match parse().and_then(run) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             error.to_string().lines().for_each(warn);

@@ -116,6 +116,31 @@ fn settings_that_cannot_be_read_are_refused() {
 }
 
 #[test]
+fn a_command_line_is_refused_with_all_its_faults_at_once() {
+    let place = Workplace::new();
+    let said = |arguments: &[&str], expected: &[&str]| {
+        let output = place.bare(arguments).output().unwrap();
+        let lines = errors(&output);
+        assert_eq!((output.status.code(), lines.len()), (Some(2), expected.len()), "{arguments:?}: {lines:#?}");
+        for (line, part) in lines.iter().zip(expected) {
+            assert!(line.starts_with("train: ") && line.contains(part), "{arguments:?}: '{part}' is not in '{line}'");
+        }
+        assert!(output.stdout.is_empty() && place.snapshot().is_empty(), "{arguments:?} left something behind");
+    };
+    said(
+        &["--epoch", "3", "--batchsize", "x", "--learning-rate", "fast"],
+        &["'--epoch'; did you mean '--epochs 3'?", "'--batchsize'; did you mean '--batch-size'?", "got 'fast'"],
+    );
+    said(
+        &["evaluate", "--chekpoint", "run", "--batch-size=x", "--epochs=3"],
+        &["'--chekpoint'; did you mean '--checkpoint run'?", "'--epochs'; it is about training", "got 'x'"],
+    );
+    said(&["launch", "--nproc=2", "--", "--epoch=3", "--seed=x"], &["did you mean '--epochs 3'?", "got 'x'"]);
+    said(&["sweep", "run.seed=1,2", "--", "--epoch=3", "--lr=x"], &["did you mean '--epochs 3'?", "got 'x'"]);
+    said(&["find", "lr", "--steps=3"], &["--steps must be a whole number, 20 to 65535, got '3'"]);
+}
+
+#[test]
 fn an_evaluation_without_a_sound_checkpoint_is_refused() {
     let place = Workplace::new();
     let evaluate = |path: &str, code: i32, parts: &[&str]| {

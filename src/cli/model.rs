@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::Command;
 use super::options::Options;
+use super::refusal::whole;
 use crate::config::{Request, Setting};
 use crate::trainer::Which;
 use crate::weights::Format;
@@ -43,7 +44,7 @@ pub(super) struct Predict {
     #[command(flatten)]
     source: Source,
     /// How many classes to name for each image.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u16>(1..=65535))]
     top: u16,
     /// Print JSON.
     #[arg(long)]

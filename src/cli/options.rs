@@ -66,6 +66,7 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
             environment: Vec::new(),
             arguments: all(matches, "arguments"),
             flags: foreign.chain(own).collect(),
+            complaints: Vec::new(),
         };
         Ok(Self { request })
     }

@@ -38,11 +38,11 @@ mod resolve;
 mod rules;
 mod run;
 pub mod schema;
-mod suggestion;
+pub mod suggestion;
 pub mod time_limit;
 
 pub use request::{Request, Setting};
-pub use resolve::{Resolved, resolve, sketch};
+pub use resolve::{Resolved, faults, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};
 
 /// The documented defaults, as they are in the repository.

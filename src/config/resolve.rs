@@ -43,7 +43,7 @@ const BETWEEN_PROCESSES: [&str; 6] = [
 /// impossible combinations.
 pub fn resolve(request: &Request) -> Result<Resolved> {
     let schema = Schema::new();
-    let mut complaints = Complaints::default();
+    let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
     let mut layers = Layers::of(request, &schema, &mut complaints);
     let mut notes = Vec::new();
     let saved = request.saved.iter().map(|path| format!("what is not said is as in '{}'", path.display()));
@@ -69,6 +69,13 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
         return Err(Error::Usage(lines.iter().map(|line| line.replace(char::is_control, " ")).collect()));
     }
     Ok(Resolved { config: merged.config, notes })
+}
+
+/// What is wrong with the request by itself, whatever its settings mean together, one line each.
+pub fn faults(request: &Request) -> Vec<String> {
+    let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
+    Layers::of(request, &Schema::new(), &mut complaints);
+    complaints.lines
 }
 
 /// The configuration as far as it can be understood, unchecked; to see what a request is about before it is resolved.
