@@ -2,12 +2,13 @@
 //!
 //! The commands and their own options are declared here with clap's derive; in `options` the flags that stand for
 //! configuration keys are built from the table in [`crate::config::flag`], their help from the comments of
-//! `config/default.toml`. Values pass through as text: what they mean, and what is wrong with them, is left to
+//! `config/default.toml`; `refusal` says in Kiln's words what clap refuses. Values pass through as text: what they mean, and what is wrong with them, is left to
 //! [`crate::config::resolve`], so that every layer is judged by the same rules.
 
 mod job;
 mod model;
 mod options;
+mod refusal;
 mod spelling;
 mod study;
 mod sweep;
@@ -20,11 +21,14 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use self::options::Options;
-use crate::config::Request;
+pub use self::refusal::Refusal;
 use crate::config::grid::Point;
+use crate::config::{self, Request};
+use crate::error::{Error, Result};
 use crate::finding;
 use crate::parallel::ParallelConfig;
 use crate::scaling::Sizes;
+use crate::trainer::Which;
 use crate::weights::Format;
 
 /// What the user asked for.
@@ -34,15 +38,19 @@ pub enum Command {
     Train(Request),
     /// Measure a checkpoint on the validation images.
     Evaluate {
-        /// A checkpoint's directory or a safetensors file.
+        /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
+        /// Which checkpoint of a run.
+        which: Option<Which>,
         /// The configuration.
         request: Request,
     },
     /// Say what images show.
     Predict {
-        /// A checkpoint's or a run's directory, or a file of weights.
+        /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
+        /// Which checkpoint of a run.
+        which: Option<Which>,
         /// Files.
         images: Vec<PathBuf>,
         /// How many classes to name.
@@ -54,8 +62,10 @@ pub enum Command {
     },
     /// Write the weights of a checkpoint in a format of others.
     Export {
-        /// A checkpoint's or a run's directory, or a file of weights.
+        /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
+        /// Which checkpoint of a run.
+        which: Option<Which>,
         /// The format.
         to: Format,
         /// The file.
@@ -128,23 +138,51 @@ pub enum Command {
     },
 }
 
-/// Reads the arguments and the environment of this process; prints and exits for `--help`, `--version` and arguments
-/// that cannot be read (exit code 2).
-pub fn parse() -> Command {
-    let mut command = Cli::try_parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-    if let Command::Train(request)
-    | Command::Evaluate { request, .. }
-    | Command::Config(request)
-    | Command::Launch { request, .. }
-    | Command::Scaling { request, .. }
-    | Command::Find { request, .. } = &mut command
-    {
-        request.environment = std::env::vars_os().filter_map(text).collect();
+impl Command {
+    /// What is to be resolved for it.
+    fn requests(&mut self) -> Vec<&mut Request> {
+        match self {
+            Self::Train(request)
+            | Self::Evaluate { request, .. }
+            | Self::Predict { request, .. }
+            | Self::Config(request)
+            | Self::Launch { request, .. }
+            | Self::Scaling { request, .. }
+            | Self::Find { request, .. } => vec![request],
+            Self::Sweep { points, .. } => points.iter_mut().map(|point| &mut point.request).collect(),
+            _ => Vec::new(),
+        }
     }
-    if let Command::Sweep { points, .. } = &mut command {
+
+    /// The same with the `faults` of its arguments. What trains complains about them together with its settings; what
+    /// opens a model before it looks at settings does so now.
+    fn with_faults(mut self, faults: Vec<String>) -> Result<Self> {
+        let opens = matches!(self, Self::Evaluate { .. } | Self::Predict { .. });
+        let mut requests = self.requests();
+        requests.iter_mut().for_each(|request| request.complaints = [&faults[..], &request.complaints].concat());
+        let lines = match &requests[..] {
+            [request] if opens && !faults.is_empty() => config::faults(request),
+            [] => faults,
+            _ => Vec::new(),
+        };
+        if lines.is_empty() { Ok(self) } else { Err(Error::Usage(lines)) }
+    }
+}
+
+/// Reads the arguments and the environment of this process; prints and exits for `--help` and `--version`.
+///
+/// # Errors
+/// [`Error::Usage`] with everything that is wrong with arguments that are no command.
+pub fn parse() -> Result<Command> {
+    let mut command = match Cli::try_parse_from(std::env::args_os()) {
+        Ok(command) => command,
+        Err(Refusal::Shown(help)) => help.exit(),
+        Err(Refusal::Wrong(error)) => return Err(error),
+    };
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    if !matches!(command, Command::Predict { .. }) {
         let environment: Vec<_> = std::env::vars_os().filter_map(text).collect();
-        points.iter_mut().for_each(|point| point.request.environment = environment.clone());
+        command.requests().into_iter().for_each(|request| request.environment = environment.clone());
     }
     if let Command::Evaluate { request, .. } | Command::Scaling { request, .. } | Command::Find { request, .. } =
         &mut command
@@ -152,7 +190,7 @@ pub fn parse() -> Command {
         // This is one process, whoever started it.
         request.environment.retain(|(name, _)| name.starts_with("TRAIN__"));
     }
-    command
+    Ok(command)
 }
 
 /// Trains ResNet-18 data-parallel: any number of replicas, hosted by any number of devices.
@@ -195,7 +233,7 @@ enum Action {
     Launch(Launch),
     /// Measure how training scales: train scaling --replicas 1,2,4 -- --batch-size 32.
     Scaling(study::Scaling),
-    /// Find a learning rate (find lr) or the largest batch that fits (find batch-size).
+    /// Find a learning rate (find lr) or a batch size that fits and is fast (find batch-size).
     Find(study::Find),
     /// Train once per point of a grid: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
     Sweep(sweep::Sweep),
@@ -231,7 +269,7 @@ struct Report {
 #[derive(Debug, Args)]
 struct Launch {
     /// Processes, each with its part of the devices.
-    #[arg(long, visible_alias = "nproc-per-node", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, visible_alias = "nproc-per-node", value_name = "N", value_parser = refusal::whole::<u16>(1..=1024))]
     nproc: u16,
     /// What each of them is to do, as for train alone.
     #[arg(last = true, value_name = "ARGUMENTS")]
@@ -239,24 +277,26 @@ struct Launch {
 }
 
 impl Cli {
-    /// Reads arguments, the first being the name of the program.
+    /// Reads arguments, the first being the name of the program. What is wrong with those of a training is in its
+    /// request, where [`config::resolve`] finds it.
     ///
     /// # Errors
-    /// What clap refuses, and its requests to print the help or the version.
-    pub fn try_parse_from(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Command, clap::Error> {
+    /// Everything that is wrong with other arguments, or a wish to see the help or the version.
+    pub fn try_parse_from(
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> std::result::Result<Command, Refusal> {
         let arguments = spelling::normalize(arguments.into_iter().map(Into::into));
-        let mut command = Self::command();
-        let mut matches = command.try_get_matches_from_mut(arguments)?;
-        let cli = Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
-        Ok(match cli.action {
+        let (mut matches, faults) = refusal::read(&mut Self::command(), arguments)?;
+        let cli = Self::from_arg_matches_mut(&mut matches).map_err(|error| Error::usage(error.to_string()))?;
+        let command = match cli.action {
             None => Command::Train(cli.options.request),
             Some(Action::Evaluate(arguments)) => arguments.command(),
             Some(Action::Predict(arguments)) => arguments.command(),
             Some(Action::Export(arguments)) => arguments.command(),
-            Some(Action::Scaling(arguments)) => arguments.command(&mut command)?,
-            Some(Action::Find(arguments)) => arguments.command(&mut command)?,
+            Some(Action::Scaling(arguments)) => arguments.command()?,
+            Some(Action::Find(arguments)) => arguments.command()?,
             Some(Action::Config(options)) => Command::Config(options.request),
-            Some(Action::Sweep(arguments)) => arguments.command(&mut command)?,
+            Some(Action::Sweep(arguments)) => arguments.command()?,
             Some(Action::Report(Report { runs, output })) => {
                 let name = || PathBuf::from("report.html");
                 let usual = || if let [run] = &runs[..] { run.join(name()) } else { name() };
@@ -273,26 +313,22 @@ impl Cli {
             }
             Some(Action::Secret(job::Secret { file })) => Command::Secret(file),
             Some(Action::Launch(Launch { nproc, arguments })) => {
-                let request = Self::training(&arguments, "launch --nproc N --", &mut command)?;
+                let request = Self::training(&arguments, "launch --nproc N --")?;
                 Command::Launch { processes: nproc.into(), arguments, request }
             }
-        })
+        };
+        Ok(command.with_faults(faults)?)
     }
-}
 
-impl Cli {
     /// The arguments after `before` as what they mean to `train` alone.
-    fn training(
-        arguments: &[impl Clone + Into<OsString>],
-        before: &str,
-        command: &mut clap::Command,
-    ) -> Result<Request, clap::Error> {
+    fn training(arguments: &[impl Clone + Into<OsString>], before: &str) -> std::result::Result<Request, Refusal> {
         let words = std::iter::once("train".into()).chain(arguments.iter().cloned().map(Into::into));
         match Self::try_parse_from(words)? {
             Command::Train(request) => Ok(request),
             _ => {
-                let only = format!("after '{before}' come arguments for training, no other command");
-                Err(command.error(clap::error::ErrorKind::InvalidSubcommand, only))
+                let only =
+                    format!("after '{before}' come arguments for training, no other command; leave the command out");
+                Err(Error::usage(only).into())
             }
         }
     }

@@ -6,6 +6,7 @@ use kiln::cli::{Command, parse};
 use kiln::config::resolve;
 use kiln::error::Result;
 use kiln::metrics::screen;
+use kiln::metrics::utilization::{BY_BUS, ORDER};
 use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
@@ -15,8 +16,9 @@ use kiln::trainer::{
 
 fn main() -> ExitCode {
     keep_pages();
+    number_devices();
     quiet_replicas();
-    match run(parse()) {
+    match parse().and_then(run) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             error.to_string().lines().for_each(warn);
@@ -29,11 +31,13 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train(request) => train(resolve(&with_saved(request)?)?),
-        Command::Evaluate { checkpoint, request } => evaluate(&checkpoint, request).map(|()| 0),
-        Command::Predict { checkpoint, images, top, json, request } => {
-            predict(&checkpoint, Question { images, top, json }, request).map(|()| 0)
+        Command::Evaluate { checkpoint, which, request } => evaluate(&checkpoint, which, request).map(|()| 0),
+        Command::Predict { checkpoint, which, images, top, json, request } => {
+            predict(&checkpoint, which, Question { images, top, json }, request).map(|()| 0)
         }
-        Command::Export { checkpoint, to, output, averaged } => export(&checkpoint, to, &output, averaged).map(|()| 0),
+        Command::Export { checkpoint, which, to, output, averaged } => {
+            export(&checkpoint, which, to, &output, averaged).map(|()| 0)
+        }
         Command::Scaling { sizes, arguments, request } => scaling(&sizes, &arguments, &request),
         Command::Find { what, arguments, request, output } => find(&what, &arguments, &request, &output),
         Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
@@ -67,6 +71,14 @@ fn quiet_replicas() {
             report(panic);
         }
     }));
+}
+
+/// Has CUDA number devices as NVML and `nvidia-smi` do, by their place on the bus, unless the user says otherwise.
+fn number_devices() {
+    if std::env::var_os(ORDER).is_none() {
+        // SAFETY: no thread exists yet that could read the environment.
+        unsafe { std::env::set_var(ORDER, BY_BUS) };
+    }
 }
 
 /// Tells the C library to keep freed memory: activations of the same sizes come back every step, and pages that the

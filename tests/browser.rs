@@ -29,12 +29,19 @@ pub fn open(page: &Path) -> Option<(String, Vec<String>)> {
     Some((String::from_utf8_lossy(&output.stdout).into_owned(), console))
 }
 
-/// Whether a page is no wider than a window of so many pixels; `None` as of [`open`].
+/// Whether a page is no wider than a window of so many pixels, and every table that is wider shows its last column beside
+/// its first one when it is scrolled; `None` as of [`open`].
 pub fn fits(page: &str, width: usize) -> Option<bool> {
     let directory = tempdir().unwrap();
     let frame = directory.path().join("frame.html");
     let script = "onload = () => { const page = document.querySelector('iframe').contentDocument.documentElement; \
-                  document.title = page.scrollWidth <= page.clientWidth ? 'fits' : 'is too wide'; }";
+                  const fits = page.scrollWidth <= page.clientWidth; \
+                  page.querySelectorAll('details').forEach(it => it.open = true); \
+                  const hides = table => { table.parentElement.scrollLeft = table.scrollWidth; \
+                    return [...table.rows].some(row => row.lastElementChild.getBoundingClientRect().left + 1 < \
+                      row.firstElementChild.getBoundingClientRect().right); }; \
+                  const hidden = [...page.querySelectorAll('table')].filter(it => it.rows[0].cells.length > 1).some(hides); \
+                  document.title = fits && !hidden ? 'fits' : 'is too wide'; }";
     let html = format!(
         "<!DOCTYPE html><title>not measured</title><script>{script}</script>\
          <iframe style=\"width:{width}px;height:800px;border:0\" srcdoc=\"{}\"></iframe>",

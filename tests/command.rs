@@ -172,7 +172,7 @@ impl Run {
     }
 
     /// The learning rate of each step of `metrics.jsonl`, in the order of the file.
-    fn rates(&self) -> Vec<(usize, f64)> {
+    pub fn rates(&self) -> Vec<(usize, f64)> {
         let step = |record| if let Record::Step(step) = record { Some((step.step, step.lr)) } else { None };
         self.records().into_iter().filter_map(step).collect()
     }

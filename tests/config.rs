@@ -193,6 +193,20 @@ fn the_default_warm_up_is_shortened_with_the_run_and_says_so() {
 }
 
 #[test]
+fn a_warm_up_starts_below_the_peak_where_somebody_asks_for_it() {
+    let start = |line: &[&str]| config(line).schedule.warmup_start;
+    assert_eq!(start(&["--warmup-epochs", "5"]), 0.01);
+    assert_eq!(start(&["experiment=cifar10"]), 0.01);
+    assert_eq!(start(&["--warmup-epochs", "5", "--world-size", "2", "--lr-scaling", "none"]), 0.01);
+    assert_eq!(start(&["--warmup-epochs", "5", "--lr-warmup-decay", "0.1"]), 0.1);
+    // The rate of one replica, as ever; and nobody's warm-up changes nothing.
+    assert_eq!(start(&["--warmup-epochs", "5", "--world-size", "2"]), 0.0);
+    assert_eq!(start(&["--warmup-epochs", "0"]), 0.0);
+    assert_eq!(start(&["--warmup-epochs", "5", "schedule.warmup_start=0"]), 0.0);
+    assert_eq!(start(&[]), 0.0);
+}
+
+#[test]
 fn what_runs_can_be_printed_and_read_back() {
     let dir = tempfile::tempdir().unwrap();
     for line in [&[][..], &["experiment=quickstart", "--resume"], &["--fast-dev-run", "--max-time", "2h30m"]] {

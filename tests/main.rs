@@ -49,6 +49,7 @@ mod report;
 mod resume;
 mod run_directory;
 mod scaling;
+mod schedule;
 mod shards;
 mod small;
 mod state;

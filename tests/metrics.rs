@@ -373,7 +373,7 @@ fn the_summary_says_what_came_out_and_how_to_look_at_it_again() {
                     best        95.1 % validation accuracy, epoch 47\n\
                     last        94.8 % validation accuracy\n\
                     checkpoint  runs/0001/checkpoints/best\n\
-                    evaluate    train evaluate --checkpoint runs/0001/checkpoints/best";
+                    evaluate    train evaluate --checkpoint runs/0001";
     assert_eq!(summary.to_string(), expected);
     let resumed = Summary { session_steps: 550, ..summary.clone() };
     assert!(resumed.to_string().contains("throughput  1234 images/s over the last 550 steps\n"), "{resumed}");

@@ -142,6 +142,10 @@ fn warm_up_rises_in_even_steps_from_the_unscaled_rate_to_the_peak() {
     assert_eq!(warm.at(0), 0.1);
     assert!((warm.at(25) - 0.25).abs() < 1e-12);
     assert_eq!(warm.at(50), 0.4);
+    let config = ScheduleConfig { warmup_epochs: 2.5, warmup_start: 0.01, ..ScheduleConfig::default() };
+    let warm = schedule(ScheduleKind::Cosine, config);
+    assert!((warm.at(0) - 0.004).abs() < 1e-12 && (warm.at(25) - 0.202).abs() < 1e-12);
+    assert_eq!(warm.at(50), 0.4);
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn every_experiment_can_begin_and_says_what_to_expect() {
 /// Three times 0.025 is 0.07500000000000001 in f64.
 #[test]
 fn a_plan_prints_rates_without_rounding_noise() {
-    let plan = Workplace::new().train("run", &["--dry-run", "--world-size=3", "--learning-rate=0.025"]);
-    assert!(plan.contains("base LR 0.025, peak LR 0.075 after 0 warm-up steps"), "{plan}");
+    let arguments = ["--dry-run", "--world-size=3", "--learning-rate=0.025", "--warmup-epochs=1"];
+    let plan = Workplace::new().train("run", &arguments);
+    assert!(plan.contains("learning rate from 0.025 to 0.075 in 3 warm-up steps, then cosine to 0"), "{plan}");
 }

@@ -242,12 +242,38 @@ fn settings_that_cannot_be_read_are_refused() {
 }
 
 #[test]
+fn a_command_line_is_refused_with_all_its_faults_at_once() {
+    let place = Workplace::new();
+    let said = |arguments: &[&str], expected: &[&str]| {
+        let output = place.bare(arguments).output().unwrap();
+        let lines = errors(&output);
+        assert_eq!((output.status.code(), lines.len()), (Some(2), expected.len()), "{arguments:?}: {lines:#?}");
+        for (line, part) in lines.iter().zip(expected) {
+            assert!(line.starts_with("train: ") && line.contains(part), "{arguments:?}: '{part}' is not in '{line}'");
+        }
+        assert!(output.stdout.is_empty() && place.snapshot().is_empty(), "{arguments:?} left something behind");
+    };
+    said(
+        &["--epoch", "3", "--batchsize", "x", "--learning-rate", "fast"],
+        &["'--epoch'; did you mean '--epochs 3'?", "'--batchsize'; did you mean '--batch-size'?", "got 'fast'"],
+    );
+    said(
+        &["evaluate", "--chekpoint", "run", "--batch-size=x", "--epochs=3"],
+        &["'--chekpoint'; did you mean '--checkpoint run'?", "'--epochs'; it is about training", "got 'x'"],
+    );
+    said(&["launch", "--nproc=2", "--", "--epoch=3", "--seed=x"], &["did you mean '--epochs 3'?", "got 'x'"]);
+    said(&["sweep", "run.seed=1,2", "--", "--epoch=3", "--lr=x"], &["did you mean '--epochs 3'?", "got 'x'"]);
+    said(&["find", "lr", "--steps=3"], &["--steps must be a whole number, 20 to 65535, got '3'"]);
+}
+
+#[test]
 fn an_evaluation_without_a_sound_checkpoint_is_refused() {
     let place = Workplace::new();
     let evaluate = |path: &str, code: i32, parts: &[&str]| {
         refused(&place, &["evaluate", "--checkpoint", path], code, parts);
     };
     evaluate("nowhere", 1, &["'nowhere' does not exist", "--checkpoint"]);
+    refused(&place, &["evaluate"], 1, &["'runs/last' does not exist", "--checkpoint"]);
     fs::create_dir(place.path("empty")).unwrap();
     evaluate("empty", 1, &["'empty' holds no manifest.json"]);
     fs::write(place.path("text.safetensors"), "hello").unwrap();
@@ -257,7 +283,7 @@ fn an_evaluation_without_a_sound_checkpoint_is_refused() {
         let path = place.run("run").checkpoint("latest").join(name);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-        evaluate("run", 1, &[name, "damaged", "use '", "instead, which is intact"]);
+        evaluate("run/checkpoints/latest", 1, &[name, "damaged", "use '", "instead, which is intact"]);
         fs::write(&path, whole).unwrap();
     }
 }

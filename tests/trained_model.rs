@@ -57,8 +57,11 @@ fn an_evaluation_says_the_same_for_every_number_of_replicas() {
     let during = evaluation(&place.path("run/evaluation.json"));
     let output = measure(&[]);
     assert!(output.contains("triangle") && output.contains("precision"), "{output}");
-    let after = evaluation(&place.path("run/evaluation.json"));
-    assert!(after.of.contains("best/model.safetensors"), "the page of the run shows the newest: {}", after.of);
+    assert_eq!(evaluation(&place.path("run/evaluation.json")), during, "what the run measured stays");
+    let after = evaluation(&place.path("run/evaluation/evaluation.json"));
+    let page = std::fs::read_to_string(place.path("run/report.html")).unwrap();
+    let shown = |it: &Evaluation| page.contains(&kiln::report::markup::escape(&it.of));
+    assert!(after.of.contains("best/model.safetensors") && shown(&after) && shown(&during), "{}", after.of);
     assert_eq!((&during.confusion, during.top1, during.top5), (&after.confusion, after.top1, after.top5));
     measure(&["--world-size=3", "--batch-size=5", "--output-dir=elsewhere"]);
     assert_eq!(evaluation(&place.path("elsewhere/evaluation.json")).confusion, after.confusion);
@@ -185,7 +188,7 @@ fn weights_are_handed_on_and_come_back() {
         let output = succeeded(&export(&[&format!("--to={to}")]));
         assert!(output.contains(&format!("written     model.{to}")), "{output}");
     }
-    let ours = place.run("run").checkpoint("latest/model.safetensors");
+    let ours = place.run("run").checkpoint("best/model.safetensors");
     let read = |path: &Path| from_safetensors(&std::fs::read(path).unwrap(), path).unwrap().0;
     assert_eq!(read(&place.path("model.safetensors")), read(&ours));
     assert_eq!(kiln::weights::read(&place.path("model.pth")).unwrap().0, read(&ours));
@@ -198,4 +201,99 @@ fn weights_are_handed_on_and_come_back() {
     let nowhere = export(&["--to=onnx", "--output=run/config.toml/model.onnx"]);
     assert_ne!(nowhere.status.code(), Some(0));
     assert!(errors(&nowhere)[0].contains("run/config.toml"), "{:?}", errors(&nowhere));
+}
+
+/// A run whose best checkpoint is the oldest one that it has.
+fn with_an_early_best() -> Workplace {
+    let place = Workplace::new();
+    place.train("run", &["--epochs=2"]);
+    let checkpoints = place.path("run/checkpoints");
+    let first = std::fs::read_dir(&checkpoints).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    let first = first.filter(|name| name.starts_with("step-")).min().unwrap();
+    std::fs::remove_file(checkpoints.join("best")).unwrap();
+    std::os::unix::fs::symlink(first, checkpoints.join("best")).unwrap();
+    place
+}
+
+#[test]
+fn the_best_checkpoint_of_a_run_is_taken_unless_another_one_is_asked_for() {
+    let place = with_an_early_best();
+    let run = |arguments: &[&str]| place.bare(arguments).output().unwrap();
+    let weights = |name: &str| std::fs::read(place.run("run").checkpoint(name).join("model.safetensors")).unwrap();
+    assert_ne!(weights("best"), weights("latest"));
+    let export = |arguments: &[&str]| {
+        let said = succeeded(&run(&[&["export", "--checkpoint=run", "--to=safetensors"], arguments].concat()));
+        let line = said.lines().next().unwrap().to_string();
+        let path = place.path("model.safetensors");
+        (line, from_safetensors(&std::fs::read(&path).unwrap(), &path).unwrap().0)
+    };
+    let read = |name: &str| from_safetensors(&weights(name), Path::new(name)).unwrap().0;
+    for (asked, name) in [(&[][..], "best"), (&["--which=best"], "best"), (&["--which=latest"], "latest")] {
+        let (said, tensors) = export(asked);
+        assert_eq!(tensors, read(name), "{asked:?}");
+        assert!(said.contains(&format!("run/checkpoints/{name}/model.safetensors', saved at step ")), "{said}");
+    }
+    let said = succeeded(&run(&["evaluate", "--checkpoint=run"]));
+    assert!(said.contains("checkpoints/best/model.safetensors', saved at step "), "{said}");
+    let said = succeeded(&run(&["evaluate", "--checkpoint=run/checkpoints/latest"]));
+    assert!(said.contains("checkpoints/latest/model.safetensors"), "{said}");
+    let refused = run(&["evaluate", "--checkpoint=run/checkpoints/latest", "--which=best"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(errors(&refused)[0].contains("--which best must go with a run's directory"), "{:?}", errors(&refused));
+    std::fs::remove_file(place.path("run/checkpoints/best")).unwrap();
+    let refused = run(&["evaluate", "--checkpoint=run", "--which=best"]);
+    assert!(errors(&refused)[0].contains("has no best checkpoint; use --which latest"), "{:?}", errors(&refused));
+    assert!(succeeded(&run(&["evaluate", "--checkpoint=run"])).contains("checkpoints/latest/model.safetensors"));
+}
+
+#[test]
+fn an_evaluation_is_on_all_images_unless_it_is_limited_itself() {
+    let place = Workplace::new();
+    place.train("runs/last", &["--epochs=1", "data.val_size=53", "--limit-val-batches=2"]);
+    let images = |arguments: &[&str]| {
+        let said = succeeded(&place.bare(&[&["evaluate"], arguments].concat()).output().unwrap());
+        said.lines().find(|line| line.starts_with("images")).unwrap().to_string()
+    };
+    let during = evaluation(&place.path("runs/last/evaluation.json"));
+    assert_eq!(images(&[]), "images      53");
+    assert_eq!(images(&["--limit-val-batches=3"]), "images      24 of 53 (--limit-val-batches 3)");
+    assert_eq!(images(&["run.limit_val_batches=1"]), "images      8 of 53 (--limit-val-batches 1)");
+    let after = evaluation(&place.path("runs/last/evaluation/evaluation.json"));
+    assert!(after.of.ends_with("on 8 of 53 (--limit-val-batches 1) images"), "{}", after.of);
+    assert_eq!(evaluation(&place.path("runs/last/evaluation.json")), during);
+}
+
+#[test]
+fn weights_are_measured_on_images_of_their_own_classes_only() {
+    let place = Workplace::new();
+    for class in ["train/cat", "train/dog", "val/cat", "val/dog"] {
+        std::fs::create_dir_all(place.path("pets").join(class)).unwrap();
+        image::RgbImage::new(8, 8).save(place.path("pets").join(class).join("one.png")).unwrap();
+    }
+    place.train("run", &["--epochs=1"]);
+    place.train("more", &["--epochs=1", "model.num_classes=12"]);
+    succeeded(&place.bare(&["export", "--checkpoint=run", "--to=pth"]).output().unwrap());
+    let evaluate = |arguments: &[&str]| place.bare(&[&["evaluate"], arguments].concat()).output().unwrap();
+    let pets = ["data=folder", "--data-dir=pets"];
+    for (weights, part) in [("run", "tell '10' classes apart, the images have '2'"), ("model.pth", "tell '10' classes")]
+    {
+        let before = place.snapshot();
+        let output = evaluate(&[&["--checkpoint", weights], &pets[..]].concat());
+        let lines = errors(&output);
+        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{weights}: {lines:?}");
+        assert!(lines[0].contains(part) && lines[0].contains("--data"), "{weights}: {lines:?}");
+        assert!(output.stdout.is_empty() && place.snapshot() == before);
+    }
+    for class in ["train", "val"] {
+        for name in 0..8 {
+            let from = place.path("pets").join(class).join("cat");
+            let to = place.path("pets").join(class).join(format!("pet-{name}"));
+            std::fs::create_dir(&to).unwrap();
+            std::fs::copy(from.join("one.png"), to.join("one.png")).unwrap();
+        }
+    }
+    let lines = errors(&evaluate(&[&["--checkpoint=run"], &pets[..]].concat()));
+    assert!(lines[0].contains("that the images call 'cat'"), "as many, but others: {lines:?}");
+    succeeded(&evaluate(&["--checkpoint=more"]));
+    succeeded(&evaluate(&["--checkpoint=model.pth", "data=synthetic", "data.val_size=53"]));
 }

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::refusal::whole;
 use crate::parallel::ParallelConfig;
 
 #[derive(Debug, Args)]
 pub(super) struct Rendezvous {
     /// Where to listen, as in 0.0.0.0:23456.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub bind: SocketAddr,
     #[command(flatten)]
     pub terms: Terms,
@@ -22,7 +23,7 @@ pub(super) struct Members {
     #[arg(long, value_name = "URL")]
     pub dist_url: String,
     /// Ask the process of this rank to leave in good order.
-    #[arg(long, value_name = "RANK")]
+    #[arg(long, value_name = "RANK", value_parser = whole::<usize>(0..=u64::MAX))]
     pub drain: Option<usize>,
     #[command(flatten)]
     pub terms: Terms,
@@ -33,6 +34,10 @@ pub(super) struct Secret {
     /// File to write; it must not exist. Only you can read it.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "an address and a port, as in 0.0.0.0:23456".into())
 }
 
 /// What a process must know to be let in.

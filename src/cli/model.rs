@@ -6,21 +6,33 @@ use clap::Args;
 
 use super::Command;
 use super::options::Options;
+use super::refusal::whole;
 use crate::config::{Request, Setting};
+use crate::trainer::Which;
 use crate::weights::Format;
 
 #[derive(Debug, Args)]
-pub(super) struct Evaluate {
-    /// Checkpoint to measure: its directory, a run's directory, or a .safetensors or .pth file.
-    #[arg(long, value_name = "PATH")]
+pub(super) struct Source {
+    /// The model: a run's directory, a checkpoint's directory, or a .safetensors or .pth file.
+    #[arg(long, value_name = "PATH", default_value = "runs/last")]
     checkpoint: PathBuf,
+    /// Which checkpoint of a run's directory to take; without it the best, or the latest if there is no best one.
+    #[arg(long, value_name = "CHOICE")]
+    which: Option<Which>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Evaluate {
+    #[command(flatten)]
+    source: Source,
     #[command(flatten)]
     options: Options<false>,
 }
 
 impl Evaluate {
     pub(super) fn command(self) -> Command {
-        Command::Evaluate { checkpoint: self.checkpoint, request: self.options.request }
+        let Source { checkpoint, which } = self.source;
+        Command::Evaluate { checkpoint, which, request: self.options.request }
     }
 }
 
@@ -29,11 +41,10 @@ pub(super) struct Predict {
     /// JPEG, PNG, BMP or WebP files.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
-    /// Model to ask: a checkpoint's directory, a run's directory, or a .safetensors or .pth file.
-    #[arg(long, value_name = "PATH", default_value = "runs/last")]
-    checkpoint: PathBuf,
+    #[command(flatten)]
+    source: Source,
     /// How many classes to name for each image.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u16>(1..=65535))]
     top: u16,
     /// Print JSON.
     #[arg(long)]
@@ -60,17 +71,16 @@ impl Predict {
             Some(Setting { key: key.into(), value: value?, flag: flag.into() })
         };
         let flags = settings.into_iter().filter_map(setting).collect();
-        let Self { checkpoint, images, top, json, .. } = self;
+        let Self { source: Source { checkpoint, which }, images, top, json, .. } = self;
         let request = Request { flags, ..Request::default() };
-        Command::Predict { checkpoint, images, top: top.into(), json, request }
+        Command::Predict { checkpoint, which, images, top: top.into(), json, request }
     }
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Export {
-    /// Model to hand on: a checkpoint's directory, a run's directory, or a .safetensors or .pth file.
-    #[arg(long, value_name = "PATH", default_value = "runs/last")]
-    checkpoint: PathBuf,
+    #[command(flatten)]
+    source: Source,
     /// safetensors and pth hold what torchvision's load_state_dict accepts, onnx the whole network.
     #[arg(long, value_name = "FORMAT")]
     to: Format,
@@ -84,8 +94,8 @@ pub(super) struct Export {
 
 impl Export {
     pub(super) fn command(self) -> Command {
-        let Self { checkpoint, to, output, no_ema } = self;
+        let Self { source: Source { checkpoint, which }, to, output, no_ema } = self;
         let output = output.unwrap_or_else(|| format!("model.{}", to.extension()).into());
-        Command::Export { checkpoint, to, output, averaged: !no_ema }
+        Command::Export { checkpoint, which, to, output, averaged: !no_ema }
     }
 }

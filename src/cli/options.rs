@@ -10,6 +10,12 @@ use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
 use crate::config::{Request, Setting};
 
+/// Keys that mean something else to an evaluation than to a training.
+const EVALUATED: [(&str, &str); 1] = [(
+    "run.output_dir",
+    "Directory for the tables and the confusion matrix; empty means evaluation/ in the run's directory.",
+)];
+
 /// The options that make a [`Request`]; without `TRAINS`, those that mean nothing to an evaluation are left out.
 #[derive(Debug)]
 pub(super) struct Options<const TRAINS: bool> {
@@ -20,7 +26,7 @@ impl<const TRAINS: bool> Args for Options<TRAINS> {
     fn augment_args(command: clap::Command) -> clap::Command {
         let schema = Schema::new();
         let flags = headings(TRAINS).flat_map(|heading| heading.flags.iter().map(move |flag| (heading.title, flag)));
-        let args = flags.map(|(title, flag)| describe(flag, &schema).help_heading(title));
+        let args = flags.map(|(title, flag)| describe(flag, help(flag, &schema, TRAINS)).help_heading(title));
         let foreign = alias::flags().iter().filter(|_| TRAINS).map(describe_foreign);
         command.args(own_args()).args(args.collect::<Vec<_>>()).args(foreign)
     }
@@ -60,6 +66,7 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
             environment: Vec::new(),
             arguments: all(matches, "arguments"),
             flags: foreign.chain(own).collect(),
+            complaints: Vec::new(),
         };
         Ok(Self { request })
     }
@@ -99,8 +106,8 @@ fn own_args() -> [Arg; 3] {
 }
 
 /// The option for a flag of the table.
-fn describe(flag: &Flag, schema: &Schema) -> Arg {
-    let arg = Arg::new(flag.long).long(flag.long).help(help(flag, schema));
+fn describe(flag: &Flag, help: String) -> Arg {
+    let arg = Arg::new(flag.long).long(flag.long).help(help);
     let arg = arg.visible_aliases(flag.aliases.iter().copied());
     let value = |arg: Arg, name| arg.value_name(name).overrides_with(flag.long);
     match flag.takes {
@@ -123,15 +130,16 @@ fn describe_foreign(alias: &Alias) -> Arg {
 }
 
 /// The meaning of the flag's key, its choices and its default.
-fn help(flag: &Flag, schema: &Schema) -> String {
-    let meaning = schema.meaning(flag.key);
+fn help(flag: &Flag, schema: &Schema, trains: bool) -> String {
+    let evaluated = EVALUATED.iter().find(|(key, _)| !trains && *key == flag.key).map(|(_, meaning)| *meaning);
+    let meaning = evaluated.unwrap_or_else(|| schema.meaning(flag.key));
     let default = schema.default(flag.key).map(plain).unwrap_or_default();
     let default = match default.trim_matches(['[', ']']) {
         "" | "false" => String::new(),
         default => format!(" [default: {default}]"),
     };
     match flag.takes {
-        Takes::Nothing(false) => format!("Do not: {}", lower_first(meaning)),
+        Takes::Nothing(false) => format!("Do not {}", lower_first(meaning)),
         Takes::Choice => format!("{meaning} [choices: {}]{default}", schema.choices(flag.key).join(", ")),
         Takes::Optional(_, missing) => format!("{meaning} --{} alone means {missing}.", flag.long),
         _ => format!("{meaning}{default}"),

@@ -4,29 +4,31 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Cli, Command};
+use super::refusal::whole;
+use super::{Cli, Command, Refusal};
+use crate::error::Error;
 use crate::finding;
 use crate::scaling::{Mode, Sizes};
 
 #[derive(Debug, Args)]
 pub(super) struct Scaling {
     /// Numbers of replicas to measure, separated by commas.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2", value_parser = whole::<u16>(1..=1024))]
     replicas: Vec<u16>,
     /// Numbers of processes to host them with; sizes of fewer replicas are left out.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1", value_parser = whole::<u16>(1..=1024))]
     processes: Vec<u16>,
     /// What stays the same: the batch of a replica (weak), or that of all of them (strong).
     #[arg(long, value_name = "MODE", default_value = "both")]
     mode: Modes,
     /// Steps of each run that are measured.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u16>(1..=65535))]
     steps: u16,
     /// Steps before them that are not.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u16>(0..=65535))]
     warmup_steps: u16,
     /// CPU threads of each replica; 0 means as many as the largest size leaves for each.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u16>(0..=1024))]
     threads_per_replica: u16,
     /// Directory for the analysis: scaling.csv, .json, .svg, .png and .html.
     #[arg(long, value_name = "DIR", default_value = "scaling")]
@@ -44,8 +46,8 @@ enum Modes {
 }
 
 impl Scaling {
-    pub(super) fn command(self, cli: &mut clap::Command) -> Result<Command, clap::Error> {
-        let request = Cli::training(&self.arguments, "scaling ... --", cli)?;
+    pub(super) fn command(self) -> Result<Command, Refusal> {
+        let request = Cli::training(&self.arguments, "scaling ... --")?;
         let sizes = |numbers: Vec<u16>| {
             let mut numbers: Vec<usize> = numbers.into_iter().map(usize::from).collect();
             numbers.sort_unstable();
@@ -89,15 +91,16 @@ enum What {
         #[arg(long, value_name = "X", default_value_t = 10.0, value_parser = rate)]
         to: f64,
         /// Optimizer steps.
-        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(20..))]
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<u16>(20..=65535))]
         steps: u16,
         #[command(flatten)]
         common: Common,
     },
-    /// The largest batch of a replica that fits, by trials.
+    /// A batch size of a replica that fits and is fast, by trials: sizes double until one does not fit, or until two in
+    /// a row are slower than a smaller one.
     BatchSize {
         /// The largest to try.
-        #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=1_000_000))]
+        #[arg(long, value_name = "N", default_value_t = 4096, value_parser = whole::<u32>(8..=1_000_000))]
         largest: u32,
         #[command(flatten)]
         common: Common,
@@ -117,22 +120,22 @@ struct Common {
 /// A rate that can be multiplied to any other.
 fn rate(text: &str) -> Result<f64, String> {
     let rate: Option<f64> = text.parse().ok().filter(|rate: &f64| (1e-30..=1e30).contains(rate));
-    rate.ok_or_else(|| "a rate is a number from 1e-30 to 1e30".into())
+    rate.ok_or_else(|| "a number, 1e-30 to 1e30".into())
 }
 
 impl Find {
-    pub(super) fn command(self, cli: &mut clap::Command) -> Result<Command, clap::Error> {
+    pub(super) fn command(self) -> Result<Command, Refusal> {
         let (what, common) = match self.what {
             What::Lr { from, to, .. } if from >= to => {
-                let rule = format!("--from must be below --to, got '{from}' and '{to}'");
-                return Err(cli.error(clap::error::ErrorKind::ValueValidation, rule));
+                let rule = format!("--from must be below --to, got '{from}' and '{to}'; exchange them");
+                return Err(Error::usage(rule).into());
             }
             What::Lr { from, to, steps, common } => {
                 (finding::Find::LearningRate { from, to, steps: steps.into() }, common)
             }
             What::BatchSize { largest, common } => (finding::Find::BatchSize { largest: largest as usize }, common),
         };
-        let request = Cli::training(&common.arguments, "find ... --", cli)?;
+        let request = Cli::training(&common.arguments, "find ... --")?;
         Ok(Command::Find { what, request, arguments: common.arguments, output: common.output_dir })
     }
 }

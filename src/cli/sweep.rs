@@ -4,9 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::error::ErrorKind;
 
-use super::{Cli, Command};
+use super::{Cli, Command, Refusal};
 use crate::config::grid::{Grid, Point};
 
 #[derive(Debug, Args)]
@@ -24,20 +23,16 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    pub(super) fn command(self, command: &mut clap::Command) -> Result<Command, clap::Error> {
-        let grid = Grid::read(&self.settings).map_err(|error| command.error(ErrorKind::ValueValidation, error))?;
+    pub(super) fn command(self) -> Result<Command, Refusal> {
+        let grid = Grid::read(&self.settings)?;
         let point = |settings: Vec<(String, String)>| {
             let own = settings.iter().map(|(key, value)| format!("{key}={value}").into());
             let common = grid.common.iter().map(OsString::from);
             let arguments: Vec<OsString> = common.chain(self.arguments.iter().cloned()).chain(own).collect();
-            let words = std::iter::once("train".into()).chain(arguments.iter().cloned());
-            let Command::Train(request) = Cli::try_parse_from(words)? else {
-                let only = "after 'sweep KEY=VALUE,VALUE --' come arguments for training, no other command";
-                return Err(command.error(ErrorKind::InvalidSubcommand, only));
-            };
+            let request = Cli::training(&arguments, "sweep KEY=VALUE,VALUE --")?;
             Ok(Point { name: grid.name(&settings), settings, arguments, request })
         };
-        let points = grid.points().into_iter().map(point).collect::<Result<_, _>>()?;
+        let points = grid.points().into_iter().map(point).collect::<Result<_, Refusal>>()?;
         Ok(Command::Sweep { directory: self.output_dir, points })
     }
 }

@@ -197,7 +197,10 @@ fn not_a_setting(argument: &str) -> String {
     if argument.contains('/') {
         return format!("unknown argument '{argument}'; a directory of images is --data folder --data-dir {argument}");
     }
-    match suggestion::nearest(argument, ["evaluate", "config", "launch", "sweep"].map(String::from)) {
+    match suggestion::nearest(
+        argument,
+        ["evaluate", "predict", "export", "config", "launch", "scaling", "find", "sweep", "report"].map(String::from),
+    ) {
         Some(command) => {
             format!("unknown argument '{argument}'; did you mean 'train {command}'? a command comes before options")
         }

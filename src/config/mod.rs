@@ -38,12 +38,12 @@ mod resolve;
 mod rules;
 mod run;
 pub mod schema;
-mod suggestion;
+pub mod suggestion;
 pub mod time_limit;
 
 pub use layers::OF_A_SESSION;
 pub use request::{Request, Saved, Setting};
-pub use resolve::{Resolved, resolve, sketch};
+pub use resolve::{Resolved, faults, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};
 
 /// The documented defaults, as they are in the repository.

@@ -18,6 +18,8 @@ pub struct Request {
     pub arguments: Vec<String>,
     /// Flags that stand for keys.
     pub flags: Vec<Setting>,
+    /// What is wrong with arguments that stand for no setting, one line each.
+    pub complaints: Vec<String>,
 }
 
 impl Request {

@@ -23,6 +23,9 @@ pub struct Resolved {
     pub notes: Vec<String>,
 }
 
+/// Share of the peak at which a warm-up starts that would have nothing to rise from; that of torchvision's recipe.
+const START: f64 = 0.01;
+
 /// Keys about what happens between processes.
 const BETWEEN_PROCESSES: [&str; 6] = [
     "parallel.dist_interface",
@@ -40,7 +43,7 @@ const BETWEEN_PROCESSES: [&str; 6] = [
 /// impossible combinations.
 pub fn resolve(request: &Request) -> Result<Resolved> {
     let schema = Schema::new();
-    let mut complaints = Complaints::default();
+    let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
     let mut layers = Layers::of(request, &schema, &mut complaints);
     let mut notes = Vec::new();
     if let Some(saved) = &request.saved {
@@ -51,6 +54,9 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     listen_to_launcher(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
     let mut merged = Merged::of(&layers)?;
     shorten_default_warmup(&layers, &mut merged.config, &mut notes);
+    if request.saved.is_none() {
+        start_below_peak(&layers, &mut merged.config);
+    }
     let Complaints { mut lines, refused } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
     lines.extend(alias::whose_batch(&merged));
@@ -65,6 +71,13 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
         return Err(Error::Usage(lines.iter().map(|line| line.replace(char::is_control, " ")).collect()));
     }
     Ok(Resolved { config: merged.config, notes })
+}
+
+/// What is wrong with the request by itself, whatever its settings mean together, one line each.
+pub fn faults(request: &Request) -> Vec<String> {
+    let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
+    Layers::of(request, &Schema::new(), &mut complaints);
+    complaints.lines
 }
 
 /// The configuration as far as it can be understood, unchecked; to see what a request is about before it is resolved.
@@ -113,6 +126,21 @@ fn listen_to_launcher(
     }
 }
 
+/// A warm-up that was asked for rises, also where the rate of one replica is the peak. A run that goes on keeps the rates
+/// that it began with: what it began with stands in its saved configuration.
+fn start_below_peak(layers: &Layers, config: &mut Config) {
+    let is_chosen = |key: &str| layers.chosen(key).is_some();
+    let asked = config.schedule.warmup_epochs > 0.0 && is_chosen("schedule.warmup_epochs");
+    if asked && !is_chosen("schedule.warmup_start") && growth(config) <= 1.0 {
+        config.schedule.warmup_start = START;
+    }
+}
+
+/// How many times the rate of one replica the peak is.
+fn growth(config: &Config) -> f64 {
+    config.schedule.growth(config.parallel.world_size, config.run.accumulation_steps)
+}
+
 /// The default warm-up suits long runs; a short one would be over before it reached its peak.
 fn shorten_default_warmup(layers: &Layers, config: &mut Config, notes: &mut Vec<String>) {
     let tenth = config.run.epochs as f64 / 10.0;
@@ -120,6 +148,10 @@ fn shorten_default_warmup(layers: &Layers, config: &mut Config, notes: &mut Vec<
     let chosen = rises_by_itself || layers.chosen("schedule.warmup_epochs").is_some();
     if !chosen && config.schedule.warmup_epochs > tenth {
         config.schedule.warmup_epochs = tenth;
-        notes.push(format!("warm-up: {tenth} epochs, a tenth of the run; --warmup-epochs sets another length"));
+        notes.push(if growth(config) > 1.0 || config.schedule.warmup_start > 0.0 {
+            format!("warm-up: {tenth} epochs, a tenth of the run; --warmup-epochs sets another length")
+        } else {
+            format!("no warm-up: the rate is at its peak for the first tenth of the run; --warmup-epochs {tenth} makes it rise")
+        });
     }
 }

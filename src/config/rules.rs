@@ -193,8 +193,9 @@ impl Rules<'_> {
 
     fn schedule(&mut self) {
         let (warmup, epochs) = (self.merged.config.schedule.warmup_epochs, self.merged.config.run.epochs);
+        let one_cycle = self.merged.config.schedule.kind == ScheduleKind::OneCycle;
         let broken = || format!("warmup epochs must be at most the epochs '{epochs}', got '{warmup}'");
-        let holds = !warmup.is_finite() || epochs == 0 || warmup <= epochs as f64;
+        let holds = one_cycle || !warmup.is_finite() || epochs == 0 || warmup <= epochs as f64;
         let remedy = format!("use --warmup-epochs {} or more --epochs", epochs as f64 / 10.0);
         self.require(holds, &["schedule.warmup_epochs", "run.epochs"], broken, &remedy);
 
@@ -204,7 +205,6 @@ impl Rules<'_> {
         let keys = ["schedule.final_lr", "schedule.kind"];
         self.require(!exponential || last > 0.0, &keys, broken, "use schedule.final_lr=1e-5");
 
-        let one_cycle = self.merged.config.schedule.kind == ScheduleKind::OneCycle;
         let broken = || "warmup epochs must go with another schedule than onecycle, which has a rise of its own".into();
         let remedy = "use --warmup-epochs 0 and schedule.onecycle_rise";
         let unset = warmup == 0.0 || self.merged.is_default("schedule.warmup_epochs");

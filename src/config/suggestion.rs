@@ -62,6 +62,54 @@ pub fn example(key: &str, schema: &Schema) -> String {
     }
 }
 
+/// What an option that a command does not have may stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meant {
+    /// This option, and the remedy.
+    Option(String, String),
+    /// A key without an option; the remedy.
+    Setting(String),
+    /// An option of training, which the command does not do.
+    Training,
+    /// Nothing that is known.
+    Nothing,
+}
+
+/// What is meant by the option `name`, which is followed by `value`; `known` are the options of the command.
+pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_settings: bool) -> Meant {
+    let schema = Schema::new();
+    let bare = name.trim_start_matches('-');
+    let long = |flag: &flag::Flag| format!("--{}", flag.long);
+    let is_called = |flag: &&flag::Flag| flag.long == bare || flag.aliases.contains(&bare);
+    if flag::all().any(|flag| is_called(&flag)) {
+        return Meant::Training;
+    }
+    let key = nearest_key(bare, &schema).filter(|_| takes_settings);
+    let of_key = || key.as_deref().and_then(flag::of_key).map(long).filter(|option| known.contains(option));
+    let begins = || known.iter().find(|option| option.starts_with(&format!("{name}-"))).cloned();
+    match (nearest(name, known.iter().cloned()).or_else(of_key).or_else(begins), key) {
+        (Some(option), _) => {
+            let hint = with_value(&option, value, &schema);
+            Meant::Option(option, hint)
+        }
+        (None, Some(key)) if flag::of_key(&key).is_none() => {
+            Meant::Setting(format!("did you mean '{key}={}'?", value.unwrap_or("VALUE")))
+        }
+        _ => Meant::Nothing,
+    }
+}
+
+/// The remedy that names `option`, with the value that was typed unless that is wrong, too.
+fn with_value(option: &str, value: Option<&str>, schema: &Schema) -> String {
+    let takes_value = |flag: &&flag::Flag| !matches!(flag.takes, flag::Takes::Nothing(_));
+    let flag = flag::all().find(|flag| option.strip_prefix("--") == Some(flag.long)).filter(takes_value);
+    let Some((flag, value)) = flag.zip(value) else { return format!("did you mean '{option}'?") };
+    match schema.rule(flag.key, &schema.parse(flag.key, value)) {
+        None => format!("did you mean '{option} {value}'?"),
+        Some(rule) => format!("did you mean '{option}'? {} must be {rule}, got '{value}'", flag::noun(flag.key)),
+    }
+}
+
 /// The remedy for `word=text`, where `word` names no section; `groups` are the words that would be right.
 pub fn for_bare_word(word: &str, text: &str, groups: &[String], schema: &Schema) -> String {
     let meant = nearest_key(word, schema);

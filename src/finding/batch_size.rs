@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::search::{predicted, unit};
+use super::search::{is_past_peak, predicted, unit};
 use crate::error::{Error, Result};
 
 /// More throughput than this part of the best is not worth a larger batch: it needs more memory, and fewer updates are
@@ -148,6 +148,11 @@ impl Analysis {
         Ok(Self { memory_limit, largest, too_large, best, suggestion, memory, trials })
     }
 
+    /// Whether the search ended because larger sizes were slower.
+    pub fn is_past_peak(&self) -> bool {
+        self.too_large.is_none() && is_past_peak(&self.trials)
+    }
+
     /// Whether memory, not a failure, ended the search.
     fn is_memory_full(&self) -> bool {
         let largest = self.largest.unwrap_or(0);
@@ -172,7 +177,9 @@ impl Analysis {
             let remedy = if size > 1 { "try fewer" } else { "use a smaller model or smaller images" };
             return vec![format!("no suggestion: a batch of {size} does not fit into memory; {remedy}")];
         };
-        if self.is_memory_full() {
+        if self.is_past_peak() {
+            caveats.push("Larger sizes were not tried: the two largest were slower than a smaller one.".into());
+        } else if self.is_memory_full() {
             caveats.push("Larger sizes were not tried: they would take more than 90 % of the memory.".into());
         } else if self.too_large.is_none() && self.best.is_some_and(|(size, _)| size == largest) {
             caveats.push("The largest size tried was the fastest one; a larger one may be faster still.".into());

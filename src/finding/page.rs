@@ -87,7 +87,11 @@ fn sizes(analysis: &Analysis) -> Vec<Tile> {
     }));
     tiles.extend(analysis.best.map(|(size, best)| ("Best throughput", rate(best), format!("images/s, with {size}"))));
     tiles.extend(analysis.largest.map(|size| {
-        let remark = analysis.too_large.map_or_else(String::new, |size| format!("{size} do not fit"));
+        let remark = match analysis.too_large {
+            Some(size) => format!("{size} do not fit"),
+            None if analysis.is_past_peak() => "larger ones were not tried".into(),
+            None => String::new(),
+        };
         ("Largest that fits", size.to_string(), remark)
     }));
     tiles.extend(analysis.memory.map(|line| {

@@ -1,4 +1,5 @@
-//! Which batch size to try next: doubling while all goes well, then halving the distance to what does not fit.
+//! Which batch size to try next: doubling while all goes well, then halving the distance to what does not fit. Larger
+//! sizes are of no use once two in a row are slower than a smaller one.
 //!
 //! A size that the memory of the last two sizes predicts not to fit is never tried: running out of memory can end a
 //! process, or worse, another one. No size is tried twice, so a search ends.
@@ -31,9 +32,10 @@ impl Default for Bounds {
 
 /// The batch size to try after these trials, in any order; none when the search is over.
 ///
-/// The largest size that fits is then known up to [`unit()`], unless the number of trials ended the search.
+/// The largest size that fits is then known up to [`unit()`], unless the number of trials or a throughput that falls ended
+/// the search.
 pub fn next(trials: &[Trial], bounds: &Bounds) -> Option<usize> {
-    if trials.len() >= bounds.trials || bounds.largest == 0 {
+    if trials.len() >= bounds.trials || bounds.largest == 0 || is_past_peak(trials) {
         return None;
     }
     if trials.is_empty() {
@@ -52,6 +54,15 @@ pub fn next(trials: &[Trial], bounds: &Bounds) -> Option<usize> {
     // The largest size of all need not be a multiple of anything.
     let size = if too_large.is_none() && wanted >= bounds.largest && most == bounds.largest { most } else { size };
     (size > fits).then_some(size)
+}
+
+/// Whether the two largest sizes that fit are slower than a smaller one.
+pub fn is_past_peak(trials: &[Trial]) -> bool {
+    let mut rates: Vec<(usize, f64)> =
+        trials.iter().filter_map(|it| Some((it.batch_size, it.images_per_second()?))).collect();
+    rates.sort_by_key(|(size, _)| *size);
+    let Some((smaller, largest)) = rates.split_last_chunk::<2>() else { return false };
+    smaller.iter().any(|(_, rate)| largest.iter().all(|(_, slower)| slower < rate))
 }
 
 /// How exactly the largest size is sought: to multiples of 8, or of an eighth of the size where that is more.

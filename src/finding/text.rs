@@ -139,6 +139,7 @@ impl fmt::Display for Analysis {
         if let Some(largest) = self.largest {
             write!(f, "largest     {largest} images per replica fit")?;
             self.too_large.iter().try_for_each(|size| write!(f, ", {size} do not"))?;
+            f.write_str(if self.is_past_peak() { "; larger ones were not tried" } else { "" })?;
             writeln!(f)?;
         }
         if let Some(line) = &self.memory {

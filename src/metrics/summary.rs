@@ -66,7 +66,9 @@ impl fmt::Display for Summary {
         }
         if let Some(path) = &self.checkpoint {
             write!(f, "\ncheckpoint  {}", path.display())?;
-            write!(f, "\nevaluate    train evaluate --checkpoint {}", for_shell(path))?;
+            // Of a run, its best checkpoint is measured.
+            let run = path.parent().filter(|it| it.ends_with("checkpoints")).and_then(Path::parent).unwrap_or(path);
+            write!(f, "\nevaluate    train evaluate --checkpoint {}", for_shell(run))?;
         }
         Ok(())
     }

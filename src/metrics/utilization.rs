@@ -1,21 +1,22 @@
 //! How busy NVIDIA's devices are, by their driver's own library (NVML), where there is one.
 //!
-//! The library is looked for when a run starts; a machine without it has no numbers and no complaint.
+//! The library is looked for when a run starts; a machine without it has no numbers and no complaint. NVML sees all
+//! devices of the machine in the order of their PCI bus; CUDA sees those of `CUDA_VISIBLE_DEVICES`, in the same order only
+//! where `CUDA_DEVICE_ORDER` says so. A device that cannot be told from another one has no numbers.
 
 use nvml_wrapper::Nvml;
+
+/// The variable that says how CUDA numbers devices.
+pub const ORDER: &str = "CUDA_DEVICE_ORDER";
+/// Its value for NVML's own order; CUDA's default is the fastest device first.
+pub const BY_BUS: &str = "PCI_BUS_ID";
 
 /// The devices of a run.
 #[derive(Debug)]
 pub struct Utilization {
     nvml: Nvml,
-    /// The numbers of the run, and what NVML calls them.
-    devices: Vec<(usize, Name)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Name {
-    Index(u32),
-    Uuid(String),
+    /// The numbers of the run, and NVML's.
+    devices: Vec<(usize, u32)>,
 }
 
 /// One look at a device.
@@ -32,19 +33,19 @@ pub struct Load {
 impl Utilization {
     /// The devices of these numbers among the visible ones; none without NVML.
     pub fn of(devices: &[usize]) -> Option<Self> {
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let named = devices.iter().map(|device| Some((*device, name(*device, visible.as_deref())?)));
-        Some(Self { devices: named.collect::<Option<_>>()?, nvml: Nvml::init().ok()? })
+        let nvml = Nvml::init().ok()?;
+        let uuid = |index: u32| nvml.device_by_index(index).and_then(|device| device.uuid()).unwrap_or_default();
+        let uuids: Vec<String> = (0..nvml.device_count().ok()?).map(uuid).collect();
+        let [visible, order] = ["CUDA_VISIBLE_DEVICES", ORDER].map(|name| std::env::var(name).ok());
+        let find = |device: &usize| index(*device, visible.as_deref(), order.as_deref(), &uuids);
+        let devices = devices.iter().map(|device| Some((*device, find(device)? as u32))).collect::<Option<_>>()?;
+        Some(Self { nvml, devices })
     }
 
     /// How busy they are now; without those that do not say.
     pub fn look(&self) -> Vec<Load> {
-        let load = |(device, name): &(usize, Name)| {
-            let found = match name {
-                Name::Index(index) => self.nvml.device_by_index(*index),
-                Name::Uuid(uuid) => self.nvml.device_by_uuid(uuid.as_str()),
-            };
-            let found = found.ok()?;
+        let load = |(device, index): &(usize, u32)| {
+            let found = self.nvml.device_by_index(*index).ok()?;
             let percent = f64::from(found.utilization_rates().ok()?.gpu);
             Some(Load { device: *device, percent, memory: found.memory_info().ok()?.used as f64 })
         };
@@ -52,22 +53,45 @@ impl Utilization {
     }
 }
 
-/// What NVML, which sees all devices, calls the visible device of this number.
-fn name(device: usize, visible: Option<&str>) -> Option<Name> {
-    let Some(list) = visible.filter(|list| !list.is_empty()) else { return Some(Name::Index(device as u32)) };
+/// NVML's number of the visible device `device`; `uuids` are those of all devices in NVML's order.
+///
+/// An entry of `CUDA_VISIBLE_DEVICES` is a number in CUDA's order, or the begin of a UUID that no other device shares.
+fn index(device: usize, visible: Option<&str>, order: Option<&str>, uuids: &[String]) -> Option<usize> {
+    let by_number = |number: usize| {
+        let is_same_order = order == Some(BY_BUS) || uuids.len() == 1;
+        (is_same_order && number < uuids.len()).then_some(number)
+    };
+    let Some(list) = visible else { return by_number(device) };
     let entry = list.split(',').nth(device)?.trim();
-    Some(entry.parse().map_or_else(|_| Name::Uuid(entry.into()), Name::Index))
+    if let Ok(number) = entry.parse() {
+        return by_number(number);
+    }
+    let mut found = uuids.iter().enumerate().filter(|(_, uuid)| !entry.is_empty() && uuid.starts_with(entry));
+    found.next().filter(|_| found.next().is_none()).map(|(index, _)| index)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Name, name};
+    use super::{BY_BUS, index};
 
     #[test]
-    fn devices_are_counted_among_the_visible_ones() {
-        assert_eq!(name(1, None), Some(Name::Index(1)));
-        assert_eq!(name(1, Some("3,5")), Some(Name::Index(5)));
-        assert_eq!(name(0, Some("GPU-8932f937")), Some(Name::Uuid("GPU-8932f937".into())));
-        assert_eq!(name(2, Some("3,5")), None);
+    fn a_device_is_found_by_what_cuda_says_about_it() {
+        let uuids = ["GPU-89aa", "GPU-89bb", "GPU-12cc", "GPU-34dd"].map(String::from);
+        let find = |device, visible| index(device, visible, Some(BY_BUS), &uuids);
+        assert_eq!((find(1, None), find(4, None)), (Some(1), None));
+        assert_eq!((find(0, Some("3,1")), find(1, Some("3,1")), find(2, Some("3,1"))), (Some(3), Some(1), None));
+        assert_eq!((find(0, Some("GPU-12")), find(1, Some("0, GPU-89bb"))), (Some(2), Some(1)));
+        assert_eq!((find(0, Some("GPU-89")), find(0, Some("GPU-ff"))), (None, None), "two begin so, none does");
+        assert_eq!((find(0, Some("")), find(0, Some("-1")), find(0, Some("7"))), (None, None, None));
+    }
+
+    #[test]
+    fn numbers_of_another_order_say_nothing() {
+        let uuids = ["GPU-89aa", "GPU-89bb"].map(String::from);
+        for order in [None, Some("FASTEST_FIRST")] {
+            assert_eq!((index(0, None, order, &uuids), index(0, Some("1"), order, &uuids)), (None, None));
+            assert_eq!(index(0, Some("GPU-89bb"), order, &uuids), Some(1));
+            assert_eq!(index(0, None, order, &uuids[..1]), Some(0), "there is no other one");
+        }
     }
 }

@@ -116,6 +116,8 @@ pub struct ScheduleConfig {
     pub kind: ScheduleKind,
     /// Epochs of linear warm-up, at least 0 and at most all of them; fractions count.
     pub warmup_epochs: f64,
+    /// Share of the peak at which the warm-up starts, in `[0, 1]`; 0 stands for the rate of one replica.
+    pub warmup_start: f64,
     /// How the learning rate grows with the world size.
     pub lr_scaling: LrScaling,
     /// Whether `lr_scaling` counts the accumulated micro-batches too.
@@ -134,11 +136,24 @@ pub struct ScheduleConfig {
     pub final_lr: f64,
 }
 
+impl ScheduleConfig {
+    /// How many times the rate of one replica the peak is.
+    pub fn growth(&self, world_size: usize, accumulation_steps: usize) -> f64 {
+        let growth = world_size * if self.scale_accumulation { accumulation_steps } else { 1 };
+        match self.lr_scaling {
+            LrScaling::Linear => growth as f64,
+            LrScaling::Sqrt => (growth as f64).sqrt(),
+            LrScaling::None => 1.0,
+        }
+    }
+}
+
 impl Default for ScheduleConfig {
     fn default() -> Self {
         Self {
             kind: ScheduleKind::Cosine,
             warmup_epochs: 5.0,
+            warmup_start: 0.0,
             lr_scaling: LrScaling::Linear,
             scale_accumulation: false,
             step_epochs: 30,

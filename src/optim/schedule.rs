@@ -1,14 +1,15 @@
 //! The learning rate as a pure function of the global step.
 //!
 //! Linear scaling and gradual warm-up as in Goyal et al. 2017, "Accurate, Large Minibatch SGD": the peak is the rate of
-//! one replica times the number of replicas, and it is reached in even steps from the unscaled rate.
+//! one replica times the number of replicas, and it is reached in even steps from the unscaled rate, or from a share of
+//! the peak.
 //!
 //! Restarts follow Loshchilov and Hutter 2017, as `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`; one cycle
 //! follows Smith and Topin 2018, as `OneCycleLR` with cosines and its default divisors.
 
 use std::f64::consts::PI;
 
-use super::config::{LrScaling, ScheduleConfig, ScheduleKind};
+use super::config::{ScheduleConfig, ScheduleKind};
 
 /// A complete schedule; all lengths in optimizer steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,16 +46,11 @@ impl Schedule {
         accumulation_steps: usize,
         [epochs, steps_per_epoch]: [usize; 2],
     ) -> Self {
-        let growth = world_size * if config.scale_accumulation { accumulation_steps } else { 1 };
-        let scale = match config.lr_scaling {
-            LrScaling::Linear => growth as f64,
-            LrScaling::Sqrt => (growth as f64).sqrt(),
-            LrScaling::None => 1.0,
-        };
+        let peak = base * config.growth(world_size, accumulation_steps);
         Self {
             kind: config.kind,
-            base,
-            peak: base * scale,
+            base: if config.warmup_start > 0.0 { peak * config.warmup_start } else { base },
+            peak,
             last: config.final_lr,
             warmup_steps: match config.kind {
                 // It has a rise of its own.
@@ -103,7 +99,8 @@ impl Schedule {
         let initial = self.peak / 25.0;
         let (top, end) = (self.rise * self.total_steps as f64 - 1.0, self.total_steps as f64 - 1.0);
         let step = (step as f64).min(end);
-        if step <= top {
+        // A rise of a single step has no way up: it is the peak.
+        if step <= top && top > 0.0 {
             cosine(initial, self.peak, step / top)
         } else {
             cosine(self.peak, initial / 1e4, (step - top) / (end - top))

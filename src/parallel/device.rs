@@ -1,7 +1,8 @@
 //! The backends that Kiln trains on, and their devices as `--gpu-ids` sees them.
 //!
 //! On a CPU backend an id is a slot: all slots share the processor. On a GPU backend it is an index among the visible
-//! devices, which already respects `CUDA_VISIBLE_DEVICES`.
+//! devices, which already respects `CUDA_VISIBLE_DEVICES`, by their place on the bus as in `nvidia-smi` unless
+//! `CUDA_DEVICE_ORDER` says otherwise.
 
 use super::world::World;
 use crate::error::{Error, Result};

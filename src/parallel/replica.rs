@@ -255,6 +255,10 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let start = Instant::now();
         let group = self.plan.sampler.group(self.position.epoch, self.position.step_in_epoch);
         let learning_rate = self.plan.schedule.at(self.position.global_step);
+        // Weights are f32, and so is what they are multiplied with.
+        if !(learning_rate as f32).is_finite() {
+            return Err(self.not_finite("the learning rate", None));
+        }
         let result = self.step(&group, learning_rate)?;
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;

@@ -196,7 +196,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         Ok(Exchange { tally: total, stop, part })
     }
 
-    fn not_finite(&self, what: &str, replica: Option<usize>) -> Error {
+    pub(super) fn not_finite(&self, what: &str, replica: Option<usize>) -> Error {
         let place = replica.map_or(String::new(), |replica| format!(" on replica {replica}"));
         Error::Training(format!(
             "{what} is not finite{place} at step {}; no weight was changed by it: lower --learning-rate, lengthen \

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Where a run's directory has an evaluation that was made after the run.
+pub const DIRECTORY: &str = "evaluation";
+
 /// The first bytes of every PNG file, in base64.
 const PNG: &str = "iVBORw0KGgo";
 

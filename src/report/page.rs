@@ -63,7 +63,7 @@ pub fn charts(charts: &[Chart]) -> String {
 /// What is said run by run; the headings name the run where there are several.
 fn of_run(run: &Run, is_alone: bool) -> String {
     let heading = |what: &str| if is_alone { what.to_string() } else { format!("{what} of {}", run.name) };
-    let evaluation = run.evaluation.as_ref().map(classes::html).unwrap_or_default();
+    let evaluation: String = run.evaluations.iter().map(classes::html).collect();
     let settings = folded("Configuration", &settings(run).html());
     let epochs = folded("Epochs as a table", &epochs(run).html());
     let environment = Table { rows: pairs(&run.environment), ..Table::new("What the run ran on", ["Name", "Value"]) };

@@ -12,7 +12,7 @@ use memmap2::Mmap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::evaluation::Evaluation;
+use super::evaluation::{DIRECTORY, Evaluation};
 use super::phases::{self, Phase, Trace};
 use crate::error::{Error, Result};
 use crate::file::{self, GIB, MIB, TEXT};
@@ -46,8 +46,8 @@ pub struct Run {
     pub summary: Option<Summary>,
     /// What it ran on, as the summary says.
     pub environment: BTreeMap<String, String>,
-    /// How its model does on the validation images.
-    pub evaluation: Option<Evaluation>,
+    /// How its model does on the validation images: as the run saw it, then as it was measured afterwards.
+    pub evaluations: Vec<Evaluation>,
     /// Where its time went.
     pub phases: Vec<Phase>,
     /// What is missing, damaged or odd, one sentence each.
@@ -69,10 +69,12 @@ impl Run {
         run.read_metrics();
         run.read_summary();
         run.read_settings();
-        run.evaluation = run.json::<Evaluation>("evaluation.json").map(|mut evaluation| {
-            run.notes.extend(evaluation.check().into_iter().map(|what| format!("evaluation.json: {what}")));
-            evaluation
-        });
+        for file in ["evaluation.json".to_string(), format!("{DIRECTORY}/evaluation.json")] {
+            if let Some(mut evaluation) = run.json::<Evaluation>(&file) {
+                run.notes.extend(evaluation.check().into_iter().map(|what| format!("{file}: {what}")));
+                run.evaluations.push(evaluation);
+            }
+        }
         if let Some(trace) = run.json::<Trace>("trace.json") {
             run.notes.extend(trace.is_full().then(|| "trace.json is full: it holds the first spans only".into()));
             run.phases = phases::total(&trace);

@@ -126,8 +126,8 @@ impl Plot {
         let mut lines: Vec<Series> = halves.collect();
         let Some(fit) = &curve.fit else { return lines };
         let piece = |look: Look, from: usize, to: usize| {
-            let point = |replicas: f64| [replicas, (self.of)(curve, replicas, fit.step_seconds(replicas).value)];
-            line(look, between(from, to).into_iter().map(point).collect())
+            let point = |replicas| Some([replicas, (self.of)(curve, replicas, curve.step_seconds(replicas)?.value)]);
+            line(look, between(from, to).into_iter().filter_map(point).collect())
         };
         let [first, last] = [fit.replicas[0], fit.replicas[fit.replicas.len() - 1]];
         lines.push(piece(Look::Model, first, last));

@@ -169,7 +169,7 @@ impl Curve {
     /// What the model says about a number of replicas; nothing without a model.
     pub fn prediction(&self, replicas: usize) -> Option<Prediction> {
         let size = replicas as f64;
-        let step_seconds = self.fit.as_ref()?.step_seconds(size);
+        let step_seconds = self.step_seconds(size)?;
         // The longest step has the lowest rate.
         let of = |rate: &dyn Fn(f64) -> f64| Estimate {
             value: rate(step_seconds.value),
@@ -178,6 +178,23 @@ impl Curve {
         let images_per_second = of(&|seconds| self.images(size) / seconds);
         let efficiency = of(&|seconds| self.ideal(size) / seconds);
         Some(Prediction { replicas, step_seconds, images_per_second, efficiency })
+    }
+
+    /// Seconds of a step of so many replicas by the model; nothing without one.
+    ///
+    /// Noise can bend a model below ideal scaling, which no device can beat: it ends there.
+    pub fn step_seconds(&self, replicas: f64) -> Option<Estimate> {
+        let Estimate { value, range } = self.fit.as_ref()?.step_seconds(replicas);
+        let possible = |seconds: f64| seconds.max(self.ideal(replicas));
+        Some(Estimate { value: possible(value), range: range.map(|ends| ends.map(possible)) })
+    }
+
+    /// Whether the model scales better than ideally at some size that it predicts.
+    pub fn is_cut_off(&self) -> bool {
+        // Less than a thousandth is rounding.
+        let beyond =
+            |it: &Prediction, fit: &Fit| fit.step_seconds(it.replicas as f64).value < 0.999 * it.step_seconds.value;
+        self.fit.as_ref().is_some_and(|fit| self.predictions.iter().any(|it| beyond(it, fit)))
     }
 
     /// Images of a step of so many replicas.

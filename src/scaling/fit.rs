@@ -101,6 +101,11 @@ impl Fit {
         self.sum(&self.mode.terms().map(|term| term.at(replicas)))
     }
 
+    /// Whether it says how far its numbers may be off.
+    pub fn has_error(&self) -> bool {
+        self.bound.is_some()
+    }
+
     /// What a reader must know about its terms and its ranges, a sentence each.
     pub fn remarks(&self) -> Vec<String> {
         let (sizes, terms) = (self.replicas.len(), self.mode.terms().len());

@@ -84,8 +84,8 @@ fn model(curve: &Curve) -> String {
     parameters.rows.extend(table::parameters(curve).into_iter().map(|[symbol, value, range, meaning]| {
         vec![Cell::Text(symbol), Cell::Number(value), Cell::Number(range), Cell::Text(meaning)]
     }));
-    let caption = "Predicted for sizes that were not measured";
-    let predictions = numbers(caption, table::PREDICTED, curve.predictions.iter().map(table::predicted));
+    let predictions =
+        numbers(table::prediction_title(fit), table::PREDICTED, curve.predictions.iter().map(table::predicted));
     format!(
         "<h3>{}</h3>\n{}<p>{}</p>\n{}",
         escape(&capitalised(&table::title(curve))),

@@ -1,7 +1,7 @@
 //! The numbers as people read them: cells that the page shares, an aligned table for the terminal, and CSV for programs.
 
 use super::curve::{Curve, Prediction, Row};
-use super::fit::Estimate;
+use super::fit::{Estimate, Fit};
 use super::measurement::{Mode, count};
 
 /// Stands for what is not known.
@@ -85,11 +85,21 @@ pub fn text(curve: &Curve) -> String {
     fit.remarks().iter().for_each(|remark| text += &format!("  {remark}\n"));
     if !curve.predictions.is_empty() {
         text += &format!(
-            "predicted\n{}",
+            "{}\n{}",
+            prediction_title(fit),
             aligned(&PREDICTED, &curve.predictions.iter().map(predicted).collect::<Vec<_>>())
         );
     }
     text
+}
+
+/// What stands above predictions.
+pub fn prediction_title(fit: &Fit) -> &'static str {
+    if fit.has_error() {
+        "Predicted for sizes that were not measured"
+    } else {
+        "Predicted for sizes that were not measured, without a known error"
+    }
 }
 
 /// All rows as CSV, with a header.

@@ -8,27 +8,30 @@ use burn::train::InferenceStep;
 
 use super::backend::{Program, dispatch};
 use super::evaluation;
-use super::model_file::ModelFile;
+use super::model_file::{ModelFile, Which};
 use super::prepare::{Prepared, blank_model, prepare};
 use super::terminal::{say, warn};
-use crate::config::{Config, Request, resolve};
+use crate::config::{Config, Request, resolve, sketch};
 use crate::data::validation_place;
 use crate::error::{Error, Result};
 use crate::launch::alone;
 use crate::model::{EvaluationOutput, ResNet, for_evaluation, load_state};
 use crate::parallel::{BackendKind, HostBackend};
-use crate::report::evaluation::Evaluation;
+use crate::report::evaluation::{DIRECTORY, Evaluation};
 use crate::stop::Stop;
 
 /// More classes are not listed on the terminal, only the worst of them.
 const MOST_CLASSES: usize = 20;
 
-/// Prints loss, top-1, top-5 and a table of the classes for `path`: a checkpoint, a run's directory or a file of
-/// weights. A checkpoint brings its configuration along; every layer of `request` wins over it.
-pub fn evaluate(path: &Path, mut request: Request) -> Result<()> {
-    let file = ModelFile::read(path, true)?;
+/// Prints loss, top-1, top-5 and a table of the classes for `path`: a checkpoint, a run's directory (its checkpoint
+/// `which`) or a file of weights. A checkpoint brings its configuration along; every layer of `request` wins over it.
+pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Result<()> {
+    let file = ModelFile::read(path, which, true)?;
+    // How much a run validates on is its own affair.
+    let limit = sketch(&request).map_or(0, |config| config.run.limit_val_batches);
     request.saved = file.config.clone();
     let mut config = resolve(&request)?.config;
+    config.run.limit_val_batches = limit;
     // What the user names stays: if it does not fit the weights, they are refused when they are loaded.
     let unnamed = |key: &str| !request.names(key);
     if unnamed("model.stem") {
@@ -38,10 +41,11 @@ pub fn evaluate(path: &Path, mut request: Request) -> Result<()> {
         config.model.width = file.model.width;
     }
     if unnamed("model.num_classes") {
-        config.model.num_classes = file.outputs;
+        // As many as the images have; the weights are then compared with them.
+        config.model.num_classes = 0;
     }
     if unnamed("run.output_dir") {
-        config.run.output_dir = file.run.clone().unwrap_or_default();
+        config.run.output_dir = file.run.as_ref().map(|run| run.join(DIRECTORY)).unwrap_or_default();
     }
     config.model.freeze = "none".into();
     dispatch(config.parallel.backend, Measurement { config, file })
@@ -58,18 +62,29 @@ impl Program for Measurement {
     fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
         let Self { config, file } = self;
         let prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), Stop::new())?;
-        let model = load_state(blank_model::<B>(&config, prepared.classes)?, &file.tensors, &file.origin)?.valid();
+        let images = &prepared.plan.validation;
+        let outputs = match config.model.num_classes {
+            0 => outputs_for(images.classes(), &file)?,
+            named => named,
+        };
+        let model = load_state(blank_model::<B>(&config, outputs)?, &file.tensors, &file.origin)?.valid();
         let began = Instant::now();
         let output = sharded(&model, &prepared)?;
         let seconds = began.elapsed().as_secs_f64();
         let tally = output.tally;
-        say(&format!("weights     {}", file.origin));
-        say(&format!("images      {}", tally.samples));
+        let limited = if tally.samples < images.len() {
+            format!(" of {} (--limit-val-batches {})", images.len(), config.run.limit_val_batches)
+        } else {
+            String::new()
+        };
+        say(&format!("weights     {}", file.title));
+        say(&format!("images      {}{limited}", tally.samples));
         say(&format!("speed       {:.0} images/s", tally.samples as f64 / seconds));
         say(&format!("loss        {:.4}", tally.mean_loss()));
         say(&format!("top-1       {:.2} % ({} of {})", 100.0 * tally.accuracy(), tally.top1, tally.samples));
         say(&format!("top-5       {:.2} % ({} of {})", 100.0 * tally.top5_accuracy(), tally.top5, tally.samples));
-        let evaluation = evaluation::evaluation(&prepared.plan.validation, &output, file.origin.clone())?;
+        let of = format!("{}, on {}{limited} images", file.title, tally.samples);
+        let evaluation = evaluation::evaluation(images, &output, of)?;
         say(&table(&evaluation));
         let directory = &config.run.output_dir;
         if directory.as_os_str().is_empty() {
@@ -78,16 +93,36 @@ impl Program for Measurement {
         }
         evaluation::write(directory, &evaluation)?;
         say(&format!("files       evaluation.json, classes.csv, confusion.csv|svg|png in {}", directory.display()));
-        if file.run.as_ref() == Some(directory) {
+        if let Some(run) = file.run.filter(|run| *directory == run.join(DIRECTORY)) {
             // The page of the run shows the evaluation, too.
-            let page = directory.join("report.html");
-            match crate::report::write(std::slice::from_ref(directory), &page) {
+            let page = run.join("report.html");
+            match crate::report::write(std::slice::from_ref(&run), &page) {
                 Ok(()) => say(&format!("report      {}", page.display())),
                 Err(error) => warn(&format!("warning: the report was not written: {error}")),
             }
         }
         Ok(())
     }
+}
+
+/// How many outputs the weights have, if those stand for the classes of the images.
+fn outputs_for(classes: &[String], file: &ModelFile) -> Result<usize> {
+    let known = &file.description.classes;
+    if known == classes || (known.is_empty() && file.outputs == classes.len()) {
+        return Ok(file.outputs);
+    }
+    let differ = known.iter().zip(classes).find(|(ours, theirs)| ours != theirs);
+    let fault = match differ {
+        Some((ours, theirs)) if known.len() == classes.len() => {
+            format!("call a class '{ours}' that the images call '{theirs}'")
+        }
+        _ => format!("tell '{}' classes apart, the images have '{}'", known.len().max(file.outputs), classes.len()),
+    };
+    Err(Error::usage(format!(
+        "cannot evaluate {}: the weights {fault}; both must have the same classes in the same order: give the data that \
+         they were trained on with --data and --data-dir, or train a new classifier with --pretrained",
+        file.origin
+    )))
 }
 
 /// A row per class; of many classes, the worst.

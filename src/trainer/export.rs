@@ -2,21 +2,22 @@
 
 use std::path::Path;
 
-use super::model_file::ModelFile;
+use super::model_file::{ModelFile, Which};
 use super::terminal::say;
 use crate::checkpoint::{check_writable, write_atomic};
 use crate::error::{Error, Result};
 use crate::state::{HostTensor, StateDict, to_safetensors};
 use crate::weights::{Description, Format, onnx, to_pth};
 
-/// Writes the model in `path` to the file `output`; `averaged` weights where there are any and they are wanted.
-pub fn export(path: &Path, to: Format, output: &Path, averaged: bool) -> Result<()> {
-    let file = ModelFile::read(path, averaged)?;
+/// Writes the model in `path` (of a run, its checkpoint `which`) to the file `output`; `averaged` weights where there are
+/// any and they are wanted.
+pub fn export(path: &Path, which: Option<Which>, to: Format, output: &Path, averaged: bool) -> Result<()> {
+    let file = ModelFile::read(path, which, averaged)?;
     check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
     let description = &file.description;
     let bytes = encode(to, &file.tensors, description, &file.origin)?;
     write_atomic(output, &bytes)?;
-    say(&format!("weights     {}", file.origin));
+    say(&format!("weights     {}", file.title));
     say(&format!("written     {} ({:.1} MB)", output.display(), bytes.len() as f64 / 1e6));
     let [mean, std] = [description.normalization.mean, description.normalization.std];
     let size = description.size;

@@ -11,7 +11,6 @@ use super::terminal::say;
 use crate::config::{Request, resolve};
 use crate::error::{Error, Result};
 use crate::finding::{Analysis, Bounds, Find, Outcome, Probe, RangeTest, Trial, next};
-use crate::optim::Schedule;
 
 /// Steps of a trial; the first is left out of its speed.
 const TRIAL: usize = 4;
@@ -60,7 +59,7 @@ fn learning_rate(
         probes.push(Probe { rate: next, loss: f64::NAN });
     }
     let world = config.parallel.world_size;
-    let growth = Schedule::new(&config.schedule, 1.0, world, accumulated, [1, 1]).peak;
+    let growth = config.schedule.growth(world, accumulated);
     let test = RangeTest::new(&probes, growth)?;
     test.write(output, &about(&config)?)?;
     say(&test.to_string());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::backend::Autodiff;
 
 use super::loading::Bars;
-use super::model_file::weights as weights_in;
+use super::model_file::{chosen, weights as weights_in};
 use super::prepare::blank_model;
 use crate::checkpoint::Resume;
 use crate::config::Config;
@@ -36,7 +36,7 @@ pub(super) fn initial_model<B: HostBackend>(config: &Config, classes: usize) -> 
     if wanted.is_empty() || resumes {
         return Ok((model, Start { parameters, notes: Vec::new() }));
     }
-    let found = weights_in(&place(wanted, config)?, true)?;
+    let found = weights_in(&chosen(&place(wanted, config)?, None)?, true)?;
     let mut state = state_dict(&model);
     let origin = format!("'{}'", found.file.display());
     let report = weights::transplant(&mut state, found.tensors, &origin)?;

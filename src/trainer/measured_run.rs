@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::backend::{devices, name};
 use super::child::{Child, Ended};
-use crate::config::{Config, Request, flag};
+use crate::config::{Config, Request, faults, flag};
 use crate::error::{Error, Result};
 use crate::metrics::{Record, StepRecord, Summary};
 use crate::report::phases::Trace;
@@ -122,7 +122,7 @@ pub(super) fn refuse(request: &Request, command: &str, varied: &[&str]) -> Resul
     let name = |key: &str| flag::of_key(key).map_or_else(|| key.to_string(), |flag| format!("--{}", flag.long));
     let line = |key: &&str| format!("{} is chosen by train {command}; leave it out behind the --", name(key));
     let lines: Vec<String> = given.map(line).collect();
-    if lines.is_empty() { Ok(()) } else { Err(Error::Usage(lines)) }
+    if lines.is_empty() { Ok(()) } else { Err(Error::Usage([lines, faults(request)].concat())) }
 }
 
 /// What measurements were made with, as names and values.

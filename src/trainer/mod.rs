@@ -45,6 +45,7 @@ pub use export::export;
 pub use find::find;
 pub use launch::launch;
 pub use membership::{members, rendezvous, secret};
+pub use model_file::Which;
 pub use origin::with_saved;
 pub use predict::{Question, predict};
 pub use run::train;

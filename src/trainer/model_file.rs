@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
+
 use super::origin::saved;
 use super::resume::tensors_and_metadata;
 use crate::checkpoint::{self, run_dir};
@@ -11,6 +13,24 @@ use crate::error::{Error, Result};
 use crate::model::{ModelConfig, Stem, recognize};
 use crate::state::{Metadata, StateDict};
 use crate::weights::{self, Description};
+
+/// Which checkpoint of a run is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Which {
+    /// The one with the best validation.
+    Best,
+    /// The last one that was saved.
+    Latest,
+}
+
+impl Which {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Best => "best",
+            Self::Latest => "latest",
+        }
+    }
+}
 
 /// Weights and all that is known about them.
 pub(super) struct ModelFile {
@@ -22,6 +42,8 @@ pub(super) struct ModelFile {
     pub(super) description: Description,
     /// Where they come from.
     pub(super) origin: String,
+    /// The same for a person, with the step that they were saved at.
+    pub(super) title: String,
     /// The configuration that was saved with them.
     pub(super) config: Option<Saved>,
     /// The run that they are part of.
@@ -29,20 +51,23 @@ pub(super) struct ModelFile {
 }
 
 impl ModelFile {
-    /// Reads a checkpoint's directory, the latest checkpoint of a run's directory, or a file. Of a checkpoint the
-    /// `averaged` weights are preferred, as in the validation during training, unless nobody wants them.
-    pub(super) fn read(path: &Path, averaged: bool) -> Result<Self> {
-        let path = checkpoint_of(path);
+    /// Reads a checkpoint's directory, a file, or of a run's directory the checkpoint that is meant by `which`: the best
+    /// one if nobody says. Of a checkpoint the `averaged` weights are preferred, as in the validation during training,
+    /// unless nobody wants them.
+    pub(super) fn read(path: &Path, which: Option<Which>, averaged: bool) -> Result<Self> {
         if !path.exists() {
             let remedy = "give a checkpoint's directory, a run's directory or a file of weights with --checkpoint";
             return Err(Error::Checkpoint(format!("'{}' does not exist; {remedy}", path.display())));
         }
+        let path = chosen(path, which)?;
         let Weights { tensors, metadata, file, config } = weights(&path, averaged)?;
         let origin = format!("'{}'", file.display());
         let (model, outputs) = recognize(&tensors, &origin)?;
         let description = describe(&metadata, model.stem);
+        let step = metadata.iter().find(|(name, _)| name == "step").map(|(_, step)| format!(", saved at step {step}"));
+        let title = format!("{origin}{}", step.unwrap_or_default());
         let run = run_dir::of(&path);
-        Ok(Self { tensors, model, outputs, description, origin, config, run })
+        Ok(Self { tensors, model, outputs, description, origin, title, config, run })
     }
 
     /// The name of an output.
@@ -59,14 +84,13 @@ pub(super) struct Weights {
     config: Option<Saved>,
 }
 
-/// Those in `path`, which is as of [`ModelFile::read`].
+/// Those in `path`: a checkpoint's directory or a file.
 pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
-    let path = checkpoint_of(path);
     if !path.is_dir() {
-        let (tensors, metadata) = weights::read(&path)?;
-        return Ok(Weights { tensors, metadata, file: path, config: None });
+        let (tensors, metadata) = weights::read(path)?;
+        return Ok(Weights { tensors, metadata, file: path.to_path_buf(), config: None });
     }
-    let loaded = checkpoint::read(&path)?;
+    let loaded = checkpoint::read(path)?;
     let averaged = averaged && loaded.files.contains_key("average.safetensors");
     let name = if averaged { "average.safetensors" } else { "model.safetensors" };
     let (tensors, metadata) = tensors_and_metadata(&loaded, name)?;
@@ -74,9 +98,24 @@ pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
     Ok(Weights { tensors, metadata, file: loaded.path.join(name), config })
 }
 
-/// Of a run's directory, its latest checkpoint; anything else is meant itself.
-fn checkpoint_of(path: &Path) -> PathBuf {
-    if path.join("checkpoints").is_dir() { path.join("checkpoints/latest") } else { path.to_path_buf() }
+/// The checkpoint of `which` in a run's directory, the best one if nobody says; anything else is meant itself.
+pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
+    let shown = path.display();
+    let checkpoints = path.join("checkpoints");
+    if !checkpoints.is_dir() {
+        let rule = |which: Which| format!("--which {} must go with a run's directory, got '{shown}'", which.name());
+        return which.map_or(Ok(path.into()), |which| Err(Error::usage(format!("{}; leave it out", rule(which)))));
+    }
+    let place = |which: Which| Some(checkpoints.join(which.name())).filter(|it| it.exists());
+    // Before its first validation a run has no best one.
+    let found = which.map_or_else(|| place(Which::Best).or_else(|| place(Which::Latest)), place);
+    found.ok_or_else(|| {
+        let (which, remedy) = match which {
+            Some(Which::Best) => ("best checkpoint", "use --which latest"),
+            _ => ("checkpoint", "give another one, or a file of weights, with --checkpoint"),
+        };
+        Error::Checkpoint(format!("the run '{shown}' has no {which}; {remedy}"))
+    })
 }
 
 /// What the file says; of one that says nothing, what its stem is usually trained with.

@@ -135,13 +135,13 @@ fn schedule(prepared: &Prepared) -> String {
     // 3 x 0.025 in f64 is 0.07500000000000001, which nobody wants to read.
     let [base, peak, last] = [schedule.base, schedule.peak, schedule.last].map(|rate| rate as f32);
     let shape = match schedule.kind {
-        ScheduleKind::Constant => "then constant".into(),
-        ScheduleKind::Cosine => format!("then cosine to {last}"),
-        ScheduleKind::Exponential => format!("then exponentially to {last}"),
-        ScheduleKind::Linear => format!("then linear to {last}"),
+        ScheduleKind::Constant => "constant".into(),
+        ScheduleKind::Cosine => format!("cosine to {last}"),
+        ScheduleKind::Exponential => format!("exponentially to {last}"),
+        ScheduleKind::Linear => format!("linear to {last}"),
         ScheduleKind::Restarts => {
             let (period, factor) = schedule.period;
-            format!("then cosines to {last}, the first in {period} steps, each {factor} times longer")
+            format!("cosines to {last}, the first in {period} steps, each {factor} times longer")
         }
         ScheduleKind::OneCycle => {
             let [epochs, rise] = [plan.sampler.steps_per_epoch(), (100.0 * schedule.rise).round() as usize];
@@ -150,13 +150,17 @@ fn schedule(prepared: &Prepared) -> String {
                 "{steps} steps, {epochs} per epoch; one cycle, up to {peak} in {rise} % of them, then down"
             );
         }
-        ScheduleKind::Step => format!("then x {} every {} steps", schedule.gamma, schedule.decay_steps),
+        ScheduleKind::Step => format!("x {} every {} steps", schedule.gamma, schedule.decay_steps),
+    };
+    let start = match schedule.warmup_steps {
+        0 => peak.to_string(),
+        steps if base == peak => format!("{peak} for {steps} steps"),
+        steps => format!("from {base} to {peak} in {steps} warm-up steps"),
     };
     format!(
-        "{} steps, {} per epoch; base LR {base}, peak LR {peak} after {} warm-up steps, {shape}",
+        "{} steps, {} per epoch; learning rate {start}, then {shape}",
         plan.last_step,
-        plan.sampler.steps_per_epoch(),
-        schedule.warmup_steps
+        plan.sampler.steps_per_epoch()
     )
 }
 

@@ -8,9 +8,9 @@ use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
 
 use super::backend::{Program, dispatch};
-use super::model_file::ModelFile;
+use super::model_file::{ModelFile, Which};
 use super::prepare::{blank_model, share_threads};
-use super::terminal::say;
+use super::terminal::{say, warn};
 use crate::config::{Config, Request, resolve};
 use crate::data::{Augment, CHANNELS, Framing, ImageSet, Key};
 use crate::error::Result;
@@ -45,9 +45,9 @@ struct Guess {
     probability: f32,
 }
 
-/// Prints the most probable classes of every image, by the model in `path`.
-pub fn predict(path: &Path, question: Question, mut request: Request) -> Result<()> {
-    let file = ModelFile::read(path, true)?;
+/// Prints the most probable classes of every image, by the model in `path`; of a run, by its checkpoint `which`.
+pub fn predict(path: &Path, which: Option<Which>, question: Question, mut request: Request) -> Result<()> {
+    let file = ModelFile::read(path, which, true)?;
     request.saved = file.config.clone();
     let mut config = resolve(&request)?.config;
     if !request.names("data.image_size") {
@@ -96,6 +96,8 @@ impl Program for Prediction {
                 answers.push(Answer { image, predictions: guesses(row, question.top, &file) });
             }
         }
+        // Beside the answers, which programs read.
+        warn(&format!("weights of {}", file.title));
         say(&if question.json { json(&answers) } else { text(&answers) });
         Ok(())
     }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 use kiln::checkpoint::Resume;
-use kiln::cli::{Cli, Command};
+use kiln::cli::{Cli, Command, Refusal};
 use kiln::config::flag::{self, Takes};
 use kiln::config::schema::Schema;
 use kiln::error::Error;
 
-use super::{complaint, complaints, config, request};
+use super::{complaint, complaints, config, refusals, request};
 
 #[test]
 fn every_flag_stands_for_a_key_and_the_help_explains_it() {
@@ -92,7 +92,7 @@ fn a_switch_can_be_taken_back_later_on_the_line() {
 fn commands_are_told_apart() {
     let evaluate =
         Cli::try_parse_from(["train", "evaluate", "--checkpoint", "best", "--batch_size", "8", "data=folder"]);
-    let Ok(Command::Evaluate { checkpoint, request }) = evaluate else { panic!("{evaluate:?}") };
+    let Ok(Command::Evaluate { checkpoint, which: None, request }) = evaluate else { panic!("{evaluate:?}") };
     assert_eq!((checkpoint, request.flags.len(), request.arguments.len()), ("best".into(), 1, 1));
     let print = Cli::try_parse_from(["train", "config", "--seed", "1", "--config", "a.toml"]);
     assert!(matches!(print, Ok(Command::Config(request)) if request.files == [PathBuf::from("a.toml")]));
@@ -101,17 +101,70 @@ fn commands_are_told_apart() {
 
 #[test]
 fn arguments_that_mean_nothing_end_with_exit_code_two() {
-    for line in [
-        &["--batch-sze", "3"][..],
-        &["--epochs"],
-        &["--deterministic=3"],
-        &["evaluate"],
-        &["evaluate", "--checkpoint", "x", "--epochs", "3"],
-    ] {
-        let error = Cli::try_parse_from([&["train"], line].concat()).expect_err("nothing such exists");
+    for line in [&["--batch-sze", "3"][..], &["--epochs"], &["--deterministic=3"]] {
+        assert_eq!(Error::Usage(complaints(line)).exit_code(), 2, "{line:?}");
+    }
+    for line in [&["evaluate", "--checkpoint", "x", "--epochs", "3"][..], &["export"], &["find"], &["man", "x"]] {
+        let refused = Cli::try_parse_from([&["train"], line].concat());
+        let Err(Refusal::Wrong(error)) = refused else { panic!("{line:?}: {refused:?}") };
         assert_eq!(error.exit_code(), 2, "{line:?}");
     }
     assert_eq!(Error::Usage(complaints(&["--epochs", "0"])).exit_code(), 2);
+}
+
+/// Every line that is said about arguments.
+fn said(line: &[&str]) -> Vec<String> {
+    match Cli::try_parse_from([&["train"], line].concat()) {
+        Ok(Command::Train(request) | Command::Launch { request, .. } | Command::Scaling { request, .. }) => {
+            refusals(&request)
+        }
+        Err(Refusal::Wrong(Error::Usage(lines))) => lines,
+        other => panic!("{line:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn every_fault_of_a_command_line_is_said_at_once() {
+    let lines = said(&["--epoch", "3", "--batchsize", "x", "--learning-rate", "fast", "--nesterov=3", "optim.beta=1"]);
+    let expected = [
+        "unknown option '--epoch'; did you mean '--epochs 3'?",
+        "unknown option '--batchsize'; did you mean '--batch-size'? batch size must be a whole number, at least 1 and at \
+         most 1000000, got 'x'",
+        "--nesterov must have no value, got '3'; leave the value out",
+    ];
+    assert_eq!(lines[..3], expected);
+    assert!(lines[3].starts_with("unknown key 'optim.beta'"), "{lines:#?}");
+    assert!(lines[4].starts_with("learning rate must be a number"), "{lines:#?}");
+    assert_eq!(lines.len(), 5, "{lines:#?}");
+}
+
+#[test]
+fn an_option_that_does_not_exist_is_met_with_one_that_does() {
+    for (line, hint) in [
+        (&["--devices", "2"][..], "did you mean '--world-size 2'?"),
+        (&["--warmup", "2"], "did you mean '--warmup-epochs 2'?"),
+        (&["--gamma", "0.5"], "did you mean 'schedule.gamma=0.5'?"),
+        (&["--deterministc", "run.seed=1"], "did you mean '--deterministic'?"),
+        (&["--qwerty"], "'train --help' lists all options"),
+        (&["--epochs"], "--epochs must have a value, as in --epochs N"),
+        (&["evaluate", "--epochs=3"], "it is about training; leave it out"),
+        (&["evaluate", "--wich", "best"], "did you mean '--which'?"),
+        (&["evaluate", "--which", "worst"], "--which must be one of best or latest, got 'worst'"),
+        (&["predict", "--top=0", "a.png"], "--top must be a whole number, 1 to 65535, got '0'"),
+        (&["export"], "train export must have --to FORMAT"),
+        (&["find"], "train find must have a command: lr or batch-size"),
+        (&["find", "rate"], "unknown command 'rate'; train find must have one of lr or batch-size"),
+        (&["launch", "--nprocs", "2", "--", "--epochs=3"], "did you mean '--nproc'?"),
+        (&["launch", "--nproc=2", "--", "--epoch=3"], "did you mean '--epochs 3'?"),
+        (&["scaling", "--batch-size", "8"], "what is trained comes behind '--', as in 'train scaling -- --batch-size'"),
+        (&["completions", "sh"], "SHELL must be one of bash"),
+        (&["rendezvous", "--bind", "here"], "--bind must be an address and a port, as in 0.0.0.0:23456, got 'here'"),
+    ] {
+        let lines = said(line);
+        assert!(lines.len() == 1 && lines[0].contains(hint), "{line:?}: {lines:#?}");
+    }
+    let twice = said(&["predict", "--top=x", "--jsn", "--checkpoint=a", "--checkpoint=b", "a.png"]);
+    assert_eq!(twice.len(), 3, "{twice:#?}");
 }
 
 #[test]

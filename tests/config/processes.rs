@@ -130,5 +130,8 @@ fn what_a_launch_starts_are_arguments_for_training() {
     assert_eq!((processes, arguments.len(), request.arguments), (2, 3, vec!["data=synthetic".to_string()]));
     assert!(parse(&["--nproc", "0", "--", "--epochs", "2"]).is_err());
     assert!(parse(&["--nproc", "2", "--", "config"]).unwrap_err().to_string().contains("no other command"));
-    assert!(parse(&["--nproc", "2", "--", "--epoch", "2"]).is_err());
+    let Ok(Command::Launch { request, .. }) = parse(&["--nproc", "2", "--", "--epoch", "2"]) else {
+        panic!("a launch")
+    };
+    assert!(refusals(&request)[0].contains("did you mean '--epochs 2'?"));
 }

@@ -69,6 +69,7 @@ fn a_key_that_does_not_exist_is_met_with_the_one_that_was_meant() {
         ("model.stem=imagnet", "did you mean 'imagenet', as in --stem imagenet?"),
         ("qwerty.uiop=1", "'train config' prints every key"),
         ("evalute", "did you mean 'train evaluate'?"),
+        ("fnd", "did you mean 'train find'?"),
     ] {
         let line = complaint(&[argument]);
         assert!(line.contains(meant), "{argument}: {line}");

@@ -1,7 +1,7 @@
 //! The search for the largest batch, on machines that fit up to a known size or have a known memory.
 
 use kiln::finding::search::unit;
-use kiln::finding::{Bounds, Trial, next};
+use kiln::finding::{Analysis, Bounds, Trial, next};
 use proptest::prelude::*;
 
 use super::{fits, too_large};
@@ -62,6 +62,19 @@ fn a_size_that_fills_the_memory_is_the_last() {
     let bounds = Bounds { memory: Some(1000), ..Bounds::default() };
     assert_eq!(sizes(&search(&bounds, |size| fits(size, 1.0, 950))), [8]);
     assert_eq!(sizes(&search(&bounds, |size| fits(size, 1.0, 500))).len(), 12, "no size needs more than another");
+}
+
+#[test]
+fn the_search_ends_when_two_sizes_in_a_row_are_slower() {
+    let peak = |size: usize| fits(size, if size <= 32 { size as f64 } else { 32.0 - size as f64 / 1e3 }, 0);
+    assert_eq!(sizes(&search(&Bounds::default(), peak)), [8, 16, 32, 64, 128]);
+    let dip = |size: usize| fits(size, if size == 16 { 1.0 } else { size as f64 }, 0);
+    assert_eq!(sizes(&search(&Bounds { largest: 128, ..Bounds::default() }, dip)), [8, 16, 32, 64, 128]);
+    let found = Analysis::new(search(&Bounds::default(), peak), None).unwrap();
+    assert_eq!(found.suggestion, Some(32));
+    let text = found.to_string();
+    assert!(text.contains("128 images per replica fit; larger ones were not tried\n"), "{text}");
+    assert!(text.contains("the two largest were slower than a smaller one"), "{text}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kiln::report::series::Look;
 use kiln::scaling::curve::Layout;
 use kiln::scaling::{Analysis, Measurement, Mode};
 
@@ -93,6 +94,31 @@ fn the_longest_step_is_the_lowest_rate_and_efficiency() {
     };
     near(it.images_per_second.range.unwrap(), [64.0 * 32.0 / high, 64.0 * 32.0 / low]);
     near(it.efficiency.range.unwrap(), [0.2 / high, 0.2 / low]);
+}
+
+#[test]
+fn noise_predicts_no_efficiency_above_100_percent() {
+    // Two replicas that were faster than one: what noise does to two short runs.
+    for (mode, one, two) in [(Mode::Weak, 0.25, 0.17), (Mode::Strong, 0.8, 0.3)] {
+        let analysis = analysed(&[measured(mode, 1, 1, one), measured(mode, 2, 1, two)]);
+        let curve = &analysis.curves[0];
+        assert!(curve.rows[1].efficiency > 1.0, "what was measured stays");
+        for it in &curve.predictions {
+            assert!(it.efficiency.value <= 1.0 + 1e-12, "{it:?}");
+            assert!(it.efficiency.range.is_none_or(|[_, high]| high <= 1.0 + 1e-12), "{it:?}");
+        }
+        let (text, page) = (analysis.to_string(), kiln::scaling::page::page(&analysis));
+        for part in ["predictions end at an efficiency of 100 %", "without a known error"] {
+            assert!(text.contains(part) && page.contains(part), "{part}: {text}");
+        }
+        let drawn = kiln::scaling::charts::charts(&analysis.curves);
+        let highest = |look| {
+            let lines = drawn[1].series.iter().filter(|series| series.look == look);
+            lines.flat_map(|series| &series.points).map(|[_, percent]| *percent).fold(0.0, f64::max)
+        };
+        assert!(highest(Look::Predicted) <= 100.0 + 1e-9 && highest(Look::Marks) > 100.0);
+    }
+    assert!(!analysed(&varied()).to_string().contains("100 %."), "nothing is cut off that need not be");
 }
 
 #[test]

@@ -66,7 +66,11 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::key("--lr-gamma", "schedule.gamma"),
     Alias::key("--min-lr", "schedule.final_lr"),
     Alias::key("--lr-min", "schedule.final_lr"),
-    Alias::word("--warmup-lr", Nothing("the warm-up begins at the rate of one replica, --learning-rate")),
+    Alias::key("--lr-warmup-decay", "schedule.warmup_start"),
+    Alias::word(
+        "--warmup-lr",
+        Nothing("schedule.warmup_start=0.01 is the share of the peak at which the warm-up starts"),
+    ),
     Alias::switch("--no-aug", Sets(&[("data.augment", "false")])),
     Alias::key("--mixup-prob", "data.mix_prob"),
     Alias::word(

@@ -1,0 +1,234 @@
+//! What clap refuses, in Kiln's words: everything that is wrong with a command line at once, one line each.
+//!
+//! clap stops at the first fault. Here the argument that it complains about is taken out of the line and the rest is read
+//! again, until nothing is left to complain about or nothing can be taken out. What settings mean is left to
+//! [`crate::config::resolve`], which adds its complaints to these.
+
+use std::error::Error as _;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgMatches};
+
+use crate::config::schema::enumerate;
+use crate::config::suggestion::{self, Meant};
+use crate::error::Error;
+
+/// Why arguments are no command.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// They ask for the help or the version, which clap prints.
+    #[error("{0}")]
+    Shown(clap::Error),
+    /// They are wrong.
+    #[error(transparent)]
+    Wrong(#[from] Error),
+}
+
+/// Reads `arguments` as far as they are right, and what is wrong with the others.
+pub(super) fn read(
+    command: &mut clap::Command,
+    mut arguments: Vec<OsString>,
+) -> Result<(ArgMatches, Vec<String>), Refusal> {
+    let (mut lines, mut blamed) = (Vec::new(), Vec::new());
+    loop {
+        let error = match command.try_get_matches_from_mut(&arguments) {
+            Ok(matches) => return Ok((matches, lines)),
+            Err(error) if !error.use_stderr() => return Err(Refusal::Shown(error)),
+            Err(error) => error,
+        };
+        let fault = Fault::new(command, &arguments, &error);
+        lines.extend(fault.lines(&mut blamed));
+        if !fault.take_out(&mut arguments) {
+            return Err(Error::Usage(lines).into());
+        }
+    }
+}
+
+/// A whole number in a range, for clap; its error is the rule.
+pub(super) fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match range.end() {
+            &u64::MAX => format!("a whole number, at least {}", range.start()),
+            most => format!("a whole number, {} to {most}", range.start()),
+        })
+    }
+}
+
+/// One complaint of clap's.
+struct Fault<'a> {
+    error: &'a clap::Error,
+    /// The command that it is about, and how it is typed.
+    command: &'a clap::Command,
+    path: String,
+    /// Where the word is that is to blame.
+    at: Option<usize>,
+    /// What follows it, if that is no option.
+    next: Option<String>,
+    /// What follows a `=` in it.
+    joined: Option<String>,
+}
+
+impl<'a> Fault<'a> {
+    fn new(mut command: &'a clap::Command, arguments: &[OsString], error: &'a clap::Error) -> Self {
+        let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+        let mut path = "train".to_string();
+        let mut start = 1;
+        while let Some(inner) = words.get(start).and_then(|word| command.find_subcommand(word.as_ref())) {
+            path = format!("{path} {}", inner.get_name());
+            (command, start) = (inner, start + 1);
+        }
+        let mut fault = Self { error, command, path, at: None, next: None, joined: None };
+        let name = fault.name();
+        let names = fault.arg().map_or_else(|| vec![name.clone()], names);
+        let value = fault.text(ContextKind::InvalidValue);
+        let is_it = |word: &str| {
+            let option = names.iter().any(|name| word == name || word.starts_with(&format!("{name}=")));
+            option || (!name.starts_with('-') && [&name, &value].contains(&&word.to_string()))
+        };
+        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        fault.at = (start.min(end)..end).find(|at| is_it(&words[*at]));
+        let Some(at) = fault.at else { return fault };
+        fault.joined = words[at].split_once('=').map(|(_, value)| value.to_string());
+        let next = words[..end].get(at + 1).filter(|word| fault.joined.is_none() && !word.starts_with('-'));
+        fault.next = next.map(ToString::to_string);
+        fault
+    }
+
+    /// A text that clap says about it; empty if it says none.
+    fn text(&self, kind: ContextKind) -> String {
+        match self.error.get(kind) {
+            Some(ContextValue::String(text)) => text.clone(),
+            _ => String::new(),
+        }
+    }
+
+    /// Texts that clap says about it.
+    fn texts(&self, kind: ContextKind) -> Vec<String> {
+        match self.error.get(kind) {
+            Some(ContextValue::Strings(texts)) => texts.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The argument's name: `--to` for what clap calls `--to <FORMAT>`.
+    fn name(&self) -> String {
+        let shown = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].map(|kind| self.text(kind)).concat();
+        shown.split([' ', '=', '[']).next().unwrap_or_default().to_string()
+    }
+
+    /// The option of this name.
+    fn arg(&self) -> Option<&'a Arg> {
+        let name = self.name();
+        self.command.get_arguments().find(|arg| names(arg).contains(&name))
+    }
+
+    /// Complaints; `blamed` are the arguments of those before, which are not complained about again where they are
+    /// missing.
+    fn lines(&self, blamed: &mut Vec<String>) -> Vec<String> {
+        let (name, value, path) = (self.name(), self.text(ContextKind::InvalidValue), &self.path);
+        let more = format!("'{path} --help' says more");
+        let line = match self.error.kind() {
+            ErrorKind::MissingRequiredArgument => {
+                let missing = self.texts(ContextKind::InvalidArg).into_iter();
+                let missing = missing.filter(|arg| !blamed.iter().any(|name| arg.split(' ').any(|word| word == name)));
+                return missing
+                    .map(|arg| format!("{path} must have {}; {more}", arg.replace(['<', '>'], "")))
+                    .collect();
+            }
+            ErrorKind::UnknownArgument if name.starts_with("--") => {
+                let (hint, meant) = self.hint();
+                blamed.extend(meant);
+                format!("unknown option '{name}'; {hint}")
+            }
+            ErrorKind::UnknownArgument => format!("unknown argument '{name}'; {more}"),
+            ErrorKind::InvalidSubcommand | ErrorKind::MissingSubcommand => return vec![self.which_command()],
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => return vec![self.which_command()],
+            ErrorKind::InvalidValue if value.is_empty() => {
+                let example = self.arg().map_or_else(|| name.clone(), |arg| arg.to_string().replace(['<', '>'], ""));
+                format!("{name} must have a value, as in {example}; {more}")
+            }
+            ErrorKind::InvalidValue => {
+                let choices = enumerate(&self.texts(ContextKind::ValidValue), "or");
+                format!("{} must be one of {choices}, got '{value}'; {more}", name.trim_matches(['<', '>']))
+            }
+            ErrorKind::ValueValidation => {
+                let rule = self.error.source().map(ToString::to_string).unwrap_or_default();
+                format!("{name} must be {rule}, got '{value}'; {more}")
+            }
+            ErrorKind::TooManyValues => format!("{name} must have no value, got '{value}'; leave the value out"),
+            ErrorKind::ArgumentConflict => format!("{name} is given twice; give it once"),
+            _ => self.error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_string(),
+        };
+        blamed.push(name);
+        vec![line]
+    }
+
+    /// The remedy for an option that the command does not have, and the option that was meant.
+    fn hint(&self) -> (String, Option<String>) {
+        let visible = self.command.get_arguments().filter(|arg| !arg.is_hide_set());
+        let known: Vec<String> = visible.flat_map(names).collect();
+        let trains = self.command.get_arguments().any(|arg| arg.is_last_set());
+        let takes_settings =
+            self.command.get_positionals().any(|arg| arg.get_id() == "arguments" && !arg.is_last_set());
+        let value = self.joined.as_deref().or(self.next.as_deref());
+        match suggestion::for_option(&self.name(), value, &known, takes_settings) {
+            Meant::Option(name, hint) => (hint, Some(name)),
+            Meant::Setting(hint) => (hint, None),
+            Meant::Training if trains => {
+                (format!("what is trained comes behind '--', as in '{} -- {}'", self.path, self.name()), None)
+            }
+            Meant::Training => ("it is about training; leave it out".into(), None),
+            Meant::Nothing => (format!("'{} --help' lists all options", self.path), None),
+        }
+    }
+
+    /// The complaint about a command that is missing or does not exist.
+    fn which_command(&self) -> String {
+        let all: Vec<&str> = self.command.get_subcommands().map(clap::Command::get_name).collect();
+        let (path, known) = (&self.path, enumerate(&all, "or"));
+        match self.name() {
+            none if none.is_empty() => format!("{path} must have a command: {known}"),
+            name => format!("unknown command '{name}'; {path} must have one of {known}"),
+        }
+    }
+
+    /// Takes what is to blame out of the line, with its value; false if it is not there, or if nothing can be said about
+    /// the rest without it.
+    fn take_out(&self, arguments: &mut Vec<OsString>) -> bool {
+        let Some(at) = self.at.filter(|_| self.error.kind() != ErrorKind::InvalidSubcommand) else { return false };
+        arguments.remove(at);
+        let takes_value = match self.arg() {
+            Some(arg) => arg.get_action().takes_values(),
+            None => self.takes_next(),
+        };
+        if takes_value && self.next.is_some() && self.name().starts_with('-') {
+            arguments.remove(at);
+        }
+        true
+    }
+
+    /// Whether the word behind an unknown option is probably its value: that of the option that was meant, or else what
+    /// is no setting where only settings can stand.
+    fn takes_next(&self) -> bool {
+        let meant = self.hint().1;
+        let known = meant.and_then(|meant| self.command.get_arguments().find(|arg| names(arg).contains(&meant)));
+        match known {
+            Some(arg) => arg.get_action().takes_values(),
+            None => {
+                self.command.get_positionals().all(|arg| arg.get_id() == "arguments")
+                    && !self.next.as_deref().is_some_and(|next| next.contains('='))
+            }
+        }
+    }
+}
+
+/// How an option can be typed.
+fn names(arg: &Arg) -> Vec<String> {
+    let dashed = |name: &dyn Display| format!("--{name}");
+    let longs = arg.get_long().into_iter().chain(arg.get_all_aliases().into_iter().flatten());
+    longs.map(|name| dashed(&name)).collect()
+}
