@@ -63,7 +63,11 @@ fn a_pickle_of_nothing_but_nones_takes_no_memory_for_each() {
     refused(&place, &["evaluate", "--checkpoint=bomb.pth"], &["'bomb.pth'", "not little-endian"]);
     let bytes = [magic, b"\x80\x02".as_slice(), &b"N".repeat(50 << 20), b"."].concat();
     fs::write(place.path("bomb.pth"), bytes).unwrap();
-    refused(&place, &["data=synthetic", "--pretrained=bomb.pth"], &["'bomb.pth'", "more than 524288 steps"]);
+    refused(
+        &place,
+        &["data=synthetic", "run.threads=1", "--pretrained=bomb.pth"],
+        &["'bomb.pth'", "more than 524288 steps"],
+    );
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub use search::{Bounds, next};
 pub use wanted::Find;
 
 use crate::checkpoint::{check_writable, write_atomic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::report::chart::Figure;
 use crate::report::{png, svg};
 
@@ -86,6 +86,7 @@ fn write(
         ("html", page.into_bytes()),
     ]
     .map(|(ending, bytes)| (directory.join(format!("{name}.{ending}")), bytes));
+    std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     files.iter().try_for_each(|(path, _)| check_writable(path))?;
     files.iter().try_for_each(|(path, bytes)| write_atomic(path, bytes))
 }

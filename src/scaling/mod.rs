@@ -94,6 +94,7 @@ impl Analysis {
             ("scaling.png", png::file(&figure)),
             ("scaling.html", page::page(self).into_bytes()),
         ];
+        std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
         files.iter().try_for_each(|(name, _)| check_writable(&directory.join(name)))?;
         files.iter().try_for_each(|(name, bytes)| write_atomic(&directory.join(name), bytes))
     }
