@@ -9,6 +9,7 @@ mod burn_metrics;
 mod child;
 mod clock;
 mod conclusion;
+mod departure;
 mod elastic;
 mod elastic_run;
 mod evaluate;

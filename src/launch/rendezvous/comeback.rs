@@ -29,7 +29,7 @@ impl Comeback {
     /// Keeps sessions until this process is out of the job.
     pub async fn run(mut self, mut commands: mpsc::UnboundedReceiver<FromMember>) {
         let mut obstacle = "no answer".to_string();
-        while self.shared.news().end.is_none() {
+        while !self.shared.is_over() {
             (self.before_attempt)();
             let sent = Instant::now();
             match self.attempt().await {

@@ -12,7 +12,7 @@ use super::Introduction;
 use super::elastic_wire::{Bulletin, Ready};
 
 /// The version of these messages and of the handshake.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// What an envelope may need beside the value it carries, in bytes.
