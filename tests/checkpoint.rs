@@ -397,3 +397,20 @@ fn the_most_accurate_checkpoints_stay_as_well() {
     left.sort();
     assert_eq!(left, ["step-00000020", "step-00000040", "step-00000060"], "of equals the earlier one");
 }
+
+#[test]
+fn processes_that_save_at_the_same_time_damage_nothing() {
+    let (run, _store) = run_with(&[1]);
+    std::thread::scope(|scope| {
+        for step in [7, 8, 7, 8] {
+            let run = run.path();
+            scope.spawn(move || Store::save_beside_others(run, &snapshot(step)).unwrap());
+        }
+    });
+    [1, 7, 8].iter().for_each(|step| assert_eq!(read(&dir_of(&run, *step)).unwrap().step, *step));
+    let latest = || fs::read_link(run.path().join("checkpoints/latest")).unwrap();
+    Store::save_beside_others(run.path(), &snapshot(9)).unwrap();
+    Store::save_beside_others(run.path(), &snapshot(5)).unwrap();
+    assert_eq!(latest(), Path::new("step-00000009"), "the newest state is the one to go on from");
+    assert_eq!(names(&run.path().join("checkpoints")).len(), 7, "best, latest and five checkpoints");
+}

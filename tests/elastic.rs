@@ -8,8 +8,10 @@ use kiln::metrics::{GenerationRecord, Record};
 use crate::command::{Run, Workplace, errors, until, wait};
 
 mod chaos;
+mod completion;
 mod membership;
 mod service;
+mod stranded;
 mod strangers;
 
 /// Eight replicas of one image each: as many steps per epoch as the other small runs have.
@@ -70,6 +72,11 @@ impl Job {
         let child = spawn(self.place.bare(&["rendezvous", "--bind", &address]));
         until("the rendezvous listens", || std::net::TcpStream::connect(&address).is_ok());
         child
+    }
+
+    /// Waits until so many processes compute.
+    fn has_members(&self, count: usize) {
+        until("all compute", || self.generations().last().is_some_and(|generation| generation.members == count));
     }
 
     /// What `train members` prints.

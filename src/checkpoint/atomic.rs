@@ -7,6 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -51,10 +52,13 @@ pub fn check_writable(path: &Path) -> Result<()> {
     remove(&fresh)
 }
 
-/// Points the symlink `link` to `target`, a path relative to the directory of `link`, in one step.
+/// Points the symlink `link` to `target`, a path relative to the directory of `link`, in one step. Several processes
+/// may do so at the same time.
 pub(super) fn point(link: &Path, target: &str) -> Result<()> {
-    let fresh = temporary(link)?;
-    remove(&fresh)?;
+    let mut fresh = OsString::from(".");
+    fresh.push(link.file_name().unwrap_or_default());
+    fresh.push(format!(".{}.tmp", unique()));
+    let fresh = link.with_file_name(fresh);
     symlink(target, &fresh)
         .and_then(|()| fs::rename(&fresh, link))
         .and_then(|()| sync_dir(parent(link)))
@@ -83,6 +87,11 @@ pub(super) fn remove(path: &Path) -> Result<()> {
         Err(error) => Err(error),
     };
     removed.map_err(Error::io("remove", path))
+}
+
+/// A part of a file name that no other process uses.
+pub(super) fn unique() -> String {
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
 /// `a/b` becomes `a/.b.tmp`: on the same file system, hidden from a listing.

@@ -10,9 +10,9 @@
 //! [`Store::save`] takes these steps in this order. Files are flushed to the disk (fsync) before the rename that makes
 //! them visible, and that rename before the pointers that rely on it, so the order holds for a power cut too.
 //!
-//! 1. The files, and the manifest last, go into `step-N.tmp`. Nobody reads such a name.
+//! 1. The files, and the manifest last, go into a directory whose name ends in `.tmp`. Nobody reads such a name.
 //! 2. Only if `step-N` exists (a resumed run arrives at the same step again): it is renamed to `step-N.old`.
-//! 3. `step-N.tmp` is renamed to `step-N`; the old one, if any, is deleted.
+//! 3. It is renamed to `step-N`; the old one, if any, is deleted.
 //! 4. `best`, if this one is the best, then `latest` are exchanged by renaming a new symlink over the old one.
 //! 5. Checkpoints that retention gives up are renamed to `step-M.tmp`, then deleted.
 //!

@@ -9,10 +9,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::atomic::{point, remove, sync_dir, write_new};
+use super::atomic::{point, remove, sync_dir, unique, write_new};
 use super::manifest::{MANIFEST, Manifest};
 use super::retention::{Keep, retain};
 use crate::error::{Error, Result};
+
+/// How often a process tries to save a checkpoint that others may be saving.
+const ATTEMPTS: usize = 4;
 
 /// What is to be saved.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,6 +104,28 @@ impl Store {
         Ok(self.dir.join(name))
     }
 
+    /// Saves a checkpoint into `<run_dir>/checkpoints` beside other processes, which may have the store open and may save
+    /// the same step. Moves `latest` only forward and deletes nothing. Returns the checkpoint's directory.
+    ///
+    /// # Errors
+    /// [`Error::Io`] naming the path.
+    pub fn save_beside_others(run_dir: &Path, snapshot: &Snapshot) -> Result<PathBuf> {
+        let dir = run_dir.join("checkpoints");
+        fs::create_dir_all(&dir).map_err(Error::io("create", &dir))?;
+        let (store, name) = (Self { dir }, directory_name(snapshot.step));
+        // Two processes that replace the same checkpoint may each find it moved by the other one.
+        let mut published = store.publish(&name, snapshot);
+        for _ in 1..ATTEMPTS {
+            published = published.or_else(|_| store.publish(&name, snapshot));
+        }
+        published?;
+        let latest = store.target("latest").filter(|step| store.dir.join(directory_name(*step)).exists());
+        if latest.is_none_or(|latest| latest < snapshot.step) {
+            point(&store.dir.join("latest"), &name)?;
+        }
+        Ok(store.dir.join(name))
+    }
+
     /// Loads a checkpoint after verifying every byte of it.
     ///
     /// If the latest or the best one is damaged, `warn` hears which file and why, and an older intact one takes its
@@ -145,19 +170,19 @@ impl Store {
 
     /// Makes the snapshot visible under its name, all at once.
     fn publish(&self, name: &str, snapshot: &Snapshot) -> Result<()> {
-        let (target, fresh, old) = (self.dir.join(name), self.sibling(name, "tmp"), self.sibling(name, "old"));
-        remove(&fresh)?;
-        write_directory(&fresh, snapshot).inspect_err(|_| drop(fs::remove_dir_all(&fresh)))?;
-        if target.exists() {
-            remove(&old)?;
-            fs::rename(&target, &old).map_err(Error::io("rename", &target))?;
-        }
-        if let Err(error) = fs::rename(&fresh, &target).map_err(Error::io("create", &target)) {
-            // Both are attempts to leave things as they were; the error that led here is the one to report.
-            drop(fs::rename(&old, &target));
-            drop(fs::remove_dir_all(&fresh));
-            return Err(error);
-        }
+        let (target, old) = (self.dir.join(name), self.sibling(name, "old"));
+        let fresh = self.sibling(name, &format!("{}.tmp", unique()));
+        let written = write_directory(&fresh, snapshot).and_then(|()| {
+            if target.exists() {
+                remove(&old)?;
+                fs::rename(&target, &old).map_err(Error::io("rename", &target))?;
+            }
+            fs::rename(&fresh, &target).map_err(Error::io("create", &target)).inspect_err(|_| {
+                // An attempt to leave things as they were; the error that led here is the one to report.
+                drop(fs::rename(&old, &target));
+            })
+        });
+        written.inspect_err(|_| drop(fs::remove_dir_all(&fresh)))?;
         sync_dir(&self.dir).map_err(Error::io("write", &self.dir))?;
         remove(&old)
     }

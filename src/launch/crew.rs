@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::address;
-use super::elastic::{Meeting, Members, Standing};
+use super::elastic::{Meeting, Members, Next, Standing};
 use super::holder::{Holding, hold, seconds, terms};
 use super::keys::Keys;
 use super::rendezvous::Participant;
@@ -68,6 +68,7 @@ impl Crew {
             heard: 0,
             computing: None,
             draining: false,
+            peers: BTreeMap::new(),
         };
         let service = Holding::default();
         let patience = seconds(parallel.elastic_timeout);
@@ -162,22 +163,26 @@ impl Members for Crew {
         devices: &[usize],
         mut failure: Option<String>,
         keep: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Option<Meeting>> {
+    ) -> Result<Next<Meeting>> {
         if devices.is_empty() {
             return Err(Error::Training(failure.unwrap_or_else(|| "no device is left".into())));
         }
         let held = bulletin::Standing { generation: standing.generation, step: standing.step as u64 };
         loop {
             let member = self.member.clone();
-            let met = address::say_if_it_takes_long(move || format!("waiting to take part: {}", member.why()));
+            let met = address::say_if_it_takes_long(move || format!("waiting to take part: {}", member.awaited()));
             let called = self.member.next(held, devices.len(), failure.take(), keep)?;
             drop(met);
-            let Some(bulletin) = called else {
-                self.hand_over(standing.step);
-                return Ok(None);
+            let bulletin = match called {
+                Next::Begin(bulletin) => bulletin,
+                Next::Complete => return Ok(Next::Complete),
+                Next::Left => {
+                    self.hand_over(standing.step);
+                    return Ok(Next::Left);
+                }
             };
             match self.enter(&bulletin, devices) {
-                Ok(meeting) => return Ok(Some(meeting)),
+                Ok(meeting) => return Ok(Next::Begin(meeting)),
                 Err(symptom) => self.member.trouble(&symptom.0),
             }
         }

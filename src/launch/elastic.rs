@@ -18,18 +18,29 @@ pub struct Standing {
     pub step: usize,
 }
 
+/// What a process of an elastic run does next.
+#[derive(Debug)]
+pub enum Next<M> {
+    /// It takes part in a generation.
+    Begin(M),
+    /// It has left the run, as it wanted.
+    Left,
+    /// Nothing: the others have completed the run.
+    Complete,
+}
+
 /// The processes of an elastic run, from one generation to the next.
 pub trait Members: Debug + Send + Sync {
     /// Meets for the next generation, with what this process holds and the devices it has; `failure` says why it left
-    /// the last one by itself. `None` once it has left the run as it wanted. Calls `keep` if nobody goes on with the run
-    /// for now, and this process is the one to save what it holds.
+    /// the last one by itself. Calls `keep` if nobody goes on with the run
+    /// for now and this process is the one to save what it holds, or if it leaves and cannot know whether anybody goes on.
     fn next(
         &self,
         standing: Standing,
         devices: &[usize],
         failure: Option<String>,
         keep: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Option<Meeting>>;
+    ) -> Result<Next<Meeting>>;
 
     /// Says that the run is complete, or waits until the process that writes it down has said so; false if the
     /// generation is over before.
@@ -76,13 +87,13 @@ impl Members for Solitary {
         devices: &[usize],
         failure: Option<String>,
         _keep: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Option<Meeting>> {
+    ) -> Result<Next<Meeting>> {
         if devices.is_empty() {
             return Err(Error::Training(failure.unwrap_or_else(|| "no device is left".into())));
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last += 1;
-        Ok(Some(Meeting {
+        Ok(Next::Begin(Meeting {
             number: *last,
             world: World::new(self.size, devices.to_vec()),
             neighbours: 1,
@@ -153,17 +164,23 @@ pub fn attendance(parallel: &ParallelConfig, drain: Option<usize>) -> Result<Att
     }
 }
 
-/// Holds the rendezvous of an elastic run at `bind` until the run is over or `stopped` says so.
+/// Holds the rendezvous of an elastic run at `bind` until the run is over or `stopped` says so; calls `listening` once
+/// processes can come.
 ///
 /// # Errors
 /// [`Error::Usage`] where it cannot listen, or everybody could come without a secret; [`Error::PeerLost`] if the run
 /// ends before it is complete.
-pub fn hold_rendezvous(bind: SocketAddr, parallel: &ParallelConfig, stopped: &dyn Fn() -> bool) -> Result<()> {
+pub fn hold_rendezvous(
+    bind: SocketAddr,
+    parallel: &ParallelConfig,
+    listening: &dyn Fn(),
+    stopped: &dyn Fn() -> bool,
+) -> Result<()> {
     #[cfg(feature = "gloo")]
-    return super::holder::hold_alone(bind, parallel, stopped);
+    return super::holder::hold_alone(bind, parallel, listening, stopped);
     #[cfg(not(feature = "gloo"))]
     {
-        let _ = (bind, parallel, stopped);
+        let _ = (bind, parallel, listening, stopped);
         Err(Error::usage(super::peers::NOT_COMPILED))
     }
 }

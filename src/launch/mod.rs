@@ -25,5 +25,5 @@ pub mod processes;
 pub mod rendezvous;
 pub mod slurm;
 
-pub use elastic::{Attendance, Meeting, Members, Standing, attendance, elastic, hold_rendezvous};
+pub use elastic::{Attendance, Meeting, Members, Next, Standing, attendance, elastic, hold_rendezvous};
 pub use peers::{Peers, alone, create_secret, join, launch};

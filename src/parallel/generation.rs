@@ -51,8 +51,7 @@ impl Generation for Undisturbed {
 /// Leads from one generation to the next.
 pub trait Membership: Send + Sync {
     /// Takes part in the next generation; `None` when this process has left the run. `held` is where the last
-    /// generation left this process, if it has been in one. The observer hears of the generation, and gets a state to
-    /// save when there is nobody to go on with it.
+    /// generation left this process, if it has been in one. The observer hears of the generation.
     fn next(&self, held: Option<Held>, observer: &mut dyn Observer) -> Result<Option<Assignment>>;
 
     /// The plan is done or the run was asked to stop. Waits until the process that writes it down has done so; false if

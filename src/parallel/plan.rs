@@ -93,6 +93,13 @@ impl Plan {
         epochs >= self.epochs || stalled
     }
 
+    /// Whether a run that stands at `position` has nothing left to do.
+    pub fn is_complete(&self, position: &Position) -> bool {
+        // A run that was stopped right after the last step of an epoch still has its validation to do.
+        let validated = position.step_in_epoch < self.sampler.steps_per_epoch();
+        self.is_over(position.epoch, position.best) || (position.global_step >= self.last_step && validated)
+    }
+
     /// The batches of replica `rank` from `position` to the end of the run, made ready on a thread of their own.
     pub(crate) fn shards(self: &Arc<Self>, rank: usize, position: &Position) -> Result<Loader> {
         let plan = self.clone();

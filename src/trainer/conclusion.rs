@@ -12,6 +12,7 @@ use crate::checkpoint::write_atomic;
 use crate::config::{Config, ProgressKind};
 use crate::error::Result;
 use crate::metrics::{Summary, environment, peak_memory};
+use crate::parallel::{Plan, Position};
 use crate::report::Run;
 use crate::report::results::Numbers;
 use crate::stop::Reason;
@@ -63,6 +64,13 @@ pub(super) fn finish(
         }
     }
     Ok(())
+}
+
+/// What a person hears of a run that is complete at `position`.
+pub(super) fn nothing_left(plan: &Plan, position: &Position) -> String {
+    let is_over = plan.is_over(position.epoch, position.best);
+    let limit = if is_over && position.epoch < plan.epochs { "--early-stopping" } else { "--epochs or --max-steps" };
+    format!("the run is complete: {} steps are done; more need a larger {limit}", position.global_step)
 }
 
 /// A run of so many `epochs` and `steps` that turns out to have nothing left to do says so, if it was ended before it

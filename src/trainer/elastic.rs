@@ -4,20 +4,23 @@
 //! has the state that counts; whoever holds another one, or nothing, gets it from there. When nobody holds anything the
 //! first process looks on the disk, as at the start of any run.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::conclusion::{conclude, nothing_left};
+use super::departure::Departure;
 use super::origin::{self, Origin};
 use super::prepare::{Prepared, share_threads};
 use super::resume::restore;
 use super::snapshot::Snapshots;
-use super::terminal::warn;
+use super::terminal::{say, warn};
 use super::together::{KEY, encode, receive};
-use crate::checkpoint::{Loaded, Lock, Resume};
+use crate::checkpoint::{self, Loaded, Lock, Resume, run_dir};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::launch::{Meeting, Members, Standing};
+use crate::launch::{Meeting, Members, Next, Standing};
 use crate::parallel::collective::Key;
 use crate::parallel::{Assignment, GenerationReport, Held, Membership, Observer, Plan, Processes, TrainingState};
 
@@ -35,14 +38,6 @@ pub(super) struct Elastic {
     /// The share of this process in the run's directory.
     pub(super) lock: Mutex<Option<Lock>>,
     pub(super) departure: Arc<Departure>,
-}
-
-/// How this process left the run, if it did.
-#[derive(Debug, Default)]
-pub(super) struct Departure {
-    /// The signal that asked for it; 0 for none.
-    pub(super) signal: AtomicI32,
-    pub(super) has_left: AtomicBool,
 }
 
 /// What this process brings to the next generation.
@@ -73,31 +68,29 @@ impl Own {
 impl Membership for Elastic {
     fn next(&self, held: Option<Held>, observer: &mut dyn Observer) -> Result<Option<Assignment>> {
         let mut own = self.own();
-        let (mut state, mut failure) = held.map_or((None, None), |held| own.part(held));
+        let (mut state, failure) = held.map_or((None, None), |held| own.part(held));
         let since = self.snapshots.clock.since_step();
-        let waiting = std::time::Instant::now();
-        loop {
-            let mut keep = || state.clone().map_or(Ok(()), |state| observer.checkpoint(state));
-            let met = self.members.next(own.standing, &own.devices, failure.take(), &mut keep)?;
-            let Some(meeting) = met else {
+        let waiting = Instant::now();
+        let met = self
+            .meet(&own, &mut state, failure)
+            .inspect_err(|_| self.departure.save_or_warn(state.as_ref(), &self.snapshots))?;
+        let meeting = match met {
+            Next::Begin(meeting) => meeting,
+            Next::Left => {
                 self.departure.has_left.store(true, Ordering::SeqCst);
                 return Ok(None);
-            };
-            match self.agree(&meeting, own.standing, &mut state) {
-                Ok(()) => {}
-                // Somebody was lost in the meantime, which makes another generation.
-                Err(Error::PeerLost(why)) => {
-                    tracing::debug!("generation {} ended before it began: {why}", meeting.number);
-                    continue;
-                }
-                Err(error) => return Err(error),
             }
-            let step = state.as_ref().map_or(0, |state| state.position.global_step);
-            let first = own.generation == 0;
-            (own.generation, own.standing) = (meeting.number, Standing { generation: meeting.number, step });
-            let pause = since.map(|since| since + waiting.elapsed());
-            return self.begin(meeting, state, pause, first, observer).map(Some);
-        }
+            Next::Complete => {
+                self.departure.is_late.store(true, Ordering::SeqCst);
+                return Ok(None);
+            }
+        };
+        self.departure.forget();
+        let step = state.as_ref().map_or(0, |state| state.position.global_step);
+        let first = own.generation == 0;
+        (own.generation, own.standing) = (meeting.number, Standing { generation: meeting.number, step });
+        let pause = since.map(|since| since + waiting.elapsed());
+        self.begin(meeting, state, pause, first, observer).map(Some)
     }
 
     fn complete(&self) -> Result<bool> {
@@ -106,6 +99,32 @@ impl Membership for Elastic {
 }
 
 impl Elastic {
+    /// Meets for the next generation, which all of its processes begin with the same state: it becomes `held`.
+    fn meet(&self, own: &Own, held: &mut Option<TrainingState>, mut failure: Option<String>) -> Result<Next<Meeting>> {
+        loop {
+            let mut keep = || held.as_ref().map_or(Ok(()), |state| self.departure.save(state, &self.snapshots));
+            let meeting = match self.members.next(own.standing, &own.devices, failure.take(), &mut keep)? {
+                Next::Begin(meeting) => meeting,
+                Next::Left => return Ok(Next::Left),
+                Next::Complete => {
+                    say("the run is complete: other processes have finished it");
+                    return Ok(Next::Complete);
+                }
+            };
+            match self.agree(&meeting, own.standing, held) {
+                Ok(Source::Disk) if self.is_complete(held.as_ref()) => {
+                    return self.conclude(&meeting, held.as_ref()).map(|()| Next::Complete);
+                }
+                Ok(_) => return Ok(Next::Begin(meeting)),
+                // Somebody was lost in the meantime, which makes another generation.
+                Err(Error::PeerLost(why)) => {
+                    tracing::debug!("generation {} ended before it began: {why}", meeting.number);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn own(&self) -> MutexGuard<'_, Own> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,8 +145,27 @@ impl Elastic {
         }
     }
 
-    /// Makes `held` the state that the generation starts from: none for a run that begins.
-    fn agree(&self, meeting: &Meeting, standing: Standing, held: &mut Option<TrainingState>) -> Result<()> {
+    fn is_complete(&self, held: Option<&TrainingState>) -> bool {
+        held.is_some_and(|state| self.prepared.plan.is_complete(&state.position))
+    }
+
+    /// The run on the disk has nothing left to do.
+    fn conclude(&self, meeting: &Meeting, held: Option<&TrainingState>) -> Result<()> {
+        let Some(TrainingState { position, .. }) = held else { return Ok(()) };
+        say(&nothing_left(&self.prepared.plan, position));
+        if meeting.world.rank() > 0 {
+            return Ok(());
+        }
+        conclude(
+            &self.snapshots.config,
+            &self.snapshots.clock.directory(),
+            [position.epoch, position.global_step],
+            None,
+        )
+    }
+
+    /// Makes `held` the state that the generation starts from: none for a run that begins. Answers with where it was.
+    fn agree(&self, meeting: &Meeting, standing: Standing, held: &mut Option<TrainingState>) -> Result<Source> {
         let own = [standing.generation, standing.step as u64];
         if standing == Standing::default() {
             // The process that looks on the disk must find nobody else there.
@@ -140,7 +178,10 @@ impl Elastic {
         let newest = all.iter().map(|[generation, _]| *generation).max().unwrap_or_default();
         let source = all.iter().position(|[generation, _]| *generation == newest).unwrap_or_default();
         match processes {
-            processes if newest == 0 => *held = self.read_disk(meeting.number, processes)?,
+            processes if newest == 0 => {
+                *held = self.read_disk(meeting.number, processes)?;
+                return Ok(Source::Disk);
+            }
             Some(processes) if all.iter().any(|other| *other != all[source]) => {
                 let sent = held.as_ref().filter(|_| processes.rank() == source);
                 let sent = sent.map(|state| encode(&self.origin(state.clone())));
@@ -152,7 +193,7 @@ impl Elastic {
             }
             _ => {}
         }
-        Ok(())
+        Ok(Source::Process)
     }
 
     /// What the run's directory has; the first process looks.
@@ -160,7 +201,7 @@ impl Elastic {
         let origin = match processes.filter(|processes| processes.rank() > 0) {
             Some(processes) => receive(processes, 0)?,
             None => {
-                let config = config_after(&self.snapshots.config, generation);
+                let config = self.config_after(generation);
                 let mut origin = origin::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
                 // Before the others hear of the directory and join.
                 origin.lock = origin.lock.map(Lock::share);
@@ -184,6 +225,10 @@ impl Elastic {
     fn take_up(&self, origin: Origin) -> Result<Option<TrainingState>> {
         let Snapshots { config, clock, .. } = &self.snapshots;
         let Origin { directory, session_seconds, checkpoint, lock } = origin;
+        // A directory that was named for this process counts, should it be the one that writes.
+        let named = Some(&config.run.output_dir).filter(|named| !named.as_os_str().is_empty());
+        let directory = named.cloned().unwrap_or(directory);
+        std::fs::create_dir_all(&directory).map_err(Error::io("create", &directory))?;
         self.hold(lock.or_else(|| Lock::join(&directory)));
         let restored = checkpoint.map(|checkpoint| restore(config, &self.prepared, &checkpoint)).transpose()?;
         let seconds = restored.as_ref().map_or(0.0, |(_, state)| state.elapsed_seconds);
@@ -218,16 +263,34 @@ impl Elastic {
         observer.generation(&report)?;
         Ok(Assignment { plan, processes, generation, state })
     }
+
+    /// A run that nobody is left of but its files goes on from them, whatever the command said about its start; and so
+    /// does one that needs nothing more. Its directory must have a name: the latest of the numbered ones may be another
+    /// run's.
+    fn config_after(&self, generation: u64) -> Config {
+        let mut config = self.snapshots.config.clone();
+        let directory = &config.run.output_dir;
+        let is_there = !directory.as_os_str().is_empty() && run_dir::is_begun(directory);
+        let goes_on = is_there && config.checkpoint.resume == Resume::Off;
+        if goes_on && (generation > 1 || self.has_completed(directory)) {
+            config.checkpoint.resume = Resume::Latest;
+        }
+        config
+    }
+
+    /// Whether this very command has run to its end in `directory`.
+    fn has_completed(&self, directory: &Path) -> bool {
+        let config = &self.snapshots.config;
+        let Ok(checkpoint) = checkpoint::read(&directory.join("checkpoints/latest")) else { return false };
+        let saved = checkpoint.files.get("config.toml").and_then(|saved| std::str::from_utf8(saved).ok());
+        let is_same = |saved: Config| saved.shared() == config.shared();
+        let is_own = saved.and_then(|saved| toml::from_str(saved).ok()).is_some_and(is_same);
+        is_own && restore(config, &self.prepared, &checkpoint).is_ok_and(|(state, _)| self.is_complete(Some(&state)))
+    }
 }
 
-/// A run that nobody is left of but its files goes on from them, whatever the command said about its start. Its
-/// directory must have a name: the latest of the numbered ones may be another run's.
-fn config_after(config: &Config, generation: u64) -> Config {
-    let mut config = config.clone();
-    let directory = &config.run.output_dir;
-    let is_there = !directory.as_os_str().is_empty() && directory.join("checkpoints/latest").exists();
-    if generation > 1 && config.checkpoint.resume == Resume::Off && is_there {
-        config.checkpoint.resume = Resume::Latest;
-    }
-    config
+/// Where the state comes from that a generation starts from.
+enum Source {
+    Disk,
+    Process,
 }

@@ -24,7 +24,7 @@ use crate::metrics::Profiler;
 use crate::model::{ResNet, state_dict};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, StartingPoint};
 use crate::state::sha256;
-use crate::stop::{Reason, Stop};
+use crate::stop::Stop;
 
 /// Takes part in the run and returns the exit code.
 pub(super) fn train<B: HostBackend>(
@@ -108,22 +108,17 @@ impl Part {
                 if course.leads { "trace.json".into() } else { format!("trace-process-{}.json", std::process::id()) };
             report(&profiler, &directory.join(trace), &course)?;
         }
+        if departure.is_late.load(Ordering::SeqCst) {
+            return Ok(0);
+        }
         if departure.has_left.load(Ordering::SeqCst) {
-            return Ok(depart(&config, departure.signal.load(Ordering::SeqCst)));
+            return Ok(departure.conclude(&config));
         }
         if course.leads {
             finish(&config, &directory, &course, clock.seconds(), stop.reason())?;
         }
         Ok(stop.reason().map_or(0, |reason| reason.exit_code()))
     }
-}
-
-/// The last word of a process that others go on without, and its exit code.
-fn depart(config: &Config, signal: i32) -> u8 {
-    if config.run.progress != ProgressKind::None {
-        say("\nleft        the run goes on with those that stay; if there are none, its state is saved for --resume");
-    }
-    if signal == 0 { 0 } else { Reason::Signal(signal).exit_code() }
 }
 
 /// Where Burn's learner would write, if it did.

@@ -17,8 +17,8 @@ pub fn rendezvous(bind: SocketAddr, parallel: &ParallelConfig) -> Result<u8> {
     let stop = Stop::new();
     stop.begin();
     stop.listen_to_signals(|| {}).map_err(Error::io("listen to signals of", "this process"))?;
-    say(&format!("rendezvous  {bind}, job '{}'", parallel.job_id));
-    hold_rendezvous(bind, parallel, &|| stop.reason().is_some())?;
+    let listening = || say(&format!("rendezvous  {bind}, job '{}'", parallel.job_id));
+    hold_rendezvous(bind, parallel, &listening, &|| stop.reason().is_some())?;
     Ok(stop.reason().map_or(0, |reason| reason.exit_code()))
 }
 

@@ -8,6 +8,7 @@ mod backend;
 mod child;
 mod clock;
 mod conclusion;
+mod departure;
 mod elastic;
 mod elastic_run;
 mod evaluate;

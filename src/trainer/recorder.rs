@@ -9,7 +9,7 @@ use super::snapshot::Snapshots;
 use super::succession::Succession;
 use super::terminal::{say, warn};
 use super::{evaluation, pictures};
-use crate::checkpoint::{Keep, Store, run_dir, write_atomic};
+use crate::checkpoint::{Keep, run_dir, write_atomic};
 use crate::config::ProgressKind;
 use crate::data::assemble;
 use crate::error::Result;
@@ -233,10 +233,6 @@ impl Observer for Recorder {
         let _phase = tracing::info_span!("checkpoint").entered();
         let is_best = state.is_best;
         let snapshot = self.snapshots.of(state);
-        if self.succession.is_some() && self.logs.store.is_none() {
-            // Whoever is left of an elastic run saves it.
-            self.logs.store = Some(Store::open(&self.snapshots.clock.directory())?);
-        }
         let Some(store) = &mut self.logs.store else { return Ok(()) };
         let kept = &self.snapshots.config.checkpoint;
         let _writing = writing();

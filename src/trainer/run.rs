@@ -10,7 +10,7 @@ use tracing_subscriber::registry;
 
 use super::backend::{Program, dispatch};
 use super::clock::Clock;
-use super::conclusion::{conclude, finish};
+use super::conclusion::{conclude, finish, nothing_left};
 use super::initial::initial_model;
 use super::learner;
 use super::logs::{Kept, Logs};
@@ -196,16 +196,10 @@ impl<B: HostBackend> Session<B> {
     ) -> Result<u8> {
         let plan = prepared.plan.clone();
         let position = &self.start.position;
-        // A run that was stopped right after the last step of an epoch still has its validation to do.
-        let validated = position.step_in_epoch < plan.sampler.steps_per_epoch();
-        let is_over = plan.is_over(position.epoch, position.best);
-        if is_over || (position.global_step >= plan.last_step && validated) {
-            let limit =
-                if is_over && position.epoch < plan.epochs { "--early-stopping" } else { "--epochs or --max-steps" };
-            let steps = position.global_step;
-            say(&format!("the run is complete: {steps} steps are done; more need a larger {limit}"));
+        if plan.is_complete(position) {
+            say(&nothing_left(&plan, position));
             if self.config.parallel.rank == 0 {
-                let done = [position.epoch, steps];
+                let done = [position.epoch, position.global_step];
                 conclude(&self.config, &self.directory, done, self.resumed_from.as_deref())?;
             }
             return Ok(0);

@@ -24,17 +24,17 @@ pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<O
         processes.broadcast_to_all(KEY, 0, Some(encode(&origin)))?;
         return Ok(origin);
     }
-    receive(processes, 0)
+    let origin = receive(processes, 0)?;
+    std::fs::create_dir_all(&origin.directory).map_err(Error::io("create", &origin.directory))?;
+    Ok(origin)
 }
 
 pub(super) const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::StartingPoint };
 
 /// What process `root` sends to all.
 pub(super) fn receive(processes: &Processes, root: usize) -> Result<Origin> {
-    let origin = decode(&processes.broadcast_to_all(KEY, root, None)?)
-        .ok_or_else(|| Error::Training(format!("what rank {root} sent as the checkpoint is damaged; start again")))?;
-    std::fs::create_dir_all(&origin.directory).map_err(Error::io("create", &origin.directory))?;
-    Ok(origin)
+    decode(&processes.broadcast_to_all(KEY, root, None)?)
+        .ok_or_else(|| Error::Training(format!("what rank {root} sent as the checkpoint is damaged; start again")))
 }
 
 /// An origin without the content of its files, which follows in this order.

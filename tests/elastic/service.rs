@@ -1,5 +1,7 @@
 //! The rendezvous of an elastic run: held by a trainer or alone, lost, and held again.
 
+use std::io::{BufRead, BufReader};
+
 use super::*;
 use crate::command::succeeded;
 
@@ -79,6 +81,34 @@ fn without_a_rendezvous_nobody_computes_for_long_and_all_give_up_in_the_end() {
         let lines = ends(child, Some(75));
         assert!(lines.concat().contains("--elastic-timeout"), "{lines:?}");
     }
+}
+
+#[test]
+fn a_rendezvous_that_is_started_again_takes_over_from_a_trainer() {
+    let job = Job::new("1:4", &["--epochs=120", "--width=8"]);
+    let mut rendezvous = job.rendezvous();
+    let first = job.start();
+    until("the run begins", || !job.run().steps().is_empty());
+    let second = job.join();
+    rendezvous.kill().unwrap();
+    rendezvous.wait().unwrap();
+    let address = format!("127.0.0.1:{}", job.port);
+    until("a trainer holds it", || std::net::TcpStream::connect(&address).is_ok());
+    let before = job.generations().len();
+    let mut rendezvous = spawn(job.place.bare(&["rendezvous", "--bind", &address]));
+    let mut line = String::new();
+    BufReader::new(rendezvous.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("rendezvous  "), "{line}");
+    job.steps(10);
+    assert_eq!(job.generations().len(), before, "the members told the new one where they are");
+    let twice = job.place.bare(&["rendezvous", "--bind", &address]).output().unwrap();
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(errors(&twice).concat().contains("no trainer holds it"));
+    for child in [first, second] {
+        ends(child, Some(0));
+    }
+    ends(rendezvous, Some(0));
+    job.run().equals(&job.calm(), 120);
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn newcomers_and_their_readiness_survive_the_way() {
             heard: 9,
             computing,
             draining: true,
+            peers: BTreeMap::from([(u64::MAX, "host b, process 1".into())]),
         };
         assert_eq!(Newcomer::from(sent(wire::Newcomer::from(newcomer.clone()))), newcomer);
     }
@@ -41,7 +42,7 @@ fn newcomers_and_their_readiness_survive_the_way() {
 
 #[test]
 fn bulletins_survive_the_way() {
-    for phase in [Phase::Waiting, Phase::Running, Phase::Ending, Phase::Over] {
+    for phase in [Phase::Waiting, Phase::Running, Phase::Ending, Phase::Over, Phase::Complete] {
         let progress = Progress { activity: "end of forward".into(), step: 12, images_per_second: 123.5 };
         let entry = |id, replicas| Entry {
             id,

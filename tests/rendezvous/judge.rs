@@ -121,8 +121,19 @@ fn every_story_has_its_verdict() {
             "one falls silent",
             |court| court.pass(TIMEOUT + 500, &[(0, 1), (2, 1)]),
             Some(
-                "rank 1 (host host1, process 101) was lost at the start: no sign of life for 10.2 s; ranks 0, 2 were \
-                 at step 1",
+                "rank 1 (host host1, process 101) was lost at step 1: no sign of life for 10.2 s; ranks 0, 2 were at \
+                 step 1",
+            ),
+        ),
+        (
+            "one falls silent many steps after its last sign of life",
+            |court| {
+                court.pass(2000, &[(0, 1), (1, 1), (2, 1)]);
+                court.pass(TIMEOUT + 500, &[(0, 70), (2, 70)]);
+            },
+            Some(
+                "rank 1 (host host1, process 101) was lost at step 70: no sign of life for 10.2 s; ranks 0, 2 were at \
+                 step 70",
             ),
         ),
         (
@@ -140,8 +151,8 @@ fn every_story_has_its_verdict() {
                 court.tell(Event::Trouble(0, at(3), "timed out".into()));
             },
             Some(
-                "rank 1 (host host1, process 101) was lost at the start: no sign of life for 5.0 s; ranks 0, 2 were \
-                 at step 3",
+                "rank 1 (host host1, process 101) was lost at step 3: no sign of life for 5.0 s; ranks 0, 2 were at \
+                 step 3",
             ),
         ),
         (

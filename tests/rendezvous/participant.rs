@@ -1,9 +1,11 @@
 //! A participant's lease: nobody changes the state of a run unless the service still counts on him.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
+use kiln::launch::Next;
 use kiln::launch::rendezvous::Participant;
 use kiln::launch::rendezvous::bulletin::{Bulletin, Newcomer, Standing};
 
@@ -35,6 +37,7 @@ fn newcomer(process: u32) -> Newcomer {
         heard: 0,
         computing: None,
         draining: false,
+        peers: BTreeMap::new(),
     }
 }
 
@@ -48,7 +51,8 @@ fn take_part(service: &Service, process: u32, may_come: &Arc<AtomicBool>) -> (Ar
     });
     let address = service.address().to_string();
     let participant = Participant::join(&address, &elastic_terms(), newcomer(process), PATIENCE, before).unwrap();
-    let bulletin = participant.next(Standing::default(), 1, None, &mut || Ok(())).unwrap().unwrap();
+    let next = participant.next(Standing::default(), 1, None, &mut || Ok(())).unwrap();
+    let Next::Begin(bulletin) = next else { panic!("no part in a generation: {next:?}") };
     (Arc::new(participant), bulletin)
 }
 
@@ -94,4 +98,14 @@ fn a_process_goes_on_with_a_service_that_was_restarted() {
     let second = Service::start(TcpListener::bind(address).unwrap(), elastic_terms()).unwrap();
     assert_eq!(answer.recv_timeout(PATIENCE).unwrap(), Ok(()));
     assert_eq!(second.bulletin().unwrap().generation, 1);
+}
+
+#[test]
+fn a_process_without_a_part_says_what_it_waits_for() {
+    let service = service(&elastic_terms());
+    let mut alone = newcomer(1);
+    alone.configuration.insert("parallel.elastic".into(), "2:4".into());
+    let address = service.address().to_string();
+    let alone = Participant::join(&address, &elastic_terms(), alone, PATIENCE, Box::new(|| ())).unwrap();
+    assert_eq!(alone.awaited(), "1 member is here, --elastic asks for at least 2");
 }

@@ -126,6 +126,8 @@ pub struct Newcomer {
     pub computing: Option<Assembly>,
     /// Whether it wants to leave in good order.
     pub draining: bool,
+    /// The members of the generation it computed in last, by id and with what people call them.
+    pub peers: BTreeMap<u64, String>,
 }
 
 /// A member has left a generation, and can take part in the next one.
@@ -186,6 +188,8 @@ pub enum Phase {
     Ending,
     /// It is broken off: its members get ready at once.
     Over,
+    /// It was the last one: the run is complete.
+    Complete,
 }
 
 /// A member, as the others see it.

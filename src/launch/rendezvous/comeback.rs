@@ -30,7 +30,7 @@ impl Comeback {
     pub async fn run(mut self, mut commands: mpsc::UnboundedReceiver<FromMember>) {
         let mut obstacle = Obstacle::Passing("no answer".into());
         let (mut has_met, mut has_warned) = (false, false);
-        while self.shared.news().end.is_none() {
+        while !self.shared.is_over() {
             (self.before_attempt)();
             let sent = Instant::now();
             match self.attempt().await {

@@ -14,7 +14,7 @@ use super::wire::Activity;
 #[derive(Clone, PartialEq, Message)]
 pub struct Visit {
     /// Absent if it is of a kind that this version does not know.
-    #[prost(oneof = "Purpose", tags = "1, 2, 3")]
+    #[prost(oneof = "Purpose", tags = "1, 2, 3, 4")]
     pub purpose: Option<Purpose>,
 }
 
@@ -30,6 +30,9 @@ pub enum Purpose {
     /// To have the member of this rank leave.
     #[prost(uint64, tag = "3")]
     Drain(u64),
+    /// To hold the rendezvous in its place.
+    #[prost(bool, tag = "4")]
+    Replace(bool),
 }
 
 /// A [`bulletin::Newcomer`].
@@ -53,6 +56,8 @@ pub struct Newcomer {
     computing: Option<Assembly>,
     #[prost(bool, tag = "9")]
     draining: bool,
+    #[prost(btree_map = "uint64, string", tag = "10")]
+    peers: BTreeMap<u64, String>,
 }
 
 /// A [`bulletin::Standing`].
@@ -120,6 +125,7 @@ enum Phase {
     Running = 1,
     Ending = 2,
     Over = 3,
+    Complete = 4,
 }
 
 /// A [`bulletin::Entry`].
@@ -194,6 +200,7 @@ impl From<bulletin::Newcomer> for Newcomer {
             heard: it.heard,
             computing: it.computing.map(Into::into),
             draining: it.draining,
+            peers: it.peers,
         }
     }
 }
@@ -210,6 +217,7 @@ impl From<Newcomer> for bulletin::Newcomer {
             heard: it.heard,
             computing: it.computing.map(Into::into),
             draining: it.draining,
+            peers: it.peers,
         }
     }
 }
@@ -247,6 +255,7 @@ impl From<bulletin::Bulletin> for Bulletin {
             bulletin::Phase::Running => Phase::Running,
             bulletin::Phase::Ending => Phase::Ending,
             bulletin::Phase::Over => Phase::Over,
+            bulletin::Phase::Complete => Phase::Complete,
         };
         let entry = |it: bulletin::Entry| Entry {
             id: it.id,
@@ -270,6 +279,7 @@ impl From<Bulletin> for bulletin::Bulletin {
             Phase::Running => bulletin::Phase::Running,
             Phase::Ending => bulletin::Phase::Ending,
             Phase::Over => bulletin::Phase::Over,
+            Phase::Complete => bulletin::Phase::Complete,
         };
         let entry = |it: Entry| bulletin::Entry {
             id: it.id,

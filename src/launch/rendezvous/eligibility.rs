@@ -6,15 +6,19 @@ use super::sentence;
 use super::wire::Refusal;
 
 /// The most members, spares included.
-const MOST_MEMBERS: usize = 2048;
+pub(super) const MOST_MEMBERS: usize = 2048;
 /// The longest host name, in bytes (RFC 1035 allows 255).
 const LONGEST_HOST: usize = 255;
 /// No job comes near so many generations; numbers beyond would leave no room to grow.
 const GREATEST_GENERATION: u64 = u64::MAX / 2;
 
 /// `host b, process 4711`.
+pub(super) fn called(host: &str, process: u32) -> String {
+    format!("host {}, process {process}", sentence::line(host, 80))
+}
+
 pub(super) fn name(who: &Newcomer) -> String {
-    format!("host {}, process {}", sentence::line(&who.host, 80), who.process)
+    called(&who.host, who.process)
 }
 
 /// A member ended, or left its generation, by its own account.

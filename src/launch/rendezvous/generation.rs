@@ -31,6 +31,7 @@ impl Roster {
         match self.phase {
             Phase::Running => self.consider_end(now),
             Phase::Waiting | Phase::Ending | Phase::Over => return self.consider_beginning(now),
+            Phase::Complete => {}
         }
         None
     }
@@ -75,6 +76,27 @@ impl Roster {
         self.assembly.blocks.len().saturating_sub(there)
     }
 
+    /// Those of a generation that another service led who are not here.
+    fn missing(&self) -> Vec<String> {
+        let is_here = |id: &u64| self.members.iter().any(|member| member.who.id == *id);
+        self.expected.iter().filter(|(id, _)| !is_here(id)).map(|(_, name)| sentence::line(name, 200)).collect()
+    }
+
+    /// Nothing is known here of the generations before, but by those who come from them.
+    fn note_restart(&mut self) {
+        let is_back = self.members.iter().any(|member| member.who.standing.generation > 0);
+        if self.assembly.generation > 0 || !is_back {
+            return;
+        }
+        let missing = self.missing();
+        if missing.is_empty() {
+            self.causes.add("the rendezvous was restarted");
+        }
+        for name in missing {
+            self.causes.add(format!("{name} did not come back to the restarted rendezvous"));
+        }
+    }
+
     fn awaits_return(&self, now: Instant) -> bool {
         self.returning.is_some_and(|since| elapsed(since, now) < self.rules.lost_after)
     }
@@ -84,12 +106,15 @@ impl Roster {
         let Assembly { generation, .. } = self.assembly;
         let mut part = self.members.iter().filter(|member| member.rank.is_some());
         match (self.phase, &self.trouble) {
-            (Phase::Waiting | Phase::Over, _) => None,
+            (Phase::Waiting | Phase::Over | Phase::Complete, _) => None,
             _ if self.returning.is_some() && !self.awaits_return(now) => {
-                let (absent, limit) = (count(self.absent()), sentence::span(self.rules.lost_after));
-                Some(format!(
-                    "{absent} of generation {generation} did not come back to the restarted rendezvous within {limit}"
-                ))
+                let (missing, limit) = (self.missing(), sentence::span(self.rules.lost_after));
+                let who = if missing.is_empty() {
+                    format!("{} of generation {generation}", count(self.absent()))
+                } else {
+                    missing.join(" and ")
+                };
+                Some(format!("{who} did not come back to the restarted rendezvous within {limit}"))
             }
             (_, Some((reported, what))) if elapsed(*reported, now) >= TROUBLE_GRACE => Some(what.clone()),
             (Phase::Running, _) => {
@@ -198,6 +223,8 @@ impl Roster {
     }
 
     fn begin(&mut self, hosts: &[Host], now: Instant) {
+        self.note_restart();
+        let is_first = self.assembly.generation == 0;
         let before: Vec<_> = self.assembly.blocks.iter().map(|block| (block.id, block.replicas.clone())).collect();
         self.greatest += 1;
         self.assembly = Assembly { generation: self.greatest, blocks: place(self.rules.world, hosts, &before) };
@@ -205,13 +232,15 @@ impl Roster {
             let rank = self.assembly.rank(member.who.id);
             if rank.is_some() {
                 member.computing = Some(self.greatest);
-                if member.rank.is_none() {
+                let is_back = is_first && member.who.standing.generation > 0;
+                if member.rank.is_none() && !is_back {
                     self.causes.add(joined(member));
                 }
             }
             member.rank = rank;
         }
         self.causes.close();
+        self.expected.clear();
         (self.trouble, self.returning, self.arrivals) = (None, None, None);
         self.enter(Phase::Running, now);
     }

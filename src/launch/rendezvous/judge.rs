@@ -2,8 +2,9 @@
 //!
 //! A pure state machine: events and the time go in, actions come out; it knows no network and no clock of its own. It
 //! decides once. What it goes by, the strongest first: a process that says it failed; a session that ended without a
-//! word (its process died); silence (it was stopped or cut off). Where a dead process was is what the others tell who
-//! missed it there, and they are given a moment for that: its own last heartbeat may be many steps old. If a member only
+//! word (its process died); silence (it was stopped or cut off). Where a lost process was is what the others tell who
+//! missed it there, and after an end of a session they are given a moment for that: its own last heartbeat may be many
+//! steps old. If a member only
 //! reports that a collective broke, the judge waits a short grace for evidence, since the reporter sees the consequence
 //! before the service sees the cause; then it names who did not come to that collective, or else the connection. Wording
 //! is left to `sentence`.
@@ -249,24 +250,22 @@ impl Judge {
         if !gone.is_empty() {
             let has_told = |seat: &Seat| seat.finished || seat.gone.is_some() || seat.symptom.is_some();
             let is_known = is_due || self.seats.values().all(has_told);
-            return if is_known { self.decide(self.loss(&gone)) } else { Vec::new() };
+            let how = self.seats.values().find_map(|seat| seat.gone.as_deref()).unwrap_or_default();
+            return if is_known { self.decide(self.loss(&gone, how)) } else { Vec::new() };
         }
         let late = self.silent(self.beat * LATE_BEATS, now);
         let lost = !self.silent(self.timeout, now).is_empty();
         if lost || (self.due.is_some() && !late.is_empty()) {
-            let seats: Vec<_> = late.iter().map(|rank| &self.seats[rank]).collect();
-            let longest = seats.iter().map(|seat| now.saturating_duration_since(seat.heard)).max().unwrap_or_default();
-            let how = format!("no sign of life for {}", sentence::span(longest));
-            let place = seats.first().map(|seat| seat.doing.text.as_str()).unwrap_or_default();
-            return self.decide(sentence::lost(&seats, place, &how, &self.others(&late)));
+            let silence = |rank| now.saturating_duration_since(self.seats[rank].heard);
+            let longest = late.iter().map(silence).max().unwrap_or_default();
+            return self.decide(self.loss(&late, &format!("no sign of life for {}", sentence::span(longest))));
         }
         if is_due { self.decide(self.explain()) } else { Vec::new() }
     }
 
-    /// Whose sessions ended, and the latest place that anybody told of: nobody gets past a collective without them.
-    fn loss(&self, gone: &[usize]) -> String {
+    /// Who was lost, how, and the latest place that anybody told of: nobody gets past a collective without them.
+    fn loss(&self, gone: &[usize], how: &str) -> String {
         let seats: Vec<_> = gone.iter().map(|rank| &self.seats[rank]).collect();
-        let how = seats.first().and_then(|seat| seat.gone.as_deref()).unwrap_or_default();
         let latest = self.seats.values().filter(|seat| !seat.finished).max_by_key(|seat| seat.doing.count);
         let place = latest.map(|seat| seat.doing.text.as_str()).unwrap_or_default();
         sentence::lost(&seats, place, how, &self.others(gone))

@@ -6,14 +6,21 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Terms;
 use super::bulletin::{Bulletin, Newcomer, Phase, Progress};
 use super::connection::Duty;
+use super::eligibility::called;
 use super::requests::Requests;
 use super::wire::{FromMember, FromService};
 use crate::error::{Error, Result};
 
 /// How long a thread that waits for news sleeps at most before it looks at the clock.
-const GLANCE: Duration = Duration::from_millis(100);
+pub(super) const GLANCE: Duration = Duration::from_millis(100);
+/// A process that wants to leave waits so long for a service that is away or silent, then leaves without it; longer
+/// where heartbeats are rare.
+const ALONE: Duration = Duration::from_secs(3);
+/// So many heartbeats of such a process are answered late without meaning anything.
+const LATE_BEATS: u32 = 3;
 
 /// What the callers' threads and the session's thread share.
 pub(super) struct Shared {
@@ -36,12 +43,20 @@ pub(super) struct News {
     pub bulletin: Option<Bulletin>,
     /// Whether the service knows of this process by now.
     pub is_known: bool,
+    /// Whether the service said that the run is complete.
+    pub is_complete: bool,
     /// When the unanswered heartbeats were sent.
     pub beats: VecDeque<Instant>,
     /// When the last heartbeat was sent that the service answered.
     pub confirmed: Option<Instant>,
     /// Since when there is no session.
     pub absent: Option<Instant>,
+    /// When the service said anything last.
+    pub heard: Instant,
+    /// When this process was asked to leave.
+    pub asked: Option<Instant>,
+    /// How long it waits for the service then.
+    alone_after: Duration,
     /// Why this process is out of the job.
     pub end: Option<End>,
     /// What is to be done when the generation is over in which this process computes.
@@ -76,11 +91,19 @@ pub(super) enum Call {
     Missed(u64),
     /// To leave, as it wanted.
     Go,
+    /// Nothing more: the run is complete.
+    Finish,
 }
 
 impl News {
     /// What to do after the generation that was left.
     pub fn call(&self, left: u64, is_kept: bool) -> Option<Call> {
+        if self.is_complete {
+            return Some(Call::Finish);
+        }
+        if self.is_alone() {
+            return Some(if is_kept { Call::Go } else { Call::Keep });
+        }
         let bulletin = self.bulletin.as_ref()?;
         let first = bulletin.members.first().is_none_or(|entry| entry.id == self.me.id);
         if bulletin.phase == Phase::Waiting && self.is_known && first && !is_kept {
@@ -99,9 +122,37 @@ impl News {
         }
     }
 
+    /// This process is to leave.
+    pub fn ask(&mut self) {
+        self.me.draining = true;
+        self.asked.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether this process wants to leave and there is no service to let it go.
+    pub fn is_alone(&self) -> bool {
+        let Some(asked) = self.asked else { return false };
+        let silent = asked.max(self.heard);
+        self.absent.map_or(silent, |absent| absent.min(silent)).elapsed() >= self.alone_after
+    }
+
     /// Whether this process wants to leave, and the service knows.
     fn leaves(&self) -> bool {
         self.me.draining && self.is_known
+    }
+
+    /// What a process without a part in a generation waits for, for people.
+    pub fn awaited(&self) -> String {
+        let Some(bulletin) = self.bulletin.as_ref().filter(|_| self.absent.is_none()) else {
+            return "the rendezvous does not answer".into();
+        };
+        let generation = bulletin.generation;
+        match bulletin.phase {
+            // The shortage stands last.
+            Phase::Waiting => bulletin.why.rsplit("; ").next().unwrap_or_default().into(),
+            Phase::Ending => format!("the processes of generation {generation} finish their step"),
+            Phase::Over => format!("the processes of generation {generation} get ready for the next one"),
+            Phase::Running | Phase::Complete => "in reserve, as there is no replica for this process".into(),
+        }
     }
 
     pub fn computes_in(&self, bulletin: &Bulletin) -> bool {
@@ -113,9 +164,14 @@ impl News {
         if let Some(end) = &self.end {
             return Some(end.error().to_string());
         }
+        if self.is_alone() {
+            return Some("this process leaves without the rendezvous, which is away".into());
+        }
         let bulletin = self.bulletin.as_ref()?;
         let here = bulletin.members.iter().any(|entry| entry.id == self.me.id);
-        let goes_on = self.computes_in(bulletin) && matches!(bulletin.phase, Phase::Running | Phase::Ending) && here;
+        // Who hears that the run is complete is about to finish it, too.
+        let is_alive = matches!(bulletin.phase, Phase::Running | Phase::Ending | Phase::Complete);
+        let goes_on = self.computes_in(bulletin) && is_alive && here;
         (!goes_on).then(|| bulletin.why.clone())
     }
 
@@ -136,15 +192,20 @@ impl News {
 }
 
 impl Shared {
-    pub fn new(me: Newcomer, lease: Duration, patience: Duration) -> Self {
+    pub fn new(me: Newcomer, terms: &Terms, patience: Duration) -> Self {
+        let lease = terms.timeout * 2 / 3;
         let news = News {
             me,
             progress: Progress::default(),
             bulletin: None,
             is_known: false,
+            is_complete: false,
             beats: VecDeque::new(),
             confirmed: None,
             absent: Some(Instant::now()),
+            heard: Instant::now(),
+            asked: None,
+            alone_after: ALONE.max(terms.beat.saturating_mul(LATE_BEATS)),
             end: None,
             when_over: None,
         };
@@ -181,6 +242,7 @@ impl Shared {
 
 impl Duty for Shared {
     fn hear(&self, message: FromService) {
+        self.news().heard = Instant::now();
         let Some(message) = self.requests.hear(message) else { return };
         self.change(|news| match message {
             FromService::Alive(_) => news.confirmed = news.beats.pop_front().or(news.confirmed),
@@ -190,8 +252,15 @@ impl Duty for Shared {
                 let own = bulletin.members.iter().find(|entry| entry.id == news.me.id);
                 news.is_known |= own.is_some();
                 // Somebody may have asked this process to leave.
-                news.me.draining |= own.is_some_and(|entry| entry.draining);
+                if own.is_some_and(|entry| entry.draining) {
+                    news.ask();
+                }
+                news.is_complete |= bulletin.phase == Phase::Complete;
                 news.me.heard = news.me.heard.max(bulletin.generation);
+                if bulletin.phase == Phase::Running && own.is_some_and(|entry| !entry.replicas.is_empty()) {
+                    let parts = bulletin.members.iter().filter(|entry| !entry.replicas.is_empty());
+                    news.me.peers = parts.map(|entry| (entry.id, called(&entry.host, entry.process))).collect();
+                }
                 news.bulletin = Some(bulletin);
             }
             _ => {}
@@ -205,7 +274,8 @@ impl Duty for Shared {
     }
 
     fn is_over(&self) -> bool {
-        self.news().end.is_some()
+        let news = self.news();
+        news.end.is_some() || news.is_complete
     }
 
     fn is_unknown(&self) -> bool {

@@ -15,11 +15,12 @@ use tokio::sync::mpsc;
 use super::bulletin::{Bulletin, Newcomer, Phase, Ready, Standing};
 use super::comeback::{BeforeAttempt, Comeback};
 use super::connection::Caller;
-use super::news::{Call, End, Shared};
+use super::news::{Call, End, GLANCE, News, Shared};
 use super::secret::nonce;
 use super::wire::{FromMember, Leave, Trouble};
 use super::{Terms, Verdict, member};
 use crate::error::{Error, Result};
+use crate::launch::Next;
 
 /// How long a leave may take.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -42,8 +43,8 @@ impl fmt::Debug for Participant {
 impl Participant {
     /// Comes to the job at `address` (`host:port`), and comes again whenever the connection is lost.
     ///
-    /// Returns when the service has taken this process in. A usage error if it refuses what this process was given,
-    /// [`Error::PeerLost`] if it cannot be reached for as long as `patience`.
+    /// Returns when the service has taken this process in, or has told that the run is complete. A usage error if it
+    /// refuses what this process was given, [`Error::PeerLost`] if it cannot be reached for as long as `patience`.
     pub fn join(
         address: &str,
         terms: &Terms,
@@ -58,9 +59,8 @@ impl Participant {
         let within = runtime.enter();
         let caller = Caller::new(address, terms)?;
         drop(within);
-        let lease = terms.timeout * 2 / 3;
         let id = nonce().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let shared = Arc::new(Shared::new(Newcomer { id, ..me }, lease, patience));
+        let shared = Arc::new(Shared::new(Newcomer { id, ..me }, terms, patience));
         let (commands, queue) = mpsc::unbounded_channel();
         let (running, ended) = blocking::channel::<()>();
         let comeback = Comeback { caller, shared: shared.clone(), before_attempt };
@@ -70,22 +70,22 @@ impl Participant {
             comeback.run(queue).await;
         });
         let participant = Self { shared, commands, ended: Mutex::new(ended), runtime: Some(runtime) };
-        participant.shared.wait(|news| news.is_known.then_some(()))?;
+        participant.shared.wait(|news| (news.is_known || news.is_complete).then_some(()))?;
         Ok(participant)
     }
 
     /// Says that this process computes no more, what it holds, and why if it left by itself; waits for the next
-    /// generation that it takes part in. `None` once the service has let it go.
+    /// generation that it takes part in.
     ///
     /// Calls `keep` when there are too few for a next generation, or none is left, and this process comes first among
-    /// them.
+    /// them; or when it wants to leave and there is no service to tell who is left.
     pub fn next(
         &self,
         standing: Standing,
         devices: usize,
         mut reason: Option<String>,
         keep: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Option<Bulletin>> {
+    ) -> Result<Next<Bulletin>> {
         let mut is_kept = false;
         let mut left = {
             let mut news = self.shared.news();
@@ -98,17 +98,21 @@ impl Participant {
             match self.shared.wait(|news| news.call(left, is_kept))? {
                 Call::Enter(bulletin) => {
                     self.shared.news().me.computing = Some(bulletin.assembly());
-                    return Ok(Some(bulletin));
+                    return Ok(Next::Begin(bulletin));
                 }
                 Call::Missed(generation) => left = generation,
                 Call::Keep => {
                     is_kept = true;
+                    if self.shared.news().is_alone() {
+                        tracing::warn!("the rendezvous does not answer; this process leaves the run without it");
+                    }
                     keep()?;
                 }
                 Call::Go => {
                     self.shared.news().end = Some(End::Left);
-                    return Ok(None);
+                    return Ok(Next::Left);
                 }
+                Call::Finish => return Ok(Next::Complete),
             }
         }
     }
@@ -142,10 +146,9 @@ impl Participant {
         confirmed.unwrap_or_else(|error| Err(Verdict(error.to_string())))
     }
 
-    /// The latest change, as the service told it.
-    pub fn why(&self) -> String {
-        let news = self.shared.news();
-        news.bulletin.as_ref().map_or("the rendezvous is away".into(), |bulletin| bulletin.why.clone())
+    /// What a process without a part in a generation waits for, for people.
+    pub fn awaited(&self) -> String {
+        self.shared.news().awaited()
     }
 
     /// Why the generation is over, if it is.
@@ -211,8 +214,16 @@ impl Participant {
 
     /// Asks to leave in good order; [`Participant::next`] says when.
     pub fn drain(&self) {
-        self.shared.news().me.draining = true;
+        self.shared.change(News::ask);
         let _ = self.commands.send(FromMember::Drain(true));
+        // While replicas wait for those of other processes nobody else notices that the service does not answer.
+        let shared = Arc::clone(&self.shared);
+        std::thread::spawn(move || {
+            while shared.news().end.is_none() {
+                std::thread::sleep(GLANCE);
+                shared.change(|_| ());
+            }
+        });
     }
 
     /// Takes leave: this process has finished, or `failed` for the reason given. Returns when the service knows, at the

@@ -7,6 +7,7 @@
 //! ends and the next one begins is left to `generation`, which member computes which replicas to
 //! [`placement`](super::placement), and who may be a member at all to `eligibility`.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::bulletin::{Action, Assembly, Bulletin, Entry, Event, Newcomer, Phase, Progress, Ready, Rules, Seat};
@@ -69,6 +70,8 @@ pub struct Roster {
     pub(super) arrivals: Option<Arrivals>,
     /// The first report that a collective failed.
     pub(super) trouble: Option<(Instant, String)>,
+    /// Members of generations that another service led, as those who come from there call them.
+    pub(super) expected: BTreeMap<u64, String>,
     /// Since when the members of an adopted generation are expected back.
     pub(super) returning: Option<Instant>,
     /// Since when there have been too few members.
@@ -94,6 +97,7 @@ impl Roster {
             causes: Causes::default(),
             arrivals: None,
             trouble: None,
+            expected: BTreeMap::new(),
             returning: None,
             short: None,
             closed: None,
@@ -115,6 +119,9 @@ impl Roster {
             // What comes from a seat that nobody has any more means nothing.
             event if self.closed.is_none() => drop(self.take_in(event, now)),
             _ => {}
+        }
+        if self.is_complete() && std::mem::take(&mut self.changed) {
+            actions.push(Action::Announce(self.bulletin()));
         }
         while self.closed.is_none() {
             actions.extend(self.weigh(now));
@@ -150,6 +157,11 @@ impl Roster {
             draining: member.who.draining,
             progress: member.progress.clone(),
         }
+    }
+
+    /// Whether there is nothing left to do.
+    pub fn is_complete(&self) -> bool {
+        self.phase == Phase::Complete
     }
 
     /// What newcomers are told once the job has come to its end; passing if the run is not complete.
@@ -223,9 +235,12 @@ impl Roster {
 
     /// Admits a process, which may be a member that comes back.
     fn receive(&mut self, seat: Seat, mut who: Newcomer, now: Instant) -> Result<(), Refusal> {
-        self.closed.clone().map_or(Ok(()), Err)?;
         eligibility::examine(&who, self.members.iter().map(|member| &member.who))?;
-        let assembly = who.computing.take();
+        self.closed.clone().map_or(Ok(()), Err)?;
+        let (assembly, peers) = (who.computing.take(), std::mem::take(&mut who.peers));
+        if self.assembly.generation == 0 {
+            self.expected.extend(peers.into_iter().take(eligibility::MOST_MEMBERS));
+        }
         let claimed = assembly.as_ref().map(|it| it.generation);
         self.greatest = self.greatest.max(who.heard).max(who.standing.generation).max(claimed.unwrap_or(0));
         let known = assembly.as_ref() == Some(&self.assembly);
@@ -319,6 +334,7 @@ impl Roster {
             None if member.who.draining => None,
             None => {
                 self.closed = Some(Refusal::lasting("the job is complete"));
+                self.enter(Phase::Complete, now);
                 return Some(());
             }
         };

@@ -1,6 +1,7 @@
 //! The service: the place where the processes of one job meet, as a thread beside rank 0 or in the launcher.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -65,6 +66,16 @@ impl Service {
     /// Who is in an elastic job right now, if anybody ever was.
     pub fn bulletin(&self) -> Option<Bulletin> {
         self.state.bulletin()
+    }
+
+    /// From now on whoever proves the secret may end it, to hold the rendezvous in its place.
+    pub fn may_be_replaced(&self) {
+        self.state.replaceable.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is about to end because somebody else holds the rendezvous from now on.
+    pub fn is_replaced(&self) -> bool {
+        *self.state.closing.borrow()
     }
 
     /// Where it listens.

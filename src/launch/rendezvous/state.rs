@@ -3,8 +3,9 @@
 //! A job of fixed membership is judged by the [`judge`], an elastic one is led by the
 //! [`roster`](super::roster). Sessions do not care which: a member has a seat, and what it says goes to the policy.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use prost::Message;
 use tokio::sync::watch;
@@ -56,9 +57,6 @@ enum Policy {
     Elastic(Option<Box<Roster>>),
 }
 
-/// How long members have to take leave once the run is complete, before the others hear of it.
-const FAREWELL: Duration = Duration::from_secs(5);
-
 pub(super) struct State {
     pub terms: Terms,
     pub store: Arc<Store>,
@@ -66,9 +64,9 @@ pub(super) struct State {
     pub news: watch::Sender<News>,
     /// Turns true when the service is about to end.
     pub closing: watch::Sender<bool>,
+    /// Whether somebody else may hold the rendezvous in its place.
+    pub replaceable: AtomicBool,
     policy: Mutex<(Policy, Seat)>,
-    /// When an elastic job has come to its end.
-    over: OnceLock<Instant>,
 }
 
 impl State {
@@ -78,8 +76,9 @@ impl State {
             _ => Policy::Fixed(Judge::new(&terms, Instant::now())),
         };
         let (news, closing) = (watch::Sender::new(News::Waiting(String::new())), watch::Sender::new(false));
-        let policy = Mutex::new((policy, 0));
-        Self { terms, store: Arc::default(), knocks: Arc::default(), news, closing, policy, over: OnceLock::new() }
+        let (replaceable, policy) = (AtomicBool::new(false), Mutex::new((policy, 0)));
+        let (store, knocks, over) = (Arc::default(), Arc::default(), OnceLock::new());
+        Self { terms, store, knocks, news, closing, replaceable, policy, over }
     }
 
     /// Takes in a process by what it says of itself.
@@ -103,8 +102,22 @@ impl State {
                             let rules = Rules::read(&newcomer.configuration)?;
                             *roster = Some(Box::new(Roster::new(rules, Instant::now())));
                         }
-                        self.led(roster, Event::Came(*seats, newcomer))?;
-                        Ok(Admitted::Member(*seats))
+                        match self.led(roster, Event::Came(*seats, newcomer)) {
+                            Ok(()) => Ok(Admitted::Member(*seats)),
+                            Err(refusal) if is_over(roster.as_deref(), &refusal) => {
+                                Ok(Admitted::Visitor(look(roster.as_deref())))
+                            }
+                            Err(refusal) => Err(refusal),
+                        }
+                    }
+                    Some(Purpose::Replace(_)) => {
+                        if !self.replaceable.load(Ordering::Relaxed) {
+                            return Err(Refusal::lasting(
+                                "no trainer holds it, so it is not handed over; end its holder, or give another --bind",
+                            ));
+                        }
+                        self.closing.send_replace(true);
+                        Ok(Admitted::Visitor(look(roster.as_deref())))
                     }
                     Some(Purpose::Drain(rank)) => {
                         let rank = usize::try_from(rank).unwrap_or(usize::MAX);
@@ -216,10 +229,6 @@ impl State {
                 Action::Decide(verdict) => self.decide(verdict),
             }
         }
-        if roster.ending().is_some() && self.over.get_or_init(Instant::now).elapsed() > FAREWELL {
-            let is_known = matches!(*self.news.borrow(), News::Verdict(_));
-            (!is_known).then(|| self.decide("the run is complete".into()));
-        }
         answer
     }
 
@@ -240,6 +249,11 @@ fn event(seat: Seat, message: FromMember) -> Option<Event> {
         FromMember::Drain(_) => Event::Drain(seat),
         FromMember::Hello(_) | FromMember::Proof(_) | FromMember::Set(_) | FromMember::Get(_) => return None,
     })
+}
+
+/// Whether a process is refused for no other reason than that the run is complete.
+fn is_over(roster: Option<&Roster>, refusal: &Refusal) -> bool {
+    roster.is_some_and(|roster| roster.is_complete() && roster.ending() == Some(refusal))
 }
 
 fn look(roster: Option<&Roster>) -> FromService {

@@ -17,6 +17,8 @@ pub enum Errand {
     Look,
     /// To have the member of this rank leave.
     Drain(usize),
+    /// To hold the rendezvous in its place.
+    Replace,
 }
 
 /// Goes to the service at `address` for an errand; answers with who is there, or nothing if nobody ever was.
@@ -32,6 +34,7 @@ pub fn visit(address: &str, terms: &Terms, errand: Errand) -> Result<Option<Bull
         let purpose = match errand {
             Errand::Look => Purpose::Look(true),
             Errand::Drain(rank) => Purpose::Drain(rank as u64),
+            Errand::Replace => Purpose::Replace(true),
         };
         let call = caller.call(Visit { purpose: Some(purpose) }.encode_to_vec(), "this visitor").await;
         let ended = |obstacle| match obstacle {

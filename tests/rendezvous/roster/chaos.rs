@@ -58,6 +58,7 @@ impl Actor {
             heard: self.heard,
             computing: self.computing.clone(),
             draining: self.draining,
+            peers: BTreeMap::new(),
         }
     }
 

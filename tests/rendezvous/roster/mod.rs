@@ -50,6 +50,7 @@ fn member(id: u64) -> Newcomer {
         heard: 0,
         computing: None,
         draining: false,
+        peers: BTreeMap::new(),
     }
 }
 

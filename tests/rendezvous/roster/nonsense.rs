@@ -44,6 +44,7 @@ fn newcomer() -> impl Strategy<Value = Newcomer> {
             heard,
             computing,
             draining,
+            peers: BTreeMap::from([(id, "h\n".repeat(heard as usize % 200))]),
         },
     )
 }

@@ -1,5 +1,7 @@
 //! The service is restarted, and members reconnect: what runs goes on.
 
+use std::collections::BTreeMap;
+
 use kiln::launch::rendezvous::bulletin::{Action, Assembly, Event, Newcomer, Phase};
 
 use super::{Job, LOST, SETTLE, computing, member, ready_of, rules, standing};
@@ -50,6 +52,29 @@ fn a_restarted_service_continues_the_numbers_and_prefers_those_who_hold_the_newe
     job.tell(Event::Came(3, Newcomer { standing: standing(4, 39), ..member(3) }));
     job.is(Phase::Ending, 5);
     assert_eq!(job.ids(), [2, 3, 1]);
+}
+
+#[test]
+fn a_restarted_service_names_those_who_are_missing_and_not_those_who_are_back() {
+    let peers: BTreeMap<u64, String> = (1..=3).map(|id| (id, format!("host h{id}, process {id}"))).collect();
+    let mut job = Job::new(rules(1, 4));
+    for id in [2, 3] {
+        job.tell(Event::Came(id, Newcomer { standing: standing(4, 40), peers: peers.clone(), ..member(id) }));
+    }
+    job.come(5);
+    job.pass(SETTLE);
+    job.is(Phase::Running, 5);
+    assert_eq!(
+        job.why(),
+        "host h1, process 1 did not come back to the restarted rendezvous; host h5, process 5 joined"
+    );
+    let mut job = Job::running(rules(1, 3), 3);
+    let assembly = job.restart(rules(1, 3));
+    job.tell(Event::Came(1, Newcomer { peers, ..computing(1, &assembly) }));
+    job.tell(Event::Came(2, computing(2, &assembly)));
+    job.pass_with(LOST, &[1, 2]);
+    job.is(Phase::Over, 1);
+    assert_eq!(job.why(), "host h3, process 3 did not come back to the restarted rendezvous within 10.0 s");
 }
 
 #[test]

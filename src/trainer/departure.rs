@@ -1,0 +1,80 @@
+//! How a process leaves an elastic run, and where it saved what it held.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::snapshot::Snapshots;
+use super::terminal::{say, warn};
+use crate::checkpoint::{Store, write_atomic};
+use crate::config::{Config, ProgressKind};
+use crate::error::Result;
+use crate::parallel::TrainingState;
+use crate::stop::Reason;
+
+/// How this process left the run, if it did.
+#[derive(Debug, Default)]
+pub(super) struct Departure {
+    /// The signal that asked for it; 0 for none.
+    pub(super) signal: AtomicI32,
+    pub(super) has_left: AtomicBool,
+    /// Whether the run was complete before this process could take part.
+    pub(super) is_late: AtomicBool,
+    /// The step and the path of the state that this process saved since it computed last.
+    saved: Mutex<Option<(usize, PathBuf)>>,
+}
+
+impl Departure {
+    /// Saves what this process holds. Others may do the same, in the same directory.
+    pub(super) fn save(&self, state: &TrainingState, snapshots: &Snapshots) -> Result<()> {
+        let snapshot = snapshots.of(state.clone());
+        let directory = snapshots.clock.directory();
+        let path = Store::save_beside_others(&directory, &snapshot)?;
+        let described = directory.join("config.toml");
+        if !described.exists() {
+            write_atomic(&described, snapshots.config.to_toml().as_bytes())?;
+        }
+        *self.saved() = Some((snapshot.step, path));
+        Ok(())
+    }
+
+    /// Saves what this process holds before it fails, and tells where.
+    pub(super) fn save_or_warn(&self, state: Option<&TrainingState>, snapshots: &Snapshots) {
+        let Some(state) = state else { return };
+        match self.save(state, snapshots) {
+            Ok(()) => self.whereabouts().iter().for_each(|words| warn(words)),
+            Err(error) => {
+                warn(&format!("the state after step {} could not be saved: {error}", state.position.global_step));
+            }
+        }
+    }
+
+    /// This process takes part: what it saved before is history.
+    pub(super) fn forget(&self) {
+        *self.saved() = None;
+    }
+
+    fn saved(&self) -> MutexGuard<'_, Option<(usize, PathBuf)>> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the state is that this process saved, if it did.
+    fn whereabouts(&self) -> Option<String> {
+        let saved = self.saved();
+        let (step, path) = saved.as_ref()?;
+        Some(format!("the state after step {step} is saved; go on with --resume={}", path.display()))
+    }
+
+    /// The last word of a process that left the run, and its exit code.
+    pub(super) fn conclude(&self, config: &Config) -> u8 {
+        let saved = self.whereabouts();
+        if saved.is_some() || config.run.progress != ProgressKind::None {
+            let elsewhere = "the run goes on with those that stay; if there are none, one of them saved its state";
+            say(&format!("\nleft        {}", saved.as_deref().unwrap_or(elsewhere)));
+        }
+        match self.signal.load(Ordering::SeqCst) {
+            0 => 0,
+            signal => Reason::Signal(signal).exit_code(),
+        }
+    }
+}
