@@ -1,5 +1,6 @@
 //! Whoever is at the port or at the address without the secret: members are not ended, not kept out, and not told anything.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -136,6 +137,7 @@ fn newcomer(process: u32) -> Newcomer {
         host: "node".into(),
         process,
         devices: 1,
+        peers: BTreeMap::new(),
         configuration: configuration.map(|(key, value)| (key.into(), value.into())).into(),
         standing: Standing::default(),
         heard: 0,

@@ -77,8 +77,7 @@ impl State {
         };
         let (news, closing) = (watch::Sender::new(News::Waiting(String::new())), watch::Sender::new(false));
         let (replaceable, policy) = (AtomicBool::new(false), Mutex::new((policy, 0)));
-        let (store, knocks, over) = (Arc::default(), Arc::default(), OnceLock::new());
-        Self { terms, store, knocks, news, closing, replaceable, policy, over }
+        Self { terms, store: Arc::default(), knocks: Arc::default(), news, closing, replaceable, policy }
     }
 
     /// Takes in a process by what it says of itself.
