@@ -18,11 +18,14 @@ const TRIAL: usize = 4;
 /// Finds it for trainings by `arguments`, which came to `request`, and returns the exit code.
 pub fn find(what: &Find, arguments: &[String], request: &Request, output: &Path) -> Result<u8> {
     listen(false);
-    std::fs::create_dir_all(output).map_err(Error::io("create", output))?;
     match *what {
         Find::LearningRate { from, to, steps } => learning_rate([from, to], steps, arguments, request, output),
         Find::BatchSize { largest } => batch_size(largest, arguments, request, output),
     }
+}
+
+fn create(output: &Path) -> Result<()> {
+    std::fs::create_dir_all(output).map_err(Error::io("create", output))
 }
 
 fn learning_rate(
@@ -35,6 +38,8 @@ fn learning_rate(
     let own = ["optim.learning_rate", "schedule.kind", "schedule.final_lr", "run.limit_train_batches"];
     refuse(request, "find lr", &own)?;
     let config = resolve(request)?.config;
+    // Before the measurement: afterwards is too late to learn that it cannot be made.
+    create(output)?;
     let accumulated = config.run.accumulation_steps;
     let own = [
         "--schedule=exponential".to_string(),
@@ -70,6 +75,7 @@ fn learning_rate(
 fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &Path) -> Result<u8> {
     refuse(request, "find batch-size", &["parallel.batch_size"])?;
     let config = resolve(request)?.config;
+    create(output)?;
     // The memory of a GPU shows in what fails; that of this machine must not be filled to find out.
     let is_shared = devices(config.parallel.backend)?.count.is_none();
     let memory = is_shared.then(|| {

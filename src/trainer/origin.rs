@@ -158,8 +158,11 @@ fn is_there(target: &Target, resume: &Resume) -> Result<()> {
     let path = target.path.display();
     if !target.path.exists() {
         let runs = Path::new(RUNS);
-        let latest = run_dir::last(runs).map(|run| format!("; the latest run is '{}'", run.display()));
-        return Err(Error::usage(format!("there is no '{path}' to resume{}", latest.unwrap_or_default())));
+        let latest = run_dir::last(runs).map(|run| format!(" (the latest is '{}')", run.display()));
+        return Err(Error::usage(format!(
+            "there is no '{path}' to resume; give a run{} or one of its checkpoints, or start anew without --resume",
+            latest.unwrap_or_default()
+        )));
     }
     if !target.is_run() && !matches!(resume, Resume::Path(_)) {
         let remedy = "give another --output-dir, or start anew without --resume";
