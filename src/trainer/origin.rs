@@ -168,7 +168,9 @@ fn is_there(target: &Target, resume: &Resume) -> Result<()> {
         let remedy = "give another --output-dir, or start anew without --resume";
         return Err(Error::usage(format!("'{path}' holds no checkpoints to resume from; {remedy}")));
     }
-    Ok(())
+    let is_empty = |dir: PathBuf| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
+    // What a kill left in the middle of a save is found under the lock only.
+    if is_empty(target.path.join("checkpoints")) { target.load(&mut |_| {}).map(drop) } else { Ok(()) }
 }
 
 /// Locks the directory, and clears away what a killed run left there before anything is read.

@@ -39,7 +39,7 @@ fn what_cannot_be_measured_is_refused() {
     };
     refused(&["--replicas=0"], "--help");
     refused(&["--replicas=1", "--", "--epochz=3"], "did you mean '--epochs 3'?");
-    refused(&["--replicas=1", "--", "report", "x"], "--help");
+    refused(&["--replicas=1", "--", "report", "x"], "arguments for training, no other command");
     refused(&[&["--replicas=3,8", "--mode=strong"], &TRAINING[..]].concat(), "is no whole number");
     refused(&["--replicas=1", "--", "data=folder", "--data-dir=nowhere"], "no folder 'nowhere/train'");
     refused(&["--replicas=1", "--", "--epochs=3"], "--epochs is chosen by train scaling");
