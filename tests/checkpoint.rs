@@ -336,28 +336,6 @@ fn only_binding_keys_count_as_differences() {
 }
 
 #[test]
-fn every_run_gets_a_number_of_its_own_however_many_start_at_once() {
-    let base = tempdir().unwrap();
-    let base = base.path().join("runs");
-    assert_eq!(run_dir::last(&base), None);
-    assert_eq!(run_dir::next(&base).unwrap(), base.join("0001"));
-    fs::create_dir(base.join("0041")).unwrap();
-    let mut claimed: Vec<_> = std::thread::scope(|scope| {
-        let runs: Vec<_> = (0..8).map(|_| scope.spawn(|| run_dir::next(&base).unwrap())).collect();
-        runs.into_iter().map(|run| run.join().unwrap()).collect()
-    });
-    claimed.sort();
-    assert_eq!(claimed, (42..50).map(|number| base.join(format!("{number:04}"))).collect::<Vec<_>>());
-    let next = run_dir::next(&base).unwrap();
-    assert_eq!(run_dir::unsaved(&base), Some(next.clone()));
-    run_dir::announce(&base, &base.join("0042"));
-    assert_eq!((run_dir::last(&base), run_dir::unsaved(&base)), (Some(base.join("0042")), Some(next.clone())));
-    run_dir::announce(&base, &next);
-    run_dir::announce(&base, &base.join("0042"));
-    assert_eq!((run_dir::last(&base), run_dir::unsaved(&base)), (Some(next), None));
-}
-
-#[test]
 fn a_directory_with_checkpoints_is_only_for_the_run_that_resumes_them() {
     let (run, _) = run_with(&[1]);
     let claim = |dir: &Path, resuming| run_dir::claim(dir, resuming, &mut no_warning);

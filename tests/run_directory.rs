@@ -3,6 +3,9 @@
 use std::fs;
 use std::process::{Child, Stdio};
 
+use kiln::checkpoint::run_dir;
+use tempfile::tempdir;
+
 use crate::command::{SMALL, Workplace, errors, succeeded, until, wait};
 
 /// A run that goes on until it is killed, and has saved a checkpoint.
@@ -127,6 +130,28 @@ fn a_run_without_an_intact_checkpoint_begins_anew_where_that_was_asked_for() {
     assert!(errors(&output)[0].contains("model.safetensors' is damaged"), "{:?}", errors(&output));
     assert!(!succeeded(&output).contains("resuming"));
     place.run("run").equals(&place.run("calm"), 2);
+}
+
+#[test]
+fn every_run_gets_a_number_of_its_own_however_many_start_at_once() {
+    let base = tempdir().unwrap();
+    let base = base.path().join("runs");
+    assert_eq!(run_dir::last(&base), None);
+    assert_eq!(run_dir::next(&base).unwrap(), base.join("0001"));
+    fs::create_dir(base.join("0041")).unwrap();
+    let mut claimed: Vec<_> = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..8).map(|_| scope.spawn(|| run_dir::next(&base).unwrap())).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    claimed.sort();
+    assert_eq!(claimed, (42..50).map(|number| base.join(format!("{number:04}"))).collect::<Vec<_>>());
+    let next = run_dir::next(&base).unwrap();
+    assert_eq!(run_dir::unsaved(&base), Some(next.clone()));
+    run_dir::announce(&base, &base.join("0042"));
+    assert_eq!((run_dir::last(&base), run_dir::unsaved(&base)), (Some(base.join("0042")), Some(next.clone())));
+    run_dir::announce(&base, &next);
+    run_dir::announce(&base, &base.join("0042"));
+    assert_eq!((run_dir::last(&base), run_dir::unsaved(&base)), (Some(next), None));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::collective::Key;
 #[error("{0}")]
 pub struct Symptom(pub String);
 
-/// Collectives between processes. Each call ends within `limit`; after a failure the engine is of no more use.
+/// Collectives between processes. Each call ends within `limit`; after an error the engine must not be used again.
 pub trait Engine: Debug + Send + Sync {
     /// This process, from 0.
     fn rank(&self) -> usize;

@@ -3,7 +3,7 @@
 //! A backward pass tells of each convolution kernel's gradient as soon as it is there. Kernels are dealt into buckets of
 //! about 4 MB, from the last to the first, as a backward pass comes to them; a bucket that is full goes to a thread that
 //! does nothing else. Buckets are sent in one order on all replicas, so that no two of them wait for each other
-//! crosswise. What nobody tells of (batch-norm's parameters and the classifier's, half a percent of ResNet-18) is reduced
+//! crosswise. Parameters without a listener (batch-norm's and the classifier's, half a percent of ResNet-18) are reduced
 //! after the backward pass. Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
 
 use std::collections::BTreeMap;

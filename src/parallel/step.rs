@@ -234,7 +234,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         Ok(gradients)
     }
 
-    /// Puts sums in the place of the gradients at `places`, which they are of, one after the other.
+    /// Replaces the gradients at `places` by their sums, one after the other.
     fn replace(&self, gradients: &mut [Tensor<B, 1>], places: &[usize], sum: Arc<Vec<f32>>) {
         let lengths: Vec<usize> = places.iter().map(|place| gradients[*place].dims()[0]).collect();
         for (place, total) in places.iter().zip(unpack(&sum, &lengths, &self.device)) {

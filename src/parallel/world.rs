@@ -37,8 +37,8 @@ impl World {
         Self { size, blocks, rank, devices, shares }
     }
 
-    /// Replicas over processes as somebody has placed them: `blocks` are those of each process, from 0 without a gap;
-    /// `devices` are those of process `rank`, which is this one and has a replica for each of them.
+    /// Replicas over processes with an explicit placement: `blocks` are the replicas of each process, from 0 without a
+    /// gap; `devices` are those of process `rank`, which is this one and has a replica for each of them.
     pub fn placed(rank: usize, blocks: Vec<Range<usize>>, devices: Vec<usize>) -> Self {
         let (own, count) = (blocks[rank].clone(), devices.len());
         let first_on = |slot: usize| own.start + (slot * own.len()).div_ceil(count);

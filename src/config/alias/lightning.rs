@@ -6,7 +6,7 @@ use super::super::time_limit;
 use super::Means::{Choice, Nothing, Read};
 use super::{Alias, Line, devices, placed};
 
-/// Words for a batch, of which it is not known whose it is.
+/// Batch-size keys that are ambiguous: per replica or global.
 pub(super) const BATCHES: [&str; 2] = ["data.batch_size", "datamodule.batch_size"];
 
 const LEARNING_RATE: &str = "optim.learning_rate";
