@@ -19,7 +19,7 @@
 //! | [`parallel`] | world, collectives in memory and over Gloo, the replica, the strategy, generations | files, terminals |
 //! | [`launch`] | who this process is, the rendezvous, who is lost, who comes and goes, `train launch` | models, a run's files |
 //! | [`weights`] | weights of others, in and out: PyTorch's files, torchvision's, ONNX | models, devices |
-//! | [`checkpoint`] | atomic directories, retention, run directories | tensors' meaning |
+//! | [`checkpoint`] | atomic directories, retention, run directories and their locks | tensors' meaning |
 //! | [`metrics`] | records and where they go, TensorBoard among it; where time went; warnings | models |
 //! | [`report`] | a run's directory as a page for people | models, how a run is made |
 //! | [`scaling`], [`finding`] | measured runs of several sizes, compared and modelled; a rate and a batch size out of short runs | how a run is made |
