@@ -43,19 +43,26 @@ impl Lock {
     }
 
     /// Gives the other processes of this run a share.
-    pub fn share(mut self) -> Self {
-        // For an instant nobody holds the lock; another run that gets it then makes these processes fail to join.
-        let _ = self.file.unlock().and_then(|()| self.file.try_lock_shared().map_err(Into::into));
+    ///
+    /// # Errors
+    /// [`Error::Busy`] naming another run that has the lock now: nobody holds it for an instant.
+    pub fn share(mut self, dir: &Path) -> Result<Self> {
         self.is_shared = true;
-        self
+        // Where the file system has no locks, `acquire` has warned.
+        let _ = self.file.unlock();
+        take_share(&self.file, dir)?;
+        Ok(self)
     }
 
-    /// A share in the lock of a run that this process joins; none where another run has the directory, which on a
-    /// machine of its own is another directory of the same name.
-    pub fn join(dir: &Path) -> Option<Self> {
-        let file = open(dir).ok()?;
-        file.try_lock_shared().ok()?;
-        Some(Self { file, is_shared: true })
+    /// A share in the lock of a run that this process joins.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] naming another run that has the directory, which on a machine of its own is another directory of
+    /// the same name; [`Error::Io`] if it cannot be written.
+    pub fn join(dir: &Path) -> Result<Self> {
+        let file = open(dir)?;
+        take_share(&file, dir)?;
+        Ok(Self { file, is_shared: true })
     }
 }
 
@@ -70,6 +77,13 @@ impl Drop for Lock {
 fn open(dir: &Path) -> Result<File> {
     let options = File::options().read(true).write(true).create(true).truncate(false).open(dir.join(FILE));
     options.map_err(Error::io("write to", dir))
+}
+
+fn take_share(file: &File, dir: &Path) -> Result<()> {
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Err(busy(dir)),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
 }
 
 fn holder() -> String {

@@ -204,7 +204,7 @@ impl Elastic {
                 let config = self.config_after(generation);
                 let mut origin = origin::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
                 // Before the others hear of the directory and join.
-                origin.lock = origin.lock.map(Lock::share);
+                origin.lock = origin.lock.map(|lock| lock.share(&origin.directory)).transpose()?;
                 processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
                 origin
             }
@@ -229,7 +229,7 @@ impl Elastic {
         let named = Some(&config.run.output_dir).filter(|named| !named.as_os_str().is_empty());
         let directory = named.cloned().unwrap_or(directory);
         std::fs::create_dir_all(&directory).map_err(Error::io("create", &directory))?;
-        self.hold(lock.or_else(|| Lock::join(&directory)));
+        self.hold(Some(lock.map_or_else(|| Lock::join(&directory), Ok)?));
         let restored = checkpoint.map(|checkpoint| restore(config, &self.prepared, &checkpoint)).transpose()?;
         let seconds = restored.as_ref().map_or(0.0, |(_, state)| state.elapsed_seconds);
         clock.set(directory, seconds, session_seconds);

@@ -21,6 +21,23 @@ fn a_process_in_reserve_ends_with_the_run() {
 }
 
 #[test]
+fn a_process_does_not_join_with_a_directory_that_another_run_has() {
+    let job = Job::new("1:4", &["--epochs=60"]);
+    let mut other = spawn(job.place.small("taken", &["--epochs=100000"]));
+    until("another run saves", || job.place.run("taken").has_checkpoint());
+    let first = job.start();
+    until("the run begins", || !job.run().steps().is_empty());
+    let mut member = job.member();
+    member.arg("--output-dir=taken");
+    let lines = ends(spawn(member), Some(75));
+    assert!(lines.concat().contains(&format!("'taken' is in use by process {} on host", other.id())), "{lines:?}");
+    other.kill().unwrap();
+    wait(&mut other);
+    ends(first, Some(0));
+    job.run().equals(&job.calm(), 60);
+}
+
+#[test]
 fn a_process_that_comes_after_the_end_finds_nothing_to_do() {
     let job = Job::new("1:4", &["--epochs=5"]);
     ends(job.start(), Some(0));
