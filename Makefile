@@ -16,7 +16,7 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 	export LIBTORCH="$$dir" LIBTORCH_CXX11_ABI=1 LD_LIBRARY_PATH="$$dir/lib:$$LD_LIBRARY_PATH";
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch test-wgpu test-dist test-all check check-features fmt lint doc bench bench-peer bench-gpu clean setup-tch setup-wgpu setup-dist setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-wgpu test-dist test-all check check-features fmt lint docs pictures bench bench-peer bench-gpu clean setup-tch setup-wgpu setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -47,7 +47,7 @@ test-all: ## all tests on flex and LibTorch, and those of several processes
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features tch,gloo && \
 	$(CARGO) test --features tch,gloo -- $(ARGS)
 
-check: fmt lint doc test ## what must hold before a commit: format, lints, documentation, tests
+check: fmt lint docs test ## what must hold before a commit: format, lints, documentation, tests
 
 fmt: ## check the format
 	$(CARGO) fmt --check
@@ -55,8 +55,14 @@ fmt: ## check the format
 lint: ## clippy, warnings are errors
 	$(CARGO) clippy --all-targets -- -D warnings
 
-doc: ## build the documentation, warnings are errors
+docs: ## build the guide and the interface as pages, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items
+
+pictures: ## draw the pictures of the README from a real run (needs tmux and chromium)
+	$(CARGO) build --release
+	test -x $(KILN_VENV)/bin/python || python3 -m venv $(KILN_VENV)
+	$(KILN_VENV)/bin/pip install --quiet rich==15.0.0 pillow
+	tests/pictures/draw.sh "$${CARGO_TARGET_DIR:-target}/release/train" $(KILN_VENV)/bin/python src/guide
 
 check-features: ## type-check the GPU backends, which need no GPU for that
 	$(CARGO) check --features cuda

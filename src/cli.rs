@@ -45,7 +45,7 @@ pub enum Command {
         /// The configuration.
         request: Request,
     },
-    /// Say what images show.
+    /// Classify images.
     Predict {
         /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
@@ -223,7 +223,7 @@ Later wins: config/default.toml < --config < groups < TRAIN__SECTION__KEY < KEY=
 enum Action {
     /// Measure a checkpoint on the validation images, class by class.
     Evaluate(model::Evaluate),
-    /// Say what images show: train predict --checkpoint runs/last cat.jpg dog.png.
+    /// Classify images: train predict --checkpoint runs/last cat.jpg dog.png.
     Predict(model::Predict),
     /// Write the weights of a checkpoint for PyTorch or ONNX Runtime.
     Export(model::Export),
@@ -235,9 +235,9 @@ enum Action {
     Scaling(study::Scaling),
     /// Find a learning rate (find lr) or a batch size that fits and is fast (find batch-size).
     Find(study::Find),
-    /// Train once per point of a grid: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
+    /// Train once for each combination of values: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
     Sweep(sweep::Sweep),
-    /// Write a page about one run, or about several compared, for a browser.
+    /// Write a page about one run, or a comparison of several, for a browser.
     Report(Report),
     /// Print the completions of a shell: source <(train completions bash).
     Completions {
@@ -247,11 +247,11 @@ enum Action {
     },
     /// Print the manual page: train man > train.1.
     Man,
-    /// Hold the rendezvous of an elastic run without training, so that the run depends on no trainer.
+    /// Serve as the rendezvous of an elastic run without training.
     Rendezvous(job::Rendezvous),
-    /// Show who takes part in an elastic run, or have one process leave it.
+    /// List the processes of an elastic run, or ask one to leave it.
     Members(job::Members),
-    /// Write a new secret to a file, for --job-secret-file of all processes of a run.
+    /// Write a new secret to a file, for the --job-secret-file of all processes of a run.
     Secret(job::Secret),
 }
 

@@ -5,6 +5,8 @@
 //! worker: it owns its shard of every global batch and its place in every reduction. Devices only host replicas, so
 //! the same experiment gives the same numbers on one device or on eight, and resumes anywhere.
 //!
+//! How to use it: the [`guide`]. How it is built: below.
+//!
 //! ## Map
 //!
 //! Data flows down this list; a room imports only rooms above it. What each room must *not* know keeps it simple.
@@ -58,6 +60,7 @@ pub mod error;
 pub mod fetch;
 mod file;
 pub mod finding;
+pub mod guide;
 pub mod launch;
 pub mod metrics;
 pub mod model;

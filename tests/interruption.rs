@@ -172,7 +172,7 @@ fn every_way_of_showing_progress_works_without_a_terminal() {
         let output = place.small(progress, &["--epochs=1", &flag]).output().unwrap();
         let text = succeeded(&output);
         assert_eq!(text.contains("epoch 1/1"), matches!(progress, "auto" | "plain"), "{progress}: {text}");
-        assert_eq!(text.contains("trained     1 epochs"), progress != "none", "{progress}: {text}");
+        assert_eq!(text.contains("trained     1 epoch"), progress != "none", "{progress}: {text}");
         assert!(!text.contains('\x1b') && output.stderr.is_empty(), "{progress}: {text}");
     }
 }
@@ -183,7 +183,7 @@ fn a_development_run_touches_every_part_within_three_steps() {
     let text = place.train("run", &["--fast-dev-run", "--checkpoint=best.safetensors"]);
     let run = place.run("run");
     assert_eq!((run.steps().len(), run.epochs().len(), run.latest_step()), (3, 1, 3));
-    assert!(place.path("best.safetensors").exists() && text.contains("trained     1 epochs, 3 steps"), "{text}");
+    assert!(place.path("best.safetensors").exists() && text.contains("trained     1 epoch, 3 steps"), "{text}");
 }
 
 #[test]

@@ -369,7 +369,7 @@ fn the_summary_says_what_came_out_and_how_to_look_at_it_again() {
     };
     let expected = "trained     50 epochs, 19550 steps in 1h02m\n\
                     throughput  1234 images/s\n\
-                    memory      1.50 GiB at most\n\
+                    memory      1.50 GiB at its peak\n\
                     best        95.1 % validation accuracy, epoch 47\n\
                     last        94.8 % validation accuracy\n\
                     checkpoint  runs/0001/checkpoints/best\n\

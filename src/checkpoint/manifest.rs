@@ -99,7 +99,11 @@ impl Manifest {
         let damaged = |e: serde_json::Error| format!("is damaged: {e}");
         let document: serde_json::Value = serde_json::from_slice(bytes).map_err(damaged)?;
         if let Some(format) = document.get("format").and_then(serde_json::Value::as_u64).filter(|f| *f != FORMAT) {
-            return Err(format!("is of format '{format}', this build reads format {FORMAT}"));
+            let version = document.get("kiln").and_then(serde_json::Value::as_str).unwrap_or("of another version");
+            let own = env!("CARGO_PKG_VERSION");
+            return Err(format!(
+                "is of format '{format}', written by kiln {version:?}; this is kiln {own}, which reads format {FORMAT}"
+            ));
         }
         let manifest: Self = serde_json::from_value(document).map_err(damaged)?;
         if manifest.clone().sealed().to_json().as_bytes() != bytes {

@@ -47,7 +47,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let mut layers = Layers::of(request, &schema, &mut complaints);
     let mut notes = Vec::new();
     if let Some(saved) = &request.saved {
-        notes.push(format!("settings that are not given come from '{}'", saved.path.display()));
+        notes.push(format!("settings come from '{}' unless given here", saved.path.display()));
         notes.extend(saved.note.clone());
     }
     shrink_to_dev_run(&mut layers, &mut notes);
@@ -63,7 +63,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let parallel = &merged.config.parallel;
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
     if (several || parallel.elastic.is_on()) && parallel.strategy == StrategyKind::Dp {
-        notes.push("strategy dp is for one process whose devices stay; others use ddp".into());
+        notes.push("strategy dp needs one process with fixed devices; ddp is used instead".into());
     }
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
     notes.extend(idle.map(|key| format!("{key} has no effect in one process")));
@@ -104,7 +104,7 @@ fn shrink_to_dev_run(layers: &mut Layers, notes: &mut Vec<String>) {
     ] {
         layers.dev_run.set(key, value, "--fast-dev-run");
     }
-    notes.push("fast dev run: 1 epoch of 3 training and 2 validation batches, no warm-up, unless set otherwise".into());
+    notes.push("fast dev run: 1 epoch of 3 training and 2 validation batches, no warm-up, unless set".into());
 }
 
 /// Adds what a launcher says about this process.
@@ -149,9 +149,9 @@ fn shorten_default_warmup(layers: &Layers, config: &mut Config, notes: &mut Vec<
     if !chosen && config.schedule.warmup_epochs > tenth {
         config.schedule.warmup_epochs = tenth;
         notes.push(if growth(config) > 1.0 || config.schedule.warmup_start > 0.0 {
-            format!("warm-up: {tenth} epochs, a tenth of the run; --warmup-epochs sets another length")
+            format!("warm-up of {tenth} epochs, a tenth of the run; --warmup-epochs changes that")
         } else {
-            format!("no warm-up: the rate is at its peak for the first tenth of the run; --warmup-epochs {tenth} makes it rise")
+            format!("no warm-up: the learning rate starts at its peak; --warmup-epochs {tenth} warms up for a tenth of the run")
         });
     }
 }

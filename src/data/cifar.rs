@@ -160,8 +160,9 @@ impl Layout {
     fn missing(&self, dir: &Path) -> Error {
         let Self { title, option, binary, .. } = self;
         Error::Data(format!(
-            "no {title} in '{}' (looked for '{}', '{}' and their python versions); fetch it with --data {option} \
-             --download, name the folder that holds it with --data-dir, or try without data: --data synthetic",
+            "no {title} in '{}' (looked for '{}', '{}' and their python versions)\n\
+             fetch it with --data {option} --download, or name its folder with --data-dir DIR\n\
+             or train without files: train experiment=quickstart",
             dir.display(),
             binary.folder,
             binary.archive,

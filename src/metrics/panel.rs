@@ -53,14 +53,14 @@ impl Panel {
     /// Takes in a step.
     pub fn step(&mut self, record: &StepRecord) {
         self.pace.mark(record.seconds, record.step as u64);
-        self.training.add(record.step as f64, record.loss);
+        self.training.add(record.step as f64, height(record.loss));
         (self.step, self.validating) = (Some(*record), None);
     }
 
     /// Takes in an epoch.
     pub fn epoch(&mut self, record: &EpochRecord) {
         if record.val_loss.is_finite() {
-            self.validation.push((record.step as f64, record.val_loss));
+            self.validation.push((record.step as f64, height(record.val_loss)));
         }
         (self.epoch, self.validating) = (Some(*record), None);
     }
@@ -174,9 +174,9 @@ impl Panel {
             Axis::default().bounds(bounds).labels(labels).style(self.style(Color::DarkGray))
         };
         let chart = Chart::new(sets.into())
-            .block(self.block("Loss"))
+            .block(self.block("Loss, logarithmic"))
             .x_axis(axis(x, x.map(|step| format!("step {step:.0}"))))
-            .y_axis(axis(y, y.map(|loss| format!("{loss:.3}"))));
+            .y_axis(axis(y, y.map(|height| format!("{:.3}", height.exp()))));
         frame.render_widget(chart, area);
     }
 
@@ -193,6 +193,12 @@ impl Panel {
         let rows = rows[rows.len().saturating_sub(high)..].to_vec();
         frame.render_widget(Paragraph::new(rows).block(block), area);
     }
+}
+
+/// Where a loss is drawn: a first validation may have fifty times the loss of a later one.
+fn height(loss: f64) -> f64 {
+    const LEAST: f64 = 1e-6;
+    if loss < LEAST { LEAST.ln() } else { loss.ln() }
 }
 
 /// From the least to the greatest of `values`, and wide enough to draw.

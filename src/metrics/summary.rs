@@ -48,15 +48,19 @@ impl Summary {
     }
 }
 
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let duration = format_duration(self.seconds);
-        write!(f, "trained     {} epochs, {} steps in {duration}", self.epochs, self.steps)?;
+        write!(f, "trained     {}, {} in {duration}", count(self.epochs, "epoch"), count(self.steps, "step"))?;
         if let Some(rate) = self.images_per_second {
             write!(f, "\nthroughput  {rate:.0} images/s{}", self.measured_over())?;
         }
         if let Some(bytes) = self.peak_memory {
-            write!(f, "\nmemory      {:.2} GiB at most", bytes as f64 / (1u64 << 30) as f64)?;
+            write!(f, "\nmemory      {:.2} GiB at its peak", bytes as f64 / (1u64 << 30) as f64)?;
         }
         if let Some((accuracy, epoch)) = self.best {
             write!(f, "\nbest        {} validation accuracy, epoch {epoch}", percent(accuracy).trim_start())?;

@@ -45,7 +45,7 @@ fn scores(evaluation: &Evaluation) -> Table {
 
 /// The shade of a cell is its share of the images of its class.
 fn matrix(evaluation: &Evaluation) -> Table {
-    let mut table = Table::new("Images by their class (row) and the class they were taken for (column)", ["Class"]);
+    let mut table = Table::new("Images by true class (row) and predicted class (column)", ["Class"]);
     table.head.extend(evaluation.classes.iter().cloned());
     for (truth, row) in evaluation.confusion.iter().enumerate() {
         let all = sum(row).max(1) as f64;

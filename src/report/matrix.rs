@@ -32,7 +32,7 @@ pub fn figure(evaluation: &Evaluation) -> Figure {
     let named = count <= MOST_NAMES;
     let left = if named { 150.0 } else { 2.0 * MARGIN };
     let mut shapes = vec![
-        text([left, 20.0], Anchor::Start, "Rows: class. Columns: taken for.".into(), Ink::Title),
+        text([left, 20.0], Anchor::Start, "Rows: true class. Columns: predicted class.".into(), Ink::Title),
         text([left, 38.0], Anchor::Start, summary(evaluation), Ink::Label),
     ];
     for (truth, row) in evaluation.confusion.iter().enumerate() {

@@ -70,7 +70,7 @@ pub(super) fn finish(
 pub(super) fn nothing_left(plan: &Plan, position: &Position) -> String {
     let is_over = plan.is_over(position.epoch, position.best);
     let limit = if is_over && position.epoch < plan.epochs { "--early-stopping" } else { "--epochs or --max-steps" };
-    format!("the run is complete: {} steps are done; more need a larger {limit}", position.global_step)
+    format!("the run is complete: {} steps are done; to go on, raise {limit}", position.global_step)
 }
 
 /// A run of so many `epochs` and `steps` that turns out to have nothing left to do says so, if it was ended before it

@@ -9,7 +9,7 @@ use super::backend;
 use super::initial::Start;
 use super::prepare::Prepared;
 use crate::config::Config;
-use crate::data::Source;
+use crate::data::{Source, synthetic};
 use crate::model::{ParameterCount, Stem, activation_elements};
 use crate::ops::PrecisionKind;
 use crate::optim::{OptimizerKind, ScheduleKind};
@@ -48,9 +48,11 @@ pub(super) fn overview<B: HostBackend>(
     }
     let elsewhere = prepared.plan.world.size() - prepared.plan.world.hosted().len();
     if elsewhere > 0 {
-        line("others", format!("{elsewhere} replicas in other processes"));
+        let noun = if elsewhere == 1 { "replica" } else { "replicas" };
+        line("others", format!("{elsewhere} {noun} in other processes"));
     }
     line("data", data(config, prepared));
+    sample(config, prepared).into_iter().for_each(|note| line("", note));
     line("model", model(config, prepared, about.parameters));
     about.notes.iter().for_each(|note| line("weights", note.clone()));
     line("batch", batch(config, prepared));
@@ -87,7 +89,8 @@ fn world(config: &Config, prepared: &Prepared) -> String {
         1 => String::new(),
         count => format!(" in {count} processes"),
     };
-    format!("{size} replicas{processes}, {strategy}, {statistics} batch-norm, {} threads", plan.threads)
+    let threads = if plan.threads == 1 { "1 thread".into() } else { format!("{} threads", plan.threads) };
+    format!("{size} replicas{processes}, {strategy}, {statistics} batch-norm, {threads}")
 }
 
 fn data(config: &Config, prepared: &Prepared) -> String {
@@ -102,6 +105,17 @@ fn data(config: &Config, prepared: &Prepared) -> String {
         prepared.splits.validation.len(),
         prepared.splits.train.classes().len()
     )
+}
+
+/// What a clone has in place of CIFAR.
+fn sample(config: &Config, prepared: &Prepared) -> Option<String> {
+    let is_sample = prepared.splits.train.classes() == synthetic::CLASSES;
+    let title = match config.data.source {
+        Source::Cifar10 if is_sample => "CIFAR-10",
+        Source::Cifar100 if is_sample => "CIFAR-100",
+        _ => return None,
+    };
+    Some(format!("a drawn sample in the format of {title}, not {title}: fetch that with --download"))
 }
 
 fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {

@@ -29,10 +29,12 @@ pub fn say(text: &str) {
     drop(writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush()));
 }
 
-/// Prints `line`, after the program's name, to standard error; a dashboard shows it.
-pub fn warn(line: &str) {
-    let line = format!("train: {line}");
-    if !screen::keep(&line) {
-        drop(writeln!(stderr().lock(), "{line}"));
+/// Prints each line of `text`, after the program's name, to standard error; a dashboard shows it.
+pub fn warn(text: &str) {
+    for line in text.lines() {
+        let line = format!("train: {line}");
+        if !screen::keep(&line) {
+            drop(writeln!(stderr().lock(), "{line}"));
+        }
     }
 }

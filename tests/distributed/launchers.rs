@@ -1,9 +1,9 @@
-//! Launchers that people use, for real and by the README's lines, where they are installed: `make setup-dist` installs
+//! Launchers that people use, for real and by the guide's lines, where they are installed: `make setup-dist` installs
 //! them.
 
 use super::*;
 use crate::command::skip;
-use crate::readme::launcher;
+use crate::guide::launcher;
 
 /// Whether a program is there; says so where a test is skipped for the lack of it.
 fn has(program: &str) -> bool {

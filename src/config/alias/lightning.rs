@@ -10,8 +10,7 @@ use super::{Alias, Line, devices, placed};
 pub(super) const BATCHES: [&str; 2] = ["data.batch_size", "datamodule.batch_size"];
 
 const LEARNING_RATE: &str = "optim.learning_rate";
-const LOADING: &str =
-    "threads of this process load the images; leave it out, --threads N limits them together with the rest";
+const LOADING: &str = "images are loaded by threads of this process: leave it out; --threads N limits all threads";
 const DEVICES: &str = "trainer.devices";
 const NODES: &str = "trainer.num_nodes";
 const CLIP: &str = "trainer.gradient_clip_algorithm";
@@ -44,14 +43,14 @@ pub(super) const WORDS: &[Alias] = &[
                 ("bf16", &[("run.precision", "bf16")]),
                 ("bf16-mixed", &[("run.precision", "bf16")]),
             ],
-            "weights are f32 in any case: use --precision f32, bf16 or f16",
+            "weights are always f32: use --precision f32, bf16 or f16",
         ),
     ),
     Alias::word(
         "trainer.deterministic",
         Choice(
             &[("true", &[("run.deterministic", "true")]), ("false", &[("run.deterministic", "false")])],
-            "use --deterministic, which warns of nothing",
+            "use --deterministic",
         ),
     ),
     Alias::word(

@@ -13,7 +13,7 @@ const RESNET: super::Means = Choice(
     "Kiln trains ResNet-18; --stem cifar is its variant for small images",
 );
 const LOADING: super::Means =
-    Nothing("threads of this process load the images; leave it out, --threads N limits them together with the rest");
+    Nothing("images are loaded by threads of this process: leave it out; --threads N limits all threads");
 const KERNELS: super::Means = Nothing("leave it out: layouts and kernels are the backend's choice");
 const LAUNCH: super::Means =
     Nothing("one process hosts all its --gpu-ids; for several use 'train launch --nproc N -- ARGUMENTS'");
@@ -119,7 +119,7 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("mirrored", &[("parallel.strategy", "ddp")]),
                 ("multi_worker_mirrored", &[("parallel.strategy", "ddp")]),
             ],
-            "parameters have no server here: use --strategy ddp or dp",
+            "there is no parameter server: use --strategy ddp or dp",
         ),
     ),
     Alias::switch(
@@ -152,7 +152,7 @@ fn clip(value: &str, line: &Line) -> super::Read {
 
 /// timm's `rand-m9-n2` is a RandAugment of its own: strengths up to 10, and each operation happens half of the time.
 fn rand_augment(value: &str, _: &Line) -> super::Read {
-    const RULE: &str = "empty, for timm's RandAugment is another one than torchvision's, which is Kiln's";
+    const RULE: &str = "empty, because timm's RandAugment differs from torchvision's, which Kiln has";
     let part = |letter: char, usual: u32| {
         let number = |part: &str| part.strip_prefix(letter)?.parse().ok();
         value.split('-').skip(1).find_map(number).unwrap_or(usual)

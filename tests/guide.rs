@@ -1,14 +1,17 @@
-//! Every command of the README is run, in its words: with small networks and few steps, on this machine.
+//! Every command of the README and the guide is run as it stands there, with small networks and few steps, on this
+//! machine.
 //!
 //! What a command needs is made first: runs, images, weights. Addresses of other machines become this one's. The lines
-//! of launchers are run in `distributed/launchers.rs`.
+//! of launchers are run in `distributed/launchers.rs`, the links are followed in `guide/links.rs`.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{Workplace, errors, succeeded};
 
 mod alone;
+mod links;
 #[cfg(feature = "gloo")]
 mod together;
 
@@ -36,17 +39,18 @@ enum Kind {
     Launcher,
 }
 
-/// A command as it stands in the README, without its comment.
-#[derive(Debug, Clone)]
+/// A command as it stands in a page, without its comment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
     text: String,
 }
 
 impl Line {
-    /// The line of an indented block, if it is a command of this program.
+    /// The line of a block for shells, if it is a command of this program.
     fn of(line: &str) -> Option<Self> {
-        let text = line.strip_prefix("    ")?.split("  #").next()?.trim();
-        let is_command = text.split(' ').any(|word| word == "train") && !text.starts_with("train:");
+        let text = line.split("  #").next()?.trim();
+        let is_command =
+            text.split(' ').any(|word| word == "train") && !text.starts_with("train:") && !text.starts_with('#');
         is_command.then(|| Self { text: text.into() })
     }
 
@@ -55,7 +59,9 @@ impl Line {
         match self.text.split(' ').next().unwrap() {
             "$" => Kind::Mistake,
             "train" => match self.words()[0] {
-                "evaluate" | "predict" | "export" | "report" | "completions" | "man" | "config" => Kind::About,
+                "evaluate" | "predict" | "export" | "report" | "completions" | "man" | "config" | "--version" => {
+                    Kind::About
+                }
                 "sweep" | "find" | "scaling" => Kind::Study,
                 "rendezvous" | "members" => Kind::Elastic,
                 _ if has("--elastic") => Kind::Elastic,
@@ -88,22 +94,39 @@ impl Line {
     }
 }
 
-/// The README's commands of a kind.
+/// The pages' commands of a kind, each once.
 fn lines(kind: Kind) -> Vec<Line> {
-    let all: Vec<Line> = text().lines().filter_map(Line::of).collect();
-    let found: Vec<Line> = all.into_iter().filter(|line| line.kind() == kind).collect();
+    let mut seen = BTreeSet::new();
+    let all: Vec<Line> = shell().lines().filter_map(Line::of).collect();
+    let found: Vec<Line> = all.into_iter().filter(|line| line.kind() == kind && seen.insert(line.clone())).collect();
     assert!(!found.is_empty(), "{kind:?}");
     found
 }
 
-/// The README's command that begins so.
+/// The pages' command that begins so.
 #[cfg(feature = "gloo")]
 pub fn launcher(program: &str) -> Line {
     lines(Kind::Launcher).into_iter().find(|line| line.text.starts_with(program)).unwrap()
 }
 
+/// The README and the pages of the guide.
+fn pages() -> Vec<PathBuf> {
+    let guide = std::fs::read_dir(Path::new(ROOT).join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = guide.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
+    pages.push(Path::new(ROOT).join("README.md"));
+    pages.sort();
+    pages
+}
+
 fn text() -> String {
-    std::fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap()
+    pages().iter().map(|page| std::fs::read_to_string(page).unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// The blocks for shells of all pages.
+fn shell() -> String {
+    let text = text();
+    let blocks = text.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap());
+    blocks.collect::<Vec<_>>().join("\n")
 }
 
 /// The repository's data, also under the name that the published ones have.
@@ -156,17 +179,15 @@ fn workplace() -> Workplace {
 
 #[test]
 fn commands_of_make_are_there() {
-    let text = text();
-    let targets: Vec<&str> =
-        text.split("make ").skip(1).filter_map(|rest| rest.split([' ', '`', '\n', ')']).next()).collect();
-    let targets: Vec<&str> = targets.into_iter().filter(|it| it.starts_with(char::is_alphabetic)).collect();
+    let (text, shell) = (text(), shell());
     let makefile = std::fs::read_to_string(Path::new(ROOT).join("Makefile")).unwrap();
-    let known = |target: &&&str| makefile.lines().any(|line| line.starts_with(&format!("{target}:")));
-    assert!(targets.iter().filter(known).count() >= 15, "{targets:?}");
-    let code = text.split("`make ").skip(1).chain(text.split("\n    make ").skip(1));
-    for target in code.filter_map(|rest| rest.split([' ', '`', '\n']).next()) {
-        assert!(known(&&target), "there is no 'make {target}'");
+    let inline = text.split("`make ").skip(1).filter_map(|rest| rest.split([' ', '`', '\n']).next());
+    let blocks = shell.lines().filter_map(|line| line.strip_prefix("make ")?.split(' ').next());
+    let targets: BTreeSet<&str> = inline.chain(blocks).collect();
+    for target in &targets {
+        assert!(makefile.lines().any(|line| line.starts_with(&format!("{target}:"))), "there is no 'make {target}'");
     }
+    assert!(targets.len() >= 15, "{targets:?}");
 }
 
 /// Commands in the middle of a sentence are understood.

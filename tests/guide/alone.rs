@@ -23,11 +23,11 @@ fn trainings() {
 }
 
 #[test]
-fn mistakes_are_refused_in_the_words_of_the_readme() {
+fn mistakes_are_refused_in_the_words_of_the_guide() {
     let text = text();
     for line in lines(Kind::Mistake) {
         let behind = text.split(&line.text).nth(1).unwrap().lines().skip(1);
-        let expected: Vec<&str> = behind.map_while(|line| line.strip_prefix("    train: ")).collect();
+        let expected: Vec<&str> = behind.map_while(|line| line.strip_prefix("train: ")).collect();
         assert!(!expected.is_empty());
         let output = line.command(&Workplace::new(), &[], &[]).output().unwrap();
         let said = errors(&output);
@@ -77,6 +77,6 @@ fn studies_of_several_trainings() {
 }
 
 /// The files of a kind below the place.
-fn found(place: &Workplace, kind: &str) -> Vec<std::path::PathBuf> {
+fn found(place: &Workplace, kind: &str) -> Vec<PathBuf> {
     place.snapshot().into_keys().filter(|path| path.extension().is_some_and(|it| it == kind)).collect()
 }
