@@ -68,7 +68,7 @@ impl Target {
 /// The request with the configuration of the checkpoint that it resumes, if it resumes one that is seen here.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if the file beside the checkpoints that people read is damaged, and [`Error::Usage`] if
+/// [`Error::Checkpoint`] if the checkpoint that is named is damaged, or the file beside it that people read, and [`Error::Usage`] if
 /// `--resume auto` has no directory to look in.
 pub fn with_saved(mut request: Request) -> Result<Request> {
     let Some(mut config) = sketch(&request) else { return Ok(request) };
@@ -79,8 +79,13 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
         return Err(Error::usage(reason));
     }
     let Some(target) = Target::of(&config) else { return Ok(request) };
-    // Damage is reported when the checkpoint is taken up.
-    let Ok(loaded) = target.load(&mut |_| {}) else { return Ok(request) };
+    let loaded = match target.load(&mut |_| {}) {
+        Ok(loaded) => loaded,
+        // Not after a question for the data of the default configuration.
+        Err(damage @ Error::Checkpoint(_)) if !target.is_run() && target.path.exists() => return Err(damage),
+        // Under the lock there may be one: what a kill left, or what another process sees.
+        Err(_) => return Ok(request),
+    };
     let saved = saved(&loaded)?;
     let shown = target.run().map(|run| run.join("config.toml")).filter(|shown| shown.exists());
     let note = shown.map(|shown| difference(&saved, &shown)).transpose()?.flatten();

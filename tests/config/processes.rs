@@ -88,7 +88,7 @@ fn several_processes_use_ddp_and_say_so() {
     let Resolved { config, notes } = resolved(&line);
     assert_eq!(config.parallel.strategy(), StrategyKind::Ddp);
     assert!(
-        notes.iter().any(|note| note == "strategy dp is for one process whose devices stay; others use ddp"),
+        notes.iter().any(|note| note == "strategy dp needs one process with fixed devices; ddp is used instead"),
         "{notes:?}"
     );
 }

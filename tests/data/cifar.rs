@@ -132,11 +132,18 @@ fn cifar_100_is_read_with_its_fine_labels_in_both_versions() {
 #[test]
 fn a_missing_data_set_names_all_three_remedies() {
     let dir = tempdir().unwrap();
-    assert_names(
-        &complaint(Source::Cifar10, dir.path()),
-        &["--download", "--data-dir", "--data synthetic", "CIFAR-10"],
-    );
-    assert_names(&complaint(Source::Cifar100, &dir.path().join("nowhere")), &["--download", "nowhere", "cifar100"]);
+    let missing = |source, dir: &Path| {
+        let config = DataConfig { source, dir: dir.to_path_buf(), ..DataConfig::default() };
+        load(&config).unwrap_err().to_string()
+    };
+    let text = missing(Source::Cifar10, dir.path());
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    for (line, part) in lines.iter().zip(["no CIFAR-10 in", "--data cifar10 --download", "experiment=quickstart"]) {
+        assert!(line.contains(part), "{text}");
+    }
+    assert!(lines[1].contains("--data-dir DIR"), "{text}");
+    assert_names(&missing(Source::Cifar100, &dir.path().join("nowhere")), &["--download", "nowhere", "cifar100"]);
 }
 
 #[test]

@@ -6,7 +6,8 @@ use super::*;
 
 /// What stands in parentheses or behind a definition: `[text](target)`, `[label]: target`.
 fn targets(text: &str) -> (Vec<&str>, Vec<(&str, &str)>) {
-    let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let inline = inline.chain(text.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next())).collect();
     let defined = text.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: ")).collect();
     (inline, defined)
 }
