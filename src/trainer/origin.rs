@@ -68,8 +68,8 @@ impl Target {
 /// The request with the configuration of the checkpoint that it resumes, if it resumes one that is seen here.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if the checkpoint that is named is damaged, or the file beside it that people read, and [`Error::Usage`] if
-/// `--resume auto` has no directory to look in.
+/// [`Error::Checkpoint`] if the checkpoint that is named is damaged, or the file beside it that people read, and
+/// [`Error::Usage`] if `--resume auto` has no directory to look in.
 pub fn with_saved(mut request: Request) -> Result<Request> {
     let Some(mut config) = sketch(&request) else { return Ok(request) };
     // What is wrong with it is told when the job begins.

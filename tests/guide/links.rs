@@ -47,7 +47,7 @@ fn links_between_pages_lead_to_modules_in_rustdoc() {
     let (_, modules) = targets(&modules);
     for page in pages().iter().filter(|page| !page.ends_with("README.md")) {
         let name = page.file_stem().unwrap().to_str().unwrap();
-        assert!(modules.contains(&(name, &*format!("super::{name}"))), "{name}");
+        assert!(modules.contains(&(name, &*format!("crate::guide::{name}"))), "{name}");
         let text = prose(&fs::read_to_string(page).unwrap());
         let (inline, defined) = targets(&text);
         assert!(inline.iter().all(|target| target.starts_with("https://")), "{inline:?} in {name}");
