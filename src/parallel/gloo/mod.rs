@@ -7,7 +7,8 @@
 //!
 //! Gloo listens on a port for each peer and takes whoever connects first for that peer. So every process shows each peer
 //! a token that it can only know from the store; where a stranger took somebody's place, all processes connect anew.
-//! This finds strangers, not whoever can read or change what travels: Gloo neither authenticates nor encrypts it.
+//! This finds strangers, not whoever can read or change what travels: Gloo neither authenticates nor encrypts it. What a
+//! stranger sends costs an attempt to connect, not the process.
 //!
 //! LibTorch carries a Gloo of another version under the same names. The build script links this one first, so that
 //! both Kiln and the library itself find it; LibTorch's is never called.
