@@ -35,8 +35,8 @@ impl<F: Fn(&mut [u8]) + Send> KeyStore for Tapped<F> {
         self.store.set(key, &value)
     }
 
-    fn get(&self, key: &str) -> Result<Vec<u8>, String> {
-        self.store.get(key)
+    fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String> {
+        self.store.get(keys)
     }
 }
 

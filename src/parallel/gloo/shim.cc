@@ -87,10 +87,8 @@ class Store final : public gloo::rendezvous::Store {
     return data;
   }
 
-  // The store has a limit of its own, which is the one that counts.
-  void wait(const std::vector<std::string>& keys) override {
-    for (const auto& key : keys) get(key);
-  }
+  // `get` waits, and has a limit of its own; to ask twice takes twice as long.
+  void wait(const std::vector<std::string>&) override {}
 
   // The addresses that went through.
   std::set<std::string> ends() const { return ends_; }
