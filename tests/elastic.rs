@@ -9,6 +9,7 @@ use crate::command::{Run, Workplace, errors, until, wait};
 
 mod chaos;
 mod completion;
+mod joiner;
 mod membership;
 mod service;
 mod stranded;

@@ -27,11 +27,14 @@ impl KeyStore for Store {
         Ok(())
     }
 
-    fn get(&self, key: &str) -> Result<Vec<u8>, String> {
-        let absent = |values: &mut HashMap<String, Vec<u8>>| !values.contains_key(key);
+    fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String> {
+        let absent = |values: &mut HashMap<String, Vec<u8>>| !keys.iter().all(|key| values.contains_key(key));
         let values = self.0.by_key.lock().unwrap();
         let (values, wait) = self.0.came.wait_timeout_while(values, LIMIT, absent).unwrap();
-        if wait.timed_out() { Err(format!("no '{key}'")) } else { Ok(values[key].clone()) }
+        if wait.timed_out() {
+            return Err(format!("not all of {keys:?}"));
+        }
+        Ok(keys.iter().map(|key| values[key].clone()).collect())
     }
 }
 

@@ -1,6 +1,8 @@
 //! How processes connect over Gloo while others come to their ports.
 
+use std::io::Write;
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,8 +35,8 @@ impl<F: Fn(&mut [u8]) + Send> KeyStore for Tapped<F> {
         self.store.set(key, &value)
     }
 
-    fn get(&self, key: &str) -> Result<Vec<u8>, String> {
-        self.store.get(key)
+    fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String> {
+        self.store.get(keys)
     }
 }
 
@@ -73,6 +75,50 @@ fn processes_connect_though_a_stranger_comes_to_every_port_before_them() {
         let threads: Vec<_> = engines.iter().map(|engine| scope.spawn(move || gather(engine))).collect();
         assert!(threads.into_iter().all(|thread| thread.join().unwrap() == [0, 1, 2]));
     });
+}
+
+/// Set for the process in which others forge what Gloo reads.
+const FORGED: &str = "KILN_TEST_FORGED";
+
+/// The operations that a header can ask Gloo for, and some that there are not.
+const OPERATIONS: std::ops::Range<u64> = 0..6;
+
+/// A header of Gloo with numbers that fit nothing.
+fn forged(operation: u64) -> Vec<u8> {
+    let (bytes, slot, offset, length) = (48_u64, 0xdead_u64, 0_u64, u64::MAX / 2);
+    [bytes, operation, slot, offset, length, length].iter().flat_map(|field| field.to_ne_bytes()).collect()
+}
+
+#[test]
+#[ignore = "not a test: the process that a stranger comes to"]
+fn the_process_that_strangers_come_to() {
+    let Some(operation) = std::env::var(FORGED).ok().and_then(|text| text.parse().ok()) else { return };
+    let strangers = Arc::new(Mutex::new(Vec::new()));
+    let forge = move |address: &mut [u8]| {
+        let mut strangers = strangers.lock().unwrap();
+        if strangers.len() < 2 {
+            let port = u16::from_be_bytes([address[2], address[3]]);
+            let mut stranger = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stranger.write_all(&forged(operation)).unwrap();
+            strangers.push(stranger);
+        }
+    };
+    connect_tapped(2, Duration::from_millis(500), forge).into_iter().for_each(|engine| drop(engine.unwrap()));
+}
+
+#[test]
+fn a_forged_header_ends_no_process() {
+    let name = concat!(module_path!(), "::the_process_that_strangers_come_to").split_once("::").unwrap().1;
+    let start = |operation: u64| {
+        let mut process = Command::new(std::env::current_exe().unwrap());
+        process.args([name, "--exact", "--ignored", "--nocapture"]).env(FORGED, operation.to_string());
+        process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let processes: Vec<_> = OPERATIONS.map(start).collect();
+    for (operation, process) in OPERATIONS.zip(processes) {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success(), "operation {operation}: {output:?}");
+    }
 }
 
 #[test]

@@ -33,6 +33,7 @@ pub(super) fn terms(parallel: &ParallelConfig, size: usize, secret: Secret) -> T
         certificate: given(&parallel.tls_cert),
         key: given(&parallel.tls_key),
         authority: given(&parallel.tls_ca),
+        name: None,
     };
     let encrypted = tls.certificate.is_some() || tls.authority.is_some();
     let timeout = parallel.limit();

@@ -12,19 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::address;
+use super::ahead::Connector;
 use super::elastic::{Meeting, Members, Next, Standing};
 use super::holder::{Holding, hold, seconds, terms};
-use super::keys::Keys;
 use super::rendezvous::Participant;
-use super::rendezvous::bulletin::{self, Bulletin, Newcomer, Phase};
+use super::rendezvous::bulletin::{self, Assembly, Bulletin, Newcomer, Phase};
 use crate::error::{Error, Result};
 use crate::parallel::collective::Broken;
 use crate::parallel::engine::{Engine, Judge, Symptom};
-use crate::parallel::gloo::{Gloo, Interface, LONGEST};
 use crate::parallel::{Generation, ParallelConfig, Processes, World};
 
-/// How long one connection between two processes may take; Gloo tries a host that has vanished five times as long.
-const CONNECT: Duration = Duration::from_secs(2);
 /// How long the process that writes down the run may take for its last checkpoint; its loss is noticed before.
 const UNHURRIED: Duration = Duration::from_secs(3600);
 /// How long the holder of the rendezvous stays at most, after the others could do without it, for them to begin.
@@ -34,11 +31,11 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// One process of an elastic run.
 pub(super) struct Crew {
     member: Arc<Participant>,
-    interface: Interface,
+    connector: Arc<Connector>,
     ordered: bool,
     timeout: Duration,
-    /// The world of the current generation.
-    world: Mutex<Option<World>>,
+    /// The current generation, and its world.
+    world: Mutex<Option<(u64, World)>>,
     /// The rendezvous, if it is held here. It ends after the member has left.
     service: Holding,
 }
@@ -78,11 +75,12 @@ impl Crew {
         let met = address::say_if_it_takes_long(move || {
             format!("waiting for the rendezvous '{place}', at most {seconds} s; a process of its machine holds it")
         });
-        let member = Participant::join(&address, &terms, me, patience, hold)?;
+        let interface = address::interface(parallel, host, port)?;
+        let member = Arc::new(Participant::join(&address, &terms, me, patience, hold)?);
         drop(met);
         Ok(Self {
-            member: Arc::new(member),
-            interface: address::interface(parallel, host, port)?,
+            connector: Connector::start(member.clone(), interface, parallel.limit()),
+            member,
             ordered,
             timeout: parallel.limit(),
             world: Mutex::new(None),
@@ -100,24 +98,20 @@ impl Crew {
         let parts = || bulletin.members.iter().filter(|entry| !entry.replicas.is_empty());
         let host = parts().nth(rank).map(|entry| entry.host.as_str());
         let neighbours = parts().filter(|entry| Some(entry.host.as_str()) == host).count();
-        let processes = if world.processes() > 1 { Some(self.connect(&world)?) } else { None };
-        *self.world() = Some(world.clone());
-        let generation = Arc::new(Part(self.member.clone()));
+        let processes = if world.processes() > 1 { Some(self.connect(&world, &assembly)?) } else { None };
         let (number, why) = (bulletin.generation, bulletin.why.clone());
+        *self.world() = Some((number, world.clone()));
+        let generation = Arc::new(Part(self.member.clone()));
         Ok(Meeting { number, world, neighbours, processes, generation, why })
     }
 
-    fn connect(&self, world: &World) -> std::result::Result<Processes, Symptom> {
+    fn connect(&self, world: &World, assembly: &Assembly) -> std::result::Result<Processes, Symptom> {
         self.member.doing("connection of the processes");
-        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout.max(CONNECT * LONGEST));
-        let set = move |key: &str, value: &[u8]| writer.set(key, value);
-        let keys = Keys { set, get: move |keys: &[String]| reader.get(keys, limit) };
-        let size = world.processes();
-        let gloo = Arc::new(Gloo::connect(world.rank(), size, &self.interface, Box::new(keys), CONNECT)?);
+        let gloo = Arc::new(self.connector.connect(assembly)?);
         // From now on the end of the generation ends every wait for the others.
         let engine = gloo.clone();
         self.member.when_over(move || engine.close());
-        let blocks = (0..size).map(|process| world.hosted_by(process)).collect();
+        let blocks = (0..world.processes()).map(|process| world.hosted_by(process)).collect();
         Ok(Processes::new(gloo, Arc::new(Part(self.member.clone())), blocks, self.ordered))
     }
 
@@ -136,22 +130,22 @@ impl Crew {
         }
     }
 
-    fn world(&self) -> MutexGuard<'_, Option<World>> {
+    fn world(&self) -> MutexGuard<'_, Option<(u64, World)>> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All processes of the generation hear that the run is complete, before any of them leaves.
-    fn tell_all(&self, world: &World) -> std::result::Result<(), super::rendezvous::Verdict> {
+    fn tell_all(&self, generation: u64, world: &World) -> std::result::Result<(), super::rendezvous::Verdict> {
         const COMPLETE: &str = "complete";
         let over = |rank: usize| format!("over/{rank}");
         if world.rank() > 0 {
-            self.member.get(&[COMPLETE.to_string()], UNHURRIED)?;
-            return self.member.set(&over(world.rank()), &[]);
+            self.member.get(generation, &[COMPLETE.to_string()], UNHURRIED)?;
+            return self.member.set(generation, &over(world.rank()), &[]);
         }
-        self.member.set(COMPLETE, &[])?;
+        self.member.set(generation, COMPLETE, &[])?;
         let others: Vec<String> = (1..world.processes()).map(over).collect();
         // The run is written down: whoever has not heard of it will hear that the job is complete.
-        drop(self.member.get(&others, self.timeout));
+        drop(self.member.get(generation, &others, self.timeout));
         Ok(())
     }
 }
@@ -191,7 +185,7 @@ impl Members for Crew {
     fn complete(&self) -> Result<bool> {
         self.member.doing("end of the run");
         let world = self.world().clone();
-        Ok(world.is_none_or(|world| self.tell_all(&world).is_ok()))
+        Ok(world.is_none_or(|(generation, world)| self.tell_all(generation, &world).is_ok()))
     }
 
     fn progress(&self, step: usize, images_per_second: f64) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::address::{self, HELD};
 use super::elastic::{Attendance, Present};
 use super::rendezvous::bulletin::{self, Phase};
-use super::rendezvous::{BeforeAttempt, Errand, Secret, Service, Terms, visit};
+use super::rendezvous::{BeforeAttempt, Errand, Secret, Service, Terms, Tls, visit};
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
 
@@ -143,11 +143,13 @@ fn listen(bind: SocketAddr, terms: &Terms) -> Result<TcpListener> {
 
 /// Asks the holder of the rendezvous that keeps `bind` taken to give it up.
 fn replace_holder(bind: SocketAddr, terms: &Terms) -> Result<()> {
+    let tls = terms.tls.as_ref().map(Tls::of_own_name).transpose()?;
+    let terms = Terms { tls, ..terms.clone() };
     let mut answer = Err(Error::PeerLost("nobody holds it".into()));
     for host in listening(bind.port()) {
         let is_in_the_way = host == bind.ip() || host.is_unspecified() || bind.ip().is_unspecified();
         if is_in_the_way && matches!(answer, Err(Error::PeerLost(_))) {
-            answer = visit(&SocketAddr::new(host, bind.port()).to_string(), terms, Errand::Replace).map(drop);
+            answer = visit(&SocketAddr::new(host, bind.port()).to_string(), &terms, Errand::Replace).map(drop);
         }
     }
     answer

@@ -20,8 +20,8 @@ where
         (self.set)(&format!("gloo/{key}"), value).map_err(|verdict| verdict.0)
     }
 
-    fn get(&self, key: &str) -> Result<Vec<u8>, String> {
-        let values = (self.get)(&[format!("gloo/{key}")]).map_err(|verdict| verdict.0)?;
-        Ok(values.into_iter().next().unwrap_or_default())
+    fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String> {
+        let keys: Vec<String> = keys.iter().map(|key| format!("gloo/{key}")).collect();
+        (self.get)(&keys).map_err(|verdict| verdict.0)
     }
 }

@@ -53,9 +53,12 @@ fn bulletins_survive_the_way() {
             draining: id == 2,
             progress: progress.clone(),
         };
-        let (why, members) = ("host b joined".into(), vec![entry(1, 0..8), entry(2, 0..0)]);
-        let bulletin = Bulletin { generation: 3, phase, why, members };
-        assert_eq!(Bulletin::from(sent(wire::Bulletin::from(bulletin.clone()))), bulletin);
+        let (why, members) = ("host b joined".to_string(), vec![entry(1, 0..8), entry(2, 0..0)]);
+        let blocks = vec![Block { id: 1, devices: 2, replicas: 0..8 }];
+        for prospect in [None, Some(Assembly { generation: 4, blocks })] {
+            let bulletin = Bulletin { generation: 3, phase, why: why.clone(), members: members.clone(), prospect };
+            assert_eq!(Bulletin::from(sent(wire::Bulletin::from(bulletin.clone()))), bulletin);
+        }
     }
 }
 

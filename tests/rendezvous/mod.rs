@@ -12,7 +12,7 @@ mod placement;
 mod refusals;
 mod roster;
 mod secret;
-mod tls;
+pub mod tls;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kiln::launch::rendezvous::{Member, Service, Terms, Tls};
+use kiln::launch::rendezvous::{Errand, Member, Service, Terms, Tls, visit};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use super::{PATIENCE, gather, introduction, refused_in_the_end, service, terms};
@@ -14,20 +14,29 @@ fn write(folder: &Path, name: &str, text: String) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A new authority, and a certificate of it for the loopback address.
-fn certified(folder: &Path, name: &str) -> Tls {
+/// A new authority, and certificates of it for these hosts.
+pub fn certified_for<const N: usize>(folder: &Path, name: &str, hosts: [&str; N]) -> [Tls; N] {
     let key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let public = authority.self_signed(&key).unwrap().pem();
-    let own = KeyPair::generate().unwrap();
+    let public = write(folder, &format!("{name}.ca"), authority.self_signed(&key).unwrap().pem());
     let issuer = Issuer::new(authority, key);
-    let certificate = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap().signed_by(&own, &issuer).unwrap();
-    Tls {
-        certificate: write(folder, &format!("{name}.crt"), certificate.pem()),
-        key: write(folder, &format!("{name}.key"), own.serialize_pem()),
-        authority: write(folder, &format!("{name}.ca"), public),
-    }
+    hosts.map(|host| {
+        let own = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec![host.into()]).unwrap().signed_by(&own, &issuer).unwrap();
+        Tls {
+            certificate: write(folder, &format!("{name}-{host}.crt"), certificate.pem()),
+            key: write(folder, &format!("{name}-{host}.key"), own.serialize_pem()),
+            authority: public.clone(),
+            name: None,
+        }
+    })
+}
+
+/// A new authority, and a certificate of it for the loopback address.
+fn certified(folder: &Path, name: &str) -> Tls {
+    let [tls] = certified_for(folder, name, ["127.0.0.1"]);
+    tls
 }
 
 /// Another authority may be a stranger's, so trust is tried again.
@@ -55,6 +64,20 @@ fn another_authority_or_no_encryption_is_not_trusted() {
     assert!(text.contains("--tls-ca") && text.contains("invalid peer certificate"), "{text}");
     let text = refused(&service(&terms(2)), Some(other));
     assert!(text.contains("--tls-ca"), "{text}");
+}
+
+#[test]
+fn a_service_at_an_address_is_believed_to_be_who_its_certificate_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let [node, other] = certified_for(folder.path(), "job", ["node", "other"]);
+    let service = service(&Terms { tls: Some(node.clone()), ..terms(0) });
+    let look = |tls: Tls| visit(&service.address().to_string(), &Terms { tls: Some(tls), ..terms(0) }, Errand::Look);
+    assert_eq!(look(node.of_own_name().unwrap()).unwrap(), None, "nobody came yet");
+    let [stranger] = certified_for(folder.path(), "another job", ["node"]);
+    for tls in [node, other.of_own_name().unwrap(), stranger.of_own_name().unwrap()] {
+        let text = look(tls).unwrap_err().to_string();
+        assert!(text.contains("cannot trust the rendezvous"), "{text}");
+    }
 }
 
 #[test]

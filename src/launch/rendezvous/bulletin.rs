@@ -30,7 +30,7 @@ pub struct Rules {
     pub elastic_timeout: Duration,
     /// How long after an arrival to wait for more of them.
     pub settle: Duration,
-    /// How long a member may take to get ready.
+    /// How long a member may take to get ready, or to connect with the others.
     pub patience: Duration,
 }
 
@@ -43,7 +43,9 @@ pub enum Event {
     Beat(Seat, Progress),
     /// A member left a generation, and can take part in the next one.
     Ready(Seat, Ready),
-    /// A collective of this generation failed, with this symptom.
+    /// A member has connected with those of this generation to come.
+    Connected(Seat, u64),
+    /// A collective of this generation failed, or the connection of the one to come, with this symptom.
     Trouble(Seat, u64, String),
     /// A member wants to leave in good order.
     Drain(Seat),
@@ -165,6 +167,8 @@ pub struct Bulletin {
     pub why: String,
     /// Who is there: those with a part in rank order, then the others in order of arrival.
     pub members: Vec<Entry>,
+    /// The generation to come, whose members connect with each other while the current one is computed.
+    pub prospect: Option<Assembly>,
 }
 
 impl Bulletin {

@@ -38,6 +38,7 @@ impl Comeback {
                     (has_met, has_warned) = (true, false);
                     self.shared.change(|news| {
                         (news.absent, news.is_known, news.bulletin) = (None, false, None);
+                        news.session += 1;
                         (news.confirmed, news.beats) = (Some(sent), VecDeque::new());
                     });
                     first.into_iter().for_each(|message| self.shared.hear(message));

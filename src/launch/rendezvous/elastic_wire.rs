@@ -115,6 +115,8 @@ pub struct Bulletin {
     why: String,
     #[prost(message, repeated, tag = "4")]
     members: Vec<Entry>,
+    #[prost(message, optional, tag = "5")]
+    prospect: Option<Assembly>,
 }
 
 /// A [`bulletin::Phase`].
@@ -268,7 +270,8 @@ impl From<bulletin::Bulletin> for Bulletin {
             activity: Some(it.progress.into()),
         };
         let members = it.members.into_iter().map(entry).collect();
-        Self { generation: it.generation, phase: phase.into(), why: it.why, members }
+        let prospect = it.prospect.map(Into::into);
+        Self { generation: it.generation, phase: phase.into(), why: it.why, members, prospect }
     }
 }
 
@@ -291,6 +294,7 @@ impl From<Bulletin> for bulletin::Bulletin {
             progress: it.activity.unwrap_or_default().into(),
         };
         let members = it.members.into_iter().map(entry).collect();
-        Self { generation: it.generation, phase, why: it.why, members }
+        let prospect = it.prospect.map(Into::into);
+        Self { generation: it.generation, phase, why: it.why, members, prospect }
     }
 }

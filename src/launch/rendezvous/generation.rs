@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::bulletin::{Action, Assembly, Phase, Seat};
-use super::placement::{Host, fit, place};
+use super::placement::{Host, fit};
 use super::roster::{Member, Roster};
 use super::sentence;
 use super::wire::Refusal;
@@ -130,18 +130,14 @@ impl Roster {
         }
     }
 
-    /// The running generation ends for those who leave, and for newcomers that would get a part in the next one.
+    /// The running generation ends for those who leave, and for newcomers that are connected for the next one.
     fn consider_end(&mut self, now: Instant) {
         let leaves = |member: &&Member| member.rank.is_some() && member.who.draining;
         let leavers = self.members.iter().filter(leaves);
         let mut causes: Vec<_> = leavers.map(|member| format!("{} leaves", member.name())).collect();
-        if causes.is_empty() && self.arrivals.is_some() && !self.awaits_return(now) {
-            let candidates = self.candidates();
-            if self.settled(now) || candidates.len() >= self.rules.max {
-                let places = fit(self.rules.world, &hosts(&candidates)).len();
-                let joins = |member: &&&Member| member.rank.is_none() && member.computing.is_none();
-                causes = candidates[..places].iter().filter(joins).map(|member| joined(member)).collect();
-            }
+        let may_join = self.settled(now) || self.candidates().len() >= self.rules.max;
+        if causes.is_empty() && may_join && !self.awaits_return(now) {
+            causes = self.consider_prospect(now);
         }
         if !causes.is_empty() {
             causes.into_iter().for_each(|cause| self.causes.add(cause));
@@ -169,10 +165,15 @@ impl Roster {
         None
     }
 
-    /// Who could compute: in order of seniority, and no more than the job asks for.
-    fn candidates(&self) -> Vec<&Member> {
+    /// Who could compute: in order of seniority, and no more than the job asks for. Nobody waits for those who are not at
+    /// hand, unless there are too few without them.
+    pub(super) fn candidates(&self) -> Vec<&Member> {
         let able = |member: &&Member| !member.who.draining && member.who.devices > 0;
         let mut candidates: Vec<_> = self.members.iter().filter(able).collect();
+        let at_hand = |member: &&Member| self.is_at_hand(member);
+        if candidates.iter().copied().filter(at_hand).count() >= self.rules.min.max(1) {
+            candidates.retain(at_hand);
+        }
         // After a restart of the service, what they hold tells who was a member before.
         candidates.sort_by_key(|member| (member.rank.is_none(), Reverse(member.who.standing.generation)));
         candidates.truncate(self.rules.max);
@@ -180,7 +181,7 @@ impl Roster {
     }
 
     /// Who takes part in the next generation, by seniority. The newest state must be among what they hold.
-    fn chosen(&self) -> Vec<Host> {
+    pub(super) fn chosen(&self) -> Vec<Host> {
         let Self { rules, members, .. } = self;
         let candidates = self.candidates();
         let mut chosen = fit(rules.world, &hosts(&candidates));
@@ -225,9 +226,7 @@ impl Roster {
     fn begin(&mut self, hosts: &[Host], now: Instant) {
         self.note_restart();
         let is_first = self.assembly.generation == 0;
-        let before: Vec<_> = self.assembly.blocks.iter().map(|block| (block.id, block.replicas.clone())).collect();
-        self.greatest += 1;
-        self.assembly = Assembly { generation: self.greatest, blocks: place(self.rules.world, hosts, &before) };
+        self.assembly = self.assemble(hosts);
         for member in &mut self.members {
             let rank = self.assembly.rank(member.who.id);
             if rank.is_some() {
@@ -273,15 +272,15 @@ impl Roster {
     }
 }
 
-fn elapsed(since: Instant, now: Instant) -> Duration {
+pub(super) fn elapsed(since: Instant, now: Instant) -> Duration {
     now.saturating_duration_since(since)
 }
 
-fn hosts(members: &[&Member]) -> Vec<Host> {
+pub(super) fn hosts(members: &[&Member]) -> Vec<Host> {
     members.iter().map(|member| member.host()).collect()
 }
 
-fn joined(member: &Member) -> String {
+pub(super) fn joined(member: &Member) -> String {
     format!("{} joined", member.name())
 }
 

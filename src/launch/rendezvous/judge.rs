@@ -53,7 +53,7 @@ impl Event {
             // Greetings are over, and the store is not the judge's.
             FromMember::Hello(_) | FromMember::Proof(_) | FromMember::Set(_) | FromMember::Get(_) => None,
             // Membership of this job does not change.
-            FromMember::Ready(_) | FromMember::Drain(_) => None,
+            FromMember::Ready(_) | FromMember::Drain(_) | FromMember::Connected(_) => None,
         }
     }
 }

@@ -8,10 +8,10 @@
 //!
 //! Reading order: [`Member`] is what the rest of Kiln calls; [`judge`] is the policy, a pure state machine; [`wire`],
 //! [`handshake`] and [`seal`] are what travels; `state`, `session`, `admission` and `service` perform what the judge says.
-//! In an elastic job [`Participant`] takes the member's place and [`roster`] (with `generation` and [`placement`]) the
-//! judge's: it says who computes which replicas, and when that changes; [`bulletin`] is what it tells, [`elastic_wire`] how.
-//! On a member's side `connection` is one session, `link` and `comeback` keep it, `news` is what a participant knows, and
-//! `visit` asks one question.
+//! In an elastic job [`Participant`] takes the member's place and [`roster`] (with `generation`, `prospect` and
+//! [`placement`]) the judge's: it says who computes which replicas, and when that changes; [`bulletin`] is what it tells,
+//! [`elastic_wire`] how. On a member's side `connection` is one session, `link` and `comeback` keep it, `news` is what a
+//! participant knows, and `visit` asks one question.
 //!
 //! What is protected: both sides prove the secret before either believes the other, and every later message carries a
 //! keyed hash, so nobody without the secret can join, speak for a member or for the service, or end the job: whatever
@@ -40,6 +40,7 @@ mod member;
 mod news;
 mod participant;
 pub mod placement;
+mod prospect;
 mod requests;
 pub mod roster;
 mod rpc;
@@ -62,6 +63,7 @@ use std::time::Duration;
 
 pub use comeback::BeforeAttempt;
 pub use member::Member;
+pub use news::Attempt;
 pub use participant::Participant;
 pub use secret::Secret;
 pub use secret_file::{create as create_secret, of_user as secret_of_user};

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Terms;
-use super::bulletin::{Bulletin, Newcomer, Phase, Progress};
+use super::bulletin::{Assembly, Bulletin, Newcomer, Phase, Progress};
 use super::connection::Duty;
 use super::eligibility::called;
 use super::requests::Requests;
@@ -39,6 +39,8 @@ pub(super) struct News {
     /// What this process says when it comes to the service.
     pub me: Newcomer,
     pub progress: Progress,
+    /// Counts the sessions.
+    pub session: u64,
     /// The latest bulletin of this session.
     pub bulletin: Option<Bulletin>,
     /// Whether the service knows of this process by now.
@@ -79,6 +81,14 @@ impl End {
             Self::Lost(why) => Error::PeerLost(why.clone()),
         }
     }
+}
+
+/// An attempt of this process to connect for a generation to come. What it connected with, it gives up with its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    pub(super) session: u64,
+    /// The generation to come.
+    pub generation: u64,
 }
 
 /// What the service asks of a process that does not compute.
@@ -151,15 +161,23 @@ impl News {
             Phase::Waiting => bulletin.why.rsplit("; ").next().unwrap_or_default().into(),
             Phase::Ending => format!("the processes of generation {generation} finish their step"),
             Phase::Over => format!("the processes of generation {generation} get ready for the next one"),
+            Phase::Running if self.prospect().is_some() => "this process connects with the others".into(),
             Phase::Running | Phase::Complete => "in reserve, as there is no replica for this process".into(),
         }
+    }
+
+    /// The generation to come, if this process has a part in it, and the attempt to connect for it.
+    pub fn prospect(&self) -> Option<(Attempt, &Assembly)> {
+        let prospect = self.bulletin.as_ref()?.prospect.as_ref()?;
+        prospect.rank(self.me.id)?;
+        Some((Attempt { session: self.session, generation: prospect.generation }, prospect))
     }
 
     pub fn computes_in(&self, bulletin: &Bulletin) -> bool {
         self.me.computing.as_ref().is_some_and(|assembly| assembly.generation == bulletin.generation)
     }
 
-    /// Why the generation is over in which this process computes.
+    /// Why the generation is over in which this process computes, or all of the run.
     pub fn over(&self) -> Option<String> {
         if let Some(end) = &self.end {
             return Some(end.error().to_string());
@@ -167,6 +185,7 @@ impl News {
         if self.is_alone() {
             return Some("this process leaves without the rendezvous, which is away".into());
         }
+        self.me.computing.as_ref()?;
         let bulletin = self.bulletin.as_ref()?;
         let here = bulletin.members.iter().any(|entry| entry.id == self.me.id);
         // Who hears that the run is complete is about to finish it, too.
@@ -197,6 +216,7 @@ impl Shared {
         let news = News {
             me,
             progress: Progress::default(),
+            session: 0,
             bulletin: None,
             is_known: false,
             is_complete: false,

@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-use super::bulletin::{Bulletin, Newcomer, Phase, Ready, Standing};
+use super::bulletin::{Assembly, Bulletin, Newcomer, Phase, Ready, Standing};
 use super::comeback::{BeforeAttempt, Comeback};
 use super::connection::Caller;
-use super::news::{Call, End, GLANCE, News, Shared};
+use super::news::{Attempt, Call, End, GLANCE, News, Shared};
 use super::secret::nonce;
 use super::wire::{FromMember, Leave, Trouble};
 use super::{Terms, Verdict, member};
@@ -124,6 +124,41 @@ impl Participant {
         news.settle(&self.shared.requests);
     }
 
+    /// Waits for an attempt to connect other than `last`; nothing once this process is out of the job.
+    pub fn next_attempt(&self, last: Option<Attempt>) -> Option<(Attempt, Assembly)> {
+        let other = |news: &News| {
+            let (attempt, assembly) = news.prospect()?;
+            (Some(attempt) != last).then(|| (attempt, assembly.clone()))
+        };
+        self.shared.wait(other).ok()
+    }
+
+    /// Whether the generation of `attempt` is still to come.
+    pub fn expects(&self, attempt: Attempt) -> bool {
+        self.shared.news().prospect().is_some_and(|(present, _)| present == attempt)
+    }
+
+    /// Says how the attempt to connect went.
+    pub fn connected(&self, attempt: Attempt, failure: Option<&str>) {
+        let generation = attempt.generation;
+        let _ = self.commands.send(match failure {
+            None => FromMember::Connected(generation),
+            Some(why) => FromMember::Trouble(Trouble { activity: None, symptom: member::cut(why).into(), generation }),
+        });
+    }
+
+    /// Whether others compute without this process, and there is no later attempt than this one to connect with it.
+    pub fn is_left_out(&self, attempt: Attempt) -> bool {
+        let news = self.shared.news();
+        let is_running = news.bulletin.as_ref().is_some_and(|bulletin| bulletin.phase == Phase::Running);
+        is_running && news.me.computing.is_none() && news.prospect().is_none_or(|(it, _)| it == attempt)
+    }
+
+    /// What an attempt to connect for `generation` would be in this session.
+    pub fn attempt(&self, generation: u64) -> Attempt {
+        Attempt { session: self.shared.news().session, generation }
+    }
+
     /// Whether the generation is to end after the step under way.
     pub fn is_ending(&self) -> bool {
         let news = self.shared.news();
@@ -156,20 +191,16 @@ impl Participant {
         self.shared.news().over()
     }
 
-    /// Publishes `value` under `key` of this generation.
-    pub fn set(&self, key: &str, value: &[u8]) -> std::result::Result<(), Verdict> {
-        self.shared.requests.set(&self.key(key), value, |message| self.send(message), || self.unanswered())
+    /// Publishes `value` under `key` of a generation.
+    pub fn set(&self, generation: u64, key: &str, value: &[u8]) -> std::result::Result<(), Verdict> {
+        let key = format!("{generation}/{key}");
+        self.shared.requests.set(&key, value, |message| self.send(message), || self.unanswered())
     }
 
-    /// The values of `keys` of this generation as soon as all are set, within `limit`.
-    pub fn get(&self, keys: &[String], limit: Duration) -> std::result::Result<Vec<Vec<u8>>, Verdict> {
-        let keys: Vec<String> = keys.iter().map(|key| self.key(key)).collect();
+    /// The values of `keys` of a generation as soon as all are set, within `limit`.
+    pub fn get(&self, generation: u64, keys: &[String], limit: Duration) -> std::result::Result<Vec<Vec<u8>>, Verdict> {
+        let keys: Vec<String> = keys.iter().map(|key| format!("{generation}/{key}")).collect();
         self.shared.requests.get(&keys, limit, |message| self.send(message), || self.unanswered())
-    }
-
-    fn key(&self, key: &str) -> String {
-        let news = self.shared.news();
-        format!("{}/{key}", news.me.computing.as_ref().map_or(0, |assembly| assembly.generation))
     }
 
     fn unanswered(&self) -> Verdict {

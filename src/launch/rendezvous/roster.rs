@@ -14,6 +14,7 @@ use super::bulletin::{Action, Assembly, Bulletin, Entry, Event, Newcomer, Phase,
 use super::causes::Causes;
 use super::eligibility;
 use super::placement::Host;
+use super::prospect::Prospect;
 use super::sentence;
 use super::wire::Refusal;
 
@@ -33,6 +34,8 @@ pub(super) struct Member {
     pub(super) rank: Option<usize>,
     pub(super) progress: Progress,
     pub(super) came: Instant,
+    /// Until when it stays in reserve, as the others could not connect with it.
+    pub(super) reserved: Option<Instant>,
     pub(super) heard: Instant,
 }
 
@@ -62,6 +65,7 @@ pub struct Roster {
     pub(super) since: Instant,
     /// The current or last generation.
     pub(super) assembly: Assembly,
+    pub(super) prospect: Option<Prospect>,
     /// The greatest generation that anybody heard of.
     pub(super) greatest: u64,
     /// In order of arrival.
@@ -92,6 +96,7 @@ impl Roster {
             phase: Phase::Waiting,
             since: now,
             assembly: Assembly::default(),
+            prospect: None,
             greatest: 0,
             members: Vec::new(),
             causes: Causes::default(),
@@ -143,6 +148,7 @@ impl Roster {
             phase: self.phase,
             why: self.causes.line(shortage),
             members: members.into_iter().map(|member| self.entry(member)).collect(),
+            prospect: self.prospect.as_ref().filter(|_| self.at_work()).map(|prospect| prospect.assembly.clone()),
         }
     }
 
@@ -187,6 +193,7 @@ impl Roster {
         match event {
             Event::Beat(seat, progress) => self.hear(seat, now)?.progress = shortened(progress),
             Event::Ready(seat, ready) => self.get_ready(seat, ready, now)?,
+            Event::Connected(seat, generation) => self.note_connected(seat, generation, now)?,
             Event::Trouble(seat, generation, symptom) => self.note_trouble(seat, generation, &symptom, now)?,
             Event::Drain(seat) => {
                 self.hear(seat, now)?;
@@ -227,7 +234,7 @@ impl Roster {
         }
     }
 
-    fn hear(&mut self, seat: Seat, now: Instant) -> Option<&mut Member> {
+    pub(super) fn hear(&mut self, seat: Seat, now: Instant) -> Option<&mut Member> {
         let member = self.members.iter_mut().find(|member| member.seat == seat)?;
         member.heard = now;
         Some(member)
@@ -245,8 +252,8 @@ impl Roster {
         self.greatest = self.greatest.max(who.heard).max(who.standing.generation).max(claimed.unwrap_or(0));
         let known = assembly.as_ref() == Some(&self.assembly);
         let (computing, rank) = (claimed.map(|it| if known { it } else { 0 }), self.assembly.rank(who.id));
-        let fresh =
-            self.seat(Member { seat, who, computing, rank, progress: Progress::default(), came: now, heard: now });
+        let progress = Progress::default();
+        let fresh = self.seat(Member { seat, who, computing, rank, progress, came: now, reserved: None, heard: now });
         if let Some(assembly) = assembly.filter(|_| !known) {
             self.weigh_claim(seat, assembly, now);
         }
@@ -263,11 +270,13 @@ impl Roster {
             self.changed = true;
             return true;
         };
+        // What it connected with, it gave up with its session.
+        self.changed |= self.prospect.take_if(|prospect| prospect.assembly.rank(member.who.id).is_some()).is_some();
         // It may not have heard that it was asked to leave.
         member.who.draining |= old.who.draining;
         self.changed |= member.who.draining != old.who.draining || member.who.devices != old.who.devices;
         let fresh = old.computing.is_some() && member.computing.is_none();
-        member.progress = std::mem::take(&mut old.progress);
+        (member.progress, member.reserved) = (std::mem::take(&mut old.progress), old.reserved);
         *old = member;
         fresh
     }
@@ -320,9 +329,11 @@ impl Roster {
 
     fn note_trouble(&mut self, seat: Seat, generation: u64, symptom: &str, now: Instant) -> Option<()> {
         let member = self.hear(seat, now)?;
-        let what = format!("{} lost touch with its peers: {}", member.name(), sentence::line(symptom, 300));
+        let (name, symptom) = (member.name(), sentence::line(symptom, 300));
         if member.computing == Some(generation) && self.at_work() && generation == self.assembly.generation {
-            self.trouble.get_or_insert((now, what));
+            self.trouble.get_or_insert((now, format!("{name} lost touch with its peers: {symptom}")));
+        } else {
+            self.give_up_prospect(generation, &format!("{name} could not connect: {symptom}"), now);
         }
         Some(())
     }

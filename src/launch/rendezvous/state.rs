@@ -222,7 +222,9 @@ impl State {
                 Action::Welcome => {}
                 Action::Announce(bulletin) => {
                     // What earlier generations left is of no use any more.
-                    self.store.keep(&format!("{}/", bulletin.generation));
+                    let coming = bulletin.prospect.iter().map(|prospect| prospect.generation);
+                    let alive = coming.chain([bulletin.generation]).map(|generation| format!("{generation}/"));
+                    self.store.keep(&alive.collect::<Vec<_>>());
                     self.news.send_replace(News::Bulletin(bulletin));
                 }
                 Action::Decide(verdict) => self.decide(verdict),
@@ -246,6 +248,7 @@ fn event(seat: Seat, message: FromMember) -> Option<Event> {
         FromMember::Leave(it) => Event::Left(seat, it.failed),
         FromMember::Ready(it) => Event::Ready(seat, it.into()),
         FromMember::Drain(_) => Event::Drain(seat),
+        FromMember::Connected(generation) => Event::Connected(seat, generation),
         FromMember::Hello(_) | FromMember::Proof(_) | FromMember::Set(_) | FromMember::Get(_) => return None,
     })
 }

@@ -56,10 +56,10 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets every key that does not begin with `prefix`; the service of an elastic job outlives its generations.
-    pub fn keep(&self, prefix: &str) {
+    /// Forgets every key that begins with none of `prefixes`; the service of an elastic job outlives its generations.
+    pub fn keep(&self, prefixes: &[String]) {
         let mut entries = self.entries();
-        entries.values.retain(|key, _| key.starts_with(prefix));
+        entries.values.retain(|key, _| prefixes.iter().any(|prefix| key.starts_with(prefix)));
         entries.bytes = entries.values.iter().map(|(key, value)| key.len() + value.len()).sum();
     }
 

@@ -2,10 +2,17 @@
 //!
 //! The service shows a certificate; members check that `authority` signed it for the host they were told to reach. Who
 //! may join is decided by the job's secret alone, so members need no certificates of their own.
+//!
+//! Who takes the rendezvous over from another process of its machine finds that one by the address of its socket, while
+//! the certificate is made for the name that members use. So it expects the name of its own certificate: only a holder of
+//! the key to a certificate of the authority for this name is believed, as by members; the address proves nothing.
 
 use std::path::PathBuf;
 
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use webpki::EndEntityCert;
 
 use crate::error::{Error, Result};
 
@@ -18,6 +25,8 @@ pub struct Tls {
     pub key: Option<PathBuf>,
     /// The certificate of the authority that members trust (`--tls-ca`).
     pub authority: Option<PathBuf>,
+    /// The name that the service's certificate must be made for; `None` for the host of the address.
+    pub name: Option<String>,
 }
 
 impl Tls {
@@ -27,10 +36,25 @@ impl Tls {
         Ok(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)))
     }
 
-    /// `host` is the name or address that the certificate must be made for.
+    /// The same for one who visits a service that has the name of this one's certificate, at whatever address; a
+    /// certificate without a name is one for addresses.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the certificate cannot be read.
+    pub fn of_own_name(&self) -> Result<Self> {
+        let chain = read(self.certificate.as_ref(), "--tls-cert")?;
+        let own = CertificateDer::from_pem_slice(&chain).ok();
+        let own = own.as_ref().and_then(|own| EndEntityCert::try_from(own).ok());
+        let name = own.and_then(|own| own.valid_dns_names().find(|name| !name.starts_with('*')).map(String::from));
+        Ok(Self { name, ..self.clone() })
+    }
+
+    /// `host` is where the service is reached.
     pub(super) fn client(&self, host: &str) -> Result<ClientTlsConfig> {
         let authority = read(self.authority.as_ref(), "--tls-ca")?;
-        Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority)).domain_name(host))
+        Ok(ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(authority))
+            .domain_name(self.name.as_deref().unwrap_or(host)))
     }
 }
 

@@ -12,7 +12,7 @@ use super::Introduction;
 use super::elastic_wire::{Bulletin, Ready};
 
 /// The version of these messages and of the handshake.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// What an envelope may need beside the value it carries, in bytes.
@@ -37,7 +37,7 @@ pub struct Envelope {
 #[derive(Clone, PartialEq, Message)]
 pub struct ClientBody {
     /// The message; absent if it is of a kind that this version does not know.
-    #[prost(oneof = "FromMember", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "FromMember", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub message: Option<FromMember>,
 }
 
@@ -71,6 +71,9 @@ pub enum FromMember {
     /// In an elastic job: wants to leave.
     #[prost(bool, tag = "9")]
     Drain(bool),
+    /// In an elastic job: has connected with those of this generation to come.
+    #[prost(uint64, tag = "10")]
+    Connected(u64),
 }
 
 /// What the service sends.
@@ -248,7 +251,7 @@ pub struct Trouble {
     /// What the engine said.
     #[prost(string, tag = "2")]
     pub symptom: String,
-    /// In an elastic job: the generation whose collective it was.
+    /// In an elastic job: the generation whose collective or connection it was.
     #[prost(uint64, tag = "3")]
     pub generation: u64,
 }

@@ -7,7 +7,8 @@
 //!
 //! Gloo listens on a port for each peer and takes whoever connects first for that peer. So every process shows each peer
 //! a token that it can only know from the store; where a stranger took somebody's place, all processes connect anew.
-//! This finds strangers, not whoever can read or change what travels: Gloo neither authenticates nor encrypts it.
+//! This finds strangers, not whoever can read or change what travels: Gloo neither authenticates nor encrypts it. What a
+//! stranger sends costs an attempt to connect, not the process.
 //!
 //! LibTorch carries a Gloo of another version under the same names. The build script links this one first, so that
 //! both Kiln and the library itself find it; LibTorch's is never called.
@@ -73,8 +74,8 @@ pub trait KeyStore: Send {
     /// Writes a value.
     fn set(&self, key: &str, value: &[u8]) -> Result<(), String>;
 
-    /// Waits for a value, in bounded time.
-    fn get(&self, key: &str) -> Result<Vec<u8>, String>;
+    /// Waits for values, in bounded time; for all of them at once, as each wait may be long.
+    fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String>;
 }
 
 /// The store as the shim sees it, and the attempt to connect that its keys are of.
@@ -89,21 +90,22 @@ impl Keys {
     }
 
     fn get(&self, key: &cxx::CxxString) -> Result<Vec<u8>, String> {
-        self.take(&key.to_string_lossy())
+        Ok(self.take(std::iter::once(key.to_string_lossy().into_owned()))?.pop().unwrap_or_default())
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
         self.store.set(&format!("{}/{key}", self.attempt), value)
     }
 
-    fn take(&self, key: &str) -> Result<Vec<u8>, String> {
-        self.store.get(&format!("{}/{key}", self.attempt))
+    fn take(&self, keys: impl Iterator<Item = String>) -> Result<Vec<Vec<u8>>, String> {
+        let keys: Vec<String> = keys.map(|key| format!("{}/{key}", self.attempt)).collect();
+        self.store.get(&keys)
     }
 
     /// Publishes `own` value of `name`, and gets that of each process in rank order.
     fn exchange(&self, name: &str, rank: usize, size: usize, own: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         self.put(&format!("{name}/{rank}"), own)?;
-        (0..size).map(|rank| self.take(&format!("{name}/{rank}"))).collect()
+        self.take((0..size).map(|rank| format!("{name}/{rank}")))
     }
 }
 

@@ -3,12 +3,16 @@
 #include <dirent.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gloo/allgatherv.h>
@@ -17,8 +21,35 @@
 #include <gloo/math.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/loop.h>
 
 #include "kiln/src/parallel/gloo/mod.rs.h"
+
+// Gloo's own thread, which reads what comes over its connections. Gloo takes whoever connects first to the port of a peer,
+// and throws in this thread at a header that fits nothing: in Gloo's own version of the loop a stranger ends the process
+// so. The library calls the loop by its name, so that a program can put another one in its place. This one differs in
+// one respect: a connection that cannot be read stays unread, as if its other end were silent, until those who wait for
+// it close it.
+void gloo::transport::tcp::Loop::run() {
+  constexpr std::chrono::milliseconds tick(10);
+  std::array<epoll_event, capacity_> events;
+  while (!done_) {
+    // Others wait for the end of a turn before they destroy a handler.
+    cv_.notify_all();
+    const int count = epoll_wait(fd_, events.data(), capacity_, static_cast<int>(tick.count()));
+    if (count < 0 && errno != EINTR) throw std::runtime_error("cannot wait for the connections of Gloo");
+    bool failed = false;
+    for (int i = 0; i < count; ++i) {
+      try {
+        static_cast<Handler*>(events[i].data.ptr)->handleEvents(static_cast<int>(events[i].events));
+      } catch (const std::exception&) {
+        failed = true;
+      }
+    }
+    // It will be tried, and fail, again.
+    if (failed) std::this_thread::sleep_for(tick);
+  }
+}
 
 namespace kiln {
 namespace {
@@ -56,10 +87,8 @@ class Store final : public gloo::rendezvous::Store {
     return data;
   }
 
-  // The store has a limit of its own, which is the one that counts.
-  void wait(const std::vector<std::string>& keys) override {
-    for (const auto& key : keys) get(key);
-  }
+  // `get` waits, and has a limit of its own; to ask twice takes twice as long.
+  void wait(const std::vector<std::string>&) override {}
 
   // The addresses that went through.
   std::set<std::string> ends() const { return ends_; }

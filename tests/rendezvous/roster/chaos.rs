@@ -40,6 +40,8 @@ struct Actor {
     standing: Standing,
     heard: u64,
     computing: Option<Assembly>,
+    /// The seat and the generation to come for which it connected last.
+    connected: (Seat, u64),
     draining: bool,
     /// It neither hears nor says anything until then.
     deaf_until: u64,
@@ -66,6 +68,12 @@ impl Actor {
         let generation = self.computing.take()?.generation;
         let reason = reason.map(Into::into);
         Some(Event::Ready(self.seat, Ready { generation, standing: self.standing, devices: self.devices, reason }))
+    }
+
+    fn connect(&mut self, bulletin: &Bulletin) -> Option<Event> {
+        let prospect = bulletin.prospect.as_ref().filter(|prospect| prospect.rank(self.id).is_some())?;
+        let attempt = (self.seat, prospect.generation);
+        (std::mem::replace(&mut self.connected, attempt) != attempt).then_some(Event::Connected(attempt.0, attempt.1))
     }
 
     /// What it does when it hears `bulletin`.
@@ -182,7 +190,12 @@ impl Sim {
             }
             Event::Ready(seat, ready) => drop(self.told.entry(*seat).and_modify(|it| it.1 = Some(ready.standing))),
             Event::Left(seat, _) | Event::Closed(seat, _) => drop(self.told.remove(seat)),
-            Event::Beat(..) | Event::Trouble(..) | Event::Drain(..) | Event::DrainRank(..) | Event::Tick => {}
+            Event::Beat(..)
+            | Event::Connected(..)
+            | Event::Trouble(..)
+            | Event::Drain(..)
+            | Event::DrainRank(..)
+            | Event::Tick => {}
         }
     }
 
@@ -248,6 +261,7 @@ impl Sim {
             standing: Standing::default(),
             heard: 0,
             computing: None,
+            connected: (0, 0),
             draining: false,
             deaf_until: 0,
             gone: false,
@@ -325,7 +339,7 @@ impl Sim {
         }
         let bulletin = self.roster.bulletin();
         let actor = &mut self.actors[index];
-        let event = actor.answer(&bulletin);
+        let event = actor.answer(&bulletin).or_else(|| actor.connect(&bulletin));
         actor.gone |= matches!(event, Some(Event::Left(..)));
         let seat = actor.seat;
         self.tell(event.unwrap_or(Event::Beat(seat, Progress::default())));

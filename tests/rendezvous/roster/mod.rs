@@ -5,6 +5,7 @@ mod changes;
 mod chaos;
 mod losses;
 mod nonsense;
+mod prospect;
 mod restarts;
 
 use std::collections::BTreeMap;
@@ -64,13 +65,15 @@ struct Job {
     start: Instant,
     now: u64,
     announced: Vec<Bulletin>,
+    /// Whether members connect for a generation to come as soon as they hear of it.
+    connects: bool,
     verdict: Option<String>,
 }
 
 impl Job {
     fn new(rules: Rules) -> Self {
         let start = Instant::now();
-        Self { roster: Roster::new(rules, start), start, now: 0, announced: Vec::new(), verdict: None }
+        Self { roster: Roster::new(rules, start), start, now: 0, announced: Vec::new(), connects: true, verdict: None }
     }
 
     /// A job in which the members `1..=count` run generation 1.
@@ -86,12 +89,24 @@ impl Job {
         let actions = self.roster.handle(event, self.start + Duration::from_millis(self.now));
         for action in &actions {
             match action {
-                Action::Announce(bulletin) => self.announced.push(bulletin.clone()),
+                Action::Announce(bulletin) => {
+                    self.announced.push(bulletin.clone());
+                    if let Some(prospect) = bulletin.prospect.as_ref().filter(|_| self.connects) {
+                        self.connect(prospect);
+                    }
+                }
                 Action::Decide(verdict) => assert!(self.verdict.replace(verdict.clone()).is_none(), "two verdicts"),
                 Action::Welcome | Action::Refuse(_) => {}
             }
         }
         actions
+    }
+
+    /// All members of a generation to come are connected.
+    fn connect(&mut self, prospect: &Assembly) {
+        if self.roster.bulletin().prospect.as_ref() == Some(prospect) {
+            prospect.blocks.iter().for_each(|it| drop(self.tell(Event::Connected(it.id, prospect.generation))));
+        }
     }
 
     fn come(&mut self, id: u64) -> Vec<Action> {

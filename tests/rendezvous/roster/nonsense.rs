@@ -64,6 +64,7 @@ fn nonsense() -> impl Strategy<Value = (Event, u64)> {
         1 => (seat(), progress).prop_map(|(seat, progress)| Event::Beat(seat, progress)),
         3 => (seat(), ready).prop_map(|(seat, ready)| Event::Ready(seat, ready)),
         1 => (seat(), number(), text()).prop_map(|(seat, generation, why)| Event::Trouble(seat, generation, why)),
+        2 => (seat(), number()).prop_map(|(seat, generation)| Event::Connected(seat, generation)),
         1 => seat().prop_map(Event::Drain),
         1 => number().prop_map(|rank| Event::DrainRank(rank as usize)),
         1 => (seat(), text()).prop_map(|(seat, why)| Event::Left(seat, Some(why))),
