@@ -10,6 +10,7 @@ mod checkpoint;
 mod collective;
 mod command;
 mod config;
+mod conv;
 mod data;
 mod devices;
 #[cfg(feature = "gloo")]
