@@ -11,6 +11,7 @@ mod collective;
 mod command;
 mod compatibility;
 mod config;
+mod conv;
 mod data;
 mod devices;
 #[cfg(feature = "gloo")]

@@ -3,6 +3,8 @@
 mod batch_norm;
 mod conv;
 mod relu;
+#[cfg(any(feature = "flex", feature = "tch"))]
+mod winograd;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};

@@ -110,7 +110,11 @@ pub const HEADINGS: &[Heading] = &[
     Heading {
         title: "Model",
         evaluates: true,
-        flags: &[Flag::choice("stem", "model.stem"), Flag::value("width", "model.width", "N")],
+        flags: &[
+            Flag::choice("stem", "model.stem"),
+            Flag::value("width", "model.width", "N"),
+            Flag::choice("conv", "model.conv"),
+        ],
     },
     Heading {
         title: "Transfer learning",

@@ -17,14 +17,13 @@
 //! 15. [Contributing](contributing): the rules, and what a change must prove
 //! 16. [Changelog](changelog)
 
-/// A page, with a drawing before it. Its links to other pages lead to modules here, and to files where the file itself
+/// A page, with a drawing at its end. Its links to other pages lead to modules here, and to files where the file itself
 /// is read.
 macro_rules! page {
     ($($name:ident $(: $drawing:literal)?),*) => {$(
         #[doc = include_str!("links.txt")]
-        $(#[doc = include_str!($drawing)])?
-        #[doc = "\n"]
         #[doc = include_str!(concat!(stringify!($name), ".md"))]
+        $(#[doc = include_str!($drawing)])?
         pub mod $name {}
     )*};
 }

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ops::Algorithm;
+
 /// The layers before the first residual stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -25,6 +27,8 @@ pub struct ModelConfig {
     pub width: usize,
     /// Outputs of the classifier; 0 takes as many as the data set has classes.
     pub num_classes: usize,
+    /// How convolutions are computed.
+    pub conv: Algorithm,
     /// Whether the last batch-norm of every block starts at zero, so that the block starts as the identity.
     pub zero_init_last_bn: bool,
     /// Where weights come from instead of being drawn: `torchvision` or a file; empty draws them.
@@ -39,6 +43,7 @@ impl Default for ModelConfig {
             stem: Stem::Cifar,
             width: 64,
             num_classes: 0,
+            conv: Algorithm::Auto,
             zero_init_last_bn: false,
             pretrained: String::new(),
             freeze: "none".into(),

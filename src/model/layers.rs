@@ -7,7 +7,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::pass::{BatchStatistics, Pass};
 use crate::ops::{
-    Precision, Sliding, TrainBackend, across, arranged, batch_norm, batch_norm_inference, conv2d, down, up,
+    Algorithm, Precision, Sliding, TrainBackend, across, arranged, batch_norm, batch_norm_inference, conv2d, down, up,
 };
 
 /// The constant under the root, as in torchvision.
@@ -20,23 +20,28 @@ const MOMENTUM: f64 = 0.1;
 pub struct Conv2d<B: Backend> {
     /// Kernel `[out_channels, in_channels, kernel, kernel]`.
     pub weight: Param<Tensor<B, 4>>,
-    stride: usize,
-    padding: usize,
+    #[module(skip)]
+    sliding: Sliding,
 }
 
 impl<B: Backend> Conv2d<B> {
     /// All zero, to be filled by [`super::initialize`] or from a file. Padding keeps the size at stride 1.
     pub fn new([inputs, outputs]: [usize; 2], kernel: usize, stride: usize, device: &B::Device) -> Self {
         let weight = Initializer::Zeros.init([outputs, inputs, kernel, kernel], device);
-        Self { weight, stride, padding: kernel / 2 }
+        Self { weight, sliding: Sliding { stride, padding: kernel / 2, algorithm: Algorithm::Auto } }
+    }
+
+    /// The same, computed like this.
+    pub fn by(mut self, algorithm: Algorithm) -> Self {
+        self.sliding.algorithm = algorithm;
+        self
     }
 }
 
 impl<B: TrainBackend> Conv2d<B> {
     /// `[batch, in_channels, h, w]` to `[batch, out_channels, ceil(h / stride), ceil(w / stride)]`.
     pub fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 4> {
-        let sliding = Sliding { stride: self.stride, padding: self.padding };
-        conv2d(x, down::<P, B, 4>(self.weight.val()), sliding, pass.listened(self.weight.id))
+        conv2d(x, down::<P, B, 4>(self.weight.val()), self.sliding, pass.listened(self.weight.id))
     }
 }
 

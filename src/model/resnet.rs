@@ -25,13 +25,13 @@ pub struct BasicBlock<B: Backend> {
 }
 
 impl<B: Backend> BasicBlock<B> {
-    fn new([inputs, outputs]: [usize; 2], stride: usize, zero_init: bool, device: &B::Device) -> Self {
+    fn new([inputs, outputs]: [usize; 2], stride: usize, config: &ModelConfig, device: &B::Device) -> Self {
         let projected = stride != 1 || inputs != outputs;
         Self {
-            conv1: Conv2d::new([inputs, outputs], 3, stride, device),
+            conv1: Conv2d::new([inputs, outputs], 3, stride, device).by(config.conv),
             bn1: BatchNorm::new(outputs, false, device),
-            conv2: Conv2d::new([outputs, outputs], 3, 1, device),
-            bn2: BatchNorm::new(outputs, zero_init, device),
+            conv2: Conv2d::new([outputs, outputs], 3, 1, device).by(config.conv),
+            bn2: BatchNorm::new(outputs, config.zero_init_last_bn, device),
             downsample: projected
                 .then(|| (Conv2d::new([inputs, outputs], 1, stride, device), BatchNorm::new(outputs, false, device))),
         }
@@ -90,7 +90,7 @@ impl<B: Backend> ResNet<B> {
         };
         let stage = |inputs: usize, outputs: usize, stride: usize| {
             [([inputs, outputs], stride), ([outputs, outputs], 1)]
-                .map(|(channels, stride)| BasicBlock::new(channels, stride, config.zero_init_last_bn, device))
+                .map(|(channels, stride)| BasicBlock::new(channels, stride, config, device))
                 .to_vec()
         };
         Self {

@@ -2,7 +2,7 @@
 //!
 //! Burn derives the gradients of a convolution from other convolutions, which on a CPU costs several times the forward
 //! pass. Here forward, weight gradient and input gradient are separate steps that a backend may do faster (see
-//! `flex`); the default bodies are Burn's own. No bias, no dilation, no groups: Kiln's networks have none.
+//! `flex` and `winograd`); the default bodies are Burn's own. No bias, no dilation, no groups: Kiln's networks have none.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -10,25 +10,51 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{ConvOptions, FloatTensor};
-use burn::tensor::{FloatDType, Tensor, TensorMetadata, TensorPrimitive};
+use burn::tensor::{FloatDType, Shape, Tensor, TensorMetadata, TensorPrimitive};
+use serde::{Deserialize, Serialize};
 
 use super::host::HostOps;
 use super::listener::Listened;
+#[cfg(any(feature = "flex", feature = "tch"))]
+use super::pieces::Each;
 use super::precision::as_type;
 use super::trim::Trim;
+#[cfg(any(feature = "flex", feature = "tch"))]
+use super::winograd::Winograd;
 
-/// How far the kernel moves and how many zeros surround the image, alike on both axes.
+/// How the products of a convolution are computed; they round differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Algorithm {
+    /// By the size, as the backend does it fastest.
+    #[default]
+    Auto,
+    /// As they are defined.
+    Direct,
+}
+
+/// How far the kernel moves and how many zeros surround the image, alike on both axes; and how that is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sliding {
     /// Pixels from one position of the kernel to the next, at least 1.
     pub stride: usize,
     /// Zeros added on each side of the image.
     pub padding: usize,
+    /// How the products are computed.
+    pub algorithm: Algorithm,
 }
 
 impl Sliding {
     pub(super) fn options(self) -> ConvOptions<2> {
         ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1)
+    }
+
+    /// How the host's processor computes it with fewer multiplications than it is defined by, if that is asked for.
+    #[cfg(any(feature = "flex", feature = "tch"))]
+    pub(super) fn winograd(self, x: &Shape, weight: &Shape, each: Each) -> Option<Winograd> {
+        let ours = Self { stride: 1, padding: 1, algorithm: Algorithm::Auto };
+        let is_ours = self == ours && [weight[2], weight[3]] == [3, 3];
+        is_ours.then(|| Winograd::new([x[0], x[1], x[2], x[3]], weight[0], each)).flatten()
     }
 }
 
@@ -44,7 +70,7 @@ pub trait ConvOps: HostOps {
     }
 
     /// The weight in the memory layout that all three products with `x` want; made once for all of them.
-    fn conv_weight(weight: FloatTensor<Self>, _x: &FloatTensor<Self>) -> FloatTensor<Self> {
+    fn conv_weight(weight: FloatTensor<Self>, _x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
         weight
     }
 
@@ -158,7 +184,7 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
         let image = x.primitive.clone();
         let (kernel, sliding, trim) = trimmed::<B>(&image, weight.primitive.clone(), sliding);
-        let kernel = B::conv_weight(kernel, &image);
+        let kernel = B::conv_weight(kernel, &image, sliding);
         let output = B::conv_forward(image.clone(), kernel.clone(), sliding);
         let output = match prepared {
             OpsKind::Tracked(step) => step.finish(Saved { x: image, weight: kernel, sliding, trim, listened }, output),

@@ -49,7 +49,7 @@ fn input_gradient<B: Backend>(
     gradient: FloatTensor<B>,
     sliding: Sliding,
 ) -> FloatTensor<B> {
-    let Sliding { stride, padding } = sliding;
+    let Sliding { stride, padding, .. } = sliding;
     let kernel = weight.shape();
     if kernel[2] >= stride && kernel[3] >= stride {
         return B::conv2d_x_backward(x, weight, gradient, sliding.options());

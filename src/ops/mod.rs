@@ -28,9 +28,11 @@ mod sums;
 mod torch;
 mod trim;
 mod update;
+#[cfg(any(feature = "flex", feature = "tch"))]
+pub mod winograd;
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
-pub use conv::{ConvOps, Sliding, arranged, conv2d};
+pub use conv::{Algorithm, ConvOps, Sliding, arranged, conv2d};
 pub use host::{HostOps, is_timed, settle};
 pub use listener::{GradientListener, Listened};
 pub use precision::{

@@ -26,7 +26,7 @@ pub struct Trim {
 impl Trim {
     /// `None` where all of the kernel is of use, or the output is more than one pixel. With what is left of the kernel
     /// the image needs no padding.
-    pub(super) fn of(x: &Shape, weight: &Shape, Sliding { stride, padding }: Sliding) -> Option<Self> {
+    pub(super) fn of(x: &Shape, weight: &Shape, Sliding { stride, padding, .. }: Sliding) -> Option<Self> {
         let on_image = |axis: usize| {
             let (size, kernel) = (x[axis], weight[axis]);
             let is_pixel = size + 2 * padding < kernel + stride;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::requeue;
-use super::resume::document;
+use super::resume::settings;
 use crate::checkpoint::{self, Loaded, Lock, Resume, Store, Which, differences, run_dir};
 use crate::config::{Config, OF_A_SESSION, Request, Saved, Setting, sketch};
 use crate::error::{Error, Result};
@@ -99,8 +99,7 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
 
 /// The configuration in a checkpoint.
 pub(super) fn saved(loaded: &Loaded) -> Result<Saved> {
-    let text = String::from_utf8_lossy(document(loaded, "config.toml")?).into_owned();
-    Ok(Saved { path: loaded.path.join("config.toml"), text, note: None })
+    Ok(Saved { path: loaded.path.join("config.toml"), text: settings(loaded)?, note: None })
 }
 
 /// How the file in a run's directory, which is for people, differs from the settings that the weights were trained with.

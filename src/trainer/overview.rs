@@ -11,7 +11,7 @@ use super::prepare::Prepared;
 use crate::config::Config;
 use crate::data::{Source, synthetic};
 use crate::model::{ParameterCount, Stem, activation_elements};
-use crate::ops::PrecisionKind;
+use crate::ops::{Algorithm, PrecisionKind};
 use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{BackendKind, HostBackend, Sharing, StrategyKind};
 
@@ -53,7 +53,7 @@ pub(super) fn overview<B: HostBackend>(
     }
     line("data", data(config, prepared));
     sample(config, prepared).into_iter().for_each(|note| line("", note));
-    line("model", model(config, prepared, about.parameters));
+    line("model", model(config, prepared, about.parameters, B::is_processor()));
     about.notes.iter().for_each(|note| line("weights", note.clone()));
     line("batch", batch(config, prepared));
     line("schedule", schedule(prepared));
@@ -118,7 +118,7 @@ fn sample(config: &Config, prepared: &Prepared) -> Option<String> {
     Some(format!("a drawn sample in the format of {title}, not {title}: fetch that with --download"))
 }
 
-fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
+fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount, on_processor: bool) -> String {
     let stem = if config.model.stem == Stem::Cifar { "CIFAR" } else { "ImageNet" };
     let (width, classes) = (config.model.width, prepared.classes);
     let precision = match config.run.precision {
@@ -126,11 +126,16 @@ fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> St
         PrecisionKind::Bf16 => "bf16 with f32 weights",
         PrecisionKind::F16 => "f16 with f32 weights and a dynamic loss scale",
     };
+    let convolutions = match (config.model.conv, on_processor) {
+        (Algorithm::Auto, _) => "",
+        (Algorithm::Direct, true) => ", direct convolutions",
+        (Algorithm::Direct, false) => " (--conv has no effect on a GPU)",
+    };
     let ParameterCount { all, trained } = parameters;
     let millions = all as f64 / 1e6;
     let trained = if trained < all { format!(" ({trained} of them trained)") } else { String::new() };
     format!(
-        "ResNet-18, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters{trained}, {precision}"
+        "ResNet-18, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters{trained}, {precision}{convolutions}"
     )
 }
 

@@ -57,6 +57,17 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
     Ok((restored, state))
 }
 
+/// The configuration that a checkpoint was trained with. One from before `model.conv` computed its convolutions directly.
+pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
+    let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
+    let Ok(mut settings) = text.parse::<toml::Table>() else { return Ok(text) };
+    match settings.get_mut("model") {
+        Some(toml::Value::Table(model)) if !model.contains_key("conv") => model.insert("conv".into(), "direct".into()),
+        _ => return Ok(text),
+    };
+    Ok(settings.to_string())
+}
+
 /// The bytes of a document of a checkpoint, which takes a multiple of them in memory.
 pub(super) fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
     let bytes = file(checkpoint, name)?;
@@ -92,7 +103,7 @@ fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, st
     if config.checkpoint.force_config {
         return Ok(());
     }
-    let saved = String::from_utf8_lossy(document(checkpoint, "config.toml")?);
+    let saved = settings(checkpoint)?;
     let mut faults = differences(&saved, &config.to_toml(), BINDING);
     if state.data_fingerprint != prepared.fingerprint {
         faults.push(format!("images: saved fingerprint {}, now {}", state.data_fingerprint, prepared.fingerprint));

@@ -2,7 +2,7 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
-use kiln::ops::{ConvOps, PrecisionKind, Sliding, arranged, conv2d};
+use kiln::ops::{Algorithm, ConvOps, PrecisionKind, Sliding, arranged, conv2d};
 use kiln::parallel::HostBackend;
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ type Products<T> = [Vec<T>; 3];
 
 impl Case {
     fn new(x: [usize; 4], outputs: usize, kernel: usize, stride: usize, padding: usize) -> Self {
-        Self { x, outputs, kernel: [kernel; 2], sliding: Sliding { stride, padding } }
+        Self { x, outputs, kernel: [kernel; 2], sliding: Sliding { stride, padding, algorithm: Algorithm::Auto } }
     }
 
     fn weight_shape(&self) -> [usize; 4] {
@@ -31,7 +31,7 @@ impl Case {
     }
 
     fn output_shape(&self) -> [usize; 4] {
-        let Sliding { stride, padding } = self.sliding;
+        let Sliding { stride, padding, .. } = self.sliding;
         let out = |axis: usize| (self.x[2 + axis] + 2 * padding - self.kernel[axis]) / stride + 1;
         [self.x[0], self.outputs, out(0), out(1)]
     }
@@ -48,7 +48,7 @@ impl Case {
         let (weight_shape, out) = (self.weight_shape(), self.output_shape());
         let index = |shape: [usize; 4], [a, b, c, d]: [usize; 4]| ((a * shape[1] + b) * shape[2] + c) * shape[3] + d;
         let mut products = [vec![0.0; gradient.len()], vec![0.0; weight.len()], vec![0.0; x.len()]];
-        let Sliding { stride, padding } = self.sliding;
+        let Sliding { stride, padding, .. } = self.sliding;
         for [n, o, oy, ox] in places(out) {
             for [i, ky, kx, _] in places([self.x[1], self.kernel[0], self.kernel[1], 1]) {
                 let (y, x_) = (oy * stride + ky, ox * stride + kx);
@@ -123,7 +123,28 @@ fn layers<B: ConvOps>() {
     cases.iter().for_each(Case::check::<B>);
 }
 
+/// What F(4x4, 3x3) is for, at sizes that fit no tile and no block.
+fn winograd<B: ConvOps>() {
+    for (x, outputs) in [
+        ([1, 16, 3, 3], 16),
+        ([33, 16, 3, 4], 48),
+        ([2, 32, 7, 7], 16),
+        ([3, 48, 9, 13], 32),
+        ([1, 16, 57, 57], 16),
+        ([5, 64, 16, 12], 16),
+        ([33, 16, 16, 16], 16),
+        ([9, 144, 4, 4], 128),
+    ] {
+        let case = Case::new(x, outputs, 3, 1, 1);
+        case.check::<B>();
+        let sliding = Sliding { algorithm: Algorithm::Direct, ..case.sliding };
+        let direct = Case { sliding, ..case };
+        direct.check::<B>();
+    }
+}
+
 on_every_backend! {
+    convolutions_by_fewer_multiplications_are_those_of_the_definition => || winograd::<TestBackend>();
     convolutions_and_their_gradients_are_those_of_the_definition => || layers::<TestBackend>();
     a_convolution_of_data_has_no_input_gradient => || data_needs_no_gradient::<TestBackend>();
     kernels_of_halves_that_meet_padding_have_their_gradients => || halves_on_one_pixel::<TestBackend>();

@@ -57,7 +57,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [f32
 
 /// `x[n, i] = sum over o of gradient[n, o] * weight[o, i]`, into `x`.
 pub(super) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: &mut [f32]) {
-    let Sliding { stride, padding } = g.sliding;
+    let Sliding { stride, padding, .. } = g.sliding;
     let [top, left] = g.kernel.map(|kernel| (kernel - 1) / stride);
     let [last_y, last_x] = g.size.map(|size| (size - 1 + padding) / stride);
     let channels = part(g.outputs, g.kernel.iter().map(|kernel| kernel.div_ceil(stride)).product());

@@ -23,7 +23,7 @@ pub(super) struct Geometry {
 impl Geometry {
     /// Height and width of the output. Panics when the kernel is larger than the padded image.
     pub(super) fn output(&self) -> [usize; 2] {
-        let Sliding { stride, padding } = self.sliding;
+        let Sliding { stride, padding, .. } = self.sliding;
         [0, 1].map(|axis| {
             let room = (self.size[axis] + 2 * padding).checked_sub(self.kernel[axis]);
             room.expect("the kernel fits into the padded image") / stride + 1

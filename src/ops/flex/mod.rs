@@ -1,7 +1,8 @@
 //! Kiln's primitives on the pure-Rust CPU backend: loops of its own over f32, Burn's operations for other types.
 //!
 //! Read `tile.rs` for the inner loop of all convolutions, `gather.rs` and `weight_gradient.rs` for what it is fed with,
-//! `geometry.rs` for the rule that makes results independent of threads, `batch_norm.rs` for the fused loops.
+//! `geometry.rs` for the rule that makes results independent of threads, `winograd.rs` for the convolutions that go another
+//! way, `batch_norm.rs` for the fused loops.
 
 mod batch_norm;
 mod gather;
@@ -12,6 +13,7 @@ mod scratch;
 mod tile;
 mod update;
 mod weight_gradient;
+mod winograd;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -29,6 +31,7 @@ use super::trim::Trim;
 use batch_norm::Sizes;
 use geometry::Geometry;
 use update::each;
+use winograd::ChannelsFirst;
 
 impl ConvOps for Flex {
     fn conv_forward(x: FlexTensor, weight: FlexTensor, sliding: Sliding) -> FlexTensor {
@@ -37,8 +40,13 @@ impl ConvOps for Flex {
         }
         let g = geometry(&x.shape(), &weight.shape(), sliding);
         let [height, width] = g.output();
+        let winograd = ChannelsFirst::new(&x.shape(), &weight.shape(), sliding);
         filled([g.batch, g.outputs, height, width].into(), |output| {
-            gather::forward(&g, values(&x.to_contiguous()), values(&weight.to_contiguous()), output)
+            let (x, weight) = (x.to_contiguous(), weight.to_contiguous());
+            match winograd {
+                Some(winograd) => winograd.forward(values(&x), values(&weight), output),
+                None => gather::forward(&g, values(&x), values(&weight), output),
+            }
         })
     }
 
@@ -47,9 +55,13 @@ impl ConvOps for Flex {
             return Flex::conv2d_weight_backward(x, weight, gradient, sliding.options());
         }
         let g = geometry(&x.shape(), &weight.shape(), sliding);
+        let winograd = ChannelsFirst::new(&x.shape(), &weight.shape(), sliding);
         filled(weight.shape(), |output| {
             let (x, gradient) = (x.to_contiguous(), gradient.to_contiguous());
-            weight_gradient::weight_gradient(&g, values(&x), values(&gradient), output)
+            match winograd {
+                Some(winograd) => winograd.weight_gradient(values(&x), values(&gradient), output),
+                None => weight_gradient::weight_gradient(&g, values(&x), values(&gradient), output),
+            }
         })
     }
 
@@ -58,9 +70,13 @@ impl ConvOps for Flex {
             return Flex::conv2d_x_backward(x, weight, gradient, sliding.options());
         }
         let g = geometry(&x.shape(), &weight.shape(), sliding);
+        let winograd = ChannelsFirst::new(&x.shape(), &weight.shape(), sliding);
         filled(x.shape(), |output| {
             let (weight, gradient) = (weight.to_contiguous(), gradient.to_contiguous());
-            gather::input_gradient(&g, values(&weight), values(&gradient), output)
+            match winograd {
+                Some(winograd) => winograd.input_gradient(values(&weight), values(&gradient), output),
+                None => gather::input_gradient(&g, values(&weight), values(&gradient), output),
+            }
         })
     }
 
@@ -170,8 +186,12 @@ fn values(tensor: &FlexTensor) -> &[f32] {
 
 /// A tensor that `fill` writes, zero where it does not.
 fn filled(shape: Shape, fill: impl FnOnce(&mut [f32])) -> FlexTensor {
-    // Cleared by all threads: memory that comes back every step is not cleared by the system.
-    let mut values: Vec<f32> = rayon::iter::repeat_n(0.0, shape.num_elements()).with_min_len(PIECE).collect();
+    let mut values = zeros(shape.num_elements());
     fill(&mut values);
     FlexTensor::from_data(TensorData::new(values, shape))
+}
+
+/// Cleared by all threads: memory that comes back every step is not cleared by the system.
+fn zeros(count: usize) -> Vec<f32> {
+    rayon::iter::repeat_n(0.0, count).with_min_len(PIECE).collect()
 }

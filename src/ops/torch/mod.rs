@@ -7,12 +7,14 @@ mod cuda;
 mod memory;
 mod trim;
 mod update;
+mod winograd;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
+use burn::tensor::ops::ModuleOps;
 
 use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, Sliding};
@@ -156,18 +158,34 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         TchTensor::from_existing(owned(arranged).tensor, images.storage)
     }
 
-    fn conv_weight(weight: TchTensor, x: &TchTensor) -> TchTensor {
+    fn conv_weight(weight: TchTensor, x: &TchTensor, sliding: Sliding) -> TchTensor {
+        if winograd::plan(x, &weight, sliding).is_some() {
+            return weight;
+        }
         let mut arranged = null_mut();
         // SAFETY: as above.
         check(unsafe { kiln_alike(&mut arranged, borrowed(&weight), borrowed(x)) });
         TchTensor::from_existing(owned(arranged).tensor, weight.storage)
     }
 
+    fn conv_forward(x: TchTensor, weight: TchTensor, sliding: Sliding) -> TchTensor {
+        match winograd::plan(&x, &weight, sliding) {
+            Some(plan) => winograd::forward(&plan, &x, &weight),
+            None => Self::conv2d(x, weight, None, sliding.options()),
+        }
+    }
+
     fn conv_weight_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
+        if let Some(plan) = winograd::plan(&x, &weight, sliding) {
+            return winograd::weight_gradient(&plan, &x, &weight, &gradient);
+        }
         owned(convolution_backward(&x, &weight, &gradient, sliding, WEIGHT)[1])
     }
 
     fn conv_input_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
+        if let Some(plan) = winograd::plan(&x, &weight, sliding) {
+            return winograd::input_gradient(&plan, &x, &weight, &gradient);
+        }
         owned(convolution_backward(&x, &weight, &gradient, sliding, INPUT)[0])
     }
 

@@ -1,0 +1,59 @@
+//! The kernels of `ops/winograd` on Flex's tensors, whose channels lie one behind the other: they are brought side by side
+//! before and back after.
+
+use burn::tensor::Shape;
+use rayon::prelude::*;
+
+use super::lanes::Lanes;
+use super::update::each;
+use super::zeros;
+use crate::ops::conv::Sliding;
+use crate::ops::winograd::Winograd;
+
+/// A convolution that the kernels take.
+pub(super) struct ChannelsFirst {
+    plan: Winograd,
+    inputs: Lanes,
+    outputs: Lanes,
+}
+
+impl ChannelsFirst {
+    /// None where the definition does better, or is asked for.
+    pub(super) fn new(x: &Shape, weight: &Shape, sliding: Sliding) -> Option<Self> {
+        let plan = sliding.winograd(x, weight, each)?;
+        let pixels = x[2] * x[3];
+        let [inputs, outputs] =
+            [x[1], weight[0]].map(|channels| Lanes { channels, pixels, rows: pixels, lanes: channels });
+        Some(Self { plan, inputs, outputs })
+    }
+
+    pub(super) fn forward(&self, x: &[f32], weight: &[f32], output: &mut [f32]) {
+        let mut innermost = zeros(output.len());
+        self.plan.forward(&spread(self.inputs, x), weight, &mut innermost);
+        collect(self.outputs, &innermost, output);
+    }
+
+    pub(super) fn input_gradient(&self, weight: &[f32], gradient: &[f32], x: &mut [f32]) {
+        let mut innermost = zeros(x.len());
+        self.plan.input_gradient(&spread(self.outputs, gradient), weight, &mut innermost);
+        collect(self.inputs, &innermost, x);
+    }
+
+    pub(super) fn weight_gradient(&self, x: &[f32], gradient: &[f32], weight: &mut [f32]) {
+        self.plan.weight_gradient(&spread(self.inputs, x), &spread(self.outputs, gradient), weight);
+    }
+}
+
+/// Images with their channels side by side.
+fn spread(image: Lanes, images: &[f32]) -> Vec<f32> {
+    let mut innermost = zeros(images.len());
+    let pairs = images.par_chunks(image.panel()).zip(innermost.par_chunks_mut(image.panel()));
+    pairs.for_each(|(from, to)| image.spread(from, to));
+    innermost
+}
+
+/// The inverse of [`spread`].
+fn collect(image: Lanes, innermost: &[f32], images: &mut [f32]) {
+    let pairs = innermost.par_chunks(image.panel()).zip(images.par_chunks_mut(image.panel()));
+    pairs.for_each(|(from, to)| image.collect(from, to));
+}

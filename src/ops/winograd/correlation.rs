@@ -1,0 +1,172 @@
+//! Output and input gradient: tiles to frequencies, the products there, and back.
+//!
+//! A sum is over the channels of one tile, so tiles may be taken in blocks of any size. What is largest decides what stays
+//! in a cache: few channels have small kernels, which all blocks of tiles share; many channels have large ones, each panel
+//! of which is transformed for all tiles of a large block at once and then forgotten.
+
+use std::ops::Range;
+
+use super::kernels::{self, Panel};
+use super::product::OverChannels;
+use super::scratch::{self, Kind};
+use super::tiles::{As, FromFrequencies, Images, Slots, ToFrequencies, plane};
+use super::transform::FREQUENCIES;
+use super::{SIXTEEN, Shared, Winograd, panel, part};
+
+/// Kernels up to this size, `inputs * outputs`, are shared by blocks of tiles.
+const SMALL: usize = 128 * 128;
+/// Tiles of a small block at most.
+const SMALL_BLOCK: usize = 14;
+/// Values of a large block at a frequency at most.
+const LARGE_BLOCK: usize = 1 << 16;
+/// Tiles of a large block that are transformed by one task.
+const TRANSFORMED: usize = 16;
+
+/// What is multiplied with what.
+#[derive(Clone, Copy)]
+pub(super) struct Correlation<'a> {
+    pub(super) plan: &'a Winograd,
+    pub(super) from: Shared,
+    /// Channels of `from`.
+    pub(super) channels: usize,
+    pub(super) kernels: Shared,
+    pub(super) to: Shared,
+    /// Channels of `to`.
+    pub(super) outputs: usize,
+    /// Whether `from` is the gradient of the output and `to` that of the input.
+    pub(super) turned: bool,
+}
+
+impl Correlation<'_> {
+    /// # Safety
+    ///
+    /// The addresses are those of whole batches and kernels of the plan's size, and nobody else uses those of `to`.
+    pub(super) unsafe fn run(&self) {
+        if self.channels * self.outputs <= SMALL { self.small() } else { self.large() }
+    }
+
+    fn panels(&self) -> usize {
+        self.outputs / self.panel()
+    }
+
+    /// Channels of a panel.
+    fn panel(&self) -> usize {
+        panel(self.outputs)
+    }
+
+    /// Values of a panel of kernels at a frequency.
+    fn kernel_plane(&self) -> usize {
+        plane(self.channels * self.panel())
+    }
+
+    fn small(&self) {
+        let Winograd { grid, each, .. } = *self.plan;
+        let of_panel = FREQUENCIES * self.kernel_plane();
+        scratch::with(Kind::Shared, [self.panels() * of_panel], |[kernels]| {
+            let kernels = Shared(kernels);
+            each(self.panels(), &|panel| self.transform_kernels(panel, kernels.at(panel * of_panel)));
+            let blocks = grid.tiles.div_ceil(SMALL_BLOCK);
+            let tiles = |block| part(&(0..grid.tiles), block, blocks);
+            each(blocks, &|block| {
+                let (these, next) = (tiles(block), tiles((block + 1).min(blocks - 1)));
+                let slots = self.slots(these.len());
+                scratch::with(Kind::Own, [slots.len(), self.sums(these.len())], |[frequencies, sums]| {
+                    self.transform_tiles(these.clone(), frequencies, slots, 0);
+                    for panel in 0..self.panels() {
+                        let memory = [frequencies, kernels.at(panel * of_panel), sums];
+                        self.multiply(panel, these.clone(), memory, slots, &next);
+                    }
+                });
+            });
+        });
+    }
+
+    fn large(&self) {
+        let Winograd { grid, each, .. } = *self.plan;
+        let blocks = grid.tiles.div_ceil((LARGE_BLOCK / self.channels).max(1));
+        let slots = self.slots(grid.tiles.div_ceil(blocks));
+        scratch::with(Kind::Shared, [slots.len()], |[frequencies]| {
+            let frequencies = Shared(frequencies);
+            for tiles in (0..blocks).map(|block| part(&(0..grid.tiles), block, blocks)) {
+                let tasks = tiles.len().div_ceil(TRANSFORMED);
+                each(tasks, &|task| {
+                    let these = part(&tiles, task, tasks);
+                    self.transform_tiles(these.clone(), frequencies.at(0), slots, these.start - tiles.start);
+                });
+                each(self.panels(), &|panel| {
+                    let own = [FREQUENCIES * self.kernel_plane(), self.sums(tiles.len())];
+                    scratch::with(Kind::Own, own, |[kernels, sums]| {
+                        self.transform_kernels(panel, kernels);
+                        self.multiply(panel, tiles.clone(), [frequencies.at(0), kernels, sums], slots, &(0..0));
+                    });
+                });
+            }
+        });
+    }
+
+    fn slots(&self, tiles: usize) -> Slots {
+        Slots::new(tiles, self.channels, SIXTEEN)
+    }
+
+    /// Values of a panel's sums at all frequencies.
+    fn sums(&self, tiles: usize) -> usize {
+        FREQUENCIES * plane(tiles * self.panel())
+    }
+
+    /// All of what is multiplied with kernels.
+    fn source(&self) -> Images {
+        Images { first: self.from.at(0), step: self.channels, channels: self.channels }
+    }
+
+    fn transform_kernels(&self, panel: usize, to: *mut f32) {
+        let panel = Panel {
+            inputs: if self.turned { self.outputs } else { self.channels },
+            first: panel * self.panel(),
+            channels: self.panel(),
+            turned: self.turned,
+        };
+        let (rows, kernels, plane) = (self.channels, self.kernels.at(0).cast_const(), self.kernel_plane());
+        // SAFETY: `run`'s contract, and as much memory as a panel needs.
+        unsafe { self.plan.set.run(&kernels::ToFrequencies { panel, rows, kernels, to, plane }) };
+    }
+
+    fn transform_tiles(&self, tiles: Range<usize>, to: *mut f32, slots: Slots, slot: usize) {
+        let (grid, images) = (self.plan.grid, self.source());
+        // SAFETY: `run`'s contract, and as much memory as the slots need.
+        unsafe { self.plan.set.run(&ToFrequencies { grid, tiles, images, to, slots, slot, kind: As::Input }) };
+    }
+
+    /// A panel of the output of `tiles`, from their frequencies and those of its kernels; the tiles `next` are fetched
+    /// meanwhile.
+    fn multiply(
+        &self,
+        panel: usize,
+        tiles: Range<usize>,
+        [from, kernels, sums]: [*mut f32; 3],
+        slots: Slots,
+        next: &Range<usize>,
+    ) {
+        let (count, channels) = (tiles.len(), self.panel());
+        let plane = plane(count * channels);
+        let grid = self.plan.grid;
+        let images = Images { first: self.to.at(panel * channels), step: self.outputs, channels };
+        // SAFETY: the memory is as large as `slots`, a panel of kernels and the sums of `tiles` need.
+        unsafe {
+            for frequency in 0..FREQUENCIES {
+                grid.fetch(images, &tiles, [frequency, FREQUENCIES]);
+                let share = [panel * FREQUENCIES + frequency, self.panels() * FREQUENCIES];
+                grid.fetch(self.source(), next, share);
+                self.plan.set.run(&OverChannels {
+                    tiles: from.add(frequency * slots.plane),
+                    step: slots.count * SIXTEEN,
+                    count,
+                    channels: self.channels,
+                    kernels: kernels.add(frequency * self.kernel_plane()),
+                    sums: sums.add(frequency * plane),
+                    panel: channels,
+                });
+            }
+            self.plan.set.run(&FromFrequencies { grid, tiles, images, from: sums, plane });
+        }
+    }
+}

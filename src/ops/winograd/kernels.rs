@@ -1,0 +1,134 @@
+//! Kernels to their frequencies, and the gradients of kernels back.
+//!
+//! Kernels are `[outputs, inputs, 3, 3]`. Sixteen by sixteen of them go through a block in which the panel's channels lie
+//! side by side.
+
+use super::transform::{Kernel, KernelGradient, PATCH, Planes, TAPS, square};
+use super::vector::{LANES, Routine, Vector, prefetch};
+
+/// `[row][tap][panel's channel]`.
+type Block = [f32; LANES * TAPS * LANES];
+
+/// One panel of kernels: which of the two channels of a kernel are its rows, and which its columns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Panel {
+    /// Input channels of all kernels.
+    pub(super) inputs: usize,
+    /// The first channel of the panel.
+    pub(super) first: usize,
+    /// Channels of the panel.
+    pub(super) channels: usize,
+    /// Rows are output channels and kernels are turned around, as the input's gradient wants them.
+    pub(super) turned: bool,
+}
+
+impl Panel {
+    /// Where the kernel of a row and a channel of the panel begins.
+    fn kernel(&self, row: usize, channel: usize) -> usize {
+        let (output, input) = if self.turned { (row, self.first + channel) } else { (self.first + channel, row) };
+        (output * self.inputs + input) * TAPS
+    }
+}
+
+/// A panel of kernels to `[frequency][rows][channels]`.
+pub(super) struct ToFrequencies {
+    pub(super) panel: Panel,
+    pub(super) rows: usize,
+    pub(super) kernels: *const f32,
+    pub(super) to: *mut f32,
+    /// Values from a frequency to the next.
+    pub(super) plane: usize,
+}
+
+impl Routine for ToFrequencies {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        let mut block: Block = [0.0; LANES * TAPS * LANES];
+        for channel in (0..self.panel.channels).step_by(LANES) {
+            for first in (0..self.rows).step_by(LANES) {
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    self.fill(first, channel, &mut block);
+                    for row in 0..LANES {
+                        self.fetch(first + LANES, channel, row);
+                        let from = Planes { first: block.as_mut_ptr().add(row * TAPS * LANES), step: LANES };
+                        let to = self.to.add((first + row) * self.panel.channels + channel);
+                        square::<V, Kernel, 3, PATCH>(&from, &Planes { first: to, step: self.plane });
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl ToFrequencies {
+    /// Asks for one of sixteen stretches of kernels of the block that begins with row `first`.
+    #[inline(always)]
+    fn fetch(&self, first: usize, channel: usize, number: usize) {
+        let (row, lane) = if self.panel.turned { (number, 0) } else { (0, number) };
+        let stretch = self.kernels.wrapping_add(self.panel.kernel(first + row, channel + lane));
+        for line in 0..TAPS {
+            prefetch(stretch.wrapping_add(line * LANES));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn fill(&self, first: usize, channel: usize, block: &mut Block) {
+        for lane in 0..LANES {
+            for row in 0..LANES {
+                let kernel = self.kernels.wrapping_add(self.panel.kernel(first + row, channel + lane));
+                for tap in 0..TAPS {
+                    let place = if self.panel.turned { TAPS - 1 - tap } else { tap };
+                    // SAFETY: passed on to the caller.
+                    block[(row * TAPS + place) * LANES + lane] = unsafe { *kernel.add(tap) };
+                }
+            }
+        }
+    }
+}
+
+/// Sums `[frequency][rows][channels]` to the gradients of a panel of kernels.
+pub(super) struct FromFrequencies {
+    /// Not turned.
+    pub(super) panel: Panel,
+    /// The first row.
+    pub(super) first: usize,
+    pub(super) rows: usize,
+    pub(super) from: *mut f32,
+    /// Values from a frequency to the next.
+    pub(super) plane: usize,
+    pub(super) kernels: *mut f32,
+}
+
+impl Routine for FromFrequencies {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        let mut block: Block = [0.0; LANES * TAPS * LANES];
+        for channel in (0..self.panel.channels).step_by(LANES) {
+            for first in (0..self.rows).step_by(LANES) {
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    for row in 0..LANES {
+                        let to = Planes { first: block.as_mut_ptr().add(row * TAPS * LANES), step: LANES };
+                        let from = self.from.add((first + row) * self.panel.channels + channel);
+                        square::<V, KernelGradient, PATCH, 3>(&Planes { first: from, step: self.plane }, &to);
+                    }
+                    self.take(self.first + first, channel, &block);
+                }
+            }
+        }
+    }
+}
+
+impl FromFrequencies {
+    #[inline(always)]
+    unsafe fn take(&self, first: usize, channel: usize, block: &Block) {
+        for lane in 0..LANES {
+            let kernels = self.kernels.wrapping_add(self.panel.kernel(first, channel + lane));
+            for value in 0..LANES * TAPS {
+                // SAFETY: passed on to the caller.
+                unsafe { *kernels.add(value) = block[value * LANES + lane] };
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Tiles of images to and from frequencies.
+
+use std::ops::Range;
+
+use super::transform::{FREQUENCIES, Gradient, Input, Line, Output, PATCH, PIXELS, Planes, TILE, square};
+use super::vector::{LANES, Routine, Vector, prefetch};
+
+/// The tiles of a batch, image by image and row by row. Those at the lower and right edge may reach over it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grid {
+    height: usize,
+    width: usize,
+    rows: usize,
+    columns: usize,
+    /// Tiles of all images.
+    pub(super) tiles: usize,
+}
+
+impl Grid {
+    pub(super) fn new(batch: usize, [height, width]: [usize; 2]) -> Self {
+        let (rows, columns) = (height.div_ceil(TILE), width.div_ceil(TILE));
+        Self { height, width, rows, columns, tiles: batch * rows * columns }
+    }
+
+    /// The number of a pixel that is so far below and right of the corner of a tile; none outside of the image.
+    #[inline(always)]
+    fn pixel(&self, tile: usize, y: isize, x: isize) -> Option<usize> {
+        let (image, place) = (tile / (self.rows * self.columns), tile % (self.rows * self.columns));
+        let (top, left) = (place / self.columns * TILE, place % self.columns * TILE);
+        let (y, x) = (top.wrapping_add_signed(y), left.wrapping_add_signed(x));
+        (y < self.height && x < self.width).then(|| (image * self.height + y) * self.width + x)
+    }
+
+    /// Asks for part `number` of `parts` of the pixels of some tiles, which are soon read or written. Between products, so
+    /// that memory works while they are computed.
+    pub(super) fn fetch(&self, images: Images, tiles: &Range<usize>, [number, parts]: [usize; 2]) {
+        for wanted in super::part(&(0..tiles.len() * PIXELS), number, parts) {
+            let (tile, place) = (tiles.start + wanted / PIXELS, wanted % PIXELS);
+            if let Some(pixel) = self.pixel(tile, (place / TILE) as isize, (place % TILE) as isize) {
+                for channel in (0..images.channels).step_by(LANES) {
+                    prefetch(images.first.wrapping_add(pixel * images.step + channel));
+                }
+            }
+        }
+    }
+}
+
+/// Some channels of the activations of a batch, which lie side by side for each pixel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Images {
+    /// The first of these channels of the first pixel.
+    pub(super) first: *mut f32,
+    /// Values from a pixel to the next.
+    pub(super) step: usize,
+    /// How many of the channels count.
+    pub(super) channels: usize,
+}
+
+/// Where tiles lie at their frequencies: `[frequency][channels / group][slots][group]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slots {
+    /// Channels side by side, in sixteens.
+    pub(super) group: usize,
+    /// Tiles that there is room for.
+    pub(super) count: usize,
+    /// Values from a frequency to the next.
+    pub(super) plane: usize,
+}
+
+impl Slots {
+    pub(super) fn new(count: usize, channels: usize, group: usize) -> Self {
+        Self { group, count, plane: plane(count * channels) }
+    }
+
+    /// Values of all frequencies.
+    pub(super) fn len(&self) -> usize {
+        FREQUENCIES * self.plane
+    }
+
+    /// Where a tile's sixteen channels from `channel` on are, at the first frequency.
+    #[inline(always)]
+    pub(super) fn at(&self, slot: usize, channel: usize) -> usize {
+        (channel / self.group * self.count + slot) * self.group + channel % self.group
+    }
+}
+
+/// Room for so many values, in an odd number of cache lines: planes a power of two apart would share few sets of a cache.
+pub(super) fn plane(values: usize) -> usize {
+    (values.div_ceil(LANES) | 1) * LANES
+}
+
+/// What tiles are turned into frequencies as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum As {
+    Input,
+    Gradient,
+}
+
+/// Tiles of images to their frequencies; the first goes to slot `slot`.
+pub(super) struct ToFrequencies {
+    pub(super) grid: Grid,
+    pub(super) tiles: Range<usize>,
+    pub(super) images: Images,
+    pub(super) to: *mut f32,
+    pub(super) slots: Slots,
+    pub(super) slot: usize,
+    pub(super) kind: As,
+}
+
+impl Routine for ToFrequencies {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self.kind {
+                As::Input => self.map::<V, Input, PATCH, FREQUENCIES>(1),
+                As::Gradient => self.map::<V, Gradient, TILE, PIXELS>(0),
+            }
+        }
+    }
+}
+
+/// What pixels outside of an image are.
+static ZEROS: [f32; LANES] = [0.0; LANES];
+
+impl ToFrequencies {
+    #[inline(always)]
+    unsafe fn map<V: Vector, L: Line<SIDE, PATCH>, const SIDE: usize, const N: usize>(&self, halo: isize) {
+        for tile in self.tiles.clone() {
+            let slot = self.slot + tile - self.tiles.start;
+            let mut from = Square::<N>::new(&self.grid, tile, halo, self.images, ZEROS.as_ptr().cast_mut());
+            for channel in (0..self.images.channels).step_by(LANES) {
+                let to = Planes { first: self.to.wrapping_add(self.slots.at(slot, channel)), step: self.slots.plane };
+                // SAFETY: passed on to the caller.
+                unsafe { square::<V, L, SIDE, PATCH>(&from.places, &to) };
+                from.advance();
+            }
+        }
+    }
+}
+
+/// Sums at all frequencies to tiles of images.
+pub(super) struct FromFrequencies {
+    pub(super) grid: Grid,
+    pub(super) tiles: Range<usize>,
+    /// Those of a panel.
+    pub(super) images: Images,
+    /// `[frequency][tiles][channels]`.
+    pub(super) from: *mut f32,
+    /// Values from a frequency to the next.
+    pub(super) plane: usize,
+}
+
+impl Routine for FromFrequencies {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        let mut outside = [0.0; LANES];
+        for tile in self.tiles.clone() {
+            let mut to = Square::<PIXELS>::new(&self.grid, tile, 0, self.images, outside.as_mut_ptr());
+            for channel in (0..self.images.channels).step_by(LANES) {
+                let first = self.from.wrapping_add((tile - self.tiles.start) * self.images.channels + channel);
+                // SAFETY: passed on to the caller.
+                unsafe { square::<V, Output, PATCH, TILE>(&Planes { first, step: self.plane }, &to.places) };
+                to.advance();
+            }
+        }
+    }
+}
+
+/// The places of sixteen channels of the pixels of a square.
+struct Square<const N: usize> {
+    places: [*mut f32; N],
+    /// From each place to that of the next sixteen channels.
+    steps: [usize; N],
+}
+
+impl<const N: usize> Square<N> {
+    /// Of a square whose corner is `halo` above and left of that of a tile.
+    #[inline(always)]
+    fn new(grid: &Grid, tile: usize, halo: isize, images: Images, outside: *mut f32) -> Self {
+        let side = N.isqrt();
+        let mut square = Self { places: [outside; N], steps: [0; N] };
+        for i in 0..N {
+            if let Some(pixel) = grid.pixel(tile, (i / side) as isize - halo, (i % side) as isize - halo) {
+                square.places[i] = images.first.wrapping_add(pixel * images.step);
+                square.steps[i] = LANES;
+            }
+        }
+        square
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        for i in 0..N {
+            self.places[i] = self.places[i].wrapping_add(self.steps[i]);
+        }
+    }
+}

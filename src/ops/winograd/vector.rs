@@ -1,0 +1,263 @@
+//! Sixteen lanes, in whatever registers the processor has.
+//!
+//! Every routine of this folder is written once, over [`Vector`]. All sets do the same operations in the same order and
+//! fuse the same multiplications with the same additions, so they give the same bits. A routine and all that it calls is
+//! inlined into one function that is compiled for its set.
+
+use std::sync::LazyLock;
+
+/// Values of a vector; a channel each.
+pub(super) const LANES: usize = 16;
+
+/// Instruction sets with registers of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Set {
+    /// 32 registers of 16 lanes.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// 16 registers of 8 lanes.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// Plain Rust.
+    Portable,
+}
+
+impl Set {
+    /// What this processor has, the fastest first.
+    pub fn available() -> Vec<Self> {
+        let mut sets = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f") {
+                sets.push(Self::Avx512);
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                sets.push(Self::Avx2);
+            }
+        }
+        sets.push(Self::Portable);
+        sets
+    }
+
+    /// The fastest that this processor has.
+    pub fn best() -> Self {
+        static BEST: LazyLock<Set> = LazyLock::new(|| Set::available()[0]);
+        *BEST
+    }
+
+    /// Does `routine` with the registers of this set.
+    ///
+    /// # Safety
+    ///
+    /// The processor has the set, and the caller keeps the routine's own contract.
+    pub(super) unsafe fn run(self, routine: &impl Routine) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512 => x86::avx512(routine),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2 => x86::avx2(routine),
+                Self::Portable => routine.run::<[f32; LANES]>(),
+            }
+        }
+    }
+}
+
+/// Something to compute, with all that it reads and writes.
+pub(super) trait Routine {
+    /// Marked `inline(always)` by every implementation.
+    ///
+    /// # Safety
+    ///
+    /// The processor has the registers of `V`, and the addresses of the routine are those of values that it may touch.
+    unsafe fn run<V: Vector>(&self);
+}
+
+/// Sixteen values in registers.
+///
+/// # Safety
+///
+/// All functions need a processor with the set; `load` and `store` an address of sixteen values.
+pub(super) trait Vector: Copy {
+    /// Vectors of a row whose sums are in registers together.
+    const WIDE: usize;
+    /// Rows whose sums are: with all of their vectors and what they are made of they fit into the registers.
+    const ROWS: usize;
+
+    unsafe fn splat(value: f32) -> Self;
+    unsafe fn load(from: *const f32) -> Self;
+    unsafe fn store(self, to: *mut f32);
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn sub(self, other: Self) -> Self;
+    unsafe fn mul(self, other: Self) -> Self;
+    /// `self * factor + term`, rounded once.
+    unsafe fn mul_add(self, factor: Self, term: Self) -> Self;
+    /// `term - self * factor`, rounded once.
+    unsafe fn mul_sub_from(self, factor: Self, term: Self) -> Self;
+}
+
+/// Asks for a cache line that is soon read or written.
+#[inline(always)]
+pub(super) fn prefetch(line: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, of any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+impl Vector for [f32; LANES] {
+    const WIDE: usize = 1;
+    const ROWS: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        [value; LANES]
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's address is that of as many values, with an alignment of one of them.
+        unsafe { from.cast::<Self>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: as above.
+        unsafe { to.cast::<Self>().write(self) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        each_lane(|i| self[i] + other[i])
+    }
+
+    #[inline(always)]
+    unsafe fn sub(self, other: Self) -> Self {
+        each_lane(|i| self[i] - other[i])
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, other: Self) -> Self {
+        each_lane(|i| self[i] * other[i])
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(self, factor: Self, term: Self) -> Self {
+        each_lane(|i| self[i].mul_add(factor[i], term[i]))
+    }
+
+    #[inline(always)]
+    unsafe fn mul_sub_from(self, factor: Self, term: Self) -> Self {
+        each_lane(|i| (-self[i]).mul_add(factor[i], term[i]))
+    }
+}
+
+#[inline(always)]
+fn each_lane(value: impl Fn(usize) -> f32) -> [f32; LANES] {
+    let mut lanes = [0.0; LANES];
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        *lane = value(i);
+    }
+    lanes
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{LANES, Routine, Vector};
+
+    /// The contract is that of [`super::Set::run`].
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn avx512(routine: &impl Routine) {
+        // SAFETY: passed on to the caller.
+        unsafe { routine.run::<Whole>() }
+    }
+
+    /// The contract is that of [`super::Set::run`].
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) unsafe fn avx2(routine: &impl Routine) {
+        // SAFETY: passed on to the caller.
+        unsafe { routine.run::<Halves>() }
+    }
+
+    /// A register of AVX-512.
+    type Whole = __m512;
+
+    /// Two registers of AVX.
+    #[derive(Clone, Copy)]
+    pub(super) struct Halves(__m256, __m256);
+
+    const HALF: usize = LANES / 2;
+
+    /// The functions of [`Vector`], all but its constant, for one and for two registers.
+    macro_rules! functions {
+        ($($name:ident($($argument:ident),*) => $whole:ident, $half:ident;)*) => {
+            impl Vector for Whole {
+                const WIDE: usize = 2;
+                const ROWS: usize = 14;
+
+                #[inline(always)]
+                unsafe fn splat(value: f32) -> Self {
+                    unsafe { _mm512_set1_ps(value) }
+                }
+
+                #[inline(always)]
+                unsafe fn load(from: *const f32) -> Self {
+                    unsafe { _mm512_loadu_ps(from) }
+                }
+
+                #[inline(always)]
+                unsafe fn store(self, to: *mut f32) {
+                    unsafe { _mm512_storeu_ps(to, self) }
+                }
+
+                $(#[inline(always)]
+                unsafe fn $name(self, $($argument: Self),*) -> Self {
+                    unsafe { $whole(self, $($argument),*) }
+                })*
+            }
+
+            impl Vector for Halves {
+                const WIDE: usize = 1;
+                const ROWS: usize = 6;
+
+                #[inline(always)]
+                unsafe fn splat(value: f32) -> Self {
+                    unsafe { Self(_mm256_set1_ps(value), _mm256_set1_ps(value)) }
+                }
+
+                #[inline(always)]
+                unsafe fn load(from: *const f32) -> Self {
+                    unsafe { Self(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(HALF))) }
+                }
+
+                #[inline(always)]
+                unsafe fn store(self, to: *mut f32) {
+                    unsafe {
+                        _mm256_storeu_ps(to, self.0);
+                        _mm256_storeu_ps(to.add(HALF), self.1);
+                    }
+                }
+
+                $(#[inline(always)]
+                unsafe fn $name(self, $($argument: Self),*) -> Self {
+                    unsafe { Self($half(self.0, $($argument.0),*), $half(self.1, $($argument.1),*)) }
+                })*
+            }
+        };
+    }
+
+    functions! {
+        add(other) => _mm512_add_ps, _mm256_add_ps;
+        sub(other) => _mm512_sub_ps, _mm256_sub_ps;
+        mul(other) => _mm512_mul_ps, _mm256_mul_ps;
+        mul_add(factor, term) => _mm512_fmadd_ps, _mm256_fmadd_ps;
+        mul_sub_from(factor, term) => _mm512_fnmadd_ps, _mm256_fnmadd_ps;
+    }
+}

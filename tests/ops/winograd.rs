@@ -1,0 +1,101 @@
+//! F(4x4, 3x3): the same bits on every instruction set and any number of threads, and how far they are from the truth.
+
+use kiln::ops::winograd::{Set, Winograd};
+
+use super::noise;
+
+/// `[batch, inputs, height, width]` and outputs: sizes that fill no block, and those that take each of the plans.
+const SIZES: [([usize; 4], usize); 12] = [
+    ([1, 16, 3, 3], 16),
+    ([33, 16, 3, 4], 48),
+    ([2, 32, 7, 7], 16),
+    ([3, 48, 9, 13], 32),
+    ([1, 16, 57, 57], 64),
+    ([2, 16, 57, 3], 32),
+    ([5, 64, 16, 12], 16),
+    ([9, 144, 4, 4], 160),
+    // Sums of the weight gradient by several tasks.
+    ([33, 16, 16, 16], 16),
+    ([23, 64, 20, 20], 64),
+    // More tiles than a large block has.
+    ([5, 1040, 16, 16], 16),
+    ([5, 16, 16, 16], 1040),
+];
+
+fn alone(count: usize, work: &(dyn Fn(usize) + Sync)) {
+    (0..count).for_each(work);
+}
+
+/// On three threads, the last tasks first.
+fn backwards(count: usize, work: &(dyn Fn(usize) + Sync)) {
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            scope.spawn(move || (thread..count).step_by(3).rev().for_each(work));
+        }
+    });
+}
+
+/// Input, kernels and gradient of the output; channels lie innermost.
+fn values([batch, inputs, height, width]: [usize; 4], outputs: usize) -> [Vec<f32>; 3] {
+    let pixels = batch * height * width;
+    [noise(pixels * inputs, 1), noise(inputs * outputs * 9, 2), noise(pixels * outputs, 3)]
+}
+
+/// Output, gradient of the kernels, gradient of the input.
+fn products(plan: &Winograd, [x, kernels, gradient]: &[Vec<f32>; 3]) -> [Vec<f32>; 3] {
+    let mut products = [gradient, kernels, x].map(|like| vec![f32::NAN; like.len()]);
+    plan.forward(x, kernels, &mut products[0]);
+    plan.weight_gradient(x, gradient, &mut products[1]);
+    plan.input_gradient(gradient, kernels, &mut products[2]);
+    products
+}
+
+#[test]
+fn every_instruction_set_and_any_number_of_threads_give_the_same_bits() {
+    let bits =
+        |products: [Vec<f32>; 3]| products.map(|values| values.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+    for (x, outputs) in SIZES {
+        let values = values(x, outputs);
+        let plan = Winograd::new(x, outputs, alone).expect("the size is one of those");
+        let first = bits(products(&plan.on(Set::Portable), &values));
+        for set in Set::available() {
+            for each in [alone, backwards] {
+                let plan = Winograd::new(x, outputs, each).expect("the size is one of those").on(set);
+                assert!(bits(products(&plan, &values)) == first, "{set:?}: other bits for {x:?} to {outputs}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_becomes_of_an_image_does_not_depend_on_those_beside_it() {
+    let (size, outputs) = ([3, 32, 9, 6], 48);
+    let [x, kernels, _] = values(size, outputs);
+    let forward = |x: &[f32], images: usize| {
+        let mut output = vec![f32::NAN; images * 9 * 6 * outputs];
+        let plan = Winograd::new([images, 32, 9, 6], outputs, alone).expect("the size is one of those");
+        plan.forward(x, &kernels, &mut output);
+        output
+    };
+    let together = forward(&x, 3);
+    for (alone, among) in x.chunks(x.len() / 3).zip(together.chunks(together.len() / 3)) {
+        assert_eq!(forward(alone, 1), among);
+    }
+}
+
+#[test]
+fn sizes_that_gain_nothing_are_left_to_the_definition() {
+    let is_taken = |x, outputs| Winograd::new(x, outputs, alone).is_some();
+    assert!(is_taken([1, 16, 3, 3], 16) && is_taken([1, 512, 4, 4], 512));
+    for (x, outputs) in [
+        ([8, 64, 1, 1], 64),
+        ([8, 64, 2, 2], 64),
+        ([8, 64, 5, 5], 64),
+        ([8, 24, 8, 8], 64),
+        ([8, 64, 8, 8], 8),
+        ([8, 3, 32, 32], 64),
+        ([0, 64, 8, 8], 64),
+    ] {
+        assert!(!is_taken(x, outputs), "{x:?} to {outputs}");
+    }
+}
