@@ -1,8 +1,8 @@
 //! Who this process is among others, and how they find and lose each other.
 //!
 //! Read `environment.rs` for what launchers tell a process, `peers.rs` for what a run asks of the other processes,
-//! `job.rs` for how they meet (`rendezvous/`, then an engine), `elastic.rs`, `crew.rs` and `ahead.rs` for those that come and go, `processes.rs` for `train launch`. The room knows no
-//! model and no file of a run.
+//! `job.rs` for how they meet (`rendezvous/`, then an engine), `elastic.rs`, `crew.rs` and `ahead.rs` for those that come
+//! and go, `processes.rs` for `train launch`. The room knows no model and no file of a run.
 
 #[cfg(feature = "gloo")]
 mod address;
