@@ -186,12 +186,8 @@ fn values(tensor: &FlexTensor) -> &[f32] {
 
 /// A tensor that `fill` writes, zero where it does not.
 fn filled(shape: Shape, fill: impl FnOnce(&mut [f32])) -> FlexTensor {
-    let mut values = zeros(shape.num_elements());
+    // Cleared by all threads: memory that comes back every step is not cleared by the system.
+    let mut values: Vec<f32> = rayon::iter::repeat_n(0.0, shape.num_elements()).with_min_len(PIECE).collect();
     fill(&mut values);
     FlexTensor::from_data(TensorData::new(values, shape))
-}
-
-/// Cleared by all threads: memory that comes back every step is not cleared by the system.
-fn zeros(count: usize) -> Vec<f32> {
-    rayon::iter::repeat_n(0.0, count).with_min_len(PIECE).collect()
 }

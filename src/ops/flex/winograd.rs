@@ -6,9 +6,8 @@ use rayon::prelude::*;
 
 use super::lanes::Lanes;
 use super::update::each;
-use super::zeros;
 use crate::ops::conv::Sliding;
-use crate::ops::winograd::Winograd;
+use crate::ops::winograd::{Winograd, with_images};
 
 /// A convolution that the kernels take.
 pub(super) struct ChannelsFirst {
@@ -28,28 +27,34 @@ impl ChannelsFirst {
     }
 
     pub(super) fn forward(&self, x: &[f32], weight: &[f32], output: &mut [f32]) {
-        let mut innermost = zeros(output.len());
-        self.plan.forward(&spread(self.inputs, x), weight, &mut innermost);
-        collect(self.outputs, &innermost, output);
+        with_images([x.len(), output.len()], |[innermost, result]| {
+            spread(self.inputs, x, innermost);
+            self.plan.forward(innermost, weight, result);
+            collect(self.outputs, result, output);
+        });
     }
 
     pub(super) fn input_gradient(&self, weight: &[f32], gradient: &[f32], x: &mut [f32]) {
-        let mut innermost = zeros(x.len());
-        self.plan.input_gradient(&spread(self.outputs, gradient), weight, &mut innermost);
-        collect(self.inputs, &innermost, x);
+        with_images([gradient.len(), x.len()], |[innermost, result]| {
+            spread(self.outputs, gradient, innermost);
+            self.plan.input_gradient(innermost, weight, result);
+            collect(self.inputs, result, x);
+        });
     }
 
     pub(super) fn weight_gradient(&self, x: &[f32], gradient: &[f32], weight: &mut [f32]) {
-        self.plan.weight_gradient(&spread(self.inputs, x), &spread(self.outputs, gradient), weight);
+        with_images([x.len(), gradient.len()], |[x_innermost, innermost]| {
+            spread(self.inputs, x, x_innermost);
+            spread(self.outputs, gradient, innermost);
+            self.plan.weight_gradient(x_innermost, innermost, weight);
+        });
     }
 }
 
 /// Images with their channels side by side.
-fn spread(image: Lanes, images: &[f32]) -> Vec<f32> {
-    let mut innermost = zeros(images.len());
+fn spread(image: Lanes, images: &[f32], innermost: &mut [f32]) {
     let pairs = images.par_chunks(image.panel()).zip(innermost.par_chunks_mut(image.panel()));
     pairs.for_each(|(from, to)| image.spread(from, to));
-    innermost
 }
 
 /// The inverse of [`spread`].

@@ -18,6 +18,8 @@ use std::ops::Range;
 
 use super::pieces::Each;
 use correlation::Correlation;
+#[cfg(feature = "flex")]
+pub(crate) use scratch::with_images;
 use tiles::Grid;
 use transform::TAPS;
 use vector::LANES as SIXTEEN;
