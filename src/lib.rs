@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | [`error`], [`stop`], [`state`], [`fetch`], `file` | the error that crosses rooms; why a run ends early; named tensors on the host; files from the network; files of others and how large they may be | anything else |
 //! | [`data`] | images, augmentation, the order of samples, the loader | models, devices |
-//! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch | models, threads |
+//! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch, Winograd's for both | models, threads |
 //! | [`model`] | ResNet-18, its loss, its weights by name | replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | world, collectives in memory and over Gloo, the replica, the strategy, generations | files, terminals |

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use kiln::checkpoint::{
     Best, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir,
@@ -357,32 +356,6 @@ fn a_directory_with_checkpoints_is_only_for_the_run_that_resumes_them() {
     assert_eq!(claim(&new, true).unwrap_err().exit_code(), 75, "the rest of the run is there");
     drop(other);
     claim(&new, true).unwrap();
-}
-
-#[test]
-fn a_lock_is_shared_or_lost_to_another_run_but_never_both() {
-    let directory = tempdir().unwrap();
-    let (is_over, other_holds) = (AtomicBool::new(false), AtomicBool::new(false));
-    let acquire = || Lock::acquire(directory.path(), &mut no_warning);
-    let both = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(SeqCst) {
-                let Ok(_lock) = acquire() else { continue };
-                other_holds.store(true, SeqCst);
-                (0..20).for_each(|_| std::thread::yield_now());
-                other_holds.store(false, SeqCst);
-            }
-        });
-        let held_by_both = |_: &usize| {
-            let Ok(lock) = acquire() else { return false };
-            let Ok(_share) = lock.share(directory.path()) else { return false };
-            (0..100).any(|_| other_holds.load(SeqCst))
-        };
-        let both = (0..20_000).filter(held_by_both).count();
-        is_over.store(true, SeqCst);
-        both
-    });
-    assert_eq!(both, 0);
 }
 
 #[test]

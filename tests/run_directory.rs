@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use kiln::checkpoint::run_dir;
+use kiln::checkpoint::{Lock, run_dir};
 use tempfile::tempdir;
 
 use crate::command::{SMALL, Workplace, errors, succeeded, until, wait};
@@ -55,6 +56,32 @@ fn a_directory_that_a_run_writes_to_is_refused_to_every_other_run() {
     drop(live);
     // A process that is killed leaves no lock behind.
     place.train("run", &["--resume", "--epochs=100000", "--max-steps=1"]);
+}
+
+#[test]
+fn a_lock_is_shared_or_lost_to_another_run_but_never_both() {
+    let directory = tempdir().unwrap();
+    let (is_over, other_holds) = (AtomicBool::new(false), AtomicBool::new(false));
+    let acquire = || Lock::acquire(directory.path(), &mut |_| {});
+    let both = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                let Ok(_lock) = acquire() else { continue };
+                other_holds.store(true, SeqCst);
+                (0..20).for_each(|_| std::thread::yield_now());
+                other_holds.store(false, SeqCst);
+            }
+        });
+        let held_by_both = |_: &usize| {
+            let Ok(lock) = acquire() else { return false };
+            let Ok(_share) = lock.share(directory.path()) else { return false };
+            (0..100).any(|_| other_holds.load(SeqCst))
+        };
+        let both = (0..20_000).filter(held_by_both).count();
+        is_over.store(true, SeqCst);
+        both
+    });
+    assert_eq!(both, 0);
 }
 
 #[test]
