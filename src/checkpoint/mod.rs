@@ -38,6 +38,7 @@ pub use atomic::{check_writable, write_atomic};
 pub use compatibility::differences;
 pub use config::*;
 pub use lock::Lock;
+pub(crate) use manifest::MANIFEST;
 pub use retention::{Keep, retain};
 pub use state::{Best, Progress, RunState};
 pub use store::{Loaded, Snapshot, Store, Which, read};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::requeue;
 use super::resume::settings;
-use crate::checkpoint::{self, Loaded, Lock, Resume, Store, Which, differences, run_dir};
+use crate::checkpoint::{self, Loaded, Lock, MANIFEST, Resume, Store, Which, differences, run_dir};
 use crate::config::{Config, OF_A_SESSION, Request, Saved, Setting, sketch};
 use crate::error::{Error, Result};
 use crate::file;
@@ -51,6 +51,10 @@ impl Target {
         self.path.join("checkpoints").is_dir()
     }
 
+    fn is_checkpoint(&self) -> bool {
+        self.path.join(MANIFEST).is_file()
+    }
+
     /// The run that the checkpoint is part of.
     fn run(&self) -> Option<PathBuf> {
         if self.is_run() {
@@ -82,8 +86,8 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
     let loaded = match target.load(&mut |_| {}) {
         Ok(loaded) => loaded,
         // Not after a question for the data of the default configuration.
-        Err(damage @ Error::Checkpoint(_)) if !target.is_run() && target.path.exists() => return Err(damage),
-        // Under the lock there may be one: what a kill left, or what another process sees.
+        Err(damage @ Error::Checkpoint(_)) if target.is_checkpoint() => return Err(damage),
+        // There may be one later: under the lock, what a kill left; in a job that comes back, its own.
         Err(_) => return Ok(request),
     };
     let saved = saved(&loaded)?;
