@@ -10,7 +10,7 @@ session="kiln-pictures-$$"
 trap 'tmux kill-session -t "$session" 2>/dev/null || true; rm -rf "$place"' EXIT
 cd "$place"
 
-tmux new-session -d -s "$session" -x 120 -y 32 "'$train' experiment=quickstart --progress tui"
+tmux new-session -d -s "$session" -x 124 -y 32 "'$train' experiment=quickstart --progress tui"
 # Past the middle there is something to see.
 until tmux capture-pane -p -t "$session" | grep -q 'epoch 5/6'; do
     tmux has-session -t "$session" || { echo "the run ended before its picture was taken" >&2; exit 1; }
@@ -24,7 +24,7 @@ import io, re, sys
 from rich.console import Console
 from rich.text import Text
 from rich.terminal_theme import MONOKAI
-console = Console(record=True, width=120, file=io.StringIO(), force_terminal=True)
+console = Console(record=True, width=124, file=io.StringIO(), force_terminal=True)
 console.print(Text.from_ansi(open(sys.argv[1]).read().rstrip("\n")), end="")
 picture = console.export_svg(title="train experiment=quickstart", theme=MONOKAI)
 # A page of a code host loads no fonts from elsewhere.
