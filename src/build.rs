@@ -16,9 +16,11 @@ fn main() {
 /// Gloo's headers and library are the system's.
 #[cfg(feature = "gloo")]
 fn gloo() {
-    println!("cargo:rerun-if-changed=src/parallel/gloo/shim.h");
-    println!("cargo:rerun-if-changed=src/parallel/gloo/shim.cc");
-    cxx_build::bridge("src/parallel/gloo/mod.rs").std("c++17").file("src/parallel/gloo/shim.cc").compile("kiln_gloo");
+    println!("cargo:rerun-if-changed=src/parallel/gloo");
+    cxx_build::bridge("src/parallel/gloo/mod.rs")
+        .std("c++17")
+        .files(["src/parallel/gloo/shim.cc", "src/parallel/gloo/sockets.cc"])
+        .compile("kiln_gloo");
     println!("cargo:rustc-link-lib=gloo");
 }
 

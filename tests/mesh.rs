@@ -10,6 +10,7 @@ use kiln::parallel::collective::{Key, Operation};
 use kiln::parallel::engine::{Engine, Symptom};
 use kiln::parallel::gloo::{Gloo, Interface, KeyStore};
 
+use crate::command::skip;
 use crate::engines::Store;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -46,7 +47,17 @@ fn connect_tapped(
     limit: Duration,
     tap: impl Fn(&mut [u8]) + Clone + Send + 'static,
 ) -> Vec<Result<Gloo, Symptom>> {
-    let (interface, store) = (Interface::At("127.0.0.1".into()), Store::default());
+    connect_at("127.0.0.1", size, limit, tap)
+}
+
+/// The same on the interface with the address `host`.
+fn connect_at(
+    host: &str,
+    size: usize,
+    limit: Duration,
+    tap: impl Fn(&mut [u8]) + Clone + Send + 'static,
+) -> Vec<Result<Gloo, Symptom>> {
+    let (interface, store) = (Interface::At(host.into()), Store::default());
     std::thread::scope(|scope| {
         let connect = |rank| {
             let (interface, keys) = (&interface, Tapped { store: store.clone(), tap: tap.clone() });
@@ -75,6 +86,42 @@ fn processes_connect_though_a_stranger_comes_to_every_port_before_them() {
         let threads: Vec<_> = engines.iter().map(|engine| scope.spawn(move || gather(engine))).collect();
         assert!(threads.into_iter().all(|thread| thread.join().unwrap() == [0, 1, 2]));
     });
+}
+
+/// Comes from `host` to a port of this machine; whether it answers in time.
+fn answers_a_stranger(host: [u8; 4], port: u16) -> bool {
+    let connect = async {
+        let stranger = tokio::net::TcpSocket::new_v4().unwrap();
+        stranger.bind((host, 0).into()).unwrap();
+        let answer = stranger.connect(([127, 0, 0, 1], port).into());
+        tokio::time::timeout(Duration::from_millis(300), answer).await.is_ok_and(|answer| answer.is_ok())
+    };
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(connect)
+}
+
+#[test]
+fn a_port_answers_the_members_hosts_alone() {
+    // The stranger comes to every port of every attempt, before the members do. Its host is none of theirs.
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&answers);
+    let knock = move |address: &mut [u8]| {
+        let port = u16::from_be_bytes([address[2], address[3]]);
+        heard.lock().unwrap().push(answers_a_stranger([127, 9, 9, 9], port));
+    };
+    connect_tapped(3, Duration::from_secs(2), knock).into_iter().for_each(|engine| drop(engine.unwrap()));
+    assert_eq!(*answers.lock().unwrap(), [false; 6]);
+}
+
+#[test]
+fn members_hear_each_other_over_ipv6() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return skip("this machine has no IPv6");
+    }
+    let addresses = Arc::new(Mutex::new(0));
+    let published = Arc::clone(&addresses);
+    let count = move |_: &mut [u8]| *published.lock().unwrap() += 1;
+    connect_at("::1", 2, Duration::from_secs(2), count).into_iter().for_each(|engine| drop(engine.unwrap()));
+    assert_eq!(*addresses.lock().unwrap(), 2, "they meet in the first attempt");
 }
 
 /// Set for the process in which others forge what Gloo reads.

@@ -5,10 +5,11 @@
 //! give up closes its connections, and the others blame it), so they are passed on as symptoms; who is to blame is for
 //! the rendezvous to say.
 //!
-//! Gloo listens on a port for each peer and takes whoever connects first for that peer. So every process shows each peer
-//! a token that it can only know from the store; where a stranger took somebody's place, all processes connect anew.
-//! This finds strangers, not whoever can read or change what travels: Gloo neither authenticates nor encrypts it. What a
-//! stranger sends costs an attempt to connect, not the process.
+//! Gloo listens on a port for each peer and takes whoever connects first for that peer. So the port hears the addresses
+//! of that peer's host alone (`sockets.cc`), and every process shows each peer a token that it can only know from the
+//! store: where a stranger on one of the hosts took somebody's place, all processes connect anew. This finds strangers,
+//! not whoever can read or change what travels: Gloo neither authenticates nor encrypts it. What a stranger sends costs
+//! an attempt to connect, not the process.
 //!
 //! LibTorch carries a Gloo of another version under the same names. The build script links this one first, so that
 //! both Kiln and the library itself find it; LibTorch's is never called.
@@ -25,8 +26,12 @@ use super::engine::{Engine, Symptom};
 
 /// So often processes try to connect with each other.
 const ATTEMPTS: usize = 4;
+/// So many attempts hear members' hosts alone. The others are for hosts that reach each other by a translated address.
+const GUARDED: usize = 2;
 /// The bytes of a token, which nobody guesses.
 const TOKEN: usize = 16;
+/// The bytes of a host's address.
+const ADDRESS: usize = 16;
 /// So many times the limit of a connection Gloo waits for it, and a process for a token.
 const PATIENCE: u32 = 5;
 /// So many times the limit of a connection an attempt may take, and the store must wait for those who are slower.
@@ -43,6 +48,12 @@ mod ffi {
     unsafe extern "C++" {
         type Device;
         fn open(host: &str, interface: &str) -> Result<SharedPtr<Device>>;
+    }
+
+    unsafe extern "C++" {
+        include!("kiln/src/parallel/gloo/sockets.h");
+        fn addresses() -> Vec<u8>;
+        fn admit(own: &[u8], hosts: &[u8]);
     }
 
     unsafe extern "C++" {
@@ -82,10 +93,15 @@ pub trait KeyStore: Send {
 struct Keys {
     store: Rc<dyn KeyStore>,
     attempt: usize,
+    /// The addresses of each peer's host, in rank order; none in attempts that hear everybody.
+    hosts: Vec<Vec<u8>>,
 }
 
 impl Keys {
+    /// Publishes the addresses that this process listens at, one for each of its peers.
     fn set(&self, key: &cxx::CxxString, value: &[u8]) -> Result<(), String> {
+        let each = value.len().checked_div(self.hosts.len()).unwrap_or_default().max(1);
+        value.chunks(each).zip(&self.hosts).for_each(|(own, hosts)| ffi::admit(own, hosts));
         self.put(&key.to_string_lossy(), value)
     }
 
@@ -153,7 +169,7 @@ impl Gloo {
         let store = Rc::from(store);
         let mut failure = String::new();
         for attempt in 0..ATTEMPTS {
-            let keys = Keys { store: Rc::clone(&store), attempt };
+            let keys = Keys { store: Rc::clone(&store), attempt, hosts: Vec::new() };
             let mesh = try_to_connect(rank, size, &device, &keys, limit);
             let own = mesh.as_ref().err().map(String::as_str).unwrap_or_default();
             // All connect anew, or none: they hear of each other how it went.
@@ -179,15 +195,20 @@ fn try_to_connect(
     keys: &Keys,
     limit: Duration,
 ) -> Result<UniquePtr<ffi::Mesh>, String> {
-    let mut token = [0; TOKEN];
+    let mut token = vec![0; TOKEN];
     getrandom::fill(&mut token).map_err(|error| error.to_string())?;
-    let tokens = keys.exchange("token", rank, size, &token)?.concat();
-    if tokens.len() != size * TOKEN {
+    let own = [token, ffi::addresses()].concat();
+    let shown = keys.exchange("token", rank, size, &own)?;
+    if shown.iter().any(|one| one.len() < TOKEN || !(one.len() - TOKEN).is_multiple_of(ADDRESS)) {
         return Err("a token has another length; start all processes from the same build".into());
     }
-    let own = Box::new(Keys { store: Rc::clone(&keys.store), attempt: keys.attempt });
-    let mesh = ffi::connect(rank, size, device, own, milliseconds(limit)).map_err(words)?;
-    mesh.identify(&tokens, milliseconds(limit * PATIENCE)).map_err(words)?;
+    let (tokens, mut hosts): (Vec<_>, Vec<_>) = shown.iter().map(|one| one.split_at(TOKEN)).unzip();
+    hosts.remove(rank);
+    let attempt = keys.attempt;
+    let hosts = hosts.into_iter().filter(|_| attempt < GUARDED).map(<[u8]>::to_vec).collect();
+    let own = Keys { store: Rc::clone(&keys.store), attempt, hosts };
+    let mesh = ffi::connect(rank, size, device, Box::new(own), milliseconds(limit)).map_err(words)?;
+    mesh.identify(&tokens.concat(), milliseconds(limit * PATIENCE)).map_err(words)?;
     Ok(mesh)
 }
 

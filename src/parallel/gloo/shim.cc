@@ -1,7 +1,5 @@
 #include "kiln/src/parallel/gloo/shim.h"
 
-#include <dirent.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -9,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
@@ -24,6 +21,7 @@
 #include <gloo/transport/tcp/loop.h>
 
 #include "kiln/src/parallel/gloo/mod.rs.h"
+#include "kiln/src/parallel/gloo/sockets.h"
 
 // Gloo's own thread, which reads what comes over its connections. Gloo takes whoever connects first to the port of a peer,
 // and throws in this thread at a header that fits nothing: in Gloo's own version of the loop a stranger ends the process
@@ -56,20 +54,6 @@ namespace {
 
 std::chrono::milliseconds milliseconds(std::uint64_t limit) { return std::chrono::milliseconds(limit); }
 
-// Address and port as bytes; empty for what is no TCP connection.
-std::string end_of(const sockaddr_storage& address) {
-  const auto bytes = [](const auto& part) { return std::string(reinterpret_cast<const char*>(&part), sizeof part); };
-  if (address.ss_family == AF_INET) {
-    const auto& four = reinterpret_cast<const sockaddr_in&>(address);
-    return bytes(four.sin_addr) + bytes(four.sin_port);
-  }
-  if (address.ss_family == AF_INET6) {
-    const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
-    return bytes(six.sin6_addr) + bytes(six.sin6_port);
-  }
-  return {};
-}
-
 // Where Gloo leaves the processes' addresses: the Rust side's key-value store. Its errors pass through as exceptions.
 class Store final : public gloo::rendezvous::Store {
  public:
@@ -101,7 +85,8 @@ class Store final : public gloo::rendezvous::Store {
     for (std::size_t start = 0; start + size <= data.size(); start += size) {
       sockaddr_storage address;
       std::memcpy(&address, data.data() + start, sizeof address);
-      ends_.insert(end_of(address));
+      const std::string end = end_of(address);
+      if (!end.empty()) ends_.insert(end);
     }
   }
 
@@ -109,18 +94,6 @@ class Store final : public gloo::rendezvous::Store {
   std::size_t peers_;
   std::set<std::string> ends_;
 };
-
-// Whether one end of a file of this process is among `ends`.
-bool connects(int number, const std::set<std::string>& ends) {
-  for (const auto ask : {getsockname, getpeername}) {
-    sockaddr_storage address{};
-    socklen_t length = sizeof address;
-    if (ask(number, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
-    const std::string end = end_of(address);
-    if (!end.empty() && ends.count(end) > 0) return true;
-  }
-  return false;
-}
 
 float widen(std::uint16_t half) {
   const std::uint32_t bits = std::uint32_t{half} << 16;
@@ -214,16 +187,8 @@ void Mesh::identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit)
   }
 }
 
-void Mesh::close() const {
-  // Gloo's own ways to close a connection leave a blocked caller asleep until its limit; the end of the socket does not.
-  DIR* directory = opendir("/proc/self/fd");
-  if (directory == nullptr) return;
-  while (const dirent* entry = readdir(directory)) {
-    const int number = std::atoi(entry->d_name);
-    if (connects(number, ends_)) shutdown(number, SHUT_RDWR);
-  }
-  closedir(directory);
-}
+// Gloo's own ways to close a connection leave a blocked caller asleep until its limit; the end of the socket does not.
+void Mesh::close() const { shut(ends_); }
 
 std::shared_ptr<Device> open(rust::Str host, rust::Str interface) {
   gloo::transport::tcp::attr address;
