@@ -14,11 +14,12 @@
 //! | room | what it is | must not know |
 //! |---|---|---|
 //! | [`error`], [`stop`], [`state`], [`fetch`], `file` | the error that crosses rooms; why a run ends early; named tensors on the host; files from the network; files of others and how large they may be | anything else |
-//! | [`data`] | images, augmentation, the order of samples, the loader | models, devices |
 //! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch, Winograd's for both | models, threads |
-//! | [`model`] | ResNet-18, its loss, its weights by name | replicas, files |
+//! | [`nn`] | what networks are made of: layers, losses, initial weights, tensors by name | architectures, replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
-//! | [`parallel`] | world, collectives in memory and over Gloo, the replica, the strategy, generations | files, terminals |
+//! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory and over Gloo, the replica, the strategy, generations | networks, images, files, terminals |
+//! | [`data`] | images, augmentation, batches of them | networks, devices |
+//! | [`model`] | ResNet-18, what its logits say | data sets, files |
 //! | [`launch`] | who this process is, the rendezvous, who is lost, who comes and goes, `train launch` | models, a run's files |
 //! | [`weights`] | weights of others, in and out: PyTorch's files, torchvision's, ONNX | models, devices |
 //! | [`checkpoint`] | atomic directories, retention, run directories and their locks | tensors' meaning |
@@ -26,11 +27,12 @@
 //! | [`report`] | a run's directory as a page for people | models, how a run is made |
 //! | [`scaling`], [`finding`] | measured runs of several sizes, compared and modelled; a rate and a batch size out of short runs | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
-//! | [`trainer`] | the story: prepare, train, resume, evaluate; many runs as a sweep | how any of it works inside |
+//! | [`trainer`] | the task (images to classify), the story: prepare, train, resume, evaluate; many runs as a sweep | how any of it works inside |
 //! | [`cli`] | flags to settings, arguments to commands | what the commands do |
 //!
-//! Read in this order to follow one step: [`parallel::World`], `parallel/replica.rs`, `model/step.rs`,
-//! `ops/batch_norm.rs`, `parallel/overlap.rs`, `parallel/local.rs`, `optim/rules.rs`.
+//! Read in this order to follow one step: [`parallel::Task`], `trainer/classification.rs`, `parallel/sampler.rs`,
+//! [`parallel::World`], `parallel/replica.rs`, `parallel/step.rs`, `parallel/trainee.rs`, `ops/batch_norm.rs`,
+//! `parallel/overlap.rs`, `parallel/local.rs`, `optim/rules.rs`.
 //! To follow a command: `main.rs`, `trainer/run.rs`. How precision becomes a type: `ops/precision.rs`. How processes meet
 //! and part: `launch/job.rs`; how they come and go: `parallel/generation.rs`, `launch/rendezvous/roster.rs`,
 //! `trainer/elastic.rs`.
@@ -47,7 +49,7 @@
 //!   by all or by none.
 //! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
 //!   before every forward, and no backward beside a forward. They are marked in `parallel/step.rs`, the fence between
-//!   them in `model/step.rs`.
+//!   them in `parallel/trainee.rs`.
 //! - Weights, optimizer, statistics and loss are f32 in every precision; a tensor's type is named where it is cast.
 //! - A position in a run is integers; a checkpoint holds everything a resumed run needs to go on bit for bit.
 //! - Nothing visible is ever half-written: files appear by rename.
@@ -64,6 +66,7 @@ pub mod guide;
 pub mod launch;
 pub mod metrics;
 pub mod model;
+pub mod nn;
 pub mod ops;
 pub mod optim;
 pub mod parallel;

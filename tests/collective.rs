@@ -94,7 +94,7 @@ fn everybody_gets_everything_in_rank_order(make: Make) {
         let gathered = together(&make(size, PATIENT), |replica| {
             let round = |round| {
                 dawdle(replica.rank(), round);
-                replica.all_gather(key(round, Operation::Tally), own(replica.rank(), round)).unwrap()
+                replica.all_gather(key(round, Operation::Counts), own(replica.rank(), round)).unwrap()
             };
             (0..ROUNDS).map(round).collect::<Vec<_>>()
         });
@@ -142,7 +142,7 @@ fn meetings_are_told_apart_by_the_whole_key(make: Make) {
         statistics(0, Direction::Forward),
         statistics(0, Direction::Backward),
         statistics(1, Direction::Forward),
-        Operation::Tally,
+        Operation::Counts,
     ];
     let keys: Vec<_> = operations
         .iter()
@@ -184,7 +184,7 @@ fn an_abort_is_heard_by_all_and_for_good(make: Make) {
     for replica in &group {
         assert_eq!(replica.barrier(key(9, Operation::ForwardDone)), Err(fell()));
         assert_eq!(replica.all_reduce(key(9, Operation::Gradients { bucket: 0 }), vec![1.0]), Err(fell()));
-        assert_eq!(replica.all_gather(key(9, Operation::Tally), vec![1.0]), Err(fell()));
+        assert_eq!(replica.all_gather(key(9, Operation::Counts), vec![1.0]), Err(fell()));
         assert_eq!(replica.broadcast(key(9, Operation::Weights), 0, Some(vec![1.0])), Err(fell()));
     }
 }
@@ -332,8 +332,8 @@ mod between_processes {
     #[test]
     fn a_silent_process_is_noticed() {
         let group = spread(2, 2, Duration::from_millis(200), true);
-        together(&group, |replica| replica.all_gather(key(0, Operation::Tally), vec![1.0]).unwrap());
-        let Err(Broken::Peer(text)) = group[0].all_gather(key(1, Operation::Tally), vec![1.0]) else {
+        together(&group, |replica| replica.all_gather(key(0, Operation::Counts), vec![1.0]).unwrap());
+        let Err(Broken::Peer(text)) = group[0].all_gather(key(1, Operation::Counts), vec![1.0]) else {
             panic!("nobody was missed")
         };
         assert!(text.contains("Timed out waiting 200ms"), "{text}");

@@ -47,12 +47,12 @@ fn outcome<B: HostBackend>(mishap: Mishap, devices: usize) -> (Result<()>, Recor
     let toy = Toy::<Autodiff<B>>::new(30, mishap, &B::open(0).unwrap());
     let mut setup = setup(REPLICAS, 2, 0.1);
     (setup.devices, setup.optim.ema_decay) = ((0..devices).collect(), 0.9);
-    let plan = plan_of(&setup, images(&Vec::from_iter(0..30), 30));
+    let experiment = plan_of(&setup, images(&Vec::from_iter(0..30), 30));
     let (recorder, failures) = (Recorder::default(), Arc::<Mutex<Failures>>::default());
     let devices = Mutex::new(setup.devices.clone());
-    let membership = Shrinking { plan: plan.clone(), devices, failures: failures.clone() };
-    let strategy = strategy::<B>(&plan, Duration::from_secs(5), recorder.clone()).elastic(Box::new(membership));
-    let result = fit::<B>(&toy, &plan, strategy);
+    let membership = Shrinking { plan: experiment.plan.clone(), devices, failures: failures.clone() };
+    let strategy = strategy::<B>(&experiment, Duration::from_secs(5), recorder.clone()).elastic(Box::new(membership));
+    let result = fit::<B>(&toy, strategy);
     let recorded = std::mem::take(&mut *recorder.0.lock().unwrap());
     let failures = std::mem::take(&mut *failures.lock().unwrap());
     (result, recorded, failures)

@@ -9,6 +9,7 @@ use kiln::error::{Error, Result};
 use kiln::parallel::{EpochReport, HostBackend, Observer, StepReport, TrainingState};
 use kiln::state::sha256;
 
+use crate::command::until;
 use crate::reference::run::{Recorded, Recorder};
 use crate::toy::{Mishap, Toy, images, plan_of, setup, train};
 
@@ -126,6 +127,32 @@ pub fn cannot_save<B: HostBackend>() {
     assert_eq!(toy.copies(), 1, "a replica's thread still holds its model");
 }
 
+/// A disk that writes the first report down while the replicas go on.
+struct SlowDisk<B: HostBackend>(Toy<Autodiff<B>>);
+
+impl<B: HostBackend> Observer for SlowDisk<B> {
+    fn step(&mut self, report: &StepReport) -> Result<()> {
+        if report.step == 1 {
+            until("the replicas train on", || self.0.calls().len() > 50 * REPLICAS);
+        }
+        Ok(())
+    }
+    fn validating(&mut self, _done: usize, _total: usize) {}
+    fn epoch(&mut self, _report: &EpochReport) -> Result<()> {
+        Ok(())
+    }
+    fn checkpoint(&mut self, _state: TrainingState) -> Result<()> {
+        Ok(())
+    }
+}
+
+pub fn does_not_wait_for_the_disk<B: HostBackend>() {
+    let toy = Toy::<Autodiff<B>>::new(10, Mishap::None, &B::open(0).unwrap());
+    let mut experiment = plan_of(&setup(REPLICAS, 2, 0.1), images(&Vec::from_iter(0..600), 10));
+    experiment.plan.save_every_steps = 0;
+    train::<B>(&toy, experiment, TIMEOUT, SlowDisk::<B>(toy.clone())).unwrap();
+}
+
 /// Steps of a run of three processes.
 #[cfg(feature = "gloo")]
 const STEPS: usize = 7;
@@ -139,9 +166,9 @@ fn errors_of_processes<B: HostBackend>(mishap: Mishap) -> Vec<Error> {
     let samples = 2 * REPLICAS * STEPS;
     let process = |(rank, processes): (usize, Processes)| {
         let toy = Toy::<Autodiff<B>>::new(samples, mishap, &B::open(0).unwrap());
-        let mut plan = plan_of(&setup(REPLICAS, 2, 0.1), images(&Vec::from_iter(0..samples), samples));
-        plan.world = world(rank);
-        crate::toy::train_with::<B>(&toy, plan, TIMEOUT, Recorder::default(), Some(processes)).unwrap_err()
+        let mut experiment = plan_of(&setup(REPLICAS, 2, 0.1), images(&Vec::from_iter(0..samples), samples));
+        experiment.plan.world = world(rank);
+        crate::toy::train_with::<B>(&toy, experiment, TIMEOUT, Recorder::default(), Some(processes)).unwrap_err()
     };
     std::thread::scope(|scope| {
         let ranks = crate::engines::connected(&world(0), true).into_iter().enumerate();
@@ -181,5 +208,6 @@ on_every_backend! {
     a_replica_that_panics_before_its_backward_ends_the_run_by_name => || panics::<TestBackend>(Mishap::PanicAfterTheFence);
     a_replica_that_hangs_ends_the_run_by_name_within_the_timeout => || hangs::<TestBackend>();
     a_loss_that_is_no_number_ends_the_run_before_it_reaches_a_weight => || diverges::<TestBackend>();
+    replicas_do_not_wait_for_a_disk_that_is_slow => || does_not_wait_for_the_disk::<TestBackend>();
     a_checkpoint_that_cannot_be_written_ends_the_run_with_that_error => || cannot_save::<TestBackend>();
 }

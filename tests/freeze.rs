@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
+use burn::optim::GradientsParams;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, Tensor, TensorData};
-use burn::train::TrainStep;
-use kiln::model::{
-    ModelConfig, Pass, ResNet, Stem, TrainBatch, Which, count_parameters, flat_gradients, freeze, initialize,
-    parameter_names,
-};
+use kiln::model::{ModelConfig, ResNet, Stem, count_parameters};
+use kiln::nn::{Pass, Which, flat_gradients, freeze, initialize, parameter_names};
 use kiln::ops::Full;
 use kiln::ops::statistics::{Direction, StatisticsGroup};
 use kiln::parallel::HostBackend;
@@ -41,17 +39,12 @@ fn frozen_gradients<B: HostBackend>() {
     let pixels: Vec<f32> = (0..4 * 3 * 8 * 8).map(|i| (i as f32 * 0.37).sin()).collect();
     let images = Tensor::<B, 4>::from_data(TensorData::new(pixels, [4, 3, 8, 8]), &device);
     let labels: [i32; 4] = [1, 7, 0, 3];
-    let batch = TrainBatch {
-        images: Tensor::from_inner(images.clone()),
-        labels: Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels.to_vec(), [4]), &device),
-        mixed: None,
-        weight: 0.25,
-        pass: Pass::synchronized(Arc::new(Nobody), true),
-        fence: None,
-    };
-    let output = model.step(batch);
-    assert!(output.item.statistics.is_empty(), "nothing to absorb");
-    let ours = flat_gradients(&model, output.grads).unwrap();
+    let targets = Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels.to_vec(), [4]), &device);
+    let pass = Pass::synchronized(Arc::new(Nobody), true);
+    let (losses, _) = model.losses(Tensor::from_inner(images.clone()), targets, None, &pass);
+    let gradients = GradientsParams::from_grads((losses.sum() * 0.25).backward(), &model);
+    assert!(pass.into_statistics().is_empty(), "nothing for running statistics");
+    let ours = flat_gradients(&model, gradients).unwrap();
     let inner = burn::module::AutodiffModule::valid(&model);
     let features = inner.features::<Full>(images.clone(), &Pass::evaluate());
     let probabilities = softmax(inner.forward(images, &Pass::evaluate()), 1);
@@ -102,7 +95,7 @@ fn patterns_name_modules_and_tensors() {
         let error = model::<B>(pattern).unwrap_err().to_string();
         assert!(error.contains(rule) && error.contains("--freeze") && error.lines().count() == 1, "{error}");
     }
-    assert_eq!(kiln::model::flat(&model::<B>("backbone").unwrap(), Which::Trained).len(), 2);
+    assert_eq!(kiln::nn::flat(&model::<B>("backbone").unwrap(), Which::Trained).len(), 2);
 }
 
 fn weights(path: &std::path::Path) -> StateDict {

@@ -37,6 +37,7 @@ mod mixing;
 mod ops;
 mod optim;
 mod overlap;
+mod own_model;
 mod parity;
 mod placement;
 mod precision;

@@ -14,7 +14,7 @@ use crate::command::skip;
 use crate::engines::Store;
 
 const LIMIT: Duration = Duration::from_secs(20);
-const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::Tally };
+const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::Counts };
 
 /// The bytes of one address, as Gloo publishes one for each peer; the port is at the third, the greater byte first.
 const ADDRESS: usize = 136;

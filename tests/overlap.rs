@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use burn::backend::Autodiff;
 use burn::module::ParamId;
+use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor};
-use burn::train::TrainStep;
-use kiln::model::{ModelConfig, Pass, ResNet, Stem, TrainBatch, flat_gradients, initialize, kernels};
+use kiln::model::{ModelConfig, ResNet, Stem};
+use kiln::nn::{Pass, flat_gradients, initialize, kernels};
 use kiln::ops::{GradientListener, PrecisionKind};
 use kiln::parallel::HostBackend;
 
@@ -39,15 +40,12 @@ pub fn is_told_of_every_kernel<B: HostBackend>(precision: PrecisionKind) {
     assert_eq!(kernels.len(), 20);
     let heard = Arc::new(Heard::default());
     let images: Vec<f32> = (0..2 * 3 * 32 * 32).map(|at| (at as f32 * 0.37).sin()).collect();
-    let batch = TrainBatch {
-        images: Tensor::<Autodiff<B>, 1>::from_floats(images.as_slice(), &device).reshape([2, 3, 32, 32]),
-        labels: Tensor::<Autodiff<B>, 1, Int>::from_ints([3, 7], &device),
-        mixed: None,
-        weight: 0.5,
-        pass: Pass::local().in_precision(precision).heard_by(Some(heard.clone())),
-        fence: None,
-    };
-    let gradients = flat_gradients(&model, model.step(batch).grads).unwrap();
+    let images = Tensor::<Autodiff<B>, 1>::from_floats(images.as_slice(), &device).reshape([2, 3, 32, 32]);
+    let labels = Tensor::<Autodiff<B>, 1, Int>::from_ints([3, 7], &device);
+    let pass = Pass::local().in_precision(precision).heard_by(Some(heard.clone()));
+    let (losses, _) = model.losses(images, labels, None, &pass);
+    let gradients = GradientsParams::from_grads((losses.sum() * 0.5).backward(), &model);
+    let gradients = flat_gradients(&model, gradients).unwrap();
     let heard = heard.0.lock().unwrap();
     assert_eq!(heard.len(), kernels.len(), "each once");
     for kernel in &kernels {

@@ -2,7 +2,8 @@
 
 use burn::backend::Autodiff;
 use kiln::error::Result;
-use kiln::model::{ModelConfig, ResNet, Stem, initialize, state_dict};
+use kiln::model::{ModelConfig, ResNet, Stem};
+use kiln::nn::{initialize, state_dict};
 use kiln::ops::PrecisionKind;
 use kiln::optim::LossScale;
 use kiln::parallel::{HostBackend, Position, ReducePrecision, StartingPoint};
@@ -57,14 +58,14 @@ fn close_gradients(stem: Stem, half: &InPrecision, full: &InPrecision, least: f6
 fn in_f16<B: HostBackend>(scale: f64, learning_rate: f64) -> Result<Recorded> {
     let mut setup = small::setup(2, 4, learning_rate);
     setup.precision = PrecisionKind::F16;
-    let mut plan = small::plan_of(&setup, 0..128);
-    plan.save_every_steps = 1;
+    let mut experiment = small::plan_of(&setup, 0..128);
+    experiment.plan.save_every_steps = 1;
     let config = ModelConfig { stem: Stem::Cifar, width: 4, ..ModelConfig::default() };
     let device = B::open(0).unwrap();
     let model = initialize(ResNet::<Autodiff<B>>::new(&config, 10, 0.0, &device), 0).unwrap();
     let loss_scale = LossScale { scale, ..LossScale::default() };
     let start = StartingPoint { position: Position { loss_scale, ..Position::default() }, ..StartingPoint::default() };
-    run_from::<B>(plan, &config, 10, &state_dict(&model), start)
+    run_from::<B>(experiment, &config, 10, &state_dict(&model), start)
 }
 
 fn overflow<B: HostBackend>() {
@@ -91,7 +92,7 @@ fn overflow<B: HostBackend>() {
 /// because a resumed run goes on behind them.
 fn overflowing_loss<B: HostBackend>() {
     let done = in_f16::<B>(65536.0, 1e30).unwrap();
-    assert!(done.steps.iter().any(|step| !step.tally.loss.is_finite()), "no loss overflowed");
+    assert!(done.steps.iter().any(|step| !step.counts.loss.is_finite()), "no loss overflowed");
     let epoch = done.states.iter().filter(|state| state.position.epoch == 0);
     let seen: Vec<usize> = epoch.map(|state| state.position.running.samples).collect();
     assert_eq!(seen, (1..=seen.len()).map(|step| 8 * step).collect::<Vec<_>>());

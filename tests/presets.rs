@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use burn::backend::Flex;
-use kiln::model::{ModelConfig, ResNet, Stem, initialize, state_dict};
+use kiln::model::{ModelConfig, ResNet, Stem};
+use kiln::nn::{initialize, state_dict};
 use kiln::weights::to_pth;
 
 use crate::command::{Workplace, succeeded};

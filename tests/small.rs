@@ -5,11 +5,12 @@ use std::ops::Range;
 use burn::backend::Autodiff;
 use kiln::data::ImageSet;
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::model::{ModelConfig, ResNet, Stem, initialize, state_dict};
-use kiln::parallel::{HostBackend, Plan};
+use kiln::model::{ModelConfig, ResNet, Stem};
+use kiln::nn::{initialize, state_dict};
+use kiln::parallel::HostBackend;
 use kiln::state::{HostTensor, StateDict};
 
-use crate::reference::run::{Recorded, Setup, plan, run};
+use crate::reference::run::{Experiment, Recorded, Setup, plan, run};
 use crate::toy;
 
 const CLASSES: usize = 10;
@@ -29,16 +30,16 @@ pub fn images(ids: Range<usize>) -> ImageSet {
 }
 
 /// One epoch over these images in their order.
-pub fn plan_of(setup: &Setup, ids: Range<usize>) -> Plan {
+pub fn plan_of(setup: &Setup, ids: Range<usize>) -> Experiment {
     plan(setup, images(ids), NORMALIZATION)
 }
 
 /// Trains from the weights of seed 0.
-pub fn train<B: HostBackend>(plan: Plan) -> Recorded {
+pub fn train<B: HostBackend>(experiment: Experiment) -> Recorded {
     let config = ModelConfig { stem: Stem::Cifar, width: 4, ..ModelConfig::default() };
     let device = B::open(0).unwrap();
     let model = initialize(ResNet::<Autodiff<B>>::new(&config, CLASSES, 0.0, &device), 0).unwrap();
-    run::<B>(plan, &config, CLASSES, &state_dict(&model))
+    run::<B>(experiment, &config, CLASSES, &state_dict(&model))
 }
 
 /// The gradient of the last step: what momentum holds when it forgets all else, and the rate is zero.

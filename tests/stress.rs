@@ -22,9 +22,9 @@ type Gradients = BTreeMap<Vec<u32>, Vec<Vec<f32>>>;
 
 fn gradients<B: HostBackend>(setup: &Setup, ids: &[usize]) -> Gradients {
     let toy = Toy::<Autodiff<B>>::new(10, Mishap::None, &B::open(0).unwrap());
-    let mut plan = plan_of(setup, images(ids, 10));
-    plan.save_every_steps = 0;
-    train::<B>(&toy, plan, Duration::from_secs(60), Recorder::default()).unwrap();
+    let mut experiment = plan_of(setup, images(ids, 10));
+    experiment.plan.save_every_steps = 0;
+    train::<B>(&toy, experiment, Duration::from_secs(60), Recorder::default()).unwrap();
     let calls: Gradients = toy.calls().into_iter().map(|call| (call.shard, call.gradients)).collect();
     assert_eq!(calls.len() * setup.batch_size, ids.len(), "a step for every shard");
     calls

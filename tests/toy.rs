@@ -8,22 +8,22 @@ use burn::backend::Autodiff;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::train::{InferenceStep, TrainOutput, TrainStep};
-use kiln::data::{ImageSet, Normalization};
+use burn::tensor::{Int, Tensor, TensorData};
+use kiln::data::{HostBatch, ImageSet, Normalization};
 use kiln::error::Result;
-use kiln::model::{
-    AbsorbStatistics, BatchNorm, BatchStatistics, Conv2d, EvaluationBatch, EvaluationOutput, Pass, Prediction, Tally,
-    TrainBatch, TrainStepOutput, cross_entropy, initialize,
-};
+use kiln::nn::{BatchNorm, Conv2d, Pass, cross_entropy, initialize};
 use kiln::ops::{Full, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
-use kiln::parallel::{DataParallel, HostBackend, Observer, Plan, Processes, ReducePrecision, Sharing, StartingPoint};
+use kiln::parallel::{
+    COUNTED, DataParallel, Evaluated, HostBackend, Observer, Processes, ReducePrecision, Shard, Sharing, Split,
+    StartingPoint, Task,
+};
+use kiln::trainer::classification::Classification;
 use kiln::trainer::learner;
 
-use crate::reference::run::{Setup, hosted, plan};
+use crate::reference::run::{Experiment, Setup, hosted, plan};
 
 /// Height and width of the toy's images.
 const SIDE: usize = 6;
@@ -129,67 +129,84 @@ impl<B: TrainBackend> Toy<B> {
     }
 }
 
-impl<B: AutodiffBackend + TrainBackend> TrainStep for Toy<B> {
-    type Input = TrainBatch<B>;
-    type Output = TrainStepOutput<B>;
+/// What toys are trained on: images of noise.
+pub struct Drill(Classification);
 
-    fn step(&self, batch: TrainBatch<B>) -> TrainOutput<TrainStepOutput<B>> {
-        let labels: Vec<i64> = batch.labels.clone().into_data().iter::<i64>().collect();
-        let due = |label: i64| batch.weight > 0.0 && labels.contains(&label);
-        match self.shared.mishap {
+/// What a forward pass of a toy has seen.
+pub struct Seen {
+    shard: Vec<u32>,
+    is_own: bool,
+    panics: bool,
+}
+
+impl<B: HostBackend> Task<B> for Drill {
+    type Model = Toy<Autodiff<B>>;
+    type Batch = (HostBatch, bool);
+    type Input = (Tensor<B, 4>, Vec<u32>, bool);
+    type Outputs = Option<Seen>;
+
+    fn batch(&self, split: Split, shard: &Shard) -> Result<Self::Batch> {
+        Ok((self.0.images(split, shard)?, shard.is_own))
+    }
+
+    fn to_device(&self, (batch, is_own): Self::Batch, device: &B::Device) -> Self::Input {
+        let pixels = TensorData::new(batch.pixels, [batch.labels.len(), 3, SIDE, SIDE]);
+        (Tensor::from_data(pixels, device), batch.labels, is_own)
+    }
+
+    fn losses(
+        &self,
+        toy: &Toy<Autodiff<B>>,
+        (images, labels, is_own): Self::Input,
+        pass: &Pass<Autodiff<B>>,
+    ) -> (Tensor<Autodiff<B>, 1>, Option<Seen>) {
+        let due = |label: i64| is_own && labels.contains(&(label as u32));
+        match toy.shared.mishap {
             Mishap::PanicInForward(label) if due(label) => panic!("no memory left\nfor this"),
-            Mishap::PanicOnce(label) if due(label) && !self.is_awake() => {
-                self.wake();
+            Mishap::PanicOnce(label) if due(label) && !toy.is_awake() => {
+                toy.wake();
                 panic!("the device is gone")
             }
-            Mishap::Sleep(label) if due(label) => self.sleep(),
+            Mishap::Sleep(label) if due(label) => toy.sleep(),
             _ => {}
         }
-        let shard = batch.images.clone().inner().into_data().iter::<f32>().take(6).map(f32::to_bits).collect();
-        let mut losses = cross_entropy(self.forward(batch.images, &batch.pass), batch.labels, 0.0);
-        if let Mishap::LossIsNaN(label) = self.shared.mishap
+        let shard = images.clone().into_data().iter::<f32>().take(6).map(f32::to_bits).collect();
+        let targets = targets(&labels, &images.device());
+        let mut losses = cross_entropy(toy.forward(Tensor::from_inner(images), pass), targets, 0.0);
+        if let Mishap::LossIsNaN(label) = toy.shared.mishap
             && due(label)
         {
             losses = losses * f32::NAN;
         }
-        let loss = losses.sum();
-        let objective = loss.clone() * batch.weight;
-        if let Some(fence) = &batch.fence {
-            fence.wait();
-        }
-        if let Mishap::PanicAfterTheFence(label) = self.shared.mishap {
-            assert!(!due(label), "no memory left");
-        }
-        let gradients = objective.backward();
-        let loss = loss.inner().into_data().iter::<f64>().sum();
-        let tally = Tally { loss, samples: labels.len(), ..Tally::default() };
-        let output = TrainStepOutput { tally, statistics: batch.pass.into_statistics(), ..Default::default() };
-        let output = TrainOutput::new(self, gradients, output);
-        if batch.weight > 0.0 {
-            let gradients = read_gradients(self, &output.grads);
-            self.shared.calls.lock().unwrap().push(Call { shard, gradients });
-        }
-        output
+        let panics = matches!(toy.shared.mishap, Mishap::PanicAfterTheFence(label) if due(label));
+        (losses, Some(Seen { shard, is_own, panics }))
+    }
+
+    fn evaluate(
+        &self,
+        toy: &Evaluated<B, Self>,
+        (images, labels, _): Self::Input,
+        pass: &Pass<B>,
+    ) -> (Tensor<B, 1>, Option<Seen>) {
+        let targets = targets(&labels, &images.device());
+        (cross_entropy(toy.forward(images, pass), targets, 0.0), None)
+    }
+
+    fn count(&self, seen: &Option<Seen>) -> [f64; COUNTED] {
+        assert!(!seen.as_ref().is_some_and(|seen| seen.panics), "no memory left");
+        [0.0; COUNTED]
+    }
+
+    fn after_backward(&self, toy: &Toy<Autodiff<B>>, seen: &Option<Seen>, gradients: &GradientsParams) {
+        let Some(seen) = seen.as_ref().filter(|seen| seen.is_own) else { return };
+        let call = Call { shard: seen.shard.clone(), gradients: read_gradients(toy, gradients) };
+        toy.shared.calls.lock().unwrap().push(call);
     }
 }
 
-impl<B: TrainBackend> InferenceStep for Toy<B> {
-    type Input = EvaluationBatch<B>;
-    type Output = EvaluationOutput;
-
-    fn step(&self, batch: EvaluationBatch<B>) -> EvaluationOutput {
-        let samples = batch.labels.dims()[0];
-        let losses = cross_entropy(self.forward(batch.images, &Pass::evaluate()), batch.labels, 0.0);
-        let tally = Tally { loss: losses.into_data().iter::<f64>().sum(), samples, ..Tally::default() };
-        EvaluationOutput { tally, predictions: vec![Prediction { class: 0, confidence: 1.0 }; samples] }
-    }
-}
-
-impl<B: AutodiffBackend> AbsorbStatistics<B> for Toy<B> {
-    fn absorb(self, statistics: Vec<BatchStatistics<B>>) -> Self {
-        assert_eq!(statistics.len(), 2, "one entry per batch-norm layer");
-        self
-    }
+fn targets<B: Backend>(labels: &[u32], device: &B::Device) -> Tensor<B, 1, Int> {
+    let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
+    Tensor::from_data(TensorData::new(targets, [labels.len()]), device)
 }
 
 /// The gradients of all parameters; none where the graph lost one.
@@ -259,41 +276,47 @@ pub fn setup(world_size: usize, batch_size: usize, learning_rate: f64) -> Setup 
 const NORMALIZATION: Normalization = Normalization { mean: [0.5; 3], std: [0.5; 3] };
 
 /// One epoch over the images in their order, saved after every step.
-pub fn plan_of(setup: &Setup, images: ImageSet) -> Plan {
-    Plan { save_every_steps: 1, ..plan(setup, images, NORMALIZATION) }
+pub fn plan_of(setup: &Setup, images: ImageSet) -> Experiment {
+    let mut experiment = plan(setup, images, NORMALIZATION);
+    experiment.plan.save_every_steps = 1;
+    experiment
 }
 
 /// Trains a copy of `toy` and returns what became of it.
 pub fn train<B: HostBackend>(
     toy: &Toy<Autodiff<B>>,
-    plan: Plan,
+    experiment: Experiment,
     timeout: Duration,
     observer: impl Observer + 'static,
 ) -> Result<()> {
-    train_with::<B>(toy, plan, timeout, observer, None)
+    train_with::<B>(toy, experiment, timeout, observer, None)
 }
 
 /// As [`train`], together with other processes.
 pub fn train_with<B: HostBackend>(
     toy: &Toy<Autodiff<B>>,
-    plan: Plan,
+    experiment: Experiment,
     timeout: Duration,
     observer: impl Observer + 'static,
     processes: Option<Processes>,
 ) -> Result<()> {
-    let plan = hosted::<B>(plan);
-    let strategy = strategy::<B>(&plan, timeout, observer).with(processes);
-    fit(toy, &plan, strategy)
+    let experiment = Experiment { plan: hosted::<B>(experiment.plan), ..experiment };
+    fit(toy, strategy::<B>(&experiment, timeout, observer).with(processes))
 }
 
-/// The strategy of `plan`.
-pub fn strategy<B: HostBackend>(plan: &Plan, timeout: Duration, observer: impl Observer + 'static) -> DataParallel<B> {
-    DataParallel::new(Arc::new(plan.clone()), StartingPoint::default(), timeout, Box::new(observer))
+/// The strategy of an experiment.
+pub fn strategy<B: HostBackend>(
+    experiment: &Experiment,
+    timeout: Duration,
+    observer: impl Observer + 'static,
+) -> DataParallel<B, Drill> {
+    let Experiment { plan, task } = experiment.clone();
+    let task = Arc::new(Drill(task));
+    DataParallel::new(task, Arc::new(plan), StartingPoint::default(), timeout, observer)
 }
 
 /// Trains a copy of `toy` by `strategy`.
-pub fn fit<B: HostBackend>(toy: &Toy<Autodiff<B>>, plan: &Plan, strategy: DataParallel<B>) -> Result<()> {
-    let sizes = [plan.train.len(), plan.validation.len()];
+pub fn fit<B: HostBackend>(toy: &Toy<Autodiff<B>>, strategy: DataParallel<B, Drill>) -> Result<()> {
     let directory = tempfile::tempdir().unwrap();
-    learner::train(toy.clone(), strategy, directory.path(), 1, sizes)
+    learner::train(toy.clone(), strategy, directory.path())
 }

@@ -5,6 +5,7 @@
 //! no model, no device and no network of replicas; a world is two numbers here, its size and a replica's place in it.
 
 pub mod augment;
+pub mod batch;
 pub mod cifar;
 pub mod config;
 pub mod dataset;
@@ -14,7 +15,6 @@ pub mod erase;
 pub mod folder;
 mod framing;
 pub mod key;
-pub mod loader;
 mod members;
 pub mod mixing;
 mod pickle;
@@ -22,21 +22,19 @@ mod pixel_ops;
 mod program;
 pub mod rand_augment;
 pub mod rectangle;
-pub mod sampler;
 pub mod synthetic;
 
 pub use augment::Augment;
+pub use batch::{HostBatch, Mixed, Partners, Request, assemble};
 pub use config::{CropFill, DataConfig, NormalizationKind, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, fingerprint};
 pub(crate) use decode::to_image;
 pub use erase::RandomErasing;
 pub use framing::{Framing, Part};
 pub use key::{Key, Purpose};
-pub use loader::{HostBatch, Loader, Mixed, Partners, Request, assemble};
 pub use mixing::{Mix, Mixing};
 pub use rand_augment::{Operation, RandAugment};
 pub use rectangle::Rectangle;
-pub use sampler::{Group, Sampler, SamplerConfig, validation_batches, validation_place};
 
 use std::sync::Arc;
 

@@ -33,7 +33,7 @@ pub struct ModelConfig {
     pub zero_init_last_bn: bool,
     /// Where weights come from instead of being drawn: `torchvision` or a file; empty draws them.
     pub pretrained: String,
-    /// What keeps its values: see [`super::freeze()`].
+    /// What keeps its values: see [`crate::nn::freeze`].
     pub freeze: String,
 }
 

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::state::StateDict;
 
 /// The stem and width of the ResNet-18 whose weights are `state`, and its number of outputs; `origin` says where they
-/// come from. Whether every tensor is there is for [`super::load_state`] to say.
+/// come from. Whether every tensor is there is for [`crate::nn::load_state`] to say.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] when the first or the last layer is missing or has another form.

@@ -6,11 +6,10 @@ use burn::module::Module;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Initializer, Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::Backend;
 
 use super::config::{ModelConfig, Stem};
-use super::layers::{BatchNorm, Conv2d, linear};
-use super::pass::{BatchStatistics, Pass};
+use crate::nn::{BatchNorm, Conv2d, Pass, linear};
 use crate::ops::{BFloat16, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down, relu};
 
 /// Two 3x3 convolutions around which the input is added back.
@@ -35,11 +34,6 @@ impl<B: Backend> BasicBlock<B> {
             downsample: projected
                 .then(|| (Conv2d::new([inputs, outputs], 1, stride, device), BatchNorm::new(outputs, false, device))),
         }
-    }
-
-    /// In forward order.
-    fn batch_norms(&mut self) -> impl Iterator<Item = &mut BatchNorm<B>> {
-        [&mut self.bn1, &mut self.bn2].into_iter().chain(self.downsample.as_mut().map(|(_, bn)| bn))
     }
 }
 
@@ -67,12 +61,6 @@ pub struct ResNet<B: Backend> {
     layer4: Vec<BasicBlock<B>>,
     fc: Linear<B>,
     label_smoothing: f64,
-}
-
-/// A model whose batch-norm layers take in the statistics that a training pass collected.
-pub trait AbsorbStatistics<B: AutodiffBackend> {
-    /// Updates running statistics; `statistics` holds one entry per layer that is not frozen, in forward order.
-    fn absorb(self, statistics: Vec<BatchStatistics<B>>) -> Self;
 }
 
 impl<B: Backend> ResNet<B> {
@@ -152,17 +140,5 @@ impl<B: MixedBackend> ResNet<B> {
             PrecisionKind::Bf16 => self.forward_in::<BFloat16>(images, pass),
             PrecisionKind::F16 => self.forward_in::<Float16>(images, pass),
         }
-    }
-}
-
-impl<B: AutodiffBackend> AbsorbStatistics<B> for ResNet<B> {
-    fn absorb(mut self, statistics: Vec<BatchStatistics<B>>) -> Self {
-        let stages = [&mut self.layer1, &mut self.layer2, &mut self.layer3, &mut self.layer4];
-        let in_blocks = stages.into_iter().flatten().flat_map(BasicBlock::batch_norms);
-        let layers = std::iter::once(&mut self.bn1).chain(in_blocks).filter(|layer| !layer.is_frozen());
-        for (layer, batch) in layers.zip(statistics) {
-            layer.absorb(batch);
-        }
-        self
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::config::{ModelConfig, Stem};
-use super::named::Path;
+use crate::nn::Path;
 
 /// Elements of a network's parameters; running statistics are none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,7 +27,7 @@ pub enum Operation {
     /// All replicas have finished backward.
     BackwardDone,
     /// Losses, hits and requests to stop.
-    Tally,
+    Counts,
     /// The sum of gradients: of a bucket, from 1, beside the backward pass; of all that is in none of them, 0.
     Gradients {
         /// Which of them.
@@ -52,7 +52,7 @@ impl fmt::Display for Operation {
             }
             Self::ForwardDone => f.write_str("end of forward"),
             Self::BackwardDone => f.write_str("end of backward"),
-            Self::Tally => f.write_str("exchange of losses"),
+            Self::Counts => f.write_str("exchange of losses"),
             Self::Gradients { .. } => f.write_str("gradient all-reduce"),
             Self::Weights => f.write_str("weight broadcast"),
             Self::EvaluationModel => f.write_str("broadcast of the model to validate"),

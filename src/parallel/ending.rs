@@ -5,15 +5,16 @@ use std::cmp::Reverse;
 use super::device::HostBackend;
 use super::generation::Held;
 use super::plan::Plan;
-use super::replica::{Replica, ReplicaModel};
+use super::replica::Replica;
+use super::task::Task;
 use crate::error::{Error, Result};
 
 /// How a replica's part ends.
-pub(super) enum Ended<B: HostBackend, M> {
+pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     /// The plan is done, or the run was asked to stop.
-    Finished(Box<Replica<B, M>>),
+    Finished(Box<Replica<B, T>>),
     /// The generation is over; the replica stands at its last whole step.
-    Parted(Box<Replica<B, M>>),
+    Parted(Box<Replica<B, T>>),
     /// What the replica computes on failed; others may go on.
     Lost(String),
     /// The run fails.
@@ -21,28 +22,28 @@ pub(super) enum Ended<B: HostBackend, M> {
 }
 
 /// What came of all replicas of a process.
-pub(super) enum Outcome<B: HostBackend, M> {
-    Finished(Vec<Replica<B, M>>),
+pub(super) enum Outcome<B: HostBackend, T: Task<B>> {
+    Finished(Vec<Replica<B, T>>),
     Over(Box<Held>),
 }
 
 /// How the replicas of a process ended.
-pub(super) struct Endings<B: HostBackend, M> {
-    finished: Vec<Replica<B, M>>,
-    parted: Vec<Replica<B, M>>,
+pub(super) struct Endings<B: HostBackend, T: Task<B>> {
+    finished: Vec<Replica<B, T>>,
+    parted: Vec<Replica<B, T>>,
     lost: Vec<(usize, String)>,
     failure: Option<Error>,
     count: usize,
 }
 
-impl<B: HostBackend, M> Default for Endings<B, M> {
+impl<B: HostBackend, T: Task<B>> Default for Endings<B, T> {
     fn default() -> Self {
         Self { finished: Vec::new(), parted: Vec::new(), lost: Vec::new(), failure: None, count: 0 }
     }
 }
 
-impl<B: HostBackend, M: ReplicaModel<B>> Endings<B, M> {
-    pub(super) fn add(&mut self, rank: usize, ended: Ended<B, M>) {
+impl<B: HostBackend, T: Task<B>> Endings<B, T> {
+    pub(super) fn add(&mut self, rank: usize, ended: Ended<B, T>) {
         self.count += 1;
         match ended {
             Ended::Finished(replica) => self.finished.push(*replica),
@@ -53,7 +54,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Endings<B, M> {
     }
 
     /// What it comes to. A replica that has finished did not need those that were lost any more.
-    pub(super) fn sum_up(mut self, plan: &Plan) -> Result<Outcome<B, M>> {
+    pub(super) fn sum_up(mut self, plan: &Plan) -> Result<Outcome<B, T>> {
         let hung = plan.world.hosted().len() - self.count;
         match self.failure {
             Some(error) => Err(error),

@@ -1,20 +1,23 @@
 //! What follows the last step of an epoch, or of a run: the report of the epoch, the state to save.
 
+use super::counts::Counts;
 use super::device::HostBackend;
 use super::events::{EpochReport, TrainingState};
-use super::replica::{Event, Replica, ReplicaModel};
+use super::replica::{Event, Replica};
+use super::task::Task;
+use super::trainee::Evaluation;
 use crate::error::Result;
-use crate::model::{EvaluationOutput, Tally, Which, state_dict, with_flat};
+use crate::nn::{Which, state_dict, with_flat};
 use crate::optim::WeightAverage;
 
-impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
+impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Validates, reports, saves, and turns to the next epoch if this one is finished.
     pub(super) fn close_epoch(&mut self, finished: bool) -> Result<()> {
-        let EvaluationOutput { tally: validation, predictions } = self.validate()?;
-        let accuracy = validation.accuracy();
-        let is_best = self.position.best.is_none_or(|(best, _)| accuracy > best);
+        let Evaluation { counts: validation, answers } = self.validate()?;
+        let score = self.task.score(&validation);
+        let is_best = self.position.best.is_none_or(|(best, _)| score > best);
         if is_best {
-            self.position.best = Some((accuracy, self.position.global_step));
+            self.position.best = Some((score, self.position.global_step));
         }
         let epoch = self.position.epoch;
         let done = epoch + usize::from(finished);
@@ -25,7 +28,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
                 step: self.position.global_step,
                 training: self.position.running,
                 validation,
-                predictions,
+                answers,
                 is_best,
                 is_last,
                 learning_rate: self.plan.schedule.at(self.position.global_step.saturating_sub(1)),
@@ -34,24 +37,24 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         if finished {
             self.position.epoch += 1;
             self.position.step_in_epoch = 0;
-            self.position.running = Tally::default();
+            self.position.running = Counts::default();
         }
         let every = self.plan.save_every_epochs;
         let due = every > 0 && (epoch + 1).is_multiple_of(every);
         let wanted = every > 0 || self.plan.save_every_steps > 0;
         if due || is_last || !finished || (wanted && (is_best || self.plan.keeps_many)) {
-            self.save(is_best, Some(accuracy));
+            self.save(is_best, Some(score));
         }
         Ok(())
     }
 
     /// Hands the complete state to the coordinator; the first replica of the world does it for all.
-    pub(super) fn save(&mut self, is_best: bool, accuracy: Option<f64>) {
+    pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) {
         if self.collective.rank() > 0 {
             return;
         }
         if let Some(state) = self.state() {
-            (self.report)(Event::Checkpoint(Box::new(TrainingState { is_best, accuracy, ..state })));
+            (self.report)(Event::Checkpoint(Box::new(TrainingState { is_best, score, ..state })));
         }
     }
 
@@ -71,7 +74,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             optimizer: optimizer.state(),
             average: self.average.as_ref().map(averaged),
             is_best: false,
-            accuracy: None,
+            score: None,
         })
     }
 }

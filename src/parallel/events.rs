@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::counts::Counts;
 use super::generation::GenerationReport;
 use crate::error::Result;
-use crate::model::{Prediction, Tally};
 use crate::optim::LossScale;
 use crate::state::StateDict;
 
@@ -17,11 +17,11 @@ pub struct Position {
     pub epoch: usize,
     /// Steps done within that epoch.
     pub step_in_epoch: usize,
-    /// Training images seen.
+    /// Training samples seen.
     pub samples_seen: u64,
-    /// Losses and hits of the running epoch.
-    pub running: Tally,
-    /// Best validation accuracy and the step it was measured after.
+    /// Of the running epoch.
+    pub running: Counts,
+    /// The best validation's score and the step it was measured after.
     pub best: Option<(f64, usize)>,
     /// What f16 multiplies its loss by.
     pub loss_scale: LossScale,
@@ -37,7 +37,7 @@ pub struct StepReport {
     /// Steps done within the epoch, this one included.
     pub step_in_epoch: usize,
     /// Over the global batch, before the update.
-    pub tally: Tally,
+    pub counts: Counts,
     /// Of this step.
     pub learning_rate: f64,
     /// Of the averaged gradient, before clipping.
@@ -58,11 +58,11 @@ pub struct EpochReport {
     /// Steps done.
     pub step: usize,
     /// Over the epoch's training steps.
-    pub training: Tally,
+    pub training: Counts,
     /// Over the validation set.
-    pub validation: Tally,
-    /// What the validation's images were taken for, in their order.
-    pub predictions: Vec<Prediction>,
+    pub validation: Counts,
+    /// What the task keeps of each sample of the validation, in their order.
+    pub answers: Vec<f64>,
     /// Whether no validation before was better.
     pub is_best: bool,
     /// Whether the run is complete with it.
@@ -84,8 +84,8 @@ pub struct TrainingState {
     pub average: Option<StateDict>,
     /// Whether its validation was the best so far.
     pub is_best: bool,
-    /// The accuracy of its validation, if it was just validated.
-    pub accuracy: Option<f64>,
+    /// The score of its validation, if it was just validated.
+    pub score: Option<f64>,
 }
 
 /// Receives what a run tells, in order, on the thread that started the run. An error stops the run.

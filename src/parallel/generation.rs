@@ -22,7 +22,7 @@ use super::plan::Plan;
 use super::processes::Processes;
 use super::replica::StartingPoint;
 use crate::error::Result;
-use crate::model::{Which, flat, load_state};
+use crate::nn::{Which, flat, load_state};
 
 /// The generation that a process computes in, as its replicas see it.
 pub trait Generation: Debug + Send + Sync {

@@ -24,6 +24,16 @@ pub(super) enum Message {
 }
 
 impl Message {
+    /// Numbers in it.
+    fn len(&self) -> usize {
+        match self {
+            Self::Floats(values) => values.len(),
+            Self::Halves(values) => values.len(),
+            Self::Values(values) => values.len(),
+            Self::Nothing | Self::Gathered(_) => 0,
+        }
+    }
+
     pub(super) fn into_floats(self) -> Arc<Vec<f32>> {
         if let Self::Floats(values) = self { values } else { Arc::default() }
     }
@@ -37,15 +47,22 @@ impl Message {
     }
 }
 
+fn unequal(key: Key) -> Broken {
+    Broken::Replica(format!("replicas brought different numbers of values to the {key}"))
+}
+
 impl Group {
     /// The sum of the shares of all replicas of the world; `halves` says that shares are bf16 and may travel so.
     pub(super) fn sum(&self, key: Key, messages: Vec<Message>, halves: bool) -> Result<Message, Broken> {
         let limit = self.limit(key);
+        let length = messages[0].len();
+        if messages.iter().any(|message| message.len() != length) {
+            return Err(unequal(key));
+        }
         let sum = match &self.processes {
             None => self.fold(self.shares(messages)),
             Some(processes) if processes.is_ordered() && halves => {
                 let shares: Vec<bf16> = messages.into_iter().flat_map(Message::into_halves).collect();
-                let length = shares.len() / self.size;
                 let all = processes.gather_replicas(key, &shares, length, limit)?;
                 self.fold(all.chunks_exact(length.max(1)).map(|share| self.widen(share)).collect())
             }
@@ -88,11 +105,11 @@ impl Group {
 
     /// All replicas' values, in rank order.
     pub(super) fn gather(&self, key: Key, messages: Vec<Message>) -> Result<Message, Broken> {
-        let own: Vec<Vec<f64>> = messages.into_iter().map(Message::into_values).collect();
-        let length = own[0].len();
-        if own.iter().any(|values| values.len() != length) {
-            return Err(Broken::Replica(format!("replicas brought different numbers of values to the {key}")));
+        let length = messages[0].len();
+        if messages.iter().any(|message| message.len() != length) {
+            return Err(unequal(key));
         }
+        let own: Vec<Vec<f64>> = messages.into_iter().map(Message::into_values).collect();
         let Some(processes) = &self.processes else { return Ok(Message::Gathered(Arc::new(own))) };
         let all = processes.gather_replicas(key, &own.concat(), length, self.limit(key))?;
         let replicas = 0..processes.replicas();

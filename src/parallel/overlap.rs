@@ -18,7 +18,7 @@ use super::collective::{Broken, Collective, Key, Operation};
 use super::config::ReducePrecision;
 use super::device::HostBackend;
 use crate::error::{Error, Result};
-use crate::model::Kernel;
+use crate::nn::Kernel;
 use crate::ops::GradientListener;
 
 /// Elements of a bucket at least, but for the last one: 4 MiB.

@@ -2,23 +2,15 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, TensorData};
-
 use super::config::ReducePrecision;
-use super::device::HostBackend;
 use super::events::Position;
+use super::loader::Shard;
+use super::sampler::{Group, Sampler, SamplerConfig, validation_batches};
 use super::world::World;
-use crate::data::{
-    Augment, Group, HostBatch, ImageSet, Key, Loader, Mixed, Mixing, Request, Sampler, validation_batches,
-};
 use crate::error::Result;
-use crate::model::EvaluationBatch;
 use crate::ops::PrecisionKind;
 use crate::optim::{OptimConfig, Schedule};
 use crate::stop::Stop;
-
-/// Batches that are made ready ahead of the replica.
-const PREFETCH: usize = 2;
 
 /// How replicas keep their weights equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +34,7 @@ pub struct Plan {
     pub reduce_precision: ReducePrecision,
     /// What convolutions and the linear layer compute in.
     pub precision: PrecisionKind,
-    /// Images per replica and micro-batch.
+    /// Samples per replica and micro-batch.
     pub batch_size: usize,
     /// Epochs.
     pub epochs: usize,
@@ -50,16 +42,8 @@ pub struct Plan {
     pub last_step: usize,
     /// The order of samples.
     pub sampler: Sampler,
-    /// Of training images.
-    pub augment: Augment,
-    /// How training images are mixed, if they are.
-    pub mixing: Option<Mixing>,
-    /// Of validation images: normalisation alone.
-    pub plain: Augment,
-    /// Training images.
-    pub train: Arc<ImageSet>,
-    /// Validation images.
-    pub validation: Arc<ImageSet>,
+    /// Samples of the validation set.
+    pub validation_samples: usize,
     /// Global validation batches; 0 for all.
     pub limit_validation: usize,
     /// Learning rate by step.
@@ -85,8 +69,52 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether a run that has `epochs` behind it ends: there is none left, or it gets no better. `best` is the accuracy
-    /// of the best validation and the step it was after.
+    /// A plan for `training` and `validation` samples in batches of `batch_size` for each replica of `world`: every epoch
+    /// in another order, followed by a validation and a checkpoint; SGD with momentum at a rate that does not change. What
+    /// is to be otherwise is changed in the plan.
+    ///
+    /// # Errors
+    /// When a number is 0.
+    pub fn new(world: World, [training, validation]: [usize; 2], batch_size: usize, epochs: usize) -> Result<Self> {
+        let sampler = Sampler::new(SamplerConfig {
+            len: training,
+            world_size: world.size(),
+            batch_size,
+            accumulation_steps: 1,
+            seed: 0,
+            drop_last: false,
+            shuffle: true,
+            limit_micro_batches: 0,
+            repeats: 1,
+        })?;
+        let optim = OptimConfig { weight_decay: 0.0, ..OptimConfig::default() };
+        Ok(Self {
+            sharing: Sharing::Replicated,
+            sync_bn: true,
+            reduce_precision: ReducePrecision::F32,
+            precision: PrecisionKind::F32,
+            batch_size,
+            epochs,
+            last_step: epochs * sampler.steps_per_epoch(),
+            validation_samples: validation,
+            limit_validation: 0,
+            schedule: Schedule::constant(optim.learning_rate, epochs * sampler.steps_per_epoch()),
+            optim,
+            seed: 0,
+            save_every_steps: 0,
+            save_every_epochs: 1,
+            early_stopping: 0,
+            keeps_many: false,
+            report_samples: false,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            stop: Stop::new(),
+            world,
+            sampler,
+        })
+    }
+
+    /// Whether a run that has `epochs` behind it ends: there is none left, or it gets no better. `best` is the score of
+    /// the best validation and the step it was after.
     pub fn is_over(&self, epochs: usize, best: Option<(f64, usize)>) -> bool {
         let best = best.map_or(0, |(_, step)| step.div_ceil(self.sampler.steps_per_epoch()));
         let stalled = self.early_stopping > 0 && epochs.saturating_sub(best) >= self.early_stopping;
@@ -100,67 +128,51 @@ impl Plan {
         self.is_over(position.epoch, position.best) || (position.global_step >= self.last_step && validated)
     }
 
-    /// The batches of replica `rank` from `position` to the end of the run, made ready on a thread of their own.
-    pub(crate) fn shards(self: &Arc<Self>, rank: usize, position: &Position) -> Result<Loader> {
+    /// The shards of replica `rank` from `position` to the end of the run.
+    pub(crate) fn shards(self: &Arc<Self>, rank: usize, position: &Position) -> impl Iterator<Item = Shard> + use<> {
         let plan = self.clone();
         let (first_epoch, first_step) = (position.epoch, position.step_in_epoch);
-        let requests = (first_epoch..self.epochs).flat_map(move |epoch| {
+        (first_epoch..self.epochs).flat_map(move |epoch| {
             let plan = plan.clone();
             let start = if epoch == first_epoch { first_step } else { 0 };
             (start..plan.sampler.steps_per_epoch()).flat_map(move |step| {
                 let group = plan.sampler.group(epoch, step);
-                let shard = |micro| plan.request(&group, micro, epoch, rank);
-                (0..group.micro_batches.len()).map(shard).collect::<Vec<_>>()
+                let shard = |micro| plan.shard(&group, micro, epoch, rank);
+                (0..group.micro_batches()).map(shard).collect::<Vec<_>>()
             })
-        });
-        Loader::new(self.train.clone(), self.augment.clone(), self.seed, requests, PREFETCH)
+        })
     }
 
-    /// The part of a micro-batch that replica `rank` owns, and what is mixed into it.
-    pub(crate) fn request(&self, group: &Group, micro: usize, epoch: usize, rank: usize) -> Request {
+    /// The part of a micro-batch that replica `rank` owns; where it owns none, the first sample.
+    pub(crate) fn shard(&self, group: &Group, micro: usize, epoch: usize, rank: usize) -> Shard {
         let world = self.world.size();
-        let mix = self.mixing.zip(group.micro_batches[micro].first()).map(|(mixing, &sample)| {
-            // By the first sample of all replicas, so that every one of them mixes alike.
-            mixing.draw(Key { seed: self.seed, epoch, sample }, self.train.size())
-        });
-        Request {
+        let first = group.shard(micro, 0, usize::MAX);
+        let own = group.shard(micro, rank, world);
+        let is_own = !own.is_empty();
+        // The others see only the first of its samples, too.
+        let (rank, world) = if is_own { (rank, world) } else { (0, usize::MAX) };
+        Shard {
             epoch,
-            ids: group.shard(micro, rank, world),
+            ids: if is_own { own } else { first.clone() },
+            is_own,
             copies: group.copies(micro, rank, world),
-            mixed: mix.map(|mix| Mixed {
-                partners: group.partners(micro, rank, world),
-                copies: group.partner_copies(micro, rank, world),
-                mix,
-            }),
+            partners: group.partners(micro, rank, world),
+            partner_copies: group.partner_copies(micro, rank, world),
+            first: first[0],
         }
     }
 
-    /// The validation images of replica `rank`, in batches made ready ahead, and how many batches they are.
-    pub(crate) fn validation_shard(&self, rank: usize) -> Result<(Loader, usize)> {
-        let world = self.world.size();
-        let mut batches =
-            validation_batches(self.validation.len(), world, rank, self.batch_size, self.limit_validation);
-        batches.retain(|ids| !ids.is_empty());
-        let total = batches.len();
-        let requests = batches.into_iter().map(|ids| Request { ids, ..Request::default() });
-        Ok((Loader::new(self.validation.clone(), self.plain.clone(), self.seed, requests, PREFETCH)?, total))
+    /// The validation samples of replica `rank`, in batches.
+    pub(crate) fn validation_shards(&self, rank: usize) -> Vec<Shard> {
+        let (world, samples) = (self.world.size(), self.validation_samples);
+        let batches = validation_batches(samples, world, rank, self.batch_size, self.limit_validation);
+        let batches = batches.into_iter().filter(|ids| !ids.is_empty());
+        batches.map(|ids| Shard { first: ids[0], is_own: true, ids, ..Shard::default() }).collect()
     }
 
-    /// How many images a validation sees.
-    pub(crate) fn validation_images(&self) -> usize {
+    /// How many samples a validation sees.
+    pub(crate) fn samples_to_validate(&self) -> usize {
         let limit = self.limit_validation.saturating_mul(self.world.size()).saturating_mul(self.batch_size);
-        if limit == 0 { self.validation.len() } else { limit.min(self.validation.len()) }
-    }
-
-    /// Validation images on a device.
-    pub(crate) fn evaluation_batch<B: HostBackend>(&self, batch: HostBatch, device: &B::Device) -> EvaluationBatch<B> {
-        let [height, width] = batch.size;
-        let count = batch.len();
-        let labels: Vec<i32> = batch.labels.into_iter().map(|label| label as i32).collect();
-        EvaluationBatch {
-            images: Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device),
-            labels: Tensor::from_data(TensorData::new(labels, [count]), device),
-            precision: self.precision,
-        }
+        if limit == 0 { self.validation_samples } else { limit.min(self.validation_samples) }
     }
 }

@@ -16,44 +16,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use burn::backend::Autodiff;
-use burn::module::AutodiffModule;
-use burn::train::{InferenceStep, TrainStep};
+use burn::module::Module;
 
 use super::collective::{Broken, Collective, Key, Operation};
 use super::device::HostBackend;
 use super::ending::Ended;
 use super::events::{EpochReport, Position, StepReport, TrainingState};
 use super::generation::Generation;
+use super::loader::Loader;
 use super::overlap::Overlap;
 use super::plan::{Plan, Sharing};
 use super::step::StepResult;
+use super::task::{Split, Task};
 use super::transfer::upload;
-use crate::data::Loader;
 use crate::error::{Error, Result};
-use crate::model::{
-    AbsorbStatistics, EvaluationBatch, EvaluationOutput, HEAD, TrainBatch, TrainStepOutput, Which, flat, kernels,
-    trained_parameters,
-};
+use crate::nn::{Which, flat, kernels, trained_parameters};
 use crate::optim::{Optimizer, Parameter, WeightAverage};
 use crate::state::StateDict;
 
-/// A model that can be trained in replicas on backend `B`.
-pub trait ReplicaModel<B: HostBackend>:
-    TrainStep<Input = TrainBatch<Autodiff<B>>, Output = TrainStepOutput<Autodiff<B>>>
-    + AutodiffModule<Autodiff<B>, InnerModule: InferenceStep<Input = EvaluationBatch<B>, Output = EvaluationOutput>>
-    + AbsorbStatistics<Autodiff<B>>
-    + 'static
-{
-}
-
-impl<B: HostBackend, M> ReplicaModel<B> for M where
-    M: TrainStep<Input = TrainBatch<Autodiff<B>>, Output = TrainStepOutput<Autodiff<B>>>
-        + AutodiffModule<Autodiff<B>, InnerModule: InferenceStep<Input = EvaluationBatch<B>, Output = EvaluationOutput>>
-        + AbsorbStatistics<Autodiff<B>>
-        + 'static
-{
-}
+/// Batches that are made ready ahead of the replica.
+pub(super) const PREFETCH: usize = 2;
 
 /// What a replica tells the coordinator.
 #[derive(Debug)]
@@ -87,17 +69,19 @@ pub struct StartingPoint {
 }
 
 /// One replica of the model and all it needs.
-pub(super) struct Replica<B: HostBackend, M> {
+pub(super) struct Replica<B: HostBackend, T: Task<B>> {
+    pub(super) task: Arc<T>,
     pub(super) plan: Arc<Plan>,
     pub(super) collective: Arc<dyn Collective>,
     pub(super) device: B::Device,
-    pub(super) model: M,
+    pub(super) model: T::Model,
     /// Absent where another replica updates the weights.
     pub(super) optimizer: Option<Optimizer<B>>,
     /// On the first replica of the world; where devices may be lost, on the first one of each.
     pub(super) average: Option<WeightAverage<B>>,
     pub(super) position: Position,
-    pub(super) batches: Loader,
+    /// The task's batches, and how many samples of this replica's own are in each.
+    pub(super) batches: Loader<(T::Batch, usize)>,
     /// Reduces gradients beside the backward pass, where that pays.
     pub(super) overlap: Option<Overlap>,
     /// Called on the first replica of the process only.
@@ -124,7 +108,7 @@ impl From<&Error> for Broken {
     }
 }
 
-impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
+impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Makes a replica by `new`. When it cannot be made, no other replica of `group` waits for this one.
     pub(super) fn set_up(group: &dyn Collective, new: impl FnOnce() -> Result<Self>) -> Result<Self> {
         let replica = catch_unwind(AssertUnwindSafe(new))
@@ -134,9 +118,10 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
 
     /// A replica ready for its first step.
     pub(super) fn new(
+        task: Arc<T>,
         plan: Arc<Plan>,
         collective: Arc<dyn Collective>,
-        model: M,
+        model: T::Model,
         start: &StartingPoint,
         report: Box<dyn FnMut(Event) + Send>,
         generation: Option<Arc<dyn Generation>>,
@@ -145,7 +130,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let device = B::open(plan.world.device_of(rank))?;
         let model = model.fork(&device);
         let optimizer = (plan.sharing == Sharing::Replicated || rank == 0)
-            .then(|| Self::optimizer(&plan, &model, start, &device))
+            .then(|| Self::optimizer(&task, &plan, &model, start, &device))
             .transpose()?;
         let world = &plan.world;
         let first = rank == 0 || (generation.is_some() && rank == world.replicas_on(world.slot_of(rank)).start);
@@ -157,13 +142,16 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             };
             WeightAverage::new(plan.optim.ema_decay, values)
         });
-        let batches = plan.shards(rank, &start.position)?;
+        let reader = task.clone();
+        let read = move |shard| Ok((reader.batch(Split::Training, &shard)?, shard.samples()));
+        let batches = Loader::new(plan.shards(rank, &start.position), read, PREFETCH)?;
         let overlap = collective
             .travels()
             .then(|| Overlap::new(kernels(&model), collective.clone(), plan.reduce_precision))
             .transpose()?;
         Ok(Self {
             position: start.position.clone(),
+            task,
             plan,
             collective,
             device,
@@ -177,10 +165,16 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         })
     }
 
-    fn optimizer(plan: &Plan, model: &M, start: &StartingPoint, device: &B::Device) -> Result<Optimizer<B>> {
+    fn optimizer(
+        task: &T,
+        plan: &Plan,
+        model: &T::Model,
+        start: &StartingPoint,
+        device: &B::Device,
+    ) -> Result<Optimizer<B>> {
         let parameter = |(name, shape): (String, Vec<usize>)| Parameter {
             vector: shape.len() < 2,
-            head: name.split('.').next() == Some(HEAD),
+            head: task.is_head(&name),
             name,
         };
         let tensors = trained_parameters(model).into_iter().map(parameter).collect();
@@ -218,7 +212,7 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
 
     /// Trains with nothing getting out but how it ended: a panic, or the unwinding of a broken collective, becomes an
     /// error, and every error breaks the group so that no other replica waits for this one.
-    pub(super) fn run(mut self) -> Ended<B, M> {
+    pub(super) fn run(mut self) -> Ended<B, T> {
         let (error, panicked) = match catch_unwind(AssertUnwindSafe(|| self.train())) {
             Ok(Ok(Course::Part)) => return Ended::Parted(Box::new(self)),
             Ok(Ok(_)) => return Ended::Finished(Box::new(self)),
@@ -262,15 +256,16 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         let result = self.step(&group, learning_rate)?;
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
-        self.position.samples_seen += result.tally.samples as u64;
-        self.position.running.add_step(result.tally);
+        self.position.samples_seen += result.counts.samples as u64;
+        self.position.running.add_step(result.counts);
         if self.collective.speaks() {
-            let samples = if self.plan.report_samples { group.micro_batches.concat() } else { Vec::new() };
+            let named = if self.plan.report_samples { group.micro_batches() } else { 0 };
+            let samples = (0..named).flat_map(|micro| group.ids(micro)).collect();
             (self.report)(Event::Step(StepReport {
                 step: self.position.global_step,
                 epoch: self.position.epoch,
                 step_in_epoch: self.position.step_in_epoch,
-                tally: result.tally,
+                counts: result.counts,
                 learning_rate,
                 gradient_norm: result.gradient_norm,
                 duration: start.elapsed(),

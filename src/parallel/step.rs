@@ -3,27 +3,33 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::tensor::{Tensor, TensorData};
-use burn::train::TrainOutput;
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::train::{TrainOutput, TrainStep};
 use tracing::info_span;
 
 use super::collective::{Key, Operation};
+use super::counts::Counts;
 use super::device::HostBackend;
 use super::overlap::{Early, Overlap, Reduced, all_reduce, in_buckets};
 use super::plan::Sharing;
-use super::replica::{Replica, ReplicaModel};
-use super::synchronization::Micro;
+use super::replica::Replica;
+use super::sampler::Group;
+use super::synchronization::Meeting;
+use super::task::Task;
+use super::trainee::{Handle, Micro, Trainee};
 use super::transfer::{download, download_to, unpack};
-use crate::data::{Group, HostBatch};
 use crate::error::{Error, Result};
-use crate::model::{BatchStatistics, Pass, Tally, TrainBatch, Which, flat, flat_gradients, parameter_names, with_flat};
+use crate::nn::{
+    BatchStatistics, Pass, Which, flat, flat_gradients, parameter_names, update_running_statistics, with_flat,
+};
 use crate::ops::settle;
 use crate::optim::{clip_factor, global_norm};
 use crate::stop::Reason;
 
 /// What a step gives beside new weights.
 pub(super) struct StepResult {
-    pub(super) tally: Tally,
+    pub(super) counts: Counts,
     pub(super) gradient_norm: f64,
     pub(super) stop: bool,
     /// Whether the generation ends with this step.
@@ -32,7 +38,7 @@ pub(super) struct StepResult {
 
 /// What replicas tell each other in every step.
 struct Exchange {
-    tally: Tally,
+    counts: Counts,
     stop: bool,
     part: bool,
 }
@@ -41,20 +47,20 @@ struct Exchange {
 struct Share<B: HostBackend> {
     /// Summands of the mean gradient.
     gradients: Vec<Tensor<B, 1>>,
-    tally: Tally,
+    counts: Counts,
     /// For the running averages, of each micro-batch with a sample.
     statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
 }
 
 impl<B: HostBackend> Default for Share<B> {
     fn default() -> Self {
-        Self { gradients: Vec::new(), tally: Tally::default(), statistics: Vec::new() }
+        Self { gradients: Vec::new(), counts: Counts::default(), statistics: Vec::new() }
     }
 }
 
 impl<B: HostBackend> Share<B> {
     fn add(&mut self, other: Self) {
-        self.tally += other.tally;
+        self.counts += other.counts;
         self.statistics.extend(other.statistics);
         self.gradients = if self.gradients.is_empty() {
             other.gradients
@@ -64,40 +70,40 @@ impl<B: HostBackend> Share<B> {
     }
 }
 
-impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
+impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Forward and backward over the group's micro-batches, one reduction, one update.
     pub(super) fn step(&mut self, group: &Group, learning_rate: f64) -> Result<StepResult> {
         let scale = self.loss_scale();
         let weight = scale / group.samples() as f64;
         let mut sum = Share::default();
         let mut early = None;
-        for micro_batch in 0..group.micro_batches.len() {
-            if micro_batch + 1 == group.micro_batches.len() {
+        for micro_batch in 0..group.micro_batches() {
+            if micro_batch + 1 == group.micro_batches() {
                 let key = self.key(Operation::BackwardDone);
                 let listen = |overlap: &Overlap| overlap.listen(key, &sum.gradients, self.collective.as_ref());
                 early = self.overlap.as_ref().map(listen);
             }
             sum.add(self.micro_batch(micro_batch, weight, early.clone())?);
         }
-        let Exchange { tally, stop, part } = self.exchange(sum.tally)?;
+        let Exchange { counts, stop, part } = self.exchange(sum.counts)?;
         let gradients = self.reduce(sum.gradients, early)?;
         let gradient_norm = info_span!("gradient norm").in_scope(|| global_norm(&gradients)) / scale;
         // Until here the step has not happened; from here on nothing waits for others.
         self.confirm()?;
-        if !gradient_norm.is_finite() || !tally.loss.is_finite() {
+        if !gradient_norm.is_finite() || !counts.loss.is_finite() {
             self.leave_out()?;
-            return Ok(StepResult { tally, gradient_norm, stop, part });
+            return Ok(StepResult { counts, gradient_norm, stop, part });
         }
         let factor = clip_factor(gradient_norm, self.plan.optim.clip_grad_norm) / scale;
         for statistics in sum.statistics {
             let _phase = info_span!("running statistics").entered();
-            self.model = self.model.clone().absorb(statistics);
+            self.model = update_running_statistics(self.model.clone(), statistics);
         }
         self.update(learning_rate, gradients, factor)?;
         if self.plan.precision.needs_loss_scale() {
             self.position.loss_scale.good();
         }
-        Ok(StepResult { tally, gradient_norm, stop, part })
+        Ok(StepResult { counts, gradient_norm, stop, part })
     }
 
     /// What this step's loss is multiplied by.
@@ -118,14 +124,22 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     /// last one of a step gradients are final, and `early` hears of them.
     fn micro_batch(&mut self, micro_batch: usize, weight: f64, early: Option<Arc<Early<B>>>) -> Result<Share<B>> {
         let batch = info_span!("wait for data").in_scope(|| self.batches.next());
-        let batch = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
-        let present = !batch.labels.is_empty();
+        let (batch, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
+        let is_present = samples > 0;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
-        let micro = Micro::new(self.collective.clone(), key);
-        let batch = info_span!("upload").in_scope(|| self.to_device(batch, present, weight, &micro, early));
+        let meeting = Meeting::new(self.collective.clone(), key);
+        let pass =
+            if self.synchronizes() { Pass::synchronized(meeting.statistics(), is_present) } else { Pass::local() };
+        let micro = Micro {
+            input: info_span!("upload").in_scope(|| self.task.to_device(batch, &self.device)),
+            samples,
+            weight: if is_present { weight } else { 0.0 },
+            pass: pass.in_precision(self.plan.precision).heard_by(early.map(|early| early as _)),
+            fence: (self.collective.size() > 1).then(|| meeting.fence()),
+        };
         // Rule 1: fresh leaves before every forward.
         self.model = self.model.clone().fork(&self.device);
-        let TrainOutput { grads, item } = self.model.step(batch);
+        let TrainOutput { grads, item } = Trainee::new(self.model.clone(), Handle(self.task.clone())).step(micro);
         // Rule 2: nobody touches the graph before all backwards are over; the fence inside the step is its other half.
         info_span!("wait for replicas").in_scope(|| self.collective.barrier(key))?;
         let gradients = flat_gradients(&self.model, grads).map_err(|tensor| {
@@ -133,9 +147,9 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
         })?;
         // Synchronised statistics are everybody's, also where no sample of them was.
-        let seen = present || self.synchronizes();
+        let seen = is_present || self.synchronizes();
         let statistics = if seen { vec![item.statistics] } else { Vec::new() };
-        Ok(Share { gradients, tally: if present { item.tally } else { Tally::default() }, statistics })
+        Ok(Share { gradients, counts: if is_present { item.counts } else { Counts::default() }, statistics })
     }
 
     /// Whether batch-norm asks the other replicas.
@@ -143,57 +157,27 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
         self.plan.sync_bn && self.collective.size() > 1
     }
 
-    fn to_device(
-        &self,
-        batch: HostBatch,
-        present: bool,
-        weight: f64,
-        micro: &Micro,
-        early: Option<Arc<Early<B>>>,
-    ) -> TrainBatch<Autodiff<B>> {
-        let [height, width] = batch.size;
-        // A replica without a sample runs one black image of weight zero: it has to be there for every collective.
-        let (pixels, own) =
-            if present { (batch.pixels, batch.labels) } else { (vec![0.0; 3 * height * width], vec![0]) };
-        let count = own.len();
-        let labels = |labels: Vec<u32>| {
-            let labels: Vec<i32> = labels.into_iter().map(|label| label as i32).collect();
-            Tensor::from_data(TensorData::new(labels, [count]), &self.device)
-        };
-        let mixed = batch.partners.filter(|partners| present && partners.share < 1.0);
-        let pass = if self.synchronizes() { Pass::synchronized(micro.statistics(), present) } else { Pass::local() };
-        let images = Tensor::<B, 4>::from_data(TensorData::new(pixels, [count, 3, height, width]), &self.device);
-        TrainBatch {
-            images: Tensor::from_inner(images),
-            labels: labels(own),
-            mixed: mixed.map(|partners| (labels(partners.labels), partners.share.into())),
-            weight: if present { weight } else { 0.0 },
-            pass: pass.in_precision(self.plan.precision).heard_by(early.map(|early| early as _)),
-            fence: (self.collective.size() > 1).then(|| micro.fence()),
-        }
-    }
-
     /// Adds up losses and hits, and agrees on whether to go on. A loss that is not a number ends the run here, before
     /// it can reach the weights; in f16 it may be an overflow, which is left to the gradient.
-    fn exchange(&self, tally: Tally) -> Result<Exchange> {
-        let mut values = tally.to_values().to_vec();
+    fn exchange(&self, counts: Counts) -> Result<Exchange> {
+        let mut values = counts.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
         values.push(self.generation.as_ref().is_some_and(|generation| generation.is_ending()).into());
-        let gather = || self.collective.all_gather(self.key(Operation::Tally), values);
+        let gather = || self.collective.all_gather(self.key(Operation::Counts), values);
         let all = info_span!("exchange of losses").in_scope(gather)?;
-        let mut total = Tally::default();
+        let mut total = Counts::default();
         for (replica, values) in all.iter().enumerate() {
-            let tally = Tally::from_values(values);
-            if !tally.loss.is_finite() && !self.plan.precision.needs_loss_scale() {
+            let counts = Counts::from_values(values);
+            if !counts.loss.is_finite() && !self.plan.precision.needs_loss_scale() {
                 return Err(self.not_finite("the loss", Some(replica)));
             }
-            total += tally;
+            total += counts;
         }
-        let reason = all.iter().find_map(|values| Reason::of_number(values[4] as u32));
+        let reason = all.iter().find_map(|values| Reason::of_number(values[Counts::VALUES] as u32));
         // What one process was told to do, all do.
         let stop = reason.map(|reason| self.plan.stop.request(reason)).is_some();
-        let part = all.iter().any(|values| values[5] != 0.0);
-        Ok(Exchange { tally: total, stop, part })
+        let part = all.iter().any(|values| values[Counts::VALUES + 1] != 0.0);
+        Ok(Exchange { counts: total, stop, part })
     }
 
     pub(super) fn not_finite(&self, what: &str, replica: Option<usize>) -> Error {

@@ -2,11 +2,11 @@
 //!
 //! Burn gives the model, the event processor and the interrupter. Optimizer, schedule, data order and checkpoints are
 //! Kiln's own, because the learner's are private or inexact on resume. The coordinator is the thread that called the
-//! learner; it hears from the first replica and talks to the outside, so no file or terminal ever holds up a replica for
-//! longer than the channel's depth. Where membership may change, it leads from one generation to the next.
+//! learner; it hears from the first replica and talks to the outside, so no file or terminal ever holds up a replica:
+//! the others would take it for lost. Where membership may change, it leads from one generation to the next.
 
 use std::marker::PhantomData;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,21 +25,20 @@ use super::generation::{Assignment, Generation, Held, Membership};
 use super::local::{local_group, spanning_group};
 use super::plan::Plan;
 use super::processes::Processes;
-use super::replica::{Event, Replica, ReplicaModel, StartingPoint};
+use super::replica::{Event, Replica, StartingPoint};
+use super::task::{Evaluated, Task};
+use super::trainee::{Evaluation, Handle, MicroOutput, Trainee};
 use crate::error::{Error, Result};
-use crate::model::{EvaluationOutput, TrainStepOutput};
 use crate::stop::Reason;
 
-/// Reports that may wait for the coordinator before the first replica does.
-const DEPTH: usize = 16;
 /// How long replicas may take to notice that one of them has failed, before they are left behind.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What replicas send to the coordinator.
-enum Message<B: HostBackend, M> {
+enum Message<B: HostBackend, T: Task<B>> {
     Event(Event),
     /// The replica of this rank does no more.
-    Ended(usize, Ended<B, M>),
+    Ended(usize, Ended<B, T>),
 }
 
 /// What replicas train in: a whole run, or one generation of it.
@@ -51,8 +50,9 @@ struct Stage<M> {
     generation: Option<Arc<dyn Generation>>,
 }
 
-/// Data-parallel training of a model on backend `B`, run once.
-pub struct DataParallel<B: HostBackend> {
+/// Data-parallel training on a task, run once.
+pub struct DataParallel<B: HostBackend, T: Task<B>> {
+    task: Arc<T>,
     plan: Arc<Plan>,
     start: StartingPoint,
     timeout: Duration,
@@ -66,12 +66,19 @@ pub struct DataParallel<B: HostBackend> {
     backend: PhantomData<fn() -> B>,
 }
 
-impl<B: HostBackend> DataParallel<B> {
-    /// A strategy that follows `plan` from `start`; `timeout` bounds every wait of one replica for another.
-    pub fn new(plan: Arc<Plan>, start: StartingPoint, timeout: Duration, observer: Box<dyn Observer>) -> Self {
+impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
+    /// A strategy that trains on `task` and follows `plan` from `start`; `timeout` bounds every wait of one replica for
+    /// another.
+    pub fn new(
+        task: Arc<T>,
+        plan: Arc<Plan>,
+        start: StartingPoint,
+        timeout: Duration,
+        observer: impl Observer + 'static,
+    ) -> Self {
         let result = Mutex::new(Ok(()));
-        let observer = Mutex::new(observer);
-        Self { plan, start, timeout, processes: None, membership: None, observer, result, backend: PhantomData }
+        let observer: Mutex<Box<dyn Observer>> = Mutex::new(Box::new(observer));
+        Self { task, plan, start, timeout, processes: None, membership: None, observer, result, backend: PhantomData }
     }
 
     /// The same together with other processes, which follow the same plan; the plan's world says which replicas are
@@ -85,18 +92,33 @@ impl<B: HostBackend> DataParallel<B> {
         Self { membership: Some(membership), ..self }
     }
 
+    /// The model in the form that Burn's learner takes.
+    pub fn trainee(&self, model: T::Model) -> Trainee<Autodiff<B>, T::Model, Handle<T>> {
+        Trainee::new(model, Handle(self.task.clone()))
+    }
+
+    /// How many epochs the run has.
+    pub fn epochs(&self) -> usize {
+        self.plan.epochs
+    }
+
+    /// How many samples there are to train on, and to validate on.
+    pub fn samples(&self) -> [usize; 2] {
+        [self.plan.sampler.len(), self.plan.validation_samples]
+    }
+
     /// What became of the run; to be asked after the learner has returned.
     pub fn take_result(&self) -> Result<()> {
         std::mem::replace(&mut *self.result.lock().unwrap_or_else(PoisonError::into_inner), Ok(()))
     }
 
     /// Trains without a change of membership.
-    fn train_once<M: ReplicaModel<B>>(
+    fn train_once(
         &self,
-        model: M,
+        model: T::Model,
         interrupter: &Interrupter,
         mut to_learner: impl FnMut(&Event),
-    ) -> Result<M> {
+    ) -> Result<T::Model> {
         let (plan, start) = (self.plan.clone(), self.start.clone());
         let stage = Stage { plan, model, start, processes: self.processes.clone(), generation: None };
         match self.coordinate(&self.spawn(&stage)?, &stage.plan, interrupter, &mut to_learner)? {
@@ -106,13 +128,13 @@ impl<B: HostBackend> DataParallel<B> {
     }
 
     /// Trains in one generation after the other, until the run is complete or this process has left it.
-    fn train_elastic<M: ReplicaModel<B>>(
+    fn train_elastic(
         &self,
         membership: &dyn Membership,
-        initial: M,
+        initial: T::Model,
         interrupter: &Interrupter,
         mut to_learner: impl FnMut(&Event),
-    ) -> Result<M> {
+    ) -> Result<T::Model> {
         let (mut held, mut last) = (None, initial.clone());
         loop {
             let assignment = membership.next(held.take(), self.observer().as_mut())?;
@@ -143,8 +165,8 @@ impl<B: HostBackend> DataParallel<B> {
     }
 
     /// Starts a thread per replica.
-    fn spawn<M: ReplicaModel<B>>(&self, stage: &Stage<M>) -> Result<Receiver<Message<B, M>>> {
-        let (sender, receiver) = sync_channel(DEPTH);
+    fn spawn(&self, stage: &Stage<T::Model>) -> Result<Receiver<Message<B, T>>> {
+        let (sender, receiver) = channel();
         let group = match &stage.processes {
             None => local_group(stage.plan.world.size(), self.timeout),
             Some(processes) => spanning_group(processes.clone(), self.timeout),
@@ -153,15 +175,15 @@ impl<B: HostBackend> DataParallel<B> {
         for collective in group {
             let rank = collective.rank();
             let (plan, start, model) = (stage.plan.clone(), stage.start.clone(), stage.model.clone());
-            let generation = stage.generation.clone();
-            let sender: SyncSender<Message<B, M>> = sender.clone();
+            let (task, generation) = (self.task.clone(), stage.generation.clone());
+            let sender: Sender<Message<B, T>> = sender.clone();
             let work = move || {
                 B::share_threads(plan.threads, here);
                 let events = sender.clone();
                 // A coordinator that is gone has nothing left to learn.
                 let report = Box::new(move |event| drop(events.send(Message::Event(event))));
                 let group = collective.clone();
-                let new = || Replica::<B, M>::new(plan, collective, model, &start, report, generation);
+                let new = || Replica::<B, T>::new(task, plan, collective, model, &start, report, generation);
                 let ended = Replica::set_up(group.as_ref(), new).map_or_else(Ended::Failed, Replica::run);
                 drop(sender.send(Message::Ended(rank, ended)));
             };
@@ -176,13 +198,13 @@ impl<B: HostBackend> DataParallel<B> {
     }
 
     /// Passes on what replicas report until all have ended, or one has failed and the others had time to notice.
-    fn coordinate<M: ReplicaModel<B>>(
+    fn coordinate(
         &self,
-        messages: &Receiver<Message<B, M>>,
+        messages: &Receiver<Message<B, T>>,
         plan: &Plan,
         interrupter: &Interrupter,
         to_learner: &mut impl FnMut(&Event),
-    ) -> Result<Outcome<B, M>> {
+    ) -> Result<Outcome<B, T>> {
         let mut observer = self.observer();
         let mut endings = Endings::default();
         let mut deadline: Option<Instant> = None;
@@ -238,31 +260,35 @@ impl<B: HostBackend> DataParallel<B> {
         }
     }
 
-    fn epochs(&self, epoch: usize) -> Progress {
+    fn progress(&self, epoch: usize) -> Progress {
         Progress::new(epoch + 1, self.plan.epochs)
     }
 
-    fn step_item(&self, report: &StepReport) -> TrainingItem<TrainStepOutput<Autodiff<B>>> {
-        let item = TrainStepOutput { tally: report.tally, ..TrainStepOutput::default() };
-        let samples = self.plan.train.len();
+    fn step_item(&self, report: &StepReport) -> TrainingItem<MicroOutput<Autodiff<B>>> {
+        let item = MicroOutput { counts: report.counts, statistics: Vec::new() };
+        let samples = self.plan.sampler.len();
         let done = (report.step_in_epoch * samples).div_ceil(self.plan.sampler.steps_per_epoch());
         let progress = Progress::new(done.min(samples), samples);
-        TrainingItem::new(item, progress, self.epochs(report.epoch), Some(report.step), Some(report.learning_rate))
+        TrainingItem::new(item, progress, self.progress(report.epoch), Some(report.step), Some(report.learning_rate))
     }
 
-    fn epoch_item(&self, report: &EpochReport) -> TrainingItem<EvaluationOutput> {
-        let item = EvaluationOutput { tally: report.validation, predictions: Vec::new() };
+    fn epoch_item(&self, report: &EpochReport) -> TrainingItem<Evaluation> {
+        let item = Evaluation { counts: report.validation, answers: Vec::new() };
         let samples = report.validation.samples;
         let progress = Progress::new(samples, samples);
-        TrainingItem::new(item, progress, self.epochs(report.epoch), Some(report.step), None)
+        TrainingItem::new(item, progress, self.progress(report.epoch), Some(report.step), None)
     }
 }
 
-impl<B, M, LC> SupervisedLearningStrategy<LC> for DataParallel<B>
+impl<B, T, LC> SupervisedLearningStrategy<LC> for DataParallel<B, T>
 where
     B: HostBackend,
-    M: ReplicaModel<B>,
-    LC: LearningComponentsTypes<Backend = Autodiff<B>, TrainingModel = M, InferenceModel = M::InnerModule>,
+    T: Task<B>,
+    LC: LearningComponentsTypes<
+            Backend = Autodiff<B>,
+            TrainingModel = Trainee<Autodiff<B>, T::Model, Handle<T>>,
+            InferenceModel = Trainee<B, Evaluated<B, T>, Handle<T>>,
+        >,
 {
     fn fit(
         &self,
@@ -271,8 +297,8 @@ where
         _train: TrainLoader<LC>,
         _valid: ValidLoader<LC>,
         _starting_epoch: usize,
-    ) -> (M, SupervisedTrainingEventProcessor<LC>) {
-        let initial: M = learner.model();
+    ) -> (LC::TrainingModel, SupervisedTrainingEventProcessor<LC>) {
+        let initial = learner.model().into_model();
         let processor = &mut components.event_processor;
         let to_learner = |event: &Event| match event {
             Event::Step(report) => processor.process_train(LearnerEvent::ProcessedItem(self.step_item(report))),
@@ -293,6 +319,6 @@ where
             Err(error) => (initial, Err(error)),
         };
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = result;
-        (model, components.event_processor)
+        (self.trainee(model), components.event_processor)
     }
 }

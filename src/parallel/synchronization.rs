@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use super::collective::{Collective, Key, Operation};
-use crate::model::Fence;
+use super::trainee::Fence;
 use crate::ops::statistics::{Direction, StatisticsGroup};
 
 /// One replica's place in one micro-batch.
 #[derive(Debug, Clone)]
-pub(super) struct Micro {
+pub(super) struct Meeting {
     collective: Arc<dyn Collective>,
     key: Key,
 }
 
-impl Micro {
+impl Meeting {
     /// `key` names the step and the micro-batch; its operation does not matter.
     pub(super) fn new(collective: Arc<dyn Collective>, key: Key) -> Self {
         Self { collective, key }
@@ -28,7 +28,7 @@ impl Micro {
     }
 }
 
-impl StatisticsGroup for Micro {
+impl StatisticsGroup for Meeting {
     fn all_gather(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Arc<Vec<Vec<f64>>> {
         let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
         let gather = || self.collective.all_gather(key, values);
@@ -36,7 +36,7 @@ impl StatisticsGroup for Micro {
     }
 }
 
-impl Fence for Micro {
+impl Fence for Meeting {
     fn wait(&self) {
         let key = Key { operation: Operation::ForwardDone, ..self.key };
         self.collective.barrier(key).unwrap_or_else(|verdict| verdict.unwind());

@@ -1,45 +1,52 @@
-//! The validation after an epoch: every image once, on whichever replica has it.
+//! The validation after an epoch: every sample once, on whichever replica has it.
 
+use std::sync::Arc;
+
+use burn::module::AutodiffModule;
 use burn::train::InferenceStep;
 
 use super::collective::Operation;
+use super::counts::Counts;
 use super::device::HostBackend;
-use super::replica::{Event, Replica, ReplicaModel};
+use super::loader::Loader;
+use super::plan::Plan;
+use super::replica::{Event, PREFETCH, Replica};
+use super::sampler::validation_place;
+use super::task::{Evaluated, Split, Task};
+use super::trainee::{Evaluation, Handle, Trainee};
 use super::transfer::{download, unpack};
-use crate::data::validation_place;
 use crate::error::Result;
-use crate::model::{EvaluationOutput, Prediction, Tally, Which, flat, for_evaluation, with_flat};
+use crate::nn::{Pass, Which, flat, for_evaluation, with_flat};
 
-/// Numbers of a [`Tally`] in a replica's message.
-const TALLY: usize = 4;
-
-impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
-    /// Losses and hits over the whole validation set, and for the replica that speaks, the predictions in the order of
-    /// the images. No collective inside the model.
-    pub(super) fn validate(&mut self) -> Result<EvaluationOutput> {
+impl<B: HostBackend, T: Task<B>> Replica<B, T> {
+    /// Losses and counts over the whole validation set, and for the replica that speaks, the answers in the order of the
+    /// samples. No collective inside the model.
+    pub(super) fn validate(&mut self) -> Result<Evaluation> {
         let _phase = tracing::info_span!("validation").entered();
-        let model = for_evaluation(self.evaluation_model()?.valid());
-        let (batches, total) = self.plan.validation_shard(self.collective.rank())?;
-        let mut own = EvaluationOutput::default();
-        for (done, batch) in batches.enumerate() {
-            let EvaluationOutput { tally, predictions } =
-                model.step(self.plan.evaluation_batch::<B>(batch?, &self.device));
-            own.tally += tally;
-            own.predictions.extend(predictions);
-            if self.collective.speaks() {
-                (self.report)(Event::Validating { done: done + 1, total });
+        let model = self.evaluation_model()?.valid();
+        let (rank, speaks) = (self.collective.rank(), self.collective.speaks());
+        let report = |done, total| {
+            if speaks {
+                (self.report)(Event::Validating { done, total });
             }
-        }
-        let message = encode(&own, self.plan.validation_images().div_ceil(self.collective.size()));
+        };
+        let own = evaluate_shard::<B, T>(&self.task, &self.plan, model, rank, &self.device, report)?;
+        let mut message = own.counts.to_values().to_vec();
+        message.extend(own.answers);
+        // All messages have one length.
+        let most = self.plan.samples_to_validate().div_ceil(self.collective.size());
+        message.resize(Counts::VALUES + T::ANSWERS * most, 0.0);
         let all = self.collective.all_gather(self.key(Operation::Validation), message)?;
-        let mut sum = Tally::default();
-        all.iter().for_each(|values| sum += Tally::from_values(values));
-        let predictions = if self.collective.speaks() { interleave(&all, sum.samples) } else { Vec::new() };
-        Ok(EvaluationOutput { tally: sum, predictions })
+        let of = |values: &Vec<f64>| Evaluation {
+            counts: Counts::from_values(values),
+            answers: if speaks { values[Counts::VALUES..].to_vec() } else { Vec::new() },
+        };
+        let shards: Vec<_> = all.iter().map(of).collect();
+        Ok(merged(&shards, if speaks { T::ANSWERS } else { 0 }))
     }
 
     /// The first replica's model, averaged if averaging is on. Where all replicas hold the same, nothing is sent.
-    fn evaluation_model(&self) -> Result<M> {
+    fn evaluation_model(&self) -> Result<T::Model> {
         let averaging = self.plan.optim.ema_decay > 0.0;
         let alone = self.collective.size() == 1;
         if !averaging && (alone || self.plan.sync_bn) {
@@ -57,20 +64,42 @@ impl<B: HostBackend, M: ReplicaModel<B>> Replica<B, M> {
     }
 }
 
-/// What a replica tells the others; with room for `images`, so that all messages have one length.
-fn encode(own: &EvaluationOutput, images: usize) -> Vec<f64> {
-    let mut message = own.tally.to_values().to_vec();
-    message.extend(own.predictions.iter().flat_map(|it| [f64::from(it.class), f64::from(it.confidence)]));
-    message.resize(TALLY + 2 * images, 0.0);
-    message
+/// Evaluates `model` on the part of the validation set that `replica` owns; `report` hears how many of how many batches
+/// are done.
+///
+/// # Errors
+/// When a sample cannot be read.
+pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
+    task: &Arc<T>,
+    plan: &Plan,
+    model: Evaluated<B, T>,
+    replica: usize,
+    device: &B::Device,
+    mut report: impl FnMut(usize, usize),
+) -> Result<Evaluation> {
+    let model = Trainee::new(for_evaluation(model), Handle(task.clone()));
+    let shards = plan.validation_shards(replica);
+    let (total, reader) = (shards.len(), task.clone());
+    let batches = Loader::new(shards.into_iter(), move |shard| reader.batch(Split::Validation, &shard), PREFETCH)?;
+    let mut sum = Evaluation::default();
+    for (done, batch) in batches.enumerate() {
+        let pass = Pass::evaluate().in_precision(plan.precision);
+        let Evaluation { counts, answers } = model.step((task.to_device(batch?, device), pass));
+        sum.counts += counts;
+        sum.answers.extend(answers);
+        report(done + 1, total);
+    }
+    Ok(sum)
 }
 
-/// The predictions of all replicas in the order of the images.
-fn interleave(all: &[Vec<f64>], images: usize) -> Vec<Prediction> {
-    let prediction = |image: usize| {
-        let (replica, place) = validation_place(image, all.len());
-        let values = &all[replica][TALLY + 2 * place..];
-        Prediction { class: values[0] as u32, confidence: values[1] as f32 }
+/// What all replicas found, as one: answers, `each` numbers a sample, stand in the order of the samples.
+pub fn merged(shards: &[Evaluation], each: usize) -> Evaluation {
+    let mut counts = Counts::default();
+    shards.iter().for_each(|shard| counts += shard.counts);
+    let of = |sample: usize| {
+        let (replica, place) = validation_place(sample, shards.len());
+        &shards[replica].answers[each * place..][..each]
     };
-    (0..images).map(prediction).collect()
+    let answers = if each == 0 { Vec::new() } else { (0..counts.samples).flat_map(of).copied().collect() };
+    Evaluation { counts, answers }
 }

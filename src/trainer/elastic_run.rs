@@ -21,7 +21,8 @@ use crate::config::{Config, ProgressKind};
 use crate::error::{Error, Result};
 use crate::launch::{self, Members, alone};
 use crate::metrics::Profiler;
-use crate::model::{ResNet, state_dict};
+use crate::model::ResNet;
+use crate::nn::state_dict;
 use crate::parallel::{BackendKind, DataParallel, HostBackend, StartingPoint};
 use crate::state::sha256;
 use crate::stop::Stop;
@@ -86,20 +87,20 @@ impl Part {
         announce: super::elastic::Announce,
     ) -> Result<u8> {
         let Self { config, prepared, stop, display, clock, profiler } = self;
-        let plan = prepared.plan.clone();
+        let (plan, task) = (prepared.plan.clone(), prepared.task.clone());
         let snapshots = Snapshots::new(&config, &prepared, clock.clone());
         let course = Arc::new(Mutex::new(Course::default()));
         let succession = Succession::new(members.clone(), goal(&config, &plan), display);
-        let recorder = Recorder::new(snapshots.clone(), plan.clone(), course.clone()).with_succession(succession);
+        let recorder =
+            Recorder::new(snapshots.clone(), plan.clone(), task.clone(), course.clone()).with_succession(succession);
         let own = Mutex::new(Own::with_devices(config.parallel.gpu_ids.clone()));
         let (lock, departure) = (Mutex::default(), Arc::default());
         let elastic = Elastic { members, prepared, snapshots, announce, own, lock, departure };
         let departure = elastic.departure.clone();
         stop.instead(elastic.leaver());
-        let images = [plan.train.len(), plan.validation.len()];
-        let (epochs, limit) = (config.run.epochs, config.parallel.limit());
-        let strategy = DataParallel::<B>::new(plan, StartingPoint::default(), limit, Box::new(recorder));
-        learner::train(model, strategy.elastic(Box::new(elastic)), &base(&config), epochs, images)?;
+        let limit = config.parallel.limit();
+        let strategy = DataParallel::<B, _>::new(task, plan, StartingPoint::default(), limit, recorder);
+        learner::train(model, strategy.elastic(Box::new(elastic)), &base(&config))?;
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let directory = clock.directory();
         if let Some(profiler) = profiler {

@@ -4,20 +4,20 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::{AutodiffModule, Module};
-use burn::train::InferenceStep;
 
 use super::backend::{Program, dispatch};
+use super::classification::Classification;
 use super::evaluation;
 use super::model_file::{ModelFile, Which};
 use super::prepare::{Prepared, blank_model, prepare};
 use super::terminal::{say, warn};
 use crate::config::{Config, Request, resolve, sketch};
-use crate::data::validation_place;
 use crate::error::{Error, Result};
 use crate::launch::alone;
-use crate::model::{EvaluationOutput, ResNet, for_evaluation, load_state};
-use crate::parallel::{BackendKind, HostBackend};
-use crate::report::evaluation::{DIRECTORY, Evaluation};
+use crate::model::{Hits, Prediction, ResNet};
+use crate::nn::load_state;
+use crate::parallel::{BackendKind, Evaluation, HostBackend, Task, evaluate_shard, merged};
+use crate::report::evaluation::{self as findings, DIRECTORY};
 use crate::stop::Stop;
 
 /// More classes are not listed on the terminal, only the worst of them.
@@ -62,7 +62,7 @@ impl Program for Measurement {
     fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
         let Self { config, file } = self;
         let prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), Stop::new())?;
-        let images = &prepared.plan.validation;
+        let images = &prepared.task.validation;
         let outputs = match config.model.num_classes {
             0 => outputs_for(images.classes(), &file)?,
             named => named,
@@ -71,20 +71,21 @@ impl Program for Measurement {
         let began = Instant::now();
         let output = sharded(&model, &prepared)?;
         let seconds = began.elapsed().as_secs_f64();
-        let tally = output.tally;
-        let limited = if tally.samples < images.len() {
+        let counts = output.counts;
+        let predictions = Prediction::from_values(&output.answers);
+        let limited = if counts.samples < images.len() {
             format!(" of {} (--limit-val-batches {})", images.len(), config.run.limit_val_batches)
         } else {
             String::new()
         };
         say(&format!("weights     {}", file.title));
-        say(&format!("images      {}{limited}", tally.samples));
-        say(&format!("speed       {:.0} images/s", tally.samples as f64 / seconds));
-        say(&format!("loss        {:.4}", tally.mean_loss()));
-        say(&format!("top-1       {:.2} % ({} of {})", 100.0 * tally.accuracy(), tally.top1, tally.samples));
-        say(&format!("top-5       {:.2} % ({} of {})", 100.0 * tally.top5_accuracy(), tally.top5, tally.samples));
-        let of = format!("{}, on {}{limited} images", file.title, tally.samples);
-        let evaluation = evaluation::evaluation(images, &output, of)?;
+        say(&format!("images      {}{limited}", counts.samples));
+        say(&format!("speed       {:.0} images/s", counts.samples as f64 / seconds));
+        say(&format!("loss        {:.4}", counts.mean_loss()));
+        say(&format!("top-1       {:.2} % ({} of {})", 100.0 * counts.accuracy(), counts.top1(), counts.samples));
+        say(&format!("top-5       {:.2} % ({} of {})", 100.0 * counts.top5_accuracy(), counts.top5(), counts.samples));
+        let of = format!("{}, on {}{limited} images", file.title, counts.samples);
+        let evaluation = evaluation::evaluation(images, &counts, &predictions, of)?;
         say(&table(&evaluation));
         let directory = &config.run.output_dir;
         if directory.as_os_str().is_empty() {
@@ -126,7 +127,7 @@ fn outputs_for(classes: &[String], file: &ModelFile) -> Result<usize> {
 }
 
 /// A row per class; of many classes, the worst.
-fn table(evaluation: &Evaluation) -> String {
+fn table(evaluation: &findings::Evaluation) -> String {
     let mut rows: Vec<_> = evaluation.classes.iter().zip(evaluation.scores()).collect();
     let all = rows.len();
     if all > MOST_CLASSES {
@@ -146,19 +147,12 @@ fn table(evaluation: &Evaluation) -> String {
 }
 
 /// Each replica's shard on a thread of its own; the sums do not depend on how many there are.
-fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<EvaluationOutput> {
+fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Evaluation> {
     let plan = &prepared.plan;
-    let shard = |replica: usize, model: ResNet<B>| -> Result<EvaluationOutput> {
+    let shard = |replica: usize, model: ResNet<B>| -> Result<Evaluation> {
         B::share_threads(plan.threads, plan.world.size());
         let device = B::open(plan.world.device_of(replica))?;
-        let model = for_evaluation(model.to_device(&device));
-        let mut sum = EvaluationOutput::default();
-        for batch in plan.validation_shard(replica)?.0 {
-            let output = model.step(plan.evaluation_batch(batch?, &device));
-            sum.tally += output.tally;
-            sum.predictions.extend(output.predictions);
-        }
-        Ok(sum)
+        evaluate_shard::<B, _>(&prepared.task, plan, model.to_device(&device), replica, &device, |_, _| ())
     };
     std::thread::scope(|scope| {
         let shard = &shard;
@@ -173,18 +167,6 @@ fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Eva
             let died = |_| Error::Training(format!("replica {replica} panicked during the evaluation"));
             shards.push(thread.join().map_err(died)??);
         }
-        Ok(merged(&shards))
+        Ok(merged(&shards, <Classification as Task<B>>::ANSWERS))
     })
-}
-
-/// The outputs of all replicas as one, in the order of the images.
-fn merged(shards: &[EvaluationOutput]) -> EvaluationOutput {
-    let mut whole = EvaluationOutput::default();
-    shards.iter().for_each(|shard| whole.tally += shard.tally);
-    let prediction = |image: usize| {
-        let (replica, place) = validation_place(image, shards.len());
-        shards[replica].predictions[place]
-    };
-    whole.predictions = (0..whole.tally.samples).map(prediction).collect();
-    whole
 }

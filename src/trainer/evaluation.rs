@@ -9,16 +9,21 @@ use super::pictures::picture;
 use crate::checkpoint::write_atomic;
 use crate::data::ImageSet;
 use crate::error::{Error, Result};
-use crate::model::{EvaluationOutput, Prediction};
+use crate::model::{Hits, Prediction};
+use crate::parallel::Counts;
 use crate::report::evaluation::{Evaluation, Sample};
 use crate::report::{matrix, png, svg};
 
 /// Images that are shown: half of them the surest mistakes, the others as they come.
 const SAMPLES: usize = 24;
 
-/// Counts `output`, which is about the first of `images`; `of` says what was measured.
-pub(super) fn evaluation(images: &ImageSet, output: &EvaluationOutput, of: String) -> Result<Evaluation> {
-    let predictions = &output.predictions;
+/// What `counts` and `predictions`, which are about the first of `images`, come to; `of` says what was measured.
+pub(super) fn evaluation(
+    images: &ImageSet,
+    counts: &Counts,
+    predictions: &[Prediction],
+    of: String,
+) -> Result<Evaluation> {
     let seen = predictions.iter().map(|it| it.class as usize + 1).max().unwrap_or(0);
     let mut classes = images.classes().to_vec();
     // A model may know more classes than the images have.
@@ -28,12 +33,11 @@ pub(super) fn evaluation(images: &ImageSet, output: &EvaluationOutput, of: Strin
         confusion[images.label(id as u32) as usize][prediction.class as usize] += 1;
     }
     let finite = |value: f64| value.is_finite().then_some(value);
-    let tally = &output.tally;
     Ok(Evaluation {
         of,
-        loss: finite(tally.mean_loss()),
-        top1: finite(tally.accuracy()),
-        top5: finite(tally.top5_accuracy()),
+        loss: finite(counts.mean_loss()),
+        top1: finite(counts.accuracy()),
+        top5: finite(counts.top5_accuracy()),
         samples: samples(images, predictions)?,
         classes,
         confusion,

@@ -11,7 +11,8 @@ use crate::checkpoint::Resume;
 use crate::config::Config;
 use crate::data::Progress;
 use crate::error::Result;
-use crate::model::{ParameterCount, ResNet, count_parameters, load_state, state_dict};
+use crate::model::{ParameterCount, ResNet, count_parameters};
+use crate::nn::{load_state, state_dict};
 use crate::parallel::HostBackend;
 use crate::weights::{self, torchvision};
 

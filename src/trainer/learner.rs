@@ -14,25 +14,18 @@ use burn::train::renderer::{
 use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
 
 use crate::error::Result;
-use crate::parallel::{DataParallel, HostBackend, LoaderHandle, ReplicaModel};
+use crate::parallel::{DataParallel, HostBackend, LoaderHandle, Task};
 
-/// Trains `model` by `strategy` through Burn's learner; `directory` is the run's. `images` are the sizes of the
-/// training and validation sets.
-pub fn train<B, M>(
-    model: M,
-    strategy: DataParallel<B>,
+/// Trains `model` by `strategy` through Burn's learner; `directory` is the run's.
+pub fn train<B: HostBackend, T: Task<B>>(
+    model: T::Model,
+    strategy: DataParallel<B, T>,
     directory: &Path,
-    epochs: usize,
-    images: [usize; 2],
-) -> Result<()>
-where
-    B: HostBackend,
-    M: ReplicaModel<B> + std::fmt::Display,
-{
-    let strategy = Arc::new(strategy);
-    let [train, validation] = images.map(|items| Arc::new(LoaderHandle { items }));
+) -> Result<()> {
+    let (model, strategy) = (strategy.trainee(model), Arc::new(strategy));
+    let [train, validation] = strategy.samples().map(|items| Arc::new(LoaderHandle { items }));
     let training = SupervisedTraining::new(directory, train, validation)
-        .num_epochs(epochs)
+        .num_epochs(strategy.epochs())
         .with_application_logger(None)
         .with_metric_logger(NoLog)
         .with_training_strategy(TrainingStrategy::Custom(strategy.clone()));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::origin::saved;
-use super::resume::tensors_and_metadata;
+use super::saved::tensors_and_metadata;
 use crate::checkpoint::{self, run_dir};
 use crate::config::Saved;
 use crate::data::Normalization;

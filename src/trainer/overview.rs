@@ -255,9 +255,9 @@ fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: Parameter
     let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
     let weights = copies * parameters.all + (1 + slots) * parameters.trained;
     let plan = &prepared.plan;
-    let images = plan.batch_size.min(plan.train.len().div_ceil(plan.world.size()));
+    let images = plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size()));
     // Of settings that nobody can run, the product is no number of this machine.
-    let activations = images as f64 * activation_elements(&config.model, plan.train.size()) as f64;
+    let activations = images as f64 * activation_elements(&config.model, prepared.task.train.size()) as f64;
     (FLOAT * weights) as f64 + config.run.precision.bytes() as f64 * activations
 }
 

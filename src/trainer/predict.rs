@@ -14,7 +14,7 @@ use super::terminal::{say, warn};
 use crate::config::{Config, Request, resolve};
 use crate::data::{Augment, CHANNELS, Framing, ImageSet, Key};
 use crate::error::Result;
-use crate::model::{Pass, for_evaluation, load_state};
+use crate::nn::{Pass, for_evaluation, load_state};
 use crate::parallel::{BackendKind, HostBackend};
 
 /// Images that the model sees at a time.

@@ -4,15 +4,19 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 
+use super::classification::Classification;
 use super::terminal::warn;
 use crate::checkpoint::Interval;
 use crate::config::Config;
-use crate::data::{self, Augment, DataSplits, Mixing, Sampler, SamplerConfig};
+use crate::data::{self, DataSplits};
 use crate::error::{Error, Result};
 use crate::launch::Peers;
-use crate::model::{ResNet, freeze, initialize};
+use crate::model::ResNet;
+use crate::nn::{freeze, initialize};
 use crate::optim::Schedule;
-use crate::parallel::{HostBackend, Plan, Sharing, StrategyKind, World, check_devices, check_precision};
+use crate::parallel::{
+    HostBackend, Plan, Sampler, SamplerConfig, Sharing, StrategyKind, World, check_devices, check_precision,
+};
 use crate::stop::Stop;
 
 /// Everything decided before the first step.
@@ -22,6 +26,7 @@ pub(super) struct Prepared {
     pub(super) fingerprint: String,
     pub(super) classes: usize,
     pub(super) plan: Arc<Plan>,
+    pub(super) task: Arc<Classification>,
 }
 
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
@@ -37,7 +42,8 @@ pub(super) fn prepare<B: HostBackend>(config: &Config, peers: &dyn Peers, stop: 
     }
     let classes = class_count(config, &splits)?;
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
-    Ok(Prepared { fingerprint: data::fingerprint(&splits), splits, classes, plan })
+    let task = Arc::new(Classification::new(config, &splits));
+    Ok(Prepared { fingerprint: data::fingerprint(&splits), splits, classes, plan, task })
 }
 
 /// A model with drawn weights on the first replica's device, part of it frozen.
@@ -104,11 +110,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         batch_size: config.parallel.batch_size,
         epochs: run.epochs,
         last_step,
-        augment: Augment::new(&config.data, splits.normalization),
-        mixing: Mixing::new(&config.data),
-        plain: Augment::plain(splits.normalization),
-        train: splits.train.clone(),
-        validation: splits.validation.clone(),
+        validation_samples: splits.validation.len(),
         limit_validation: run.limit_val_batches,
         optim: config.optim.clone(),
         seed: run.seed,

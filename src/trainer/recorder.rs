@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::classification::Classification;
 use super::logs::Logs;
 use super::origin::RUNS;
 use super::snapshot::Snapshots;
@@ -11,12 +12,11 @@ use super::terminal::{say, warn};
 use super::{evaluation, pictures};
 use crate::checkpoint::{Keep, run_dir, write_atomic};
 use crate::config::ProgressKind;
-use crate::data::assemble;
 use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput};
-use crate::model::EvaluationOutput;
-use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, StepReport, TrainingState};
+use crate::model::{Hits, Prediction};
+use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, Split, StepReport, TrainingState};
 use crate::report::{matrix, png};
 use crate::stop::writing;
 
@@ -49,6 +49,7 @@ pub(super) struct Course {
 pub(super) struct Recorder {
     snapshots: Snapshots,
     plan: Arc<Plan>,
+    task: Arc<Classification>,
     logs: Logs,
     /// Where membership may change.
     succession: Option<Succession>,
@@ -62,10 +63,16 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// A recorder of the run that `plan` describes, which has no place to write to yet.
-    pub(super) fn new(snapshots: Snapshots, plan: Arc<Plan>, course: Arc<Mutex<Course>>) -> Self {
+    pub(super) fn new(
+        snapshots: Snapshots,
+        plan: Arc<Plan>,
+        task: Arc<Classification>,
+        course: Arc<Mutex<Course>>,
+    ) -> Self {
         Self {
             snapshots,
             plan,
+            task,
             logs: Logs::default(),
             succession: None,
             pace: Throughput::new(WINDOW),
@@ -92,17 +99,16 @@ impl Recorder {
         }
         let plan = &self.plan;
         let group = plan.sampler.group(report.epoch, report.step_in_epoch - 1);
-        let request = plan.request(&group, 0, report.epoch, 0);
-        let batch = assemble(&plan.train, &plan.augment, plan.seed, request)?;
+        let batch = self.task.images(Split::Training, &plan.shard(&group, 0, report.epoch, 0))?;
         let png = pictures::sheet(&batch, self.snapshots.description.normalization);
         self.logs.sinks.picture("train/images", report.step, &png)
     }
 
     /// Writes down what the best model so far takes the validation images for.
     fn show(&mut self, report: &EpochReport) -> Result<()> {
-        let output = EvaluationOutput { tally: report.validation, predictions: report.predictions.clone() };
+        let predictions = Prediction::from_values(&report.answers);
         let of = format!("epoch {}, the best so far", report.epoch + 1);
-        let evaluation = evaluation::evaluation(&self.plan.validation, &output, of)?;
+        let evaluation = evaluation::evaluation(&self.task.validation, &report.validation, &predictions, of)?;
         evaluation::write(&self.snapshots.clock.directory(), &evaluation)?;
         self.logs.sinks.picture("validation/confusion", report.step, &png::file(&matrix::figure(&evaluation)))
     }
@@ -121,8 +127,8 @@ impl Observer for Recorder {
                 report.step
             ));
         }
-        let images = report.tally.samples as u64;
-        self.epoch = (self.epoch.0 + report.tally.samples, self.epoch.1 + report.duration.as_secs_f64());
+        let images = report.counts.samples as u64;
+        self.epoch = (self.epoch.0 + report.counts.samples, self.epoch.1 + report.duration.as_secs_f64());
         self.course(|course| {
             course.steps = report.step;
             course.session_steps += 1;
@@ -140,8 +146,8 @@ impl Observer for Recorder {
         let record = StepRecord {
             step: report.step,
             epoch: report.epoch as f64 + report.step_in_epoch as f64 / self.plan.sampler.steps_per_epoch() as f64,
-            loss: report.tally.mean_loss(),
-            accuracy: report.tally.accuracy(),
+            loss: report.counts.mean_loss(),
+            accuracy: report.counts.accuracy(),
             lr: report.learning_rate,
             grad_norm: report.gradient_norm,
             images_per_second: self.pace.rate(),

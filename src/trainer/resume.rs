@@ -1,13 +1,11 @@
 //! Taking up what a checkpoint says: refuses one of another experiment, and restores the state.
 
 use super::prepare::Prepared;
+use super::saved::{self, document, position, run_state_of};
 use crate::checkpoint::{Loaded, RunState, differences};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::file::TEXT;
-use crate::model::Tally;
-use crate::parallel::{Position, TrainingState};
-use crate::state::{Metadata, StateDict, from_safetensors};
+use crate::parallel::TrainingState;
 
 /// What must not change between the sessions of one run: it would be another experiment.
 const BINDING: &[&str] = &[
@@ -43,17 +41,9 @@ const BINDING: &[&str] = &[
 
 /// The state in a checkpoint, after making sure that it belongs to the same experiment; and what is written beside it.
 pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded) -> Result<(TrainingState, RunState)> {
-    let state = RunState::from_json(document(checkpoint, "state.json")?, &checkpoint.path.join("state.json"))?;
+    let state = run_state_of(checkpoint)?;
     same_experiment(config, prepared, checkpoint, &state)?;
-    let averaging = config.optim.ema_decay > 0.0 && checkpoint.files.contains_key("average.safetensors");
-    let restored = TrainingState {
-        position: position(&state, prepared),
-        weights: tensors(checkpoint, "model.safetensors")?,
-        optimizer: tensors(checkpoint, "optimizer.safetensors")?,
-        average: averaging.then(|| tensors(checkpoint, "average.safetensors")).transpose()?,
-        is_best: false,
-        accuracy: None,
-    };
+    let restored = saved::state(checkpoint, position(&state, &prepared.plan), config.optim.ema_decay > 0.0)?;
     Ok((restored, state))
 }
 
@@ -66,37 +56,6 @@ pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
         _ => return Ok(text),
     };
     Ok(settings.to_string())
-}
-
-/// The bytes of a document of a checkpoint, which takes a multiple of them in memory.
-pub(super) fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
-    let bytes = file(checkpoint, name)?;
-    if bytes.len() as u64 > TEXT {
-        let path = checkpoint.path.join(name);
-        let rule = "which Kiln never writes; resume from another checkpoint";
-        return Err(Error::Checkpoint(format!("'{}' has {} bytes, {rule}", path.display(), bytes.len())));
-    }
-    Ok(bytes)
-}
-
-/// The bytes of one file of a checkpoint.
-pub(super) fn file<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
-    checkpoint.files.get(name).map(Vec::as_slice).ok_or_else(|| {
-        Error::Checkpoint(format!(
-            "the checkpoint '{}' has no '{name}'; resume from another",
-            checkpoint.path.display()
-        ))
-    })
-}
-
-/// The tensors in one file of a checkpoint.
-pub(super) fn tensors(checkpoint: &Loaded, name: &str) -> Result<StateDict> {
-    Ok(tensors_and_metadata(checkpoint, name)?.0)
-}
-
-/// The same with what the file's header says.
-pub(super) fn tensors_and_metadata(checkpoint: &Loaded, name: &str) -> Result<(StateDict, Metadata)> {
-    from_safetensors(file(checkpoint, name)?, &checkpoint.path.join(name))
 }
 
 fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, state: &RunState) -> Result<()> {
@@ -117,25 +76,4 @@ fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, st
         checkpoint.path.display(),
         faults.join("; ")
     )]))
-}
-
-/// With `--force-config` a step may hold other samples than before. The permutation of an epoch does not depend on that,
-/// so the run goes on at the last step boundary up to which all samples were seen, and counts steps in the new measure.
-fn position(state: &RunState, prepared: &Prepared) -> Position {
-    let sampler = &prepared.plan.sampler;
-    let step_in_epoch = sampler.steps_within(state.progress.samples as usize);
-    Position {
-        global_step: state.epoch * sampler.steps_per_epoch() + step_in_epoch,
-        epoch: state.epoch,
-        step_in_epoch,
-        samples_seen: state.samples_seen,
-        running: Tally {
-            loss: state.progress.loss_sum,
-            top1: state.progress.correct as usize,
-            top5: 0,
-            samples: state.progress.samples as usize,
-        },
-        best: state.best.map(|best| (best.metric, best.step)),
-        loss_scale: state.loss_scale,
-    }
 }

@@ -27,7 +27,8 @@ use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::launch::{self, Peers};
 use crate::metrics::{Goal, Profiler, warnings};
-use crate::model::{ResNet, state_dict};
+use crate::model::ResNet;
+use crate::nn::state_dict;
 use crate::parallel::{BackendKind, DataParallel, HostBackend, Plan, Processes, StartingPoint};
 use crate::state::sha256;
 use crate::stop::{Reason, Stop};
@@ -214,11 +215,11 @@ impl<B: HostBackend> Session<B> {
         }));
         let recorder = self.recorder(&prepared, display, course.clone())?;
         let directory = self.directory.clone();
-        let images = [plan.train.len(), plan.validation.len()];
-        let (epochs, limit) = (self.config.run.epochs, self.config.parallel.limit());
+        let limit = self.config.parallel.limit();
         let began = Instant::now();
-        let strategy = DataParallel::<B>::new(plan, self.start, limit, Box::new(recorder)).with(processes);
-        learner::train(self.model, strategy, &directory, epochs, images)?;
+        let strategy = DataParallel::<B, _>::new(prepared.task.clone(), plan, self.start, limit, recorder);
+        let strategy = strategy.with(processes);
+        learner::train(self.model, strategy, &directory)?;
         peers.complete()?;
         let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
@@ -251,7 +252,7 @@ impl<B: HostBackend> Session<B> {
         let clock = Clock::default();
         clock.set(self.directory.clone(), self.seconds_before, 0.0);
         let snapshots = Snapshots::new(config, prepared, clock);
-        Ok(Recorder::new(snapshots, plan.clone(), course).with_logs(logs))
+        Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), course).with_logs(logs))
     }
 }
 

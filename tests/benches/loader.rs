@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, Loader, Request};
+use kiln::data::{Augment, DataConfig, Request, assemble};
+use kiln::parallel::Loader;
 
 const IMAGES: usize = 10_240;
 const BATCH: usize = 128;
@@ -19,7 +20,10 @@ fn batches(criterion: &mut Criterion) {
             let ids = |batch: usize| (batch * BATCH..(batch + 1) * BATCH).map(|id| id as u32).collect();
             (0..IMAGES / BATCH).map(move |batch| Request { ids: ids(batch), ..Request::default() })
         };
-        let start = || Loader::new(images.clone(), augment.clone(), 0, requests(), 2).unwrap();
+        let start = || {
+            let (images, augment) = (images.clone(), augment.clone());
+            Loader::new(requests(), move |request| assemble(&images, &augment, 0, request), 2).unwrap()
+        };
         bencher.iter_batched(start, Iterator::count, BatchSize::PerIteration);
     });
     group.finish();

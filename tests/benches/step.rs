@@ -6,32 +6,31 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use burn::backend::{Autodiff, Flex};
+use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor};
-use burn::train::TrainStep;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
-use kiln::model::{ModelConfig, Pass, ResNet, Stem, TrainBatch, Which, flat, flat_gradients, initialize, with_flat};
+use kiln::model::{ModelConfig, ResNet, Stem};
+use kiln::nn::{Pass, Which, flat, flat_gradients, initialize, with_flat};
 use kiln::optim::{OptimConfig, Optimizer, Parameter};
 
 type Home = Autodiff<Flex>;
 
 const BATCH: usize = 32;
 
-fn batch() -> TrainBatch<Home> {
+fn batch() -> (Tensor<Home, 4>, Tensor<Home, 1, Int>) {
     let device = Default::default();
     let images = Tensor::<Flex, 4>::random([BATCH, 3, 32, 32], Distribution::Normal(0.0, 1.0), &device);
     let labels = Tensor::<Home, 1, Int>::arange(0..BATCH as i64, &device).remainder_scalar(10);
-    TrainBatch {
-        images: Tensor::from_inner(images),
-        labels,
-        mixed: None,
-        weight: 1.0 / BATCH as f64,
-        pass: Pass::local(),
-        fence: None,
-    }
+    (Tensor::from_inner(images), labels)
 }
 
-fn step(model: ResNet<Home>, optimizer: &mut Optimizer<Flex>, batch: TrainBatch<Home>) -> ResNet<Home> {
-    let gradients = model.step(batch).grads;
+fn step(
+    model: ResNet<Home>,
+    optimizer: &mut Optimizer<Flex>,
+    (images, labels): (Tensor<Home, 4>, Tensor<Home, 1, Int>),
+) -> ResNet<Home> {
+    let (losses, _) = model.losses(images, labels, None, &Pass::local());
+    let gradients = GradientsParams::from_grads((losses.sum() / BATCH as f64).backward(), &model);
     let gradients = flat_gradients(&model, gradients).expect("every parameter has a gradient");
     let updated = optimizer.step(0.01, flat(&model, Which::Trained), gradients);
     with_flat(model, Which::Trained, updated)

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Loader, Request, assemble};
+use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Request, assemble};
+use kiln::parallel::Loader;
 
 const SEED: u64 = 11;
 
@@ -16,8 +17,13 @@ fn augment() -> Augment {
     Augment::new(&DataConfig { cutout: 6, ..DataConfig::default() }, NORMALIZATION)
 }
 
+fn loader(requests: impl Iterator<Item = Request> + Send + 'static) -> Loader<HostBatch> {
+    let (images, augment) = (images(), augment());
+    Loader::new(requests, move |request| assemble(&images, &augment, SEED, request), 2).expect("a thread")
+}
+
 fn load(requests: Vec<Request>) -> Vec<HostBatch> {
-    Loader::new(images(), augment(), SEED, requests.into_iter(), 2).expect("a thread").map(Result::unwrap).collect()
+    loader(requests.into_iter()).map(Result::unwrap).collect()
 }
 
 /// The pixels of one sample, wherever in the batches it is.
@@ -65,7 +71,7 @@ fn dropping_a_loader_in_the_middle_of_an_endless_run_ends_its_thread() {
         guard.fetch_add(1, Ordering::SeqCst);
         Request { epoch: 0, ids: vec![0; 8], ..Request::default() }
     });
-    let mut loader = Loader::new(images(), augment(), SEED, endless, 2).expect("a thread");
+    let mut loader = loader(endless);
     assert_eq!(loader.next().map(|batch| batch.unwrap().len()), Some(8));
     drop(loader);
     // The thread owned the other reference; it is gone because the thread is.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use kiln::data::mixing::patch;
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Key, Loader, Mix, Mixed, Mixing, Rectangle, Request};
-use kiln::data::{Purpose, Sampler, SamplerConfig, assemble};
+use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Key, Mix, Mixed, Mixing, Rectangle, Request};
+use kiln::data::{Purpose, assemble};
+use kiln::parallel::{Group, Loader, MicroBatch, Sampler, SamplerConfig};
 
 use super::repository;
 
@@ -39,7 +40,7 @@ fn world(mixing: Mixing, world_size: usize, repeats: usize) -> Vec<HostBatch> {
         repeats,
     });
     let group = sampler.unwrap().group(2, 1);
-    let first = key(group.micro_batches[0][0]);
+    let first = key(group.ids(0)[0]);
     let request = |replica| {
         let partners = group.partners(0, replica, world_size);
         let copies = group.partner_copies(0, replica, world_size);
@@ -84,7 +85,8 @@ fn a_mixed_micro_batch_is_the_same_on_any_number_of_replicas() {
 
 #[test]
 fn partners_are_those_of_the_reversed_micro_batch_of_all_replicas() {
-    let group = kiln::data::Group { micro_batches: vec![vec![9], vec![10, 11, 12, 13, 14]], repeats: 1 };
+    let micro_batches = vec![MicroBatch { start: 0, len: 1 }, MicroBatch { start: 1, len: 5 }];
+    let group = Group::new(Arc::new(vec![9, 10, 11, 12, 13, 14]), micro_batches, 1);
     assert_eq!(group.partners(1, 0, 1), [14, 13, 12, 11, 10]);
     assert_eq!([group.shard(1, 0, 2), group.partners(1, 0, 2)], [[10, 12, 14], [14, 12, 10]]);
     assert_eq!([group.shard(1, 1, 2), group.partners(1, 1, 2)], [[11, 13], [13, 11]]);
@@ -133,7 +135,9 @@ fn a_loader_mixes_as_it_is_asked() {
         Request { ids: vec![3], ..Request::default() },
     ];
     let expected = requests.clone().map(|request| assemble(&images(), &augment(), SEED, request).unwrap());
-    let loader = Loader::new(Arc::new(images()), augment(), SEED, requests.into_iter(), 2).expect("a thread");
+    let (images, augment) = (images(), augment());
+    let show = move |request| assemble(&images, &augment, SEED, request);
+    let loader = Loader::new(requests.into_iter(), show, 2).expect("a thread");
     assert_eq!(loader.map(Result::unwrap).collect::<Vec<_>>(), expected);
 }
 

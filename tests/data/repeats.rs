@@ -1,9 +1,11 @@
 //! Repeated augmentation: copies of a sample stand in one micro-batch, look different, and take the place of others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, Group, Key, Purpose, Request, Sampler, SamplerConfig, assemble};
+use kiln::data::{Augment, DataConfig, Key, Purpose, Request, assemble};
+use kiln::parallel::{Group, MicroBatch, Sampler, SamplerConfig};
 
 use super::assert_names;
 
@@ -26,7 +28,7 @@ fn groups(config: SamplerConfig) -> Vec<Group> {
 }
 
 fn ids(config: SamplerConfig) -> Vec<u32> {
-    groups(config).into_iter().flat_map(|group| group.micro_batches.concat()).collect()
+    groups(config).into_iter().flat_map(|group| group.ids(0)).collect()
 }
 
 #[test]
@@ -44,7 +46,7 @@ fn all_copies_of_a_sample_are_in_one_micro_batch_also_where_they_do_not_fill_it(
         let config = SamplerConfig { repeats, batch_size, ..CONFIG };
         let mut seen = BTreeSet::new();
         for group in groups(config) {
-            let of_group = &group.micro_batches[0];
+            let of_group = group.ids(0);
             let mut counts = BTreeMap::new();
             of_group.iter().for_each(|id| *counts.entry(*id).or_insert(0) += 1);
             let last = of_group.last().unwrap();
@@ -58,7 +60,8 @@ fn all_copies_of_a_sample_are_in_one_micro_batch_also_where_they_do_not_fill_it(
 
 #[test]
 fn replicas_agree_on_which_copy_an_entry_and_its_partner_are() {
-    let group = Group { micro_batches: vec![vec![8, 8, 8, 4, 4, 4, 6]], repeats: 3 };
+    let group = Group::new(Arc::new(vec![8, 4, 6]), vec![MicroBatch { start: 0, len: 7 }], 3);
+    assert_eq!(group.ids(0), [8, 8, 8, 4, 4, 4, 6]);
     assert_eq!(group.copies(0, 0, 1), [0, 1, 2, 0, 1, 2, 0]);
     assert_eq!((group.shard(0, 1, 2), group.copies(0, 1, 2)), (vec![8, 4, 4], vec![1, 0, 2]));
     assert_eq!((group.partners(0, 1, 2), group.partner_copies(0, 1, 2)), (vec![4, 4, 8], vec![2, 0, 1]));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kiln::data::{Sampler, SamplerConfig, validation_batches};
+use kiln::parallel::{Group, Sampler, SamplerConfig, validation_batches};
 use proptest::prelude::*;
 
 use super::assert_names;
@@ -25,7 +25,8 @@ fn sampler(config: SamplerConfig) -> Sampler {
 
 /// Every micro-batch of an epoch, in order.
 fn micro_batches(sampler: &Sampler, epoch: usize) -> Vec<Vec<u32>> {
-    (0..sampler.steps_per_epoch()).flat_map(|step| sampler.group(epoch, step).micro_batches).collect()
+    let of = |group: Group| (0..group.micro_batches()).map(move |micro| group.ids(micro));
+    (0..sampler.steps_per_epoch()).flat_map(|step| of(sampler.group(epoch, step))).collect()
 }
 
 proptest! {
@@ -43,9 +44,9 @@ proptest! {
         let mut ids = Vec::new();
         for step in 0..sampler.steps_per_epoch() {
             let group = sampler.group(epoch, step);
-            prop_assert!((1..=accumulation_steps).contains(&group.micro_batches.len()));
-            prop_assert_eq!(group.samples(), group.micro_batches.iter().map(Vec::len).sum::<usize>());
-            for micro in 0..group.micro_batches.len() {
+            prop_assert!((1..=accumulation_steps).contains(&group.micro_batches()));
+            prop_assert_eq!(group.samples(), (0..group.micro_batches()).map(|micro| group.ids(micro).len()).sum::<usize>());
+            for micro in 0..group.micro_batches() {
                 let shards: Vec<_> = (0..world_size).map(|replica| group.shard(micro, replica, world_size)).collect();
                 let lengths = shards.iter().map(Vec::len);
                 prop_assert!(lengths.clone().max().unwrap() - lengths.min().unwrap() <= 1);
@@ -56,7 +57,7 @@ proptest! {
         prop_assert_eq!(ids.len(), expected);
         prop_assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), expected);
         prop_assert!(ids.iter().all(|&id| (id as usize) < len));
-        prop_assert!(sampler.group(epoch, sampler.steps_per_epoch()).micro_batches.is_empty());
+        prop_assert!(sampler.group(epoch, sampler.steps_per_epoch()).micro_batches() == 0);
     }
 }
 
@@ -110,8 +111,8 @@ fn an_epoch_without_shuffling_is_in_the_order_of_the_data_set() {
 fn a_limit_counts_global_micro_batches() {
     let sampler = sampler(SamplerConfig { limit_micro_batches: 3, accumulation_steps: 2, ..CONFIG });
     assert_eq!((sampler.micro_batches_per_epoch(), sampler.steps_per_epoch()), (3, 2));
-    assert_eq!(sampler.group(0, 0).micro_batches.len(), 2);
-    assert_eq!(sampler.group(0, 1).micro_batches.len(), 1);
+    assert_eq!(sampler.group(0, 0).micro_batches(), 2);
+    assert_eq!(sampler.group(0, 1).micro_batches(), 1);
 }
 
 #[test]

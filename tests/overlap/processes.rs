@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use burn::tensor::bf16;
-use kiln::model::state_dict;
+use kiln::nn::state_dict;
 use kiln::ops::statistics::Direction;
 use kiln::parallel::collective::{Key, Operation};
 use kiln::parallel::engine::{Engine, Symptom};
@@ -76,12 +76,12 @@ fn weights<B: HostBackend>() -> StateDict {
 fn trained<B: HostBackend>(rank: usize, others: Option<Processes>) -> Recorded {
     let mut setup = setup(2, 4, 0.05);
     setup.accumulation_steps = 2;
-    let mut plan = plan_of(&setup, 0..32);
+    let mut experiment = plan_of(&setup, 0..32);
     // LibTorch adds up in another order on another number of threads.
-    plan.threads = 1;
+    experiment.plan.threads = 1;
     let processes = if others.is_some() { 2 } else { 1 };
-    plan.world = World::across(2, rank, vec![1; processes], vec![0]);
-    run_with::<B>(plan, &model(), 10, &weights::<B>(), StartingPoint::default(), others).unwrap()
+    experiment.plan.world = World::across(2, rank, vec![1; processes], vec![0]);
+    run_with::<B>(experiment, &model(), 10, &weights::<B>(), StartingPoint::default(), others).unwrap()
 }
 
 /// Buckets leave in one order, the first ones before the backward pass is over, and the sums are those of one process.

@@ -10,7 +10,8 @@ pub mod run;
 use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::data::{ImageSet, Normalization};
-use kiln::model::{ModelConfig, Pass, ResNet, Stem, cross_entropy, load_state, rank_of_target, state_dict};
+use kiln::model::{Hits, ModelConfig, ResNet, Stem};
+use kiln::nn::{Pass, cross_entropy, load_state, rank_of_target, state_dict};
 use kiln::ops::{Full, PrecisionKind};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{HostBackend, ReducePrecision, Sharing};
@@ -250,7 +251,7 @@ fn gradients_of<B: HostBackend>(
     let variant = Variant::Sync(replicas);
     let setup = setup(reference, variant, Some(0.0));
     let done = train::<B>(reference, stem, variant, &setup, &[rows.to_vec()], attempt);
-    let loss = done.steps[0].tally.mean_loss();
+    let loss = done.steps[0].counts.mean_loss();
     let theirs = f64::from(floats(&expected["@loss"])[0]);
     assert!((loss - theirs).abs() < 2e-5, "{stem:?} W={replicas}: loss {loss} against {theirs}");
     let state = done.states.last().unwrap();
@@ -333,12 +334,12 @@ fn follows(done: &Recorded, expected: &serde_json::Value, variant: Variant) {
     for (i, step) in done.steps.iter().enumerate() {
         let [lr, loss, norm, correct] = [0, 1, 2, 3].map(|list: usize| lists[list][i]);
         assert!((step.learning_rate - lr).abs() < 1e-9, "{variant:?} step {i}: lr {} not {lr}", step.learning_rate);
-        let distance = (step.tally.mean_loss() - loss).abs();
+        let distance = (step.counts.mean_loss() - loss).abs();
         let limit = if i < 3 { 2e-5 } else { 2e-3 };
-        assert!(distance < limit, "{variant:?} step {i}: loss {} not {loss}", step.tally.mean_loss());
+        assert!(distance < limit, "{variant:?} step {i}: loss {} not {loss}", step.counts.mean_loss());
         let distance = (step.gradient_norm / norm - 1.0).abs();
         assert!(i >= 3 || distance < 1e-4, "{variant:?} step {i}: gradient norm {} not {norm}", step.gradient_norm);
-        assert!(i >= 3 || step.tally.top1 == correct as usize, "{variant:?} step {i}: {} hits", step.tally.top1);
+        assert!(i >= 3 || step.counts.top1() == correct as usize, "{variant:?} step {i}: {} hits", step.counts.top1());
     }
 }
 

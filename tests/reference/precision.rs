@@ -30,7 +30,7 @@ pub fn in_precision<B: HostBackend>(stem: Stem, precision: PrecisionKind) -> InP
     let state = first.states.last().unwrap();
     InPrecision {
         gradients: named_gradients(&state.optimizer, &state.weights),
-        loss: first.steps[0].tally.mean_loss(),
-        losses: train(None, &reference.batches()).steps.iter().map(|step| step.tally.mean_loss()).collect(),
+        loss: first.steps[0].counts.mean_loss(),
+        losses: train(None, &reference.batches()).steps.iter().map(|step| step.counts.mean_loss()).collect(),
     }
 }

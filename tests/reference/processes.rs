@@ -17,12 +17,12 @@ fn trajectory<B: HostBackend>(reference: &Reference, stem: Stem, processes: usiz
     let images = ordered_images(reference, variant, &reference.batches(), 0);
     let weights = reference.tensors(name_of(stem));
     let process = |rank: usize, others| {
-        let mut plan = plan(&setup(reference, variant, None), images.clone(), normalization(reference, 0));
+        let mut experiment = plan(&setup(reference, variant, None), images.clone(), normalization(reference, 0));
         // LibTorch adds up in another order on another number of threads.
-        plan.threads = 1;
-        plan.world = World::across(REPLICAS, rank, vec![1; processes], vec![0]);
+        experiment.plan.threads = 1;
+        experiment.plan.world = World::across(REPLICAS, rank, vec![1; processes], vec![0]);
         let (config, classes) = (reference.model(stem), reference.count("num_classes"));
-        run_with::<B>(plan, &config, classes, &weights, StartingPoint::default(), others).unwrap()
+        run_with::<B>(experiment, &config, classes, &weights, StartingPoint::default(), others).unwrap()
     };
     if processes == 1 {
         return process(0, None);
@@ -46,7 +46,7 @@ pub fn are_one_experiment<B: HostBackend>(stem: Stem) {
         assert_eq!(outcome(&ordered), outcome(&alone), "{processes} processes in order");
         let fast = trajectory::<B>(&reference, stem, processes, false);
         for (ours, theirs) in fast.steps.iter().zip(&alone.steps) {
-            let distance = (ours.tally.mean_loss() / theirs.tally.mean_loss() - 1.0).abs();
+            let distance = (ours.counts.mean_loss() / theirs.counts.mean_loss() - 1.0).abs();
             assert!(distance < 1e-5, "{processes} processes, step {}: {distance:.1e}", ours.step);
         }
     }

@@ -4,17 +4,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use kiln::data::{Augment, ImageSet, Normalization, Sampler, SamplerConfig};
+use kiln::data::{Augment, ImageSet, Normalization};
 use kiln::error::Result;
-use kiln::model::{ModelConfig, ResNet, load_state};
+use kiln::model::{ModelConfig, ResNet};
+use kiln::nn::load_state;
 use kiln::ops::PrecisionKind;
 use kiln::optim::{OptimConfig, Schedule};
 use kiln::parallel::{
     DataParallel, EpochReport, HostBackend, Observer, Plan, Processes, ReducePrecision, Sharing, StartingPoint,
     StepReport, TrainingState, World,
 };
+use kiln::parallel::{Sampler, SamplerConfig};
 use kiln::state::StateDict;
 use kiln::stop::Stop;
+use kiln::trainer::classification::Classification;
 use kiln::trainer::learner::train;
 
 #[derive(Default)]
@@ -58,8 +61,24 @@ pub struct Setup {
     pub schedule: Schedule,
 }
 
-/// The plan of one epoch over `images` in their order.
-pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Plan {
+/// What is trained on, and how.
+#[derive(Clone)]
+pub struct Experiment {
+    pub plan: Plan,
+    pub task: Classification,
+}
+
+impl Experiment {
+    /// Measured on `images`, on all of them.
+    pub fn validated_on(mut self, images: ImageSet) -> Self {
+        (self.plan.validation_samples, self.plan.limit_validation) = (images.len(), 0);
+        self.task.validation = Arc::new(images);
+        self
+    }
+}
+
+/// One epoch over `images` in their order.
+pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Experiment {
     let sampler = Sampler::new(SamplerConfig {
         len: images.len(),
         world_size: setup.world_size,
@@ -74,7 +93,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
     .unwrap();
     let images = Arc::new(images);
     let plain = Augment::plain(normalization);
-    Plan {
+    let plan = Plan {
         world: World::new(setup.world_size, setup.devices.clone()),
         sharing: setup.sharing,
         sync_bn: setup.sync_bn,
@@ -84,11 +103,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
         epochs: 1,
         last_step: sampler.steps_per_epoch(),
         sampler,
-        augment: plain.clone(),
-        mixing: None,
-        plain,
-        train: images.clone(),
-        validation: images,
+        validation_samples: images.len(),
         limit_validation: 1,
         schedule: setup.schedule.clone(),
         optim: setup.optim.clone(),
@@ -100,6 +115,11 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Pl
         report_samples: true,
         threads: 2,
         stop: Stop::new(),
+    };
+    let (train, validation) = (images.clone(), images);
+    Experiment {
+        plan,
+        task: Classification { train, validation, augment: plain.clone(), mixing: None, plain, seed: 0 },
     }
 }
 
@@ -115,39 +135,44 @@ pub fn hosted<B: HostBackend>(plan: Plan) -> Plan {
 }
 
 /// Trains a ResNet-18 that starts from `weights`.
-pub fn run<B: HostBackend>(plan: Plan, config: &ModelConfig, classes: usize, weights: &StateDict) -> Recorded {
-    run_from::<B>(plan, config, classes, weights, StartingPoint::default()).unwrap()
+pub fn run<B: HostBackend>(
+    experiment: Experiment,
+    config: &ModelConfig,
+    classes: usize,
+    weights: &StateDict,
+) -> Recorded {
+    run_from::<B>(experiment, config, classes, weights, StartingPoint::default()).unwrap()
 }
 
 /// As [`run`], from another position.
 pub fn run_from<B: HostBackend>(
-    plan: Plan,
+    experiment: Experiment,
     config: &ModelConfig,
     classes: usize,
     weights: &StateDict,
     start: StartingPoint,
 ) -> Result<Recorded> {
-    run_with::<B>(plan, config, classes, weights, start, None)
+    run_with::<B>(experiment, config, classes, weights, start, None)
 }
 
 /// As [`run_from`], together with other processes.
 pub fn run_with<B: HostBackend>(
-    plan: Plan,
+    experiment: Experiment,
     config: &ModelConfig,
     classes: usize,
     weights: &StateDict,
     start: StartingPoint,
     processes: Option<Processes>,
 ) -> Result<Recorded> {
+    let Experiment { plan, task } = experiment;
     let (plan, device) = (hosted::<B>(plan), B::open(0).unwrap());
     let model = ResNet::<Autodiff<B>>::new(config, classes, plan.optim.label_smoothing, &device);
     let model = load_state(model, weights, "the fixture").unwrap();
     let recorder = Recorder::default();
-    let sizes = [plan.train.len(), plan.validation.len()];
     let timeout = Duration::from_secs(60);
-    let strategy = DataParallel::<B>::new(Arc::new(plan), start, timeout, Box::new(recorder.clone()));
+    let strategy = DataParallel::<B, _>::new(Arc::new(task), Arc::new(plan), start, timeout, recorder.clone());
     let strategy = strategy.with(processes);
     let directory = tempfile::tempdir().unwrap();
-    train(model, strategy, directory.path(), 1, sizes)?;
+    train(model, strategy, directory.path())?;
     Ok(std::mem::take(&mut recorder.0.lock().unwrap()))
 }

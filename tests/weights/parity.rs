@@ -4,7 +4,8 @@ use std::path::Path;
 
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
-use kiln::model::{Pass, ResNet, initialize, load_state, recognize, state_dict};
+use kiln::model::{ResNet, recognize};
+use kiln::nn::{Pass, initialize, load_state, state_dict};
 use kiln::parallel::HostBackend;
 use kiln::state::{HostTensor, StateDict, to_safetensors};
 use kiln::weights::to_pth;

@@ -51,6 +51,10 @@ impl Value for u16 {
 /// The values of a contiguous tensor in the host's memory.
 pub(super) fn values<T: Value>(tensor: &Tensor) -> &[T] {
     check::<T>(tensor);
+    // A tensor without elements has no memory.
+    if tensor.numel() == 0 {
+        return &[];
+    }
     // SAFETY: so much memory, of that type and without gaps, belongs to the tensor that is borrowed.
     unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel()) }
 }
@@ -58,6 +62,9 @@ pub(super) fn values<T: Value>(tensor: &Tensor) -> &[T] {
 /// As [`values`], for a tensor that is new or made by [`alone`].
 pub(super) fn values_mut<T: Value>(tensor: &mut TchTensor) -> &mut [T] {
     check::<T>(&tensor.tensor);
+    if tensor.tensor.numel() == 0 {
+        return &mut [];
+    }
     // SAFETY: as in `values`; nobody else holds this memory.
     unsafe { std::slice::from_raw_parts_mut(tensor.tensor.data_ptr().cast(), tensor.tensor.numel()) }
 }

@@ -250,7 +250,7 @@ fn tag(key: Key) -> u32 {
     let operation = match key.operation {
         Operation::ForwardDone => 0,
         Operation::BackwardDone => 1,
-        Operation::Tally => 2,
+        Operation::Counts => 2,
         Operation::Gradients { bucket: 0 } => 3,
         Operation::Gradients { bucket } => 256 - bucket,
         Operation::Weights => 4,

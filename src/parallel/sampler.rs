@@ -35,7 +35,7 @@ pub struct SamplerConfig {
     pub repeats: usize,
 }
 
-/// An epoch and its order; consecutive steps ask for the same one.
+/// An epoch and its order.
 type Permutation = (usize, Arc<Vec<u32>>);
 
 /// The samples of every step of every epoch.
@@ -43,51 +43,87 @@ type Permutation = (usize, Arc<Vec<u32>>);
 pub struct Sampler {
     config: SamplerConfig,
     micro_batches: usize,
-    // The permutation of one epoch: consecutive steps ask for the same one.
-    current: Arc<Mutex<Option<Permutation>>>,
+    // The last two epochs that were asked for: at the end of one, loaders work ahead in the next.
+    cache: Arc<Mutex<Vec<Permutation>>>,
 }
 
-/// The samples of one optimizer step.
+/// The samples of one optimizer step. A replica's part of them costs what the part is long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// The ids of each micro-batch, over all replicas, in order.
-    pub micro_batches: Vec<Vec<u32>>,
+    order: Arc<Vec<u32>>,
+    micro_batches: Vec<MicroBatch>,
     /// How often a sample stands in its micro-batch, one entry after the other; the last one's may be cut short.
-    pub repeats: usize,
+    repeats: usize,
+}
+
+/// A piece of an epoch's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MicroBatch {
+    /// The place of its first sample in the order.
+    pub start: usize,
+    /// How many entries it has: repetitions are entries of their own.
+    pub len: usize,
 }
 
 impl Group {
+    /// Pieces of `order`, in which each sample stands `repeats` times.
+    pub fn new(order: Arc<Vec<u32>>, micro_batches: Vec<MicroBatch>, repeats: usize) -> Self {
+        Self { order, micro_batches, repeats: repeats.max(1) }
+    }
+
+    /// Micro-batches of the step.
+    pub fn micro_batches(&self) -> usize {
+        self.micro_batches.len()
+    }
+
     /// How many samples the step sees, over all replicas.
     pub fn samples(&self) -> usize {
-        self.micro_batches.iter().map(Vec::len).sum()
+        self.micro_batches.iter().map(|micro| micro.len).sum()
+    }
+
+    /// The ids of micro-batch `micro` over all replicas, in order.
+    pub fn ids(&self, micro: usize) -> Vec<u32> {
+        self.shard(micro, 0, 1)
     }
 
     /// The part of micro-batch `micro` that `replica` of `world_size` owns; empty where the micro-batch is too short.
     pub fn shard(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
-        self.micro_batches.get(micro).map_or_else(Vec::new, |ids| stride(ids, replica, world_size))
+        self.places(micro, replica, world_size).map(|at| self.entry(micro, at)).collect()
     }
 
     /// The partner of each sample of that part, where images are mixed: of `n` samples over all replicas, the `i`-th and
     /// the `n - 1 - i`-th are each other's.
     pub fn partners(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
-        let reversed: Vec<u32> = self.micro_batches.get(micro).into_iter().flatten().rev().copied().collect();
-        stride(&reversed, replica, world_size)
+        self.mirrored(micro, replica, world_size).map(|at| self.entry(micro, at)).collect()
     }
 
     /// Which copy of its sample each entry of [`Group::shard`] is, from 0.
     pub fn copies(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
-        stride(&self.all_copies(micro), replica, world_size)
+        self.places(micro, replica, world_size).map(|at| (at % self.repeats) as u32).collect()
     }
 
     /// Which copy of its sample each entry of [`Group::partners`] is, from 0.
     pub fn partner_copies(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
-        let reversed: Vec<u32> = self.all_copies(micro).into_iter().rev().collect();
-        stride(&reversed, replica, world_size)
+        self.mirrored(micro, replica, world_size).map(|at| (at % self.repeats) as u32).collect()
     }
 
-    fn all_copies(&self, micro: usize) -> Vec<u32> {
-        let length = self.micro_batches.get(micro).map_or(0, Vec::len);
-        (0..length).map(|at| (at % self.repeats.max(1)) as u32).collect()
+    /// The places of a replica's entries in a micro-batch; none in one that there is not.
+    fn places(&self, micro: usize, replica: usize, world_size: usize) -> impl Iterator<Item = usize> + use<> {
+        (replica..self.len_of(micro)).step_by(world_size.max(1))
+    }
+
+    /// Those of their partners.
+    fn mirrored(&self, micro: usize, replica: usize, world_size: usize) -> impl Iterator<Item = usize> + use<> {
+        let len = self.len_of(micro);
+        self.places(micro, replica, world_size).map(move |at| len - 1 - at)
+    }
+
+    fn len_of(&self, micro: usize) -> usize {
+        self.micro_batches.get(micro).map_or(0, |micro| micro.len)
+    }
+
+    fn entry(&self, micro: usize, at: usize) -> u32 {
+        self.order[self.micro_batches[micro].start + at / self.repeats]
     }
 }
 
@@ -124,7 +160,13 @@ impl Sampler {
             )));
         }
         let micro_batches = if config.limit_micro_batches == 0 { whole } else { whole.min(config.limit_micro_batches) };
-        Ok(Self { config, micro_batches, current: Arc::default() })
+        Ok(Self { config, micro_batches, cache: Arc::default() })
+    }
+
+    /// Samples of the data set.
+    #[allow(clippy::len_without_is_empty, reason = "there is always a sample")]
+    pub fn len(&self) -> usize {
+        self.config.len
     }
 
     /// Global micro-batches in one epoch.
@@ -149,28 +191,25 @@ impl Sampler {
     pub fn group(&self, epoch: usize, step_in_epoch: usize) -> Group {
         let first = step_in_epoch.saturating_mul(self.config.accumulation_steps).min(self.micro_batches);
         let end = first.saturating_add(self.config.accumulation_steps).min(self.micro_batches);
-        let order = self.order(epoch);
         let global = self.config.world_size.saturating_mul(self.config.batch_size);
         let repeats = self.config.repeats;
         // Every micro-batch starts with a new sample, so that all copies of one are in the same.
-        let samples = global.div_ceil(repeats);
-        let entry = |micro: usize, at: usize| order[micro * samples + at / repeats];
-        let length = |micro: usize| global.min(self.config.len - micro * global);
-        let micro_batches = (first..end).map(|micro| (0..length(micro)).map(|at| entry(micro, at)).collect()).collect();
-        Group { micro_batches, repeats }
+        let start = |micro: usize| micro * global.div_ceil(repeats);
+        let len = |micro: usize| global.min(self.config.len - micro * global);
+        let micro_batches = (first..end).map(|micro| MicroBatch { start: start(micro), len: len(micro) }).collect();
+        Group::new(self.order(epoch), micro_batches, repeats)
     }
 
     fn order(&self, epoch: usize) -> Arc<Vec<u32>> {
-        // The cache is replaced whole, so a holder that panicked cannot have left half of one.
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*current {
-            Some((cached, order)) if *cached == epoch => order.clone(),
-            _ => {
-                let order = Arc::new(self.permutation(epoch));
-                *current = Some((epoch, order.clone()));
-                order
-            }
+        // The cache holds whole entries, so a holder that panicked cannot have left half of one.
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, order)) = cache.iter().find(|(cached, _)| *cached == epoch) {
+            return order.clone();
         }
+        let order = Arc::new(self.permutation(epoch));
+        cache.truncate(1);
+        cache.insert(0, (epoch, order.clone()));
+        order
     }
 
     /// Fisher and Yates' shuffle, driven by ChaCha8 keyed with (seed, epoch): the same on every machine and for good.

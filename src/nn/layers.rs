@@ -93,23 +93,38 @@ impl<B: Backend> BatchNorm<B> {
         tracks && !self.weight.is_require_grad() && !self.bias.is_require_grad()
     }
 
-    pub(super) fn channels(&self) -> usize {
+    /// How many channels it normalises.
+    pub fn channels(&self) -> usize {
         self.weight.lazy_shape().num_elements()
     }
 }
 
-impl<B: AutodiffBackend> BatchNorm<B> {
-    /// Adds one batch to the running statistics, off the graph.
-    pub(super) fn absorb(&mut self, batch: BatchStatistics<B>) {
-        self.running_mean = blend(&self.running_mean, batch.mean);
-        self.running_var = blend(&self.running_var, batch.variance);
-        self.num_batches_tracked = self.num_batches_tracked.clone().map(|count| count + 1);
-    }
-}
+/// The model after a training pass that collected `statistics`: its batch-norm layers' running statistics, off the graph,
+/// have taken in those of the batch.
+pub fn update_running_statistics<B: AutodiffBackend, M: Module<B>>(model: M, statistics: Vec<BatchStatistics<B>>) -> M {
+    struct Update<B: AutodiffBackend>(Vec<BatchStatistics<B>>);
+    impl<B: AutodiffBackend> ModuleMapper<B> for Update<B> {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            let id = param.id;
+            let of_batch = self.0.iter().filter_map(|batch| match batch.layer {
+                [mean, _, _] if mean == id => Some(&batch.mean),
+                [_, variance, _] if variance == id => Some(&batch.variance),
+                _ => None,
+            });
+            of_batch.fold(param, |running, batch| {
+                let batch = batch.clone().inner().reshape(running.lazy_shape());
+                let value = running.val().inner() * (1.0 - MOMENTUM) + batch * MOMENTUM;
+                Param::initialized(id, Tensor::from_inner(value))
+            })
+        }
 
-fn blend<B: AutodiffBackend>(running: &Param<Tensor<B, 1>>, batch: Tensor<B, 1>) -> Param<Tensor<B, 1>> {
-    let value = running.val().inner() * (1.0 - MOMENTUM) + batch.inner() * MOMENTUM;
-    Param::initialized(running.id, Tensor::from_inner(value))
+        fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+            let id = param.id;
+            let batches = self.0.iter().filter(|batch| batch.layer[2] == id);
+            batches.fold(param, |param, _| param.map(|count| count + 1))
+        }
+    }
+    if statistics.is_empty() { model } else { model.map(&mut Update(statistics)) }
 }
 
 impl<B: TrainBackend> BatchNorm<B> {
@@ -123,13 +138,14 @@ impl<B: TrainBackend> BatchNorm<B> {
         let [weight, bias] = parameters;
         let done = batch_norm(x, weight, bias, EPSILON, pass.synchronized_layer().as_ref());
         let [mean, variance] = [done.mean, done.variance].map(up::<P, B, 1>);
-        pass.collect(BatchStatistics { mean, variance });
+        let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];
+        pass.collect(BatchStatistics { layer, mean, variance });
         done.output
     }
 }
 
 /// A linear map with bias, computed in the pass's precision.
-pub(super) fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
+pub fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
     let product = x.matmul(down::<P, B, 2>(layer.weight.val()));
     let bias = layer.bias.as_ref().map(|bias| down::<P, B, 1>(bias.val()).unsqueeze());
     up::<P, B, 2>(match bias {

@@ -3,7 +3,7 @@
 //!
 //! A module cannot change itself in `forward`, and must not: replicas and forks would share the change at a moment
 //! that depends on timing. So a training pass collects the statistics it saw, in forward order, and whoever owns the
-//! model absorbs them after the step.
+//! model takes them into its running statistics after the step.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use crate::ops::{GradientListener, Listened, PrecisionKind};
 /// Statistics of one batch-norm layer over one batch.
 #[derive(Debug, Clone)]
 pub struct BatchStatistics<B: Backend> {
+    /// The layer's running mean, running variance and count of batches.
+    pub(super) layer: [ParamId; 3],
     /// Mean, `[channels]`.
     pub mean: Tensor<B, 1>,
     /// Unbiased variance, `[channels]`.

@@ -1,8 +1,10 @@
 //! Initial weights, drawn on the host: the same for every backend, device and world size.
 //!
 //! Each tensor has a random stream of its own, keyed by the seed and its name. Convolutions: Kaiming normal, fan-out,
-//! gain of ReLU (He et al. 2015), `std = sqrt(2 / (outputs * kernel area))`. The classifier: uniform within
-//! `1 / sqrt(inputs)`, as in PyTorch. Batch-norm keeps its constants.
+//! gain of ReLU (He et al. 2015), `std = sqrt(2 / (outputs * kernel area))`. Linear layers: uniform within
+//! `1 / sqrt(inputs)`, as in PyTorch. All else keeps its value: batch-norm its constants.
+
+use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;
@@ -19,7 +21,12 @@ use crate::state::HostTensor;
 /// The model with fresh weights.
 pub fn initialize<B: Backend, M: Module<B>>(model: M, seed: u64) -> Result<M> {
     let mut state = state_dict(&model);
-    let inputs = state.get("fc.weight").map_or(1, |weight| weight.shape()[1]);
+    // By the name of a linear layer.
+    let matrix = |(name, tensor): (&String, &HostTensor)| match tensor.shape() {
+        [_, inputs] => Some((name.strip_suffix(".weight")?.to_string(), *inputs)),
+        _ => None,
+    };
+    let linear: BTreeMap<String, usize> = state.iter().filter_map(matrix).collect();
     state.par_iter_mut().for_each(|(name, tensor)| {
         let HostTensor::F32 { shape, data } = tensor else { return };
         let mut random = stream(seed, name);
@@ -27,8 +34,8 @@ pub fn initialize<B: Backend, M: Module<B>>(model: M, seed: u64) -> Result<M> {
             let std = (2.0 / (outputs * height * width) as f32).sqrt();
             let normal = Normal::new(0.0, std).expect("a deviation of finite, positive size");
             data.fill_with(|| normal.sample(&mut random));
-        } else if name.starts_with("fc.") {
-            let bound = 1.0 / (inputs as f32).sqrt();
+        } else if let Some(inputs) = name.rsplit_once('.').and_then(|(layer, _)| linear.get(layer)) {
+            let bound = 1.0 / (*inputs as f32).sqrt();
             let uniform = Uniform::new(-bound, bound).expect("bounds that are finite and in order");
             data.fill_with(|| uniform.sample(&mut random));
         }

@@ -59,23 +59,23 @@ pub fn load_state<B: Backend, M: Module<B>>(model: M, state: &StateDict, origin:
 
 /// Where in the module tree a visitor is.
 #[derive(Default)]
-pub(super) struct Path {
+pub(crate) struct Path {
     names: Vec<String>,
     containers: Vec<String>,
 }
 
 impl Path {
-    pub(super) fn enter(&mut self, name: &str, container: &str) {
+    pub(crate) fn enter(&mut self, name: &str, container: &str) {
         self.names.push(name.into());
         self.containers.push(container.into());
     }
 
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.names.pop();
         self.containers.pop();
     }
 
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.names.join(".")
     }
 

@@ -1,12 +1,4 @@
-//! Batches prepared ahead of their use.
-//!
-//! A loader owns one background thread that turns requests (an epoch and ids of samples) into host batches, a few ahead
-//! of the replica that consumes them. Since every random number is keyed, working ahead changes nothing in the result.
-//! The order of requests is the sampler's; moving a batch to a device is the replica's.
-
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread::JoinHandle;
+//! Images of the samples of a batch, in host memory, as a network takes them.
 
 use rayon::prelude::*;
 
@@ -14,7 +6,7 @@ use super::augment::Augment;
 use super::dataset::{CHANNELS, ImageSet};
 use super::key::Key;
 use super::mixing::Mix;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// One micro-batch of one replica, in host memory. It may hold no sample.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,73 +101,4 @@ pub fn assemble(images: &ImageSet, augment: &Augment, seed: u64, request: Reques
     let labels = |ids: &[u32]| ids.iter().map(|&id| images.label(id)).collect();
     let partners = mixed.map(|it| Partners { labels: labels(&it.partners), share: it.mix.share(size) });
     Ok(HostBatch { pixels, labels: labels(&ids), ids, partners, size })
-}
-
-/// An iterator over host batches, in the order of their requests, with a thread that works ahead. It ends after an error.
-///
-/// Dropping it ends the thread within the batch it is at, and waits for it.
-#[derive(Debug)]
-pub struct Loader {
-    // `None` only while dropping: the closed channel is what ends the thread.
-    batches: Option<Receiver<Result<HostBatch>>>,
-    worker: Option<JoinHandle<()>>,
-}
-
-impl Loader {
-    /// Starts the thread; at most `depth` finished batches wait for the consumer. `requests` may span many epochs.
-    ///
-    /// # Errors
-    /// When the system grants no thread.
-    pub fn new(
-        images: Arc<ImageSet>,
-        augment: Augment,
-        seed: u64,
-        requests: impl Iterator<Item = Request> + Send + 'static,
-        depth: usize,
-    ) -> Result<Self> {
-        let (sender, batches) = sync_channel(depth);
-        let work = move || {
-            for request in requests {
-                let batch = assemble(&images, &augment, seed, request);
-                let failed = batch.is_err();
-                if sender.send(batch).is_err() || failed {
-                    return;
-                }
-            }
-        };
-        let worker = std::thread::Builder::new().name("loader".into()).spawn(work).map_err(|reason| {
-            Error::Data(format!(
-                "cannot start the thread that loads data: {reason}; run fewer replicas on this machine"
-            ))
-        })?;
-        Ok(Self { batches: Some(batches), worker: Some(worker) })
-    }
-
-    /// Waits for the thread. A panic in it (a request outside the data set) is the consumer's.
-    fn join(&mut self) {
-        if let Some(Err(panic)) = self.worker.take().map(JoinHandle::join)
-            && !std::thread::panicking()
-        {
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
-
-impl Iterator for Loader {
-    type Item = Result<HostBatch>;
-
-    fn next(&mut self) -> Option<Result<HostBatch>> {
-        let batch = self.batches.as_ref()?.recv().ok();
-        if batch.is_none() {
-            self.join();
-        }
-        batch
-    }
-}
-
-impl Drop for Loader {
-    fn drop(&mut self) {
-        self.batches = None;
-        self.join();
-    }
 }

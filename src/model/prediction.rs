@@ -1,0 +1,101 @@
+//! What a network's logits say: losses, classes, hits.
+
+use burn::tensor::{Int, Tensor};
+
+use super::resnet::ResNet;
+use crate::nn::{Pass, cross_entropy, rank_of_target};
+use crate::ops::MixedBackend;
+use crate::parallel::Counts;
+
+/// The classes that are mixed into a batch of images, `[batch]`, and the share of the images' own classes, 0 to 1.
+pub type MixedIn<B> = (Tensor<B, 1, Int>, f64);
+
+impl<B: MixedBackend> ResNet<B> {
+    /// Trains: the cross-entropy of every image, `[batch]`, with label smoothing, and its logits `[batch, classes]`.
+    /// `images` are `[batch, 3, height, width]`, `labels` `[batch]`.
+    pub fn losses(
+        &self,
+        images: Tensor<B, 4>,
+        labels: Tensor<B, 1, Int>,
+        mixed: Option<MixedIn<B>>,
+        pass: &Pass<B>,
+    ) -> (Tensor<B, 1>, Tensor<B, 2>) {
+        let logits = self.forward(images, pass);
+        let against = |labels| cross_entropy(logits.clone(), labels, self.label_smoothing());
+        let own = against(labels);
+        let losses = match mixed {
+            // Cross-entropy is linear in the target: this is that of both classes by their shares.
+            Some((others, share)) => own * share + against(others) * (1.0 - share),
+            None => own,
+        };
+        (losses, logits)
+    }
+}
+
+/// What a model takes an image for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prediction {
+    /// The class with the largest logit.
+    pub class: u32,
+    /// Its probability.
+    pub confidence: f32,
+}
+
+impl Prediction {
+    /// What the logits of one sample, one per class, say. A logit that is not a number never wins.
+    pub fn of(logits: &[f32]) -> Self {
+        let largest = |best: usize, class: usize| if logits[class] > logits[best] { class } else { best };
+        let first = logits.iter().position(|logit| !logit.is_nan()).unwrap_or(0);
+        let class = (first..logits.len()).fold(first, largest);
+        let sum: f32 = logits.iter().map(|logit| (logit - logits[class]).exp()).sum();
+        Self { class: class as u32, confidence: 1.0 / sum }
+    }
+
+    /// As replicas tell each other.
+    pub fn to_values(self) -> [f64; 2] {
+        [self.class.into(), self.confidence.into()]
+    }
+
+    /// The inverse of [`Prediction::to_values`], for several.
+    pub fn from_values(values: &[f64]) -> Vec<Self> {
+        values.chunks_exact(2).map(|of| Self { class: of[0] as u32, confidence: of[1] as f32 }).collect()
+    }
+}
+
+/// Images of `logits` `[batch, classes]` whose class has the largest logit, and whose class is among the five largest.
+pub fn hits(logits: &[f32], labels: &[u32]) -> [f64; 2] {
+    let classes = logits.len() / labels.len().max(1);
+    let ranks = logits.chunks(classes.max(1)).zip(labels);
+    let ranks: Vec<usize> = ranks.map(|(row, label)| rank_of_target(row, *label as usize)).collect();
+    [1, 5].map(|places| ranks.iter().filter(|rank| **rank < places).count() as f64)
+}
+
+/// Counts of images that were classified: [`hits`] is what was counted.
+pub trait Hits {
+    /// Images whose class has the largest logit.
+    fn top1(&self) -> usize;
+    /// Images whose class is among the five largest logits.
+    fn top5(&self) -> usize;
+    /// Share of the first.
+    fn accuracy(&self) -> f64;
+    /// Share of the second.
+    fn top5_accuracy(&self) -> f64;
+}
+
+impl Hits for Counts {
+    fn top1(&self) -> usize {
+        self.counted[0] as usize
+    }
+
+    fn top5(&self) -> usize {
+        self.counted[1] as usize
+    }
+
+    fn accuracy(&self) -> f64 {
+        self.share(0)
+    }
+
+    fn top5_accuracy(&self) -> f64 {
+        self.share(1)
+    }
+}

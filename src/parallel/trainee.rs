@@ -1,0 +1,163 @@
+//! A model and its task in the form that Burn's learner steps: forward, the fence, backward.
+//!
+//! The fence is one half of the second rule that `replica.rs` explains: no backward runs while another thread still
+//! registers operations on the autodiff graph.
+
+use std::fmt::{Debug, Formatter};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
+use tracing::info_span;
+
+use super::counts::Counts;
+use super::device::HostBackend;
+use super::task::{Evaluated, Task};
+use crate::nn::{BatchStatistics, Pass};
+use crate::ops::settle;
+
+/// A point that a replica passes only together with the others.
+pub trait Fence: Debug + Send + Sync {
+    /// Waits for the others. Unwinds when one of them is gone: see `local.rs`.
+    fn wait(&self);
+}
+
+/// What all replicas share of a task.
+pub struct Handle<T>(pub(super) Arc<T>);
+
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Debug for Handle<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Task")
+    }
+}
+
+/// A model and the handle on the task that it is trained on.
+#[derive(Module, Debug)]
+pub struct Trainee<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> {
+    model: M,
+    #[module(skip)]
+    task: H,
+    backend: PhantomData<B>,
+}
+
+impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> Trainee<B, M, H> {
+    /// Takes both.
+    pub fn new(model: M, task: H) -> Self {
+        Self { model, task, backend: PhantomData }
+    }
+
+    /// Gives the model back.
+    pub fn into_model(self) -> M {
+        self.model
+    }
+}
+
+/// One replica's share of one micro-batch.
+pub struct Micro<B: Backend, I> {
+    /// Its samples.
+    pub input: I,
+    /// How many they are.
+    pub samples: usize,
+    /// The weight of each sample's loss: one over the number of samples behind the optimizer step, or zero for a
+    /// replica without a sample. Gradients then add up over micro-batches and replicas to the mean over samples. A loss
+    /// scale multiplies it.
+    pub weight: f64,
+    /// How batch-norm is done.
+    pub pass: Pass<B>,
+    /// Where forward ends.
+    pub fence: Option<Arc<dyn Fence>>,
+}
+
+/// What a micro-batch leaves beside its gradients.
+#[derive(Debug)]
+pub struct MicroOutput<B: Backend> {
+    /// Of the losses that were trained on.
+    pub counts: Counts,
+    /// For the running averages of batch-norm.
+    pub statistics: Vec<BatchStatistics<B>>,
+}
+
+/// What evaluated samples leave.
+#[derive(Debug, Clone, Default)]
+pub struct Evaluation {
+    /// Losses and what the task counts.
+    pub counts: Counts,
+    /// What the task keeps of each sample.
+    pub answers: Vec<f64>,
+}
+
+impl<B: Backend> ItemLazy for MicroOutput<B> {
+    type ItemSync = Counts;
+    fn sync(self) -> Counts {
+        self.counts
+    }
+}
+
+impl ItemLazy for Evaluation {
+    type ItemSync = Counts;
+    fn sync(self) -> Counts {
+        self.counts
+    }
+}
+
+impl ItemLazy for Counts {
+    type ItemSync = Self;
+    fn sync(self) -> Self {
+        self
+    }
+}
+
+impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Handle<T>> {
+    type Input = Micro<Autodiff<B>, T::Input>;
+    type Output = MicroOutput<Autodiff<B>>;
+
+    fn step(&self, micro: Self::Input) -> TrainOutput<Self::Output> {
+        let Micro { input, samples, weight, pass, fence } = micro;
+        let forward = info_span!("forward").entered();
+        let (losses, outputs) = self.task.0.losses(&self.model, input, &pass);
+        let loss = losses.sum();
+        let objective = loss.clone() * weight;
+        let device = loss.device();
+        settle::<Autodiff<B>>(&device);
+        drop(forward);
+        if let Some(fence) = fence {
+            info_span!("wait for replicas").in_scope(|| fence.wait());
+        }
+        let backward = info_span!("backward").entered();
+        let gradients = objective.backward();
+        settle::<Autodiff<B>>(&device);
+        drop(backward);
+        let loss = f64::from(to_host(loss.inner())[0]);
+        let counts = Counts { loss, samples, counted: self.task.0.count(&outputs) };
+        let output = TrainOutput::new(self, gradients, MicroOutput { counts, statistics: pass.into_statistics() });
+        self.task.0.after_backward(&self.model, &outputs, &output.grads);
+        output
+    }
+}
+
+impl<B: HostBackend, T: Task<B>> InferenceStep for Trainee<B, Evaluated<B, T>, Handle<T>> {
+    type Input = (T::Input, Pass<B>);
+    type Output = Evaluation;
+
+    fn step(&self, (input, pass): Self::Input) -> Evaluation {
+        let (losses, outputs) = self.task.0.evaluate(&self.model, input, &pass);
+        let losses = to_host(losses);
+        let (samples, loss) = (losses.len(), losses.into_iter().map(f64::from).sum());
+        let counts = Counts { loss, samples, counted: self.task.0.count(&outputs) };
+        Evaluation { counts, answers: self.task.0.answers(&outputs) }
+    }
+}
+
+fn to_host<B: Backend>(tensor: Tensor<B, 1>) -> Vec<f32> {
+    tensor.into_data().iter::<f32>().collect()
+}

@@ -1,0 +1,158 @@
+//! The task that `train` trains on: a ResNet-18 that tells images apart.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use burn::tensor::{Int, Tensor, TensorData};
+
+use crate::config::Config;
+use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mixed, Mixing, Request, assemble};
+use crate::error::Result;
+use crate::model::{Hits, Prediction, ResNet, hits};
+use crate::nn::{HEAD, Pass, cross_entropy};
+use crate::ops::MixedBackend;
+use crate::parallel::{COUNTED, Counts, Evaluated, HostBackend, Shard, Split, Task};
+
+/// Images of both splits, and how they become batches.
+#[derive(Debug, Clone)]
+pub struct Classification {
+    /// Training images.
+    pub train: Arc<ImageSet>,
+    /// Validation images.
+    pub validation: Arc<ImageSet>,
+    /// How training images are varied.
+    pub augment: Augment,
+    /// How training images are mixed, if they are.
+    pub mixing: Option<Mixing>,
+    /// Of validation images: normalisation alone.
+    pub plain: Augment,
+    /// What all that is random depends on.
+    pub seed: u64,
+}
+
+impl Classification {
+    /// As `config` says.
+    pub(super) fn new(config: &Config, splits: &DataSplits) -> Self {
+        Self {
+            train: splits.train.clone(),
+            validation: splits.validation.clone(),
+            augment: Augment::new(&config.data, splits.normalization),
+            mixing: Mixing::new(&config.data),
+            plain: Augment::plain(splits.normalization),
+            seed: config.run.seed,
+        }
+    }
+
+    /// The images of `shard`, in host memory.
+    ///
+    /// # Errors
+    /// When an image's file cannot be read or is no image.
+    pub fn images(&self, split: Split, shard: &Shard) -> Result<HostBatch> {
+        let (images, augment) = match split {
+            Split::Training => (&self.train, &self.augment),
+            Split::Validation => (&self.validation, &self.plain),
+        };
+        let Shard { epoch, ids, copies, partners, partner_copies, first, .. } = shard.clone();
+        let mixing = self.mixing.filter(|_| split == Split::Training);
+        let mixed = mixing.map(|mixing| {
+            // By the first sample of all replicas, so that every one of them mixes alike.
+            let mix = mixing.draw(Key { seed: self.seed, epoch, sample: first }, images.size());
+            Mixed { partners, copies: partner_copies, mix }
+        });
+        assemble(images, augment, self.seed, Request { epoch, ids, copies, mixed })
+    }
+}
+
+/// Images on a device.
+#[derive(Debug)]
+pub struct Images<B: HostBackend> {
+    /// Normalised, `[batch, 3, height, width]`.
+    pixels: Tensor<B, 4>,
+    /// Their classes.
+    labels: Vec<u32>,
+    /// The classes of what is mixed into them, and the share of their own.
+    mixed: Option<(Vec<u32>, f32)>,
+}
+
+/// Logits that a forward pass left, and the classes that are right.
+#[derive(Debug)]
+pub struct Logits<B: HostBackend> {
+    device: Tensor<B, 2>,
+    host: OnceCell<Vec<f32>>,
+    labels: Vec<u32>,
+}
+
+impl<B: HostBackend> Logits<B> {
+    fn new(device: Tensor<B, 2>, labels: Vec<u32>) -> Self {
+        Self { device, host: OnceCell::new(), labels }
+    }
+
+    /// `[batch, classes]`, row by row; read once.
+    fn on_host(&self) -> &[f32] {
+        self.host.get_or_init(|| self.device.clone().into_data().iter::<f32>().collect())
+    }
+}
+
+impl<B: HostBackend> Task<B> for Classification {
+    type Model = ResNet<Autodiff<B>>;
+    type Batch = HostBatch;
+    type Input = Images<B>;
+    type Outputs = Logits<B>;
+
+    /// The class and the confidence of a [`Prediction`].
+    const ANSWERS: usize = 2;
+
+    fn batch(&self, split: Split, shard: &Shard) -> Result<HostBatch> {
+        self.images(split, shard)
+    }
+
+    fn to_device(&self, batch: HostBatch, device: &B::Device) -> Images<B> {
+        let ([height, width], count) = (batch.size, batch.len());
+        let pixels = Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device);
+        let mixed = batch.partners.filter(|partners| partners.share < 1.0);
+        Images { pixels, labels: batch.labels, mixed: mixed.map(|partners| (partners.labels, partners.share)) }
+    }
+
+    fn losses(
+        &self,
+        model: &ResNet<Autodiff<B>>,
+        images: Images<B>,
+        pass: &Pass<Autodiff<B>>,
+    ) -> (Tensor<Autodiff<B>, 1>, Logits<B>) {
+        let Images { pixels, labels, mixed } = images;
+        let device = pixels.device();
+        let mixed = mixed.map(|(labels, share)| (on_device(&labels, &device), share.into()));
+        let (losses, logits) = model.losses(Tensor::from_inner(pixels), on_device(&labels, &device), mixed, pass);
+        (losses, Logits::new(logits.inner(), labels))
+    }
+
+    fn evaluate(&self, model: &Evaluated<B, Self>, images: Images<B>, pass: &Pass<B>) -> (Tensor<B, 1>, Logits<B>) {
+        let Images { pixels, labels, .. } = images;
+        let targets = on_device(&labels, &pixels.device());
+        let logits = model.forward(pixels, pass);
+        (cross_entropy(logits.clone(), targets, 0.0), Logits::new(logits, labels))
+    }
+
+    fn count(&self, logits: &Logits<B>) -> [f64; COUNTED] {
+        hits(logits.on_host(), &logits.labels)
+    }
+
+    fn answers(&self, logits: &Logits<B>) -> Vec<f64> {
+        let classes = logits.device.dims()[1];
+        logits.on_host().chunks(classes).flat_map(|row| Prediction::of(row).to_values()).collect()
+    }
+
+    fn score(&self, counts: &Counts) -> f64 {
+        counts.accuracy()
+    }
+
+    fn is_head(&self, name: &str) -> bool {
+        name.split('.').next() == Some(HEAD)
+    }
+}
+
+fn on_device<B: MixedBackend>(labels: &[u32], device: &B::Device) -> Tensor<B, 1, Int> {
+    let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
+    Tensor::from_data(TensorData::new(targets, [labels.len()]), device)
+}

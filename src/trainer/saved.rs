@@ -1,0 +1,185 @@
+//! The state of a run as the files of a checkpoint, and back: for `train`, and for a model that is not Kiln's.
+
+use std::path::{Path, PathBuf};
+
+use crate::checkpoint::{Best, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir};
+use crate::error::{Error, Result};
+use crate::file::TEXT;
+use crate::parallel::{Counts, EpochReport, Observer, Plan, Position, StepReport, TrainingState};
+use crate::state::{Metadata, StateDict, from_safetensors, to_safetensors};
+
+/// What a checkpoint says of the run that wrote it, beside its position.
+pub(super) struct Identity {
+    pub(super) seed: u64,
+    pub(super) world_size: usize,
+    pub(super) fingerprint: String,
+    pub(super) elapsed_seconds: f64,
+}
+
+/// The files of `state`; `metadata` is for those of weights.
+pub(super) fn snapshot(state: TrainingState, identity: Identity, metadata: &[(String, String)]) -> Snapshot {
+    let TrainingState { position, weights, optimizer, average, score, .. } = state;
+    let run = run_state(&position, identity).to_json();
+    let place = [("step", position.global_step), ("epoch", position.epoch)];
+    let mut metadata = metadata.to_vec();
+    metadata.extend(place.map(|(key, value)| (key.to_string(), value.to_string())));
+    // Each dictionary goes when its file is there: a model is held once, not twice.
+    let mut files = vec![("model.safetensors".to_string(), to_safetensors(&weights, &metadata))];
+    drop(weights);
+    files.push(("optimizer.safetensors".to_string(), to_safetensors(&optimizer, &[])));
+    drop(optimizer);
+    files.extend(average.map(|weights| ("average.safetensors".to_string(), to_safetensors(&weights, &metadata))));
+    files.push(("state.json".to_string(), run));
+    Snapshot { step: position.global_step, epoch: position.epoch, accuracy: score, files }
+}
+
+fn run_state(position: &Position, identity: Identity) -> RunState {
+    RunState {
+        global_step: position.global_step,
+        epoch: position.epoch,
+        step_in_epoch: position.step_in_epoch,
+        samples_seen: position.samples_seen,
+        best: position.best.map(|(metric, step)| Best { metric, step }),
+        elapsed_seconds: identity.elapsed_seconds,
+        seed: identity.seed,
+        world_size: identity.world_size,
+        data_fingerprint: identity.fingerprint,
+        loss_scale: position.loss_scale,
+        progress: Progress {
+            loss_sum: position.running.loss,
+            correct: position.running.counted[0] as u64,
+            samples: position.running.samples as u64,
+        },
+    }
+}
+
+/// What a checkpoint says of its run.
+pub(super) fn run_state_of(checkpoint: &Loaded) -> Result<RunState> {
+    RunState::from_json(document(checkpoint, "state.json")?, &checkpoint.path.join("state.json"))
+}
+
+/// The state in a checkpoint; `averaging` asks for the averaged model, too.
+pub(super) fn state(checkpoint: &Loaded, position: Position, averaging: bool) -> Result<TrainingState> {
+    let averaging = averaging && checkpoint.files.contains_key("average.safetensors");
+    Ok(TrainingState {
+        position,
+        weights: tensors(checkpoint, "model.safetensors")?,
+        optimizer: tensors(checkpoint, "optimizer.safetensors")?,
+        average: averaging.then(|| tensors(checkpoint, "average.safetensors")).transpose()?,
+        is_best: false,
+        score: None,
+    })
+}
+
+/// With `--force-config` a step may hold other samples than before. The permutation of an epoch does not depend on that,
+/// so the run goes on at the last step boundary up to which all samples were seen, and counts steps in the new measure.
+pub(super) fn position(state: &RunState, plan: &Plan) -> Position {
+    let step_in_epoch = plan.sampler.steps_within(state.progress.samples as usize);
+    Position {
+        global_step: state.epoch * plan.sampler.steps_per_epoch() + step_in_epoch,
+        epoch: state.epoch,
+        step_in_epoch,
+        samples_seen: state.samples_seen,
+        running: Counts {
+            loss: state.progress.loss_sum,
+            samples: state.progress.samples as usize,
+            counted: [state.progress.correct as f64, 0.0],
+        },
+        best: state.best.map(|best| (best.metric, best.step)),
+        loss_scale: state.loss_scale,
+    }
+}
+
+/// The bytes of a document of a checkpoint, which takes a multiple of them in memory.
+pub(super) fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
+    let bytes = file(checkpoint, name)?;
+    if bytes.len() as u64 > TEXT {
+        let path = checkpoint.path.join(name);
+        let rule = "which Kiln never writes; resume from another checkpoint";
+        return Err(Error::Checkpoint(format!("'{}' has {} bytes, {rule}", path.display(), bytes.len())));
+    }
+    Ok(bytes)
+}
+
+/// The bytes of one file of a checkpoint.
+pub(super) fn file<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
+    checkpoint.files.get(name).map(Vec::as_slice).ok_or_else(|| {
+        Error::Checkpoint(format!(
+            "the checkpoint '{}' has no '{name}'; resume from another",
+            checkpoint.path.display()
+        ))
+    })
+}
+
+/// The tensors in one file of a checkpoint.
+pub(super) fn tensors(checkpoint: &Loaded, name: &str) -> Result<StateDict> {
+    Ok(tensors_and_metadata(checkpoint, name)?.0)
+}
+
+/// The same with what the file's header says.
+pub(super) fn tensors_and_metadata(checkpoint: &Loaded, name: &str) -> Result<(StateDict, Metadata)> {
+    from_safetensors(file(checkpoint, name)?, &checkpoint.path.join(name))
+}
+
+/// Checkpoints of any task, in a directory of their own: an observer that writes them, and the state to go on from.
+#[derive(Debug)]
+pub struct Checkpoints {
+    directory: PathBuf,
+    store: Store,
+    plan: Plan,
+    // Nobody else writes there.
+    _lock: Lock,
+}
+
+impl Checkpoints {
+    /// Those of the run that follows `plan`, in `directory`, which is made.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process writes there, [`Error::Io`] naming the path.
+    pub fn open(directory: &Path, plan: &Plan) -> Result<Self> {
+        let lock = run_dir::claim(directory, true, &mut |_| ())?;
+        let store = Store::open(directory)?;
+        Ok(Self { directory: directory.into(), store, plan: plan.clone(), _lock: lock })
+    }
+
+    /// The state that was saved last; none in a directory without one.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] when no checkpoint is intact, or when they are those of another world or seed.
+    pub fn latest(&self) -> Result<Option<TrainingState>> {
+        if !run_dir::is_begun(&self.directory) {
+            return Ok(None);
+        }
+        let checkpoint = self.store.load(&Which::Latest, &mut |_| ())?;
+        let run = run_state_of(&checkpoint)?;
+        let (seed, world) = (self.plan.seed, self.plan.world.size());
+        if (run.seed, run.world_size) != (seed, world) {
+            return Err(Error::Checkpoint(format!(
+                "'{}' was written by {} replicas with seed {}, and the plan has {world} and {seed}",
+                checkpoint.path.display(),
+                run.world_size,
+                run.seed
+            )));
+        }
+        state(&checkpoint, position(&run, &self.plan), self.plan.optim.ema_decay > 0.0).map(Some)
+    }
+}
+
+impl Observer for Checkpoints {
+    fn step(&mut self, _report: &StepReport) -> Result<()> {
+        Ok(())
+    }
+
+    fn validating(&mut self, _done: usize, _total: usize) {}
+
+    fn epoch(&mut self, _report: &EpochReport) -> Result<()> {
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, state: TrainingState) -> Result<()> {
+        let is_best = state.is_best;
+        let (seed, world_size) = (self.plan.seed, self.plan.world.size());
+        let identity = Identity { seed, world_size, fingerprint: String::new(), elapsed_seconds: 0.0 };
+        self.store.save(&snapshot(state, identity, &[]), is_best, Keep { last: 2, best: 1 }).map(drop)
+    }
+}

@@ -1,0 +1,114 @@
+//! The example of a model that is not Kiln's: its bits do not depend on devices, processes or interruptions.
+
+#[path = "examples/own_model.rs"]
+mod example;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use kiln::parallel::{HostBackend, World};
+use kiln::state::{StateDict, from_safetensors};
+use kiln::trainer::learner;
+
+use crate::backends::has_devices;
+use crate::command::until;
+
+fn train<B: HostBackend>(directory: &Path, world: World, steps: usize) {
+    let (model, strategy) = example::experiment::<B>(directory, world, steps).unwrap();
+    learner::train(model, strategy, directory).unwrap();
+}
+
+/// What a run left: weights and the optimizer's memory.
+fn tensors(directory: &Path) -> [StateDict; 2] {
+    ["model", "optimizer"].map(|name| {
+        let path = directory.join(format!("checkpoints/latest/{name}.safetensors"));
+        from_safetensors(&std::fs::read(&path).unwrap(), &path).unwrap().0
+    })
+}
+
+/// The best score, which is the mean squared error with its sign turned.
+fn best(directory: &Path) -> f64 {
+    let text = std::fs::read_to_string(directory.join("checkpoints/latest/state.json")).unwrap();
+    let state: serde_json::Value = serde_json::from_str(&text).unwrap();
+    state["state"]["best"]["metric"].as_str().unwrap().parse().unwrap()
+}
+
+fn the_same_anywhere<B: HostBackend>() {
+    let place = tempfile::tempdir().unwrap();
+    let of = |name: &str| place.path().join(name);
+    train::<B>(&of("whole"), World::new(4, vec![0]), usize::MAX);
+    // 1,003 points in batches of 64: the last one of an epoch has 43, which four replicas cannot share evenly.
+    train::<B>(&of("parts"), World::new(4, vec![0]), 37);
+    assert_ne!(tensors(&of("parts")), tensors(&of("whole")));
+    train::<B>(&of("parts"), World::new(4, vec![0]), usize::MAX);
+    assert_eq!(tensors(&of("parts")), tensors(&of("whole")), "resumed in the middle of an epoch");
+    train::<B>(&of("alone"), World::new(1, vec![0]), usize::MAX);
+    for name in ["whole", "alone"] {
+        // Who always answers 0 has an error of 1.
+        assert!(best(&of(name)) > -0.8, "{name} learned nothing: {}", best(&of(name)));
+    }
+    if has_devices::<B>(3) {
+        train::<B>(&of("spread"), World::new(4, vec![0, 1, 2]), usize::MAX);
+        assert_eq!(tensors(&of("spread")), tensors(&of("whole")), "on three devices");
+    }
+}
+
+on_every_backend! {
+    an_own_model_has_the_same_bits_on_any_devices_and_after_a_resume => || the_same_anywhere::<TestBackend>();
+}
+
+/// Set for the process that is killed.
+#[cfg(feature = "flex")]
+const KILLED: &str = "KILN_TEST_OWN_MODEL";
+
+#[cfg(feature = "flex")]
+#[test]
+#[ignore = "not a test: the process that is killed"]
+fn the_process_that_is_killed() {
+    let Some(directory) = std::env::var_os(KILLED) else { return };
+    train::<burn::backend::Flex>(Path::new(&directory), World::new(4, vec![0]), usize::MAX);
+}
+
+#[cfg(feature = "flex")]
+#[test]
+fn an_own_model_that_is_killed_goes_on_with_the_same_bits() {
+    let place = tempfile::tempdir().unwrap();
+    let of = |name: &str| place.path().join(name);
+    train::<burn::backend::Flex>(&of("whole"), World::new(4, vec![0]), usize::MAX);
+    let name = concat!(module_path!(), "::the_process_that_is_killed").split_once("::").unwrap().1;
+    let mut process = Command::new(std::env::current_exe().unwrap());
+    process.args([name, "--exact", "--ignored"]).env(KILLED, of("killed")).stdout(Stdio::null());
+    let mut process = process.spawn().unwrap();
+    until("a checkpoint", || of("killed").join("checkpoints/latest/state.json").exists());
+    process.kill().unwrap();
+    process.wait().unwrap();
+    train::<burn::backend::Flex>(&of("killed"), World::new(4, vec![0]), usize::MAX);
+    assert_eq!(tensors(&of("killed")), tensors(&of("whole")));
+}
+
+#[cfg(feature = "gloo")]
+fn the_same_over_processes<B: HostBackend>() {
+    let place = tempfile::tempdir().unwrap();
+    let of = |name: &str| place.path().join(name);
+    let world = |rank| World::across(4, rank, vec![1; 2], vec![0]);
+    std::thread::scope(|scope| {
+        for (rank, processes) in crate::engines::connected(&world(0), true).into_iter().enumerate() {
+            let directory = of(&rank.to_string());
+            scope.spawn(move || {
+                let (model, strategy) = example::experiment::<B>(&directory, world(rank), usize::MAX).unwrap();
+                learner::train(model, strategy.with(Some(processes)), &directory).unwrap();
+            });
+        }
+    });
+    train::<B>(&of("whole"), World::new(4, vec![0]), usize::MAX);
+    assert_eq!(tensors(&of("0")), tensors(&of("whole")));
+}
+
+#[cfg(feature = "gloo")]
+mod processes {
+    use super::*;
+
+    on_every_backend! {
+        an_own_model_has_the_same_bits_over_processes => || the_same_over_processes::<TestBackend>();
+    }
+}
