@@ -233,6 +233,16 @@ fn who_comes_twice_to_a_meeting_breaks_the_group(make: Make) {
     assert!(text.contains("replica 0 came twice to the end of backward of step 2"), "{text}");
 }
 
+fn shares_of_other_lengths_are_not_added_up(make: Make) {
+    let outcomes = together(&make(2, PATIENT), |replica| {
+        replica.all_reduce(key(0, Operation::Gradients { bucket: 0 }), vec![1.0; 1 + replica.rank()])
+    });
+    for outcome in outcomes {
+        let Err(Broken::Replica(text)) = outcome else { panic!("a number is lost") };
+        assert!(text.contains("replicas brought different numbers of values to the gradient all-reduce"), "{text}");
+    }
+}
+
 /// `on_engine!(name, constructor; promises)` runs the promises on an engine.
 macro_rules! on_engine {
     ($engine:ident, $make:expr; $($promise:ident)+) => {
@@ -255,7 +265,7 @@ fn threads(size: usize, timeout: Duration) -> Vec<Arc<dyn Collective>> {
 
 on_any_engine!(local, super::threads;
     nobody_passes_a_barrier_alone an_abort_is_heard_by_all_and_for_good who_does_not_come_is_named
-    who_comes_twice_gets_no_stale_result who_comes_twice_to_a_meeting_breaks_the_group);
+    who_comes_twice_gets_no_stale_result who_comes_twice_to_a_meeting_breaks_the_group shares_of_other_lengths_are_not_added_up);
 
 #[cfg(feature = "gloo")]
 mod between_processes {
@@ -301,16 +311,27 @@ mod between_processes {
         }
     }
 
-    /// Rounded after every addition: two processes round once.
+    /// Shares are rounded, and their sum; what is added up is f32.
     #[test]
-    fn fast_sums_of_halves_are_rounded_to_halves() {
-        let own = |rank: usize| values(rank, 3).into_iter().map(bf16::from_f32).collect::<Vec<_>>();
-        let group = spread(2, 2, PATIENT, false);
-        let sums = together(&group, |replica| {
-            replica.all_reduce_bf16(key(0, Operation::Gradients { bucket: 0 }), own(replica.rank())).unwrap().to_vec()
-        });
-        let exact = own(0).into_iter().zip(own(1)).map(|(a, b)| bf16::from_f32(a.to_f32() + b.to_f32()).to_f32());
-        assert_eq!(sums, vec![exact.collect::<Vec<_>>(); 2]);
+    fn fast_sums_of_halves_are_rounded_once() {
+        for (size, processes) in [(2, 2), (5, 5), (6, 3)] {
+            let rounded = |values: &[f32]| -> Vec<bf16> { values.iter().map(|value| bf16::from_f32(*value)).collect() };
+            let full = |halves: Vec<bf16>| -> Vec<f32> { halves.into_iter().map(bf16::to_f32).collect() };
+            let group = spread(size, processes, PATIENT, false);
+            let sums = together(&group, |replica| {
+                let share = rounded(&values(replica.rank(), 3));
+                replica.all_reduce_bf16(key(0, Operation::Gradients { bucket: 0 }), share).unwrap().to_vec()
+            });
+            // Replicas of a process are added up first, as they are.
+            let each = size / processes;
+            let of = |process: usize| {
+                let shares: Vec<_> = (0..each).map(|it| full(rounded(&values(process * each + it, 3)))).collect();
+                full(rounded(&tree(&shares)))
+            };
+            let add = |sum: Vec<f32>, share: Vec<f32>| sum.into_iter().zip(share).map(|(a, b)| a + b).collect();
+            let exact = (1..processes).map(of).fold(of(0), add);
+            assert_eq!(sums, vec![full(rounded(&exact)); size], "{size} over {processes}");
+        }
     }
 
     /// A replica that fails wakes those of other processes at once, though the limit is far.

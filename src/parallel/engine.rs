@@ -6,8 +6,6 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use burn::tensor::bf16;
-
 use super::collective::Key;
 
 /// What an engine noticed: evidence that something is wrong, not who is to blame for it.
@@ -26,11 +24,19 @@ pub trait Engine: Debug + Send + Sync {
     /// Element-wise sum in place, in the engine's own order; the same bits on all processes.
     fn all_reduce(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Symptom>;
 
-    /// As [`Engine::all_reduce`], rounded to bf16 after every addition.
-    fn all_reduce_bf16(&self, key: Key, values: &mut [bf16], limit: Duration) -> Result<(), Symptom>;
-
     /// All processes' bytes in the order of ranks; process `i` brings `lengths[i]` of them.
     fn all_gather(&self, key: Key, own: &[u8], lengths: &[usize], limit: Duration) -> Result<Vec<u8>, Symptom>;
+
+    /// To process `i` go the next `sent[i]` of `own` bytes; from process `i` come `received[i]`, which stand in the order
+    /// of ranks.
+    fn all_to_all(
+        &self,
+        key: Key,
+        own: &[u8],
+        sent: &[usize],
+        received: &[usize],
+        limit: Duration,
+    ) -> Result<Vec<u8>, Symptom>;
 
     /// Overwrites the bytes by those of process `root`, of which there are as many.
     fn broadcast(&self, key: Key, root: usize, values: &mut [u8], limit: Duration) -> Result<(), Symptom>;

@@ -62,9 +62,8 @@ impl Group {
         let sum = match &self.processes {
             None => self.fold(self.shares(messages)),
             Some(processes) if processes.is_ordered() && halves => {
-                let shares: Vec<bf16> = messages.into_iter().flat_map(Message::into_halves).collect();
-                let all = processes.gather_replicas(key, &shares, length, limit)?;
-                self.fold(all.chunks_exact(length.max(1)).map(|share| self.widen(share)).collect())
+                let shares: Vec<Vec<bf16>> = messages.into_iter().map(Message::into_halves).collect();
+                processes.ordered_sum_bf16(key, &shares, limit)?
             }
             Some(processes) if processes.is_ordered() => processes.ordered_sum(key, self.shares(messages), limit)?,
             Some(processes) => {

@@ -1,8 +1,9 @@
 //! What the processes of a run do together, on behalf of the replicas they host.
 //!
 //! Sums come in two modes. The fast one adds up a process's own replicas and leaves the rest to the engine, whose order
-//! depends on the number of processes. The ordered one gathers the subtree sums of all processes and finishes the fixed
-//! tree, so that the result has the same bits however replicas are spread; it moves more bytes.
+//! depends on the number of processes. The ordered one finishes the fixed tree over the subtree sums of all processes, so
+//! that the result has the same bits however replicas are spread; it moves as many bytes where each process hosts whole
+//! subtrees, and more elsewhere.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +27,18 @@ pub struct Processes {
     /// The replicas of each process.
     blocks: Vec<Range<usize>>,
     ordered: bool,
+}
+
+fn widened(halves: &[bf16]) -> Vec<f32> {
+    halves.par_iter().map(|half| half.to_f32()).collect()
+}
+
+/// The sum in the tree over `size` slots of which those in `places` hold `sums`.
+fn finished(size: usize, places: Vec<usize>, sums: impl Iterator<Item = Vec<f32>>) -> Vec<f32> {
+    let mut slots: Vec<Option<Vec<f32>>> = (0..size).map(|_| None).collect();
+    places.into_iter().zip(sums).for_each(|(place, sum)| slots[place] = Some(sum));
+    fold(&mut slots, 0..size, |left, right| add(left, &right));
+    slots.swap_remove(0).unwrap_or_default()
 }
 
 impl Processes {
@@ -59,32 +72,64 @@ impl Processes {
         self.with_all(key, || self.engine.all_reduce(key, values, limit))
     }
 
-    /// As [`Processes::sum`], with half the traffic.
+    /// As [`Processes::sum`], with half the traffic: shares and the sum travel in bf16, additions are f32.
     pub(super) fn sum_bf16(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Broken> {
-        let mut halves: Vec<bf16> = values.par_iter().map(|value| bf16::from_f32(*value)).collect();
-        self.with_all(key, || self.engine.all_reduce_bf16(key, &mut halves, limit))?;
-        values.par_iter_mut().zip(halves).for_each(|(value, half)| *value = half.to_f32());
+        let share: Vec<bf16> = values.par_iter().map(|value| bf16::from_f32(*value)).collect();
+        let add = |shares: Vec<&[bf16]>| -> Vec<bf16> {
+            let mut shares = shares.into_iter().map(widened);
+            let mut sum = shares.next().unwrap_or_default();
+            shares.for_each(|share| add(&mut sum, &share));
+            sum.into_iter().map(bf16::from_f32).collect()
+        };
+        let sum: Vec<bf16> = self.in_pieces(key, &[share], vec![1; self.engine.size()], add, limit)?;
+        values.par_iter_mut().zip(sum).for_each(|(value, half)| *value = half.to_f32());
         Ok(())
     }
 
     /// The sum over all replicas, in the order of the tree; `shares` are those of this process.
     pub(super) fn ordered_sum(&self, key: Key, shares: Vec<Vec<f32>>, limit: Duration) -> Result<Vec<f32>, Broken> {
         let (size, hosted) = (self.replicas(), self.hosted());
-        let length = shares[0].len();
         let mut slots: Vec<Option<Vec<f32>>> = (0..size).map(|_| None).collect();
         slots[hosted.clone()].iter_mut().zip(shares).for_each(|(slot, share)| *slot = Some(share));
-        let add = |left: &mut Vec<f32>, right: Vec<f32>| add(left, &right);
-        fold(&mut slots, hosted, add);
-        let own: Vec<f32> = slots.into_iter().flatten().flatten().collect();
+        fold(&mut slots, hosted, |left, right| add(left, &right));
+        let own: Vec<Vec<f32>> = slots.into_iter().flatten().collect();
         let trees: Vec<Vec<usize>> = self.blocks.iter().map(|block| roots(size, block.clone())).collect();
-        let all: Vec<f32> = self.gather(key, &own, trees.iter().map(|roots| roots.len() * length), limit)?;
-        drop(own);
-        let mut slots: Vec<Option<Vec<f32>>> = (0..size).map(|_| None).collect();
-        for (root, sum) in trees.iter().flatten().zip(all.chunks_exact(length.max(1))) {
-            slots[*root] = Some(sum.to_vec());
-        }
-        fold(&mut slots, 0..size, add);
-        Ok(slots.swap_remove(0).unwrap_or_default())
+        let counts = trees.iter().map(Vec::len).collect();
+        let finish = |sums: Vec<&[f32]>| finished(size, trees.concat(), sums.into_iter().map(<[f32]>::to_vec));
+        self.in_pieces(key, &own, counts, finish, limit)
+    }
+
+    /// The same of shares in bf16.
+    pub(super) fn ordered_sum_bf16(&self, key: Key, shares: &[Vec<bf16>], limit: Duration) -> Result<Vec<f32>, Broken> {
+        let (size, counts) = (self.replicas(), self.blocks.iter().map(Range::len).collect());
+        let sum = |shares: Vec<&[bf16]>| finished(size, (0..size).collect(), shares.into_iter().map(widened));
+        self.in_pieces(key, shares, counts, sum, limit)
+    }
+
+    /// What `combine` makes of the vectors of all processes, in the order of ranks: every process combines one piece of
+    /// all of them and shows it to the others. `own` are this process's, process `i` has `counts[i]`; all are equally long.
+    /// Each vector is sent once, and so is the result, however many processes there are.
+    fn in_pieces<T: bytemuck::Pod, U: bytemuck::Pod>(
+        &self,
+        key: Key,
+        own: &[Vec<T>],
+        counts: Vec<usize>,
+        combine: impl FnOnce(Vec<&[T]>) -> Vec<U>,
+        limit: Duration,
+    ) -> Result<Vec<U>, Broken> {
+        let (size, length) = (self.engine.size(), own[0].len());
+        let pieces: Vec<Range<usize>> =
+            (0..size).map(|process| process * length / size..(process + 1) * length / size).collect();
+        let mine = pieces[self.engine.rank()].len();
+        let outgoing: Vec<T> =
+            pieces.iter().flat_map(|piece| own.iter().flat_map(|vector| &vector[piece.clone()])).copied().collect();
+        let sent: Vec<usize> = pieces.iter().map(|piece| own.len() * piece.len() * size_of::<T>()).collect();
+        let received: Vec<usize> = counts.iter().map(|count| count * mine * size_of::<T>()).collect();
+        let exchange = || self.engine.all_to_all(key, bytemuck::cast_slice(&outgoing), &sent, &received, limit);
+        let incoming: Vec<T> = bytemuck::pod_collect_to_vec(&self.with_all(key, exchange)?);
+        drop(outgoing);
+        let combined = combine(incoming.chunks_exact(mine.max(1)).collect());
+        self.gather(key, &combined, pieces.iter().map(Range::len), limit)
     }
 
     /// The numbers of all replicas in the order of ranks; `own` has `length` of each replica of this process.

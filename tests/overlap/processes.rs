@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use burn::tensor::bf16;
 use kiln::nn::state_dict;
 use kiln::ops::statistics::Direction;
 use kiln::parallel::collective::{Key, Operation};
@@ -43,14 +42,21 @@ impl Engine for Logged {
         self.gloo.all_reduce(key, values, limit)
     }
 
-    fn all_reduce_bf16(&self, key: Key, values: &mut [bf16], limit: Duration) -> Result<(), Symptom> {
-        self.note(key);
-        self.gloo.all_reduce_bf16(key, values, limit)
-    }
-
     fn all_gather(&self, key: Key, own: &[u8], lengths: &[usize], limit: Duration) -> Result<Vec<u8>, Symptom> {
         self.note(key);
         self.gloo.all_gather(key, own, lengths, limit)
+    }
+
+    /// Followed by an [`Engine::all_gather`].
+    fn all_to_all(
+        &self,
+        key: Key,
+        own: &[u8],
+        sent: &[usize],
+        received: &[usize],
+        limit: Duration,
+    ) -> Result<Vec<u8>, Symptom> {
+        self.gloo.all_to_all(key, own, sent, received, limit)
     }
 
     fn broadcast(&self, key: Key, root: usize, values: &mut [u8], limit: Duration) -> Result<(), Symptom> {

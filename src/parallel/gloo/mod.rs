@@ -18,7 +18,6 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use burn::tensor::bf16;
 use cxx::{SharedPtr, UniquePtr};
 
 use super::collective::{Key, Operation};
@@ -67,8 +66,16 @@ mod ffi {
             limit: u64,
         ) -> Result<UniquePtr<Mesh>>;
         fn all_reduce(&self, values: &mut [f32], tag: u32, limit: u64) -> Result<()>;
-        fn all_reduce_bf16(&self, values: &mut [u16], tag: u32, limit: u64) -> Result<()>;
         fn all_gather(&self, own: &[u8], lengths: &[usize], all: &mut [u8], tag: u32, limit: u64) -> Result<()>;
+        fn all_to_all(
+            &self,
+            own: &[u8],
+            sent: &[usize],
+            received: &[usize],
+            all: &mut [u8],
+            tag: u32,
+            limit: u64,
+        ) -> Result<()>;
         fn broadcast(&self, values: &mut [u8], root: usize, tag: u32, limit: u64) -> Result<()>;
         fn identify(&self, tokens: &[u8], limit: u64) -> Result<()>;
         fn close(&self);
@@ -225,14 +232,22 @@ impl Engine for Gloo {
         self.mesh.all_reduce(values, tag(key), milliseconds(limit)).map_err(symptom)
     }
 
-    fn all_reduce_bf16(&self, key: Key, values: &mut [bf16], limit: Duration) -> Result<(), Symptom> {
-        let bits: &mut [u16] = bytemuck::cast_slice_mut(values);
-        self.mesh.all_reduce_bf16(bits, tag(key), milliseconds(limit)).map_err(symptom)
-    }
-
     fn all_gather(&self, key: Key, own: &[u8], lengths: &[usize], limit: Duration) -> Result<Vec<u8>, Symptom> {
         let mut all = vec![0; lengths.iter().sum()];
         self.mesh.all_gather(own, lengths, &mut all, tag(key), milliseconds(limit)).map_err(symptom)?;
+        Ok(all)
+    }
+
+    fn all_to_all(
+        &self,
+        key: Key,
+        own: &[u8],
+        sent: &[usize],
+        received: &[usize],
+        limit: Duration,
+    ) -> Result<Vec<u8>, Symptom> {
+        let mut all = vec![0; received.iter().sum()];
+        self.mesh.all_to_all(own, sent, received, &mut all, tag(key), milliseconds(limit)).map_err(symptom)?;
         Ok(all)
     }
 

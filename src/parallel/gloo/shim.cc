@@ -14,6 +14,7 @@
 
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoallv.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/store.h>
@@ -95,41 +96,6 @@ class Store final : public gloo::rendezvous::Store {
   std::set<std::string> ends_;
 };
 
-float widen(std::uint16_t half) {
-  const std::uint32_t bits = std::uint32_t{half} << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// To the nearest bf16, ties to even; what is not a number stays none.
-std::uint16_t narrow(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  if (value != value) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-void add_bf16(void* sum, const void* left, const void* right, std::size_t count) {
-  auto* out = static_cast<std::uint16_t*>(sum);
-  const auto* a = static_cast<const std::uint16_t*>(left);
-  const auto* b = static_cast<const std::uint16_t*>(right);
-  for (std::size_t i = 0; i < count; ++i) out[i] = narrow(widen(a[i]) + widen(b[i]));
-}
-
-template <typename T>
-void ring(const std::shared_ptr<gloo::Context>& context, rust::Slice<T> values, gloo::AllreduceOptions::Func add,
-          std::uint32_t tag, std::uint64_t limit) {
-  gloo::AllreduceOptions options(context);
-  options.setInput(values.data(), values.size());
-  options.setOutput(values.data(), values.size());
-  options.setReduceFunction(add);
-  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-  options.setTag(tag);
-  options.setTimeout(milliseconds(limit));
-  gloo::allreduce(options);
-}
-
 }  // namespace
 
 Mesh::Mesh(std::shared_ptr<gloo::rendezvous::Context> context, std::set<std::string> ends)
@@ -137,11 +103,14 @@ Mesh::Mesh(std::shared_ptr<gloo::rendezvous::Context> context, std::set<std::str
 
 void Mesh::all_reduce(rust::Slice<float> values, std::uint32_t tag, std::uint64_t limit) const {
   void (*add)(void*, const void*, const void*, std::size_t) = gloo::sum<float>;
-  ring(context_, values, add, tag, limit);
-}
-
-void Mesh::all_reduce_bf16(rust::Slice<std::uint16_t> values, std::uint32_t tag, std::uint64_t limit) const {
-  ring(context_, values, add_bf16, tag, limit);
+  gloo::AllreduceOptions options(context_);
+  options.setInput(values.data(), values.size());
+  options.setOutput(values.data(), values.size());
+  options.setReduceFunction(add);
+  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+  options.setTag(tag);
+  options.setTimeout(milliseconds(limit));
+  gloo::allreduce(options);
 }
 
 void Mesh::all_gather(rust::Slice<const std::uint8_t> own, rust::Slice<const std::size_t> lengths,
@@ -152,6 +121,17 @@ void Mesh::all_gather(rust::Slice<const std::uint8_t> own, rust::Slice<const std
   options.setTag(tag);
   options.setTimeout(milliseconds(limit));
   gloo::allgatherv(options);
+}
+
+void Mesh::all_to_all(rust::Slice<const std::uint8_t> own, rust::Slice<const std::size_t> sent,
+                      rust::Slice<const std::size_t> received, rust::Slice<std::uint8_t> all, std::uint32_t tag,
+                      std::uint64_t limit) const {
+  gloo::AlltoallvOptions options(context_);
+  options.setInput(const_cast<std::uint8_t*>(own.data()), {sent.begin(), sent.end()});
+  options.setOutput(all.data(), {received.begin(), received.end()});
+  options.setTag(tag);
+  options.setTimeout(milliseconds(limit));
+  gloo::alltoallv(options);
 }
 
 void Mesh::broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::uint32_t tag,

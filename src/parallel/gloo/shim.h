@@ -26,9 +26,11 @@ class Mesh {
   Mesh(std::shared_ptr<gloo::rendezvous::Context> context, std::set<std::string> ends);
 
   void all_reduce(rust::Slice<float> values, std::uint32_t tag, std::uint64_t limit) const;
-  void all_reduce_bf16(rust::Slice<std::uint16_t> values, std::uint32_t tag, std::uint64_t limit) const;
   void all_gather(rust::Slice<const std::uint8_t> own, rust::Slice<const std::size_t> lengths,
                   rust::Slice<std::uint8_t> all, std::uint32_t tag, std::uint64_t limit) const;
+  void all_to_all(rust::Slice<const std::uint8_t> own, rust::Slice<const std::size_t> sent,
+                  rust::Slice<const std::size_t> received, rust::Slice<std::uint8_t> all, std::uint32_t tag,
+                  std::uint64_t limit) const;
   void broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::uint32_t tag, std::uint64_t limit) const;
 
   // Shows every process its own token and checks that it shows this one's: `tokens` has those of all, in rank order.
