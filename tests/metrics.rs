@@ -382,3 +382,18 @@ fn the_summary_says_what_came_out_and_how_to_look_at_it_again() {
     let spaced = Summary { checkpoint: Some("my 'run'/best".into()), best: None, last: None, ..summary };
     assert!(spaced.to_string().ends_with(r"--checkpoint 'my '\''run'\''/best'"), "{spaced}");
 }
+
+#[test]
+fn a_line_is_folded_between_words_and_goes_on_under_its_text() {
+    let folded = |text: &str| kiln::metrics::line::folded(text, 30);
+    assert_eq!(folded("data        of ten classes"), "data        of ten classes");
+    assert_eq!(
+        folded("data        synthetic images of ten classes, drawn"),
+        "data        synthetic images\n            of ten classes,\n            drawn"
+    );
+    assert_eq!(folded("a line of just thirty columns!"), "a line of just thirty columns!");
+    let path = format!("output      {}", "runs/".repeat(20));
+    assert_eq!(folded(&path), format!("output\n            {}", "runs/".repeat(20)), "a path stays whole");
+    assert_eq!(folded("ä ö ü ä ö ü ä ö ü ä ö ü ä ö ü ä ö").lines().count(), 2);
+    assert_eq!(folded("\nclass   images\ncat          5"), "\nclass   images\ncat          5");
+}

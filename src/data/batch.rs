@@ -8,6 +8,9 @@ use super::key::Key;
 use super::mixing::Mix;
 use crate::error::Result;
 
+/// Images in memory that a thread augments together.
+const FEW: usize = 8;
+
 /// One micro-batch of one replica, in host memory. It may hold no sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostBatch {
@@ -93,11 +96,9 @@ pub fn assemble(images: &ImageSet, augment: &Augment, seed: u64, request: Reques
         }
         Ok(())
     };
-    if images.is_on_demand() {
-        pixels.par_chunks_exact_mut(stride).enumerate().try_for_each(write)?;
-    } else {
-        pixels.chunks_exact_mut(stride).enumerate().try_for_each(write)?;
-    }
+    // An image in memory is little work; one that has to be decoded is worth a thread.
+    let least = if images.is_on_demand() { 1 } else { FEW };
+    pixels.par_chunks_exact_mut(stride).with_min_len(least).enumerate().try_for_each(write)?;
     let labels = |ids: &[u32]| ids.iter().map(|&id| images.label(id)).collect();
     let partners = mixed.map(|it| Partners { labels: labels(&it.partners), share: it.mix.share(size) });
     Ok(HostBatch { pixels, labels: labels(&ids), ids, partners, size })

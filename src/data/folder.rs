@@ -90,9 +90,11 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
 
 /// What a fingerprint tells this set by beside its labels, decoded or not: every file's name and length.
 fn identity(items: &[Item]) -> Result<Vec<u8>> {
+    let length = |item: &Item| Ok(std::fs::metadata(&item.path).map_err(Error::io("read", &item.path))?.len());
+    let lengths: Vec<Result<u64>> = items.par_iter().map(length).collect();
     let mut hash = Sha256::new();
-    for item in items {
-        let length = std::fs::metadata(&item.path).map_err(Error::io("read", &item.path))?.len();
+    for (item, length) in items.iter().zip(lengths) {
+        let length = length?;
         hash.update(name(&item.path).unwrap_or_default());
         hash.update([0]);
         hash.update(length.to_le_bytes());

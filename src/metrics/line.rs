@@ -50,6 +50,29 @@ pub fn epoch_line(record: &EpochRecord, goal: &Goal) -> String {
     )
 }
 
+/// Where the rest of a line goes on: under the text that stands beside a subject.
+const INDENT: usize = 12;
+
+/// `text` with its lines broken between words, for a terminal of so many `columns`.
+pub fn folded(text: &str, columns: usize) -> String {
+    text.lines().map(|line| fold(line, columns)).collect::<Vec<_>>().join("\n")
+}
+
+fn fold(line: &str, columns: usize) -> String {
+    let (mut folded, mut rest, mut room) = (String::new(), line, columns);
+    // A word that is longer than a line stays whole: it may be a path.
+    while let Some((last, letter)) = rest.char_indices().nth(room)
+        && let Some(end) = rest[..last + letter.len_utf8()].rfind(' ').filter(|end| !rest[..*end].trim().is_empty())
+    {
+        folded += rest[..end].trim_end();
+        folded += "\n";
+        folded += &" ".repeat(INDENT);
+        rest = rest[end..].trim_start();
+        room = columns.saturating_sub(INDENT).max(INDENT);
+    }
+    folded + rest
+}
+
 /// A fraction as `56.7 %`, seven characters wide.
 pub fn percent(fraction: f64) -> String {
     format!("{:>5.1} %", fraction * 100.0)

@@ -16,9 +16,10 @@ use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::{Frame, Terminal};
 use rustix::process::getpgrp;
 use rustix::termios::{
-    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcsetattr,
+    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
 };
 
+use super::line::folded;
 use crate::stop::restore_by;
 
 /// How long [`close`] waits for a frame that is being drawn; a terminal may take no output any more.
@@ -81,6 +82,12 @@ pub fn keep(text: &str) -> bool {
     kept.is_some()
 }
 
+/// `text` as it fits into the terminal that standard output is, if it is one.
+pub fn fitted(text: &str) -> String {
+    let size = stdout().is_terminal().then(|| tcgetwinsize(stdout()).ok()).flatten();
+    size.filter(|size| size.ws_col > 0).map_or_else(|| text.into(), |size| folded(text, size.ws_col.into()))
+}
+
 /// Gives the terminal back as it was found, and prints what was kept. Does nothing where nobody has it.
 pub fn close() {
     let Some(found) = FOUND.get() else { return };
@@ -93,7 +100,7 @@ pub fn close() {
     let _ = tcsetattr(stdin(), OptionalActions::Now, found);
     let mut out = stdout();
     drop(execute!(out, LeaveAlternateScreen, Show));
-    drop(kept.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()));
+    drop(kept.iter().try_for_each(|line| writeln!(out, "{}", fitted(line))).and_then(|()| out.flush()));
 }
 
 fn screen() -> MutexGuard<'static, Option<Screen>> {

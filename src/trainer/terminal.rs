@@ -25,8 +25,9 @@ pub fn say(text: &str) {
     if screen::keep(text) {
         return;
     }
+    let text = screen::fitted(text.trim_end_matches('\n'));
     let mut out = stdout().lock();
-    drop(writeln!(out, "{}", text.trim_end_matches('\n')).and_then(|()| out.flush()));
+    drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
 /// Prints each line of `text`, after the program's name, to standard error; a dashboard shows it.

@@ -2,9 +2,11 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -116,8 +118,12 @@ void admit(rust::Slice<const std::uint8_t> own, rust::Slice<const std::uint8_t> 
 
 void shut(const std::set<std::string>& ends) {
   for_each_file([&](int file) {
-    const bool ours = ends.count(ask(getsockname, file)) > 0 || ends.count(ask(getpeername, file)) > 0;
-    if (ours) shutdown(file, SHUT_RDWR);
+    // The number may belong to another file a moment later; a copy of it keeps to the one that was asked.
+    const int held = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    if (held < 0) return;
+    const bool ours = ends.count(ask(getsockname, held)) > 0 || ends.count(ask(getpeername, held)) > 0;
+    if (ours) shutdown(held, SHUT_RDWR);
+    ::close(held);
   });
 }
 
