@@ -22,6 +22,7 @@ mod elastic;
 #[cfg(feature = "gloo")]
 mod engines;
 mod failure;
+mod files;
 mod finding;
 mod freeze;
 mod guide;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::command::{Workplace, errors};
+use crate::command::{Workplace, errors, skip};
 
 /// Runs a command that must be refused: exit `code`, one line with all of `parts`, and no change on the disk.
 #[track_caller]
@@ -339,8 +339,7 @@ fn a_full_disk_ends_the_run_and_keeps_the_last_checkpoint() {
     let place = Workplace::new();
     // Room for one checkpoint of this network and a part of the next.
     let Some(disk) = SmallDisk::mount(&place.path("disk"), 640) else {
-        println!("skipped: only a privileged user can mount a small disk");
-        return;
+        return skip("only a privileged user can mount a small disk");
     };
     let output = place.small("disk/run", &["--epochs=3", "--keep-last=9"]).output().unwrap();
     let lines = errors(&output);
