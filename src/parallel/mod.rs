@@ -22,6 +22,7 @@ mod message;
 mod overlap;
 mod plan;
 mod processes;
+mod remedy;
 mod replica;
 mod step;
 mod strategy;
