@@ -6,6 +6,8 @@
 #[macro_use]
 mod backends;
 mod browser;
+#[cfg(target_os = "linux")]
+mod cards;
 mod checkpoint;
 mod collective;
 mod command;
