@@ -5,6 +5,8 @@
 KILN_VENV ?= .venv
 CARGO ?= cargo
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
+# What bench-gpu packs. Others stand in where there is no GPU, as in: make bench-gpu GPU_BACKENDS="wgpu tch"
+GPU_BACKENDS ?= cuda tch
 # Arguments for the program or the tests: make run ARGS="--epochs 3"
 ARGS ?=
 
@@ -83,12 +85,9 @@ bench-peer: ## Kiln on LibTorch and PyTorch in turns, as a table of ratios; BENC
 	@$(TORCH) $(CARGO) build --release --features tch,gloo && \
 	$(PYTHON) tests/benches/compare.py --kiln "$${CARGO_TARGET_DIR:-target}/release/train" $(BENCH)
 
-bench-gpu: ## the same for a CUDA machine without registries: a bundle to carry there, with a script that runs it
-	$(CARGO) build --release --features cuda
-	rm -rf bench-gpu && mkdir bench-gpu
-	cp tests/benches/peer.py tests/benches/compare.py tests/benches/gpu.sh "$${CARGO_TARGET_DIR:-target}/release/train" bench-gpu
-	strip bench-gpu/train && tar czf bench-gpu.tar.gz bench-gpu && rm -r bench-gpu
-	@echo "carry bench-gpu.tar.gz to a machine with CUDA, Python and PyTorch; unpack it, run bench-gpu/gpu.sh"
+bench-gpu: ## a bundle without needs that finds out on a machine with a GPU whether Kiln is right and fast there
+	@$(TORCH) CARGO="$(CARGO)" tests/acceptance/pack.sh bench-gpu $(GPU_BACKENDS)
+	@echo "carry bench-gpu.tar.xz to a machine with CUDA's driver, Python and PyTorch; unpack it, run bench-gpu/accept.py"
 
 setup-tch: ## PyTorch 2.9.0, which brings LibTorch, and what tests compare with, into a virtual environment
 	python3 -m venv $(KILN_VENV)

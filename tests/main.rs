@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod acceptance;
 #[macro_use]
 mod backends;
 mod browser;
