@@ -5,6 +5,8 @@
 KILN_VENV ?= .venv
 CARGO ?= cargo
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo)
+# What bench-gpu packs. Others stand in where there is no GPU, as in: make bench-gpu GPU_BACKENDS="wgpu tch"
+GPU_BACKENDS ?= cuda tch
 # Arguments for the program or the tests: make run ARGS="--epochs 3"
 ARGS ?=
 
@@ -15,8 +17,12 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 	test -n "$$dir" || { echo "LibTorch 2.9.0 not found: run 'make setup-tch', or set LIBTORCH to its directory"; exit 1; }; \
 	export LIBTORCH="$$dir" LIBTORCH_CXX11_ABI=1 LD_LIBRARY_PATH="$$dir/lib:$$LD_LIBRARY_PATH";
 
+# $(call TESTS,ARGUMENTS) runs tests and lists behind everything else which were skipped, and why.
+TESTS = list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
+	test ! -s $$list || { echo "skipped:"; sort -u $$list | sed 's/^/  /'; }; rm -f $$list; exit $$code
+
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch test-wgpu test-dist test-all check check-features fmt lint docs pictures bench bench-peer bench-gpu clean setup-tch setup-wgpu setup-dist setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-all check check-features fmt lint docs pictures bench bench-peer bench-gpu clean setup-tch setup-wgpu setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,21 +37,24 @@ run-tch: ## the quickstart on LibTorch
 	@$(TORCH) $(CARGO) run --release --features tch -- experiment=quickstart --backend tch $(ARGS)
 
 test: ## all tests on the flex backend
-	$(CARGO) test
+	@$(call TESTS,)
 
 test-tch: ## all tests on the flex and LibTorch backends
-	@$(TORCH) $(CARGO) test --features tch
+	@$(TORCH) $(call TESTS,--features tch)
+
+test-cuda: ## what every backend must do, on CUDA in full f32, and what is said without a driver or a device
+	@export NVIDIA_TF32_OVERRIDE=0; $(call TESTS,--features cuda -- cuda::)
 
 test-wgpu: ## what every backend must do, on wgpu: on a GPU, or after `make setup-wgpu` without one
-	$(CARGO) test --features wgpu -- ::wgpu::
+	@$(call TESTS,--features wgpu -- ::wgpu::)
 
 test-dist: ## all tests, and those of several processes over Gloo
-	$(CARGO) test --features gloo
+	@$(call TESTS,--features gloo)
 
 test-all: ## all tests on flex and LibTorch, and those of several processes
 	@$(TORCH) $(CARGO) clippy --all-targets --features tch,gloo -- -D warnings && \
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features tch,gloo && \
-	$(CARGO) test --features tch,gloo -- $(ARGS)
+	$(call TESTS,--features tch,gloo -- $(ARGS))
 
 check: fmt lint docs test ## what must hold before a commit: format, lints, documentation, tests
 
@@ -76,12 +85,9 @@ bench-peer: ## Kiln on LibTorch and PyTorch in turns, as a table of ratios; BENC
 	@$(TORCH) $(CARGO) build --release --features tch,gloo && \
 	$(PYTHON) tests/benches/compare.py --kiln "$${CARGO_TARGET_DIR:-target}/release/train" $(BENCH)
 
-bench-gpu: ## the same for a CUDA machine without registries: a bundle to carry there, with a script that runs it
-	$(CARGO) build --release --features cuda
-	rm -rf bench-gpu && mkdir bench-gpu
-	cp tests/benches/peer.py tests/benches/compare.py tests/benches/gpu.sh "$${CARGO_TARGET_DIR:-target}/release/train" bench-gpu
-	strip bench-gpu/train && tar czf bench-gpu.tar.gz bench-gpu && rm -r bench-gpu
-	@echo "carry bench-gpu.tar.gz to a machine with CUDA, Python and PyTorch; unpack it, run bench-gpu/gpu.sh"
+bench-gpu: ## a bundle without needs that finds out on a machine with a GPU whether Kiln is right and fast there
+	@$(TORCH) CARGO="$(CARGO)" tests/acceptance/pack.sh bench-gpu $(GPU_BACKENDS)
+	@echo "carry bench-gpu.tar.xz to a machine with CUDA's driver, Python and PyTorch; unpack it, run bench-gpu/accept.py"
 
 setup-tch: ## PyTorch 2.9.0, which brings LibTorch, and what tests compare with, into a virtual environment
 	python3 -m venv $(KILN_VENV)

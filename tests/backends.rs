@@ -1,5 +1,5 @@
-//! Runs a backend-generic test on every backend of this build that a machine without a GPU can run, and says what a
-//! backend lacks there.
+//! Runs a backend-generic test on every backend of this build that the machine can run, and says what a backend lacks
+//! there.
 
 use kiln::ops::PrecisionKind;
 use kiln::parallel::{HostBackend, World, check_precision};
@@ -11,13 +11,13 @@ pub fn devices<B: HostBackend>(count: usize) -> Vec<usize> {
     (0..count).filter(|index| B::open(*index).is_ok()).collect()
 }
 
-/// Whether `B` has so many devices here; a test that needs them is skipped otherwise.
-pub fn has_devices<B: HostBackend>(count: usize) -> bool {
-    let found = devices::<B>(count).len();
-    if found < count {
-        skip(&format!("it takes {count} devices, here {} is all there is", B::describe(0)));
+/// How many devices `B` has here, `most` at most; a test of several is skipped where there is one.
+pub fn several_devices<B: HostBackend>(most: usize) -> Option<usize> {
+    let found = devices::<B>(most).len();
+    if found < 2 {
+        skip(&format!("it takes several devices, here {} is all there is", B::describe(0)));
     }
-    found == count
+    (found > 1).then_some(found)
 }
 
 /// Whether `B` computes in `precision` here; a test that needs it is skipped otherwise.
@@ -27,30 +27,48 @@ pub fn computes_in<B: HostBackend>(precision: PrecisionKind) -> bool {
     refused.is_none()
 }
 
-/// `on_every_backend!(sentence => function)` makes a test `flex::sentence` and, with the features, `tch::sentence` and
-/// `wgpu::sentence`.
+/// Whether this machine has what `module` tests; its tests are skipped otherwise.
+///
+/// LibTorch computes on CUDA where it finds a device, and on the processor elsewhere: never on both.
+pub fn is_there<B: HostBackend>(module: &str) -> bool {
+    let missing = match (B::open(0), module) {
+        (Err(why), _) => Some(why.to_string()),
+        (_, "tch") if !B::is_processor() => {
+            Some("LibTorch computes on a CUDA device here; CUDA_VISIBLE_DEVICES=-1 leaves it the processor".into())
+        }
+        (_, "tch_cuda") if B::is_processor() => Some("LibTorch finds no CUDA device".into()),
+        _ => None,
+    };
+    missing.iter().for_each(|why| skip(why));
+    missing.is_none()
+}
+
+/// Tests of one backend, in a module of their own.
+macro_rules! on_backend {
+    ($feature:literal $module:ident $backend:ty: $($(#[$meta:meta])* $name:ident => $test:expr;)+) => {
+        #[cfg(feature = $feature)]
+        mod $module {
+            #[allow(unused_imports, reason = "the tests decide what they need")]
+            use super::*;
+            type TestBackend = $backend;
+            $($(#[$meta])* #[test] fn $name() {
+                let test: fn() = $test;
+                if crate::backends::is_there::<TestBackend>(stringify!($module)) {
+                    test();
+                }
+            })+
+        }
+    };
+}
+
+/// `on_every_backend!(sentence => function)` makes a test `flex::sentence` and, with the features, `tch::sentence`,
+/// `tch_cuda::sentence`, `cuda::sentence` and `wgpu::sentence`.
 macro_rules! on_every_backend {
-    ($($(#[$meta:meta])* $name:ident => $test:expr;)+) => {
-        #[cfg(feature = "flex")]
-        mod flex {
-            #[allow(unused_imports, reason = "the tests decide what they need")]
-            use super::*;
-            type TestBackend = burn::backend::Flex;
-            $($(#[$meta])* #[test] fn $name() { let test: fn() = $test; test(); })+
-        }
-        #[cfg(feature = "tch")]
-        mod tch {
-            #[allow(unused_imports, reason = "the tests decide what they need")]
-            use super::*;
-            type TestBackend = burn::backend::LibTorch<f32>;
-            $($(#[$meta])* #[test] fn $name() { let test: fn() = $test; test(); })+
-        }
-        #[cfg(feature = "wgpu")]
-        mod wgpu {
-            #[allow(unused_imports, reason = "the tests decide what they need")]
-            use super::*;
-            type TestBackend = burn::backend::Wgpu<f32, i32>;
-            $($(#[$meta])* #[test] fn $name() { let test: fn() = $test; test(); })+
-        }
+    ($($tests:tt)+) => {
+        on_backend! { "flex" flex burn::backend::Flex: $($tests)+ }
+        on_backend! { "tch" tch burn::backend::LibTorch<f32>: $($tests)+ }
+        on_backend! { "tch" tch_cuda burn::backend::LibTorch<f32>: $($tests)+ }
+        on_backend! { "cuda" cuda burn::backend::Cuda<f32, i32>: $($tests)+ }
+        on_backend! { "wgpu" wgpu burn::backend::Wgpu<f32, i32>: $($tests)+ }
     };
 }

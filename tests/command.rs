@@ -11,6 +11,8 @@ use kiln::state::{from_safetensors, sha256};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::files;
+
 /// Images of one epoch: four steps of eight, the last of six.
 pub const IMAGES: usize = 30;
 pub const STEPS_PER_EPOCH: usize = 4;
@@ -47,10 +49,10 @@ impl Workplace {
 
     /// The command with exactly these arguments.
     pub fn bare(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_train"));
+        let mut command = Command::new(files::train());
         command.current_dir(self.dir.path()).args(arguments).stdin(Stdio::null());
         // Where the user's own secret is kept.
-        command.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
+        command.env("XDG_STATE_HOME", files::scratch());
         command
     }
 
@@ -101,9 +103,15 @@ pub fn errors(output: &Output) -> Vec<String> {
     String::from_utf8(output.stderr.clone()).unwrap().lines().map(String::from).collect()
 }
 
-/// Says why a test is skipped: past the harness, which shows nothing of a test that passes.
+/// Says why a test is skipped: past the harness, which shows nothing of a test that passes, and in the list that
+/// `KILN_TEST_SKIPPED` names, which `make` shows behind everything else.
 pub fn skip(reason: &str) {
     std::io::stderr().write_all(format!("skipped: {reason}\n").as_bytes()).unwrap();
+    if let Some(list) = std::env::var_os("KILN_TEST_SKIPPED") {
+        let test = std::thread::current().name().unwrap_or("a test").to_string();
+        let mut list = std::fs::File::options().append(true).create(true).open(list).unwrap();
+        list.write_all(format!("{test}: {reason}\n").as_bytes()).unwrap();
+    }
 }
 
 /// Waits for a process, at most as long as [`until`] looks.

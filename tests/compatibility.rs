@@ -8,13 +8,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::command::{Workplace, errors, succeeded};
+use crate::files::file;
 
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/run-0.1.0");
+const FIXTURE: &str = "tests/fixtures/run-0.1.0";
 
 /// A copy of the run.
 fn old_run() -> Workplace {
     let place = Workplace::new();
-    copy(Path::new(FIXTURE), &place.path("run"));
+    copy(&file(FIXTURE), &place.path("run"));
     place
 }
 

@@ -129,7 +129,7 @@ fn text_is_read_as_what_its_key_holds() {
 #[test]
 fn every_built_in_group_is_a_configuration_that_runs() {
     let mut files = 0;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let root = crate::files::file("config");
     for group in root.read_dir().unwrap().flatten().filter(|entry| entry.path().is_dir()) {
         for file in group.path().read_dir().unwrap().flatten() {
             let name = PathBuf::from(file.file_name());

@@ -8,7 +8,7 @@ use kiln::error::{Error, Result};
 use kiln::parallel::{Assignment, Held, HostBackend, Membership, Observer, Plan, Undisturbed, World};
 use kiln::state::{StateDict, sha256};
 
-use crate::backends::{devices, has_devices};
+use crate::backends::{devices, several_devices};
 use crate::reference::run::{Recorded, Recorder};
 use crate::toy::{Mishap, Toy, fit, images, plan_of, setup, strategy};
 
@@ -65,12 +65,10 @@ fn last(recorded: &Recorded) -> [String; 3] {
 }
 
 pub fn others_take_over<B: HostBackend>() {
-    if !has_devices::<B>(3) {
-        return;
-    }
-    let (result, calm, _) = outcome::<B>(Mishap::None, 3);
+    let Some(found) = several_devices::<B>(3) else { return };
+    let (result, calm, _) = outcome::<B>(Mishap::None, found);
     result.unwrap();
-    for devices in [3, 2] {
+    for devices in (2..=found).rev() {
         let (result, recorded, failures) = outcome::<B>(Mishap::PanicOnce(ON_REPLICA_1_IN_STEP_3), devices);
         result.unwrap();
         let [(device, how)] = &failures[..] else { panic!("{failures:?}") };

@@ -5,17 +5,16 @@
 //! of launchers are run in `distributed/launchers.rs`, the links are followed in `guide/links.rs`.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::command::{Workplace, errors, succeeded};
+use crate::files::file;
 
 mod alone;
 mod links;
 #[cfg(feature = "gloo")]
 mod together;
-
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What makes a training short; later words win.
 const SHORT: [&str; 4] = ["--width=2", "--max-steps=1", "--limit-val-batches=1", "--progress=plain"];
@@ -111,9 +110,9 @@ pub fn launcher(program: &str) -> Line {
 
 /// The README and the pages of the guide.
 fn pages() -> Vec<PathBuf> {
-    let guide = std::fs::read_dir(Path::new(ROOT).join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let guide = std::fs::read_dir(file("src/guide")).unwrap().map(|entry| entry.unwrap().path());
     let mut pages: Vec<PathBuf> = guide.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
-    pages.push(Path::new(ROOT).join("README.md"));
+    pages.push(file("README.md"));
     pages.sort();
     pages
 }
@@ -131,7 +130,7 @@ fn shell() -> String {
 
 /// The repository's data, also under the name that the published ones have.
 fn sample(place: &Workplace) {
-    let data = Path::new(ROOT).join("data");
+    let data = file("data");
     std::fs::create_dir(place.path("data")).unwrap();
     for name in ["batches.meta.txt", "data_batch_1.bin", "test_batch.bin"] {
         std::fs::copy(data.join(name), place.path("data").join(name)).unwrap();
@@ -180,7 +179,7 @@ fn workplace() -> Workplace {
 #[test]
 fn commands_of_make_are_there() {
     let (text, shell) = (text(), shell());
-    let makefile = std::fs::read_to_string(Path::new(ROOT).join("Makefile")).unwrap();
+    let makefile = std::fs::read_to_string(file("Makefile")).unwrap();
     let inline = text.split("`make ").skip(1).filter_map(|rest| rest.split([' ', '`', '\n']).next());
     let blocks = shell.lines().filter_map(|line| line.strip_prefix("make ")?.split(' ').next());
     let targets: BTreeSet<&str> = inline.chain(blocks).collect();

@@ -3,9 +3,12 @@
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod acceptance;
 #[macro_use]
 mod backends;
 mod browser;
+#[cfg(target_os = "linux")]
+mod cards;
 mod checkpoint;
 mod collective;
 mod command;
@@ -22,6 +25,7 @@ mod elastic;
 #[cfg(feature = "gloo")]
 mod engines;
 mod failure;
+mod files;
 mod finding;
 mod freeze;
 mod guide;

@@ -2,6 +2,7 @@
 
 mod batch_norm;
 mod conv;
+mod kernels;
 mod relu;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod winograd;

@@ -8,8 +8,9 @@ use kiln::nn::{initialize, state_dict};
 use kiln::weights::to_pth;
 
 use crate::command::{Workplace, succeeded};
+use crate::files::file;
 
-const EXPERIMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/experiment");
+const EXPERIMENTS: &str = "config/experiment";
 
 /// `train/CLASS/0.png` and `val/CLASS/0.png` for two classes.
 fn photographs(folder: &Path) {
@@ -31,9 +32,9 @@ fn every_experiment_can_begin_and_says_what_to_expect() {
     let place = Workplace::new();
     photographs(&place.path("photographs"));
     published(&place.path("resnet18.pth"));
-    let sample = format!("--data-dir={}", concat!(env!("CARGO_MANIFEST_DIR"), "/data"));
+    let sample = format!("--data-dir={}", file("data").display());
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(EXPERIMENTS).unwrap() {
+    for entry in std::fs::read_dir(file(EXPERIMENTS)).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap().to_string();
         let text = std::fs::read_to_string(&path).unwrap();

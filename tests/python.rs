@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::skip;
+use crate::files::file;
 
 /// What a script of `tests/fixtures` prints, run by the Python of `make setup-tch`; `None`, with a word why, where one of
 /// `modules` is not installed.
@@ -16,7 +17,7 @@ pub fn ask(modules: &str, script: &str, arguments: &[&Path]) -> Option<String> {
         skip(&format!("'{}' cannot import {modules}; make setup-tch installs them", venv.display()));
         return None;
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(script);
+    let script = file("tests/fixtures").join(script);
     let output = python().arg(script).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())

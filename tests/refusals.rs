@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::command::{Workplace, errors};
+use crate::command::{Workplace, errors, skip};
 
 /// Runs a command that must be refused: exit `code`, one line with all of `parts`, and no change on the disk.
 #[track_caller]
@@ -339,8 +339,7 @@ fn a_full_disk_ends_the_run_and_keeps_the_last_checkpoint() {
     let place = Workplace::new();
     // Room for one checkpoint of this network and a part of the next.
     let Some(disk) = SmallDisk::mount(&place.path("disk"), 640) else {
-        println!("skipped: only a privileged user can mount a small disk");
-        return;
+        return skip("only a privileged user can mount a small disk");
     };
     let output = place.small("disk/run", &["--epochs=3", "--keep-last=9"]).output().unwrap();
     let lines = errors(&output);
@@ -351,4 +350,26 @@ fn a_full_disk_ends_the_run_and_keeps_the_last_checkpoint() {
     let names = fs::read_dir(run.checkpoint("")).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
     assert!(names.into_iter().all(|name| !name.ends_with(".tmp")), "half a checkpoint is left");
     drop(disk);
+}
+
+#[test]
+#[cfg(all(feature = "tch", target_os = "linux"))]
+fn a_batch_that_memory_does_not_hold_ends_with_the_remedy_and_without_a_stack() {
+    let place = Workplace::new();
+    // The output of the first convolution takes 2 GiB.
+    let mut train = Command::new("sh");
+    train.args(["-c", "ulimit -v 3000000 && exec \"$0\" \"$@\""]).arg(crate::files::train());
+    train.args(["--backend=tch", "--batch-size=8192", "data=synthetic", "data.train_size=8192", "data.val_size=4"]);
+    train.args(["--threads=1", "--max-steps=1", "--progress=none"]).env("MALLOC_ARENA_MAX", "1");
+    let output = train.current_dir(place.path("")).stdin(Stdio::null()).output().unwrap();
+    // A warning about this machine's memory may come before.
+    let lines = errors(&output);
+    let last = lines.last().unwrap();
+    assert_eq!((output.status.code(), lines.len() < 3), (Some(1), true), "{lines:?}");
+    for part in
+        ["replica 0 panicked at step 1", "can't allocate memory", "lower --batch-size", "'train find batch-size'"]
+    {
+        assert!(last.contains(part), "'{part}' is not in '{}'", last);
+    }
+    assert!(!last.contains("frame #") && last.len() < 700, "{}", last);
 }

@@ -7,13 +7,16 @@ mod drawing;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use kiln::report::{self, Run};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
+use crate::files::file;
+
 /// A run directory in the tests' own files.
-const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/run-report");
+static FIXTURE: LazyLock<PathBuf> = LazyLock::new(|| file("tests/fixtures/run-report"));
 const FILES: [&str; 5] = ["metrics.jsonl", "summary.json", "config.toml", "evaluation.json", "trace.json"];
 
 /// A copy of the run that may be changed, under the name of a run.
@@ -21,7 +24,7 @@ fn copy(parent: &TempDir, name: &str) -> PathBuf {
     let directory = parent.path().join(name);
     fs::create_dir(&directory).unwrap();
     for file in FILES {
-        fs::copy(Path::new(FIXTURE).join(file), directory.join(file)).unwrap();
+        fs::copy(FIXTURE.join(file), directory.join(file)).unwrap();
     }
     directory
 }
@@ -34,7 +37,7 @@ fn page(runs: &[PathBuf]) -> String {
 }
 
 fn epochs() -> Vec<Value> {
-    let text = fs::read_to_string(Path::new(FIXTURE).join("metrics.jsonl")).unwrap();
+    let text = fs::read_to_string(FIXTURE.join("metrics.jsonl")).unwrap();
     let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     records.filter(|record| record["kind"] == "epoch").collect()
 }
@@ -54,10 +57,10 @@ fn tile(page: &str, name: &str) -> String {
 
 #[test]
 fn the_numbers_at_the_top_are_those_of_the_files() {
-    let page = page(&[FIXTURE.into()]);
+    let page = page(&[FIXTURE.clone()]);
     let accuracies: Vec<f64> = epochs().iter().map(|it| it["val_accuracy"].as_f64().unwrap()).collect();
     let best = accuracies.iter().copied().fold(0.0, f64::max);
-    let summary: Value = serde_json::from_slice(&fs::read(Path::new(FIXTURE).join("summary.json")).unwrap()).unwrap();
+    let summary: Value = serde_json::from_slice(&fs::read(FIXTURE.join("summary.json")).unwrap()).unwrap();
 
     assert_ne!(best, accuracies[accuracies.len() - 1], "the fixture tells best and last apart");
     assert_eq!(tile(&page, "Best accuracy"), format!("{:.2} %", 100.0 * best));
@@ -74,7 +77,7 @@ fn the_numbers_at_the_top_are_those_of_the_files() {
 
 #[test]
 fn every_epoch_has_its_row() {
-    let page = page(&[FIXTURE.into()]);
+    let page = page(&[FIXTURE.clone()]);
     for it in epochs() {
         let number = |key: &str| it[key].as_f64().unwrap();
         let percent = |key: &str| format!("{:.2} %", 100.0 * number(key));
@@ -93,7 +96,7 @@ fn every_epoch_has_its_row() {
 
 #[test]
 fn all_parts_of_a_whole_run_are_there_without_a_note() {
-    let page = page(&[FIXTURE.into()]);
+    let page = page(&[FIXTURE.clone()]);
     for part in ["Results", "Curves", "Evaluation", "Where time went", "Generations", "Environment", "Details"] {
         assert!(page.contains(&format!("<h2>{part}</h2>")), "{part} is missing");
     }
@@ -106,7 +109,7 @@ fn all_parts_of_a_whole_run_are_there_without_a_note() {
 
 #[test]
 fn a_page_fetches_nothing_and_runs_nothing() {
-    let page = page(&[FIXTURE.into()]);
+    let page = page(&[FIXTURE.clone()]);
     assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("url(") && !page.contains("<script"));
     let sources = page.split("src=\"").skip(1).chain(page.split("href=\"").skip(1));
     assert!(sources.into_iter().all(|source| source.starts_with("data:")));
@@ -125,7 +128,7 @@ fn whatever_a_file_or_a_name_contains_stays_text() {
     edit(&directory.join("config.toml"), "\"cosine\"", &as_json);
 
     let to = parent.path().join("report.html");
-    report::write(&[directory, FIXTURE.into()], &to).unwrap();
+    report::write(&[directory, FIXTURE.clone()], &to).unwrap();
     for file in ["report.html", "curves.svg"] {
         let text = fs::read_to_string(parent.path().join(file)).unwrap();
         assert!(!text.contains("<script") && !text.contains('\u{1}'), "{file} lets markup through");
@@ -162,7 +165,7 @@ fn runs_of_one_name_go_by_their_paths() {
 
 #[test]
 fn time_is_told_by_phase_and_what_lies_in_it() {
-    let run = Run::read(Path::new(FIXTURE)).unwrap();
+    let run = Run::read(&FIXTURE).unwrap();
     let find = |thread: &str, path: &[&str]| {
         let phase = run.phases.iter().find(|phase| phase.thread == thread && phase.path == path);
         phase.unwrap_or_else(|| panic!("no {path:?} in {thread}"))

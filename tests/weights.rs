@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use kiln::error::Result;
 use kiln::state::{HostTensor, StateDict};
 
+use crate::files::file;
+
 /// The tensors of a file of either kind.
 fn read(path: &Path) -> Result<StateDict> {
     Ok(kiln::weights::read(path)?.0)
@@ -23,7 +25,7 @@ fn read(path: &Path) -> Result<StateDict> {
 
 /// A file that `tests/fixtures/weights/make.py` made.
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/weights").join(name)
+    file("tests/fixtures/weights").join(name)
 }
 
 /// Fails unless `message` is one line that contains every one of `parts`.

@@ -40,5 +40,5 @@ pub use record::{EpochRecord, GenerationRecord, Record, StepRecord};
 pub use sink::Sink;
 pub use summary::Summary;
 pub use tensorboard::{Hparam, TensorBoard};
-pub use utilization::Utilization;
+pub use utilization::{Card, Utilization};
 pub use warnings::warnings;

@@ -1,10 +1,13 @@
-//! How busy NVIDIA's devices are, by their driver's own library (NVML), where there is one.
+//! What NVIDIA's devices are and how busy they are, by their driver's own library (NVML), where there is one.
 //!
 //! The library is looked for when a run starts; a machine without it has no numbers and no complaint. NVML sees all
 //! devices of the machine in the order of their PCI bus; CUDA sees those of `CUDA_VISIBLE_DEVICES`, in the same order only
 //! where `CUDA_DEVICE_ORDER` says so. A device that cannot be told from another one has no numbers.
 
+use std::fmt::{Display, Formatter};
+
 use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
 
 /// The variable that says how CUDA numbers devices.
 pub const ORDER: &str = "CUDA_DEVICE_ORDER";
@@ -28,6 +31,61 @@ pub struct Load {
     pub percent: f64,
     /// Memory in use, by whomever, in bytes.
     pub memory: f64,
+}
+
+/// A device, as its driver describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// The product's name.
+    pub name: String,
+    /// All of its memory, in bytes.
+    pub memory: u64,
+    /// The compute capability.
+    pub capability: (i32, i32),
+    /// The driver's version.
+    pub driver: String,
+    /// The version of CUDA up to which the driver goes.
+    pub cuda: (i32, i32),
+}
+
+impl Card {
+    /// The device of this number among the visible ones; none without NVML.
+    pub fn of(device: usize) -> Option<Self> {
+        let Utilization { nvml, devices } = Utilization::of(&[device])?;
+        Self::read(&nvml, devices.first()?.1).ok()
+    }
+
+    fn read(nvml: &Nvml, index: u32) -> Result<Self, NvmlError> {
+        let device = nvml.device_by_index(index)?;
+        let capability = device.cuda_compute_capability()?;
+        let cuda = nvml.sys_cuda_driver_version()?;
+        Ok(Self {
+            name: device.name()?,
+            memory: device.memory_info()?.total,
+            capability: (capability.major, capability.minor),
+            driver: nvml.sys_driver_version()?,
+            cuda: (cuda / 1000, cuda % 1000 / 10),
+        })
+    }
+
+    /// The types below f32 that it has arithmetic for, from the CUDA C++ programming guide's table of capabilities.
+    fn types(&self) -> &'static str {
+        match self.capability {
+            (8.., _) => "computes in bf16, f16 and TF32",
+            (6.., _) | (5, 3..) => "computes in f16, not in bf16 or TF32",
+            _ => "computes in f32 alone",
+        }
+    }
+}
+
+impl Display for Card {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { name, capability, driver, cuda, .. } = self;
+        let memory = self.memory as f64 / (1u64 << 30) as f64;
+        let [capability, cuda] = [capability, cuda].map(|(major, minor)| format!("{major}.{minor}"));
+        let types = self.types();
+        write!(f, "{name}, {memory:.1} GiB, compute capability {capability}: {types}; driver {driver} for CUDA {cuda}")
+    }
 }
 
 impl Utilization {

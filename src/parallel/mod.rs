@@ -26,6 +26,7 @@ mod message;
 mod overlap;
 mod plan;
 mod processes;
+mod remedy;
 mod replica;
 mod sampler;
 mod step;

@@ -26,6 +26,7 @@ use super::generation::Generation;
 use super::loader::Loader;
 use super::overlap::Overlap;
 use super::plan::{Plan, Sharing};
+use super::remedy::{remedy, without_stack};
 use super::step::StepResult;
 use super::task::{Split, Task};
 use super::transfer::upload;
@@ -288,7 +289,6 @@ fn verdict(panic: Box<dyn Any + Send>, rank: usize, when: &str) -> Error {
         Err(panic) => panic,
     };
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    let text = text.unwrap_or("no message").split_whitespace().collect::<Vec<_>>().join(" ");
-    let remedy = "checkpoints written before are intact, continue with --resume latest";
-    Error::Training(format!("replica {rank} panicked {when}: {text}; {remedy}"))
+    let text = text.unwrap_or("no message");
+    Error::Training(format!("replica {rank} panicked {when}: {}; {}", without_stack(text), remedy(text)))
 }

@@ -10,6 +10,7 @@ use super::initial::Start;
 use super::prepare::Prepared;
 use crate::config::Config;
 use crate::data::{Source, synthetic};
+use crate::metrics::Card;
 use crate::model::{ParameterCount, Stem, activation_elements};
 use crate::ops::{Algorithm, PrecisionKind};
 use crate::optim::{OptimizerKind, ScheduleKind};
@@ -45,6 +46,7 @@ pub(super) fn overview<B: HostBackend>(
         let hosted: Vec<String> = prepared.plan.world.replicas_on(slot).map(|replica| replica.to_string()).collect();
         let noun = if hosted.len() == 1 { "replica" } else { "replicas" };
         line("device", format!("{}: {noun} {}", B::describe(*index), hosted.join(", ")));
+        card::<B>(backend, *index).into_iter().for_each(|card| line("", card.to_string()));
     }
     let elsewhere = prepared.plan.world.size() - prepared.plan.world.hosted().len();
     if elsewhere > 0 {
@@ -63,6 +65,12 @@ pub(super) fn overview<B: HostBackend>(
         line("output", directory.display().to_string());
     }
     text
+}
+
+/// What there is to know of the device with this index, where it is one of NVIDIA's.
+fn card<B: HostBackend>(backend: BackendKind, index: usize) -> Option<Card> {
+    let is_cuda = matches!(backend, BackendKind::Cuda | BackendKind::Tch) && !B::is_processor();
+    is_cuda.then(|| Card::of(index)).flatten()
 }
 
 fn determinism(config: &Config, backend: BackendKind) -> &'static str {

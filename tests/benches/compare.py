@@ -135,17 +135,6 @@ class Bench:
             [lambda: self.peer("ddp", *case, "--batch", str(batch), "--world-size", str(count), threads=1)],
         )
 
-    def on_gpu(self, batch):
-        case = ["--stem", "cifar", "--precision", "bf16"]
-        for mode in ("eager", "torch.compile"):
-            theirs = [*case, "--batch", str(batch), "--channels-last", "--device", "cuda"]
-            theirs += ["--compile"] if mode == "torch.compile" else []
-            self.compare(
-                f"step, cifar stem, batch {batch}, bf16, {mode}",
-                lambda: self.kiln(*case, "--batch-size", str(batch), threads=self.options.threads),
-                [lambda: self.peer("step", *theirs, threads=2)],
-            )
-
     def criterion(self, case):
         """The seconds of a pass of one of `make bench`'s cases, beside which no memory is measured."""
         command = ["cargo", "bench", "--quiet", "--features", "tch,gloo", "--bench", "kiln", "--", case]
@@ -215,17 +204,13 @@ def main():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--images", type=int, default=8192, help="drawn images that Kiln's runs train on")
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of timed steps of a PyTorch process")
-    parser.add_argument("--gpu", action="store_true", help="the cases for a CUDA device")
     parser.add_argument("--only", help="run the cases whose name contains this")
     parser.add_argument("--out", help="write the results there as JSON")
     bench = Bench(parser.parse_args())
     machine = header()
     print(", ".join(f"{key} {value}" for key, value in machine.items()), f"backend {bench.options.backend}", sep=", ")
     print(f"{'case':<44} {'kiln ms':>9} {'torch ms':>9} {'ratio':>6} {'range':>10} {'memory':>7}")
-    if bench.options.gpu:
-        for batch in (256, 1024):
-            bench.on_gpu(batch)
-    for stem in ("cifar", "imagenet") if not bench.options.gpu else ():
+    for stem in ("cifar", "imagenet"):
         for batch in (32, 64):
             bench.step(stem, batch, "f32", bench.options.threads)
         bench.step(stem, 32, "bf16", bench.options.threads)
@@ -234,13 +219,12 @@ def main():
         bench.replicas(stem, 32, 2)
         for count in (1, 2, 4):
             bench.processes(stem, 32, count)
-    if not bench.options.gpu:
-        for precision in ("f32", "bf16"):
-            bench.step("imagenet", 16, precision, bench.options.threads, pixels=224)
-        bench.start_up()
-        bench.loader()
-        for count in (2, 4):
-            bench.all_reduce(count)
+    for precision in ("f32", "bf16"):
+        bench.step("imagenet", 16, precision, bench.options.threads, pixels=224)
+    bench.start_up()
+    bench.loader()
+    for count in (2, 4):
+        bench.all_reduce(count)
     if bench.options.out:
         Path(bench.options.out).write_text(json.dumps({"machine": machine, "rows": bench.rows}, indent=1) + "\n")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The PyTorch side of `make bench-peer`: one case in one process, its result as one line of JSON.
+"""The PyTorch side of `make bench-peer` and `make bench-gpu`: one case in one process, its result as one line of JSON.
 
 A training step is zero_grad, forward, cross-entropy, backward and SGD with momentum and weight decay, in eager mode
 unless told otherwise, on random images that lie ready in memory; ResNet-18 is torchvision's. The first steps are not

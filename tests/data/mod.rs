@@ -33,7 +33,7 @@ fn complaint(source: Source, dir: &Path) -> String {
 
 /// A file or folder of the repository.
 fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    crate::files::file(path)
 }
 
 /// Fails unless `message` contains every one of `parts`.

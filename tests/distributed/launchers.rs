@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::command::skip;
+use crate::files::file;
 use crate::guide::launcher;
 
 /// Whether a program is there; says so where a test is skipped for the lack of it.
@@ -44,7 +45,7 @@ struct Slurm {
 impl Slurm {
     fn script(&self) -> Command {
         let mut command = Command::new("bash");
-        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/slurm.sh")).current_dir(self.place.path(""));
+        command.arg(file("tests/fixtures/slurm.sh")).current_dir(self.place.path(""));
         command
     }
 
@@ -95,7 +96,7 @@ fn slurm_starts_processes_and_gets_a_signalled_job_back() {
     let train = slurm.place.small("job", &line);
     let mut sbatch = slurm.command("sbatch");
     sbatch.args(["--parsable", "--output=job.out"]).env("TRAIN", train.get_program()).env("OUTPUT", "job");
-    sbatch.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/config/launch/slurm.sbatch")).args(train.get_args());
+    sbatch.arg(file("config/launch/slurm.sbatch")).args(train.get_args());
     let job = succeeded(&sbatch.output().unwrap());
     until("the job trains", || slurm.place.run("job").steps().len() >= 3);
     succeeded(&slurm.command("scancel").args(["--batch", "--signal=USR1", job.trim()]).output().unwrap());

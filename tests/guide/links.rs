@@ -43,7 +43,7 @@ fn links_lead_to_files_that_exist() {
 /// Rustdoc copies no files: there a page's own definitions come second to those of modules.
 #[test]
 fn links_between_pages_lead_to_modules_in_rustdoc() {
-    let modules = fs::read_to_string(Path::new(ROOT).join("src/guide/links.txt")).unwrap();
+    let modules = fs::read_to_string(file("src/guide/links.txt")).unwrap();
     let (_, modules) = targets(&modules);
     for page in pages().iter().filter(|page| !page.ends_with("README.md")) {
         let name = page.file_stem().unwrap().to_str().unwrap();

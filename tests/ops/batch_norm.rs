@@ -14,28 +14,28 @@ use crate::backends::computes_in;
 const EPSILON: f64 = 1e-5;
 
 /// A batch, and the gradient of its output.
-struct Case {
+pub(super) struct Case {
     shape: [usize; 4],
-    x: Vec<f32>,
-    weight: Vec<f32>,
-    bias: Vec<f32>,
-    gradient: Vec<f32>,
+    pub(super) x: Vec<f32>,
+    pub(super) weight: Vec<f32>,
+    pub(super) bias: Vec<f32>,
+    pub(super) gradient: Vec<f32>,
 }
 
 /// What the definition gives, and what the primitive must.
 #[derive(Debug, Default)]
-struct Results<T> {
-    output: Vec<T>,
-    mean: Vec<T>,
-    variance: Vec<T>,
-    x_gradient: Vec<T>,
-    weight_gradient: Vec<T>,
-    bias_gradient: Vec<T>,
+pub(super) struct Results<T> {
+    pub(super) output: Vec<T>,
+    pub(super) mean: Vec<T>,
+    pub(super) variance: Vec<T>,
+    pub(super) x_gradient: Vec<T>,
+    pub(super) weight_gradient: Vec<T>,
+    pub(super) bias_gradient: Vec<T>,
 }
 
 impl Case {
     /// Values around `offset` with a deviation of about `spread`.
-    fn new(shape: [usize; 4], offset: f32, spread: f32) -> Self {
+    pub(super) fn new(shape: [usize; 4], offset: f32, spread: f32) -> Self {
         let count = shape.iter().product();
         let x = noise(count, 5).into_iter().map(|value| offset + spread * value).collect();
         let [weight, bias] = [6, 7].map(|seed| noise(shape[1], seed));
@@ -52,7 +52,7 @@ impl Case {
         (0..self.shape[0] * area).map(move |i| (i / area * channels + channel) * area + i % area)
     }
 
-    fn naive(&self) -> Results<f64> {
+    pub(super) fn naive(&self) -> Results<f64> {
         let mut results =
             Results { output: vec![0.0; self.x.len()], x_gradient: vec![0.0; self.x.len()], ..Default::default() };
         for channel in 0..self.shape[1] {

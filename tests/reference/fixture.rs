@@ -6,6 +6,8 @@ use kiln::model::{ModelConfig, Stem};
 use kiln::state::{HostTensor, StateDict, from_safetensors};
 use serde_json::Value;
 
+use crate::files::file;
+
 pub struct Reference {
     directory: PathBuf,
     pub config: Value,
@@ -14,8 +16,8 @@ pub struct Reference {
 
 impl Reference {
     pub fn load() -> Self {
-        let own = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/reference");
-        let directory = PathBuf::from(std::env::var("KILN_REFERENCE_DIR").unwrap_or_else(|_| own.into()));
+        let own = || file("tests/fixtures/reference");
+        let directory = std::env::var_os("KILN_REFERENCE_DIR").map_or_else(own, PathBuf::from);
         let mut reference = Self { directory, config: Value::Null, pool: StateDict::new() };
         reference.config = reference.json("config.json");
         reference.pool = reference.tensors("pool");

@@ -12,7 +12,7 @@ use crate::browser::{fits, open};
 fn a_browser_has_nothing_to_complain_about() {
     let parent = tempdir().unwrap();
     let to = parent.path().join("report.html");
-    for runs in [vec![FIXTURE.into()], vec![copy(&parent, "0001"), copy(&parent, "0002")]] {
+    for runs in [vec![FIXTURE.clone()], vec![copy(&parent, "0001"), copy(&parent, "0002")]] {
         report::write(&runs, &to).unwrap();
         let Some((page, console)) = open(&to) else { return };
         assert!(console.is_empty(), "{console:#?}");
@@ -24,7 +24,7 @@ fn a_browser_has_nothing_to_complain_about() {
 fn a_script_that_slips_in_is_not_run() {
     let parent = tempdir().unwrap();
     let to = parent.path().join("report.html");
-    report::write(&[FIXTURE.into()], &to).unwrap();
+    report::write(&[FIXTURE.clone()], &to).unwrap();
     super::edit(&to, "</main>", "<script>document.title = 'run'</script></main>");
     let Some((page, console)) = open(&to) else { return };
     assert!(page.contains("<title>Run run-report - Kiln</title>"));

@@ -93,7 +93,7 @@ fn a_wide_range_above_zero_gets_a_logarithmic_scale() {
 
 #[test]
 fn a_loss_that_is_not_finite_interrupts_its_curve_and_is_told() {
-    let run = Run::read(FIXTURE.as_ref()).unwrap();
+    let run = Run::read(&FIXTURE).unwrap();
     assert!(run.steps[6].loss.is_nan());
     let charts = curves::charts(&[run]);
     let loss = charts.iter().find(|chart| chart.title == "Loss").unwrap();
@@ -104,7 +104,7 @@ fn a_loss_that_is_not_finite_interrupts_its_curve_and_is_told() {
 
 #[test]
 fn a_change_of_membership_is_a_line_across_where_it_happened() {
-    let run = Run::read(FIXTURE.as_ref()).unwrap();
+    let run = Run::read(&FIXTURE).unwrap();
     let charts = curves::charts(&[run]);
     let marks: Vec<usize> = charts.iter().map(|chart| chart.marks.len()).collect();
     assert_eq!(marks, [0, 1, 0, 1, 0], "loss and throughput; the first generation is no change");
@@ -143,7 +143,7 @@ fn curves_stand_out_from_light_and_dark_paper() {
 
 #[test]
 fn the_pictures_show_the_figure() {
-    let run = Run::read(FIXTURE.as_ref()).unwrap();
+    let run = Run::read(&FIXTURE).unwrap();
     let figure = curves::main(&[run]);
     let image = image::load_from_memory(&png::file(&figure)).unwrap().to_rgb8();
     assert_eq!((image.width(), image.height()), (2 * figure.width as u32, 2 * figure.height as u32));
@@ -164,7 +164,7 @@ fn a_run_without_a_step_has_pictures_that_say_so() {
 
 #[test]
 fn the_words_of_a_chart_give_its_first_and_last_values() {
-    let page = page(&[FIXTURE.into()]);
+    let page = page(&[FIXTURE.clone()]);
     assert!(page.contains("aria-label=\"Learning rate, by epoch: "), "a chart has a name for those who cannot see it");
     let chart = Chart {
         title: "Loss".into(),

@@ -1,0 +1,84 @@
+//! What `make bench-gpu` packs finds out about a machine: the runner, with programs that have a fault in the place of
+//! Kiln's. With the real ones it takes a machine with a GPU.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+
+use crate::command::skip;
+use crate::files::file;
+
+/// A bundle whose programs have a fault.
+fn bundle() -> TempDir {
+    let place = tempdir().unwrap();
+    for script in file("tests/acceptance").read_dir().unwrap().map(|entry| entry.unwrap()) {
+        fs::copy(script.path(), place.path().join(script.file_name())).unwrap();
+    }
+    fs::create_dir(place.path().join("flex")).unwrap();
+    for program in ["flex/train", "flex/tests", "peer.py"] {
+        fs::copy(file("tests/fixtures/planted.py"), place.path().join(program)).unwrap();
+    }
+    // What the runner asks of PyTorch.
+    let torch =
+        "__version__ = '2.9.0'\nclass version: cuda = None\nclass cuda: device_count = staticmethod(lambda: 0)\n";
+    fs::write(place.path().join("torch.py"), torch).unwrap();
+    fs::write(place.path().join("torchvision.py"), "__version__ = '0.24.0'\n").unwrap();
+    place
+}
+
+/// What the runner says of a fault: its exit code, its output, and the state of each part.
+struct Verdict {
+    code: Option<i32>,
+    text: String,
+    states: BTreeMap<String, String>,
+}
+
+fn verdict(place: &Path, fault: &str) -> Verdict {
+    let out = place.join(fault);
+    let mut runner = Command::new("python3");
+    runner.arg(place.join("accept.py")).args(["--backends=flex", "--stand-in", "--limit=trajectory=2"]);
+    runner.arg("--out").arg(&out).current_dir(place).stdin(Stdio::null());
+    let output = runner.env("PLANTED", fault).env("PYTHONPATH", place).output().unwrap();
+    let results: Value = serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
+    let text = |part: &Value, key: &str| part[key].as_str().unwrap().to_string();
+    let states = results["parts"].as_array().unwrap().iter().map(|part| (text(part, "part"), text(part, "state")));
+    let log = fs::read_to_string(out.join("accept.log")).unwrap();
+    assert!(log.contains("$ ") && log.contains("===== tests flex"), "{log}");
+    Verdict { code: output.status.code(), text: String::from_utf8(output.stdout).unwrap(), states: states.collect() }
+}
+
+impl Verdict {
+    /// Fails unless the parts have these states and all others are right, and the table has these words.
+    #[track_caller]
+    fn is(&self, code: i32, faults: &[(&str, &str)], words: &[&str]) {
+        let faults: BTreeMap<_, _> = faults.iter().map(|(part, state)| (part.to_string(), state.to_string())).collect();
+        let found = self.states.iter().filter(|(_, state)| *state != "ok");
+        let found = found.map(|(part, state)| (part.clone(), state.clone())).collect();
+        assert_eq!((self.code, faults), (Some(code), found), "{}", self.text);
+        words.iter().for_each(|word| assert!(self.text.contains(word), "'{word}' is not in: {}", self.text));
+    }
+}
+
+#[test]
+fn the_runner_finds_every_fault_and_goes_on_behind_it() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return skip("there is no 'python3'");
+    }
+    let place = bundle();
+    let uncounted = ("traffic", "left out");
+    let find = |fault: &str| verdict(place.path(), fault);
+    find("nothing").is(0, &[uncounted], &["all numbers that were due are right", "killed after 10 steps, same bits"]);
+    let shape = "1 wrong, first input gradient of [64, 64, 8, 8]";
+    find("gradient").is(1, &[("kernels", "wrong"), uncounted], &["not right: kernels flex", shape]);
+    find("hang").is(1, &[("trajectory", "too long"), uncounted], &["NO ANSWER", "no answer from 'tests' within 2 s"]);
+    find("slow").is(0, &[("steps", "slow"), uncounted], &["slow", "18.00"]);
+    find("bits").is(1, &[("resume", "wrong"), uncounted], &["ends with other bits than an undisturbed one"]);
+    let rest = ["tests", "kernels", "trajectory", "resume", "processes", "start", "replicas", "steps", "traffic"];
+    let left_out = rest.map(|part| (part, "left out"));
+    let missing = [&[("machine", "wrong")][..], &left_out].concat();
+    find("library").is(1, &missing, &["not right: machine", "libgloo.so.0: cannot open shared object file"]);
+}

@@ -1,0 +1,135 @@
+"""How fast it is, beside PyTorch on the same card: Kiln and PyTorch in turns, each run in a process of its own.
+
+A run of Kiln includes its loader, its metrics and its log; PyTorch's batch lies ready in memory. In f32, LibTorch and
+PyTorch compute convolutions in TF32 on a card that has it, which is the default of both.
+"""
+import json
+import statistics
+import sys
+
+from course import LeftOut, Memory, TooLong, Wrong
+
+# The first steps compile and tune kernels.
+WARM_UP = 6
+# A step that takes longer than this times PyTorch's is called slow.
+SLOW = 1.5
+
+# Stem, pixels, batch, precision; the ones that matter most come first, for time may run out.
+CASES = [
+    ("cifar", 32, 1024, "bf16"),
+    ("cifar", 32, 256, "bf16"),
+    ("cifar", 32, 256, "f32"),
+    ("imagenet", 224, 64, "bf16"),
+    ("cifar", 32, 1024, "f32"),
+    ("cifar", 32, 64, "bf16"),
+    ("cifar", 32, 64, "f32"),
+    ("imagenet", 224, 64, "f32"),
+]
+SMALL_CASES = [("cifar", 32, 8, "f32")]
+ROUNDS = 3
+
+
+def steps_of(course):
+    return 4 if course.stand_in else 20
+
+
+def records(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == "step"]
+
+
+def kiln(course, backend, case, *more, home="runs"):
+    """Seconds of each step, and the card's peak memory."""
+    stem, pixels, batch, precision = case
+    count = WARM_UP + steps_of(course)
+    home = backend.home(home)
+    run = home["cwd"] / f"speed-{len(list(home['cwd'].glob('speed-*')))}"
+    # Images of another size are resized while it trains: few of them suffice.
+    images = 512 if pixels != 32 else min(count * batch, 32768)
+    command = [backend.train, "--backend", backend.name, "data=synthetic", f"data.train_size={images}"]
+    command += ["--stem", stem, "--batch-size", batch, "--precision", precision, "--max-steps", count]
+    command += ["--epochs", "100", "--limit-val-batches", "1", "--checkpoint-every", "never", "--progress", "none"]
+    command += [*(["--image-size", pixels] if pixels != 32 else []), "--output-dir", run, *more]
+    with Memory() as memory:
+        course.run(command, backend, limit=90, **home)
+    seconds = [record["step_seconds"] for record in records(run)]
+    return {"seconds": seconds[WARM_UP:], "first": seconds[0], "memory": memory.peak}
+
+
+def peer(course, case, compiled):
+    stem, pixels, batch, precision = case
+    command = [sys.executable, course.bundle / "peer.py", "step", "--stem", stem, "--image-size", pixels]
+    command += ["--batch", batch, "--precision", precision, "--channels-last", "--steps", steps_of(course)]
+    command += ["--device", "cpu" if course.stand_in else "cuda", *(["--compile"] if compiled else [])]
+    with Memory() as memory:
+        output = course.run(command, limit=90)
+    return {"seconds": json.loads(output.strip().splitlines()[-1])["seconds"], "memory": memory.peak}
+
+
+def contestants(course, backends):
+    found = {"kiln " + it.name: lambda case, it=it: kiln(course, it, case) for it in backends if not it.missing}
+    if course.machine["torch"] and course.machine["torch"]["torchvision"]:
+        found["eager"] = lambda case: peer(course, case, False)
+        if not course.stand_in:
+            found["torch.compile"] = lambda case: peer(course, case, True)
+    return found
+
+
+def steps(course, backends):
+    """Every case once with all contestants, then again while there is time."""
+    cases = SMALL_CASES if course.stand_in else CASES
+    rows = [{"case": case, "runs": {}, "said": {}} for case in cases]
+    found = contestants(course, backends)
+    if not any(name.startswith("kiln") for name in found):
+        raise LeftOut("none of Kiln's programs runs")
+    for _ in range(1 if course.stand_in else ROUNDS):
+        for row in rows:
+            for name, run in found.items():
+                if name in row["said"] or course.left() < 5:
+                    continue
+                try:
+                    row["runs"].setdefault(name, []).append(run(row["case"]))
+                except (TooLong, Wrong) as error:
+                    row["said"][name] = str(error)
+    return [concluded(row) for row in rows]
+
+
+def concluded(row):
+    stem, pixels, batch, precision = row["case"]
+    times = {name: [statistics.median(run["seconds"]) for run in runs] for name, runs in row["runs"].items()}
+    row["ms"] = {name: 1e3 * statistics.median(all) for name, all in times.items()}
+    row["spread"] = {name: [1e3 * min(all), 1e3 * max(all)] for name, all in times.items()}
+    row["n"] = {name: len(all) for name, all in times.items()}
+    row["memory"] = {name: max((run["memory"] or 0) for run in runs) or None for name, runs in row["runs"].items()}
+    theirs = [ms for name, ms in row["ms"].items() if not name.startswith("kiln")]
+    row["ratio"] = {name: ms / min(theirs) for name, ms in row["ms"].items() if theirs and name.startswith("kiln")}
+    row["state"] = "slow" if any(ratio > SLOW for ratio in row["ratio"].values()) else "ok"
+    failed = [f"{name}: {said}" for name, said in row["said"].items()]
+    if any(name.startswith("kiln") for name in row["said"]):
+        row["state"] = "wrong"
+    elif not row["ms"]:
+        row["state"] = "left out"
+    parts = [f"{name} {ms:.1f} ms" for name, ms in row["ms"].items()] + failed
+    row["text"] = f"{stem} stem, {pixels} pixels, batch {batch}, {precision}: " + (", ".join(parts) or "no time left")
+    return row
+
+
+def start(course, backend):
+    """A process's first step, without kernels that an earlier one compiled and tuned, and with them."""
+    case = ("cifar", 32, 8 if course.stand_in else 256, "f32" if course.stand_in else "bf16")
+    cold, cached = (kiln(course, backend, case, home="cold")["first"] for _ in range(2))
+    return [{"cold": cold, "cached": cached, "text": f"first step {cold:.1f} s cold, {cached:.1f} s cached"}]
+
+
+def replicas(course, backend):
+    """Two replicas on one card with synchronised batch-norm, beside one replica with the same global batch."""
+    batch, precision = (8, "f32") if course.stand_in else (256, "bf16")
+    one = statistics.median(kiln(course, backend, ("cifar", 32, batch, precision))["seconds"])
+    two = ["--world-size", "2", "--gpu-ids", "0"]
+    two = statistics.median(kiln(course, backend, ("cifar", 32, batch // 2, precision), *two)["seconds"])
+    text = f"W = 1 x {batch}: {1e3 * one:.1f} ms, W = 2 x {batch // 2}: {1e3 * two:.1f} ms, {two / one:.2f} times as long"
+    return [{"one": one, "two": two, "text": text}]
+
+
+def traffic(_course, _backends):
+    raise LeftOut("host traffic and blocking reads of a step are not counted")
