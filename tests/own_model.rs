@@ -10,7 +10,7 @@ use kiln::parallel::{HostBackend, World};
 use kiln::state::{StateDict, from_safetensors};
 use kiln::trainer::learner;
 
-use crate::backends::has_devices;
+use crate::backends::several_devices;
 use crate::command::until;
 
 fn train<B: HostBackend>(directory: &Path, world: World, steps: usize) {
@@ -47,9 +47,9 @@ fn the_same_anywhere<B: HostBackend>() {
         // Who always answers 0 has an error of 1.
         assert!(best(&of(name)) > -0.8, "{name} learned nothing: {}", best(&of(name)));
     }
-    if has_devices::<B>(3) {
-        train::<B>(&of("spread"), World::new(4, vec![0, 1, 2]), usize::MAX);
-        assert_eq!(tensors(&of("spread")), tensors(&of("whole")), "on three devices");
+    if let Some(devices) = several_devices::<B>(3) {
+        train::<B>(&of("spread"), World::new(4, (0..devices).collect()), usize::MAX);
+        assert_eq!(tensors(&of("spread")), tensors(&of("whole")), "on {devices} devices");
     }
 }
 
