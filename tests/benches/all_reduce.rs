@@ -20,9 +20,10 @@ fn sums(criterion: &mut Criterion) {
         });
     }
     #[cfg(feature = "gloo")]
-    for processes in [2, 4] {
-        group.bench_function(format!("{processes} processes over Gloo"), |bencher| {
-            bencher.iter_custom(|rounds| time(over_gloo(processes), rounds as usize));
+    for (processes, ordered) in [(2, false), (2, true), (4, false), (4, true)] {
+        let order = if ordered { ", in the order of the tree" } else { "" };
+        group.bench_function(format!("{processes} processes over Gloo{order}"), |bencher| {
+            bencher.iter_custom(|rounds| time(over_gloo(processes, ordered), rounds as usize));
         });
     }
     group.finish();
@@ -30,10 +31,10 @@ fn sums(criterion: &mut Criterion) {
 
 /// Processes of one replica each, which are threads here; their messages go through the machine's network all the same.
 #[cfg(feature = "gloo")]
-fn over_gloo(processes: usize) -> Vec<Arc<dyn Collective>> {
+fn over_gloo(processes: usize, ordered: bool) -> Vec<Arc<dyn Collective>> {
     let world = kiln::parallel::World::across(processes, 0, vec![1; processes], vec![0]);
     let group = |others| kiln::parallel::spanning_group(others, LIMIT).into_iter().map(|replica| replica as _);
-    super::engines::connected(&world, false).into_iter().flat_map(group).collect()
+    super::engines::connected(&world, ordered).into_iter().flat_map(group).collect()
 }
 
 fn in_memory(replicas: usize) -> Vec<Arc<dyn Collective>> {
