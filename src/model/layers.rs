@@ -36,6 +36,10 @@ impl<B: Backend> Conv2d<B> {
         self.sliding.algorithm = algorithm;
         self
     }
+
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.sliding.algorithm
+    }
 }
 
 impl<B: TrainBackend> Conv2d<B> {
