@@ -14,8 +14,15 @@ pub struct Reference {
 
 impl Reference {
     pub fn load() -> Self {
-        let own = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/reference");
-        let directory = PathBuf::from(std::env::var("KILN_REFERENCE_DIR").unwrap_or_else(|_| own.into()));
+        std::env::var("KILN_REFERENCE_DIR").map_or_else(|_| Self::own(), |directory| Self::at(directory.into()))
+    }
+
+    /// That of this repository.
+    pub fn own() -> Self {
+        Self::at(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/reference").into())
+    }
+
+    fn at(directory: PathBuf) -> Self {
         let mut reference = Self { directory, config: Value::Null, pool: StateDict::new() };
         reference.config = reference.json("config.json");
         reference.pool = reference.tensors("pool");
