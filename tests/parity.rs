@@ -9,6 +9,8 @@ on_every_backend! {
     training_logits_and_buffers_are_those_of_torch => || reference::training_forward::<TestBackend>();
     losses_their_gradients_and_ranks_are_those_of_torch => || reference::losses::<TestBackend>();
     every_gradient_is_that_of_torch_for_every_world_size => || reference::gradients::<TestBackend>();
+    every_gradient_of_a_wide_network_is_as_near_to_f64_as_ten_times_that_of_torch
+        => || reference::wide::gradients::<TestBackend>();
     trajectories_with_the_cifar_stem_follow_torch => || reference::trajectories::<TestBackend>(Stem::Cifar);
     trajectories_with_the_imagenet_stem_follow_torch => || reference::trajectories::<TestBackend>(Stem::Imagenet);
     #[cfg(feature = "gloo")]

@@ -15,8 +15,8 @@ use crate::reference::run::{Recorded, Setup, run_from};
 use crate::small;
 
 on_every_backend! {
-    gradients_in_bf16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::Bf16, 0.93);
-    gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::F16, 0.985);
+    gradients_in_bf16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::Bf16, 0.985);
+    gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::F16, 0.99);
     an_overflow_in_f16_is_left_out_and_training_goes_on => || overflow::<TestBackend>();
     a_loss_that_overflows_in_f16_hides_no_sample => || overflowing_loss::<TestBackend>();
     gradients_may_travel_in_bf16 => || reduced_in_bf16::<TestBackend>();
@@ -24,7 +24,7 @@ on_every_backend! {
 }
 
 /// `least` is what the cosines of the 62 tensors' gradients must reach on average. On these batches torch 2.9.0's own
-/// autocast has 0.952 (CIFAR stem) and 0.939 in bf16, 0.995 and 0.997 in f16.
+/// autocast has 0.997 (CIFAR stem) and 0.990 in bf16, 0.999 and 1.000 in f16.
 fn near_f32<B: HostBackend>(precision: PrecisionKind, least: f64) {
     if !computes_in::<B>(precision) {
         return;

@@ -10,7 +10,9 @@ use burn::tensor::backend::Backend;
 
 use super::config::{ModelConfig, Stem};
 use crate::nn::{BatchNorm, Conv2d, Pass, linear};
-use crate::ops::{BFloat16, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down, relu};
+use crate::ops::{
+    Algorithm, BFloat16, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down, relu,
+};
 
 /// Two 3x3 convolutions around which the input is added back.
 #[derive(Module, Debug)]
@@ -108,7 +110,7 @@ impl<B: TrainBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`.
     pub fn features<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 2> {
         let [_, _, height, width] = images.dims();
-        let innermost = self.has_large_maps([height, width]) || !pass.is_training();
+        let innermost = self.has_large_maps([height, width]) || self.is_by_winograd(pass) || !pass.is_training();
         let images = arranged(down::<P, B, 4>(images), innermost);
         let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images, pass), pass));
         if let Some(pool) = &self.maxpool {
@@ -125,6 +127,13 @@ impl<B: TrainBackend> ResNet<B> {
     fn has_large_maps(&self, image: [usize; 2]) -> bool {
         let shrunk_by = if self.maxpool.is_some() { 4 } else { 1 };
         self.bn1.channels() >= 32 && image.into_iter().all(|size| size / shrunk_by > 16)
+    }
+
+    /// Whether a processor computes most layers with kernels that want channels innermost, whatever the size of the maps.
+    fn is_by_winograd(&self, pass: &Pass<B>) -> bool {
+        let (by, channels) = (self.layer1[0].conv1.algorithm(), self.bn1.channels());
+        let takes_them = channels >= 32 && channels.is_multiple_of(16);
+        takes_them && by == Algorithm::Auto && pass.precision() == PrecisionKind::F32
     }
 
     fn forward_in<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {

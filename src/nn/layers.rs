@@ -36,6 +36,11 @@ impl<B: Backend> Conv2d<B> {
         self.sliding.algorithm = algorithm;
         self
     }
+
+    /// How it is computed.
+    pub fn algorithm(&self) -> Algorithm {
+        self.sliding.algorithm
+    }
 }
 
 impl<B: TrainBackend> Conv2d<B> {

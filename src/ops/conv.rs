@@ -64,7 +64,8 @@ impl Sliding {
 /// output) `[batch, outputs, out_height, out_width]`.
 pub trait ConvOps: HostOps {
     /// Images, or kernels, in the memory layout that this backend's convolutions are fastest with. Shape and values stay.
-    /// `innermost` says that on a CPU those with the channels innermost are: of large maps, and at evaluation.
+    /// `innermost` says that on a CPU those with the channels innermost are: of large maps, for [`super::winograd`], and at
+    /// evaluation.
     fn arranged(images: FloatTensor<Self>, _innermost: bool) -> FloatTensor<Self> {
         images
     }

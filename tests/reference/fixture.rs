@@ -16,8 +16,15 @@ pub struct Reference {
 
 impl Reference {
     pub fn load() -> Self {
-        let own = || file("tests/fixtures/reference");
-        let directory = std::env::var_os("KILN_REFERENCE_DIR").map_or_else(own, PathBuf::from);
+        std::env::var("KILN_REFERENCE_DIR").map_or_else(|_| Self::own(), |directory| Self::at(directory.into()))
+    }
+
+    /// That of this repository.
+    pub fn own() -> Self {
+        Self::at(file("tests/fixtures/reference"))
+    }
+
+    fn at(directory: PathBuf) -> Self {
         let mut reference = Self { directory, config: Value::Null, pool: StateDict::new() };
         reference.config = reference.json("config.json");
         reference.pool = reference.tensors("pool");

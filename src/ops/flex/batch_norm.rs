@@ -2,6 +2,8 @@
 //!
 //! Work is cut by channels or by images, never by threads.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
 use crate::ops::sums::{sum, sum_of_pairs};
@@ -51,27 +53,27 @@ impl Sizes {
     }
 
     /// `(x - mean) * scale + bias`, into `output`.
-    pub(super) fn normalize(&self, x: &[f32], [mean, scale, bias]: [&[f32]; 3], output: &mut [f32]) {
+    pub(super) fn normalize(&self, x: &[f32], [mean, scale, bias]: [&[f32]; 3], output: &mut [MaybeUninit<f32>]) {
         self.each_plane(output, |at, channel, output| {
             let (mean, scale, bias) = (mean[channel], scale[channel], bias[channel]);
             for (output, x) in output.iter_mut().zip(&x[at..]) {
-                *output = (x - mean) * scale + bias;
+                output.write((x - mean) * scale + bias);
             }
         });
     }
 
-    /// `gradient * k - (x - mean) * q - r`, into `output`.
-    pub(super) fn input_gradient(&self, [gradient, x]: [&[f32]; 2], [mean, k, q, r]: [&[f32]; 4], output: &mut [f32]) {
-        self.each_plane(output, |at, channel, output| {
+    /// `gradient * k - (x - mean) * q - r`, in place of `gradient`.
+    pub(super) fn input_gradient(&self, gradient: &mut [f32], x: &[f32], [mean, k, q, r]: [&[f32]; 4]) {
+        self.each_plane(gradient, |at, channel, gradient| {
             let (mean, k, q, r) = (mean[channel], k[channel], q[channel], r[channel]);
-            for ((output, gradient), x) in output.iter_mut().zip(&gradient[at..]).zip(&x[at..]) {
-                *output = gradient * k - ((x - mean) * q + r);
+            for (gradient, x) in gradient.iter_mut().zip(&x[at..]) {
+                *gradient = *gradient * k - ((x - mean) * q + r);
             }
         });
     }
 
     /// Calls `write` with the offset, the channel and the values of every plane, in parallel over images.
-    fn each_plane(&self, output: &mut [f32], write: impl Fn(usize, usize, &mut [f32]) + Sync) {
+    fn each_plane<T: Send>(&self, output: &mut [T], write: impl Fn(usize, usize, &mut [T]) + Sync) {
         let image = self.channels * self.area;
         output.par_chunks_mut(image).enumerate().for_each(|(i, output)| {
             for (channel, output) in output.chunks_mut(self.area).enumerate() {

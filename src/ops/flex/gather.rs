@@ -4,6 +4,7 @@
 //! stride, the input gradient falls into phases: pixels whose place relative to the stride is the same see the same
 //! taps. Each phase is a stride-1 sum with a part of the kernel, and no multiplication by zero is made up.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -44,7 +45,7 @@ struct Gather {
 }
 
 /// `output[n, o] = sum over i of x[n, i] * weight[o, i]`, into `output`.
-pub(super) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [f32]) {
+pub(super) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [MaybeUninit<f32>]) {
     let ([height, width], stride) = (g.output(), g.sliding.stride);
     let planes = g.padded_input(part(g.inputs, g.taps()));
     let depth = g.inputs * g.taps();
@@ -56,7 +57,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [f32
 }
 
 /// `x[n, i] = sum over o of gradient[n, o] * weight[o, i]`, into `x`.
-pub(super) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: &mut [f32]) {
+pub(super) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: &mut [MaybeUninit<f32>]) {
     let Sliding { stride, padding, .. } = g.sliding;
     let [top, left] = g.kernel.map(|kernel| (kernel - 1) / stride);
     let [last_y, last_x] = g.size.map(|size| (size - 1 + padding) / stride);
@@ -110,7 +111,7 @@ impl Gather {
         self.phases.push(Phase { rows, steps, taps: taps.len() });
     }
 
-    fn run(&self, source: Images, target: &mut [f32]) {
+    fn run(&self, source: Images, target: &mut [MaybeUninit<f32>]) {
         let image = self.target.channels * self.target.pixels;
         target.par_chunks_mut(self.images * image).enumerate().for_each(|(task, target)| {
             let first = task * self.images;
@@ -119,7 +120,7 @@ impl Gather {
     }
 
     /// One task. Rows of images that the last task lacks read zeros and are dropped.
-    fn images(&self, source: Images, images: Range<usize>, target: &mut [f32]) {
+    fn images(&self, source: Images, images: Range<usize>, target: &mut [MaybeUninit<f32>]) {
         scratch::with([self.images * self.planes.image(), self.target.len()], |[planes, panels]| {
             for first in (0..source.channels).step_by(self.planes.channels) {
                 let channels = first..source.channels.min(first + self.planes.channels);

@@ -15,6 +15,8 @@ mod update;
 mod weight_gradient;
 mod winograd;
 
+use std::mem::MaybeUninit;
+
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::ops::{ActivationOps, ModuleOps};
@@ -41,7 +43,7 @@ impl ConvOps for Flex {
         let g = geometry(&x.shape(), &weight.shape(), sliding);
         let [height, width] = g.output();
         let winograd = ChannelsFirst::new(&x.shape(), &weight.shape(), sliding);
-        filled([g.batch, g.outputs, height, width].into(), |output| {
+        written([g.batch, g.outputs, height, width].into(), |output| {
             let (x, weight) = (x.to_contiguous(), weight.to_contiguous());
             match winograd {
                 Some(winograd) => winograd.forward(values(&x), values(&weight), output),
@@ -71,7 +73,7 @@ impl ConvOps for Flex {
         }
         let g = geometry(&x.shape(), &weight.shape(), sliding);
         let winograd = ChannelsFirst::new(&x.shape(), &weight.shape(), sliding);
-        filled(x.shape(), |output| {
+        written(x.shape(), |output| {
             let (weight, gradient) = (weight.to_contiguous(), gradient.to_contiguous());
             match winograd {
                 Some(winograd) => winograd.input_gradient(values(&weight), values(&gradient), output),
@@ -103,7 +105,7 @@ impl BatchNormOps for Flex {
         let channels = [mean, scale, bias].map(as_f32);
         let channels = channels.each_ref().map(values);
         as_type::<Flex>(
-            filled(shape.clone(), |output| sizes(&shape).normalize(values(&x), channels, output)),
+            written(shape.clone(), |output| sizes(&shape).normalize(values(&x), channels, output)),
             dtype.into(),
         )
     }
@@ -120,13 +122,11 @@ impl BatchNormOps for Flex {
         mean: FlexTensor,
         [k, q, r]: [FlexTensor; 3],
     ) -> FlexTensor {
-        let (shape, dtype) = (x.shape(), x.dtype());
-        let (inputs, channels) = ([gradient, x].map(as_f32), [mean, k, q, r].map(as_f32));
-        let (inputs, channels) = (inputs.each_ref().map(values), channels.each_ref().map(values));
-        as_type::<Flex>(
-            filled(shape.clone(), |output| sizes(&shape).input_gradient(inputs, channels, output)),
-            dtype.into(),
-        )
+        let (sizes, dtype) = (sizes(&x.shape()), x.dtype());
+        let ([mut gradient, x], channels) = ([gradient, x].map(as_f32), [mean, k, q, r].map(as_f32));
+        // In place where nobody else holds the gradient, else in a copy.
+        sizes.input_gradient(gradient.storage_mut(), values(&x), channels.each_ref().map(values));
+        as_type::<Flex>(gradient, dtype.into())
     }
 }
 
@@ -182,6 +182,15 @@ fn contiguous(tensor: FlexTensor) -> FlexTensor {
 /// The values of a contiguous f32 tensor.
 fn values(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("the tensor is contiguous and of type f32")
+}
+
+/// A tensor of which `write` writes every value.
+fn written(shape: Shape, write: impl FnOnce(&mut [MaybeUninit<f32>])) -> FlexTensor {
+    let mut values = Vec::with_capacity(shape.num_elements());
+    write(&mut values.spare_capacity_mut()[..shape.num_elements()]);
+    // SAFETY: there is room for so many values, and the caller has written them.
+    unsafe { values.set_len(shape.num_elements()) };
+    FlexTensor::from_data(TensorData::new(values, shape))
 }
 
 /// A tensor that `fill` writes, zero where it does not.

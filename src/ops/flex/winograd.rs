@@ -1,6 +1,8 @@
 //! The kernels of `ops/winograd` on Flex's tensors, whose channels lie one behind the other: they are brought side by side
 //! before and back after.
 
+use std::mem::MaybeUninit;
+
 use burn::tensor::Shape;
 use rayon::prelude::*;
 
@@ -26,7 +28,7 @@ impl ChannelsFirst {
         Some(Self { plan, inputs, outputs })
     }
 
-    pub(super) fn forward(&self, x: &[f32], weight: &[f32], output: &mut [f32]) {
+    pub(super) fn forward(&self, x: &[f32], weight: &[f32], output: &mut [MaybeUninit<f32>]) {
         with_images([x.len(), output.len()], |[innermost, result]| {
             spread(self.inputs, x, innermost);
             self.plan.forward(innermost, weight, result);
@@ -34,7 +36,7 @@ impl ChannelsFirst {
         });
     }
 
-    pub(super) fn input_gradient(&self, weight: &[f32], gradient: &[f32], x: &mut [f32]) {
+    pub(super) fn input_gradient(&self, weight: &[f32], gradient: &[f32], x: &mut [MaybeUninit<f32>]) {
         with_images([gradient.len(), x.len()], |[innermost, result]| {
             spread(self.outputs, gradient, innermost);
             self.plan.input_gradient(innermost, weight, result);
@@ -58,7 +60,7 @@ fn spread(image: Lanes, images: &[f32], innermost: &mut [f32]) {
 }
 
 /// The inverse of [`spread`].
-fn collect(image: Lanes, innermost: &[f32], images: &mut [f32]) {
+fn collect(image: Lanes, innermost: &[f32], images: &mut [MaybeUninit<f32>]) {
     let pairs = innermost.par_chunks(image.panel()).zip(images.par_chunks_mut(image.panel()));
     pairs.for_each(|(from, to)| image.collect(from, to));
 }

@@ -4,6 +4,7 @@
 //! side by side.
 
 use super::transform::{Kernel, KernelGradient, PATCH, Planes, TAPS, square};
+use super::transpose::{self, load};
 use super::vector::{LANES, Routine, Vector, prefetch};
 
 /// `[row][tap][panel's channel]`.
@@ -48,7 +49,7 @@ impl Routine for ToFrequencies {
             for first in (0..self.rows).step_by(LANES) {
                 // SAFETY: passed on to the caller.
                 unsafe {
-                    self.fill(first, channel, &mut block);
+                    self.fill::<V>(first, channel, &mut block);
                     for row in 0..LANES {
                         self.fetch(first + LANES, channel, row);
                         let from = Planes { first: block.as_mut_ptr().add(row * TAPS * LANES), step: LANES };
@@ -73,14 +74,26 @@ impl ToFrequencies {
     }
 
     #[inline(always)]
-    unsafe fn fill(&self, first: usize, channel: usize, block: &mut Block) {
-        for lane in 0..LANES {
-            for row in 0..LANES {
-                let kernel = self.kernels.wrapping_add(self.panel.kernel(first + row, channel + lane));
-                for tap in 0..TAPS {
-                    let place = if self.panel.turned { TAPS - 1 - tap } else { tap };
-                    // SAFETY: passed on to the caller.
-                    block[(row * TAPS + place) * LANES + lane] = unsafe { *kernel.add(tap) };
+    unsafe fn fill<V: Vector>(&self, first: usize, channel: usize, block: &mut Block) {
+        // SAFETY: passed on to the caller; nothing of the block is beyond its end.
+        unsafe {
+            if self.panel.turned {
+                for row in 0..LANES {
+                    let kernels = self.kernels.add(self.panel.kernel(first + row, channel));
+                    // The taps of sixteen kernels, and room behind them for those that the last vector reads too many.
+                    let mut taps = [0.0; LANES * TAPS + LANES];
+                    taps[..LANES * TAPS].copy_from_slice(std::slice::from_raw_parts(kernels, LANES * TAPS));
+                    for (tap, lanes) in transpose::square(load::<V>(taps.as_ptr(), TAPS))[..TAPS].iter().enumerate() {
+                        lanes.store(block.as_mut_ptr().add((row * TAPS + TAPS - 1 - tap) * LANES));
+                    }
+                }
+            } else {
+                let kernels = self.kernels.add(self.panel.kernel(first, channel));
+                for part in 0..TAPS {
+                    let lanes = transpose::square(load::<V>(kernels.add(part * LANES), self.panel.inputs * TAPS));
+                    for (value, lanes) in lanes.iter().enumerate() {
+                        lanes.store(block.as_mut_ptr().add((part * LANES + value) * LANES));
+                    }
                 }
             }
         }
@@ -113,7 +126,7 @@ impl Routine for FromFrequencies {
                         let from = self.from.add((first + row) * self.panel.channels + channel);
                         square::<V, KernelGradient, PATCH, 3>(&Planes { first: from, step: self.plane }, &to);
                     }
-                    self.take(self.first + first, channel, &block);
+                    self.take::<V>(self.first + first, channel, &block);
                 }
             }
         }
@@ -122,12 +135,15 @@ impl Routine for FromFrequencies {
 
 impl FromFrequencies {
     #[inline(always)]
-    unsafe fn take(&self, first: usize, channel: usize, block: &Block) {
-        for lane in 0..LANES {
-            let kernels = self.kernels.wrapping_add(self.panel.kernel(first, channel + lane));
-            for value in 0..LANES * TAPS {
-                // SAFETY: passed on to the caller.
-                unsafe { *kernels.add(value) = block[value * LANES + lane] };
+    unsafe fn take<V: Vector>(&self, first: usize, channel: usize, block: &Block) {
+        // SAFETY: passed on to the caller; nothing of the block is beyond its end.
+        unsafe {
+            let kernels = self.kernels.add(self.panel.kernel(first, channel));
+            for part in 0..TAPS {
+                let values = transpose::square(load::<V>(block.as_ptr().add(part * LANES * LANES), LANES));
+                for (lane, values) in values.iter().enumerate() {
+                    values.store(kernels.add(lane * self.panel.inputs * TAPS + part * LANES));
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! 3x3 convolutions of stride 1 by F(4x4, 3x3) on the host's processor: a quarter of the multiplications of the definition.
 //!
 //! `transform.rs` is the mathematics, `correlation.rs` and `weight_gradient.rs` the plans of the three products; `tiles.rs`,
-//! `kernels.rs` and `product.rs` what they are made of, over the vectors of `vector.rs`.
+//! `kernels.rs` and `product.rs` what they are made of, over the vectors of `vector.rs`; `transpose.rs` turns matrices.
 //!
 //! Bits depend on the sizes alone: neither threads nor their number, nor the instruction set, nor a cache divides a sum.
 
@@ -11,6 +11,7 @@ mod product;
 mod scratch;
 mod tiles;
 mod transform;
+mod transpose;
 mod vector;
 mod weight_gradient;
 
@@ -22,6 +23,8 @@ use correlation::Correlation;
 pub(crate) use scratch::with_images;
 use tiles::Grid;
 use transform::TAPS;
+#[cfg(feature = "flex")]
+pub(crate) use transpose::{Place, transpose};
 use vector::LANES as SIXTEEN;
 pub use vector::Set;
 use weight_gradient::WeightGradient;

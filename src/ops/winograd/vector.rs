@@ -95,6 +95,8 @@ pub(super) trait Vector: Copy {
     unsafe fn mul_add(self, factor: Self, term: Self) -> Self;
     /// `term - self * factor`, rounded once.
     unsafe fn mul_sub_from(self, factor: Self, term: Self) -> Self;
+    /// The lanes of both in turns: those of the first halves, and those of the second.
+    unsafe fn zip(self, other: Self) -> [Self; 2];
 }
 
 /// Asks for a cache line that is soon read or written.
@@ -155,6 +157,11 @@ impl Vector for [f32; LANES] {
     unsafe fn mul_sub_from(self, factor: Self, term: Self) -> Self {
         each_lane(|i| (-self[i]).mul_add(factor[i], term[i]))
     }
+
+    #[inline(always)]
+    unsafe fn zip(self, other: Self) -> [Self; 2] {
+        [0, LANES / 2].map(|half| each_lane(|i| [self, other][i % 2][half + i / 2]))
+    }
 }
 
 #[inline(always)]
@@ -195,7 +202,7 @@ mod x86 {
 
     const HALF: usize = LANES / 2;
 
-    /// The functions of [`Vector`], all but its constant, for one and for two registers.
+    /// The functions of [`Vector`] for one and for two registers.
     macro_rules! functions {
         ($($name:ident($($argument:ident),*) => $whole:ident, $half:ident;)*) => {
             impl Vector for Whole {
@@ -215,6 +222,15 @@ mod x86 {
                 #[inline(always)]
                 unsafe fn store(self, to: *mut f32) {
                     unsafe { _mm512_storeu_ps(to, self) }
+                }
+
+                #[inline(always)]
+                unsafe fn zip(self, other: Self) -> [Self; 2] {
+                    unsafe {
+                        let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+                        let second = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+                        [first, second].map(|lanes| _mm512_permutex2var_ps(self, lanes, other))
+                    }
                 }
 
                 $(#[inline(always)]
@@ -243,6 +259,15 @@ mod x86 {
                         _mm256_storeu_ps(to, self.0);
                         _mm256_storeu_ps(to.add(HALF), self.1);
                     }
+                }
+
+                #[inline(always)]
+                unsafe fn zip(self, other: Self) -> [Self; 2] {
+                    [(self.0, other.0), (self.1, other.1)].map(|(one, other)| unsafe {
+                        // In each quarter: the lanes of its first half, and those of its second.
+                        let (low, high) = (_mm256_unpacklo_ps(one, other), _mm256_unpackhi_ps(one, other));
+                        Self(_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+                    })
                 }
 
                 $(#[inline(always)]
