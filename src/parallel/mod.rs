@@ -8,6 +8,8 @@
 pub mod collective;
 mod config;
 mod device;
+#[cfg(feature = "cuda")]
+mod driver;
 mod elastic;
 mod ending;
 pub mod engine;
