@@ -43,7 +43,7 @@ test-tch: ## all tests on the flex and LibTorch backends
 	@$(TORCH) $(call TESTS,--features tch)
 
 test-cuda: ## what every backend must do, on CUDA in full f32, and what is said without a driver or a device
-	@export NVIDIA_TF32_OVERRIDE=0; $(call TESTS,--features cuda -- cuda::)
+	@export NVIDIA_TF32_OVERRIDE=0; $(call TESTS,--features cuda -- cuda:: driver::)
 
 test-wgpu: ## what every backend must do, on wgpu: on a GPU, or after `make setup-wgpu` without one
 	@$(call TESTS,--features wgpu -- ::wgpu::)

@@ -19,6 +19,8 @@ mod data;
 mod devices;
 #[cfg(feature = "gloo")]
 mod distributed;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+mod driver;
 mod early_stopping;
 #[cfg(feature = "gloo")]
 mod elastic;

@@ -57,7 +57,7 @@ fn tile(page: &str, name: &str) -> String {
 
 #[test]
 fn the_numbers_at_the_top_are_those_of_the_files() {
-    let page = page(&[FIXTURE.clone()]);
+    let page = page(std::slice::from_ref(&*FIXTURE));
     let accuracies: Vec<f64> = epochs().iter().map(|it| it["val_accuracy"].as_f64().unwrap()).collect();
     let best = accuracies.iter().copied().fold(0.0, f64::max);
     let summary: Value = serde_json::from_slice(&fs::read(FIXTURE.join("summary.json")).unwrap()).unwrap();
@@ -77,7 +77,7 @@ fn the_numbers_at_the_top_are_those_of_the_files() {
 
 #[test]
 fn every_epoch_has_its_row() {
-    let page = page(&[FIXTURE.clone()]);
+    let page = page(std::slice::from_ref(&*FIXTURE));
     for it in epochs() {
         let number = |key: &str| it[key].as_f64().unwrap();
         let percent = |key: &str| format!("{:.2} %", 100.0 * number(key));
@@ -96,7 +96,7 @@ fn every_epoch_has_its_row() {
 
 #[test]
 fn all_parts_of_a_whole_run_are_there_without_a_note() {
-    let page = page(&[FIXTURE.clone()]);
+    let page = page(std::slice::from_ref(&*FIXTURE));
     for part in ["Results", "Curves", "Evaluation", "Where time went", "Generations", "Environment", "Details"] {
         assert!(page.contains(&format!("<h2>{part}</h2>")), "{part} is missing");
     }
@@ -109,7 +109,7 @@ fn all_parts_of_a_whole_run_are_there_without_a_note() {
 
 #[test]
 fn a_page_fetches_nothing_and_runs_nothing() {
-    let page = page(&[FIXTURE.clone()]);
+    let page = page(std::slice::from_ref(&*FIXTURE));
     assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("url(") && !page.contains("<script"));
     let sources = page.split("src=\"").skip(1).chain(page.split("href=\"").skip(1));
     assert!(sources.into_iter().all(|source| source.starts_with("data:")));

@@ -21,6 +21,11 @@ pub trait HostBackend: MixedBackend + UpdateOps {
     /// What a person calls the device with this index.
     fn describe(index: usize) -> String;
 
+    /// The libraries behind its devices, where those are not part of the program.
+    fn libraries() -> Option<String> {
+        None
+    }
+
     /// Sets how many threads an operation of the calling thread's replica may use, one of `replicas` that share
     /// `threads` on this machine.
     fn share_threads(_threads: usize, _replicas: usize) {}
@@ -119,6 +124,14 @@ mod tch {
             if visible() == 0 { cpu_slot(index) } else { format!("CUDA device {index}") }
         }
 
+        fn libraries() -> Option<String> {
+            (visible() > 0).then(|| {
+                let [cuda, cudnn] = [::tch::utils::version_cudart(), ::tch::utils::version_cudnn()];
+                let [cuda, cudnn] = [(cuda / 1000, cuda % 1000 / 10), (cudnn / 10_000, cudnn % 10_000 / 100)];
+                format!("LibTorch for CUDA {}.{}, cuDNN {}.{}", cuda.0, cuda.1, cudnn.0, cudnn.1)
+            })
+        }
+
         fn share_threads(threads: usize, replicas: usize) {
             // LibTorch keeps this number per calling thread. In a thread that it does not know it first takes over what
             // any other thread has set last, at a moment of its choice: now, by asking.
@@ -130,27 +143,26 @@ mod tch {
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use super::{HostBackend, Result, no_such_device};
+    use super::super::driver::{Toolchain, toolchain};
+    use super::{Error, HostBackend, Result, no_such_device};
     use burn::backend::Cuda;
     use burn::backend::cuda::CudaDevice;
-    use cudarc::driver::{CudaContext, sys};
-
-    /// How many devices the driver shows; CubeCL, asked for them, panics where there is no driver.
-    fn count() -> usize {
-        // SAFETY: it loads the driver's library, whose constructors may run at any time.
-        let has_driver = unsafe { sys::is_culib_present() };
-        let count = if has_driver { CudaContext::device_count().unwrap_or(0) } else { 0 };
-        usize::try_from(count).unwrap_or(0)
-    }
 
     impl HostBackend for Cuda<f32, i32> {
         fn open(index: usize) -> Result<CudaDevice> {
-            let visible = count();
-            if index < visible { Ok(CudaDevice::new(index)) } else { Err(no_such_device("cuda", index, visible)) }
+            match toolchain() {
+                Ok(Toolchain { devices, .. }) if index < *devices => Ok(CudaDevice::new(index)),
+                Ok(Toolchain { devices, .. }) => Err(no_such_device("cuda", index, *devices)),
+                Err(why) => Err(Error::usage(format!("the cuda backend cannot run: {why}"))),
+            }
         }
 
         fn describe(index: usize) -> String {
             format!("CUDA device {index}")
+        }
+
+        fn libraries() -> Option<String> {
+            toolchain().as_ref().ok().map(ToString::to_string)
         }
     }
 }

@@ -11,6 +11,8 @@ pub mod collective;
 mod config;
 mod counts;
 mod device;
+#[cfg(feature = "cuda")]
+mod driver;
 mod elastic;
 mod ending;
 pub mod engine;

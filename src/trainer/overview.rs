@@ -48,6 +48,7 @@ pub(super) fn overview<B: HostBackend>(
         line("device", format!("{}: {noun} {}", B::describe(*index), hosted.join(", ")));
         card::<B>(backend, *index).into_iter().for_each(|card| line("", card.to_string()));
     }
+    B::libraries().into_iter().for_each(|words| line("", words));
     let elsewhere = prepared.plan.world.size() - prepared.plan.world.hosted().len();
     if elsewhere > 0 {
         let noun = if elsewhere == 1 { "replica" } else { "replicas" };

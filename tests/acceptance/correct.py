@@ -8,7 +8,7 @@ import time
 from course import TooLong, Wrong, kill, last_line
 
 # Runs of which every bit is compared. Their images are drawn; one step takes a moment.
-SMALL = ["data=synthetic", "data.train_size=1024", "data.val_size=64", "--width", "16", "--batch-size", "16"]
+SMALL = ["data=synthetic", "data.train_size=512", "data.val_size=64", "--width", "16", "--batch-size", "16"]
 SMALL += ["--epochs", "1", "--warmup-epochs", "0", "--progress", "none", "--deterministic"]
 FILES = ["model.safetensors", "optimizer.safetensors"]
 

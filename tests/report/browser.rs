@@ -24,7 +24,7 @@ fn a_browser_has_nothing_to_complain_about() {
 fn a_script_that_slips_in_is_not_run() {
     let parent = tempdir().unwrap();
     let to = parent.path().join("report.html");
-    report::write(&[FIXTURE.clone()], &to).unwrap();
+    report::write(std::slice::from_ref(&*FIXTURE), &to).unwrap();
     super::edit(&to, "</main>", "<script>document.title = 'run'</script></main>");
     let Some((page, console)) = open(&to) else { return };
     assert!(page.contains("<title>Run run-report - Kiln</title>"));

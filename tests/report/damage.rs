@@ -158,7 +158,7 @@ fn a_report_that_cannot_be_written_says_where() {
     let parent = tempdir().unwrap();
     fs::write(parent.path().join("file"), "").unwrap();
     for (to, named) in [("file/report.html", "file'"), (".", parent.path().to_str().unwrap())] {
-        let error = report::write(&[FIXTURE.clone()], &parent.path().join(to)).unwrap_err().to_string();
+        let error = report::write(std::slice::from_ref(&*FIXTURE), &parent.path().join(to)).unwrap_err().to_string();
         assert!(error.contains(named) && error.lines().count() == 1, "{error}");
     }
     assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1, "nothing else was written");

@@ -164,7 +164,7 @@ fn a_run_without_a_step_has_pictures_that_say_so() {
 
 #[test]
 fn the_words_of_a_chart_give_its_first_and_last_values() {
-    let page = page(&[FIXTURE.clone()]);
+    let page = page(std::slice::from_ref(&*FIXTURE));
     assert!(page.contains("aria-label=\"Learning rate, by epoch: "), "a chart has a name for those who cannot see it");
     let chart = Chart {
         title: "Loss".into(),
