@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`make bench-peer`: Kiln and PyTorch in turns (A B A B), each case in processes of its own, on the same machine.
 
-Each round runs Kiln, then PyTorch with contiguous tensors, then with channels innermost; the round's ratio is Kiln's
-median time over the better one of PyTorch's. The table gives the median ratio over the rounds and its range; below 1
+Each round runs Kiln, then PyTorch with contiguous tensors, then with channels innermost, and if asked for compiled; the
+round's ratio is Kiln's median time over the best of PyTorch's. The table gives the median ratio over the rounds and its range; below 1
 Kiln is faster. Kiln's steps include its data loader, its metrics and its log; PyTorch's batch lies ready in memory.
 """
 import argparse
@@ -27,7 +27,7 @@ class Bench:
         self.options = options
         self.rows = []
 
-    def kiln(self, *arguments, threads, steps=None, processes=None):
+    def kiln(self, *arguments, threads, steps=None, processes=None, backend=None):
         """The seconds of each step of a run, in one process or several, and the peak memory of all, which are alike."""
         steps = steps or self.options.steps
         with tempfile.TemporaryDirectory() as place:
@@ -35,7 +35,7 @@ class Bench:
             command = [self.options.kiln, *(["launch", "--nproc", str(processes), "--"] if processes else [])]
             command += ["--data", "synthetic", "--epochs", "1", "--max-steps", str(WARM_UP + steps)]
             command += ["--progress", "none", "--checkpoint-every", "never", "--limit-val-batches", "1"]
-            command += ["--backend", self.options.backend, "--threads", str(threads), "--output-dir", str(run)]
+            command += ["--backend", backend or self.options.backend, "--threads", str(threads), "--output-dir", str(run)]
             command += [f"data.train_size={self.options.images}", *arguments]
             environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
             subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
@@ -44,13 +44,12 @@ class Bench:
         times = [record["step_seconds"] for record in records if record["kind"] == "step"]
         return {"seconds": times[WARM_UP:], "peak_memory": summary["peak_memory"] * (processes or 1)}
 
-    def evaluation(self, *arguments, batch, threads):
+    def evaluation(self, *arguments, batch, threads, images):
         """The seconds of a batch, from the speed that `train evaluate` prints."""
         with tempfile.TemporaryDirectory() as place:
             run = Path(place) / "run"
             common = ["--data", "synthetic", "--backend", self.options.backend, "--threads", str(threads), *arguments]
-            # So many that the first batches, which compile kernels, do not count.
-            common += ["--batch-size", str(batch), "data.val_size=16384", "data.train_size=64"]
+            common += ["--batch-size", str(batch), f"data.val_size={images}", "data.train_size=64"]
             train = [self.options.kiln, *common, "--max-steps", "1", "--progress", "none", "--output-dir", str(run)]
             environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
             subprocess.run(train, check=True, env=environment, stdout=subprocess.DEVNULL)
@@ -94,25 +93,33 @@ class Bench:
         spread = f"{row['range'][0]:.2f}-{row['range'][1]:.2f}"
         print(f"{name:<44} {row['kiln_ms']:>9.1f} {row['torch_ms']:>9.1f} {row['ratio']:>6.2f} {spread:>10} {memory}", flush=True)
 
-    def step(self, stem, batch, precision, threads, pixels=32):
+    def peers(self, kind, *arguments, threads):
+        """One for each way in which PyTorch may be fastest."""
+        ways = [[], ["--channels-last"], *([["--channels-last", "--compile"]] if self.options.compile else [])]
+        return [lambda way=way: self.peer(kind, *arguments, *way, threads=threads) for way in ways]
+
+    def step(self, stem, batch, precision, threads, pixels=32, backend=None):
         """Of large images few suffice, which Kiln resizes while it trains."""
         case = ["--stem", stem, "--precision", precision]
         case += [] if pixels == 32 else ["--image-size", str(pixels)]
         few = [] if pixels == 32 else ["data.train_size=512"]
         size = "" if pixels == 32 else f" {pixels} pixels,"
-        layouts = [[], ["--channels-last"]]
+        on = f"{backend} " if backend else ""
         self.compare(
-            f"step, {stem} stem,{size} batch {batch}, {precision}, {threads} threads",
-            lambda: self.kiln(*case, "--batch-size", str(batch), *few, threads=threads),
-            [lambda layout=layout: self.peer("step", *case, "--batch", str(batch), *layout, threads=threads) for layout in layouts],
+            f"{on}step, {stem} stem,{size} batch {batch}, {precision}, {threads} threads",
+            lambda: self.kiln(*case, "--batch-size", str(batch), *few, threads=threads, backend=backend),
+            self.peers("step", *case, "--batch", str(batch), threads=threads),
         )
 
-    def inference(self, stem, batch, threads):
-        layouts = [[], ["--channels-last"]]
+    def inference(self, stem, batch, threads, pixels=32):
+        """Of so many images that the first batches, which compile kernels, do not count."""
+        case = ["--stem", stem, *([] if pixels == 32 else ["--image-size", str(pixels)])]
+        size = "" if pixels == 32 else f" {pixels} pixels,"
+        images = 16384 if pixels == 32 else 512
         self.compare(
-            f"inference, {stem} stem, batch {batch}, f32, {threads} threads",
-            lambda: self.evaluation("--stem", stem, batch=batch, threads=threads),
-            [lambda layout=layout: self.peer("evaluate", "--stem", stem, "--batch", str(batch), *layout, threads=threads) for layout in layouts],
+            f"inference, {stem} stem,{size} batch {batch}, f32, {threads} threads",
+            lambda: self.evaluation(*case, batch=batch, threads=threads, images=images),
+            self.peers("evaluate", *case, "--batch", str(batch), threads=threads),
         )
 
     def replicas(self, stem, batch, world_size):
@@ -204,6 +211,7 @@ def main():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--images", type=int, default=8192, help="drawn images that Kiln's runs train on")
     parser.add_argument("--budget", type=float, default=8.0, help="seconds of timed steps of a PyTorch process")
+    parser.add_argument("--compile", action="store_true", help="PyTorch compiled (torch.compile) as well")
     parser.add_argument("--only", help="run the cases whose name contains this")
     parser.add_argument("--out", help="write the results there as JSON")
     bench = Bench(parser.parse_args())
@@ -211,16 +219,22 @@ def main():
     print(", ".join(f"{key} {value}" for key, value in machine.items()), f"backend {bench.options.backend}", sep=", ")
     print(f"{'case':<44} {'kiln ms':>9} {'torch ms':>9} {'ratio':>6} {'range':>10} {'memory':>7}")
     for stem in ("cifar", "imagenet"):
-        for batch in (32, 64):
+        for batch in (32, 64, 128):
             bench.step(stem, batch, "f32", bench.options.threads)
+        if bench.options.backend != "flex":
+            bench.step(stem, 32, "f32", bench.options.threads, backend="flex")
         bench.step(stem, 32, "bf16", bench.options.threads)
         bench.inference(stem, 64, bench.options.threads)
         bench.step(stem, 32, "f32", 1)
-        bench.replicas(stem, 32, 2)
+        for count in (2, 4):
+            bench.replicas(stem, 32, count)
         for count in (1, 2, 4):
             bench.processes(stem, 32, count)
     for precision in ("f32", "bf16"):
         bench.step("imagenet", 16, precision, bench.options.threads, pixels=224)
+    if bench.options.backend != "flex":
+        bench.step("imagenet", 16, "f32", bench.options.threads, pixels=224, backend="flex")
+    bench.inference("imagenet", 16, bench.options.threads, pixels=224)
     bench.start_up()
     bench.loader()
     for count in (2, 4):

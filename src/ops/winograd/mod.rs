@@ -1,12 +1,15 @@
 //! 3x3 convolutions of stride 1 by F(4x4, 3x3) on the host's processor: a quarter of the multiplications of the definition.
 //!
 //! `transform.rs` is the mathematics, `correlation.rs` and `weight_gradient.rs` the plans of the three products; `tiles.rs`,
-//! `kernels.rs` and `product.rs` what they are made of, over the vectors of `vector.rs`; `transpose.rs` turns matrices.
+//! `kernels.rs` and `product.rs` what they are made of, over the vectors of `vector.rs`; `transpose.rs` and `matrix.rs` turn
+//! rows into columns.
 //!
 //! Bits depend on the sizes alone: neither threads nor their number, nor the instruction set, nor a cache divides a sum.
 
 mod correlation;
 mod kernels;
+#[cfg(feature = "flex")]
+mod matrix;
 mod product;
 mod scratch;
 mod tiles;
@@ -20,11 +23,11 @@ use std::ops::Range;
 use super::pieces::Each;
 use correlation::Correlation;
 #[cfg(feature = "flex")]
+pub(crate) use matrix::{Place, transpose};
+#[cfg(feature = "flex")]
 pub(crate) use scratch::with_images;
 use tiles::Grid;
 use transform::TAPS;
-#[cfg(feature = "flex")]
-pub(crate) use transpose::{Place, transpose};
 use vector::LANES as SIXTEEN;
 pub use vector::Set;
 use weight_gradient::WeightGradient;

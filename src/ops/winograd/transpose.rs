@@ -1,8 +1,6 @@
-//! Matrices with their rows as columns, sixteen by sixteen values at a time in registers.
+//! Squares of sixteen by sixteen values with their rows as columns, in registers.
 
-use std::mem::MaybeUninit;
-
-use super::vector::{LANES, Routine, Set, Vector};
+use super::vector::{LANES, Vector};
 
 /// Sixteen rows as sixteen columns.
 ///
@@ -38,103 +36,4 @@ pub(super) unsafe fn load<V: Vector>(from: *const f32, step: usize) -> [V; LANES
         }
         rows
     }
-}
-
-struct Transpose {
-    from: *const f32,
-    from_step: usize,
-    to: *mut f32,
-    to_step: usize,
-    /// Of what is read; sixteen at least.
-    rows: usize,
-    columns: usize,
-}
-
-impl Routine for Transpose {
-    #[inline(always)]
-    unsafe fn run<V: Vector>(&self) {
-        // Along the longer side: there are fewer places at a time to read from and to write to.
-        // SAFETY: passed on to the caller.
-        unsafe {
-            if self.rows > self.columns {
-                for column in starts(self.columns) {
-                    for row in starts(self.rows) {
-                        self.square::<V>(row, column);
-                    }
-                }
-            } else {
-                for row in starts(self.rows) {
-                    for column in starts(self.columns) {
-                        self.square::<V>(row, column);
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl Transpose {
-    #[inline(always)]
-    unsafe fn square<V: Vector>(&self, row: usize, column: usize) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let columns = square(load::<V>(self.from.add(row * self.from_step + column), self.from_step));
-            for (i, values) in columns.into_iter().enumerate() {
-                values.store(self.to.add((column + i) * self.to_step + row));
-            }
-        }
-    }
-}
-
-/// Where squares begin; the last may take values again that the one before it took.
-#[inline(always)]
-fn starts(length: usize) -> impl Iterator<Item = usize> {
-    (0..length).step_by(LANES).map(move |first| first.min(length - LANES))
-}
-
-/// Memory for an f32.
-///
-/// # Safety
-///
-/// Its bits are those of the f32 that is put there.
-pub(crate) unsafe trait Place {
-    fn put(&mut self, value: f32);
-}
-
-// SAFETY: it is one.
-unsafe impl Place for f32 {
-    fn put(&mut self, value: f32) {
-        *self = value;
-    }
-}
-
-// SAFETY: it has the layout of one.
-unsafe impl Place for MaybeUninit<f32> {
-    fn put(&mut self, value: f32) {
-        self.write(value);
-    }
-}
-
-/// Writes a matrix of `size`, rows and columns, with its rows as columns. Its rows are `from_step` apart, and `to_step` those
-/// that are written.
-pub(crate) fn transpose<P: Place>(
-    from: &[f32],
-    from_step: usize,
-    to: &mut [P],
-    to_step: usize,
-    [rows, columns]: [usize; 2],
-) {
-    if rows.min(columns) < LANES {
-        for (row, from) in from.chunks(from_step).take(rows).enumerate() {
-            for (column, value) in from[..columns].iter().enumerate() {
-                to[column * to_step + row].put(*value);
-            }
-        }
-        return;
-    }
-    assert!((rows - 1) * from_step + columns <= from.len(), "the matrix lies within its memory");
-    assert!((columns - 1) * to_step + rows <= to.len(), "there is room for the matrix");
-    let (from, to) = (from.as_ptr(), to.as_mut_ptr().cast());
-    // SAFETY: as asserted; `best` is a set of this processor.
-    unsafe { Set::best().run(&Transpose { from, from_step, to, to_step, rows, columns }) };
 }
