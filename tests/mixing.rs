@@ -4,7 +4,7 @@ use burn::backend::Autodiff;
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::{Pass, flat_gradients, initialize};
+use kiln::nn::{ForwardContext, flat_gradients, initialize};
 use kiln::parallel::HostBackend;
 
 use crate::command::Workplace;
@@ -36,7 +36,7 @@ fn loss_of_two_labels<B: HostBackend>() {
     let labels =
         |labels: [i32; 3]| Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels.to_vec(), [3]), &device);
     let images = Tensor::from_data(TensorData::new(pixels, [3, 3, 8, 8]), &device);
-    let (losses, logits) = model.losses(images, labels(own), Some((labels(others), share)), &Pass::local());
+    let (losses, logits) = model.losses(images, labels(own), Some((labels(others), share)), &ForwardContext::local());
     let gradients = GradientsParams::from_grads(losses.clone().sum().backward(), &model);
     let mut targets = [[0.0; CLASSES]; 3];
     for (image, target) in targets.iter_mut().enumerate() {

@@ -13,7 +13,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::data::{HostBatch, ImageSet, Normalization};
 use kiln::error::Result;
-use kiln::nn::{BatchNorm, Conv2d, Pass, cross_entropy, initialize};
+use kiln::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
 use kiln::ops::{Full, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{
@@ -117,12 +117,15 @@ impl<B: Backend> Toy<B> {
 }
 
 impl<B: TrainBackend> Toy<B> {
-    fn forward(&self, x: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
-        let x = Tensor::cat(vec![self.conv1.forward::<Full>(x.clone(), pass), self.conv2.forward::<Full>(x, pass)], 1);
-        let x = relu(self.bn1.forward::<Full>(x, pass));
+    fn forward(&self, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
+        let x = Tensor::cat(
+            vec![self.conv1.forward::<Full>(x.clone(), context), self.conv2.forward::<Full>(x, context)],
+            1,
+        );
+        let x = relu(self.bn1.forward::<Full>(x, context));
         let x = relu(
-            self.bn2.forward::<Full>(self.conv3.forward::<Full>(x.clone(), pass), pass)
-                + self.conv4.forward::<Full>(x, pass),
+            self.bn2.forward::<Full>(self.conv3.forward::<Full>(x.clone(), context), context)
+                + self.conv4.forward::<Full>(x, context),
         );
         let [batch, channels, height, width] = x.dims();
         self.fc.forward(x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels]))
@@ -158,7 +161,7 @@ impl<B: HostBackend> Task<B> for Drill {
         &self,
         toy: &Toy<Autodiff<B>>,
         (images, labels, is_own): Self::Input,
-        pass: &Pass<Autodiff<B>>,
+        context: &ForwardContext<Autodiff<B>>,
     ) -> (Tensor<Autodiff<B>, 1>, Option<Seen>) {
         let due = |label: i64| is_own && labels.contains(&(label as u32));
         match toy.shared.mishap {
@@ -172,7 +175,7 @@ impl<B: HostBackend> Task<B> for Drill {
         }
         let shard = images.clone().into_data().iter::<f32>().take(6).map(f32::to_bits).collect();
         let targets = targets(&labels, &images.device());
-        let mut losses = cross_entropy(toy.forward(Tensor::from_inner(images), pass), targets, 0.0);
+        let mut losses = cross_entropy(toy.forward(Tensor::from_inner(images), context), targets, 0.0);
         if let Mishap::LossIsNaN(label) = toy.shared.mishap
             && due(label)
         {
@@ -186,10 +189,10 @@ impl<B: HostBackend> Task<B> for Drill {
         &self,
         toy: &Evaluated<B, Self>,
         (images, labels, _): Self::Input,
-        pass: &Pass<B>,
+        context: &ForwardContext<B>,
     ) -> (Tensor<B, 1>, Option<Seen>) {
         let targets = targets(&labels, &images.device());
-        (cross_entropy(toy.forward(images, pass), targets, 0.0), None)
+        (cross_entropy(toy.forward(images, context), targets, 0.0), None)
     }
 
     fn count(&self, seen: &Option<Seen>) -> [f64; COUNTED] {

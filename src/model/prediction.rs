@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor};
 
 use super::resnet::ResNet;
-use crate::nn::{Pass, cross_entropy, rank_of_target};
+use crate::nn::{ForwardContext, cross_entropy, rank_of_target};
 use crate::ops::MixedBackend;
 use crate::parallel::Counts;
 
@@ -18,9 +18,9 @@ impl<B: MixedBackend> ResNet<B> {
         images: Tensor<B, 4>,
         labels: Tensor<B, 1, Int>,
         mixed: Option<MixedIn<B>>,
-        pass: &Pass<B>,
+        context: &ForwardContext<B>,
     ) -> (Tensor<B, 1>, Tensor<B, 2>) {
-        let logits = self.forward(images, pass);
+        let logits = self.forward(images, context);
         let against = |labels| cross_entropy(logits.clone(), labels, self.label_smoothing());
         let own = against(labels);
         let losses = match mixed {

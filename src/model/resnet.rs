@@ -1,5 +1,5 @@
 //! ResNet-18: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with the layer names
-//! of torchvision. Parallelism and precision are applied from outside, through [`Pass`] and [`Precision`]; the layers
+//! of torchvision. Parallelism and precision are applied from outside, through [`ForwardContext`] and [`Precision`]; the layers
 //! read the same for all of them.
 
 use burn::module::Module;
@@ -9,7 +9,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::config::{ModelConfig, Stem};
-use crate::nn::{BatchNorm, Conv2d, Pass, linear};
+use crate::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use crate::ops::{
     Algorithm, BFloat16, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down, relu,
 };
@@ -40,11 +40,11 @@ impl<B: Backend> BasicBlock<B> {
 }
 
 impl<B: TrainBackend> BasicBlock<B> {
-    fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 4> {
-        let y = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(x.clone(), pass), pass));
-        let y = self.bn2.forward::<P>(self.conv2.forward::<P>(y, pass), pass);
+    fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, context: &ForwardContext<B>) -> Tensor<P::Compute, 4> {
+        let y = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(x.clone(), context), context));
+        let y = self.bn2.forward::<P>(self.conv2.forward::<P>(y, context), context);
         let shortcut = match &self.downsample {
-            Some((conv, bn)) => bn.forward::<P>(conv.forward::<P>(x, pass), pass),
+            Some((conv, bn)) => bn.forward::<P>(conv.forward::<P>(x, context), context),
             None => x,
         };
         relu(y + shortcut)
@@ -108,16 +108,20 @@ impl<B: Backend> ResNet<B> {
 
 impl<B: TrainBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to features `[batch, 8 * width]`.
-    pub fn features<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 2> {
+    pub fn features<P: Precision<B>>(
+        &self,
+        images: Tensor<B, 4>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 2> {
         let [_, _, height, width] = images.dims();
-        let innermost = self.has_large_maps([height, width]) || self.is_by_winograd(pass) || !pass.is_training();
+        let innermost = self.has_large_maps([height, width]) || self.is_by_winograd(context) || !context.is_training();
         let images = arranged(down::<P, B, 4>(images), innermost);
-        let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images, pass), pass));
+        let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images, context), context));
         if let Some(pool) = &self.maxpool {
             x = pool.forward(x);
         }
         for block in self.blocks() {
-            x = block.forward::<P>(x, pass);
+            x = block.forward::<P>(x, context);
         }
         let [batch, channels, height, width] = x.dims();
         x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
@@ -130,24 +134,24 @@ impl<B: TrainBackend> ResNet<B> {
     }
 
     /// Whether a processor computes most layers with kernels that want channels innermost, whatever the size of the maps.
-    fn is_by_winograd(&self, pass: &Pass<B>) -> bool {
+    fn is_by_winograd(&self, context: &ForwardContext<B>) -> bool {
         let (by, channels) = (self.layer1[0].conv1.algorithm(), self.bn1.channels());
         let takes_them = channels >= 32 && channels.is_multiple_of(16);
-        takes_them && by == Algorithm::Auto && pass.precision() == PrecisionKind::F32
+        takes_them && by == Algorithm::Auto && context.precision() == PrecisionKind::F32
     }
 
-    fn forward_in<P: Precision<B>>(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
-        linear::<P, B>(&self.fc, self.features::<P>(images, pass))
+    fn forward_in<P: Precision<B>>(&self, images: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
+        linear::<P, B>(&self.fc, self.features::<P>(images, context))
     }
 }
 
 impl<B: MixedBackend> ResNet<B> {
-    /// Images `[batch, 3, height, width]` to logits `[batch, classes]`, in the precision of `pass`.
-    pub fn forward(&self, images: Tensor<B, 4>, pass: &Pass<B>) -> Tensor<B, 2> {
-        match pass.precision() {
-            PrecisionKind::F32 => self.forward_in::<Full>(images, pass),
-            PrecisionKind::Bf16 => self.forward_in::<BFloat16>(images, pass),
-            PrecisionKind::F16 => self.forward_in::<Float16>(images, pass),
+    /// Images `[batch, 3, height, width]` to logits `[batch, classes]`, in the precision of `context`.
+    pub fn forward(&self, images: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
+        match context.precision() {
+            PrecisionKind::F32 => self.forward_in::<Full>(images, context),
+            PrecisionKind::Bf16 => self.forward_in::<BFloat16>(images, context),
+            PrecisionKind::F16 => self.forward_in::<Float16>(images, context),
         }
     }
 }

@@ -5,7 +5,7 @@ use burn::nn::{Initializer, Linear};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 
-use super::pass::{BatchStatistics, Pass};
+use super::context::{BatchStatistics, ForwardContext};
 use crate::ops::{
     Algorithm, Precision, Sliding, TrainBackend, across, arranged, batch_norm, batch_norm_inference, conv2d, down, up,
 };
@@ -45,8 +45,12 @@ impl<B: Backend> Conv2d<B> {
 
 impl<B: TrainBackend> Conv2d<B> {
     /// `[batch, in_channels, h, w]` to `[batch, out_channels, ceil(h / stride), ceil(w / stride)]`.
-    pub fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 4> {
-        conv2d(x, down::<P, B, 4>(self.weight.val()), self.sliding, pass.listened(self.weight.id))
+    pub fn forward<P: Precision<B>>(
+        &self,
+        x: Tensor<P::Compute, 4>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
+        conv2d(x, down::<P, B, 4>(self.weight.val()), self.sliding, context.listened(self.weight.id))
     }
 }
 
@@ -133,18 +137,22 @@ pub fn update_running_statistics<B: AutodiffBackend, M: Module<B>>(model: M, sta
 }
 
 impl<B: TrainBackend> BatchNorm<B> {
-    /// Normalises `[batch, channels, height, width]` as `pass` says; if it is frozen, by its running statistics.
-    pub fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, pass: &Pass<B>) -> Tensor<P::Compute, 4> {
+    /// Normalises `[batch, channels, height, width]` as `context` says; if it is frozen, by its running statistics.
+    pub fn forward<P: Precision<B>>(
+        &self,
+        x: Tensor<P::Compute, 4>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
         let parameters = [&self.weight, &self.bias].map(|param| across::<P, B, 1>(param.val()));
-        if !pass.is_training() || self.is_frozen() {
+        if !context.is_training() || self.is_frozen() {
             let statistics = [&self.running_mean, &self.running_var].map(|param| across::<P, B, 1>(param.val()));
             return batch_norm_inference(x, statistics, parameters, EPSILON);
         }
         let [weight, bias] = parameters;
-        let done = batch_norm(x, weight, bias, EPSILON, pass.synchronized_layer().as_ref());
+        let done = batch_norm(x, weight, bias, EPSILON, context.synchronized_layer().as_ref());
         let [mean, variance] = [done.mean, done.variance].map(up::<P, B, 1>);
         let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];
-        pass.collect(BatchStatistics { layer, mean, variance });
+        context.collect(BatchStatistics { layer, mean, variance });
         done.output
     }
 }

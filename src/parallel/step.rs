@@ -21,7 +21,7 @@ use super::trainee::{Handle, Micro, Trainee};
 use super::transfer::{download, download_to, unpack};
 use crate::error::{Error, Result};
 use crate::nn::{
-    BatchStatistics, Pass, Which, flat, flat_gradients, parameter_names, update_running_statistics, with_flat,
+    BatchStatistics, ForwardContext, Which, flat, flat_gradients, parameter_names, update_running_statistics, with_flat,
 };
 use crate::ops::settle;
 use crate::optim::{clip_factor, global_norm};
@@ -128,13 +128,16 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let is_present = samples > 0;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
         let meeting = Meeting::new(self.collective.clone(), key);
-        let pass =
-            if self.synchronizes() { Pass::synchronized(meeting.statistics(), is_present) } else { Pass::local() };
+        let context = if self.synchronizes() {
+            ForwardContext::synchronized(meeting.statistics(), is_present)
+        } else {
+            ForwardContext::local()
+        };
         let micro = Micro {
             input: info_span!("upload").in_scope(|| self.task.to_device(batch, &self.device)),
             samples,
             weight: if is_present { weight } else { 0.0 },
-            pass: pass.in_precision(self.plan.precision).heard_by(early.map(|early| early as _)),
+            context: context.in_precision(self.plan.precision).heard_by(early.map(|early| early as _)),
             fence: (self.collective.size() > 1).then(|| meeting.fence()),
         };
         // Rule 1: fresh leaves before every forward.

@@ -14,7 +14,7 @@ use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
 use super::loader::Shard;
 use crate::error::Result;
-use crate::nn::Pass;
+use crate::nn::ForwardContext;
 
 /// The samples to learn from, or those to measure on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,17 +53,22 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// Brings a batch to a device.
     fn to_device(&self, batch: Self::Batch, device: &B::Device) -> Self::Input;
 
-    /// The loss of every sample, `[samples]`. Nothing but the forward pass belongs here; layers that take `pass` are told
+    /// The loss of every sample, `[samples]`. Nothing but the forward pass belongs here; layers that take `context` are told
     /// by it how to treat batch statistics, and in which precision to compute.
     fn losses(
         &self,
         model: &Self::Model,
         input: Self::Input,
-        pass: &Pass<Autodiff<B>>,
+        context: &ForwardContext<Autodiff<B>>,
     ) -> (Tensor<Autodiff<B>, 1>, Self::Outputs);
 
     /// The same for samples that are only measured.
-    fn evaluate(&self, model: &Evaluated<B, Self>, input: Self::Input, pass: &Pass<B>) -> (Tensor<B, 1>, Self::Outputs)
+    fn evaluate(
+        &self,
+        model: &Evaluated<B, Self>,
+        input: Self::Input,
+        context: &ForwardContext<B>,
+    ) -> (Tensor<B, 1>, Self::Outputs)
     where
         Self: Sized;
 

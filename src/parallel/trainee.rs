@@ -17,7 +17,7 @@ use tracing::info_span;
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::task::{Evaluated, Task};
-use crate::nn::{BatchStatistics, Pass};
+use crate::nn::{BatchStatistics, ForwardContext};
 use crate::ops::settle;
 
 /// A point that a replica passes only together with the others.
@@ -73,7 +73,7 @@ pub struct Micro<B: Backend, I> {
     /// scale multiplies it.
     pub weight: f64,
     /// How batch-norm is done.
-    pub pass: Pass<B>,
+    pub context: ForwardContext<B>,
     /// Where forward ends.
     pub fence: Option<Arc<dyn Fence>>,
 }
@@ -122,9 +122,9 @@ impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Ha
     type Output = MicroOutput<Autodiff<B>>;
 
     fn step(&self, micro: Self::Input) -> TrainOutput<Self::Output> {
-        let Micro { input, samples, weight, pass, fence } = micro;
+        let Micro { input, samples, weight, context, fence } = micro;
         let forward = info_span!("forward").entered();
-        let (losses, outputs) = self.task.0.losses(&self.model, input, &pass);
+        let (losses, outputs) = self.task.0.losses(&self.model, input, &context);
         let loss = losses.sum();
         let objective = loss.clone() * weight;
         let device = loss.device();
@@ -139,18 +139,18 @@ impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Ha
         drop(backward);
         let loss = f64::from(to_host(loss.inner())[0]);
         let counts = Counts { loss, samples, counted: self.task.0.count(&outputs) };
-        let output = TrainOutput::new(self, gradients, MicroOutput { counts, statistics: pass.into_statistics() });
+        let output = TrainOutput::new(self, gradients, MicroOutput { counts, statistics: context.into_statistics() });
         self.task.0.after_backward(&self.model, &outputs, &output.grads);
         output
     }
 }
 
 impl<B: HostBackend, T: Task<B>> InferenceStep for Trainee<B, Evaluated<B, T>, Handle<T>> {
-    type Input = (T::Input, Pass<B>);
+    type Input = (T::Input, ForwardContext<B>);
     type Output = Evaluation;
 
-    fn step(&self, (input, pass): Self::Input) -> Evaluation {
-        let (losses, outputs) = self.task.0.evaluate(&self.model, input, &pass);
+    fn step(&self, (input, context): Self::Input) -> Evaluation {
+        let (losses, outputs) = self.task.0.evaluate(&self.model, input, &context);
         let losses = to_host(losses);
         let (samples, loss) = (losses.len(), losses.into_iter().map(f64::from).sum());
         let counts = Counts { loss, samples, counted: self.task.0.count(&outputs) };

@@ -16,7 +16,7 @@ use super::task::{Evaluated, Split, Task};
 use super::trainee::{Evaluation, Handle, Trainee};
 use super::transfer::{download, unpack};
 use crate::error::Result;
-use crate::nn::{Pass, Which, flat, for_evaluation, with_flat};
+use crate::nn::{ForwardContext, Which, flat, for_evaluation, with_flat};
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Losses and counts over the whole validation set, and for the replica that speaks, the answers in the order of the
@@ -83,8 +83,8 @@ pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
     let batches = Loader::new(shards.into_iter(), move |shard| reader.batch(Split::Validation, &shard), PREFETCH)?;
     let mut sum = Evaluation::default();
     for (done, batch) in batches.enumerate() {
-        let pass = Pass::evaluate().in_precision(plan.precision);
-        let Evaluation { counts, answers } = model.step((task.to_device(batch?, device), pass));
+        let context = ForwardContext::evaluate().in_precision(plan.precision);
+        let Evaluation { counts, answers } = model.step((task.to_device(batch?, device), context));
         sum.counts += counts;
         sum.answers.extend(answers);
         report(done + 1, total);

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mixed, Mixing, Request, assemble};
 use crate::error::Result;
 use crate::model::{Hits, Prediction, ResNet, hits};
-use crate::nn::{HEAD, Pass, cross_entropy};
+use crate::nn::{ForwardContext, HEAD, cross_entropy};
 use crate::ops::MixedBackend;
 use crate::parallel::{COUNTED, Counts, Evaluated, HostBackend, Shard, Split, Task};
 
@@ -118,19 +118,24 @@ impl<B: HostBackend> Task<B> for Classification {
         &self,
         model: &ResNet<Autodiff<B>>,
         images: Images<B>,
-        pass: &Pass<Autodiff<B>>,
+        context: &ForwardContext<Autodiff<B>>,
     ) -> (Tensor<Autodiff<B>, 1>, Logits<B>) {
         let Images { pixels, labels, mixed } = images;
         let device = pixels.device();
         let mixed = mixed.map(|(labels, share)| (on_device(&labels, &device), share.into()));
-        let (losses, logits) = model.losses(Tensor::from_inner(pixels), on_device(&labels, &device), mixed, pass);
+        let (losses, logits) = model.losses(Tensor::from_inner(pixels), on_device(&labels, &device), mixed, context);
         (losses, Logits::new(logits.inner(), labels))
     }
 
-    fn evaluate(&self, model: &Evaluated<B, Self>, images: Images<B>, pass: &Pass<B>) -> (Tensor<B, 1>, Logits<B>) {
+    fn evaluate(
+        &self,
+        model: &Evaluated<B, Self>,
+        images: Images<B>,
+        context: &ForwardContext<B>,
+    ) -> (Tensor<B, 1>, Logits<B>) {
         let Images { pixels, labels, .. } = images;
         let targets = on_device(&labels, &pixels.device());
-        let logits = model.forward(pixels, pass);
+        let logits = model.forward(pixels, context);
         (cross_entropy(logits.clone(), targets, 0.0), Logits::new(logits, labels))
     }
 

@@ -14,7 +14,7 @@ use super::terminal::{say, warn};
 use crate::config::{Config, Request, resolve};
 use crate::data::{Augment, CHANNELS, Framing, ImageSet, Key};
 use crate::error::Result;
-use crate::nn::{Pass, for_evaluation, load_state};
+use crate::nn::{ForwardContext, for_evaluation, load_state};
 use crate::parallel::{BackendKind, HostBackend};
 
 /// Images that the model sees at a time.
@@ -89,7 +89,7 @@ impl Program for Prediction {
                 augment.apply(&images.image(*id)?, [side; 2], Key { seed: 0, epoch: 0, sample: *id }, out);
             }
             let batch = TensorData::new(pixels, [ids.len(), CHANNELS, side, side]);
-            let logits = model.forward(Tensor::<B, 4>::from_data(batch, &device), &Pass::evaluate());
+            let logits = model.forward(Tensor::<B, 4>::from_data(batch, &device), &ForwardContext::evaluate());
             let probabilities: Vec<f32> = softmax(logits, 1).into_data().iter::<f32>().collect();
             for (id, row) in ids.iter().zip(probabilities.chunks(file.outputs)) {
                 let image = question.images[*id as usize].clone();

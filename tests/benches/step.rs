@@ -10,7 +10,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::{Pass, Which, flat, flat_gradients, initialize, with_flat};
+use kiln::nn::{ForwardContext, Which, flat, flat_gradients, initialize, with_flat};
 use kiln::optim::{OptimConfig, Optimizer, Parameter};
 
 type Home = Autodiff<Flex>;
@@ -29,7 +29,7 @@ fn step(
     optimizer: &mut Optimizer<Flex>,
     (images, labels): (Tensor<Home, 4>, Tensor<Home, 1, Int>),
 ) -> ResNet<Home> {
-    let (losses, _) = model.losses(images, labels, None, &Pass::local());
+    let (losses, _) = model.losses(images, labels, None, &ForwardContext::local());
     let gradients = GradientsParams::from_grads((losses.sum() / BATCH as f64).backward(), &model);
     let gradients = flat_gradients(&model, gradients).expect("every parameter has a gradient");
     let updated = optimizer.step(0.01, flat(&model, Which::Trained), gradients);

@@ -15,7 +15,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use burn_dataset::{Dataset, InMemDataset};
 use kiln::error::{Error, Result};
-use kiln::nn::{Pass, initialize};
+use kiln::nn::{ForwardContext, initialize};
 use kiln::parallel::{DataParallel, Evaluated, HostBackend, Plan, Shard, Split, StartingPoint, Task, World};
 use kiln::trainer::{Checkpoints, learner};
 
@@ -65,11 +65,16 @@ impl<B: HostBackend> Task<B> for Spirals {
         [tensor(points.concat(), 2), tensor(arms, 1)]
     }
 
-    fn losses(&self, model: &Self::Model, input: Self::Input, _: &Pass<Autodiff<B>>) -> (Tensor<Autodiff<B>, 1>, ()) {
+    fn losses(
+        &self,
+        model: &Self::Model,
+        input: Self::Input,
+        _: &ForwardContext<Autodiff<B>>,
+    ) -> (Tensor<Autodiff<B>, 1>, ()) {
         (model.errors(input.map(Tensor::from_inner)), ())
     }
 
-    fn evaluate(&self, model: &Evaluated<B, Self>, input: Self::Input, _: &Pass<B>) -> (Tensor<B, 1>, ()) {
+    fn evaluate(&self, model: &Evaluated<B, Self>, input: Self::Input, _: &ForwardContext<B>) -> (Tensor<B, 1>, ()) {
         (model.errors(input), ())
     }
 }

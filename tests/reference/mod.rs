@@ -12,7 +12,7 @@ use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::data::{ImageSet, Normalization};
 use kiln::model::{Hits, ModelConfig, ResNet, Stem};
-use kiln::nn::{Pass, cross_entropy, load_state, rank_of_target, state_dict};
+use kiln::nn::{ForwardContext, cross_entropy, load_state, rank_of_target, state_dict};
 use kiln::ops::{Full, PrecisionKind};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{HostBackend, ReducePrecision, Sharing};
@@ -72,15 +72,15 @@ pub fn logits_at_evaluation<B: HostBackend>() {
         let expected = reference.tensors(&format!("{}.logits", name_of(stem)));
         let model = model::<B>(&reference, stem, &reference.tensors(name_of(stem)));
         let images = inputs::<B>(&reference);
-        let pass = Pass::evaluate();
-        close("features", &values(model.features::<Full>(images.clone(), &pass)), &expected["features_eval"], 1e-4);
-        close("logits", &values(model.forward(images.clone(), &pass)), &expected["logits_eval"], 1e-4);
+        let context = ForwardContext::evaluate();
+        close("features", &values(model.features::<Full>(images.clone(), &context)), &expected["features_eval"], 1e-4);
+        close("logits", &values(model.forward(images.clone(), &context)), &expected["logits_eval"], 1e-4);
         let [n, c, h, w] = images.dims();
         let doubled = images.clone().reshape([n * c * h, w, 1]).repeat_dim(2, 2).reshape([n * c, h, 1, 2 * w]);
         let doubled = doubled.repeat_dim(2, 2).reshape([n, c, 2 * h, 2 * w]);
-        close("logits of 64x64", &values(model.forward(doubled, &pass)), &expected["logits_eval_64"], 1e-4);
+        close("logits of 64x64", &values(model.forward(doubled, &context)), &expected["logits_eval_64"], 1e-4);
         let cropped = images.slice([0..n, 0..c, 0..29, 3..32]);
-        close("logits of 29x29", &values(model.forward(cropped, &pass)), &expected["logits_eval_crop29"], 1e-4);
+        close("logits of 29x29", &values(model.forward(cropped, &context)), &expected["logits_eval_crop29"], 1e-4);
     }
 }
 
@@ -293,7 +293,7 @@ pub fn training_forward<B: HostBackend>() {
         let device = B::open(0).unwrap();
         let plain = ResNet::<Autodiff<B>>::new(&reference.model(stem), reference.count("num_classes"), 0.0, &device);
         let plain = load_state(plain, &weights, "the fixture").unwrap();
-        let logits = plain.forward(Tensor::from_inner(inputs::<B>(&reference)), &Pass::local());
+        let logits = plain.forward(Tensor::from_inner(inputs::<B>(&reference)), &ForwardContext::local());
         close("training logits", &values(logits.inner()), &expected["logits_train"], 1e-4);
         for replicas in [1, 2, 4] {
             let variant = Variant::Sync(replicas);
@@ -372,7 +372,7 @@ fn ends_there<B: HostBackend>(reference: &Reference, stem: Stem, variant: Varian
         }
     }
     let logits = |weights: &StateDict| {
-        values(model::<B>(reference, stem, weights).forward(inputs::<B>(reference), &Pass::evaluate()))
+        values(model::<B>(reference, stem, weights).forward(inputs::<B>(reference), &ForwardContext::evaluate()))
     };
     close("final logits", &logits(&state.weights), &own["@final_logits_eval"], 1e-3);
     let average = state.average.as_ref().expect("averaging was on");

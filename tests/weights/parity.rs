@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
 use kiln::model::{ResNet, recognize};
-use kiln::nn::{Pass, initialize, load_state, state_dict};
+use kiln::nn::{ForwardContext, initialize, load_state, state_dict};
 use kiln::parallel::HostBackend;
 use kiln::state::{HostTensor, StateDict, to_safetensors};
 use kiln::weights::to_pth;
@@ -22,7 +22,7 @@ fn logits<B: HostBackend>(state: &StateDict, directory: &Path) -> Vec<Vec<f32>> 
     let file = read(&directory.join("images.safetensors")).unwrap();
     let HostTensor::F32 { shape, data } = &file["images"] else { panic!("images are floats") };
     let images = Tensor::from_data(TensorData::new(data.clone(), shape.clone()), &device);
-    let logits: Vec<f32> = model.forward(images, &Pass::evaluate()).into_data().iter::<f32>().collect();
+    let logits: Vec<f32> = model.forward(images, &ForwardContext::evaluate()).into_data().iter::<f32>().collect();
     logits.chunks(classes).map(<[f32]>::to_vec).collect()
 }
 

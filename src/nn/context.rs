@@ -28,7 +28,7 @@ pub struct BatchStatistics<B: Backend> {
 
 /// One forward pass. Made for it and used once.
 #[derive(Debug)]
-pub struct Pass<B: Backend> {
+pub struct ForwardContext<B: Backend> {
     mode: Mode,
     precision: PrecisionKind,
     listener: Option<Arc<dyn GradientListener>>,
@@ -42,7 +42,7 @@ enum Mode {
     Synchronized { group: Arc<dyn StatisticsGroup>, present: bool },
 }
 
-impl<B: Backend> Pass<B> {
+impl<B: Backend> ForwardContext<B> {
     /// Running statistics; nothing is collected and nobody is asked.
     pub fn evaluate() -> Self {
         Self::new(Mode::Evaluate)
