@@ -67,7 +67,7 @@ pub struct ResNet<B: Backend> {
 
 impl<B: Backend> ResNet<B> {
     /// The network with `classes` outputs, trained with `label_smoothing` in `[0, 1)`. Its weights are zero: fill them
-    /// with [`super::initialize`] or [`super::load_state`].
+    /// with [`crate::nn::initialize`] or [`crate::nn::load_state`].
     pub fn new(config: &ModelConfig, classes: usize, label_smoothing: f64, device: &B::Device) -> Self {
         let width = config.width;
         let (conv1, maxpool) = match config.stem {
