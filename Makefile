@@ -17,7 +17,9 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 	test -n "$$dir" || { echo "LibTorch 2.9.0 not found: run 'make setup-tch', or set LIBTORCH to its directory"; exit 1; }; \
 	export LIBTORCH="$$dir" LIBTORCH_CXX11_ABI=1 LD_LIBRARY_PATH="$$dir/lib:$$LD_LIBRARY_PATH";
 
-# $(call TESTS,ARGUMENTS) runs tests and lists behind everything else which were skipped, and why.
+# $(call TESTS,ARGUMENTS) runs tests and lists behind everything else which were skipped, and why. What has a comma in it
+# must come from a variable.
+ALL := tch,gloo
 TESTS = list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
 	test ! -s $$list || { echo "skipped:"; sort -u $$list | sed 's/^/  /'; }; rm -f $$list; exit $$code
 
@@ -52,9 +54,9 @@ test-dist: ## all tests, and those of several processes over Gloo
 	@$(call TESTS,--features gloo)
 
 test-all: ## all tests on flex and LibTorch, and those of several processes
-	@$(TORCH) $(CARGO) clippy --all-targets --features tch,gloo -- -D warnings && \
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features tch,gloo && \
-	$(call TESTS,--features tch,gloo -- $(ARGS))
+	@$(TORCH) $(CARGO) clippy --all-targets --features $(ALL) -- -D warnings && \
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features $(ALL) && \
+	$(call TESTS,--features $(ALL) -- $(ARGS))
 
 check: fmt lint docs test ## what must hold before a commit: format, lints, documentation, tests
 
