@@ -20,8 +20,8 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 # $(call TESTS,ARGUMENTS) runs tests and lists behind everything else which were skipped, and why. What has a comma in it
 # must come from a variable.
 ALL := tch,gloo
-TESTS = list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
-	test ! -s $$list || { echo "skipped:"; sort -u $$list | sed 's/^/  /'; }; rm -f $$list; exit $$code
+TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
+	test ! -s $$list || { echo "skipped:"; sort -u $$list | sed 's/^/  /'; }; rm -f $$list; exit $$code; }
 
 .DEFAULT_GOAL := help
 .PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-all check check-features fmt lint docs pictures bench bench-peer bench-gpu clean setup-tch setup-wgpu setup-dist setup-peer
