@@ -19,6 +19,7 @@ pub(super) enum Kind {
     /// For one task.
     Own,
     /// For what the kernels are given, and for what they give.
+    #[cfg(feature = "flex")]
     Images,
 }
 
