@@ -1,8 +1,8 @@
-//! The data room: images, how they are varied, in which order they are seen, and batches of them.
+//! The data room: images, how they are varied, and batches of them.
 //!
 //! Read in this order: `config` (what the user chooses), `dataset` (images as bytes), the sources `cifar`, `folder` and
-//! `synthetic` that fill it, then `key`, `augment`, `sampler` and `loader`, which turn it into batches. The room knows
-//! no model, no device and no network of replicas; a world is two numbers here, its size and a replica's place in it.
+//! `synthetic` that fill it, then `key`, `augment`, `mixing` and `batch`, which turn it into batches. The room knows
+//! no model, no device and no replica; which samples are seen when is the engine's to say.
 
 pub mod augment;
 pub mod batch;

@@ -20,7 +20,7 @@ pub struct Shard {
     pub is_own: bool,
     /// Which copy of its sample each of them is, from 0; empty where there are no copies.
     pub copies: Vec<u32>,
-    /// The id of another sample for each of them, and which copy it is: what a task may mix into them.
+    /// The id of another sample for each of them, which a task may mix into it.
     pub partners: Vec<u32>,
     /// Which copy of its sample each partner is, from 0; empty where there are no copies.
     pub partner_copies: Vec<u32>,

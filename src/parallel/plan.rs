@@ -74,7 +74,7 @@ impl Plan {
     /// is to be otherwise is changed in the plan.
     ///
     /// # Errors
-    /// When a number is 0.
+    /// When there is no training sample, or `batch_size` is 0.
     pub fn new(world: World, [training, validation]: [usize; 2], batch_size: usize, epochs: usize) -> Result<Self> {
         let sampler = Sampler::new(SamplerConfig {
             len: training,
