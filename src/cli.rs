@@ -25,9 +25,9 @@ pub use self::refusal::Refusal;
 use crate::config::grid::Point;
 use crate::config::{self, Request};
 use crate::error::{Error, Result};
-use crate::finding;
 use crate::parallel::ParallelConfig;
-use crate::scaling::Sizes;
+use crate::study::finding;
+use crate::study::scaling::Sizes;
 use crate::trainer::Which;
 use crate::weights::Format;
 
@@ -193,7 +193,7 @@ pub fn parse() -> Result<Command> {
     Ok(command)
 }
 
-/// Trains ResNet-18 data-parallel: any number of replicas, hosted by any number of devices.
+/// Trains a ResNet data-parallel: any number of replicas, hosted by any number of devices.
 #[derive(Debug, Parser)]
 #[command(
     name = "train",

@@ -1,6 +1,6 @@
 //! # Kiln
 //!
-//! Trains ResNet-18 data-parallel on the Burn framework, under one idea: **the world size belongs to the experiment,
+//! Trains ResNets data-parallel on the Burn framework, under one idea: **the world size belongs to the experiment,
 //! the devices to the machine.** `--world-size W` says how many replicas an experiment has. A replica is a logical
 //! worker: it owns its shard of every global batch and its place in every reduction. Devices only host replicas, so
 //! the same experiment gives the same numbers on one device or on eight, and resumes anywhere.
@@ -17,25 +17,54 @@
 //! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch, Winograd's for both | models, threads |
 //! | [`nn`] | what networks are made of: layers, losses, initial weights, tensors by name | architectures, replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
-//! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory and over Gloo, the replica, the strategy, generations | networks, images, files, terminals |
+//! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory and over Gloo, the replica and its learner, the strategy, generations | networks, images, files, terminals |
 //! | [`data`] | images, augmentation, batches of them | networks, devices |
-//! | [`model`] | ResNet-18, what its logits say | data sets, files |
+//! | [`model`] | ResNet-18 and 34, what their logits say | data sets, files |
 //! | [`launch`] | who this process is, the rendezvous, who is lost, who comes and goes, `train launch` | models, a run's files |
 //! | [`weights`] | weights of others, in and out: PyTorch's files, torchvision's, ONNX | models, devices |
 //! | [`checkpoint`] | atomic directories, retention, run directories and their locks | tensors' meaning |
 //! | [`metrics`] | records and where they go, TensorBoard among it; where time went; warnings | models |
 //! | [`report`] | a run's directory as a page for people | models, how a run is made |
-//! | [`scaling`], [`finding`] | measured runs of several sizes, compared and modelled; a rate and a batch size out of short runs | how a run is made |
+//! | [`study`] | measured runs of several sizes, compared and modelled; a rate and a batch size out of short runs | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`trainer`] | the task (images to classify), the story: prepare, train, resume, evaluate; many runs as a sweep | how any of it works inside |
 //! | [`cli`] | flags to settings, arguments to commands | what the commands do |
 //!
-//! Read in this order to follow one step: [`parallel::Task`], `trainer/classification.rs`, `parallel/sampler.rs`,
-//! [`parallel::World`], `parallel/replica.rs`, `parallel/step.rs`, `parallel/trainee.rs`, `ops/batch_norm.rs`,
-//! `parallel/overlap.rs`, `parallel/local.rs`, `optim/rules.rs`.
-//! To follow a command: `main.rs`, `trainer/run.rs`. How precision becomes a type: `ops/precision.rs`. How processes meet
-//! and part: `launch/job.rs`; how they come and go: `parallel/generation.rs`, `launch/rendezvous/roster.rs`,
-//! `trainer/elastic.rs`.
+//! ## A batch, from the loader to the update
+//!
+//! ```text
+//! sampler.rs     which samples, in which order            Shard { epoch, ids, copies, partners }
+//!    |
+//! loader.rs      a thread that works ahead                Task::fetch -> Task::batch -> Task::Input, on the device
+//!    |
+//! step.rs        each micro-batch: fresh leaves           Learner::train_step
+//!    |             trainee.rs: forward, fence, backward   Task::losses, batch_norm.rs asks the other replicas
+//!    |
+//! step.rs        losses of all replicas, who stops        Collective::all_gather
+//!    |
+//! reduction.rs   gradients of all replicas, one tree      on the device, or overlap.rs and processes.rs over Gloo
+//!    |
+//! step.rs        norm, clipping                           then nothing waits for others any more
+//!    |
+//! learner.rs     the update                               Learner::optimizer_step: rules.rs, or an optimizer of Burn's
+//! ```
+//!
+//! ## A flag, from the argument to its effect
+//!
+//! ```text
+//! cli/options.rs --learning-rate 0.1      config/flag.rs: its key, optim.learning_rate
+//!    |
+//! config/layers.rs                        defaults < files < groups < environment < KEY=VALUE < flags
+//!    |
+//! config/resolve.rs                       one Config, checked by rules.rs, or every complaint at once
+//!    |
+//! trainer/run.rs                          the story; prepare.rs makes of it a Plan (parallel) and a task
+//!    |
+//! parallel/plan.rs                        Schedule, OptimConfig: what replicas read
+//! ```
+//!
+//! How precision becomes a type: `ops/precision.rs`. How processes meet and part: `launch/job.rs`; how they come and go:
+//! `parallel/generation.rs`, `launch/rendezvous/roster.rs`, `trainer/elastic.rs`.
 //!
 //! ## Invariants
 //!
@@ -61,7 +90,6 @@ pub mod data;
 pub mod error;
 pub mod fetch;
 mod file;
-pub mod finding;
 pub mod guide;
 pub mod launch;
 pub mod metrics;
@@ -71,8 +99,8 @@ pub mod ops;
 pub mod optim;
 pub mod parallel;
 pub mod report;
-pub mod scaling;
 pub mod state;
 pub mod stop;
+pub mod study;
 pub mod trainer;
 pub mod weights;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use burn::tensor::bf16;
+use burn::tensor::{Tensor, TensorData, bf16};
 use kiln::ops::statistics::Direction;
 use kiln::parallel::collective::{Broken, Collective, Key, Operation};
-use kiln::parallel::local_group;
+use kiln::parallel::{HostBackend, local_group, sum_here};
 
 /// The handles of a group of so many replicas with this timeout.
 type Make = fn(usize, Duration) -> Vec<Arc<dyn Collective>>;
@@ -111,7 +111,7 @@ fn every_replica_can_be_the_one_that_sends(make: Make) {
             let from = |root: usize| {
                 dawdle(replica.rank(), root);
                 let sent = (replica.rank() == root).then(|| values(root, 0));
-                replica.broadcast(key(root, Operation::Weights), root, sent).unwrap()
+                replica.broadcast(key(root, Operation::EvaluationModel), root, sent).unwrap()
             };
             (0..size).map(from).collect::<Vec<_>>()
         });
@@ -185,7 +185,7 @@ fn an_abort_is_heard_by_all_and_for_good(make: Make) {
         assert_eq!(replica.barrier(key(9, Operation::ForwardDone)), Err(fell()));
         assert_eq!(replica.all_reduce(key(9, Operation::Gradients { bucket: 0 }), vec![1.0]), Err(fell()));
         assert_eq!(replica.all_gather(key(9, Operation::Counts), vec![1.0]), Err(fell()));
-        assert_eq!(replica.broadcast(key(9, Operation::Weights), 0, Some(vec![1.0])), Err(fell()));
+        assert_eq!(replica.broadcast(key(9, Operation::EvaluationModel), 0, Some(vec![1.0])), Err(fell()));
     }
 }
 
@@ -359,4 +359,31 @@ mod between_processes {
         };
         assert!(text.contains("Timed out waiting 200ms"), "{text}");
     }
+}
+
+/// Tensors are added where they are, in the same tree.
+fn tensors_are_summed_in_the_tree<B: HostBackend>() {
+    let device = B::open(0).unwrap();
+    for size in [2, 3, 5, 8] {
+        let group: Vec<Arc<dyn Collective>> =
+            local_group(size, PATIENT).into_iter().map(|replica| replica as _).collect();
+        let shares = |round| (0..size).map(|rank| values(rank, round)).collect::<Vec<_>>();
+        let sums = together(&group, |replica| {
+            let tensor = |round| {
+                let values = values(replica.rank(), round);
+                let length = values.len();
+                Tensor::<B, 1>::from_data(TensorData::new(values, [length]), &device)
+            };
+            let key = key(0, Operation::Gradients { bucket: 0 });
+            let sums = sum_here::<B>(replica, key, vec![tensor(0), tensor(1)], &device).unwrap();
+            sums.into_iter().map(|sum| sum.into_data().iter::<f32>().collect::<Vec<_>>()).collect::<Vec<_>>()
+        });
+        for sum in sums {
+            assert_eq!(sum, [tree(&shares(0)), tree(&shares(1))], "{size} replicas");
+        }
+    }
+}
+
+on_every_backend! {
+    replicas_of_a_process_sum_tensors_on_their_device_in_the_tree => || tensors_are_summed_in_the_tree::<TestBackend>();
 }

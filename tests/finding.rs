@@ -10,7 +10,7 @@ mod search;
 
 use std::collections::BTreeMap;
 
-use kiln::finding::{Analysis, Outcome, Probe, RangeTest, Trial};
+use kiln::study::finding::{Analysis, Outcome, Probe, RangeTest, Trial};
 
 /// `steps` rates from `from` to `to`, and the losses that `loss` gives their decimal logarithms.
 fn probes(steps: usize, from: f64, to: f64, mut loss: impl FnMut(f64) -> f64) -> Vec<Probe> {

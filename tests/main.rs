@@ -65,6 +65,7 @@ mod state;
 mod stress;
 mod sweep;
 mod tensorboard;
+#[cfg(feature = "tui")]
 mod terminal;
 mod toy;
 mod trained_model;

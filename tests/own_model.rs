@@ -5,13 +5,21 @@ mod example;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use burn::backend::Autodiff;
+#[cfg(feature = "flex")]
+use burn::backend::Flex;
+use burn::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
+use burn::optim::AdamWConfig;
 use kiln::parallel::{HostBackend, World};
 use kiln::state::{StateDict, from_safetensors};
 use kiln::trainer::learner;
 
 use crate::backends::several_devices;
 use crate::command::until;
+use crate::reference::run::Recorder;
+use crate::toy::{self, Mishap, Toy};
 
 fn train<B: HostBackend>(directory: &Path, world: World, steps: usize) {
     let (model, strategy) = example::experiment::<B>(directory, world, steps).unwrap();
@@ -53,8 +61,46 @@ fn the_same_anywhere<B: HostBackend>() {
     }
 }
 
+/// As [`train`], by an optimizer and a schedule of Burn's.
+fn train_by_adamw<B: HostBackend>(directory: &Path, devices: usize, steps: usize) {
+    let world = World::new(4, (0..devices).collect());
+    let (model, strategy) = example::experiment::<B>(directory, world, steps).unwrap();
+    let schedule = CosineAnnealingLrSchedulerConfig::new(0.01, 320).init().unwrap();
+    learner::train(model, strategy.by(AdamWConfig::new().init(), schedule), directory).unwrap();
+}
+
+fn the_same_by_an_optimizer_of_burns<B: HostBackend>() {
+    let place = tempfile::tempdir().unwrap();
+    let of = |name: &str| place.path().join(name);
+    let weights = |name: &str| tensors(&of(name))[0].clone();
+    train_by_adamw::<B>(&of("whole"), 1, usize::MAX);
+    train_by_adamw::<B>(&of("parts"), 1, 37);
+    assert_ne!(weights("parts"), weights("whole"));
+    train_by_adamw::<B>(&of("parts"), 1, usize::MAX);
+    assert_eq!(weights("parts"), weights("whole"), "resumed in the middle of an epoch");
+    assert!(best(&of("whole")) > -0.8, "it learned nothing: {}", best(&of("whole")));
+    if let Some(devices) = several_devices::<B>(3) {
+        train_by_adamw::<B>(&of("spread"), devices, usize::MAX);
+        assert_eq!(weights("spread"), weights("whole"), "on {devices} devices");
+    }
+    let (model, strategy) = example::experiment::<B>(&of("whole"), World::new(4, vec![0]), usize::MAX).unwrap();
+    let error = learner::train(model, strategy, &of("whole")).unwrap_err().to_string();
+    assert!(error.contains("belongs to another model or optimizer"), "{error}");
+}
+
+fn another_number_of_samples_is_refused<B: HostBackend>() {
+    let device = B::open(0).unwrap();
+    let mut experiment = toy::plan_of(&toy::setup(1, 4, 0.1), toy::images(&[0, 1, 2, 3], 2));
+    experiment.plan.validation_samples = 3;
+    let (toy, limit) = (Toy::<Autodiff<B>>::new(2, Mishap::None, &device), Duration::from_secs(30));
+    let error = toy::train::<B>(&toy, experiment, limit, Recorder::default()).unwrap_err().to_string();
+    assert!(error.contains("for 3 validation samples, and the data set has 4"), "{error}");
+}
+
 on_every_backend! {
     an_own_model_has_the_same_bits_on_any_devices_and_after_a_resume => || the_same_anywhere::<TestBackend>();
+    an_optimizer_of_burns_resumes_with_the_same_bits => || the_same_by_an_optimizer_of_burns::<TestBackend>();
+    a_plan_for_another_number_of_samples_is_refused => || another_number_of_samples_is_refused::<TestBackend>();
 }
 
 /// Set for the process that is killed.
@@ -66,7 +112,7 @@ const KILLED: &str = "KILN_TEST_OWN_MODEL";
 #[ignore = "not a test: the process that is killed"]
 fn the_process_that_is_killed() {
     let Some(directory) = std::env::var_os(KILLED) else { return };
-    train::<burn::backend::Flex>(Path::new(&directory), World::new(4, vec![0]), usize::MAX);
+    train::<Flex>(Path::new(&directory), World::new(4, vec![0]), usize::MAX);
 }
 
 #[cfg(feature = "flex")]
@@ -74,7 +120,7 @@ fn the_process_that_is_killed() {
 fn an_own_model_that_is_killed_goes_on_with_the_same_bits() {
     let place = tempfile::tempdir().unwrap();
     let of = |name: &str| place.path().join(name);
-    train::<burn::backend::Flex>(&of("whole"), World::new(4, vec![0]), usize::MAX);
+    train::<Flex>(&of("whole"), World::new(4, vec![0]), usize::MAX);
     let name = concat!(module_path!(), "::the_process_that_is_killed").split_once("::").unwrap().1;
     let mut process = Command::new(std::env::current_exe().unwrap());
     process.args([name, "--exact", "--ignored"]).env(KILLED, of("killed")).stdout(Stdio::null());
@@ -82,7 +128,7 @@ fn an_own_model_that_is_killed_goes_on_with_the_same_bits() {
     until("a checkpoint", || of("killed").join("checkpoints/latest/state.json").exists());
     process.kill().unwrap();
     process.wait().unwrap();
-    train::<burn::backend::Flex>(&of("killed"), World::new(4, vec![0]), usize::MAX);
+    train::<Flex>(&of("killed"), World::new(4, vec![0]), usize::MAX);
     assert_eq!(tensors(&of("killed")), tensors(&of("whole")));
 }
 

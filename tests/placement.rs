@@ -1,7 +1,7 @@
-//! The world belongs to the experiment, the devices to the machine: the same replicas on other devices, or kept equal by
-//! other means, give the same weights.
+//! The world belongs to the experiment, the devices to the machine: the same replicas on other devices give the same
+//! weights.
 
-use kiln::parallel::{HostBackend, Sharing};
+use kiln::parallel::HostBackend;
 use kiln::state::{StateDict, sha256};
 
 use crate::reference::run::Setup;
@@ -32,13 +32,6 @@ pub fn devices_change_no_bit<B: HostBackend>() {
     assert_eq!(one, four, "one device or four");
 }
 
-pub fn sharing_changes_no_bit<B: HostBackend>() {
-    let mut setup = four_replicas(2);
-    let replicated = outcome::<B>(&setup);
-    setup.sharing = Sharing::Central;
-    assert_eq!(sha256(&replicated), sha256(&outcome::<B>(&setup)));
-}
-
 /// To rounding, that is: momentum would show more of it, as it holds differences of large numbers.
 pub fn worlds_agree<B: HostBackend>() {
     let world = |replicas: usize| {
@@ -55,6 +48,5 @@ pub fn worlds_agree<B: HostBackend>() {
 
 on_every_backend! {
     the_devices_that_host_four_replicas_change_no_bit => || devices_change_no_bit::<TestBackend>();
-    dp_and_ddp_give_the_same_bits => || sharing_changes_no_bit::<TestBackend>();
     one_two_and_four_replicas_agree_on_the_same_global_batch => || worlds_agree::<TestBackend>();
 }

@@ -247,7 +247,12 @@ fn settings_that_cannot_be_read_are_refused() {
     tiny_refused(&place, &["--config=nowhere.toml"], 2, &["'nowhere.toml'", "no such file"]);
     tiny_refused(&place, &["--checkpoint-every=0steps"], 2, &["'0steps'", "500steps"]);
     tiny_refused(&place, &["--batch-size=100", "data.drop_last=true"], 2, &["'100'", "lower --batch-size"]);
-    tiny_refused(&place, &["--progress=tui"], 2, &["needs a terminal", "--progress plain"]);
+    let needed = if cfg!(feature = "tui") {
+        ["needs a terminal", "--progress plain"]
+    } else {
+        ["--features tui", "--progress bar"]
+    };
+    tiny_refused(&place, &["--progress=tui"], 2, &needed);
     tiny_refused(&place, &["model.num_classes=3"], 2, &["'3'", "10 classes"]);
 }
 

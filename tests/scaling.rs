@@ -8,7 +8,7 @@ mod pages;
 
 use std::collections::BTreeMap;
 
-use kiln::scaling::{Analysis, Measurement, Mode};
+use kiln::study::scaling::{Analysis, Measurement, Mode};
 
 /// A measurement of three steps around `seconds`.
 fn measured(mode: Mode, replicas: usize, processes: usize, seconds: f64) -> Measurement {

@@ -11,14 +11,15 @@ use burn::optim::GradientsParams;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
-use kiln::data::{HostBatch, ImageSet, Normalization};
+use burn_dataset::Dataset;
+use kiln::data::{ImageSet, Normalization, Picture};
 use kiln::error::Result;
 use kiln::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
 use kiln::ops::{Full, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{
-    COUNTED, DataParallel, Evaluated, HostBackend, Observer, Processes, ReducePrecision, Shard, Sharing, Split,
-    StartingPoint, Task,
+    COUNTED, DataParallel, Evaluated, HostBackend, Observer, Processes, ReducePrecision, Shard, Split, StartingPoint,
+    Task,
 };
 use kiln::trainer::classification::Classification;
 use kiln::trainer::learner;
@@ -144,17 +145,18 @@ pub struct Seen {
 
 impl<B: HostBackend> Task<B> for Drill {
     type Model = Toy<Autodiff<B>>;
-    type Batch = (HostBatch, bool);
+    type Item = Picture;
     type Input = (Tensor<B, 4>, Vec<u32>, bool);
     type Outputs = Option<Seen>;
 
-    fn batch(&self, split: Split, shard: &Shard) -> Result<Self::Batch> {
-        Ok((self.0.images(split, shard)?, shard.is_own))
+    fn dataset(&self, split: Split) -> &dyn Dataset<Picture> {
+        <Classification as Task<B>>::dataset(&self.0, split)
     }
 
-    fn to_device(&self, (batch, is_own): Self::Batch, device: &B::Device) -> Self::Input {
+    fn batch(&self, split: Split, items: Vec<Picture>, shard: &Shard, device: &B::Device) -> Result<Self::Input> {
+        let batch = self.0.assemble(split, items, shard)?;
         let pixels = TensorData::new(batch.pixels, [batch.labels.len(), 3, SIDE, SIDE]);
-        (Tensor::from_data(pixels, device), batch.labels, is_own)
+        Ok((Tensor::from_data(pixels, device), batch.labels, shard.is_own))
     }
 
     fn losses(
@@ -269,7 +271,6 @@ pub fn setup(world_size: usize, batch_size: usize, learning_rate: f64) -> Setup 
         precision: PrecisionKind::F32,
         reduce_precision: ReducePrecision::F32,
         sync_bn: true,
-        sharing: Sharing::Replicated,
         optim: OptimConfig { weight_decay: 0.0, ..OptimConfig::default() },
         schedule,
     }

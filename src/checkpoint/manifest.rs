@@ -12,9 +12,21 @@ use std::path::{Component, Path};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::store::Snapshot;
 use crate::error::{Error, Result};
 use crate::file::{self, TEXT};
+
+/// What is to be saved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// Optimizer steps done.
+    pub step: usize,
+    /// The epoch, from 0, that the next step belongs to.
+    pub epoch: usize,
+    /// Its validation accuracy, where it was measured.
+    pub accuracy: Option<f64>,
+    /// Name and content of each file, such as `model.safetensors` and `state.json`.
+    pub files: Vec<(String, Vec<u8>)>,
+}
 
 /// The file's name within a checkpoint.
 pub const MANIFEST: &str = "manifest.json";

@@ -39,6 +39,7 @@ pub use compatibility::differences;
 pub use config::*;
 pub use lock::Lock;
 pub(crate) use manifest::MANIFEST;
+pub use manifest::Snapshot;
 pub use retention::{Keep, retain};
 pub use state::{Best, Progress, RunState};
-pub use store::{Loaded, Snapshot, Store, Which, read};
+pub use store::{Loaded, Store, Which, read};

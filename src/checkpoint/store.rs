@@ -10,25 +10,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::atomic::{point, remove, sync_dir, unique, write_new};
-use super::manifest::{MANIFEST, Manifest};
+use super::manifest::{MANIFEST, Manifest, Snapshot};
 use super::retention::{Keep, retain};
 use crate::error::{Error, Result};
 
 /// How often a process tries to save a checkpoint that others may be saving.
 const ATTEMPTS: usize = 4;
-
-/// What is to be saved.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
-    /// Optimizer steps done.
-    pub step: usize,
-    /// The epoch, from 0, that the next step belongs to.
-    pub epoch: usize,
-    /// Its validation accuracy, where it was measured.
-    pub accuracy: Option<f64>,
-    /// Name and content of each file, such as `model.safetensors` and `state.json`.
-    pub files: Vec<(String, Vec<u8>)>,
-}
 
 /// Which checkpoint to load.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::refusal::whole;
 use super::{Cli, Command, Refusal};
 use crate::error::Error;
-use crate::finding;
-use crate::scaling::{Mode, Sizes};
+use crate::study::finding;
+use crate::study::scaling::{Mode, Sizes};
 
 #[derive(Debug, Args)]
 pub(super) struct Scaling {

@@ -112,6 +112,7 @@ pub const HEADINGS: &[Heading] = &[
         evaluates: true,
         flags: &[
             Flag::choice("stem", "model.stem"),
+            Flag::value("depth", "model.depth", "N"),
             Flag::value("width", "model.width", "N"),
             Flag::choice("conv", "model.conv"),
         ],

@@ -4,13 +4,11 @@
 
 use super::alias::{self, Typed};
 use super::layer::{Complaints, Layer};
+use super::merged::DEFAULTS;
 use super::request::{Request, Setting, pair};
 use super::schema::Schema;
 use super::{DEFAULT_TOML, group, suggestion};
 use crate::file::{self, TEXT};
-
-/// What messages call the defaults.
-pub(super) const DEFAULTS: &str = "config/default.toml";
 
 /// Keys about one session of a run, or about several processes: a saved configuration does not set them.
 pub const OF_A_SESSION: [&str; 24] = [
@@ -60,6 +58,11 @@ impl Layers {
         Reader { request, schema, complaints }.layers()
     }
 
+    /// The weakest first.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Layer> {
+        std::iter::once(&self.defaults).chain(self.by_the_user())
+    }
+
     /// Everything but the defaults, the weakest first.
     pub(super) fn by_the_user(&self) -> impl DoubleEndedIterator<Item = &Layer> {
         self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
@@ -83,6 +86,18 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// Adds to `layer` what the spellings of other trainers in `line` mean.
+    fn translate(&mut self, line: &[Typed], layer: &mut Layer) {
+        for (typed, alias) in line.iter().filter_map(|typed| Some((typed, alias::find(&typed.name)?))) {
+            match alias.read(typed, line, self.schema) {
+                Ok(settings) => settings.into_iter().for_each(|(key, text)| {
+                    layer.add_text(key, &text, typed.place.clone(), self.schema, self.complaints);
+                }),
+                Err(complaint) => self.complaints.lines.push(complaint),
+            }
+        }
+    }
+
     fn layers(mut self) -> Layers {
         let defaults = self.toml(DEFAULT_TOML, DEFAULTS);
         let mut files: Vec<Layer> = self.saved(&defaults).into_iter().chain(self.files()).collect();
@@ -126,7 +141,7 @@ impl Reader<'_> {
         let is_word = |name: &str| alias::find(name).is_some() && groups.iter().all(|group| group != name);
         let words: Vec<_> = self.request.arguments.iter().filter_map(|argument| word(argument)).collect();
         let words: Vec<_> = words.into_iter().filter(|word| is_word(&word.name)).collect();
-        alias::add(&words, &mut layer, self.schema, self.complaints);
+        self.translate(&words, &mut layer);
         for argument in &self.request.arguments {
             let place = format!("argument '{argument}'");
             match pair(argument) {
@@ -177,7 +192,7 @@ impl Reader<'_> {
             alias::find(key).map(|_| Typed { name: key.clone(), value: value.clone(), place: flag.clone() })
         };
         let line: Vec<_> = self.request.flags.iter().filter_map(foreign).collect();
-        alias::add(&line, &mut layer, self.schema, self.complaints);
+        self.translate(&line, &mut layer);
         let own = self.request.flags.iter().filter(|setting| alias::find(&setting.key).is_none());
         for Setting { key, value, flag } in own.filter(|setting| !alias::is_unset(&setting.key, &setting.value)) {
             layer.add_text(key, value, flag.clone(), self.schema, self.complaints);

@@ -3,8 +3,11 @@
 use ::config::{Value as Placed, ValueKind};
 
 use super::Config;
-use super::layers::{DEFAULTS, Layers};
+use super::layer::Layer;
 use crate::error::{Error, Result};
+
+/// What messages call the defaults.
+pub(super) const DEFAULTS: &str = "config/default.toml";
 
 /// All layers in one: the values, and where each came from.
 pub struct Merged {
@@ -18,9 +21,8 @@ impl Merged {
     ///
     /// # Errors
     /// [`Error::Usage`] where a value is not what its key takes.
-    pub(super) fn of(layers: &Layers) -> Result<Self> {
-        let sources = std::iter::once(&layers.defaults).chain(layers.by_the_user()).cloned();
-        let builder = sources.fold(::config::Config::builder(), |builder, layer| builder.add_source(layer));
+    pub(super) fn of<'a>(layers: impl Iterator<Item = &'a Layer>) -> Result<Self> {
+        let builder = layers.cloned().fold(::config::Config::builder(), |builder, layer| builder.add_source(layer));
         let built = builder.build().map_err(|error| Error::usage(error.to_string()))?;
         let values = built.cache.clone();
         let config = built.try_deserialize().map_err(|error| Error::usage(error.to_string()))?;

@@ -20,6 +20,8 @@ pub enum Range {
     UpTo(f64),
     /// From the one to the other, both excluded.
     Between(f64, f64),
+    /// The one or the other.
+    Either(f64, f64),
 }
 
 impl Range {
@@ -32,6 +34,7 @@ impl Range {
             Self::Within(least, most) => (least..=most).contains(&value),
             Self::UpTo(most) => value > 0.0 && value <= most,
             Self::Between(low, high) => value > low && value < high,
+            Self::Either(one, other) => value == one || value == other,
         };
         inside && value.is_finite()
     }
@@ -46,6 +49,7 @@ impl fmt::Display for Range {
             Self::Within(least, most) => write!(f, "at least {least} and at most {most}"),
             Self::UpTo(most) => write!(f, "above 0 and at most {most}"),
             Self::Between(low, high) => write!(f, "above {low} and below {high}"),
+            Self::Either(one, other) => write!(f, "{one} or {other}"),
         }
     }
 }
@@ -79,6 +83,7 @@ pub const RANGES: &[(&str, Range)] = &[
     ("data.image_size", Range::Within(1.0, 1024.0)),
     ("data.train_size", Range::Within(1.0, MILLION)),
     ("data.val_size", Range::Within(1.0, MILLION)),
+    ("model.depth", Range::Either(18.0, 34.0)),
     ("model.width", Range::Within(1.0, 4096.0)),
     ("model.num_classes", Range::Within(0.0, MILLION)),
     // Each replica is a thread of this process.

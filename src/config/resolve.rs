@@ -8,7 +8,7 @@ use super::layers::Layers;
 use super::merged::Merged;
 use super::request::Request;
 use super::schema::Schema;
-use super::{Config, alias, launcher, rules};
+use super::{Config, launcher, rules};
 use crate::error::{Error, Result};
 use crate::launch::environment::identify;
 use crate::optim::ScheduleKind;
@@ -52,14 +52,14 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     }
     shrink_to_dev_run(&mut layers, &mut notes);
     listen_to_launcher(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
-    let mut merged = Merged::of(&layers)?;
+    let mut merged = Merged::of(layers.all())?;
     shorten_default_warmup(&layers, &mut merged.config, &mut notes);
     if request.saved.is_none() {
         start_below_peak(&layers, &mut merged.config);
     }
     let Complaints { mut lines, refused } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
-    lines.extend(alias::whose_batch(&merged));
+    lines.extend(rules::whose_batch(&merged));
     let parallel = &merged.config.parallel;
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
     if (several || parallel.elastic.is_on()) && parallel.strategy == StrategyKind::Dp {
@@ -86,7 +86,7 @@ pub fn sketch(request: &Request) -> Option<Config> {
     let mut complaints = Complaints::default();
     let mut layers = Layers::of(request, &schema, &mut complaints);
     listen_to_launcher(&mut layers, &request.environment, &mut Vec::new(), &mut Vec::new());
-    Merged::of(&layers).ok().map(|merged| merged.config)
+    Merged::of(layers.all()).ok().map(|merged| merged.config)
 }
 
 /// A development run wins over files and groups, which are written for real runs; what is set for this one command

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use toml::{Table, Value};
 
+use super::alias::BATCHES;
 use super::merged::Merged;
 use super::range::RANGES;
 use super::schema::{Schema, plain};
@@ -236,4 +237,21 @@ impl Rules<'_> {
         let remedy = "give another --checkpoint, such as best.pth";
         self.require(holds, &["checkpoint.path"], broken, remedy);
     }
+}
+
+/// The batch of some data modules is that of all replicas together and that of others is one replica's: where there are
+/// several, the user has to say which.
+pub fn whose_batch(merged: &Merged) -> Option<String> {
+    const BATCH: &str = "parallel.batch_size";
+    let parallel = &merged.config.parallel;
+    let (place, world, batch) = (merged.place(BATCH), parallel.world_size, parallel.batch_size);
+    let word = BATCHES.iter().find(|word| place.starts_with(&format!("argument '{word}=")))?;
+    let (each, part) =
+        (flag::setting(BATCH, &batch.to_string()), flag::setting(BATCH, &(batch / world.max(1)).to_string()));
+    (world > 1).then(|| {
+        format!(
+            "{word} must go with one replica, got a world size of '{world}' ({place}); say {each} if it is the batch of \
+             each, or {part} if it is that of all together"
+        )
+    })
 }

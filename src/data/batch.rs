@@ -3,10 +3,11 @@
 use rayon::prelude::*;
 
 use super::augment::Augment;
-use super::dataset::{CHANNELS, ImageSet};
+use super::dataset::{CHANNELS, Picture};
 use super::key::Key;
 use super::mixing::Mix;
 use crate::error::Result;
+use crate::parallel::Shard;
 
 /// Images in memory that a thread augments together.
 const FEW: usize = 8;
@@ -47,59 +48,41 @@ impl HostBatch {
     }
 }
 
-/// The samples of one future batch.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Request {
-    /// The epoch they are shown in, from 0.
-    pub epoch: usize,
-    /// Their ids, in order; may be empty.
-    pub ids: Vec<u32>,
-    /// Which copy of its sample each of them is, from 0; empty where there are no copies.
-    pub copies: Vec<u32>,
-    /// What is mixed into them, where images are mixed.
-    pub mixed: Option<Mixed>,
-}
-
-/// The other samples of one future batch, and what they are for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Mixed {
-    /// The id of each sample's partner, one for each sample.
-    pub partners: Vec<u32>,
-    /// Which copy of its sample each partner is, from 0; empty where there are no copies.
-    pub copies: Vec<u32>,
-    /// How a sample and its partner become one image.
-    pub mix: Mix,
-}
-
-/// Prepares one batch here and now; `seed` is the experiment's. What has to be decoded or resized is, in parallel.
+/// Prepares one batch here and now, in parallel: `pictures` are the samples of `shard`, `partners` those that are mixed
+/// into them, and how; `seed` is the experiment's.
 ///
 /// # Errors
 /// When an image's file cannot be read or is no image.
-pub fn assemble(images: &ImageSet, augment: &Augment, seed: u64, request: Request) -> Result<HostBatch> {
-    let size = images.size();
+pub fn assemble(
+    pictures: Vec<Picture>,
+    partners: Option<(Vec<Picture>, Mix)>,
+    augment: &Augment,
+    seed: u64,
+    shard: &Shard,
+) -> Result<HostBatch> {
+    let size = pictures.first().map_or([0; 2], Picture::size);
     let stride = CHANNELS * size[0] * size[1];
-    let Request { epoch, ids, copies, mixed } = request;
-    let mut pixels = vec![0.0; ids.len() * stride];
-    let show = |sample: u32, copy: Option<&u32>, out: &mut [f32]| -> Result<()> {
-        let key = Key { seed, epoch, sample }.copy(copy.copied().unwrap_or(0));
-        augment.apply(&images.varied(sample, key)?, size, key, out);
-        Ok(())
-    };
-    let write = |(position, out): (usize, &mut [f32])| -> Result<()> {
-        show(ids[position], copies.get(position), out)?;
-        if let Some(Mixed { partners, copies, mix }) = &mixed
-            && *mix != Mix::None
-        {
-            let mut partner = vec![0.0; stride];
-            show(partners[position], copies.get(position), &mut partner)?;
-            mix.apply(out, &partner, size);
-        }
-        Ok(())
-    };
+    let labels = |pictures: &[Picture]| pictures.iter().map(Picture::label).collect();
     // An image in memory is little work; one that has to be decoded is worth a thread.
-    let least = if images.is_on_demand() { 1 } else { FEW };
-    pixels.par_chunks_exact_mut(stride).with_min_len(least).enumerate().try_for_each(write)?;
-    let labels = |ids: &[u32]| ids.iter().map(|&id| images.label(id)).collect();
-    let partners = mixed.map(|it| Partners { labels: labels(&it.partners), share: it.mix.share(size) });
-    Ok(HostBatch { pixels, labels: labels(&ids), ids, partners, size })
+    let least = if pictures.iter().all(Picture::is_ready) { FEW } else { 1 };
+    let show = |picture: Picture, sample: u32, copy: Option<&u32>, out: &mut [f32]| -> Result<()> {
+        let key = Key { seed, epoch: shard.epoch, sample }.copy(copy.copied().unwrap_or(0));
+        augment.apply(&picture.shown(Some(key))?, size, key, out);
+        Ok(())
+    };
+    let (own, mut pixels) = (labels(&pictures), vec![0.0; pictures.len() * stride]);
+    let each = pixels.par_chunks_exact_mut(stride.max(1)).with_min_len(least).zip(pictures).enumerate();
+    each.try_for_each(|(i, (out, picture))| show(picture, shard.ids[i], shard.copies.get(i), out))?;
+    let mut mixed = None;
+    if let Some((pictures, mix)) = partners {
+        mixed = Some(Partners { labels: labels(&pictures), share: mix.share(size) });
+        let each = pixels.par_chunks_exact_mut(stride.max(1)).with_min_len(least).zip(pictures).enumerate();
+        each.try_for_each(|(i, (out, picture))| -> Result<()> {
+            let mut partner = vec![0.0; stride];
+            show(picture, shard.partners[i], shard.partner_copies.get(i), &mut partner)?;
+            mix.apply(out, &partner, size);
+            Ok(())
+        })?;
+    }
+    Ok(HostBatch { pixels, labels: own, ids: shard.ids.clone(), partners: mixed, size })
 }

@@ -4,10 +4,10 @@
 //! work pure arithmetic. One that does not stays in its files. Which images exist is the sources' business, their order
 //! the sampler's, their floating-point form the augmentation's.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use burn_dataset::Dataset;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -49,6 +49,59 @@ pub(super) struct ImageFiles {
     pub(super) paths: Vec<PathBuf>,
     pub(super) side: usize,
     pub(super) framing: Framing,
+}
+
+/// One image of a set. What has to be decoded or made a square is when it is shown, so that threads can share the work.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Picture {
+    form: Form,
+    size: [usize; 2],
+    label: u32,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Form {
+    /// `[3, height, width]`.
+    Ready(Vec<u8>),
+    /// `[3, height, width]` of another size.
+    Framed(Vec<u8>, [usize; 2], Framing),
+    File(PathBuf, Framing),
+}
+
+impl Picture {
+    /// `[height, width]` in pixels.
+    pub fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
+    /// Its class, an index into [`ImageSet::classes`].
+    pub fn label(&self) -> u32 {
+        self.label
+    }
+
+    /// Whether it is shown without being decoded or resized.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.form, Form::Ready(_))
+    }
+
+    /// The bytes `[3, height, width]`; of a set whose images look otherwise every time, as they look for `key`.
+    ///
+    /// # Errors
+    /// When its file cannot be read or is no image; never for images in memory.
+    pub fn shown(self, key: Option<Key>) -> Result<Vec<u8>> {
+        let side = self.size[0];
+        let squared = |show: &dyn Fn(&mut [u8]) -> Result<()>| {
+            let mut bytes = vec![0; CHANNELS * side * side];
+            show(&mut bytes).map(|()| bytes)
+        };
+        match self.form {
+            Form::Ready(bytes) => Ok(bytes),
+            Form::Framed(planes, from, framing) => {
+                squared(&|out| Ok(framing.show(to_image(&planes, from), side, key, out)))
+            }
+            Form::File(path, framing) => squared(&|out| framing.show_file(&path, side, key, out)),
+        }
+    }
 }
 
 impl ImageSet {
@@ -105,11 +158,6 @@ impl ImageSet {
         }
     }
 
-    /// Whether an image has to be decoded or made a square before it can be shown.
-    pub fn is_on_demand(&self) -> bool {
-        !matches!(self.pixels, Pixels::InMemory(_))
-    }
-
     /// The same images as squares of `side` pixels. Each is made when it is needed if more than `cache_mb` MiB would come
     /// together, or if it looks otherwise every time.
     pub fn framed(self, side: usize, framing: Framing, cache_mb: u64) -> Self {
@@ -151,39 +199,26 @@ impl ImageSet {
         self.size
     }
 
+    /// Image `id`, which is below [`ImageSet::len`].
+    pub fn picture(&self, id: u32) -> Picture {
+        let of = |pixels: &[u8], size: [usize; 2]| {
+            let length = CHANNELS * size[0] * size[1];
+            pixels[id as usize * length..][..length].to_vec()
+        };
+        let form = match &self.pixels {
+            Pixels::InMemory(pixels) => Form::Ready(of(pixels, self.size)),
+            Pixels::OnDisk(files) => Form::File(files.paths[id as usize].clone(), files.framing),
+            Pixels::Framed { pixels, from, framing } => Form::Framed(of(pixels, *from), *from, *framing),
+        };
+        Picture { form, size: self.size, label: self.label(id) }
+    }
+
     /// The bytes `[3, height, width]` of image `id`, which is below [`ImageSet::len`].
     ///
     /// # Errors
     /// When its file cannot be read or is no image; never for images in memory.
-    pub fn image(&self, id: u32) -> Result<Cow<'_, [u8]>> {
-        self.shown(id, None)
-    }
-
-    /// As [`ImageSet::image`]; of a set whose images look otherwise every time, as it looks for `key`.
-    ///
-    /// # Errors
-    /// As of [`ImageSet::image`].
-    pub fn varied(&self, id: u32, key: Key) -> Result<Cow<'_, [u8]>> {
-        self.shown(id, Some(key))
-    }
-
-    fn shown(&self, id: u32, key: Option<Key>) -> Result<Cow<'_, [u8]>> {
-        let stride = CHANNELS * self.size[0] * self.size[1];
-        match &self.pixels {
-            Pixels::InMemory(pixels) => Ok(Cow::Borrowed(&pixels[id as usize * stride..][..stride])),
-            Pixels::OnDisk(files) => {
-                let mut bytes = vec![0; stride];
-                files.framing.show_file(&files.paths[id as usize], files.side, key, &mut bytes)?;
-                Ok(Cow::Owned(bytes))
-            }
-            Pixels::Framed { pixels, from, framing } => {
-                let length = CHANNELS * from[0] * from[1];
-                let mut bytes = vec![0; stride];
-                let picture = to_image(&pixels[id as usize * length..][..length], *from);
-                framing.show(picture, self.size[0], key, &mut bytes);
-                Ok(Cow::Owned(bytes))
-            }
-        }
+    pub fn image(&self, id: u32) -> Result<Vec<u8>> {
+        self.picture(id).shown(None)
     }
 
     /// The class of image `id`, an index into [`ImageSet::classes`].
@@ -239,11 +274,9 @@ pub struct DataSplits {
     pub notes: Vec<String>,
 }
 
-/// For Burn's own loaders: the bytes `[3, height, width]` of an image and its class.
-impl burn_dataset::Dataset<(Vec<u8>, u32)> for ImageSet {
-    fn get(&self, index: usize) -> Option<(Vec<u8>, u32)> {
-        let id = u32::try_from(index).ok().filter(|_| index < self.len())?;
-        Some((self.image(id).ok()?.into_owned(), self.label(id)))
+impl Dataset<Picture> for ImageSet {
+    fn get(&self, index: usize) -> Option<Picture> {
+        u32::try_from(index).ok().filter(|_| index < self.len()).map(|id| self.picture(id))
     }
 
     fn len(&self) -> usize {

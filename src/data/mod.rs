@@ -25,9 +25,9 @@ pub mod rectangle;
 pub mod synthetic;
 
 pub use augment::Augment;
-pub use batch::{HostBatch, Mixed, Partners, Request, assemble};
+pub use batch::{HostBatch, Partners, assemble};
 pub use config::{CropFill, DataConfig, NormalizationKind, Source};
-pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, fingerprint};
+pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, Picture, fingerprint};
 pub(crate) use decode::to_image;
 pub use erase::RandomErasing;
 pub use framing::{Framing, Part};

@@ -5,7 +5,7 @@
 //! signal, so there is no moment in which Ctrl-C is lost. What others print meanwhile is kept by [`keep`] and printed
 //! at the end.
 
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write, stdin, stdout};
+use std::io::{self, BufWriter, Stdout, Write, stdin, stdout};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,9 @@ use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::{Frame, Terminal};
-use rustix::process::getpgrp;
-use rustix::termios::{
-    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
-};
+use rustix::termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
-use super::line::folded;
+use super::terminal::fitted;
 use crate::stop::restore_by;
 
 /// How long [`close`] waits for a frame that is being drawn; a terminal may take no output any more.
@@ -35,14 +32,6 @@ struct Screen {
 static SCREEN: Mutex<Option<Screen>> = Mutex::new(None);
 /// The terminal as it was found.
 static FOUND: OnceLock<Termios> = OnceLock::new();
-
-/// Whether there is a terminal that shows output and passes on keys, that can move its cursor, and that this process
-/// may take: the terminal stops a process in the background that tries.
-pub fn is_usable() -> bool {
-    let moves = std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb");
-    let in_front = || tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp());
-    moves && stdin().is_terminal() && stdout().is_terminal() && in_front()
-}
 
 /// Takes the terminal.
 ///
@@ -80,12 +69,6 @@ pub fn keep(text: &str) -> bool {
     let mut screen = screen();
     let kept = screen.as_mut().map(|screen| screen.kept.extend(text.lines().map(String::from)));
     kept.is_some()
-}
-
-/// `text` as it fits into the terminal that standard output is, if it is one.
-pub fn fitted(text: &str) -> String {
-    let size = stdout().is_terminal().then(|| tcgetwinsize(stdout()).ok()).flatten();
-    size.filter(|size| size.ws_col > 0).map_or_else(|| text.into(), |size| folded(text, size.ws_col.into()))
 }
 
 /// Gives the terminal back as it was found, and prints what was kept. Does nothing where nobody has it.

@@ -23,7 +23,9 @@ pub enum Stem {
 pub struct ModelConfig {
     /// The layers before the first residual stage.
     pub stem: Stem,
-    /// Channels of the first stage, at least 1; each later stage doubles them. ResNet-18 has 64.
+    /// Layers with weights: 18 or 34.
+    pub depth: usize,
+    /// Channels of the first stage, at least 1; each later stage doubles them. The paper's networks have 64.
     pub width: usize,
     /// Outputs of the classifier; 0 takes as many as the data set has classes.
     pub num_classes: usize,
@@ -41,6 +43,7 @@ impl Default for ModelConfig {
     fn default() -> Self {
         Self {
             stem: Stem::Cifar,
+            depth: 18,
             width: 64,
             num_classes: 0,
             conv: Algorithm::Auto,
@@ -48,5 +51,41 @@ impl Default for ModelConfig {
             pretrained: String::new(),
             freeze: "none".into(),
         }
+    }
+}
+
+impl ModelConfig {
+    /// The blocks of this network's stages.
+    pub fn architecture(&self) -> Architecture {
+        if self.depth == Architecture::RESNET34.depth() { Architecture::RESNET34 } else { Architecture::RESNET18 }
+    }
+}
+
+/// How many blocks of two convolutions each of the four stages has (He et al., 2015, table 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Architecture {
+    /// Blocks by stage, each at least 1.
+    pub blocks: [usize; 4],
+}
+
+impl Architecture {
+    /// With 18 layers.
+    pub const RESNET18: Self = Self { blocks: [2, 2, 2, 2] };
+    /// With 34 layers.
+    pub const RESNET34: Self = Self { blocks: [3, 4, 6, 3] };
+
+    /// What tensors with these names belong to, if torchvision named them.
+    pub fn of_names<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
+        let count = |stage: usize| {
+            let prefix = format!("layer{stage}.");
+            let block = |name: &str| name.strip_prefix(&prefix)?.split('.').next()?.parse::<u16>().ok();
+            names.clone().filter_map(block).max().map_or(0, |last| usize::from(last) + 1)
+        };
+        Self { blocks: [1, 2, 3, 4].map(count) }
+    }
+
+    /// Layers with weights, projections not counted.
+    pub fn depth(self) -> usize {
+        2 + 2 * self.blocks.iter().sum::<usize>()
     }
 }

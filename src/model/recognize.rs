@@ -1,10 +1,10 @@
 //! Which network a dictionary of weights belongs to.
 
-use super::config::{ModelConfig, Stem};
+use super::config::{Architecture, ModelConfig, Stem};
 use crate::error::{Error, Result};
 use crate::state::StateDict;
 
-/// The stem and width of the ResNet-18 whose weights are `state`, and its number of outputs; `origin` says where they
+/// The stem, depth and width of the ResNet whose weights are `state`, and its number of outputs; `origin` says where they
 /// come from. Whether every tensor is there is for [`crate::nn::load_state`] to say.
 ///
 /// # Errors
@@ -18,11 +18,12 @@ pub fn recognize(state: &StateDict, origin: &str) -> Result<(ModelConfig, usize)
     };
     match (stem, shape("conv1.weight").first(), &shape("fc.weight")[..]) {
         (Some(stem), Some(&width), &[classes, features]) if features == 8 * width && width > 0 && classes > 0 => {
-            let config = ModelConfig { stem, width, num_classes: classes, ..ModelConfig::default() };
+            let depth = Architecture::of_names(state.keys().map(String::as_str)).depth();
+            let config = ModelConfig { stem, depth, width, num_classes: classes, ..ModelConfig::default() };
             Ok((config, classes))
         }
         _ => Err(Error::Checkpoint(format!(
-            "{origin} holds no ResNet-18: its 'conv1.weight' must be [width, 3, 3, 3] or [width, 3, 7, 7] and its \
+            "{origin} holds no ResNet: its 'conv1.weight' must be [width, 3, 3, 3] or [width, 3, 7, 7] and its \
              'fc.weight' [classes, 8 x width]; give weights that train or torchvision wrote"
         ))),
     }

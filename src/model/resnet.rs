@@ -1,4 +1,4 @@
-//! ResNet-18: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with the layer names
+//! ResNet-18 and ResNet-34: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with the layer names
 //! of torchvision. Parallelism and precision are applied from outside, through [`ForwardContext`] and [`Precision`]; the layers
 //! read the same for all of them.
 
@@ -51,7 +51,7 @@ impl<B: TrainBackend> BasicBlock<B> {
     }
 }
 
-/// The network: a stem, four stages of two blocks, global average pooling and a linear classifier.
+/// The network: a stem, four stages of blocks, global average pooling and a linear classifier.
 #[derive(Module, Debug)]
 pub struct ResNet<B: Backend> {
     conv1: Conv2d<B>,
@@ -78,19 +78,21 @@ impl<B: Backend> ResNet<B> {
                 (Conv2d::new([3, width], 7, 2, device), Some(pool))
             }
         };
-        let stage = |inputs: usize, outputs: usize, stride: usize| {
-            [([inputs, outputs], stride), ([outputs, outputs], 1)]
-                .map(|(channels, stride)| BasicBlock::new(channels, stride, config, device))
-                .to_vec()
+        let stage = |stage: usize| -> Vec<BasicBlock<B>> {
+            let outputs = width << stage;
+            let first = if stage == 0 { ([outputs; 2], 1) } else { ([outputs / 2, outputs], 2) };
+            let others = std::iter::repeat(([outputs; 2], 1));
+            let blocks = std::iter::once(first).chain(others).take(config.architecture().blocks[stage]);
+            blocks.map(|(channels, stride)| BasicBlock::new(channels, stride, config, device)).collect()
         };
         Self {
             conv1,
             bn1: BatchNorm::new(width, false, device),
             maxpool,
-            layer1: stage(width, width, 1),
-            layer2: stage(width, 2 * width, 2),
-            layer3: stage(2 * width, 4 * width, 2),
-            layer4: stage(4 * width, 8 * width, 2),
+            layer1: stage(0),
+            layer2: stage(1),
+            layer3: stage(2),
+            layer4: stage(3),
             fc: LinearConfig::new(8 * width, classes).with_initializer(Initializer::Zeros).init(device),
             label_smoothing,
         }

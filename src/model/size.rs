@@ -53,13 +53,13 @@ pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) ->
         }
     };
     let mut total = stem;
-    for stage in 0..4 {
+    for (stage, blocks) in config.architecture().blocks.into_iter().enumerate() {
         if stage > 0 {
             (height, width) = (halve(height), halve(width));
         }
         let map = (config.width << stage) * height * width;
-        // Two blocks of two convolutions, two maps each, and the projection's output.
-        total += (2 * 2 * 2 + usize::from(stage > 0)) * map;
+        // Of each block two convolutions, two maps each, and the projection's output.
+        total += (2 * 2 * blocks + usize::from(stage > 0)) * map;
     }
     total
 }

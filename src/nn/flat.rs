@@ -90,6 +90,25 @@ pub fn kernels<B: Backend, M: Module<B>>(model: &M) -> Vec<Kernel> {
     collect.0
 }
 
+/// The inverse of [`flat_gradients`]: what Burn's optimizers take.
+pub fn gradients_of<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    gradients: Vec<Tensor<B::InnerBackend, 1>>,
+) -> GradientsParams {
+    struct Deal<B: AutodiffBackend>(GradientsParams, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Deal<B> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            if param.is_require_grad() {
+                let gradient = self.1.next().expect("the list holds one gradient for each trained tensor");
+                self.0.register(param.id, gradient.reshape(param.lazy_shape()) as Tensor<B::InnerBackend, D>);
+            }
+        }
+    }
+    let mut deal = Deal::<B>(GradientsParams::new(), gradients.into_iter());
+    model.visit(&mut deal);
+    deal.0
+}
+
 /// The gradients of `model`'s trained tensors, each as `[elements]`, or the position of one that is missing.
 pub fn flat_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,

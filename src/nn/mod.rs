@@ -13,10 +13,10 @@ mod loss;
 mod named;
 
 pub use context::{BatchStatistics, ForwardContext};
-pub use flat::{Kernel, Which, flat, flat_gradients, kernels, with_flat};
+pub use flat::{Kernel, Which, flat, flat_gradients, gradients_of, kernels, with_flat};
 pub use freeze::{HEAD, freeze};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d, for_evaluation, linear, update_running_statistics};
 pub use loss::{cross_entropy, rank_of_target};
 pub(crate) use named::Path;
-pub use named::{load_state, parameter_names, state_dict, trained_parameters};
+pub use named::{load_state, parameter_names, state_dict, trained_parameters, with_named_ids};

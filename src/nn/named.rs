@@ -3,11 +3,12 @@
 //! Two layouts differ from Burn's: a linear layer's weight is `[outputs, inputs]`, and the count of batches is a
 //! scalar. Everything that leaves or enters a model (files, checkpoints, hashes) goes through here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::state::{HostTensor, StateDict};
@@ -157,6 +158,35 @@ impl<B: Backend> ModuleVisitor<B> for Reader {
         let data = param.val().into_data().iter::<i64>().collect();
         self.state.insert(self.path.name(), HostTensor::I64 { shape: Vec::new(), data });
     }
+}
+
+/// The model with parameter ids that follow from names, in place of those that Burn draws in every process: what an
+/// optimizer remembers by id is then found again by another process. A tensor with two names goes by its first.
+pub fn with_named_ids<B: Backend, M: Module<B>>(model: M) -> M {
+    #[derive(Default)]
+    struct Rename {
+        path: Path,
+        known: HashMap<ParamId, ParamId>,
+    }
+    impl<B: Backend> ModuleMapper<B> for Rename {
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.path.enter(name, container);
+        }
+
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.path.exit();
+        }
+
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            let (id, tensor, mapper) = param.consume();
+            let digest = Sha256::digest(self.path.name());
+            let named = *self.known.entry(id).or_insert_with(|| {
+                ParamId::from(u64::from_le_bytes(*digest.first_chunk().expect("a digest has 32 bytes")))
+            });
+            Param::from_mapped_value(named, tensor, mapper)
+        }
+    }
+    model.map(&mut Rename::default())
 }
 
 struct Writer<'a> {

@@ -1,4 +1,4 @@
-//! Tensors between a device and the host's memory, each with a single copy.
+//! Tensors between a device and the host's memory, each with a single copy; and their sums where they are.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -6,12 +6,17 @@ use burn::tensor::TensorData;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 
-/// Moves f32 values to and from the host.
+/// Moves f32 values to and from the host, and adds them.
 pub trait HostOps: Backend {
     /// Appends the values of an f32 tensor in row-major order. Blocks until the device has computed them.
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         let data = burn::tensor::read_sync(Self::float_into_data(x)).expect("a device that computes can be read");
         values.extend_from_slice(data.as_slice::<f32>().expect("gradients and weights are f32"));
+    }
+
+    /// The sum, in the memory of `left` where nobody else holds it.
+    fn add(left: FloatTensor<Self>, right: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_add(left, right)
     }
 
     /// A vector on a device.
@@ -23,6 +28,10 @@ pub trait HostOps: Backend {
 impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         B::append_to(x.primitive, values);
+    }
+
+    fn add(left: FloatTensor<Self>, right: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::from_inner(B::add(left.primitive, right.primitive))
     }
 
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {

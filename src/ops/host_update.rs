@@ -1,16 +1,38 @@
-//! Updates in the host's memory, for the backends whose tensors lie there.
+//! Updates and sums in the host's memory, for the backends whose tensors lie there.
 
 use super::pieces::{Each, PIECE, on_pieces};
 use super::sums::sum;
 use super::update::Sgd;
 
 /// [`super::UpdateOps::sgd`] in the host's memory: `gradient` becomes the new parameter, `velocity` changes in place. It
-/// starts as zeros, which gives what the rule says of the first step.
-pub(super) fn sgd_on_host(param: &[f32], gradient: &mut [f32], velocity: Option<&mut [f32]>, step: &Sgd, each: Each) {
+/// starts as zeros, which gives what the rule says of the first step. A gradient that others hold, too, is `shared`, and
+/// `gradient` memory for the result.
+pub(super) fn sgd_on_host(
+    param: &[f32],
+    shared: Option<&[f32]>,
+    gradient: &mut [f32],
+    velocity: Option<&mut [f32]>,
+    step: &Sgd,
+    each: Each,
+) {
     let mut velocities = velocity.map(|velocity| velocity.chunks_mut(PIECE));
-    let pieces = param.chunks(PIECE).zip(gradient.chunks_mut(PIECE));
-    let pieces = pieces.map(|(param, gradient)| (param, gradient, velocities.as_mut().and_then(Iterator::next)));
-    on_pieces(pieces, each, |(param, gradient, velocity)| sgd_of_piece(param, gradient, velocity.as_deref_mut(), step));
+    let mut sources = shared.map(|shared| shared.chunks(PIECE));
+    let pieces = param.chunks(PIECE).zip(gradient.chunks_mut(PIECE)).map(|(param, gradient)| {
+        let source = sources.as_mut().and_then(Iterator::next);
+        (param, source, gradient, velocities.as_mut().and_then(Iterator::next))
+    });
+    on_pieces(pieces, each, |(param, source, gradient, velocity)| {
+        // A piece stays in the cache for what follows.
+        source.iter().for_each(|source| gradient.copy_from_slice(source));
+        sgd_of_piece(param, gradient, velocity.as_deref_mut(), step);
+    });
+}
+
+/// [`super::HostOps::add`] in the host's memory.
+pub(super) fn add_on_host(left: &mut [f32], right: &[f32], each: Each) {
+    on_pieces(left.chunks_mut(PIECE).zip(right.chunks(PIECE)), each, |(left, right)| {
+        left.iter_mut().zip(*right).for_each(|(left, right)| *left += right);
+    });
 }
 
 fn sgd_of_piece(param: &[f32], gradient: &mut [f32], velocity: Option<&mut [f32]>, step: &Sgd) {

@@ -13,7 +13,7 @@ use crate::state::{HostTensor, StateDict};
 const STEP: &str = "step";
 
 /// Owns what the update rule remembers of each tensor. One per replica, all equal.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Optimizer<B: Backend> {
     config: OptimConfig,
     tensors: Vec<Parameter>,
@@ -70,9 +70,8 @@ impl<B: UpdateOps> Optimizer<B> {
 
     /// Takes up where the optimizer that gave `state` stood.
     pub fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()> {
-        let Some(HostTensor::I64 { data, .. }) = state.get(STEP) else {
-            return Err(Error::Checkpoint("the optimizer's state does not say how many steps it took".into()));
-        };
+        let foreign = || Error::Checkpoint("the optimizer's state belongs to another model or optimizer".into());
+        let data = state.get(STEP).and_then(HostTensor::as_i64).ok_or_else(foreign)?;
         self.steps = data.first().map_or(0, |steps| *steps as usize);
         for (tensor, slots) in self.tensors.iter().zip(&mut self.slots) {
             let values = (0..).map_while(|slot| state.get(&format!("{}.{slot}", tensor.name))?.as_f32());
@@ -80,9 +79,6 @@ impl<B: UpdateOps> Optimizer<B> {
                 values.map(|data| Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), device)).collect();
         }
         let known: usize = self.slots.iter().map(Vec::len).sum();
-        if known + 1 == state.len() {
-            return Ok(());
-        }
-        Err(Error::Checkpoint("the optimizer's state belongs to another model or optimizer".into()))
+        if known + 1 == state.len() { Ok(()) } else { Err(foreign()) }
     }
 }

@@ -5,6 +5,7 @@
 //! calls that wait for it, and all later ones, of all replicas, return the same verdict; a call whose replicas had all
 //! come before returns its result.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,8 +34,6 @@ pub enum Operation {
         /// Which of them.
         bucket: usize,
     },
-    /// Updated weights, where one replica computes them for all.
-    Weights,
     /// The model to validate.
     EvaluationModel,
     /// Losses and hits of a validation.
@@ -54,7 +53,6 @@ impl fmt::Display for Operation {
             Self::BackwardDone => f.write_str("end of backward"),
             Self::Counts => f.write_str("exchange of losses"),
             Self::Gradients { .. } => f.write_str("gradient all-reduce"),
-            Self::Weights => f.write_str("weight broadcast"),
             Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
             Self::Validation => f.write_str("exchange of validation results"),
             Self::StartingPoint => f.write_str("broadcast of the checkpoint"),
@@ -97,6 +95,9 @@ impl Broken {
     }
 }
 
+/// What a replica of a process hands to the others: anything, as they know what it is.
+pub type Part = Arc<dyn Any + Send + Sync>;
+
 /// One replica's handle on its group.
 pub trait Collective: fmt::Debug + Send + Sync {
     /// This replica, from 0.
@@ -104,6 +105,9 @@ pub trait Collective: fmt::Debug + Send + Sync {
 
     /// Replicas in the group.
     fn size(&self) -> usize;
+
+    /// What `combine` makes of the parts of all replicas, in rank order, where all are in this process; the same for all.
+    fn meet(&self, key: Key, part: Part, combine: &dyn Fn(Vec<Part>) -> Part) -> Result<Part, Broken>;
 
     /// Element-wise sum over replicas, taken in a fixed binary tree over their ranks: `(0+1)+(2+3)`.
     fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken>;
@@ -133,10 +137,10 @@ pub trait Collective: fmt::Debug + Send + Sync {
     fn abort(&self, reason: Broken);
 
     /// Whether messages travel to other processes, so that it pays to send them early.
-    fn travels(&self) -> bool {
+    fn is_distributed(&self) -> bool {
         false
     }
 
     /// Whether this is the first replica of its process, which speaks for all of them.
-    fn speaks(&self) -> bool;
+    fn is_local_leader(&self) -> bool;
 }

@@ -86,9 +86,9 @@ fn cpu_slot(index: usize) -> String {
 mod flex {
     use super::{HostBackend, Result, cpu_slot};
 
-    impl HostBackend for burn::backend::Flex {
+    impl HostBackend for burn_flex::Flex {
         fn open(_index: usize) -> Result<Self::Device> {
-            Ok(burn::backend::flex::FlexDevice)
+            Ok(burn_flex::FlexDevice)
         }
 
         fn is_processor() -> bool {
@@ -105,9 +105,9 @@ mod flex {
 mod tch {
     use super::{HostBackend, Result, cpu_slot, no_such_device};
     use crate::ops::cuda_devices as visible;
-    use burn::backend::libtorch::LibTorchDevice;
+    use burn_tch::LibTorchDevice;
 
-    impl HostBackend for burn::backend::LibTorch<f32> {
+    impl HostBackend for burn_tch::LibTorch<f32> {
         fn open(index: usize) -> Result<LibTorchDevice> {
             match visible() {
                 0 => Ok(LibTorchDevice::Cpu),
@@ -145,8 +145,8 @@ mod tch {
 mod cuda {
     use super::super::driver::{Toolchain, toolchain};
     use super::{Error, HostBackend, Result, no_such_device};
-    use burn::backend::Cuda;
-    use burn::backend::cuda::CudaDevice;
+    use burn_cuda::Cuda;
+    use burn_cuda::CudaDevice;
 
     impl HostBackend for Cuda<f32, i32> {
         fn open(index: usize) -> Result<CudaDevice> {
@@ -170,9 +170,9 @@ mod cuda {
 #[cfg(feature = "wgpu")]
 mod wgpu {
     use super::{HostBackend, Result, no_such_device};
-    use burn::backend::Wgpu;
-    use burn::backend::wgpu::WgpuDevice;
     use burn::tensor::backend::Backend;
+    use burn_wgpu::Wgpu;
+    use burn_wgpu::WgpuDevice;
 
     /// CubeCL's number for discrete GPUs.
     const DISCRETE: u16 = 0;

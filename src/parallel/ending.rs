@@ -5,21 +5,9 @@ use std::cmp::Reverse;
 use super::device::HostBackend;
 use super::generation::Held;
 use super::plan::Plan;
-use super::replica::Replica;
+use super::replica::{Ended, Replica};
 use super::task::Task;
 use crate::error::{Error, Result};
-
-/// How a replica's part ends.
-pub(super) enum Ended<B: HostBackend, T: Task<B>> {
-    /// The plan is done, or the run was asked to stop.
-    Finished(Box<Replica<B, T>>),
-    /// The generation is over; the replica stands at its last whole step.
-    Parted(Box<Replica<B, T>>),
-    /// What the replica computes on failed; others may go on.
-    Lost(String),
-    /// The run fails.
-    Failed(Error),
-}
 
 /// What came of all replicas of a process.
 pub(super) enum Outcome<B: HostBackend, T: Task<B>> {

@@ -2,7 +2,8 @@
 
 use super::counts::Counts;
 use super::device::HostBackend;
-use super::events::{EpochReport, TrainingState};
+use super::events::EpochReport;
+use super::position::TrainingState;
 use super::replica::{Event, Replica};
 use super::task::Task;
 use super::trainee::Evaluation;
@@ -22,7 +23,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let epoch = self.position.epoch;
         let done = epoch + usize::from(finished);
         let is_last = self.plan.is_over(done, self.position.best) || self.position.global_step >= self.plan.last_step;
-        if self.collective.speaks() {
+        if self.collective.is_local_leader() {
             (self.report)(Event::Epoch(EpochReport {
                 epoch,
                 step: self.position.global_step,
@@ -31,7 +32,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 answers,
                 is_best,
                 is_last,
-                learning_rate: self.plan.schedule.at(self.position.global_step.saturating_sub(1)),
+                learning_rate: self.learner.lr_current(),
             }));
         }
         if finished {
@@ -60,18 +61,16 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// The complete state, on the host; none where part of it is kept by another replica.
     pub(super) fn state(&self) -> Option<TrainingState> {
-        let optimizer = self.optimizer.as_ref()?;
         if self.plan.optim.ema_decay > 0.0 && self.average.is_none() {
             return None;
         }
         let _phase = tracing::info_span!("state to the host").entered();
-        let averaged = |average: &WeightAverage<B>| {
-            state_dict(&with_flat(self.model.clone(), Which::All, average.values().to_vec()))
-        };
+        let averaged =
+            |average: &WeightAverage<B>| state_dict(&with_flat(self.model(), Which::All, average.values().to_vec()));
         Some(TrainingState {
             position: self.position.clone(),
-            weights: state_dict(&self.model),
-            optimizer: optimizer.state(),
+            weights: state_dict(&self.model()),
+            optimizer: self.rule.state(),
             average: self.average.as_ref().map(averaged),
             is_best: false,
             score: None,

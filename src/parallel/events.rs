@@ -1,31 +1,11 @@
 //! What a run tells the outside: reports of steps, validations and epochs, and states to save.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::counts::Counts;
-use super::generation::GenerationReport;
+use super::position::{Position, TrainingState};
 use crate::error::Result;
-use crate::optim::LossScale;
-use crate::state::StateDict;
-
-/// Where a run stands between two steps.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Position {
-    /// Optimizer steps done.
-    pub global_step: usize,
-    /// The epoch, from 0, that the next step belongs to.
-    pub epoch: usize,
-    /// Steps done within that epoch.
-    pub step_in_epoch: usize,
-    /// Training samples seen.
-    pub samples_seen: u64,
-    /// Of the running epoch.
-    pub running: Counts,
-    /// The best validation's score and the step it was measured after.
-    pub best: Option<(f64, usize)>,
-    /// What f16 multiplies its loss by.
-    pub loss_scale: LossScale,
-}
 
 /// One optimizer step.
 #[derive(Debug, Clone)]
@@ -71,21 +51,21 @@ pub struct EpochReport {
     pub learning_rate: f64,
 }
 
-/// A complete state of the run, on the host.
+/// A generation that begins.
 #[derive(Debug, Clone)]
-pub struct TrainingState {
-    /// Where it stands.
+pub struct GenerationReport {
+    /// Counts the generations of a run from 1.
+    pub number: u64,
+    /// Where the run stands.
     pub position: Position,
-    /// The model.
-    pub weights: StateDict,
-    /// What the optimizer remembers.
-    pub optimizer: StateDict,
-    /// The averaged model, when averaging is on.
-    pub average: Option<StateDict>,
-    /// Whether its validation was the best so far.
-    pub is_best: bool,
-    /// The score of its validation, if it was just validated.
-    pub score: Option<f64>,
+    /// Processes that take part.
+    pub members: usize,
+    /// The replicas of this process. The process of replica 0 writes down what the run leaves.
+    pub hosted: Range<usize>,
+    /// What changed, for people.
+    pub why: String,
+    /// From the last step of the generation before to the beginning of this one; absent for a process that comes.
+    pub pause: Option<Duration>,
 }
 
 /// Receives what a run tells, in order, on the thread that started the run. An error stops the run.

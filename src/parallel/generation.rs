@@ -7,22 +7,14 @@
 //! find out; this room only asks.
 
 use std::fmt::Debug;
-use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
-
-use burn::backend::Autodiff;
-use burn::module::Module;
-use burn::tensor::Tensor;
 
 use super::collective::Broken;
-use super::device::HostBackend;
-use super::events::{Observer, Position, TrainingState};
+use super::events::Observer;
 use super::plan::Plan;
+use super::position::TrainingState;
 use super::processes::Processes;
-use super::replica::StartingPoint;
 use crate::error::Result;
-use crate::nn::{Which, flat, load_state};
 
 /// The generation that a process computes in, as its replicas see it.
 pub trait Generation: Debug + Send + Sync {
@@ -79,41 +71,4 @@ pub struct Assignment {
     pub generation: Arc<dyn Generation>,
     /// What it starts from; absent for a run that begins.
     pub state: Option<TrainingState>,
-}
-
-/// A generation that begins.
-#[derive(Debug, Clone)]
-pub struct GenerationReport {
-    /// Counts the generations of a run from 1.
-    pub number: u64,
-    /// Where the run stands.
-    pub position: Position,
-    /// Processes that take part.
-    pub members: usize,
-    /// The replicas of this process. The process of replica 0 writes down what the run leaves.
-    pub hosted: Range<usize>,
-    /// What changed, for people.
-    pub why: String,
-    /// From the last step of the generation before to the beginning of this one; absent for a process that comes.
-    pub pause: Option<Duration>,
-}
-
-impl StartingPoint {
-    /// The model and all else that training needs, out of a state on the host; `origin` says where that comes from.
-    ///
-    /// # Errors
-    /// [`crate::error::Error::Checkpoint`] if the tensors are not those of `model`.
-    pub fn restore<B, M>(model: M, state: &TrainingState, origin: &str) -> Result<(M, Self)>
-    where
-        B: HostBackend,
-        M: Module<Autodiff<B>>,
-    {
-        let model = load_state(model, &state.weights, origin)?;
-        let host = |tensor: Tensor<B, 1>| tensor.into_data().iter::<f32>().collect();
-        let values = |average| load_state(model.clone(), average, origin).map(|model| flat(&model, Which::All));
-        let average = state.average.as_ref().map(values).transpose()?;
-        let average = average.map(|tensors| tensors.into_iter().map(host).collect());
-        let (position, optimizer) = (state.position.clone(), Some(state.optimizer.clone()));
-        Ok((model, Self { position, optimizer, average }))
-    }
 }

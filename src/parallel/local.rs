@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::bf16;
 
-use super::collective::{Broken, Collective, Key, Operation};
+use super::collective::{Broken, Collective, Key, Operation, Part};
 use super::message::Message;
 use super::processes::Processes;
 
@@ -207,6 +207,11 @@ impl Collective for LocalReplica {
         self.group.processes.as_ref().map_or(self.group.size, Processes::replicas)
     }
 
+    fn meet(&self, key: Key, part: Part, combine: &dyn Fn(Vec<Part>) -> Part) -> Result<Part, Broken> {
+        let all = |parts: Vec<Message>| Ok(Message::Part(combine(parts.into_iter().map(Message::into_part).collect())));
+        self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
+    }
+
     fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken> {
         let sum = |shares| self.group.sum(key, shares, false);
         self.group.meet(self.place, key, Message::Floats(Arc::new(values)), sum).map(Message::into_floats)
@@ -254,11 +259,11 @@ impl Collective for LocalReplica {
         self.group.processes.iter().for_each(Processes::close);
     }
 
-    fn travels(&self) -> bool {
+    fn is_distributed(&self) -> bool {
         self.group.processes.is_some()
     }
 
-    fn speaks(&self) -> bool {
+    fn is_local_leader(&self) -> bool {
         self.place == 0
     }
 }

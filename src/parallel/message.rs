@@ -1,17 +1,10 @@
-//! What replicas bring to a meeting, and how all they bring becomes what they take away.
-//!
-//! The last replica of a process to come does this for all of them; where the world has more processes, what those bring
-//! is part of it.
+//! What replicas bring to a meeting, and what they take away.
 
 use std::sync::Arc;
 
 use burn::tensor::bf16;
-use rayon::prelude::*;
 
-use super::collective::{Broken, Key};
-use super::local::Group;
-use super::processes::Processes;
-use super::tree::{add, fold};
+use super::collective::Part;
 
 /// What replicas bring, and what they take away.
 #[derive(Clone)]
@@ -21,16 +14,17 @@ pub(super) enum Message {
     Halves(Vec<bf16>),
     Values(Vec<f64>),
     Gathered(Arc<Vec<Vec<f64>>>),
+    Part(Part),
 }
 
 impl Message {
     /// Numbers in it.
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Floats(values) => values.len(),
             Self::Halves(values) => values.len(),
             Self::Values(values) => values.len(),
-            Self::Nothing | Self::Gathered(_) => 0,
+            Self::Nothing | Self::Gathered(_) | Self::Part(_) => 0,
         }
     }
 
@@ -42,87 +36,11 @@ impl Message {
         if let Self::Halves(values) = self { values } else { Vec::new() }
     }
 
+    pub(super) fn into_part(self) -> Part {
+        if let Self::Part(part) = self { part } else { Arc::new(()) }
+    }
+
     pub(super) fn into_values(self) -> Vec<f64> {
         if let Self::Values(values) = self { values } else { Vec::new() }
-    }
-}
-
-fn unequal(key: Key) -> Broken {
-    Broken::Replica(format!("replicas brought different numbers of values to the {key}"))
-}
-
-impl Group {
-    /// The sum of the shares of all replicas of the world; `halves` says that shares are bf16 and may travel so.
-    pub(super) fn sum(&self, key: Key, messages: Vec<Message>, halves: bool) -> Result<Message, Broken> {
-        let limit = self.limit(key);
-        let length = messages[0].len();
-        if messages.iter().any(|message| message.len() != length) {
-            return Err(unequal(key));
-        }
-        let sum = match &self.processes {
-            None => self.fold(self.shares(messages)),
-            Some(processes) if processes.is_ordered() && halves => {
-                let shares: Vec<Vec<bf16>> = messages.into_iter().map(Message::into_halves).collect();
-                processes.ordered_sum_bf16(key, &shares, limit)?
-            }
-            Some(processes) if processes.is_ordered() => processes.ordered_sum(key, self.shares(messages), limit)?,
-            Some(processes) => {
-                let mut sum = self.fold(self.shares(messages));
-                let reduce = if halves { Processes::sum_bf16 } else { Processes::sum };
-                reduce(processes, key, &mut sum, limit)?;
-                sum
-            }
-        };
-        Ok(Message::Floats(Arc::new(sum)))
-    }
-
-    /// Each replica's share in f32.
-    fn shares(&self, messages: Vec<Message>) -> Vec<Vec<f32>> {
-        let share = |message| match message {
-            Message::Floats(values) => Arc::unwrap_or_clone(values),
-            message => self.widen(&message.into_halves()),
-        };
-        messages.into_iter().map(share).collect()
-    }
-
-    fn widen(&self, halves: &[bf16]) -> Vec<f32> {
-        let mut share = self.spare();
-        halves.par_iter().map(|half| half.to_f32()).collect_into_vec(&mut share);
-        share
-    }
-
-    /// The sum in the tree over the shares.
-    fn fold(&self, shares: Vec<Vec<f32>>) -> Vec<f32> {
-        let mut slots: Vec<Option<Vec<f32>>> = shares.into_iter().map(Some).collect();
-        let count = slots.len();
-        fold(&mut slots, 0..count, |left, right| {
-            add(left, &right);
-            self.keep(right);
-        });
-        slots.swap_remove(0).unwrap_or_default()
-    }
-
-    /// All replicas' values, in rank order.
-    pub(super) fn gather(&self, key: Key, messages: Vec<Message>) -> Result<Message, Broken> {
-        let length = messages[0].len();
-        if messages.iter().any(|message| message.len() != length) {
-            return Err(unequal(key));
-        }
-        let own: Vec<Vec<f64>> = messages.into_iter().map(Message::into_values).collect();
-        let Some(processes) = &self.processes else { return Ok(Message::Gathered(Arc::new(own))) };
-        let all = processes.gather_replicas(key, &own.concat(), length, self.limit(key))?;
-        let replicas = 0..processes.replicas();
-        let values = replicas.map(|replica| all[replica * length..][..length].to_vec());
-        Ok(Message::Gathered(Arc::new(values.collect())))
-    }
-
-    /// The values of replica `root` of the world.
-    pub(super) fn broadcast(&self, key: Key, root: usize, mut messages: Vec<Message>) -> Result<Message, Broken> {
-        let here = root.checked_sub(self.first()).filter(|place| *place < self.size);
-        let own = here.map(|place| messages.swap_remove(place));
-        let Some(processes) = &self.processes else { return Ok(own.unwrap_or(Message::Nothing)) };
-        let bytes = own.map(|message| bytemuck::cast_slice(&message.into_floats()).to_vec());
-        let bytes = processes.broadcast(key, root, bytes, self.limit(key))?;
-        Ok(Message::Floats(Arc::new(bytemuck::pod_collect_to_vec(&bytes))))
     }
 }

@@ -3,31 +3,22 @@
 use std::sync::Arc;
 
 use super::config::ReducePrecision;
-use super::events::Position;
+use super::device::HostBackend;
 use super::loader::Shard;
+use super::position::Position;
 use super::sampler::{Group, Sampler, SamplerConfig, validation_batches};
+use super::task::{Split, Task};
 use super::world::World;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ops::PrecisionKind;
 use crate::optim::{OptimConfig, Schedule};
 use crate::stop::Stop;
-
-/// How replicas keep their weights equal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
-    /// Every replica applies the reduced gradient to its own copy (`ddp`).
-    Replicated,
-    /// The first replica applies it and hands out the weights (`dp`).
-    Central,
-}
 
 /// An immutable description of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Replicas and devices.
     pub world: World,
-    /// How weights are kept equal.
-    pub sharing: Sharing,
     /// Whether batch-norm statistics are taken over all replicas.
     pub sync_bn: bool,
     /// The type in which gradients travel.
@@ -89,7 +80,6 @@ impl Plan {
         })?;
         let optim = OptimConfig { weight_decay: 0.0, ..OptimConfig::default() };
         Ok(Self {
-            sharing: Sharing::Replicated,
             sync_bn: true,
             reduce_precision: ReducePrecision::F32,
             precision: PrecisionKind::F32,
@@ -168,6 +158,20 @@ impl Plan {
         let batches = validation_batches(samples, world, rank, self.batch_size, self.limit_validation);
         let batches = batches.into_iter().filter(|ids| !ids.is_empty());
         batches.map(|ids| Shard { first: ids[0], is_own: true, ids, ..Shard::default() }).collect()
+    }
+
+    /// Checks that `task` has the samples that this plan is for.
+    pub(super) fn check_samples<B: HostBackend, T: Task<B>>(&self, task: &T) -> Result<()> {
+        for (split, planned) in [(Split::Training, self.sampler.len()), (Split::Validation, self.validation_samples)] {
+            let there = task.dataset(split).len();
+            if there != planned {
+                let split = if split == Split::Training { "training" } else { "validation" };
+                return Err(Error::Data(format!(
+                    "the plan is for {planned} {split} samples, and the data set has {there}; make one from the other"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// How many samples a validation sees.

@@ -19,24 +19,25 @@ use std::time::Instant;
 use burn::module::Module;
 
 use super::collective::{Broken, Collective, Key, Operation};
+use super::counts::Counts;
 use super::device::HostBackend;
-use super::ending::Ended;
-use super::events::{EpochReport, Position, StepReport, TrainingState};
+use super::events::{EpochReport, StepReport};
 use super::generation::Generation;
-use super::loader::Loader;
+use super::learner::{Recipe, Student, TaskLearner, UpdateRule};
+use super::loader::{Loader, Shard};
 use super::overlap::Overlap;
-use super::plan::{Plan, Sharing};
+use super::plan::Plan;
+use super::position::{Position, StartingPoint, TrainingState};
 use super::remedy::{remedy, without_stack};
-use super::step::StepResult;
 use super::task::{Split, Task};
+use super::trainee::{Handle, Trainee};
 use super::transfer::upload;
 use crate::error::{Error, Result};
-use crate::nn::{Which, flat, kernels, trained_parameters};
-use crate::optim::{Optimizer, Parameter, WeightAverage};
-use crate::state::StateDict;
+use crate::nn::{Which, flat, kernels};
+use crate::optim::WeightAverage;
 
 /// Batches that are made ready ahead of the replica.
-pub(super) const PREFETCH: usize = 2;
+const PREFETCH: usize = 2;
 
 /// What a replica tells the coordinator.
 #[derive(Debug)]
@@ -58,37 +59,47 @@ enum Course {
     Part,
 }
 
-/// The state a run starts from, beside the model.
-#[derive(Debug, Clone, Default)]
-pub struct StartingPoint {
-    /// Where the run stands.
-    pub position: Position,
-    /// What the optimizer remembers, when resuming.
-    pub optimizer: Option<StateDict>,
-    /// The averaged model's values, when resuming with averaging.
-    pub average: Option<Vec<Vec<f32>>>,
-}
-
 /// One replica of the model and all it needs.
 pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) task: Arc<T>,
     pub(super) plan: Arc<Plan>,
     pub(super) collective: Arc<dyn Collective>,
     pub(super) device: B::Device,
-    pub(super) model: T::Model,
-    /// Absent where another replica updates the weights.
-    pub(super) optimizer: Option<Optimizer<B>>,
+    pub(super) learner: TaskLearner<B, T>,
+    /// The learner's.
+    pub(super) rule: UpdateRule<B, Student<B, T>>,
     /// On the first replica of the world; where devices may be lost, on the first one of each.
     pub(super) average: Option<WeightAverage<B>>,
     pub(super) position: Position,
-    /// The task's batches, and how many samples of this replica's own are in each.
-    pub(super) batches: Loader<(T::Batch, usize)>,
+    /// What to train on, and how many samples of this replica's own are in it.
+    pub(super) batches: Loader<(T::Input, usize)>,
     /// Reduces gradients beside the backward pass, where that pays.
     pub(super) overlap: Option<Overlap>,
     /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
     /// Where membership may change.
     pub(super) generation: Option<Arc<dyn Generation>>,
+}
+
+/// How a replica's part ends.
+pub(super) enum Ended<B: HostBackend, T: Task<B>> {
+    /// The plan is done, or the run was asked to stop.
+    Finished(Box<Replica<B, T>>),
+    /// The generation is over; the replica stands at its last whole step.
+    Parted(Box<Replica<B, T>>),
+    /// What the replica computes on failed; others may go on.
+    Lost(String),
+    /// The run fails.
+    Failed(Error),
+}
+
+/// What a step gives beside new weights.
+pub(super) struct StepResult {
+    pub(super) counts: Counts,
+    pub(super) gradient_norm: f64,
+    pub(super) stop: bool,
+    /// Whether the generation ends with this step.
+    pub(super) part: bool,
 }
 
 impl From<Broken> for Error {
@@ -119,7 +130,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// A replica ready for its first step.
     pub(super) fn new(
-        task: Arc<T>,
+        recipe: &Recipe<B, T>,
         plan: Arc<Plan>,
         collective: Arc<dyn Collective>,
         model: T::Model,
@@ -130,9 +141,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let rank = collective.rank();
         let device = B::open(plan.world.device_of(rank))?;
         let model = model.fork(&device);
-        let optimizer = (plan.sharing == Sharing::Replicated || rank == 0)
-            .then(|| Self::optimizer(&task, &plan, &model, start, &device))
-            .transpose()?;
+        let (learner, rule) = recipe.learner(&plan, model, start.position.global_step);
+        let model = learner.model().into_model();
+        if let Some(state) = &start.optimizer {
+            rule.load(state, &device)?;
+        }
         let world = &plan.world;
         let first = rank == 0 || (generation.is_some() && rank == world.replicas_on(world.slot_of(rank)).start);
         let averaged = first && plan.optim.ema_decay > 0.0;
@@ -143,11 +156,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             };
             WeightAverage::new(plan.optim.ema_decay, values)
         });
-        let reader = task.clone();
-        let read = move |shard| Ok((reader.batch(Split::Training, &shard)?, shard.samples()));
-        let batches = Loader::new(plan.shards(rank, &start.position), read, PREFETCH)?;
+        let task = recipe.task.clone();
+        plan.check_samples(task.as_ref())?;
+        let batches = loader(&task, Split::Training, plan.shards(rank, &start.position), &device)?;
         let overlap = collective
-            .travels()
+            .is_distributed()
             .then(|| Overlap::new(kernels(&model), collective.clone(), plan.reduce_precision))
             .transpose()?;
         Ok(Self {
@@ -156,8 +169,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             plan,
             collective,
             device,
-            model,
-            optimizer,
+            learner,
+            rule,
             average,
             batches,
             overlap,
@@ -166,24 +179,14 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         })
     }
 
-    fn optimizer(
-        task: &T,
-        plan: &Plan,
-        model: &T::Model,
-        start: &StartingPoint,
-        device: &B::Device,
-    ) -> Result<Optimizer<B>> {
-        let parameter = |(name, shape): (String, Vec<usize>)| Parameter {
-            vector: shape.len() < 2,
-            head: task.is_head(&name),
-            name,
-        };
-        let tensors = trained_parameters(model).into_iter().map(parameter).collect();
-        let mut optimizer = Optimizer::new(&plan.optim, tensors);
-        if let Some(state) = &start.optimizer {
-            optimizer.load(state, device)?;
-        }
-        Ok(optimizer)
+    /// The model as it is now.
+    pub(super) fn model(&self) -> T::Model {
+        self.learner.model().into_model()
+    }
+
+    /// Puts another model in the place of this replica's.
+    pub(super) fn set_model(&mut self, model: T::Model) {
+        self.learner.load_model(Trainee::new(model, Handle(self.task.clone())).into_record());
     }
 
     /// Trains to the end of the plan, until somebody asks to stop, or to the end of the generation.
@@ -249,17 +252,18 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     fn advance(&mut self) -> Result<Course> {
         let start = Instant::now();
         let group = self.plan.sampler.group(self.position.epoch, self.position.step_in_epoch);
-        let learning_rate = self.plan.schedule.at(self.position.global_step);
+        self.learner.lr_step();
+        let learning_rate = self.learner.lr_current();
         // Weights are f32, and so is what they are multiplied with.
         if !(learning_rate as f32).is_finite() {
             return Err(self.not_finite("the learning rate", None));
         }
-        let result = self.step(&group, learning_rate)?;
+        let result = self.step(&group)?;
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
         self.position.samples_seen += result.counts.samples as u64;
         self.position.running.add_step(result.counts);
-        if self.collective.speaks() {
+        if self.collective.is_local_leader() {
             let named = if self.plan.report_samples { group.micro_batches() } else { 0 };
             let samples = (0..named).flat_map(|micro| group.ids(micro)).collect();
             (self.report)(Event::Step(StepReport {
@@ -280,6 +284,21 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             _ => Course::On,
         })
     }
+}
+
+/// The batches of some shards, made ahead of their use, and how many samples of the replica's own are in each.
+pub(super) fn loader<B: HostBackend, T: Task<B>>(
+    task: &Arc<T>,
+    split: Split,
+    shards: impl Iterator<Item = Shard> + Send + 'static,
+    device: &B::Device,
+) -> Result<Loader<(T::Input, usize)>> {
+    let (task, device) = (task.clone(), device.clone());
+    let read = move |shard: Shard| {
+        let items = task.fetch(split, &shard.ids)?;
+        Ok((task.batch(split, items, &shard, &device)?, shard.samples()))
+    };
+    Loader::new(shards, read, PREFETCH)
 }
 
 /// What a panic of replica `rank` means to a person, in one line; `when` says at which step.

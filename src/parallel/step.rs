@@ -3,38 +3,27 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::module::Module;
 use burn::tensor::Tensor;
-use burn::train::{TrainOutput, TrainStep};
+use burn_train::TrainOutput;
 use tracing::info_span;
 
 use super::collective::{Key, Operation};
 use super::counts::Counts;
 use super::device::HostBackend;
-use super::overlap::{Early, Overlap, Reduced, all_reduce, in_buckets};
-use super::plan::Sharing;
-use super::replica::Replica;
+use super::overlap::{Early, Overlap};
+use super::replica::{Replica, StepResult};
 use super::sampler::Group;
 use super::synchronization::Meeting;
 use super::task::Task;
-use super::trainee::{Handle, Micro, Trainee};
-use super::transfer::{download, download_to, unpack};
+use super::trainee::Micro;
 use crate::error::{Error, Result};
 use crate::nn::{
-    BatchStatistics, ForwardContext, Which, flat, flat_gradients, parameter_names, update_running_statistics, with_flat,
+    BatchStatistics, ForwardContext, Which, flat, flat_gradients, gradients_of, parameter_names,
+    update_running_statistics,
 };
 use crate::ops::settle;
 use crate::optim::{clip_factor, global_norm};
 use crate::stop::Reason;
-
-/// What a step gives beside new weights.
-pub(super) struct StepResult {
-    pub(super) counts: Counts,
-    pub(super) gradient_norm: f64,
-    pub(super) stop: bool,
-    /// Whether the generation ends with this step.
-    pub(super) part: bool,
-}
 
 /// What replicas tell each other in every step.
 struct Exchange {
@@ -72,7 +61,7 @@ impl<B: HostBackend> Share<B> {
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Forward and backward over the group's micro-batches, one reduction, one update.
-    pub(super) fn step(&mut self, group: &Group, learning_rate: f64) -> Result<StepResult> {
+    pub(super) fn step(&mut self, group: &Group) -> Result<StepResult> {
         let scale = self.loss_scale();
         let weight = scale / group.samples() as f64;
         let mut sum = Share::default();
@@ -97,9 +86,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let factor = clip_factor(gradient_norm, self.plan.optim.clip_grad_norm) / scale;
         for statistics in sum.statistics {
             let _phase = info_span!("running statistics").entered();
-            self.model = update_running_statistics(self.model.clone(), statistics);
+            self.set_model(update_running_statistics(self.model(), statistics));
         }
-        self.update(learning_rate, gradients, factor)?;
+        self.update(gradients, factor);
         if self.plan.precision.needs_loss_scale() {
             self.position.loss_scale.good();
         }
@@ -124,7 +113,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// last one of a step gradients are final, and `early` hears of them.
     fn micro_batch(&mut self, micro_batch: usize, weight: f64, early: Option<Arc<Early<B>>>) -> Result<Share<B>> {
         let batch = info_span!("wait for data").in_scope(|| self.batches.next());
-        let (batch, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
+        let (input, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
         let is_present = samples > 0;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
         let meeting = Meeting::new(self.collective.clone(), key);
@@ -134,19 +123,20 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             ForwardContext::local()
         };
         let micro = Micro {
-            input: info_span!("upload").in_scope(|| self.task.to_device(batch, &self.device)),
+            input,
             samples,
             weight: if is_present { weight } else { 0.0 },
             context: context.in_precision(self.plan.precision).heard_by(early.map(|early| early as _)),
             fence: (self.collective.size() > 1).then(|| meeting.fence()),
         };
         // Rule 1: fresh leaves before every forward.
-        self.model = self.model.clone().fork(&self.device);
-        let TrainOutput { grads, item } = Trainee::new(self.model.clone(), Handle(self.task.clone())).step(micro);
+        self.learner.fork(&self.device);
+        let TrainOutput { grads, item } = self.learner.train_step(micro);
         // Rule 2: nobody touches the graph before all backwards are over; the fence inside the step is its other half.
         info_span!("wait for replicas").in_scope(|| self.collective.barrier(key))?;
-        let gradients = flat_gradients(&self.model, grads).map_err(|tensor| {
-            let name = parameter_names(&self.model).swap_remove(tensor);
+        let model = self.model();
+        let gradients = flat_gradients(&model, grads).map_err(|tensor| {
+            let name = parameter_names(&model).swap_remove(tensor);
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
         })?;
         // Synchronised statistics are everybody's, also where no sample of them was.
@@ -192,67 +182,17 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         ))
     }
 
-    /// The sum of all replicas' gradients, which is the mean over the samples of the step. What `early` has heard of is
-    /// under way already.
-    fn reduce(&self, mut gradients: Vec<Tensor<B, 1>>, early: Option<Arc<Early<B>>>) -> Result<Vec<Tensor<B, 1>>> {
-        if self.collective.size() == 1 {
-            return Ok(gradients);
-        }
-        let _phase = info_span!("all-reduce").entered();
-        let sums = match (&self.overlap, early) {
-            (Some(overlap), Some(early)) => overlap.sums(&early)?,
-            _ => Vec::new(),
-        };
-        let (mut is_done, buckets) = (vec![false; gradients.len()], sums.len());
-        for Reduced { kernels, sum } in sums {
-            let places: Vec<usize> = kernels.iter().map(|kernel| kernel.place).collect();
-            places.iter().for_each(|place| is_done[*place] = true);
-            self.replace(&mut gradients, &places, sum);
-        }
-        // In pieces, which takes memory for one at a time. Numbers of buckets that went early are taken.
-        let left = (0..gradients.len()).filter(|place| !is_done[*place]);
-        for (i, places) in in_buckets(left, |place| gradients[*place].dims()[0]).into_iter().enumerate() {
-            let key = self.key(Operation::Gradients { bucket: if i == 0 { 0 } else { buckets + i } });
-            let shares = places.iter().map(|place| gradients[*place].clone()).collect();
-            let share = download_to(self.collective.buffer(), shares);
-            let sum = all_reduce(self.collective.as_ref(), key, share, self.plan.reduce_precision)?;
-            self.replace(&mut gradients, &places, sum);
-        }
-        Ok(gradients)
-    }
-
-    /// Replaces the gradients at `places` by their sums, one after the other.
-    fn replace(&self, gradients: &mut [Tensor<B, 1>], places: &[usize], sum: Arc<Vec<f32>>) {
-        let lengths: Vec<usize> = places.iter().map(|place| gradients[*place].dims()[0]).collect();
-        for (place, total) in places.iter().zip(unpack(&sum, &lengths, &self.device)) {
-            gradients[*place] = total;
-        }
-        self.collective.recycle(sum);
-    }
-
-    /// One optimizer step, here or on the first replica.
-    fn update(&mut self, learning_rate: f64, gradients: Vec<Tensor<B, 1>>, factor: f64) -> Result<()> {
+    /// One step of the learner's optimizer, by `gradients` times `factor`.
+    fn update(&mut self, gradients: Vec<Tensor<B, 1>>, factor: f64) {
         let _phase = info_span!("optimizer").entered();
-        let params = flat(&self.model, Which::Trained);
-        let lengths: Vec<usize> = params.iter().map(|param| param.dims()[0]).collect();
-        let mut updated = self.optimizer.as_mut().map(|optimizer| {
-            let scaled = |gradient: Tensor<B, 1>| if factor == 1.0 { gradient } else { gradient * factor };
-            let limit = self.plan.optim.clip_grad_value;
-            let cut = |gradient: Tensor<B, 1>| if limit > 0.0 { gradient.clamp(-limit, limit) } else { gradient };
-            optimizer.step(learning_rate, params, gradients.into_iter().map(scaled).map(cut).collect())
-        });
-        if self.plan.sharing == Sharing::Central && self.collective.size() > 1 {
-            let values = updated.take().map(download);
-            let values = self.collective.broadcast(self.key(Operation::Weights), 0, values)?;
-            updated = Some(unpack(&values, &lengths, &self.device));
-        }
-        if let Some(updated) = updated {
-            self.model = with_flat(self.model.clone(), Which::Trained, updated);
-        }
+        let scaled = |gradient: Tensor<B, 1>| if factor == 1.0 { gradient } else { gradient * factor };
+        let limit = self.plan.optim.clip_grad_value;
+        let cut = |gradient: Tensor<B, 1>| if limit > 0.0 { gradient.clamp(-limit, limit) } else { gradient };
+        let gradients = gradients.into_iter().map(scaled).map(cut).collect();
+        self.learner.optimizer_step(gradients_of(&self.learner.model(), gradients));
         if let Some(average) = &mut self.average {
-            average.update(flat(&self.model, Which::All));
+            average.update(flat(&self.learner.model(), Which::All));
         }
         settle::<B>(&self.device);
-        Ok(())
     }
 }

@@ -1,34 +1,39 @@
 //! Kiln's learning strategy for Burn's learner: one thread per replica, one coordinator.
 //!
-//! Burn gives the model, the event processor and the interrupter. Optimizer, schedule, data order and checkpoints are
-//! Kiln's own, because the learner's are private or inexact on resume. The coordinator is the thread that called the
+//! Each replica has a learner of its own and steps its model, optimizer and schedule. The learner that Burn hands over
+//! gives the initial model, the event processor and the interrupter; its loaders know no epoch and no position, so the order
+//! of data is Kiln's, and its checkpointers save at epochs only, so checkpoints are, too. The coordinator is the thread that called the
 //! learner; it hears from the first replica and talks to the outside, so no file or terminal ever holds up a replica:
 //! the others would take it for lost. Where membership may change, it leads from one generation to the next.
 
-use std::marker::PhantomData;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::backend::Autodiff;
 use burn::data::dataloader::Progress;
-use burn::train::{
+use burn::optim::Optimizer;
+use burn::optim::lr_scheduler::LrScheduler;
+use burn_train::{
     EventProcessorTraining, Interrupter, Learner, LearnerEvent, LearningComponentsTypes, SupervisedLearningStrategy,
     SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, TrainingItem, ValidLoader,
 };
 
 use super::collective::Collective;
 use super::device::HostBackend;
-use super::ending::{Ended, Endings, Outcome};
+use super::ending::{Endings, Outcome};
 use super::events::{EpochReport, Observer, StepReport};
 use super::generation::{Assignment, Generation, Held, Membership};
+use super::learner::{LearningRate, Recipe, Student, TaskLearner, UpdateRule};
 use super::local::{local_group, spanning_group};
 use super::plan::Plan;
+use super::position::StartingPoint;
 use super::processes::Processes;
-use super::replica::{Event, Replica, StartingPoint};
+use super::replica::{Ended, Event, Replica};
 use super::task::{Evaluated, Task};
 use super::trainee::{Evaluation, Handle, MicroOutput, Trainee};
 use crate::error::{Error, Result};
+use crate::optim::Scheduled;
 use crate::stop::Reason;
 
 /// How long replicas may take to notice that one of them has failed, before they are left behind.
@@ -52,7 +57,7 @@ struct Stage<M> {
 
 /// Data-parallel training on a task, run once.
 pub struct DataParallel<B: HostBackend, T: Task<B>> {
-    task: Arc<T>,
+    recipe: Recipe<B, T>,
     plan: Arc<Plan>,
     start: StartingPoint,
     timeout: Duration,
@@ -63,12 +68,11 @@ pub struct DataParallel<B: HostBackend, T: Task<B>> {
     observer: Mutex<Box<dyn Observer>>,
     /// Burn's strategies cannot fail, so the result waits here.
     result: Mutex<Result<()>>,
-    backend: PhantomData<fn() -> B>,
 }
 
 impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
-    /// A strategy that trains on `task` and follows `plan` from `start`; `timeout` bounds every wait of one replica for
-    /// another.
+    /// A strategy that trains on `task` and follows `plan` from `start`, by the update rule and the schedule of the plan;
+    /// `timeout` bounds every wait of one replica for another.
     pub fn new(
         task: Arc<T>,
         plan: Arc<Plan>,
@@ -78,7 +82,20 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     ) -> Self {
         let result = Mutex::new(Ok(()));
         let observer: Mutex<Box<dyn Observer>> = Mutex::new(Box::new(observer));
-        Self { task, plan, start, timeout, processes: None, membership: None, observer, result, backend: PhantomData }
+        let recipe = Recipe { task, rule: None, schedule: LearningRate::of(Scheduled::from(plan.schedule.clone())) };
+        Self { recipe, plan, start, timeout, processes: None, membership: None, observer, result }
+    }
+
+    /// The same by any optimizer and any scheduler of Burn's, neither of which has taken a step. The scheduler takes one in
+    /// every optimizer step.
+    pub fn by(
+        mut self,
+        optimizer: impl Optimizer<Student<B, T>, Autodiff<B>> + 'static,
+        schedule: impl LrScheduler + 'static,
+    ) -> Self {
+        self.recipe =
+            Recipe { rule: Some(UpdateRule::of(optimizer)), schedule: LearningRate::of(schedule), ..self.recipe };
+        self
     }
 
     /// The same together with other processes, which follow the same plan; the plan's world says which replicas are
@@ -92,9 +109,9 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         Self { membership: Some(membership), ..self }
     }
 
-    /// The model in the form that Burn's learner takes.
-    pub fn trainee(&self, model: T::Model) -> Trainee<Autodiff<B>, T::Model, Handle<T>> {
-        Trainee::new(model, Handle(self.task.clone()))
+    /// Burn's learner, with `model`, optimizer and schedule.
+    pub fn learner(&self, model: T::Model) -> TaskLearner<B, T> {
+        self.recipe.learner(&self.plan, model, 0).0
     }
 
     /// How many epochs the run has.
@@ -122,7 +139,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         let (plan, start) = (self.plan.clone(), self.start.clone());
         let stage = Stage { plan, model, start, processes: self.processes.clone(), generation: None };
         match self.coordinate(&self.spawn(&stage)?, &stage.plan, interrupter, &mut to_learner)? {
-            Outcome::Finished(mut replicas) if !replicas.is_empty() => Ok(replicas.swap_remove(0).model),
+            Outcome::Finished(mut replicas) if !replicas.is_empty() => Ok(replicas.swap_remove(0).model()),
             _ => Err(Error::Training("the replicas ended without a result".into())),
         }
     }
@@ -148,7 +165,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let messages = self.spawn(&stage)?;
             match self.coordinate(&messages, &stage.plan, interrupter, &mut to_learner)? {
                 Outcome::Finished(replicas) => {
-                    replicas.first().iter().for_each(|replica| last = replica.model.clone());
+                    replicas.first().iter().for_each(|replica| last = replica.model());
                     if membership.complete()? {
                         break;
                     }
@@ -175,7 +192,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         for collective in group {
             let rank = collective.rank();
             let (plan, start, model) = (stage.plan.clone(), stage.start.clone(), stage.model.clone());
-            let (task, generation) = (self.task.clone(), stage.generation.clone());
+            let (recipe, generation) = (self.recipe.clone(), stage.generation.clone());
             let sender: Sender<Message<B, T>> = sender.clone();
             let work = move || {
                 B::share_threads(plan.threads, here);
@@ -183,7 +200,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                 // A coordinator that is gone has nothing left to learn.
                 let report = Box::new(move |event| drop(events.send(Message::Event(event))));
                 let group = collective.clone();
-                let new = || Replica::<B, T>::new(task, plan, collective, model, &start, report, generation);
+                let new = || Replica::<B, T>::new(&recipe, plan, collective, model, &start, report, generation);
                 let ended = Replica::set_up(group.as_ref(), new).map_or_else(Ended::Failed, Replica::run);
                 drop(sender.send(Message::Ended(rank, ended)));
             };
@@ -286,7 +303,7 @@ where
     T: Task<B>,
     LC: LearningComponentsTypes<
             Backend = Autodiff<B>,
-            TrainingModel = Trainee<Autodiff<B>, T::Model, Handle<T>>,
+            TrainingModel = Student<B, T>,
             InferenceModel = Trainee<B, Evaluated<B, T>, Handle<T>>,
         >,
 {
@@ -319,6 +336,6 @@ where
             Err(error) => (initial, Err(error)),
         };
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = result;
-        (self.trainee(model), components.event_processor)
+        (Trainee::new(model, Handle(self.recipe.task.clone())), components.event_processor)
     }
 }

@@ -9,11 +9,13 @@ use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleDisplay};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
+use burn_dataset::Dataset;
+use rayon::prelude::*;
 
 use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
 use super::loader::Shard;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nn::ForwardContext;
 
 /// The samples to learn from, or those to measure on.
@@ -28,13 +30,16 @@ pub enum Split {
 /// The model of a task without its gradients.
 pub type Evaluated<B, T> = <<T as Task<B>>::Model as AutodiffModule<Autodiff<B>>>::InnerModule;
 
+/// The loss of every sample, `[samples]`, and what else a forward pass leaves.
+pub type Losses<B, Outputs = ()> = (Tensor<B, 1>, Outputs);
+
 /// Something to train on backend `B`. One value serves all replicas, from their threads.
 pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// What is trained. Layers of [`crate::nn`] synchronise batch-norm, mix precision and overlap the all-reduce.
     type Model: AutodiffModule<Autodiff<B>, InnerModule: ModuleDisplay> + ModuleDisplay + 'static;
-    /// Some samples in host memory.
-    type Batch: Send + 'static;
-    /// The same on a device.
+    /// A sample as it is read.
+    type Item: Send;
+    /// Some samples on a device.
     type Input: Send + 'static;
     /// What a forward pass leaves for [`Task::count`] and [`Task::answers`].
     type Outputs: 'static;
@@ -42,25 +47,35 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// How many numbers [`Task::answers`] has for each sample.
     const ANSWERS: usize = 0;
 
-    /// Reads the samples of `shard`, of which there is at least one. Called ahead of the step, on a thread of its own.
+    /// The samples of `split`: any dataset of `burn_dataset` whose items depend on their index alone. One that draws them,
+    /// such as `SamplerDataset`, would give other numbers in every run.
+    fn dataset(&self, split: Split) -> &dyn Dataset<Self::Item>;
+
+    /// Reads samples by their ids, in parallel. A task whose data come cheaper by the batch reads them in its own way.
+    ///
+    /// # Errors
+    /// When there is no such sample.
+    fn fetch(&self, split: Split, ids: &[u32]) -> Result<Vec<Self::Item>> {
+        fetch(self.dataset(split), ids)
+    }
+
+    /// Makes a batch of `items`, the samples of `shard`, and brings it to a device. Called ahead of the step, on a thread of
+    /// its own.
     ///
     /// Whatever is drawn at random here must depend on the experiment's seed, the epoch and the sample alone.
     ///
     /// # Errors
-    /// When a sample cannot be read, which ends the run.
-    fn batch(&self, split: Split, shard: &Shard) -> Result<Self::Batch>;
+    /// When a sample is damaged, which ends the run.
+    fn batch(&self, split: Split, items: Vec<Self::Item>, shard: &Shard, device: &B::Device) -> Result<Self::Input>;
 
-    /// Brings a batch to a device.
-    fn to_device(&self, batch: Self::Batch, device: &B::Device) -> Self::Input;
-
-    /// The loss of every sample, `[samples]`. Nothing but the forward pass belongs here; layers that take `context` are told
-    /// by it how to treat batch statistics, and in which precision to compute.
+    /// The forward pass, and nothing else; layers that take `context` are told by it how to treat batch statistics, and in
+    /// which precision to compute.
     fn losses(
         &self,
         model: &Self::Model,
         input: Self::Input,
         context: &ForwardContext<Autodiff<B>>,
-    ) -> (Tensor<Autodiff<B>, 1>, Self::Outputs);
+    ) -> Losses<Autodiff<B>, Self::Outputs>;
 
     /// The same for samples that are only measured.
     fn evaluate(
@@ -68,7 +83,7 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         model: &Evaluated<B, Self>,
         input: Self::Input,
         context: &ForwardContext<B>,
-    ) -> (Tensor<B, 1>, Self::Outputs)
+    ) -> Losses<B, Self::Outputs>
     where
         Self: Sized;
 
@@ -96,4 +111,18 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
 
     /// Hears of this replica's gradients of one micro-batch, before anything happens to them.
     fn after_backward(&self, _model: &Self::Model, _outputs: &Self::Outputs, _gradients: &GradientsParams) {}
+}
+
+/// Samples of `dataset`, in parallel.
+///
+/// # Errors
+/// [`Error::Data`] when there is no such sample.
+pub fn fetch<I: Send>(dataset: &dyn Dataset<I>, ids: &[u32]) -> Result<Vec<I>> {
+    /// Samples that a thread reads together.
+    const FEW: usize = 8;
+    let read = |id: &u32| {
+        let missing = || Error::Data(format!("there is no sample {id} among the {} of the data set", dataset.len()));
+        dataset.get(*id as usize).ok_or_else(missing)
+    };
+    ids.par_iter().with_min_len(FEW).map(read).collect()
 }

@@ -11,7 +11,7 @@ use burn::backend::Autodiff;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
+use burn_train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 use tracing::info_span;
 
 use super::counts::Counts;

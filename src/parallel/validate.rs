@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use burn::module::AutodiffModule;
-use burn::train::InferenceStep;
+use burn_train::InferenceStep;
 
 use super::collective::Operation;
 use super::counts::Counts;
 use super::device::HostBackend;
-use super::loader::Loader;
 use super::plan::Plan;
-use super::replica::{Event, PREFETCH, Replica};
+use super::replica::{Event, Replica, loader};
 use super::sampler::validation_place;
 use super::task::{Evaluated, Split, Task};
 use super::trainee::{Evaluation, Handle, Trainee};
@@ -24,7 +23,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn validate(&mut self) -> Result<Evaluation> {
         let _phase = tracing::info_span!("validation").entered();
         let model = self.evaluation_model()?.valid();
-        let (rank, speaks) = (self.collective.rank(), self.collective.speaks());
+        let (rank, speaks) = (self.collective.rank(), self.collective.is_local_leader());
         let report = |done, total| {
             if speaks {
                 (self.report)(Event::Validating { done, total });
@@ -50,17 +49,17 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let averaging = self.plan.optim.ema_decay > 0.0;
         let alone = self.collective.size() == 1;
         if !averaging && (alone || self.plan.sync_bn) {
-            return Ok(self.model.clone());
+            return Ok(self.model());
         }
-        let own = flat(&self.model, Which::All);
+        let own = flat(&self.model(), Which::All);
         let lengths: Vec<usize> = own.iter().map(|tensor| tensor.dims()[0]).collect();
         let values = self.average.as_ref().map_or(own, |average| average.values().to_vec());
         if alone {
-            return Ok(with_flat(self.model.clone(), Which::All, values));
+            return Ok(with_flat(self.model(), Which::All, values));
         }
         let sent = (self.collective.rank() == 0).then(|| download(values));
         let values = self.collective.broadcast(self.key(Operation::EvaluationModel), 0, sent)?;
-        Ok(with_flat(self.model.clone(), Which::All, unpack(&values, &lengths, &self.device)))
+        Ok(with_flat(self.model(), Which::All, unpack(&values, &lengths, &self.device)))
     }
 }
 
@@ -79,12 +78,11 @@ pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
 ) -> Result<Evaluation> {
     let model = Trainee::new(for_evaluation(model), Handle(task.clone()));
     let shards = plan.validation_shards(replica);
-    let (total, reader) = (shards.len(), task.clone());
-    let batches = Loader::new(shards.into_iter(), move |shard| reader.batch(Split::Validation, &shard), PREFETCH)?;
+    let total = shards.len();
     let mut sum = Evaluation::default();
-    for (done, batch) in batches.enumerate() {
+    for (done, batch) in loader(task, Split::Validation, shards.into_iter(), device)?.enumerate() {
         let context = ForwardContext::evaluate().in_precision(plan.precision);
-        let Evaluation { counts, answers } = model.step((task.to_device(batch?, device), context));
+        let Evaluation { counts, answers } = model.step((batch?.0, context));
         sum.counts += counts;
         sum.answers.extend(answers);
         report(done + 1, total);

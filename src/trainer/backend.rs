@@ -40,13 +40,13 @@ pub(super) fn dispatch<P: Program>(kind: BackendKind, program: P) -> Result<P::O
     };
     match chosen {
         #[cfg(feature = "flex")]
-        Some(BackendKind::Flex) => run_on::<burn::backend::Flex, P>(program, BackendKind::Flex),
+        Some(BackendKind::Flex) => run_on::<burn_flex::Flex, P>(program, BackendKind::Flex),
         #[cfg(feature = "tch")]
-        Some(BackendKind::Tch) => run_on::<burn::backend::LibTorch<f32>, P>(program, BackendKind::Tch),
+        Some(BackendKind::Tch) => run_on::<burn_tch::LibTorch<f32>, P>(program, BackendKind::Tch),
         #[cfg(feature = "cuda")]
-        Some(BackendKind::Cuda) => run_on::<burn::backend::Cuda<f32, i32>, P>(program, BackendKind::Cuda),
+        Some(BackendKind::Cuda) => run_on::<burn_cuda::Cuda<f32, i32>, P>(program, BackendKind::Cuda),
         #[cfg(feature = "wgpu")]
-        Some(BackendKind::Wgpu) => run_on::<burn::backend::Wgpu<f32, i32>, P>(program, BackendKind::Wgpu),
+        Some(BackendKind::Wgpu) => run_on::<burn_wgpu::Wgpu<f32, i32>, P>(program, BackendKind::Wgpu),
         _ => Err(not_compiled(kind)),
     }
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor, TensorData};
+use burn_dataset::Dataset;
 
 use crate::config::Config;
-use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mixed, Mixing, Request, assemble};
-use crate::error::Result;
+use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Picture, assemble};
+use crate::error::{Error, Result};
 use crate::model::{Hits, Prediction, ResNet, hits};
 use crate::nn::{ForwardContext, HEAD, cross_entropy};
 use crate::ops::MixedBackend;
-use crate::parallel::{COUNTED, Counts, Evaluated, HostBackend, Shard, Split, Task};
+use crate::parallel::{COUNTED, Counts, Evaluated, HostBackend, Losses, Shard, Split, Task, fetch};
 
 /// Images of both splits, and how they become batches.
 #[derive(Debug, Clone)]
@@ -44,23 +45,27 @@ impl Classification {
         }
     }
 
-    /// The images of `shard`, in host memory.
+    fn images_of(&self, split: Split) -> &ImageSet {
+        match split {
+            Split::Training => &self.train,
+            Split::Validation => &self.validation,
+        }
+    }
+
+    /// The images of `shard` as a network takes them, in host memory; `pictures` are they as they were read.
     ///
     /// # Errors
     /// When an image's file cannot be read or is no image.
-    pub fn images(&self, split: Split, shard: &Shard) -> Result<HostBatch> {
-        let (images, augment) = match split {
-            Split::Training => (&self.train, &self.augment),
-            Split::Validation => (&self.validation, &self.plain),
-        };
-        let Shard { epoch, ids, copies, partners, partner_copies, first, .. } = shard.clone();
-        let mixing = self.mixing.filter(|_| split == Split::Training);
-        let mixed = mixing.map(|mixing| {
-            // By the first sample of all replicas, so that every one of them mixes alike.
-            let mix = mixing.draw(Key { seed: self.seed, epoch, sample: first }, images.size());
-            Mixed { partners, copies: partner_copies, mix }
-        });
-        assemble(images, augment, self.seed, Request { epoch, ids, copies, mixed })
+    pub fn assemble(&self, split: Split, pictures: Vec<Picture>, shard: &Shard) -> Result<HostBatch> {
+        let images = self.images_of(split);
+        if split == Split::Validation {
+            return assemble(pictures, None, &self.plain, self.seed, shard);
+        }
+        // By the first sample of all replicas, so that every one of them mixes alike.
+        let first = Key { seed: self.seed, epoch: shard.epoch, sample: shard.first };
+        let mix = self.mixing.map(|mixing| mixing.draw(first, images.size())).filter(|mix| *mix != Mix::None);
+        let partners = mix.map(|mix| Ok::<_, Error>((fetch(images, &shard.partners)?, mix))).transpose()?;
+        assemble(pictures, partners, &self.augment, self.seed, shard)
     }
 }
 
@@ -96,22 +101,23 @@ impl<B: HostBackend> Logits<B> {
 
 impl<B: HostBackend> Task<B> for Classification {
     type Model = ResNet<Autodiff<B>>;
-    type Batch = HostBatch;
+    type Item = Picture;
     type Input = Images<B>;
     type Outputs = Logits<B>;
 
     /// The class and the confidence of a [`Prediction`].
     const ANSWERS: usize = 2;
 
-    fn batch(&self, split: Split, shard: &Shard) -> Result<HostBatch> {
-        self.images(split, shard)
+    fn dataset(&self, split: Split) -> &dyn Dataset<Picture> {
+        self.images_of(split)
     }
 
-    fn to_device(&self, batch: HostBatch, device: &B::Device) -> Images<B> {
+    fn batch(&self, split: Split, pictures: Vec<Picture>, shard: &Shard, device: &B::Device) -> Result<Images<B>> {
+        let batch = self.assemble(split, pictures, shard)?;
         let ([height, width], count) = (batch.size, batch.len());
         let pixels = Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device);
         let mixed = batch.partners.filter(|partners| partners.share < 1.0);
-        Images { pixels, labels: batch.labels, mixed: mixed.map(|partners| (partners.labels, partners.share)) }
+        Ok(Images { pixels, labels: batch.labels, mixed: mixed.map(|partners| (partners.labels, partners.share)) })
     }
 
     fn losses(
@@ -119,7 +125,7 @@ impl<B: HostBackend> Task<B> for Classification {
         model: &ResNet<Autodiff<B>>,
         images: Images<B>,
         context: &ForwardContext<Autodiff<B>>,
-    ) -> (Tensor<Autodiff<B>, 1>, Logits<B>) {
+    ) -> Losses<Autodiff<B>, Logits<B>> {
         let Images { pixels, labels, mixed } = images;
         let device = pixels.device();
         let mixed = mixed.map(|(labels, share)| (on_device(&labels, &device), share.into()));
@@ -132,7 +138,7 @@ impl<B: HostBackend> Task<B> for Classification {
         model: &Evaluated<B, Self>,
         images: Images<B>,
         context: &ForwardContext<B>,
-    ) -> (Tensor<B, 1>, Logits<B>) {
+    ) -> Losses<B, Logits<B>> {
         let Images { pixels, labels, .. } = images;
         let targets = on_device(&labels, &pixels.device());
         let logits = model.forward(pixels, context);

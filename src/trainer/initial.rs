@@ -11,7 +11,7 @@ use crate::checkpoint::Resume;
 use crate::config::Config;
 use crate::data::Progress;
 use crate::error::Result;
-use crate::model::{ParameterCount, ResNet, count_parameters};
+use crate::model::{Architecture, ParameterCount, ResNet, count_parameters};
 use crate::nn::{load_state, state_dict};
 use crate::parallel::HostBackend;
 use crate::weights::{self, torchvision};
@@ -51,8 +51,10 @@ fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
         return Ok(Path::new(wanted).to_path_buf());
     }
     let bars = Bars::new(config.run.progress);
-    let path = torchvision::fetch(&torchvision::cache_directory(), &|done, total| {
-        bars.show(Progress::Bytes { what: torchvision::RESNET18.into(), done, total });
+    let is_18 = config.model.architecture() == Architecture::RESNET18;
+    let name = if is_18 { torchvision::RESNET18 } else { torchvision::RESNET34 };
+    let path = torchvision::fetch(name, &torchvision::cache_directory(), &|done, total| {
+        bars.show(Progress::Bytes { what: name.into(), done, total });
     });
     bars.finish();
     path

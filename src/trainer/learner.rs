@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::optim::SgdConfig;
-use burn::train::logger::MetricLogger;
-use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
-use burn::train::metric::{MetricDefinition, NumericEntry};
-use burn::train::renderer::{
+use burn_train::logger::MetricLogger;
+use burn_train::metric::store::{EpochSummary, MetricsUpdate, Split};
+use burn_train::metric::{MetricDefinition, NumericEntry};
+use burn_train::renderer::{
     EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
     MetricsRendererTraining, ProgressType, TrainingProgress,
 };
-use burn::train::{Learner, SupervisedTraining, TrainingStrategy};
+use burn_train::{SupervisedTraining, TrainingStrategy};
 
 use crate::error::Result;
 use crate::parallel::{DataParallel, HostBackend, LoaderHandle, Task};
@@ -22,15 +21,13 @@ pub fn train<B: HostBackend, T: Task<B>>(
     strategy: DataParallel<B, T>,
     directory: &Path,
 ) -> Result<()> {
-    let (model, strategy) = (strategy.trainee(model), Arc::new(strategy));
+    let (learner, strategy) = (strategy.learner(model), Arc::new(strategy));
     let [train, validation] = strategy.samples().map(|items| Arc::new(LoaderHandle { items }));
     let training = SupervisedTraining::new(directory, train, validation)
         .num_epochs(strategy.epochs())
         .with_application_logger(None)
         .with_metric_logger(NoLog)
         .with_training_strategy(TrainingStrategy::Custom(strategy.clone()));
-    // The learner wants an optimizer and a rate; the strategy brings its own and never asks for these.
-    let learner = Learner::new(model, SgdConfig::new().init(), 0.0);
     drop(training.renderer(Silent).launch(learner));
     strategy.take_result()
 }

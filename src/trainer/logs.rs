@@ -9,7 +9,10 @@ use super::samples::SampleLog;
 use crate::checkpoint::Store;
 use crate::config::{Config, ProgressKind};
 use crate::error::Result;
-use crate::metrics::{Bar, Console, Csv, Dashboard, Goal, Hparam, Jsonl, Sink, TensorBoard};
+#[cfg(feature = "tui")]
+use crate::metrics::Dashboard;
+use crate::metrics::{Bar, Console, Csv, Goal, Hparam, Jsonl, Sink, TensorBoard};
+use crate::parallel::Plan;
 use crate::stop::Stop;
 
 /// Up to where the logs of earlier sessions, or of another process, hold.
@@ -33,6 +36,7 @@ pub(super) struct Logs {
 impl Logs {
     /// Opens everything in `directory`. Every process logs; what belongs to the run as a whole is written by the one of
     /// rank 0.
+    #[cfg_attr(not(feature = "tui"), allow(unused_variables, reason = "a dashboard needs it"))]
     pub(super) fn open(
         config: &Config,
         directory: &Path,
@@ -52,10 +56,11 @@ impl Logs {
             sinks.push(Box::new(board(config, &directory.join("tensorboard"), kept)?));
         }
         match display {
+            #[cfg(feature = "tui")]
             ProgressKind::Tui => sinks.push(Box::new(Dashboard::new(goal, stop.clone()))),
             ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),
             ProgressKind::None => {}
-            ProgressKind::Auto | ProgressKind::Plain => {
+            _ => {
                 sinks.push(Box::new(Console::new(stdout(), goal, run.log_every)));
             }
         }
@@ -90,4 +95,9 @@ fn hparam(value: String) -> Hparam {
         (_, Ok(choice)) => Hparam::Bool(choice),
         _ => Hparam::Text(value),
     }
+}
+
+/// How far a run goes.
+pub(super) fn goal(config: &Config, plan: &Plan) -> Goal {
+    Goal { epochs: config.run.epochs, steps: plan.last_step }
 }

@@ -14,7 +14,7 @@ use crate::metrics::Card;
 use crate::model::{ParameterCount, Stem, activation_elements};
 use crate::ops::{Algorithm, PrecisionKind};
 use crate::optim::{OptimizerKind, ScheduleKind};
-use crate::parallel::{BackendKind, HostBackend, Sharing, StrategyKind};
+use crate::parallel::{BackendKind, HostBackend, StrategyKind};
 
 /// Bytes of an f32.
 const FLOAT: usize = 4;
@@ -89,10 +89,9 @@ fn world(config: &Config, prepared: &Prepared) -> String {
     let size = plan.world.size();
     let strategy = match config.parallel.strategy() {
         StrategyKind::Single | StrategyKind::Auto => return "1 replica".into(),
-        StrategyKind::Dp => "dp: the first replica updates the weights for all",
+        StrategyKind::Dp => "dp (as ddp)",
         StrategyKind::Ddp => "ddp",
     };
-    debug_assert!(plan.sharing == Sharing::Central || strategy == "ddp");
     let statistics = if plan.sync_bn { "synchronised" } else { "local" };
     let processes = match plan.world.processes() {
         1 => String::new(),
@@ -129,7 +128,7 @@ fn sample(config: &Config, prepared: &Prepared) -> Option<String> {
 
 fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount, on_processor: bool) -> String {
     let stem = if config.model.stem == Stem::Cifar { "CIFAR" } else { "ImageNet" };
-    let (width, classes) = (config.model.width, prepared.classes);
+    let (depth, width, classes) = (config.model.depth, config.model.width, prepared.classes);
     let precision = match config.run.precision {
         PrecisionKind::F32 => "f32",
         PrecisionKind::Bf16 => "bf16 with f32 weights",
@@ -144,7 +143,7 @@ fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount, on_pr
     let millions = all as f64 / 1e6;
     let trained = if trained < all { format!(" ({trained} of them trained)") } else { String::new() };
     format!(
-        "ResNet-18, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters{trained}, {precision}{convolutions}"
+        "ResNet-{depth}, {stem} stem, width {width}, {classes} outputs, {millions:.2} M parameters{trained}, {precision}{convolutions}"
     )
 }
 

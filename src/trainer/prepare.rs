@@ -14,9 +14,7 @@ use crate::launch::Peers;
 use crate::model::ResNet;
 use crate::nn::{freeze, initialize};
 use crate::optim::Schedule;
-use crate::parallel::{
-    HostBackend, Plan, Sampler, SamplerConfig, Sharing, StrategyKind, World, check_devices, check_precision,
-};
+use crate::parallel::{HostBackend, Plan, Sampler, SamplerConfig, World, check_devices, check_precision};
 use crate::stop::Stop;
 
 /// Everything decided before the first step.
@@ -104,7 +102,6 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
     };
     Ok(Plan {
         sync_bn: config.parallel.sync_bn,
-        sharing: if config.parallel.strategy() == StrategyKind::Dp { Sharing::Central } else { Sharing::Replicated },
         reduce_precision: config.parallel.reduce_precision,
         precision: config.run.precision,
         batch_size: config.parallel.batch_size,

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput};
 use crate::model::{Hits, Prediction};
-use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, Split, StepReport, TrainingState};
+use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, Split, StepReport, TrainingState, fetch};
 use crate::report::{matrix, png};
 use crate::stop::writing;
 
@@ -99,7 +99,9 @@ impl Recorder {
         }
         let plan = &self.plan;
         let group = plan.sampler.group(report.epoch, report.step_in_epoch - 1);
-        let batch = self.task.images(Split::Training, &plan.shard(&group, 0, report.epoch, 0))?;
+        let shard = plan.shard(&group, 0, report.epoch, 0);
+        let pictures = fetch(self.task.train.as_ref(), &shard.ids)?;
+        let batch = self.task.assemble(Split::Training, pictures, &shard)?;
         let png = pictures::sheet(&batch, self.snapshots.description.normalization);
         self.logs.sinks.picture("train/images", report.step, &png)
     }

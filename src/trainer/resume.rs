@@ -47,14 +47,14 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
     Ok((restored, state))
 }
 
-/// The configuration that a checkpoint was trained with. One from before `model.conv` computed its convolutions directly.
+/// The configuration that a checkpoint was trained with. What an older one does not say was so: convolutions as they are
+/// defined, 18 layers.
 pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
     let Ok(mut settings) = text.parse::<toml::Table>() else { return Ok(text) };
-    match settings.get_mut("model") {
-        Some(toml::Value::Table(model)) if !model.contains_key("conv") => model.insert("conv".into(), "direct".into()),
-        _ => return Ok(text),
-    };
+    let Some(toml::Value::Table(model)) = settings.get_mut("model") else { return Ok(text) };
+    model.entry("conv").or_insert("direct".into());
+    model.entry("depth").or_insert(18.into());
     Ok(settings.to_string())
 }
 

@@ -2,34 +2,31 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-use tracing::subscriber::set_global_default;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::registry;
+use std::time::Instant;
 
 use super::backend::{Program, dispatch};
 use super::clock::Clock;
 use super::conclusion::{conclude, finish, nothing_left};
 use super::initial::initial_model;
 use super::learner;
-use super::logs::{Kept, Logs};
+use super::logs::{Kept, Logs, goal};
 use super::origin::Origin;
 use super::overview::{overview, shortage};
+use super::phases::{listen, report};
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Course, Recorder};
 use super::resume::restore;
-use super::snapshot::Snapshots;
+use super::snapshot::{Snapshots, check_copy};
 use super::terminal::{display, say, warn};
 use super::{elastic_run, requeue, together};
-use crate::checkpoint::{Lock, check_writable, write_atomic};
+use crate::checkpoint::{Lock, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
 use crate::launch::{self, Peers};
-use crate::metrics::{Goal, Profiler, warnings};
+use crate::metrics::Profiler;
 use crate::model::ResNet;
 use crate::nn::state_dict;
-use crate::parallel::{BackendKind, DataParallel, HostBackend, Plan, Processes, StartingPoint};
+use crate::parallel::{BackendKind, DataParallel, HostBackend, Processes, StartingPoint};
 use crate::state::sha256;
 use crate::stop::{Reason, Stop};
 
@@ -76,20 +73,6 @@ fn stop(config: &Config) -> Result<Stop> {
     Ok(stop)
 }
 
-/// Prints warnings, and times phases if they are asked for.
-pub(super) fn listen(profile: bool) -> Option<Profiler> {
-    if !profile {
-        // A test that runs in this process may listen already.
-        drop(set_global_default(registry().with(warnings(warn))));
-        return None;
-    }
-    let profiler = Profiler::start(warn);
-    if profiler.is_none() {
-        warn("warning: --profile shows nothing: something else in this process listens to its phases already");
-    }
-    profiler
-}
-
 fn run<B: HostBackend>(
     config: Config,
     backend: BackendKind,
@@ -124,14 +107,6 @@ fn run<B: HostBackend>(
         session.announce();
     }
     session.run(prepared, stop, display, Together { peers, processes }, profiler)
-}
-
-/// The copy of the best model is written after an epoch at the earliest: too late to learn that it cannot be.
-pub(super) fn check_copy(path: &Path) -> Result<()> {
-    if path.as_os_str().is_empty() {
-        return Ok(());
-    }
-    check_writable(path).map_err(|error| Error::usage(format!("{error}; give another --checkpoint")))
 }
 
 /// The other processes, and the connections to them.
@@ -254,16 +229,4 @@ impl<B: HostBackend> Session<B> {
         let snapshots = Snapshots::new(config, prepared, clock);
         Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), course).with_logs(logs))
     }
-}
-
-pub(super) fn goal(config: &Config, plan: &Plan) -> Goal {
-    Goal { epochs: config.run.epochs, steps: plan.last_step }
-}
-
-/// Writes the trace and prints the table, which was asked for even where progress is not shown.
-pub(super) fn report(profiler: &Profiler, trace: &Path, course: &Course) -> Result<()> {
-    write_atomic(trace, &profiler.trace())?;
-    say(&format!("\n{}", profiler.table(Duration::from_secs_f64(course.training_seconds))));
-    say(&format!("trace       {}", trace.display()));
-    Ok(())
 }

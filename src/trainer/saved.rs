@@ -1,11 +1,16 @@
 //! The state of a run as the files of a checkpoint, and back: for `train`, and for a model that is not Kiln's.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::checkpoint::{Best, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir};
 use crate::error::{Error, Result};
 use crate::file::TEXT;
-use crate::parallel::{Counts, EpochReport, Observer, Plan, Position, StepReport, TrainingState};
+use crate::parallel::{
+    Counts, DataParallel, EpochReport, HostBackend, Observer, Plan, Position, StartingPoint, StepReport, Task,
+    TrainingState,
+};
 use crate::state::{Metadata, StateDict, from_safetensors, to_safetensors};
 
 /// What a checkpoint says of the run that wrote it, beside its position.
@@ -163,6 +168,30 @@ impl Checkpoints {
         }
         state(&checkpoint, position(&run, &self.plan), self.plan.optim.ema_decay > 0.0).map(Some)
     }
+}
+
+/// A model, and the strategy that trains it.
+pub type Resumed<B, T> = (<T as Task<B>>::Model, DataParallel<B, T>);
+
+/// A strategy that trains `model` on `task` by `plan`, and the model it starts from: it goes on from the last checkpoint
+/// in `directory`, if there is one, and saves there.
+///
+/// # Errors
+/// As of [`Checkpoints`], and when the checkpoint is of another model.
+pub fn resumed<B: HostBackend, T: Task<B>>(
+    directory: &Path,
+    task: T,
+    model: T::Model,
+    plan: Plan,
+) -> Result<Resumed<B, T>> {
+    /// How long replicas wait for each other.
+    const LIMIT: Duration = Duration::from_secs(60);
+    let checkpoints = Checkpoints::open(directory, &plan)?;
+    let (model, start) = match checkpoints.latest()? {
+        Some(state) => StartingPoint::restore::<B, _>(model, &state, "the last checkpoint")?,
+        None => (model, StartingPoint::default()),
+    };
+    Ok((model, DataParallel::new(Arc::new(task), Arc::new(plan), start, LIMIT, checkpoints)))
 }
 
 impl Observer for Checkpoints {

@@ -4,12 +4,11 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use super::clock::Clock;
-use super::export::encode;
 use super::prepare::Prepared;
 use super::saved::{Identity, snapshot};
-use crate::checkpoint::Snapshot;
+use crate::checkpoint::{Snapshot, check_writable};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::parallel::TrainingState;
 use crate::state::from_safetensors;
 use crate::weights::{Description, Format};
@@ -59,9 +58,17 @@ impl Snapshots {
         match Format::of(to) {
             Some(format) if format != Format::Safetensors => {
                 let (tensors, _) = from_safetensors(bytes, Path::new(name))?;
-                encode(format, &tensors, &self.description, "the best checkpoint").map(Cow::Owned)
+                format.encode(&tensors, &self.description, "the best checkpoint").map(Cow::Owned)
             }
             _ => Ok(Cow::Borrowed(bytes)),
         }
     }
+}
+
+/// The copy of the best model is written after an epoch at the earliest: too late to learn that it cannot be.
+pub(super) fn check_copy(path: &Path) -> Result<()> {
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    check_writable(path).map_err(|error| Error::usage(format!("{error}; give another --checkpoint")))
 }

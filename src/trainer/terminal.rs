@@ -4,14 +4,20 @@ use std::io::{Write, stderr, stdout};
 
 use crate::config::ProgressKind;
 use crate::error::{Error, Result};
-use crate::metrics::screen;
+use crate::metrics::{screen, terminal};
+
+/// Whether this build has one.
+const HAS_DASHBOARD: bool = cfg!(feature = "tui");
 
 /// How `--progress` is to be shown here: never [`ProgressKind::Auto`].
 pub(super) fn display(kind: ProgressKind) -> Result<ProgressKind> {
     match kind {
-        ProgressKind::Auto if screen::is_usable() => Ok(ProgressKind::Tui),
+        ProgressKind::Auto if HAS_DASHBOARD && terminal::is_usable() => Ok(ProgressKind::Tui),
         ProgressKind::Auto => Ok(ProgressKind::Plain),
-        ProgressKind::Tui if !screen::is_usable() => Err(Error::usage(
+        ProgressKind::Tui if !HAS_DASHBOARD => Err(Error::usage(
+            "--progress tui needs a build with the dashboard: build with --features tui, or use --progress bar",
+        )),
+        ProgressKind::Tui if !terminal::is_usable() => Err(Error::usage(
             "--progress tui needs a terminal in the foreground for input and output, whose TERM is not 'dumb'; use \
              --progress plain",
         )),
@@ -25,7 +31,7 @@ pub fn say(text: &str) {
     if screen::keep(text) {
         return;
     }
-    let text = screen::fitted(text.trim_end_matches('\n'));
+    let text = terminal::fitted(text.trim_end_matches('\n'));
     let mut out = stdout().lock();
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }

@@ -4,6 +4,10 @@ use std::path::Path;
 
 use clap::ValueEnum;
 
+use super::{Description, onnx, to_pth};
+use crate::error::Result;
+use crate::state::{HostTensor, StateDict, to_safetensors};
+
 /// A format of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -17,6 +21,29 @@ pub enum Format {
 }
 
 impl Format {
+    /// The bytes of a file with these weights, which are from `origin`.
+    ///
+    /// # Errors
+    /// As of [`to_pth`] and [`onnx::to_onnx`].
+    pub fn encode(self, tensors: &StateDict, description: &Description, origin: &str) -> Result<Vec<u8>> {
+        match self {
+            Self::Safetensors => Ok(to_safetensors(tensors, &description.to_metadata())),
+            Self::Pth => to_pth(tensors),
+            Self::Onnx => {
+                let Description { classes, normalization, size, .. } = description.clone();
+                let outputs = tensors.get("fc.bias").map_or(0, HostTensor::len);
+                let options = onnx::Options {
+                    origin: origin.into(),
+                    // More outputs than names would leave the last ones without.
+                    classes: if classes.len() == outputs { classes } else { Vec::new() },
+                    size: [size; 2],
+                    normalization: Some((normalization.mean, normalization.std)),
+                };
+                onnx::to_onnx(tensors, &options)
+            }
+        }
+    }
+
     /// The names that files of a format end with, as messages list them.
     pub const SUFFIXES: &str = ".safetensors, .pth, .pt or .onnx";
 

@@ -2,12 +2,12 @@
 //!
 //! Every opcode takes a bounded number of steps or uses up what others have put on the stack, so that work and memory
 //! are linear in the number of steps, whatever the program says. Of those there is a limit. Opcodes are those of Python's
-//! `pickletools`; what their operands look like is for `operands`, which functions there are for `pickle`.
+//! `pickletools`; what their operands look like is for `operands`, which functions there are for `value`.
 
 use std::collections::BTreeMap;
 
 use super::operands::Operands;
-use super::pickle::{Function, Id, Value, global};
+use super::value::{Function, Id, Value, global};
 use super::view::{Storage, View};
 
 /// Enough for the dictionary of a training and its optimizer many times over. A step may be one byte of the file and

@@ -1,8 +1,8 @@
 //! The weights room: a ResNet-18's weights in from files of other programs, and out to them.
 //!
 //! Its currency is the [`StateDict`], under torchvision's names and in its layouts. Read in this order: `pth`, which
-//! reads files of `torch.save` by way of `zip` (the container), `pickle` (what is in it, made by `machine` from
-//! `operands`) and `view` (tensors in storages); `to_pth`, the way back; `onnx`, which writes the network itself;
+//! reads files of `torch.save` by way of `zip` (the container), `pickle` (what is in it: `value`s, made by `machine`
+//! from `operands`) and `view` (tensors in storages); `to_pth`, the way back; `onnx`, which writes the network itself;
 //! `transplant`, which fits foreign weights into a model's; `torchvision`, which fetches the published ones; `format`
 //! and `description`, what is written and what it says of itself. The room knows no model and no device.
 
@@ -17,6 +17,7 @@ pub mod pth;
 mod to_pth;
 pub mod torchvision;
 mod transplant;
+mod value;
 mod view;
 mod zip;
 

@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::pickle::{Id, Pickle, Value};
+use super::pickle::Pickle;
+use super::value::{Id, Value};
 use super::view::{Storage, View};
 use super::zip::Archive;
 use super::{file, quoted};

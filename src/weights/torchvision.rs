@@ -1,4 +1,4 @@
-//! The published weights of torchvision's ResNet-18 (`IMAGENET1K_V1`), fetched once and kept where PyTorch keeps them.
+//! The published weights of torchvision's ResNet-18 and 34 (`IMAGENET1K_V1`), fetched once and kept where PyTorch keeps them.
 //!
 //! PyTorch ends a published file's name with the first digits of its SHA-256. How a file is fetched is for
 //! `crate::fetch`, how it is read for `pth`.
@@ -13,20 +13,22 @@ use crate::fetch::{self, Published};
 
 /// ResNet-18, 46.8 MB, a head of 1000 classes.
 pub const RESNET18: &str = "resnet18-f37072fd.pth";
+/// ResNet-34, 87.3 MB, the same head.
+pub const RESNET34: &str = "resnet34-b627a593.pth";
 /// PyTorch's home of published weights.
 pub const HOME: &str = "https://download.pytorch.org/models";
 
-/// More bytes than this are not the file: it has 46.8 million.
-const LIMIT: u64 = 64 << 20;
+/// More bytes than this are not the file: it has 46.8 million, or that of ResNet-34 87.3 million.
+const LIMITS: [u64; 2] = [64 << 20, 96 << 20];
 
-/// The weights' path in the folder `cache`; fetches them where they are missing or damaged.
+/// The path of the weights `name` in the folder `cache`; fetches them where they are missing or damaged.
 ///
 /// `progress` hears the bytes so far, and all of them where the server says so.
 ///
 /// # Errors
 /// As [`fetch_from`].
-pub fn fetch(cache: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
-    fetch_from(HOME, RESNET18, cache, progress)
+pub fn fetch(name: &str, cache: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
+    fetch_from(HOME, name, cache, progress)
 }
 
 /// As [`fetch()`], for the file `NAME-CHECKSUM.pth` below the URL `base`.
@@ -45,7 +47,7 @@ pub fn fetch_from(base: &str, name: &str, cache: &Path, progress: &dyn Fn(u64, O
         name: name.into(),
         hash: "SHA-256",
         checksum: checksum.to_ascii_lowercase(),
-        limit: LIMIT,
+        limit: LIMITS[usize::from(name == RESNET34)],
         remedy: format!("put the file to '{}' by hand", cache.join(name).display()),
         url,
     };

@@ -62,8 +62,8 @@ pub fn transplant(into: &mut StateDict, from: StateDict, origin: &str) -> Result
     if fitting.is_empty() {
         let (theirs, ours) = (list(unexpected.keys().map(String::as_str)), list(into.keys().map(String::as_str)));
         return Err(Error::Checkpoint(format!(
-            "no weight in {origin} has a name of this model: it has {theirs} where torchvision's ResNet-18 has {ours}; \
-             give weights of a ResNet-18 under torchvision's names"
+            "no weight in {origin} has a name of this model: it has {theirs} where torchvision's ResNet has {ours}; \
+             give weights of a ResNet under torchvision's names"
         )));
     }
     into.extend(fitting);
@@ -106,13 +106,13 @@ fn drop_head(into: &StateDict, from: &mut StateDict) -> Option<(usize, usize)> {
 fn check(name: &str, ours: &HostTensor, theirs: &HostTensor, origin: &str) -> Result<()> {
     if theirs.as_f32().is_some() != ours.as_f32().is_some() {
         let kind = if ours.as_f32().is_some() { "floating-point numbers" } else { "integers" };
-        return Err(Error::Checkpoint(format!("'{name}' in {origin} should hold {kind}; give weights of a ResNet-18")));
+        return Err(Error::Checkpoint(format!("'{name}' in {origin} should hold {kind}; give weights of a ResNet")));
     }
     if theirs.shape() == ours.shape() {
         return Ok(());
     }
     let flags = if name == "conv1.weight" { flags(ours.shape(), theirs.shape()) } else { None };
-    let remedy = flags.unwrap_or_else(|| "give weights of a ResNet-18 as torchvision builds it".into());
+    let remedy = flags.unwrap_or_else(|| "give weights of a ResNet as torchvision builds it".into());
     Err(Error::Checkpoint(format!(
         "'{name}' in {origin} has shape {:?} where the model has {:?}; {remedy}",
         theirs.shape(),

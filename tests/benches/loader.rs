@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, Request, assemble};
-use kiln::parallel::Loader;
+use kiln::data::{Augment, DataConfig, assemble};
+use kiln::parallel::{Loader, Shard, fetch};
 
 const IMAGES: usize = 10_240;
 const BATCH: usize = 128;
@@ -18,11 +18,12 @@ fn batches(criterion: &mut Criterion) {
     group.bench_function("10,240 images, crop, flip, normalise", |bencher| {
         let requests = || {
             let ids = |batch: usize| (batch * BATCH..(batch + 1) * BATCH).map(|id| id as u32).collect();
-            (0..IMAGES / BATCH).map(move |batch| Request { ids: ids(batch), ..Request::default() })
+            (0..IMAGES / BATCH).map(move |batch| Shard { ids: ids(batch), ..Shard::default() })
         };
         let start = || {
             let (images, augment) = (images.clone(), augment.clone());
-            Loader::new(requests(), move |request| assemble(&images, &augment, 0, request), 2).unwrap()
+            let read = move |shard: Shard| assemble(fetch(images.as_ref(), &shard.ids)?, None, &augment, 0, &shard);
+            Loader::new(requests(), read, 2).unwrap()
         };
         bencher.iter_batched(start, Iterator::count, BatchSize::PerIteration);
     });

@@ -32,6 +32,7 @@ const SAME: &[(&str, &str, &str)] = &[
     (SCRIPT, "--sync_bn --seed 1", "--sync-bn --seed 1"),
     (PYTORCH, "-b 64 --wd 1e-4", "--batch-size 64 --weight-decay 1e-4"),
     (PYTORCH, "-a resnet18", "--stem imagenet"),
+    (PYTORCH, "-a resnet34", "--stem imagenet --depth 34"),
     (PYTORCH, "--amp", "--precision f16"),
     (PYTORCH, "--opt sgd_nesterov", "--optimizer sgd --nesterov"),
     (
@@ -126,7 +127,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (PYTORCH, "--evaluate", "train evaluate --checkpoint PATH"),
     (PYTORCH, "--start-epoch 3", "--resume"),
     (PYTORCH, "--backend nccl", "--dist-backend nccl"),
-    (PYTORCH, "-a resnet50", "--stem cifar"),
+    (PYTORCH, "-a resnet50", "resnet18 and resnet34"),
     (PYTORCH, "photos/imagenet", "--data folder --data-dir photos/imagenet"),
     (TORCHRUN, "--nproc-per-node 2", "train launch --nproc N -- ARGUMENTS"),
     (TORCHRUN, "--nnodes 1:4", "--elastic 1:4"),

@@ -5,12 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use image::{ImageFormat, Rgb, RgbImage};
-use kiln::data::{
-    Augment, DataConfig, Framing, ImageSet, Normalization, Progress, Request, Source, assemble, fingerprint,
-};
+use kiln::data::{Augment, DataConfig, Framing, ImageSet, Normalization, Progress, Source, fingerprint};
+use kiln::parallel::Shard;
 use tempfile::{TempDir, tempdir};
 
-use super::{assert_names, complaint, load};
+use super::{assemble, assert_names, complaint, load};
 use crate::python::ask;
 
 fn picture(path: &Path, side: u32, colour: [u8; 3], format: ImageFormat) {
@@ -52,11 +51,11 @@ fn images_that_do_not_fit_the_cache_are_the_same_images_decoded_when_needed() {
     let dir = pets();
     let cached = load(&config(dir.path())).unwrap();
     let on_disk = load(&DataConfig { cache_mb: 0, ..config(dir.path()) }).unwrap();
-    assert!(on_disk.train.is_on_demand() && !cached.train.is_on_demand());
+    assert!(!on_disk.train.picture(0).is_ready() && cached.train.picture(0).is_ready());
     assert_eq!(fingerprint(&on_disk), fingerprint(&cached), "a run may resume with another cache");
     let batch = |images: &ImageSet| {
         let augment = Augment::new(&config(dir.path()), Normalization::IMAGENET);
-        assemble(images, &augment, 5, Request { epoch: 1, ids: vec![2, 0, 1], ..Request::default() })
+        assemble(images, &augment, 5, &Shard { epoch: 1, ids: vec![2, 0, 1], ..Shard::default() }, None)
     };
     assert_eq!(batch(&on_disk.train).unwrap(), batch(&cached.train).unwrap());
     fs::write(dir.path().join("train/dog/a.PNG"), "no picture").unwrap();

@@ -74,7 +74,7 @@ fn a_random_part_is_resized_as_by_torchvision() {
         let key = Key { epoch: sample, ..key(0) };
         let Part { left, top, width, height } = RANDOM.part([90, 64], key);
         let numbers = format!("{left},{top},{width},{height}");
-        if !agree(&images.varied(0, key).unwrap(), &dir.path().join("train/it/a.png"), "part", &numbers) {
+        if !agree(&images.picture(0).shown(Some(key)).unwrap(), &dir.path().join("train/it/a.png"), "part", &numbers) {
             return;
         }
     }
@@ -110,13 +110,13 @@ fn a_picture_that_is_too_long_shows_its_middle() {
     let dir = photographs(3000, 2);
     let splits = load(&config(dir.path())).unwrap();
     assert_eq!(splits.validation.image(0).unwrap().len(), 3 * SIDE * SIDE);
-    assert_eq!(splits.train.varied(0, key(0)).unwrap().len(), 3 * SIDE * SIDE);
+    assert_eq!(splits.train.picture(0).shown(Some(key(0))).unwrap().len(), 3 * SIDE * SIDE);
 }
 
 #[test]
 fn what_is_shown_depends_on_nothing_but_its_key() {
     let dir = photographs(64, 48);
-    let shown = |config: &DataConfig, key| load(config).unwrap().train.varied(0, key).unwrap().into_owned();
+    let shown = |config: &DataConfig, key| load(config).unwrap().train.picture(0).shown(Some(key)).unwrap();
     let config = config(dir.path());
     assert!(shown(&config, key(5)) == shown(&DataConfig { cache_mb: 0, ..config.clone() }, key(5)));
     assert!(shown(&config, key(5)) != shown(&config, key(6)));
@@ -131,12 +131,12 @@ fn images_of_any_source_are_framed() {
     let dir = photographs(40, 40);
     let file = load(&DataConfig { resized_crop: 0.0, ..config(dir.path()) }).unwrap().validation;
     let pixels = load(&DataConfig { image_size: 40, resized_crop: 0.0, center_crop: 0.0, ..config(dir.path()) });
-    let pixels = pixels.unwrap().validation.image(0).unwrap().into_owned();
+    let pixels = pixels.unwrap().validation.image(0).unwrap();
     let memory = || ImageSet::new(pixels.clone(), vec![0], vec!["it".into()], [40; 2]).unwrap();
     for limit in [0, 4096] {
         let framed = memory().framed(SIDE, Framing { area: 0.0, ..RANDOM }, limit);
         assert!(framed.image(0).unwrap() == file.image(0).unwrap());
     }
     let random = memory().framed(SIDE, RANDOM, 4096);
-    assert!(random.varied(0, key(1)).unwrap() != random.varied(0, key(2)).unwrap());
+    assert!(random.picture(0).shown(Some(key(1))).unwrap() != random.picture(0).shown(Some(key(2))).unwrap());
 }

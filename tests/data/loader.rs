@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Request, assemble};
-use kiln::parallel::Loader;
+use kiln::data::{Augment, DataConfig, HostBatch, ImageSet};
+use kiln::parallel::{Loader, Shard};
+
+use super::assemble;
 
 const SEED: u64 = 11;
 
@@ -17,12 +19,12 @@ fn augment() -> Augment {
     Augment::new(&DataConfig { cutout: 6, ..DataConfig::default() }, NORMALIZATION)
 }
 
-fn loader(requests: impl Iterator<Item = Request> + Send + 'static) -> Loader<HostBatch> {
+fn loader(requests: impl Iterator<Item = Shard> + Send + 'static) -> Loader<HostBatch> {
     let (images, augment) = (images(), augment());
-    Loader::new(requests, move |request| assemble(&images, &augment, SEED, request), 2).expect("a thread")
+    Loader::new(requests, move |shard| assemble(&images, &augment, SEED, &shard, None), 2).expect("a thread")
 }
 
-fn load(requests: Vec<Request>) -> Vec<HostBatch> {
+fn load(requests: Vec<Shard>) -> Vec<HostBatch> {
     loader(requests.into_iter()).map(Result::unwrap).collect()
 }
 
@@ -37,11 +39,10 @@ fn sample(batches: &[HostBatch], id: u32) -> &[f32] {
 
 #[test]
 fn a_loader_delivers_what_is_assembled_by_hand_in_order() {
-    let requests: Vec<Request> = (0..4)
-        .flat_map(|epoch| [vec![3, 1, 2], vec![], vec![39]].map(|ids| Request { epoch, ids, ..Request::default() }))
+    let requests: Vec<Shard> = (0..4)
+        .flat_map(|epoch| [vec![3, 1, 2], vec![], vec![39]].map(|ids| Shard { epoch, ids, ..Shard::default() }))
         .collect();
-    let expected: Vec<_> =
-        requests.iter().cloned().map(|it| assemble(&images(), &augment(), SEED, it).unwrap()).collect();
+    let expected: Vec<_> = requests.iter().map(|it| assemble(&images(), &augment(), SEED, it, None).unwrap()).collect();
     assert_eq!(expected[0].labels, [3, 1, 2]);
     assert_eq!(expected[0].pixels.len(), 3 * 3072);
     assert!(expected[1].is_empty() && expected[1].pixels.is_empty());
@@ -50,16 +51,16 @@ fn a_loader_delivers_what_is_assembled_by_hand_in_order() {
 
 #[test]
 fn a_sample_looks_the_same_whichever_replica_order_or_thread_prepares_it() {
-    let one = load(vec![Request { epoch: 2, ids: (0..40).collect(), ..Request::default() }]);
-    let evens = load(vec![Request { epoch: 2, ids: (0..40).step_by(2).collect(), ..Request::default() }]);
+    let one = load(vec![Shard { epoch: 2, ids: (0..40).collect(), ..Shard::default() }]);
+    let evens = load(vec![Shard { epoch: 2, ids: (0..40).step_by(2).collect(), ..Shard::default() }]);
     let odds = std::thread::spawn(|| {
-        load(vec![Request { epoch: 2, ids: (0..40).rev().step_by(2).collect(), ..Request::default() }])
+        load(vec![Shard { epoch: 2, ids: (0..40).rev().step_by(2).collect(), ..Shard::default() }])
     });
     let two = [evens, odds.join().expect("no panic")].concat();
     for id in 0..40 {
         assert_eq!(sample(&one, id), sample(&two, id), "sample {id}");
     }
-    let later = load(vec![Request { epoch: 3, ids: (0..40).collect(), ..Request::default() }]);
+    let later = load(vec![Shard { epoch: 3, ids: (0..40).collect(), ..Shard::default() }]);
     assert_ne!(one[0].pixels, later[0].pixels, "another epoch shows the samples differently");
 }
 
@@ -69,7 +70,7 @@ fn dropping_a_loader_in_the_middle_of_an_endless_run_ends_its_thread() {
     let guard = asked.clone();
     let endless = std::iter::repeat_with(move || {
         guard.fetch_add(1, Ordering::SeqCst);
-        Request { epoch: 0, ids: vec![0; 8], ..Request::default() }
+        Shard { epoch: 0, ids: vec![0; 8], ..Shard::default() }
     });
     let mut loader = loader(endless);
     assert_eq!(loader.next().map(|batch| batch.unwrap().len()), Some(8));
@@ -81,7 +82,15 @@ fn dropping_a_loader_in_the_middle_of_an_endless_run_ends_its_thread() {
 
 #[test]
 fn a_panic_of_the_thread_reaches_the_consumer() {
-    let outside = vec![Request { epoch: 0, ids: vec![40], ..Request::default() }];
-    let outcome = std::panic::catch_unwind(|| load(outside));
-    assert!(outcome.is_err(), "a request outside the data set must not end the run as if it were over");
+    let outcome = std::panic::catch_unwind(|| {
+        let broken = |()| -> kiln::error::Result<()> { panic!("a thread ends") };
+        Loader::new(std::iter::once(()), broken, 2).expect("a thread").next()
+    });
+    assert!(outcome.is_err(), "what ends a thread must not end the run as if it were over");
+}
+
+#[test]
+fn a_sample_that_there_is_not_is_named() {
+    let error = kiln::parallel::fetch(images().as_ref(), &[3, 40]).expect_err("forty images").to_string();
+    super::assert_names(&error, &["no sample 40", "40 of the data set"]);
 }

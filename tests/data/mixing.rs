@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use kiln::data::mixing::patch;
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Key, Mix, Mixed, Mixing, Rectangle, Request};
-use kiln::data::{Purpose, assemble};
-use kiln::parallel::{Group, Loader, MicroBatch, Sampler, SamplerConfig};
+use kiln::data::{Augment, DataConfig, HostBatch, ImageSet, Key, Mix, Mixing, Purpose, Rectangle};
+use kiln::parallel::{Group, Loader, MicroBatch, Sampler, SamplerConfig, Shard};
 
-use super::repository;
+use super::{assemble, repository};
 
 const SEED: u64 = 11;
 const SIZE: [usize; 2] = [32, 32];
@@ -41,14 +40,15 @@ fn world(mixing: Mixing, world_size: usize, repeats: usize) -> Vec<HostBatch> {
     });
     let group = sampler.unwrap().group(2, 1);
     let first = key(group.ids(0)[0]);
-    let request = |replica| {
+    let shard = |replica| {
         let partners = group.partners(0, replica, world_size);
         let copies = group.partner_copies(0, replica, world_size);
-        let mixed = Some(Mixed { partners, copies, mix: mixing.draw(first, SIZE) });
+        let (ids, partner_copies) = (group.shard(0, replica, world_size), copies);
         let copies = group.copies(0, replica, world_size);
-        Request { epoch: 2, ids: group.shard(0, replica, world_size), copies, mixed }
+        Shard { epoch: 2, ids, copies, partners, partner_copies, ..Shard::default() }
     };
-    let batch = |replica| assemble(&images(), &augment(), SEED, request(replica)).unwrap();
+    let mix = mixing.draw(first, SIZE);
+    let batch = |replica| assemble(&images(), &augment(), SEED, &shard(replica), Some(mix.clone())).unwrap();
     (0..world_size).map(batch).collect()
 }
 
@@ -100,15 +100,13 @@ fn both_images_are_augmented_as_themselves_before_they_are_mixed() {
     let rectangle = Rectangle { rows: 3..20, columns: 5..9 };
     let ids = vec![4, 8, 15];
     let plain =
-        assemble(&images, &augment, SEED, Request { epoch: 2, ids: ids.clone(), ..Request::default() }).unwrap();
+        assemble(&images, &augment, SEED, &Shard { epoch: 2, ids: ids.clone(), ..Shard::default() }, None).unwrap();
     assert_eq!(plain.partners, None);
     for (mix, share) in
         [(Mix::None, 1.0), (Mix::Blend(0.3), 0.3), (Mix::Paste(rectangle.clone()), 1.0 - 17.0 * 4.0 / 1024.0)]
     {
-        let mixed = Some(Mixed { partners: vec![15, 8, 4], copies: Vec::new(), mix: mix.clone() });
-        let batch =
-            assemble(&images, &augment, SEED, Request { epoch: 2, ids: ids.clone(), mixed, ..Request::default() })
-                .unwrap();
+        let shard = Shard { epoch: 2, ids: ids.clone(), partners: vec![15, 8, 4], ..Shard::default() };
+        let batch = assemble(&images, &augment, SEED, &shard, Some(mix.clone())).unwrap();
         let partners = batch.partners.clone().unwrap();
         assert_eq!((batch.labels, partners.labels), (vec![4, 8, 5], vec![5, 8, 4]));
         assert!((f64::from(partners.share) - share).abs() < 1e-7, "{mix:?}");
@@ -129,15 +127,13 @@ fn both_images_are_augmented_as_themselves_before_they_are_mixed() {
 
 #[test]
 fn a_loader_mixes_as_it_is_asked() {
-    let mixed = Some(Mixed { partners: vec![2, 1], copies: vec![0, 1], mix: Mix::Blend(0.75) });
-    let requests = [
-        Request { epoch: 0, ids: vec![1, 2], copies: vec![1, 0], mixed },
-        Request { ids: vec![3], ..Request::default() },
-    ];
-    let expected = requests.clone().map(|request| assemble(&images(), &augment(), SEED, request).unwrap());
+    let (ids, copies) = (vec![1, 2], vec![1, 0]);
+    let mixed = Shard { ids, copies, partners: vec![2, 1], partner_copies: vec![0, 1], ..Shard::default() };
+    let shards = [(mixed, Some(Mix::Blend(0.75))), (Shard { ids: vec![3], ..Shard::default() }, None)];
+    let expected = shards.clone().map(|(shard, mix)| assemble(&images(), &augment(), SEED, &shard, mix).unwrap());
     let (images, augment) = (images(), augment());
-    let show = move |request| assemble(&images, &augment, SEED, request);
-    let loader = Loader::new(requests.into_iter(), show, 2).expect("a thread");
+    let show = move |(shard, mix): (Shard, _)| assemble(&images, &augment, SEED, &shard, mix);
+    let loader = Loader::new(shards.into_iter(), show, 2).expect("a thread");
     assert_eq!(loader.map(Result::unwrap).collect::<Vec<_>>(), expected);
 }
 

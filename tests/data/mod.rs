@@ -16,11 +16,24 @@ mod synthetic;
 
 use std::path::{Path, PathBuf};
 
-use kiln::data::{DataConfig, DataSplits, Source};
+use kiln::data::{Augment, DataConfig, DataSplits, HostBatch, ImageSet, Mix, Source};
+use kiln::parallel::{Shard, fetch};
 
 /// Loads without watching the progress.
 fn load(config: &DataConfig) -> kiln::error::Result<DataSplits> {
     kiln::data::load(config, &|_| {})
+}
+
+/// The batch of `shard`, mixed as `mix` says.
+fn assemble(
+    images: &ImageSet,
+    augment: &Augment,
+    seed: u64,
+    shard: &Shard,
+    mix: Option<Mix>,
+) -> kiln::error::Result<HostBatch> {
+    let partners = mix.map(|mix| (fetch(images, &shard.partners).unwrap(), mix));
+    kiln::data::assemble(fetch(images, &shard.ids).unwrap(), partners, augment, seed, shard)
 }
 
 /// The one line with which loading `source` from `dir` fails.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kiln::data::synthetic::{NORMALIZATION, Split, draw};
-use kiln::data::{Augment, DataConfig, Key, Purpose, Request, assemble};
-use kiln::parallel::{Group, MicroBatch, Sampler, SamplerConfig};
+use kiln::data::{Augment, DataConfig, Key, Purpose};
+use kiln::parallel::{Group, MicroBatch, Sampler, SamplerConfig, Shard};
 
-use super::assert_names;
+use super::{assemble, assert_names};
 
 const CONFIG: SamplerConfig = SamplerConfig {
     len: 100,
@@ -73,8 +73,8 @@ fn copies_look_different_and_the_first_is_the_sample_as_it_always_was() {
     let images = draw(Split::Train, 4).expect("four images");
     let augment = Augment::new(&DataConfig { rand_augment_ops: 2, ..DataConfig::default() }, NORMALIZATION);
     let shown = |copies: Vec<u32>| {
-        let request = Request { epoch: 1, ids: vec![3; 4], copies, ..Request::default() };
-        let batch = assemble(&images, &augment, 5, request).unwrap();
+        let shard = Shard { epoch: 1, ids: vec![3; 4], copies, ..Shard::default() };
+        let batch = assemble(&images, &augment, 5, &shard, None).unwrap();
         assert_eq!(batch.ids, [3; 4], "logs see the plain id");
         batch.pixels
     };

@@ -33,7 +33,7 @@ fn images_are_resized_as_by_pillow() {
 #[test]
 fn images_are_the_same_whether_there_is_memory_for_them_or_not() {
     let [ready, later] = [LIMIT, 0].map(|limit| pictures().framed(40, Framing::WHOLE, limit));
-    assert!(!ready.is_on_demand() && later.is_on_demand());
+    assert!(ready.picture(0).is_ready() && !later.picture(0).is_ready());
     for id in 0..3 {
         assert_eq!(ready.image(id).unwrap(), later.image(id).unwrap());
     }

@@ -1,6 +1,6 @@
 //! The pages in a real browser: nothing to complain about, and as wide as their window.
 
-use kiln::finding::page;
+use kiln::study::finding::page;
 use tempfile::tempdir;
 
 use super::{about, analysed, tested};

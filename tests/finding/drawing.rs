@@ -1,10 +1,10 @@
 //! The pictures: the suggestion is marked where it is, and its name stands where nothing else does.
 
-use kiln::finding::{Probe, RangeTest, charts};
 use kiln::report::chart::{Across, Anchor, Chart, Figure, Scale, Shape, WIDTH};
 use kiln::report::palette::Ink;
 use kiln::report::png;
 use kiln::report::series::{Look, Series};
+use kiln::study::finding::{Probe, RangeTest, charts};
 
 use super::{analysed, probes, tested};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use kiln::finding::text::{StepRow, TrialRow};
-use kiln::finding::{Analysis, RangeTest, Suggestion, Trial, charts, page};
 use kiln::report::{png, svg};
+use kiln::study::finding::text::{StepRow, TrialRow};
+use kiln::study::finding::{Analysis, RangeTest, Suggestion, Trial, charts, page};
 use serde_json::Value;
 use tempfile::tempdir;
 

@@ -1,7 +1,7 @@
 //! The search for the largest batch, on machines that fit up to a known size or have a known memory.
 
-use kiln::finding::search::unit;
-use kiln::finding::{Analysis, Bounds, Trial, next};
+use kiln::study::finding::search::unit;
+use kiln::study::finding::{Analysis, Bounds, Trial, next};
 use proptest::prelude::*;
 
 use super::{fits, too_large};

@@ -15,7 +15,7 @@ use kiln::model::{Hits, ModelConfig, ResNet, Stem};
 use kiln::nn::{ForwardContext, cross_entropy, load_state, rank_of_target, state_dict};
 use kiln::ops::{Full, PrecisionKind};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
-use kiln::parallel::{HostBackend, ReducePrecision, Sharing};
+use kiln::parallel::{HostBackend, ReducePrecision};
 use kiln::state::{HostTensor, StateDict};
 
 use compare::{check_statistics, is_buffer, joint_l2, probed, relative_l2, relative_max};
@@ -188,7 +188,6 @@ fn setup(reference: &Reference, variant: Variant, learning_rate: Option<f64>) ->
         precision: PrecisionKind::F32,
         reduce_precision: ReducePrecision::F32,
         sync_bn: !matches!(variant, Variant::Local(_)),
-        sharing: Sharing::Replicated,
         optim,
         schedule,
     }

@@ -11,8 +11,8 @@ use kiln::nn::load_state;
 use kiln::ops::PrecisionKind;
 use kiln::optim::{OptimConfig, Schedule};
 use kiln::parallel::{
-    DataParallel, EpochReport, HostBackend, Observer, Plan, Processes, ReducePrecision, Sharing, StartingPoint,
-    StepReport, TrainingState, World,
+    DataParallel, EpochReport, HostBackend, Observer, Plan, Processes, ReducePrecision, StartingPoint, StepReport,
+    TrainingState, World,
 };
 use kiln::parallel::{Sampler, SamplerConfig};
 use kiln::state::StateDict;
@@ -56,7 +56,6 @@ pub struct Setup {
     pub precision: PrecisionKind,
     pub reduce_precision: ReducePrecision,
     pub sync_bn: bool,
-    pub sharing: Sharing,
     pub optim: OptimConfig,
     pub schedule: Schedule,
 }
@@ -95,7 +94,6 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
     let plain = Augment::plain(normalization);
     let plan = Plan {
         world: World::new(setup.world_size, setup.devices.clone()),
-        sharing: setup.sharing,
         sync_bn: setup.sync_bn,
         precision: setup.precision,
         reduce_precision: setup.reduce_precision,

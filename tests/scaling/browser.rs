@@ -1,6 +1,6 @@
 //! The page in a real browser: nothing to complain about, and as wide as its window.
 
-use kiln::scaling::page;
+use kiln::study::scaling::page;
 use tempfile::tempdir;
 
 use super::{analysed, varied};

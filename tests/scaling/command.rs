@@ -1,6 +1,6 @@
 //! `train scaling` as a process: real runs, measured.
 
-use kiln::scaling::Mode;
+use kiln::study::scaling::Mode;
 use serde_json::Value;
 
 use crate::command::{Workplace, errors, succeeded};
@@ -16,7 +16,7 @@ fn sizes_are_measured_and_the_files_hold_what_was_measured() {
     let output = succeeded(&place.bare(&[&arguments[..], &TRAINING].concat()).output().unwrap());
     assert!(output.contains("measured    weak scaling, 2 replicas, 1 process"), "{output}");
     let found: Value = serde_json::from_slice(&std::fs::read(place.path("here/scaling.json")).unwrap()).unwrap();
-    let all: Vec<kiln::scaling::Measurement> = serde_json::from_value(found["measurements"].clone()).unwrap();
+    let all: Vec<kiln::study::scaling::Measurement> = serde_json::from_value(found["measurements"].clone()).unwrap();
     let sizes: Vec<_> = all.iter().map(|it| (it.mode, it.replicas, it.images_per_step, it.steps)).collect();
     assert_eq!(sizes, [(Mode::Weak, 1, 4, 4), (Mode::Weak, 2, 8, 4), (Mode::Strong, 1, 8, 4), (Mode::Strong, 2, 8, 4)]);
     for it in &all {

@@ -1,9 +1,9 @@
 //! Models: known coefficients are found again, and ranges hold what they promise.
 
-use kiln::scaling::Mode;
-use kiln::scaling::fit::Fit;
-use kiln::scaling::least_squares::LeastSquares;
-use kiln::scaling::model::Term;
+use kiln::study::scaling::Mode;
+use kiln::study::scaling::fit::Fit;
+use kiln::study::scaling::least_squares::LeastSquares;
+use kiln::study::scaling::model::Term;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rand_distr::{Distribution, Normal, Uniform};

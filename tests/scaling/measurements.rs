@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use kiln::report::series::Look;
-use kiln::scaling::curve::Layout;
-use kiln::scaling::{Analysis, Measurement, Mode};
+use kiln::study::scaling::curve::Layout;
+use kiln::study::scaling::{Analysis, Measurement, Mode};
 
 use super::{analysed, measured, varied};
 
@@ -107,11 +107,11 @@ fn noise_predicts_no_efficiency_above_100_percent() {
             assert!(it.efficiency.value <= 1.0 + 1e-12, "{it:?}");
             assert!(it.efficiency.range.is_none_or(|[_, high]| high <= 1.0 + 1e-12), "{it:?}");
         }
-        let (text, page) = (analysis.to_string(), kiln::scaling::page::page(&analysis));
+        let (text, page) = (analysis.to_string(), kiln::study::scaling::page::page(&analysis));
         for part in ["predictions end at an efficiency of 100 %", "without a known error"] {
             assert!(text.contains(part) && page.contains(part), "{part}: {text}");
         }
-        let drawn = kiln::scaling::charts::charts(&analysis.curves);
+        let drawn = kiln::study::scaling::charts::charts(&analysis.curves);
         let highest = |look| {
             let lines = drawn[1].series.iter().filter(|series| series.look == look);
             lines.flat_map(|series| &series.points).map(|[_, percent]| *percent).fold(0.0, f64::max)
@@ -161,7 +161,7 @@ fn shared_devices_are_told_and_left_out_of_a_model_that_can_do_without() {
     let most = share(2);
     assert_eq!(fitted(&most), [1, 2, 4, 8]);
     assert!(most.to_string().contains("its predictions are not those of more devices"));
-    assert!(kiln::scaling::page::page(&most).contains("its predictions are not those of more devices"));
+    assert!(kiln::study::scaling::page::page(&most).contains("its predictions are not those of more devices"));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn one_size_is_shown_without_a_model() {
     assert!(analysis.curves[0].fit.is_none() && analysis.curves[0].predictions.is_empty());
     let text = analysis.to_string();
     assert!(text.contains("One size alone has no model") && !text.contains("predicted"), "{text}");
-    let page = kiln::scaling::page::page(&analysis);
+    let page = kiln::study::scaling::page::page(&analysis);
     assert!(page.contains("One size alone has no model") && !page.contains("<h2>Models"));
 }
 
@@ -237,7 +237,7 @@ fn absurd_but_possible_numbers_end_in_text() {
             })
         });
         let analysis = analysed(&all.collect::<Vec<_>>()).predict(&[usize::MAX]);
-        let (text, page) = (analysis.to_string(), kiln::scaling::page::page(&analysis));
+        let (text, page) = (analysis.to_string(), kiln::study::scaling::page::page(&analysis));
         assert!(!text.contains("NaN") && !page.contains("NaN"), "{text}");
         assert!(!text.contains("inf") && !page.contains("inf "), "{text}");
     }

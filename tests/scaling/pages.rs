@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use kiln::report::{png, svg};
-use kiln::scaling::{Analysis, Measurement, Mode, Row, charts, page, table};
+use kiln::study::scaling::{Analysis, Measurement, Mode, Row, charts, page, table};
 use serde_json::Value;
 use tempfile::tempdir;
 

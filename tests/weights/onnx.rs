@@ -28,8 +28,13 @@ impl Numbers {
     }
 }
 
-/// The weights of a network of ten classes, written out independently of the export; none is a default value.
+/// The weights of a ResNet-18 of ten classes, written out independently of the export; none is a default value.
 fn weights(kernel: usize, width: usize) -> StateDict {
+    deep_weights(kernel, width, [2; 4])
+}
+
+/// The same with so many blocks in each stage.
+fn deep_weights(kernel: usize, width: usize, blocks: [usize; 4]) -> StateDict {
     let mut state = StateDict::new();
     let mut numbers = Numbers(1);
     let mut add = |name: String, shape: &[usize], centre: f32, spread: f32| {
@@ -47,7 +52,7 @@ fn weights(kernel: usize, width: usize) -> StateDict {
     layer("conv1".into(), "bn1".into(), [3, width], kernel);
     let mut inputs = width;
     for (stage, outputs) in [(1, width), (2, 2 * width), (3, 4 * width), (4, 8 * width)] {
-        for index in 0..2 {
+        for index in 0..blocks[stage - 1] {
             let part = |part: &str| format!("layer{stage}.{index}.{part}");
             layer(part("conv1"), part("bn1"), [inputs, outputs], 3);
             layer(part("conv2"), part("bn2"), [outputs, outputs], 3);
@@ -242,7 +247,7 @@ fn refusal(change: impl FnOnce(&mut StateDict)) -> String {
     let Err(Error::Checkpoint(line)) = to_onnx(&tensors, &options()) else { panic!("it is not refused") };
     assert_eq!(line.lines().count(), 1);
     let line = line.strip_prefix("cannot export the weights in 'run/best' to ONNX: ").expect("it names the weights");
-    line.strip_suffix("; only a ResNet-18 with torchvision's names can be exported").expect("it names the rule").into()
+    line.strip_suffix("; only a ResNet with torchvision's names can be exported").expect("it names the rule").into()
 }
 
 fn zeros(shape: &[usize]) -> HostTensor {
@@ -277,10 +282,13 @@ fn a_dictionary_with_a_tensor_of_another_shape_is_not_exported() {
 
 #[test]
 fn a_dictionary_with_more_than_the_network_has_is_not_exported() {
-    for name in ["layer1.2.conv1.weight", "layer1.0.downsample.0.weight", "conv1.num_batches_tracked", "epoch"] {
+    for name in ["layer1.0.downsample.0.weight", "conv1.num_batches_tracked", "epoch"] {
         let line = refusal(|tensors| drop(tensors.insert(name.into(), zeros(&[4]))));
         assert_eq!(line, format!("'{name}' is unknown"));
     }
+    // Half of a block more.
+    let line = refusal(|tensors| drop(tensors.insert("layer1.2.conv1.weight".into(), zeros(&[4, 4, 3, 3]))));
+    assert_eq!(line, "'layer1.2.bn1.weight' is missing");
     assert_eq!(refusal(|tensors| drop(tensors.insert("two\nlines".into(), zeros(&[4])))), "'two\\nlines' is unknown");
 }
 
@@ -310,14 +318,15 @@ fn run_by_onnxruntime(directory: &Path) -> Option<Value> {
 #[test]
 fn onnxruntime_finds_the_logits_of_pytorch() {
     let directory = tempdir().unwrap();
-    for (name, kernel, width) in [("cifar", 3, 16), ("imagenet", 7, 16), ("wide", 7, 64)] {
-        let tensors = weights(kernel, width);
+    let networks = [("cifar", 3, 16, [2; 4]), ("deep", 3, 16, [3, 4, 6, 3]), ("imagenet", 7, 16, [2; 4])];
+    for (name, kernel, width, blocks) in networks.into_iter().chain([("wide", 7, 64, [2; 4])]) {
+        let tensors = deep_weights(kernel, width, blocks);
         let path = directory.path().join(name);
         std::fs::write(path.with_extension("onnx"), to_onnx(&tensors, &options()).unwrap()).unwrap();
         std::fs::write(path.with_extension("safetensors"), to_safetensors(&tensors, &[])).unwrap();
     }
     let Some(found) = run_by_onnxruntime(directory.path()) else { return };
-    assert_eq!(found.as_object().unwrap().keys().collect::<Vec<_>>(), ["cifar", "imagenet", "wide"]);
+    assert_eq!(found.as_object().unwrap().keys().collect::<Vec<_>>(), ["cifar", "deep", "imagenet", "wide"]);
     for (name, found) in found.as_object().unwrap() {
         let runs = found["runs"].as_array().unwrap();
         let shapes: Vec<&Value> = runs.iter().map(|run| &run["shape"]).collect();

@@ -35,9 +35,11 @@ fn assert_same(ours: &[Vec<f32>], theirs: &[Vec<f32>]) {
     assert!(size > 0.1 && distance <= 1e-4 * size, "off by {distance:e} of {size:e}");
 }
 
-fn logits_of_torchvision<B: HostBackend>() {
+fn logits_of_torchvision<B: HostBackend>(name: &str) {
     let directory = tempdir().unwrap();
-    let asked = |mode: &str| ask("torch, torchvision", "weights/parity.py", &[Path::new(mode), directory.path()]);
+    let asked = |mode: &str| {
+        ask("torch, torchvision", "weights/parity.py", &[Path::new(mode), Path::new(name), directory.path()])
+    };
     let Some(theirs) = asked("make") else { return };
     let weights = read(&directory.path().join("weights.pth")).unwrap();
     assert_same(&logits::<B>(&weights, directory.path()), &serde_json::from_str::<Vec<_>>(&theirs).unwrap());
@@ -52,5 +54,6 @@ fn logits_of_torchvision<B: HostBackend>() {
 }
 
 on_every_backend! {
-    weights_mean_the_same_to_torchvision_in_both_directions => || logits_of_torchvision::<TestBackend>();
+    weights_mean_the_same_to_torchvision_in_both_directions => || logits_of_torchvision::<TestBackend>("resnet18");
+    weights_of_a_deeper_network_mean_the_same_to_torchvision => || logits_of_torchvision::<TestBackend>("resnet34");
 }

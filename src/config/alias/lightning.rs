@@ -7,7 +7,7 @@ use super::Means::{Choice, Nothing, Read};
 use super::{Alias, Line, devices, placed};
 
 /// Batch-size keys that are ambiguous: per replica or global.
-pub(super) const BATCHES: [&str; 2] = ["data.batch_size", "datamodule.batch_size"];
+pub const BATCHES: [&str; 2] = ["data.batch_size", "datamodule.batch_size"];
 
 const LEARNING_RATE: &str = "optim.learning_rate";
 const LOADING: &str = "images are loaded by threads of this process: leave it out; --threads N limits all threads";
@@ -177,7 +177,7 @@ fn limit(key: &'static str, value: &str) -> super::Read {
         Ok(1..) => Ok(vec![(key, value.into())]),
         _ if value == "1.0" => Ok(vec![(key, "0".into())]),
         _ => {
-            let remedy = format!("use {}", super::flag::setting(key, "10"));
+            let remedy = format!("use {}", crate::config::flag::setting(key, "10"));
             Err(("a number of batches of at least 1, or 1.0 for all", remedy))
         }
     }

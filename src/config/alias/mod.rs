@@ -8,9 +8,8 @@
 mod lightning;
 mod scripts;
 
-use super::flag;
-use super::layer::{Complaints, Layer};
-use super::merged::Merged;
+pub use lightning::BATCHES;
+
 use super::schema::{Schema, enumerate};
 
 /// A spelling of another trainer.
@@ -109,23 +108,6 @@ pub fn is_unset(key: &str, value: &str) -> bool {
     (key, value.trim()) == ("parallel.dist_url", "env://")
 }
 
-/// Adds to `layer` what is meant by `line`.
-pub fn add(line: &[Typed], layer: &mut Layer, schema: &Schema, complaints: &mut Complaints) {
-    for typed in line {
-        let Some(alias) = find(&typed.name) else { continue };
-        // Python's and YAML's words for a value that is not given.
-        if ["null", "None"].contains(&typed.value.as_str()) && !matches!(alias.means, Means::Nothing(_)) {
-            continue;
-        }
-        match alias.read(typed, &Line(line), schema) {
-            Ok(settings) => settings.into_iter().for_each(|(key, text)| {
-                layer.add_text(key, &text, typed.place.clone(), schema, complaints);
-            }),
-            Err(complaint) => complaints.lines.push(complaint),
-        }
-    }
-}
-
 impl Alias {
     /// The keys that it is known to set; what is computed is not.
     pub fn keys(&self) -> Vec<&'static str> {
@@ -137,9 +119,13 @@ impl Alias {
         }
     }
 
-    /// The settings, or the complaint.
-    fn read(&self, typed: &Typed, line: &Line, schema: &Schema) -> Result<Vec<(&'static str, String)>, String> {
-        let Typed { name, value, place } = typed;
+    /// The settings that it stands for among all of `line`, or the complaint.
+    pub fn read(&self, typed: &Typed, line: &[Typed], schema: &Schema) -> Result<Vec<(&'static str, String)>, String> {
+        let (Typed { name, value, place }, line) = (typed, &Line(line));
+        // Python's and YAML's words for a value that is not given.
+        if ["null", "None"].contains(&value.as_str()) && !matches!(self.means, Means::Nothing(_)) {
+            return Ok(Vec::new());
+        }
         let place = if place == name { String::new() } else { format!(" ({place})") };
         let own = |sets: Sets| sets.iter().map(|(key, text)| (*key, text.to_string())).collect();
         match self.means {
@@ -161,23 +147,6 @@ impl Alias {
             Means::Nothing(remedy) => Err(format!("{name} has no meaning here{place}; {remedy}")),
         }
     }
-}
-
-/// The batch of some data modules is that of all replicas together and that of others is one replica's: where there are
-/// several, the user has to say which.
-pub fn whose_batch(merged: &Merged) -> Option<String> {
-    const BATCH: &str = "parallel.batch_size";
-    let parallel = &merged.config.parallel;
-    let (place, world, batch) = (merged.place(BATCH), parallel.world_size, parallel.batch_size);
-    let word = lightning::BATCHES.iter().find(|word| place.starts_with(&format!("argument '{word}=")))?;
-    let (each, part) =
-        (flag::setting(BATCH, &batch.to_string()), flag::setting(BATCH, &(batch / world.max(1)).to_string()));
-    (world > 1).then(|| {
-        format!(
-            "{word} must go with one replica, got a world size of '{world}' ({place}); say {each} if it is the batch of \
-             each, or {part} if it is that of all together"
-        )
-    })
 }
 
 /// Devices as a number, or as their indices in a list.

@@ -9,8 +9,11 @@ const F16: super::Sets = &[("run.precision", "f16")];
 const BF16: super::Sets = &[("run.precision", "bf16")];
 const F32: super::Sets = &[("run.precision", "f32")];
 const RESNET: super::Means = Choice(
-    &[("resnet18", &[("model.stem", "imagenet")])],
-    "Kiln trains ResNet-18; --stem cifar is its variant for small images",
+    &[
+        ("resnet18", &[("model.stem", "imagenet"), ("model.depth", "18")]),
+        ("resnet34", &[("model.stem", "imagenet"), ("model.depth", "34")]),
+    ],
+    "Kiln trains resnet18 and resnet34; --stem cifar is for small images",
 );
 const LOADING: super::Means =
     Nothing("images are loaded by threads of this process: leave it out; --threads N limits all threads");

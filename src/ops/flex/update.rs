@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{all_f32, contiguous, values};
 use crate::ops::host::HostOps;
-use crate::ops::host_update::{norm_on_host, sgd_on_host};
+use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::update::{Sgd, UpdateOps};
 
 impl UpdateOps for Flex {
@@ -21,10 +21,15 @@ impl UpdateOps for Flex {
         let (param, mut gradient) = (contiguous(param), contiguous(gradient));
         let zeros = || vector(vec![0.0; values(&param).len()]);
         let mut velocity = velocity.or_else(|| (step.momentum != 0.0).then(zeros));
-        // Where somebody else holds a tensor too, `storage_mut` makes a copy.
+        // Where somebody else holds it too, `storage_mut` makes a copy.
         let memory = velocity.as_mut().map(FlexTensor::storage_mut::<f32>);
-        sgd_on_host(values(&param), gradient.storage_mut::<f32>(), memory, step, each);
-        (gradient, velocity)
+        if let Some(values_of) = gradient.try_storage_mut::<f32>() {
+            sgd_on_host(values(&param), None, values_of, memory, step, each);
+            return (gradient, velocity);
+        }
+        let mut updated = vec![0.0; values(&param).len()];
+        sgd_on_host(values(&param), Some(values(&gradient)), &mut updated, memory, step, each);
+        (vector(updated), velocity)
     }
 
     fn norm(x: FlexTensor) -> FlexTensor {
@@ -43,6 +48,12 @@ pub(super) fn each(count: usize, work: &(dyn Fn(usize) + Sync)) {
 impl HostOps for Flex {
     fn append_to(x: FlexTensor, host: &mut Vec<f32>) {
         host.extend_from_slice(values(&x.to_contiguous()));
+    }
+
+    fn add(left: FlexTensor, right: FlexTensor) -> FlexTensor {
+        let mut left = contiguous(left);
+        add_on_host(left.storage_mut::<f32>(), values(&contiguous(right)), each);
+        left
     }
 }
 

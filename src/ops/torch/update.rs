@@ -6,11 +6,12 @@ use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
+use burn::tensor::ops::FloatTensorOps;
 
 use super::memory::{alone, each, values, values_mut};
 use super::{Pointer, borrowed, check};
 use crate::ops::host::HostOps;
-use crate::ops::host_update::{norm_on_host, sgd_on_host};
+use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::update::{Sgd, UpdateOps};
 
 unsafe extern "C" {
@@ -36,8 +37,14 @@ impl UpdateOps for LibTorch<f32> {
         let (first, remembers) = (velocity.is_none(), step.momentum != 0.0);
         let mut velocity = velocity.map(alone).or_else(|| remembers.then(|| TchTensor::new(param.tensor.zeros_like())));
         if param.tensor.device() == tch::Device::Cpu {
-            let (param, mut gradient) = (param.tensor.contiguous(), alone(gradient));
-            sgd_on_host(values(&param), values_mut(&mut gradient), velocity.as_mut().map(values_mut), step, each);
+            let param = param.tensor.contiguous();
+            let shared = (!gradient.can_mut()).then(|| gradient.tensor.contiguous());
+            let mut gradient = match &shared {
+                Some(gradient) => TchTensor::new(gradient.empty_like()),
+                None => alone(gradient),
+            };
+            let memory = velocity.as_mut().map(values_mut);
+            sgd_on_host(values(&param), shared.as_ref().map(values), values_mut(&mut gradient), memory, step, each);
             return (gradient, velocity);
         }
         // The model still holds the old values, so the new ones are a copy that changes in place.
@@ -64,6 +71,15 @@ impl UpdateOps for LibTorch<f32> {
 impl<E: TchElement> HostOps for LibTorch<E> {
     fn append_to(x: TchTensor, host: &mut Vec<f32>) {
         host.extend_from_slice(values(&x.tensor.to_device(tch::Device::Cpu).contiguous()));
+    }
+
+    fn add(left: TchTensor, right: TchTensor) -> TchTensor {
+        if left.tensor.device() != tch::Device::Cpu {
+            return Self::float_add(left, right);
+        }
+        let mut left = alone(left);
+        add_on_host(values_mut(&mut left), values(&right.tensor.contiguous()), each);
+        left
     }
 
     fn from_host(values: &[f32], device: &Self::Device) -> TchTensor {

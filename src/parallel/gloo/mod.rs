@@ -268,7 +268,6 @@ fn tag(key: Key) -> u32 {
         Operation::Counts => 2,
         Operation::Gradients { bucket: 0 } => 3,
         Operation::Gradients { bucket } => 256 - bucket,
-        Operation::Weights => 4,
         Operation::EvaluationModel => 5,
         Operation::Validation => 6,
         Operation::StartingPoint => 7,

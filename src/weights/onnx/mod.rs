@@ -52,8 +52,8 @@ pub fn to_onnx(tensors: &StateDict, options: &Options) -> Result<Vec<u8>> {
     let refused = |fault: String, remedy: &str| {
         Error::Checkpoint(format!("cannot export the weights in {} to ONNX: {fault}; {remedy}", options.origin))
     };
-    let graph = network::resnet18(tensors)
-        .map_err(|fault| refused(fault, "only a ResNet-18 with torchvision's names can be exported"))?;
+    let graph = network::resnet(tensors)
+        .map_err(|fault| refused(fault, "only a ResNet with torchvision's names can be exported"))?;
     let (outputs, names) = (tensors["fc.bias"].len(), options.classes.len());
     if names != 0 && names != outputs {
         let fault = format!("{names} class names were given for a network of {outputs} classes");

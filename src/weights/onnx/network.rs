@@ -1,4 +1,4 @@
-//! ResNet-18 in inference mode as an ONNX graph: the same network as `model/resnet.rs`, read off the shapes of its
+//! A ResNet in inference mode as an ONNX graph: the same network as `model/resnet.rs`, read off the shapes of its
 //! weights.
 //!
 //! The first convolution tells the stem by its kernel and the width by its outputs, the classifier the classes. What
@@ -8,6 +8,7 @@ use super::builder::{Builder, Fault, Window};
 use super::proto::{
     AttributeProto, Dimension, FLOAT, GraphProto, Length, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
 };
+use crate::model::Architecture;
 use crate::state::StateDict;
 
 /// Colour channels of an image: red, green, blue.
@@ -17,15 +18,17 @@ const CHANNELS: usize = 3;
 ///
 /// # Errors
 /// A tensor is missing, left over, or not of the shape that the network asks for.
-pub fn resnet18(tensors: &StateDict) -> Result<GraphProto, Fault> {
+pub fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
     let mut builder = Builder::new(tensors);
     let classes = classes(&builder)?;
     let (mut x, width) = stem(&mut builder, "images")?;
     let mut inputs = width;
-    for (stage, outputs) in (1..).zip([width, 2 * width, 4 * width, 8 * width]) {
-        for index in 0..2 {
-            let stride = if stage > 1 && index == 0 { 2 } else { 1 };
-            x = block(&mut builder, &format!("layer{stage}.{index}"), &x, [inputs, outputs], stride)?;
+    let architecture = Architecture::of_names(tensors.keys().map(String::as_str));
+    for (stage, blocks) in architecture.blocks.into_iter().enumerate() {
+        let outputs = width << stage;
+        for index in 0..blocks {
+            let stride = if stage > 0 && index == 0 { 2 } else { 1 };
+            x = block(&mut builder, &format!("layer{}.{index}", stage + 1), &x, [inputs, outputs], stride)?;
             inputs = outputs;
         }
     }
@@ -40,7 +43,7 @@ pub fn resnet18(tensors: &StateDict) -> Result<GraphProto, Fault> {
     let logits = [any("batch"), Length::Value(classes as i64)];
     Ok(GraphProto {
         node: builder.nodes,
-        name: "resnet18".into(),
+        name: format!("resnet{}", architecture.depth()),
         initializer: builder.constants,
         input: vec![value("images", "RGB images, normalised as in training", images)],
         output: vec![value("logits", "one score per class, before the softmax", logits)],

@@ -4,10 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::batch_size::{Analysis, MemoryLine, Outcome, Trial};
-use super::learning_rate::{Probe, RangeTest, Suggestion, shown};
+use super::batch_size::Analysis;
+use super::curve::Probe;
+use super::learning_rate::{RangeTest, Suggestion, shown};
+use super::trial::{MemoryLine, Outcome, Trial};
 use crate::report::axis::plain;
-use crate::scaling::table::{aligned, percent, rate};
+use crate::study::scaling::table::{aligned, percent, rate};
 
 /// Stands for what is not known.
 const UNKNOWN: &str = "-";

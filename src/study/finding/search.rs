@@ -4,7 +4,7 @@
 //! A size that the memory of the last two sizes predicts not to fit is never tried: running out of memory can end a
 //! process, or worse, another one. No size is tried twice, so a search ends.
 
-use super::batch_size::{MemoryLine, Trial};
+use super::trial::{MemoryLine, Trial};
 
 /// Above this part of the memory something else may not fit any more.
 const FILL: f64 = 0.9;

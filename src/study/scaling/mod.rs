@@ -7,7 +7,7 @@
 //!
 //! Speed-up and efficiency are those of the images per second against the smallest configuration that was measured in
 //! the same mode, for weak as for strong scaling. A prediction is for a device per replica: what is known of replicas
-//! that share devices is told, not hidden in a curve. This room makes no run; it is handed measurements.
+//! that share devices is told, not hidden in a curve.
 
 pub mod charts;
 pub mod curve;
@@ -29,9 +29,8 @@ pub use curve::{Curve, Prediction, Row};
 pub use measurement::{Measurement, Mode};
 pub use sizes::Sizes;
 
-use crate::checkpoint::{check_writable, write_atomic};
+use super::write;
 use crate::error::{Error, Result};
-use crate::report::{png, svg};
 
 /// The sizes that are always predicted, in replicas.
 const SIZES: [usize; 3] = [8, 16, 64];
@@ -86,17 +85,7 @@ impl Analysis {
     /// [`Error::Io`] naming the file that cannot be written.
     pub fn write(&self, directory: &Path) -> Result<()> {
         let figure = charts::main(&self.curves);
-        let json = serde_json::to_vec_pretty(self).expect("names and numbers have a JSON form");
-        let files = [
-            ("scaling.csv", table::csv(&self.rows)),
-            ("scaling.json", json),
-            ("scaling.svg", svg::file(&figure).into_bytes()),
-            ("scaling.png", png::file(&figure)),
-            ("scaling.html", page::page(self).into_bytes()),
-        ];
-        std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
-        files.iter().try_for_each(|(name, _)| check_writable(&directory.join(name)))?;
-        files.iter().try_for_each(|(name, bytes)| write_atomic(&directory.join(name), bytes))
+        write(directory, "scaling", &figure, table::csv(&self.rows), self, page::page(self))
     }
 
     fn caveats(&self) -> Vec<String> {

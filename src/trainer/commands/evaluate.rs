@@ -5,12 +5,6 @@ use std::time::Instant;
 
 use burn::module::{AutodiffModule, Module};
 
-use super::backend::{Program, dispatch};
-use super::classification::Classification;
-use super::evaluation;
-use super::model_file::{ModelFile, Which};
-use super::prepare::{Prepared, blank_model, prepare};
-use super::terminal::{say, warn};
 use crate::config::{Config, Request, resolve, sketch};
 use crate::error::{Error, Result};
 use crate::launch::alone;
@@ -19,6 +13,12 @@ use crate::nn::load_state;
 use crate::parallel::{BackendKind, Evaluation, HostBackend, Task, evaluate_shard, merged};
 use crate::report::evaluation::{self as findings, DIRECTORY};
 use crate::stop::Stop;
+use crate::trainer::backend::{Program, dispatch};
+use crate::trainer::classification::Classification;
+use crate::trainer::evaluation;
+use crate::trainer::model_file::{ModelFile, Which};
+use crate::trainer::prepare::{Prepared, blank_model, prepare};
+use crate::trainer::terminal::{say, warn};
 
 /// More classes are not listed on the terminal, only the worst of them.
 const MOST_CLASSES: usize = 20;
@@ -36,6 +36,9 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     let unnamed = |key: &str| !request.names(key);
     if unnamed("model.stem") {
         config.model.stem = file.model.stem;
+    }
+    if unnamed("model.depth") {
+        config.model.depth = file.model.depth;
     }
     if unnamed("model.width") {
         config.model.width = file.model.width;

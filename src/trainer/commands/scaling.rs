@@ -1,13 +1,13 @@
 //! `train scaling`: short measured runs of several sizes, and the analysis of them.
 
-use super::backend::{Place, devices};
 use super::measured_run::{MeasuredRun, about, refuse};
-use super::prepare::share_threads;
-use super::run::listen;
-use super::terminal::say;
 use crate::config::{Config, Request, resolve};
 use crate::error::{Error, Result};
-use crate::scaling::{Analysis, Measurement, Mode, Sizes};
+use crate::study::scaling::{Analysis, Measurement, Mode, Sizes};
+use crate::trainer::backend::{Place, devices};
+use crate::trainer::phases::listen;
+use crate::trainer::prepare::share_threads;
+use crate::trainer::terminal::say;
 
 /// Measures runs by `arguments`, which came to `request`, writes the analysis, and returns the exit code.
 pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result<u8> {

@@ -16,7 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::curve::Curve;
+use super::curve::{Curve, Probe};
 use crate::error::{Error, Result};
 
 /// A shorter test says nothing.
@@ -33,15 +33,6 @@ const LEAST_RISE: f64 = 0.1;
 const SAFETY: f64 = 10.0;
 /// Tests of different seeds differ by a factor of ten, about three to each side.
 const UNCERTAINTY: f64 = 3.0;
-
-/// A step of the test.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Probe {
-    /// The learning rate of the step.
-    pub rate: f64,
-    /// Its loss; not finite where the run diverged.
-    pub loss: f64,
-}
 
 /// A range test and what follows from it.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 
-use super::run::listen;
 use crate::config::{Request, resolve};
 use crate::error::Result;
 use crate::launch;
+use crate::trainer::phases::listen;
 
 /// Starts `processes` with `arguments`, which came to `request`, and returns the exit code.
 pub fn launch(processes: usize, arguments: &[OsString], mut request: Request) -> Result<u8> {

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::batch_size::{Analysis, Trial};
+use super::batch_size::Analysis;
 use super::charts;
 use super::learning_rate::{RangeTest, shown};
 use super::text::{self, cells, gibibytes, scaled, step_rows, trial_rows};
-use crate::report::markup::{escape, folded, notes, section, tiles};
+use super::trial::Trial;
+use crate::report::markup::{folded, notes, section, tiles};
 use crate::report::page;
 use crate::report::table::{Cell, Table};
-use crate::scaling::table::{percent, rate};
+use crate::study::scaling::table::{percent, rate};
+use crate::study::{settings, sources, with_legend};
 
 /// The sources of the range test.
 const SOURCES: [&str; 3] = [
@@ -33,13 +35,12 @@ pub fn learning_rate(test: &RangeTest, about: &BTreeMap<String, String>) -> Stri
         let numbers = [it.step.to_string(), rates(it.learning_rate), losses(it.loss)];
         numbers.into_iter().chain(averaged).map(Cell::Number).collect()
     }));
-    let sources: String = SOURCES.iter().map(|source| format!("<li>{}</li>\n", escape(source))).collect();
     let body = [
         notes(&none),
         section("Suggestion", &tiles(&rates(test))),
         section("Curve", &with_legend(charts::LEGEND, page::charts(&[charts::loss(test)]))),
-        section("Settings", &settings(about)),
-        section("Details", &[folded("Every step as a table", &steps.html()), sources_of(&sources)].concat()),
+        section("Settings", &settings("What it was found with", about)),
+        section("Details", &[folded("Every step as a table", &steps.html()), sources("Sources", &SOURCES)].concat()),
     ];
     page::document("Learning rate", &[], &body.concat())
 }
@@ -62,7 +63,7 @@ pub fn batch_size(analysis: &Analysis, about: &BTreeMap<String, String>) -> Stri
         section("Suggestion", &tiles(&sizes(analysis))),
         section("Curves", &page::charts(&charts::trials(analysis))),
         section("Trials", &table.html()),
-        section("Settings", &settings(about)),
+        section("Settings", &settings("What it was found with", about)),
     ];
     page::document("Batch size", &[], &body.concat())
 }
@@ -100,16 +101,4 @@ fn sizes(analysis: &Analysis) -> Vec<Tile> {
         ("Memory per image", per_image, format!("{}{limit}", text::memory(&line)))
     }));
     tiles
-}
-
-fn settings(about: &BTreeMap<String, String>) -> String {
-    Table { rows: page::pairs(about), ..Table::new("What it was found with", ["Name", "Value"]) }.html()
-}
-
-fn with_legend(legend: &str, charts: String) -> String {
-    format!("<p class=\"caption\">{}</p>\n{charts}", escape(legend))
-}
-
-fn sources_of(list: &str) -> String {
-    format!("<details>\n<summary>Sources</summary>\n<ul>\n{list}</ul>\n</details>\n")
 }

@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use super::child::{Child, Ended};
-use super::results::Results;
-use super::terminal::{say, warn};
 use crate::checkpoint::{Resume, check_writable, run_dir};
 use crate::config::grid::Point;
 use crate::config::{Config, resolve};
 use crate::error::{Error, Result};
 use crate::file::{self, TEXT};
 use crate::report::Run;
+use crate::trainer::child::{Child, Ended};
+use crate::trainer::results::Results;
+use crate::trainer::terminal::{say, warn};
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::backend::{devices, name};
-use super::child::{Child, Ended};
 use crate::config::{Config, Request, faults, flag};
 use crate::error::{Error, Result};
 use crate::metrics::{Record, StepRecord, Summary};
 use crate::report::phases::Trace;
+use crate::trainer::backend::{devices, name};
+use crate::trainer::child::{Child, Ended};
 
 /// Where replicas wait for each other, in the names of the profiler.
 const WAITING: [&str; 4] = ["all-reduce", "exchange of losses", "statistics", "wait for replicas"];
@@ -134,6 +134,7 @@ pub(super) fn about(config: &Config) -> Result<BTreeMap<String, String>> {
         ("device", place.name),
         ("cores", cores.to_string()),
         ("batch size", config.parallel.batch_size.to_string()),
+        ("depth", config.model.depth.to_string()),
         ("width", config.model.width.to_string()),
         ("stem", format!("{:?}", config.model.stem).to_lowercase()),
         ("precision", config.run.precision.name().to_string()),

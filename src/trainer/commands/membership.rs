@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::run::listen;
-use super::terminal::say;
 use crate::error::{Error, Result};
 use crate::launch::{Attendance, attendance, create_secret, hold_rendezvous};
 use crate::metrics::line::rate;
 use crate::parallel::ParallelConfig;
 use crate::stop::Stop;
+use crate::trainer::phases::listen;
+use crate::trainer::terminal::say;
 
 /// Holds the rendezvous at `bind` until the run is over or a signal comes; returns the exit code.
 pub fn rendezvous(bind: SocketAddr, parallel: &ParallelConfig) -> Result<u8> {

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use sysinfo::System;
 
-use super::backend::devices;
 use super::measured_run::{MeasuredRun, about, refuse};
-use super::run::listen;
-use super::terminal::say;
 use crate::config::{Request, resolve};
 use crate::error::{Error, Result};
-use crate::finding::{Analysis, Bounds, Find, Outcome, Probe, RangeTest, Trial, next};
+use crate::study::finding::{Analysis, Bounds, Find, Outcome, Probe, RangeTest, Trial, next};
+use crate::trainer::backend::devices;
+use crate::trainer::phases::listen;
+use crate::trainer::terminal::say;
 
 /// Steps of a trial; the first is left out of its speed.
 const TRIAL: usize = 4;

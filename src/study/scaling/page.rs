@@ -8,6 +8,7 @@ use super::table;
 use crate::report::markup::{self, escape, section, tiles};
 use crate::report::page;
 use crate::report::table::{Cell, Table};
+use crate::study::{settings, sources, with_legend};
 
 /// The sources of the models.
 const SOURCES: [&str; 4] = [
@@ -21,20 +22,13 @@ const SOURCES: [&str; 4] = [
 /// The page.
 pub fn page(analysis: &Analysis) -> String {
     let curves = &analysis.curves;
-    let settings = Table {
-        rows: page::pairs(&analysis.about),
-        ..Table::new("What the measurements were made with", ["Name", "Value"])
-    };
     let body = [
         markup::notes(&analysis.caveats),
         section("Results", &tiles(&headline(analysis))),
-        section(
-            "Curves",
-            &format!("<p class=\"caption\">{}</p>\n{}", escape(charts::LEGEND), page::charts(&charts::charts(curves))),
-        ),
+        section("Curves", &with_legend(charts::LEGEND, page::charts(&charts::charts(curves)))),
         section("Measurements", &curves.iter().map(measured).collect::<String>()),
         section("Models and predictions", &models(curves)),
-        section("Hardware and settings", &settings.html()),
+        section("Hardware and settings", &settings("What the measurements were made with", &analysis.about)),
     ];
     page::document("Scaling", &[], &body.concat())
 }
@@ -74,8 +68,7 @@ fn models(curves: &[Curve]) -> String {
     if fitted.is_empty() {
         return fitted;
     }
-    let sources: String = SOURCES.iter().map(|source| format!("<li>{}</li>\n", escape(source))).collect();
-    format!("{fitted}<details>\n<summary>Sources of the models</summary>\n<ul>\n{sources}</ul>\n</details>\n")
+    fitted + &sources("Sources of the models", &SOURCES)
 }
 
 fn model(curve: &Curve) -> String {

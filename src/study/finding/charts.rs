@@ -1,7 +1,9 @@
 //! Which charts there are: the loss over the learning rate; throughput and memory over the batch size.
 
-use super::batch_size::{Analysis, Trial};
-use super::learning_rate::{Probe, RangeTest, shown};
+use super::batch_size::Analysis;
+use super::curve::Probe;
+use super::learning_rate::{RangeTest, shown};
+use super::trial::Trial;
 use crate::report::chart::{Across, Chart, Figure, Scale};
 use crate::report::series::{Look, Series};
 

@@ -4,7 +4,8 @@
 //! its points back to the rates that they speak of, so that a straight fall stays where it was. What the curve says
 //! about learning rates is for [`super::learning_rate`] to say.
 
-use super::learning_rate::Probe;
+use serde::{Deserialize, Serialize};
+
 use crate::report::series::moving_average;
 
 /// The weight of a step halves every so many parts of the run: 4 steps of 100. The decay of 0.98 that fastai takes for
@@ -14,6 +15,15 @@ const PARTS: usize = 25;
 const RUNAWAY: f64 = 4.0;
 /// The median size of a normal deviate, in standard deviations.
 const MEDIAN_DEVIATE: f64 = 0.6745;
+
+/// A step of the test.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Probe {
+    /// The learning rate of the step.
+    pub rate: f64,
+    /// Its loss; not finite where the run diverged.
+    pub loss: f64,
+}
 
 /// An averaged curve.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,8 +2,6 @@
 //!
 //! Reading order: [`learning_rate`] is the range test and [`curve`] its averaged losses; [`batch_size`] compares trials,
 //! [`search`] says which to make; [`text`], [`charts`] and [`page`] show it all.
-//!
-//! This room makes no run; it is handed what runs measured.
 
 pub mod batch_size;
 pub mod charts;
@@ -12,6 +10,7 @@ pub mod learning_rate;
 pub mod page;
 pub mod search;
 pub mod text;
+mod trial;
 mod wanted;
 
 use std::collections::BTreeMap;
@@ -19,15 +18,15 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub use batch_size::{Analysis, MemoryLine, Outcome, Trial};
-pub use learning_rate::{NoSuggestion, Probe, RangeTest, Suggestion};
+pub use batch_size::Analysis;
+pub use curve::Probe;
+pub use learning_rate::{NoSuggestion, RangeTest, Suggestion};
 pub use search::{Bounds, next};
+pub use trial::{MemoryLine, Outcome, Trial};
 pub use wanted::Find;
 
-use crate::checkpoint::{check_writable, write_atomic};
-use crate::error::{Error, Result};
-use crate::report::chart::Figure;
-use crate::report::{png, svg};
+use super::write;
+use crate::error::Result;
 
 /// What a JSON file holds.
 #[derive(Serialize)]
@@ -52,7 +51,7 @@ impl RangeTest {
         let json = File { about, notes, findings: self, suggestion: self.verdict.as_ref().ok() };
         let figure = charts::loss(self).figure();
         let csv = text::csv(&text::step_rows(self));
-        write(directory, "find-lr", &figure, csv, json, page::learning_rate(self, about))
+        write(directory, "find-lr", &figure, csv, &json, page::learning_rate(self, about))
     }
 }
 
@@ -65,28 +64,6 @@ impl Analysis {
     pub fn write(&self, directory: &Path, about: &BTreeMap<String, String>) -> Result<()> {
         let json = File { about, notes: self.caveats(), findings: self, suggestion: None };
         let csv = text::csv(&text::trial_rows(self));
-        write(directory, "find-batch-size", &charts::main(self), csv, json, page::batch_size(self, about))
+        write(directory, "find-batch-size", &charts::main(self), csv, &json, page::batch_size(self, about))
     }
-}
-
-fn write(
-    directory: &Path,
-    name: &str,
-    figure: &Figure,
-    csv: Vec<u8>,
-    json: impl Serialize,
-    page: String,
-) -> Result<()> {
-    let json = serde_json::to_vec_pretty(&json).expect("names and numbers have a JSON form");
-    let files = [
-        ("csv", csv),
-        ("json", json),
-        ("svg", svg::file(figure).into_bytes()),
-        ("png", png::file(figure)),
-        ("html", page.into_bytes()),
-    ]
-    .map(|(ending, bytes)| (directory.join(format!("{name}.{ending}")), bytes));
-    std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
-    files.iter().try_for_each(|(path, _)| check_writable(path))?;
-    files.iter().try_for_each(|(path, bytes)| write_atomic(path, bytes))
 }

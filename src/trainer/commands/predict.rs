@@ -7,15 +7,15 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
 
-use super::backend::{Program, dispatch};
-use super::model_file::{ModelFile, Which};
-use super::prepare::{blank_model, share_threads};
-use super::terminal::{say, warn};
 use crate::config::{Config, Request, resolve};
 use crate::data::{Augment, CHANNELS, Framing, ImageSet, Key};
 use crate::error::Result;
 use crate::nn::{ForwardContext, for_evaluation, load_state};
 use crate::parallel::{BackendKind, HostBackend};
+use crate::trainer::backend::{Program, dispatch};
+use crate::trainer::model_file::{ModelFile, Which};
+use crate::trainer::prepare::{blank_model, share_threads};
+use crate::trainer::terminal::{say, warn};
 
 /// Images that the model sees at a time.
 const BATCH: usize = 32;

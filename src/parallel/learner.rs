@@ -1,0 +1,272 @@
+//! The optimizer and the learning-rate schedule of Burn's learner, of any type, and such that a checkpoint resumes them.
+//!
+//! [`burn_train::Learner`] keeps its optimizer to itself; a checkpoint reaches the state through an [`UpdateRule`], a
+//! handle that the learner and its replica share. Kiln's own rules keep the state in tensors with names; what another
+//! optimizer remembers goes through Burn's recorder. A schedule is a state machine without input: a resumed run takes
+//! its steps again, which needs no state at all.
+
+use std::fmt::{Debug, Formatter};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::optim::lr_scheduler::LrScheduler;
+use burn::optim::{GradientsParams, MultiGradientsParams, Optimizer};
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
+use burn::tensor::backend::Backend;
+use burn_train::{Learner, LearningComponentsMarker};
+
+use super::device::HostBackend;
+use super::plan::Plan;
+use super::task::Task;
+use super::trainee::{Handle, Trainee};
+use crate::error::{Error, Result};
+use crate::nn::{Which, flat, flat_gradients, trained_parameters, with_flat, with_named_ids};
+use crate::optim;
+use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
+
+/// What Burn's learner steps: the model of a task and the task.
+pub type Student<B, T> = Trainee<Autodiff<B>, <T as Task<B>>::Model, Handle<T>>;
+
+/// The parts of a learner for task `T`.
+pub type Components<B, T> =
+    LearningComponentsMarker<Autodiff<B>, LearningRate, Student<B, T>, UpdateRule<B, Student<B, T>>>;
+
+/// A learner for task `T`, as every replica has one.
+pub type TaskLearner<B, T> = Learner<Components<B, T>>;
+
+/// What is trained, by which update rule and at which rates.
+pub(super) struct Recipe<B: HostBackend, T: Task<B>> {
+    pub(super) task: Arc<T>,
+    /// Kiln's own, as the plan says, if there is no other.
+    pub(super) rule: Option<UpdateRule<B, Student<B, T>>>,
+    pub(super) schedule: LearningRate,
+}
+
+impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
+    /// A learner after `steps` steps, and the update rule in it.
+    pub(super) fn learner(
+        &self,
+        plan: &Plan,
+        model: T::Model,
+        steps: usize,
+    ) -> (TaskLearner<B, T>, UpdateRule<B, Student<B, T>>) {
+        let model = with_named_ids(model);
+        let own = || UpdateRule::new(Box::new(optim::Optimizer::new(&plan.optim, self.parameters(&model))));
+        let rule = self.rule.as_ref().map_or_else(own, UpdateRule::copy);
+        let schedule = self.schedule.clone().load_record::<B>(steps);
+        (Learner::new(Trainee::new(model, Handle(self.task.clone())), rule.clone(), schedule), rule)
+    }
+
+    fn parameters(&self, model: &T::Model) -> Vec<optim::Parameter> {
+        let parameter = |(name, shape): (String, Vec<usize>)| optim::Parameter {
+            vector: shape.len() < 2,
+            head: self.task.is_head(&name),
+            name,
+        };
+        trained_parameters(model).into_iter().map(parameter).collect()
+    }
+}
+
+impl<B: HostBackend, T: Task<B>> Clone for Recipe<B, T> {
+    fn clone(&self) -> Self {
+        Self { task: self.task.clone(), rule: self.rule.clone(), schedule: self.schedule.clone() }
+    }
+}
+
+/// What an update rule does, whatever its type.
+trait Rule<B: HostBackend, M>: Send {
+    fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M;
+    fn state(&self) -> StateDict;
+    fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()>;
+    fn copy(&self) -> Box<dyn Rule<B, M>>;
+}
+
+impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for optim::Optimizer<B> {
+    fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M {
+        let gradients = flat_gradients(&model, gradients).expect("every trained tensor has a gradient");
+        let updated = self.step(rate, flat(&model, Which::Trained), gradients);
+        with_flat(model, Which::Trained, updated)
+    }
+
+    fn state(&self) -> StateDict {
+        self.state()
+    }
+
+    fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()> {
+        self.load(state, device)
+    }
+
+    fn copy(&self) -> Box<dyn Rule<B, M>> {
+        Box::new(self.clone())
+    }
+}
+
+/// An optimizer of Burn's.
+struct Burns<O>(O);
+
+/// What Burn's recorder wrote, eight bytes in each number.
+const RECORD: &str = "record";
+/// How many bytes it wrote.
+const BYTES: &str = "bytes";
+
+impl<B: HostBackend, M, O> Rule<B, M> for Burns<O>
+where
+    M: AutodiffModule<Autodiff<B>>,
+    O: Optimizer<M, Autodiff<B>> + 'static,
+{
+    fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M {
+        self.0.step(rate, model, gradients)
+    }
+
+    fn state(&self) -> StateDict {
+        let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
+        let mut bytes = Recorder::<Autodiff<B>>::record(&recorder, self.0.to_record(), ())
+            .expect("numbers in memory can always be written to memory");
+        let length = vec![bytes.len() as i64];
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let data: Vec<i64> = bytemuck::pod_collect_to_vec(&bytes);
+        let record = HostTensor::I64 { shape: vec![data.len()], data };
+        [(RECORD.into(), record), (BYTES.into(), HostTensor::I64 { shape: Vec::new(), data: length })].into()
+    }
+
+    fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()> {
+        let foreign = || Error::Checkpoint("the optimizer's state belongs to another model or optimizer".into());
+        let numbers = |name: &str| state.get(name).and_then(HostTensor::as_i64).ok_or_else(foreign);
+        let (record, length) = (numbers(RECORD)?, numbers(BYTES)?);
+        let length = length.first().and_then(|length| usize::try_from(*length).ok()).ok_or_else(foreign)?;
+        let bytes = bytemuck::cast_slice::<i64, u8>(record).get(..length).ok_or_else(foreign)?.to_vec();
+        let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
+        let record = Recorder::<Autodiff<B>>::load(&recorder, bytes, device).map_err(|_| foreign())?;
+        self.0 = self.0.clone().load_record(record);
+        Ok(())
+    }
+
+    fn copy(&self) -> Box<dyn Rule<B, M>> {
+        Box::new(Self(self.0.clone()))
+    }
+}
+
+/// An optimizer for models `M`. Clones share it.
+pub struct UpdateRule<B: HostBackend, M>(Arc<Mutex<Box<dyn Rule<B, M>>>>);
+
+impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> UpdateRule<B, M> {
+    fn new(rule: Box<dyn Rule<B, M>>) -> Self {
+        Self(Arc::new(Mutex::new(rule)))
+    }
+
+    /// Any optimizer of Burn's.
+    pub(super) fn of(optimizer: impl Optimizer<M, Autodiff<B>> + 'static) -> Self {
+        Self::new(Box::new(Burns(optimizer)))
+    }
+
+    /// The same, shared with nobody.
+    fn copy(&self) -> Self {
+        Self::new(self.lock().copy())
+    }
+
+    /// What a checkpoint keeps of it.
+    pub(super) fn state(&self) -> StateDict {
+        self.lock().state()
+    }
+
+    /// Takes up where the optimizer that gave `state` stood.
+    pub(super) fn load(&self, state: &StateDict, device: &B::Device) -> Result<()> {
+        self.lock().load(state, device)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Rule<B, M>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: HostBackend, M> Clone for UpdateRule<B, M> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<B: HostBackend, M> Debug for UpdateRule<B, M> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("UpdateRule")
+    }
+}
+
+/// Its record is the file of a checkpoint.
+impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Optimizer<M, Autodiff<B>> for UpdateRule<B, M> {
+    type Record = Vec<u8>;
+
+    fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M {
+        self.lock().step(rate, model, gradients)
+    }
+
+    fn step_multi(&mut self, _: f64, _: M, _: MultiGradientsParams) -> M {
+        unreachable!("a replica has one device")
+    }
+
+    fn to_record(&self) -> Vec<u8> {
+        to_safetensors(&self.state(), &[])
+    }
+
+    fn load_record(self, record: Vec<u8>) -> Self {
+        let loaded = from_safetensors(&record, Path::new("a record"))
+            .and_then(|(state, _)| self.load(&state, &Default::default()));
+        loaded.expect("Burn gives an optimizer records of its own");
+        self
+    }
+}
+
+/// A schedule of learning rates, of any type.
+pub struct LearningRate {
+    schedule: Box<dyn Steps>,
+    steps: usize,
+}
+
+trait Steps: Send + Sync {
+    fn next(&mut self) -> f64;
+    fn copy(&self) -> Box<dyn Steps>;
+}
+
+impl<S: LrScheduler + 'static> Steps for S {
+    fn next(&mut self) -> f64 {
+        self.step()
+    }
+
+    fn copy(&self) -> Box<dyn Steps> {
+        Box::new(self.clone())
+    }
+}
+
+impl LearningRate {
+    /// Any scheduler of Burn's, before its first step.
+    pub(super) fn of(schedule: impl LrScheduler + 'static) -> Self {
+        Self { schedule: Box::new(schedule), steps: 0 }
+    }
+}
+
+impl Clone for LearningRate {
+    fn clone(&self) -> Self {
+        Self { schedule: self.schedule.copy(), steps: self.steps }
+    }
+}
+
+impl LrScheduler for LearningRate {
+    type Record<B: Backend> = usize;
+
+    fn step(&mut self) -> f64 {
+        self.steps += 1;
+        self.schedule.next()
+    }
+
+    fn to_record<B: Backend>(&self) -> usize {
+        self.steps
+    }
+
+    fn load_record<B: Backend>(mut self, steps: usize) -> Self {
+        for _ in self.steps..steps {
+            self.step();
+        }
+        self
+    }
+}

@@ -1,0 +1,79 @@
+//! Where a run stands: between two steps as integers, and as a whole as tensors on the host.
+
+use burn::backend::Autodiff;
+use burn::module::Module;
+use burn::tensor::Tensor;
+
+use super::counts::Counts;
+use super::device::HostBackend;
+use crate::error::Result;
+use crate::nn::{Which, flat, load_state};
+use crate::optim::LossScale;
+use crate::state::StateDict;
+
+/// Where a run stands between two steps.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Position {
+    /// Optimizer steps done.
+    pub global_step: usize,
+    /// The epoch, from 0, that the next step belongs to.
+    pub epoch: usize,
+    /// Steps done within that epoch.
+    pub step_in_epoch: usize,
+    /// Training samples seen.
+    pub samples_seen: u64,
+    /// Of the running epoch.
+    pub running: Counts,
+    /// The best validation's score and the step it was measured after.
+    pub best: Option<(f64, usize)>,
+    /// What f16 multiplies its loss by.
+    pub loss_scale: LossScale,
+}
+
+/// A complete state of the run, on the host.
+#[derive(Debug, Clone)]
+pub struct TrainingState {
+    /// Where it stands.
+    pub position: Position,
+    /// The model.
+    pub weights: StateDict,
+    /// What the optimizer remembers.
+    pub optimizer: StateDict,
+    /// The averaged model, when averaging is on.
+    pub average: Option<StateDict>,
+    /// Whether its validation was the best so far.
+    pub is_best: bool,
+    /// The score of its validation, if it was just validated.
+    pub score: Option<f64>,
+}
+
+/// The state a run starts from, beside the model.
+#[derive(Debug, Clone, Default)]
+pub struct StartingPoint {
+    /// Where the run stands.
+    pub position: Position,
+    /// What the optimizer remembers, when resuming.
+    pub optimizer: Option<StateDict>,
+    /// The averaged model's values, when resuming with averaging.
+    pub average: Option<Vec<Vec<f32>>>,
+}
+
+impl StartingPoint {
+    /// The model and all else that training needs, out of a state on the host; `origin` says where that comes from.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Checkpoint`] if the tensors are not those of `model`.
+    pub fn restore<B, M>(model: M, state: &TrainingState, origin: &str) -> Result<(M, Self)>
+    where
+        B: HostBackend,
+        M: Module<Autodiff<B>>,
+    {
+        let model = load_state(model, &state.weights, origin)?;
+        let host = |tensor: Tensor<B, 1>| tensor.into_data().iter::<f32>().collect();
+        let values = |average| load_state(model.clone(), average, origin).map(|model| flat(&model, Which::All));
+        let average = state.average.as_ref().map(values).transpose()?;
+        let average = average.map(|tensors| tensors.into_iter().map(host).collect());
+        let (position, optimizer) = (state.position.clone(), Some(state.optimizer.clone()));
+        Ok((model, Self { position, optimizer, average }))
+    }
+}

@@ -1,0 +1,98 @@
+//! The sum of all replicas' gradients.
+//!
+//! Replicas of one process add them up where they are, on their device and in their memory. What goes to other processes,
+//! or is rounded on its way, takes the way over vectors on the host: in buckets, some of them early.
+
+use std::sync::Arc;
+
+use burn::tensor::{Tensor, TensorPrimitive};
+use tracing::info_span;
+
+use super::collective::{Broken, Collective, Key, Operation, Part};
+use super::config::ReducePrecision;
+use super::device::HostBackend;
+use super::overlap::{Early, Reduced, all_reduce, in_buckets};
+use super::replica::Replica;
+use super::task::Task;
+use super::transfer::{download_to, unpack};
+use super::tree::fold;
+use crate::error::Result;
+
+/// All that is in no bucket.
+const GRADIENTS: Operation = Operation::Gradients { bucket: 0 };
+
+impl<B: HostBackend, T: Task<B>> Replica<B, T> {
+    /// The sum of all replicas' gradients, which is the mean over the samples of the step. What `early` has heard of is
+    /// under way already.
+    pub(super) fn reduce(
+        &self,
+        mut gradients: Vec<Tensor<B, 1>>,
+        early: Option<Arc<Early<B>>>,
+    ) -> Result<Vec<Tensor<B, 1>>> {
+        if self.collective.size() == 1 {
+            return Ok(gradients);
+        }
+        let _phase = info_span!("all-reduce").entered();
+        if !self.collective.is_distributed() && self.plan.reduce_precision == ReducePrecision::F32 {
+            return Ok(sum_here::<B>(self.collective.as_ref(), self.key(GRADIENTS), gradients, &self.device)?);
+        }
+        let sums = match (&self.overlap, early) {
+            (Some(overlap), Some(early)) => overlap.sums(&early)?,
+            _ => Vec::new(),
+        };
+        let (mut is_done, buckets) = (vec![false; gradients.len()], sums.len());
+        for Reduced { kernels, sum } in sums {
+            let places: Vec<usize> = kernels.iter().map(|kernel| kernel.place).collect();
+            places.iter().for_each(|place| is_done[*place] = true);
+            self.replace(&mut gradients, &places, sum);
+        }
+        // In pieces, which takes memory for one at a time. Numbers of buckets that went early are taken.
+        let left = (0..gradients.len()).filter(|place| !is_done[*place]);
+        for (i, places) in in_buckets(left, |place| gradients[*place].dims()[0]).into_iter().enumerate() {
+            let key = self.key(Operation::Gradients { bucket: if i == 0 { 0 } else { buckets + i } });
+            let shares = places.iter().map(|place| gradients[*place].clone()).collect();
+            let share = download_to(self.collective.buffer(), shares);
+            let sum = all_reduce(self.collective.as_ref(), key, share, self.plan.reduce_precision)?;
+            self.replace(&mut gradients, &places, sum);
+        }
+        Ok(gradients)
+    }
+
+    /// Replaces the gradients at `places` by their sums, one after the other.
+    fn replace(&self, gradients: &mut [Tensor<B, 1>], places: &[usize], sum: Arc<Vec<f32>>) {
+        let lengths: Vec<usize> = places.iter().map(|place| gradients[*place].dims()[0]).collect();
+        for (place, total) in places.iter().zip(unpack(&sum, &lengths, &self.device)) {
+            gradients[*place] = total;
+        }
+        self.collective.recycle(sum);
+    }
+}
+
+/// The sums of the tensors of all replicas of this process, in the tree over their ranks; the last of them to come adds
+/// them up, into the memory of the first of each pair.
+///
+/// # Errors
+/// As of [`Collective::meet`].
+pub fn sum_here<B: HostBackend>(
+    collective: &dyn Collective,
+    key: Key,
+    own: Vec<Tensor<B, 1>>,
+    device: &B::Device,
+) -> std::result::Result<Vec<Tensor<B, 1>>, Broken> {
+    let tensors = |part: Part| Arc::unwrap_or_clone(part.downcast::<Vec<Tensor<B, 1>>>().expect("all bring tensors"));
+    let primitive = |tensor: Tensor<B, 1>| tensor.into_primitive().tensor();
+    let add = |left: Tensor<B, 1>, right: Tensor<B, 1>| {
+        let right = right.to_device(&left.device());
+        Tensor::from_primitive(TensorPrimitive::Float(B::add(primitive(left), primitive(right))))
+    };
+    let combine = |parts: Vec<Part>| -> Part {
+        let mut slots: Vec<_> = parts.into_iter().map(|part| Some(tensors(part))).collect();
+        let count = slots.len();
+        fold(&mut slots, 0..count, |left, right| {
+            *left = left.drain(..).zip(right).map(|(left, right)| add(left, right)).collect();
+        });
+        Arc::new(slots.swap_remove(0).expect("the tree ends in its first slot"))
+    };
+    let sums = tensors(collective.meet(key, Arc::new(own), &combine)?);
+    Ok(sums.into_iter().map(|sum| sum.to_device(device)).collect())
+}

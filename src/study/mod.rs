@@ -1,0 +1,57 @@
+//! What short runs tell: settings that suit a machine ([`finding`]), and how training scales ([`scaling`]).
+//!
+//! The room makes no run; it is handed what runs measured, and writes numbers, figures and a page.
+
+pub mod finding;
+pub mod scaling;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::checkpoint::{check_writable, write_atomic};
+use crate::error::{Error, Result};
+use crate::report::chart::Figure;
+use crate::report::markup::escape;
+use crate::report::table::Table;
+use crate::report::{page, png, svg};
+
+/// Writes `NAME.csv`, `.json`, `.svg`, `.png` and, last, `.html`.
+fn write(
+    directory: &Path,
+    name: &str,
+    figure: &Figure,
+    csv: Vec<u8>,
+    json: &impl Serialize,
+    page: String,
+) -> Result<()> {
+    let json = serde_json::to_vec_pretty(json).expect("names and numbers have a JSON form");
+    let files = [
+        ("csv", csv),
+        ("json", json),
+        ("svg", svg::file(figure).into_bytes()),
+        ("png", png::file(figure)),
+        ("html", page.into_bytes()),
+    ]
+    .map(|(ending, bytes)| (directory.join(format!("{name}.{ending}")), bytes));
+    std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
+    files.iter().try_for_each(|(path, _)| check_writable(path))?;
+    files.iter().try_for_each(|(path, bytes)| write_atomic(path, bytes))
+}
+
+/// What a study was made with, as a table.
+fn settings(caption: &str, about: &BTreeMap<String, String>) -> String {
+    Table { rows: page::pairs(about), ..Table::new(caption, ["Name", "Value"]) }.html()
+}
+
+/// Charts under a line that says how to read them.
+fn with_legend(legend: &str, charts: String) -> String {
+    format!("<p class=\"caption\">{}</p>\n{charts}", escape(legend))
+}
+
+/// A list to unfold.
+fn sources(title: &str, sources: &[&str]) -> String {
+    let list: String = sources.iter().map(|source| format!("<li>{}</li>\n", escape(source))).collect();
+    format!("<details>\n<summary>{title}</summary>\n<ul>\n{list}</ul>\n</details>\n")
+}

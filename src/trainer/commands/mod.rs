@@ -1,0 +1,22 @@
+//! The commands beside `train`: a file for each.
+//!
+//! `measured_run.rs` is what [`find`] and [`scaling`] measure with.
+
+mod evaluate;
+mod export;
+mod find;
+mod launch;
+mod measured_run;
+pub mod membership;
+mod predict;
+mod scaling;
+mod sweep;
+
+pub use evaluate::evaluate;
+pub use export::export;
+pub use find::find;
+pub use launch::launch;
+pub use membership::{members, rendezvous, secret};
+pub use predict::{Question, predict};
+pub use scaling::scaling;
+pub use sweep::sweep;
