@@ -3,7 +3,6 @@
 mod batch_norm;
 mod conv;
 mod kernels;
-mod relu;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod winograd;
 

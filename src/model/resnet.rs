@@ -11,7 +11,7 @@ use burn::tensor::backend::Backend;
 use super::config::{ModelConfig, Stem};
 use crate::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use crate::ops::{
-    Algorithm, BFloat16, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down, relu,
+    Algorithm, BFloat16, Behind, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down,
 };
 
 /// Two 3x3 convolutions around which the input is added back.
@@ -41,13 +41,14 @@ impl<B: Backend> BasicBlock<B> {
 
 impl<B: TrainBackend> BasicBlock<B> {
     fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, context: &ForwardContext<B>) -> Tensor<P::Compute, 4> {
-        let y = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(x.clone(), context), context));
-        let y = self.bn2.forward::<P>(self.conv2.forward::<P>(y, context), context);
+        let y = self.conv1.forward::<P>(x.clone(), context);
+        let y = self.bn1.forward_and::<P>(y, Behind::Rectifier, context);
+        let y = self.conv2.forward::<P>(y, context);
         let shortcut = match &self.downsample {
             Some((conv, bn)) => bn.forward::<P>(conv.forward::<P>(x, context), context),
             None => x,
         };
-        relu(y + shortcut)
+        self.bn2.forward_and::<P>(y, Behind::Sum(shortcut), context)
     }
 }
 
@@ -116,7 +117,8 @@ impl<B: TrainBackend> ResNet<B> {
         let [_, _, height, width] = images.dims();
         let innermost = self.has_large_maps([height, width]) || self.is_by_winograd(context) || !context.is_training();
         let images = arranged(down::<P, B, 4>(images), innermost);
-        let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images, context), context));
+        let x = self.conv1.forward::<P>(images, context);
+        let mut x = self.bn1.forward_and::<P>(x, Behind::Rectifier, context);
         if let Some(pool) = &self.maxpool {
             x = pool.forward(x);
         }

@@ -50,8 +50,8 @@ pub(super) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [May
     let planes = g.padded_input(part(g.inputs, g.taps()));
     let depth = g.inputs * g.taps();
     let mut gather = Gather::new(g, planes, height * width, Lanes::new(g.outputs, depth, depth), weight);
-    let pixels = grid([height, width]).map(|(y, x)| ((y * planes.width + x) * stride, y * width + x));
-    let taps = grid(g.kernel).map(|(y, x)| (y * planes.width + x, y * g.kernel[1] + x));
+    let pixels = grid([height, width]).map(|(y, x)| ((y * planes.width + x) * stride * planes.channels, y * width + x));
+    let taps = grid(g.kernel).map(|(y, x)| ((y * planes.width + x) * planes.channels, y * g.kernel[1] + x));
     gather.add_phase(pixels.collect(), taps.collect());
     gather.run(Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] }, output);
 }
@@ -68,10 +68,10 @@ pub(super) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: 
     for phase in grid([stride, stride]) {
         let here = |y: usize, x: usize| (y % stride, x % stride) == phase;
         let pixels = grid(g.size).filter(|(y, x)| here(y + padding, x + padding));
-        let pixels =
-            pixels.map(|(y, x)| ((y + padding) / stride * planes.width + (x + padding) / stride, y * g.size[1] + x));
+        let place = |y: usize, x: usize| (y * planes.width + x) * planes.channels;
+        let pixels = pixels.map(|(y, x)| (place((y + padding) / stride, (x + padding) / stride), y * g.size[1] + x));
         let taps = grid(g.kernel).filter(|(y, x)| here(*y, *x));
-        let taps = taps.map(|(y, x)| ((top - y / stride) * planes.width + left - x / stride, y * g.kernel[1] + x));
+        let taps = taps.map(|(y, x)| (place(top - y / stride, left - x / stride), y * g.kernel[1] + x));
         gather.add_phase(pixels.collect(), taps.collect());
     }
     let [height, width] = g.output();
@@ -94,8 +94,8 @@ impl Gather {
         Self { planes, taps: g.taps(), target, images, is_single, phases: Vec::new(), weight, weights }
     }
 
-    /// Adds pixels, as (offset in a padded channel, pixel of the target), and the taps that they see, as (offset in a
-    /// padded channel, tap of the kernel).
+    /// Adds pixels, as (offset in a padded image, pixel of the target), and the taps that they see, as (offset in a padded
+    /// image, tap of the kernel).
     fn add_phase(&mut self, pixels: Vec<(usize, usize)>, taps: Vec<(usize, usize)>) {
         let mut rows = Vec::with_capacity((self.images * pixels.len()).next_multiple_of(ROWS));
         for image in 0..self.images {
@@ -105,8 +105,8 @@ impl Gather {
         rows.resize(rows.len().next_multiple_of(ROWS), Row { from: 0, to: self.target.rows - 1 });
         let mut steps = Vec::with_capacity(self.planes.channels * taps.len());
         for channel in 0..self.planes.channels {
-            let (source, panel) = (channel * self.planes.area(), channel * self.taps);
-            steps.extend(taps.iter().map(|tap| Step { source: source + tap.0, panel: panel + tap.1 }));
+            let panel = channel * self.taps;
+            steps.extend(taps.iter().map(|tap| Step { source: channel + tap.0, panel: panel + tap.1 }));
         }
         self.phases.push(Phase { rows, steps, taps: taps.len() });
     }

@@ -1,8 +1,7 @@
 //! Matrices with their rows as columns: images whose channels lie one behind the other, to and from those whose channels lie
 //! side by side.
 
-use std::mem::MaybeUninit;
-
+use super::Place;
 use super::transpose::{load, square};
 use super::vector::{LANES, Routine, Set, Vector};
 
@@ -56,29 +55,6 @@ impl Transpose {
 #[inline(always)]
 fn starts(length: usize) -> impl Iterator<Item = usize> {
     (0..length).step_by(LANES).map(move |first| first.min(length - LANES))
-}
-
-/// Memory for an f32.
-///
-/// # Safety
-///
-/// Its bits are those of the f32 that is put there.
-pub(crate) unsafe trait Place {
-    fn put(&mut self, value: f32);
-}
-
-// SAFETY: it is one.
-unsafe impl Place for f32 {
-    fn put(&mut self, value: f32) {
-        *self = value;
-    }
-}
-
-// SAFETY: it has the layout of one.
-unsafe impl Place for MaybeUninit<f32> {
-    fn put(&mut self, value: f32) {
-        self.write(value);
-    }
 }
 
 /// Writes a matrix of `size`, rows and columns, with its rows as columns. Its rows are `from_step` apart, and `to_step` those
