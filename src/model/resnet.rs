@@ -3,8 +3,7 @@
 //! read the same for all of them.
 
 use burn::module::Module;
-use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{Initializer, Linear, LinearConfig, PaddingConfig2d};
+use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
@@ -12,6 +11,7 @@ use super::config::{ModelConfig, Stem};
 use crate::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use crate::ops::{
     Algorithm, BFloat16, Behind, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down,
+    max_pool,
 };
 
 /// Two 3x3 convolutions around which the input is added back.
@@ -57,7 +57,8 @@ impl<B: TrainBackend> BasicBlock<B> {
 pub struct ResNet<B: Backend> {
     conv1: Conv2d<B>,
     bn1: BatchNorm<B>,
-    maxpool: Option<MaxPool2d>,
+    #[module(skip)]
+    is_pooled: bool,
     layer1: Vec<BasicBlock<B>>,
     layer2: Vec<BasicBlock<B>>,
     layer3: Vec<BasicBlock<B>>,
@@ -71,13 +72,9 @@ impl<B: Backend> ResNet<B> {
     /// with [`crate::nn::initialize`] or [`crate::nn::load_state`].
     pub fn new(config: &ModelConfig, classes: usize, label_smoothing: f64, device: &B::Device) -> Self {
         let width = config.width;
-        let (conv1, maxpool) = match config.stem {
-            Stem::Cifar => (Conv2d::new([3, width], 3, 1, device), None),
-            Stem::Imagenet => {
-                let pool = MaxPool2dConfig::new([3, 3]).with_strides([2, 2]);
-                let pool = pool.with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init();
-                (Conv2d::new([3, width], 7, 2, device), Some(pool))
-            }
+        let (conv1, is_pooled) = match config.stem {
+            Stem::Cifar => (Conv2d::new([3, width], 3, 1, device), false),
+            Stem::Imagenet => (Conv2d::new([3, width], 7, 2, device), true),
         };
         let stage = |inputs: usize, outputs: usize, stride: usize| {
             [([inputs, outputs], stride), ([outputs, outputs], 1)]
@@ -87,7 +84,7 @@ impl<B: Backend> ResNet<B> {
         Self {
             conv1,
             bn1: BatchNorm::new(width, false, device),
-            maxpool,
+            is_pooled,
             layer1: stage(width, width, 1),
             layer2: stage(width, 2 * width, 2),
             layer3: stage(2 * width, 4 * width, 2),
@@ -119,8 +116,8 @@ impl<B: TrainBackend> ResNet<B> {
         let images = arranged(down::<P, B, 4>(images), innermost);
         let x = self.conv1.forward::<P>(images, context);
         let mut x = self.bn1.forward_and::<P>(x, Behind::Rectifier, context);
-        if let Some(pool) = &self.maxpool {
-            x = pool.forward(x);
+        if self.is_pooled {
+            x = max_pool(x);
         }
         for block in self.blocks() {
             x = block.forward::<P>(x, context);
@@ -131,7 +128,7 @@ impl<B: TrainBackend> ResNet<B> {
 
     /// Whether most layers work on maps of many channels and of many pixels, going by those of the first stage.
     fn has_large_maps(&self, image: [usize; 2]) -> bool {
-        let shrunk_by = if self.maxpool.is_some() { 4 } else { 1 };
+        let shrunk_by = if self.is_pooled { 4 } else { 1 };
         self.bn1.channels() >= 32 && image.into_iter().all(|size| size / shrunk_by > 16)
     }
 

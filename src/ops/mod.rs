@@ -22,6 +22,7 @@ mod host_update;
 mod listener;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod pieces;
+mod pool;
 mod precision;
 pub mod statistics;
 #[cfg(any(feature = "flex", feature = "tch"))]
@@ -40,6 +41,7 @@ pub use conv::{Algorithm, ConvOps, Sliding, arranged, conv2d};
 pub use gradient::GradientOps;
 pub use host::{HostOps, is_timed, settle};
 pub use listener::{GradientListener, Listened};
+pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{
     BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
 };
@@ -48,6 +50,6 @@ pub use torch::cuda_devices;
 pub use update::{Sgd, UpdateOps};
 
 /// Everything a backend must be able to do to train Kiln's models.
-pub trait TrainBackend: BatchNormOps + ConvOps {}
+pub trait TrainBackend: BatchNormOps + ConvOps + PoolOps {}
 
-impl<B: BatchNormOps + ConvOps> TrainBackend for B {}
+impl<B: BatchNormOps + ConvOps + PoolOps> TrainBackend for B {}

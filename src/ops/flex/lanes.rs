@@ -53,13 +53,18 @@ impl Lanes {
 
     /// A kernel `[images, channels, pixels]` to panels, in parallel over the panels.
     pub(super) fn spread_kernel(&self, weights: &[f32]) -> Vec<f32> {
-        let mut panels = vec![0.0; self.len()];
-        let parts = panels.par_chunks_mut(self.panel()).enumerate();
+        let mut panels = Vec::with_capacity(self.len());
+        let parts = panels.spare_capacity_mut()[..self.len()].par_chunks_mut(self.panel()).enumerate();
         parts.for_each(|(panel, to)| self.spread_panel(panel, weights, to));
+        // SAFETY: each panel is written by `spread_panel`.
+        unsafe { panels.set_len(self.len()) };
         panels
     }
 
-    fn spread_panel(&self, panel: usize, images: &[f32], to: &mut [f32]) {
+    fn spread_panel(&self, panel: usize, images: &[f32], to: &mut [MaybeUninit<f32>]) {
+        if self.filled(panel) < self.lanes {
+            to.fill(MaybeUninit::new(0.0));
+        }
         for (image, to) in images.chunks(self.image()).zip(to.chunks_mut(self.pixels * self.lanes)) {
             transpose(
                 &image[panel * self.lanes * self.pixels..],

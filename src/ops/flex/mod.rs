@@ -8,6 +8,7 @@ mod gather;
 mod geometry;
 mod lanes;
 mod planes;
+mod pool;
 mod scratch;
 mod tile;
 mod update;
@@ -17,6 +18,7 @@ use std::mem::MaybeUninit;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
+use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, FloatDType, Shape, TensorData, TensorMetadata};
 use rayon::prelude::*;
 
@@ -26,6 +28,7 @@ use super::gradient::GradientOps;
 use super::host_norm::HostNorm;
 use super::host_trim::{put, take};
 use super::pieces::PIECE;
+use super::pool::{PoolOps, Pooled};
 use super::precision::as_type;
 use super::trim::Trim;
 use super::winograd::transpose;
@@ -132,6 +135,27 @@ impl BatchNormOps for Flex {
     }
 }
 
+impl PoolOps for Flex {
+    fn pool_forward(x: FlexTensor) -> (FlexTensor, Option<IntTensor<Self>>) {
+        let (image, dtype, x) = (image(&x), x.dtype(), innermost(x));
+        let pool::Image { height, width, channels } = image.pooled();
+        let output = zeroed([x.shape()[0], height, width, channels].into(), |output| image.pool(values(&x), output));
+        (outermost(output, dtype), None)
+    }
+
+    fn pool_gradient(gradient: FlexTensor, pooled: Pooled<Self>) -> FlexTensor {
+        let (image, dtype) = (image(&pooled.x), gradient.dtype());
+        let [gradient, x, output] = [gradient, pooled.x, pooled.output].map(innermost);
+        let dx = zeroed(x.shape(), |dx| image.gradient(values(&gradient), values(&x), values(&output), dx));
+        outermost(dx, dtype)
+    }
+}
+
+fn image(x: &FlexTensor) -> pool::Image {
+    let shape = x.shape();
+    pool::Image { height: shape[2], width: shape[3], channels: shape[1] }
+}
+
 /// In place where nobody else holds the first gradient, else in a copy.
 impl GradientOps for Flex {
     fn sum(one: FlexTensor, other: FlexTensor) -> FlexTensor {
@@ -208,5 +232,12 @@ fn written(shape: Shape, write: impl FnOnce(&mut [MaybeUninit<f32>])) -> FlexTen
     write(&mut values.spare_capacity_mut()[..shape.num_elements()]);
     // SAFETY: there is room for so many values, and the caller has written them.
     unsafe { values.set_len(shape.num_elements()) };
+    FlexTensor::from_data(TensorData::new(values, shape))
+}
+
+/// A tensor that is zero where `write` does not write.
+fn zeroed(shape: Shape, write: impl FnOnce(&mut [f32])) -> FlexTensor {
+    let mut values = vec![0.0; shape.num_elements()];
+    write(&mut values);
     FlexTensor::from_data(TensorData::new(values, shape))
 }

@@ -85,6 +85,7 @@ impl<'a> WeightGradient<'a> {
         let first = part_number * self.planes.channels;
         let channels = first..self.g.inputs.min(first + self.planes.channels);
         scratch::with([self.images * self.planes.image()], |[planes]| {
+            planes.fill(0.0);
             for group in groups {
                 let images = group * self.images..self.g.batch.min((group + 1) * self.images);
                 self.planes.fill(planes, self.x, images, channels.clone());
@@ -98,7 +99,7 @@ impl<'a> WeightGradient<'a> {
         let depth = part(self.steps.len(), 1);
         for steps in self.steps.chunks(depth) {
             for (spread, sums) in spread.chunks(self.group.panel()).zip(sums.chunks_mut(self.sums.panel())) {
-                tile::multiply(&self.rows, steps, planes, spread, lanes, sums);
+                tile::multiply(&self.rows, steps, planes, (spread, lanes), sums, false);
             }
         }
     }

@@ -19,6 +19,7 @@ use burn::tensor::ops::ModuleOps;
 
 use super::conv::{ConvOps, Sliding};
 use super::gradient::GradientOps;
+use super::pool::PoolOps;
 use super::trim::Trim;
 pub use cuda::cuda_devices;
 
@@ -139,6 +140,8 @@ fn convolution_backward(
     check(unsafe { kiln_convolution_backward(&mut dx, &mut dweight, gradient, x, weight, stride, padding, mask) });
     [dx, dweight]
 }
+
+impl<E: TchElement> PoolOps for LibTorch<E> {}
 
 impl<E: TchElement> GradientOps for LibTorch<E> {
     fn rectified(output: TchTensor, gradient: TchTensor) -> TchTensor {

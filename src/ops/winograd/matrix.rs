@@ -66,6 +66,9 @@ pub(crate) fn transpose<P: Place>(
     to_step: usize,
     [rows, columns]: [usize; 2],
 ) {
+    if columns == from_step && columns < LANES && rows >= LANES {
+        return narrow(from, to, to_step, [rows, columns]);
+    }
     if rows.min(columns) < LANES {
         for (row, from) in from.chunks(from_step).take(rows).enumerate() {
             for (column, value) in from[..columns].iter().enumerate() {
@@ -79,4 +82,22 @@ pub(crate) fn transpose<P: Place>(
     let (from, to) = (from.as_ptr(), to.as_mut_ptr().cast());
     // SAFETY: as asserted; `best` is a set of this processor.
     unsafe { Set::best().run(&Transpose { from, from_step, to, to_step, rows, columns }) };
+}
+
+/// As [`transpose`] of rows that lie one behind the other and are shorter than a vector.
+fn narrow<P: Place>(from: &[f32], to: &mut [P], to_step: usize, [rows, columns]: [usize; 2]) {
+    let mut turned = [0.0; LANES * LANES];
+    for first in starts(rows) {
+        // Room behind the last row for what its vector reads too many.
+        let mut values = [0.0; LANES * LANES];
+        values[..LANES * columns].copy_from_slice(&from[first * columns..(first + LANES) * columns]);
+        let (from, whole) = (values.as_ptr(), turned.as_mut_ptr());
+        let size = Transpose { from, from_step: columns, to: whole, to_step: LANES, rows: LANES, columns: LANES };
+        // SAFETY: sixteen vectors, each `columns` behind the one before, end within `values`.
+        unsafe { Set::best().run(&size) };
+        for (column, turned) in turned.chunks(LANES).take(columns).enumerate() {
+            let to = &mut to[column * to_step + first..][..LANES];
+            to.iter_mut().zip(turned).for_each(|(to, value)| to.put(*value));
+        }
+    }
 }
