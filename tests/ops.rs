@@ -3,7 +3,7 @@
 mod batch_norm;
 mod conv;
 mod kernels;
-mod relu;
+mod pool;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod winograd;
 

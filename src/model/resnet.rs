@@ -3,15 +3,15 @@
 //! read the same for all of them.
 
 use burn::module::Module;
-use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{Initializer, Linear, LinearConfig, PaddingConfig2d};
+use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::config::{ModelConfig, Stem};
 use crate::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use crate::ops::{
-    Algorithm, BFloat16, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down, relu,
+    Algorithm, BFloat16, Behind, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down,
+    max_pool,
 };
 
 /// Two 3x3 convolutions around which the input is added back.
@@ -41,13 +41,14 @@ impl<B: Backend> BasicBlock<B> {
 
 impl<B: TrainBackend> BasicBlock<B> {
     fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, context: &ForwardContext<B>) -> Tensor<P::Compute, 4> {
-        let y = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(x.clone(), context), context));
-        let y = self.bn2.forward::<P>(self.conv2.forward::<P>(y, context), context);
+        let y = self.conv1.forward::<P>(x.clone(), context);
+        let y = self.bn1.forward_and::<P>(y, Behind::Rectifier, context);
+        let y = self.conv2.forward::<P>(y, context);
         let shortcut = match &self.downsample {
             Some((conv, bn)) => bn.forward::<P>(conv.forward::<P>(x, context), context),
             None => x,
         };
-        relu(y + shortcut)
+        self.bn2.forward_and::<P>(y, Behind::Sum(shortcut), context)
     }
 }
 
@@ -56,7 +57,8 @@ impl<B: TrainBackend> BasicBlock<B> {
 pub struct ResNet<B: Backend> {
     conv1: Conv2d<B>,
     bn1: BatchNorm<B>,
-    maxpool: Option<MaxPool2d>,
+    #[module(skip)]
+    is_pooled: bool,
     layer1: Vec<BasicBlock<B>>,
     layer2: Vec<BasicBlock<B>>,
     layer3: Vec<BasicBlock<B>>,
@@ -70,13 +72,9 @@ impl<B: Backend> ResNet<B> {
     /// with [`crate::nn::initialize`] or [`crate::nn::load_state`].
     pub fn new(config: &ModelConfig, classes: usize, label_smoothing: f64, device: &B::Device) -> Self {
         let width = config.width;
-        let (conv1, maxpool) = match config.stem {
-            Stem::Cifar => (Conv2d::new([3, width], 3, 1, device), None),
-            Stem::Imagenet => {
-                let pool = MaxPool2dConfig::new([3, 3]).with_strides([2, 2]);
-                let pool = pool.with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init();
-                (Conv2d::new([3, width], 7, 2, device), Some(pool))
-            }
+        let (conv1, is_pooled) = match config.stem {
+            Stem::Cifar => (Conv2d::new([3, width], 3, 1, device), false),
+            Stem::Imagenet => (Conv2d::new([3, width], 7, 2, device), true),
         };
         let stage = |stage: usize| -> Vec<BasicBlock<B>> {
             let outputs = width << stage;
@@ -88,7 +86,7 @@ impl<B: Backend> ResNet<B> {
         Self {
             conv1,
             bn1: BatchNorm::new(width, false, device),
-            maxpool,
+            is_pooled,
             layer1: stage(0),
             layer2: stage(1),
             layer3: stage(2),
@@ -118,9 +116,10 @@ impl<B: TrainBackend> ResNet<B> {
         let [_, _, height, width] = images.dims();
         let innermost = self.has_large_maps([height, width]) || self.is_by_winograd(context) || !context.is_training();
         let images = arranged(down::<P, B, 4>(images), innermost);
-        let mut x = relu(self.bn1.forward::<P>(self.conv1.forward::<P>(images, context), context));
-        if let Some(pool) = &self.maxpool {
-            x = pool.forward(x);
+        let x = self.conv1.forward::<P>(images, context);
+        let mut x = self.bn1.forward_and::<P>(x, Behind::Rectifier, context);
+        if self.is_pooled {
+            x = max_pool(x);
         }
         for block in self.blocks() {
             x = block.forward::<P>(x, context);
@@ -131,7 +130,7 @@ impl<B: TrainBackend> ResNet<B> {
 
     /// Whether most layers work on maps of many channels and of many pixels, going by those of the first stage.
     fn has_large_maps(&self, image: [usize; 2]) -> bool {
-        let shrunk_by = if self.maxpool.is_some() { 4 } else { 1 };
+        let shrunk_by = if self.is_pooled { 4 } else { 1 };
         self.bn1.channels() >= 32 && image.into_iter().all(|size| size / shrunk_by > 16)
     }
 

@@ -7,7 +7,8 @@ use burn::tensor::{Int, Tensor};
 
 use super::context::{BatchStatistics, ForwardContext};
 use crate::ops::{
-    Algorithm, Precision, Sliding, TrainBackend, across, arranged, batch_norm, batch_norm_inference, conv2d, down, up,
+    Algorithm, Behind, Precision, Sliding, TrainBackend, across, arranged, batch_norm_and, batch_norm_inference,
+    conv2d, down, up,
 };
 
 /// The constant under the root, as in torchvision.
@@ -143,13 +144,22 @@ impl<B: TrainBackend> BatchNorm<B> {
         x: Tensor<P::Compute, 4>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
+        self.forward_and::<P>(x, Behind::Nothing, context)
+    }
+
+    /// [`BatchNorm::forward`], and what is behind it.
+    pub fn forward_and<P: Precision<B>>(
+        &self,
+        x: Tensor<P::Compute, 4>,
+        behind: Behind<Tensor<P::Compute, 4>>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
         let parameters = [&self.weight, &self.bias].map(|param| across::<P, B, 1>(param.val()));
         if !context.is_training() || self.is_frozen() {
             let statistics = [&self.running_mean, &self.running_var].map(|param| across::<P, B, 1>(param.val()));
-            return batch_norm_inference(x, statistics, parameters, EPSILON);
+            return batch_norm_inference(x, statistics, parameters, EPSILON, behind);
         }
-        let [weight, bias] = parameters;
-        let done = batch_norm(x, weight, bias, EPSILON, context.synchronized_layer().as_ref());
+        let done = batch_norm_and(x, parameters, EPSILON, context.synchronized_layer().as_ref(), behind);
         let [mean, variance] = [done.mean, done.variance].map(up::<P, B, 1>);
         let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];
         context.collect(BatchStatistics { layer, mean, variance });

@@ -1,18 +1,20 @@
-//! Batch normalisation as one differentiable primitive, synchronised over replicas on request.
+//! Batch normalisation as one differentiable primitive, synchronised over replicas on request, with the shortcut and the
+//! rectifier that stand behind it in a residual network.
 //!
-//! Ioffe and Szegedy 2015; the gradient is the closed form, not the graph of the composed operations. Everything runs
-//! on the view `[batch * channels, height * width]`, where per-channel values are one number per row: CPU backends have
+//! Ioffe and Szegedy 2015; the gradient is the closed form, not the graph of the composed operations. The default bodies
+//! run on the view `[batch * channels, height * width]`, where per-channel values are one number per row: CPU backends have
 //! fast loops for that, and no axis needs to be swapped. Activations may be of a half type; statistics, scale and shift
 //! are f32 on the device and f64 between replicas, and so is all arithmetic.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, OpsPrep};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{FloatDType, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
 
+use super::gradient::{GradientOps, register};
 use super::precision::as_type;
 use super::statistics::{Moments, Synchronized};
 
@@ -27,12 +29,48 @@ pub struct Normalized<B: Backend> {
     pub m2: FloatTensor<B>,
     /// `1 / sqrt(biased variance + eps)`, `[channels]`.
     pub inv_std: FloatTensor<B>,
+    /// `weight * inv_std`, `[channels]`.
+    pub scale: FloatTensor<B>,
     /// Values per channel in the (global) batch.
     pub count: f64,
 }
 
+/// What is done to the normalised values in the same step.
+#[derive(Debug, Clone)]
+pub enum Behind<T> {
+    /// Nothing.
+    Nothing,
+    /// The rectifier, `max(x, 0)`.
+    Rectifier,
+    /// The rectifier, of the sum with a shortcut of the same shape.
+    Sum(T),
+}
+
+impl<T> Behind<T> {
+    fn map<U>(self, map: impl FnOnce(T) -> U) -> Behind<U> {
+        match self {
+            Self::Nothing => Behind::Nothing,
+            Self::Rectifier => Behind::Rectifier,
+            Self::Sum(shortcut) => Behind::Sum(map(shortcut)),
+        }
+    }
+}
+
+/// The rectifier behind a batch-norm, as the backward pass wants it.
+#[derive(Debug, Clone)]
+pub struct Rectified<B: Backend> {
+    /// What came out of it.
+    pub output: FloatTensor<B>,
+    /// The factors that the input was normalised with, `[channels]`.
+    pub scale: FloatTensor<B>,
+    /// The summands, `[channels]`.
+    pub bias: FloatTensor<B>,
+    /// Whether there is a shortcut. If not, the output is positive where `(x - mean) * scale + bias` is.
+    pub summed: bool,
+}
+
 /// The steps of batch-norm a backend may do faster. All take `[batch, channels, height, width]` and `[channels]`.
-pub trait BatchNormOps: Backend {
+pub trait BatchNormOps: GradientOps {
     /// Mean and sum of squared deviations from it, per channel, in two passes.
     fn bn_moments(x: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let view = View::of(&x.shape());
@@ -42,40 +80,43 @@ pub trait BatchNormOps: Backend {
         (mean, view.channel_sum::<Self>(Self::float_mul(deviation.clone(), deviation)))
     }
 
-    /// `(x - mean) * scale + bias`.
+    /// `(x - mean) * scale + bias`, and what is behind.
     fn bn_normalize(
         x: FloatTensor<Self>,
-        mean: FloatTensor<Self>,
-        scale: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
+        [mean, scale, bias]: [FloatTensor<Self>; 3],
+        behind: Behind<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (shape, dtype) = (x.shape(), x.dtype());
         let view = View::of(&shape);
         let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.spread::<Self>(mean));
         let scaled = Self::float_mul(centred, view.spread::<Self>(scale));
         let output = Self::float_reshape(Self::float_add(scaled, view.spread::<Self>(bias)), shape);
-        as_type::<Self>(output, dtype.into())
+        followed::<Self>(as_type::<Self>(output, dtype.into()), behind)
     }
 
-    /// `sum(gradient)` and `sum(gradient * (x - mean))` per channel.
+    /// The gradient before the rectifier, if there is one; its `sum(gradient)` and `sum(gradient * (x - mean))` per channel.
+    /// Without a shortcut nobody else wants the first, and [`BatchNormOps::bn_input_gradient`] may see to it instead.
     fn bn_gradient_sums(
         gradient: FloatTensor<Self>,
         x: FloatTensor<Self>,
         mean: FloatTensor<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        rectified: Option<&Rectified<Self>>,
+    ) -> [FloatTensor<Self>; 3] {
+        let gradient = unrectified::<Self>(gradient, rectified);
         let view = View::of(&x.shape());
-        let gradient = view.rows::<Self>(full::<Self>(gradient));
+        let rows = view.rows::<Self>(full::<Self>(gradient.clone()));
         let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.spread::<Self>(mean));
-        let product = Self::float_mul(gradient.clone(), centred);
-        (view.channel_sum::<Self>(gradient), view.channel_sum::<Self>(product))
+        let product = Self::float_mul(rows.clone(), centred);
+        [gradient, view.channel_sum::<Self>(rows), view.channel_sum::<Self>(product)]
     }
 
-    /// `gradient * k - (x - mean) * q - r`, the gradient of the input.
+    /// `gradient * k - (x - mean) * q - r`, the gradient of the input, from what [`BatchNormOps::bn_gradient_sums`] gave.
     fn bn_input_gradient(
         gradient: FloatTensor<Self>,
         x: FloatTensor<Self>,
         mean: FloatTensor<Self>,
         [k, q, r]: [FloatTensor<Self>; 3],
+        _rectified: Option<&Rectified<Self>>,
     ) -> FloatTensor<Self> {
         let (shape, dtype) = (x.shape(), x.dtype());
         let view = View::of(&shape);
@@ -85,21 +126,19 @@ pub trait BatchNormOps: Backend {
         as_type::<Self>(Self::float_reshape(Self::float_sub(direct, indirect), shape), dtype.into())
     }
 
-    /// Gradients of input, weight and bias where no other replica's samples count.
+    /// Gradients of input, weight, bias and shortcut where no other replica's samples count; the last means nothing where
+    /// there is no shortcut.
     ///
     /// `d/dx = k (g - mean(g) - x_hat mean(g x_hat))` with `k = weight * inv_std`, means over the batch.
     fn bn_local_gradients(
         gradient: FloatTensor<Self>,
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
-        [mean, inv_std]: [FloatTensor<Self>; 2],
+        statistics: [FloatTensor<Self>; 2],
         count: f64,
-    ) -> [FloatTensor<Self>; 3] {
-        let (bias_gradient, weighted) = Self::bn_gradient_sums(gradient.clone(), x.clone(), mean.clone());
-        let weight_gradient = Self::float_mul(weighted, inv_std.clone());
-        let totals = [bias_gradient.clone(), weight_gradient.clone()];
-        let factors = input_factors::<Self>(weight, inv_std, totals, 1.0 / count);
-        [Self::bn_input_gradient(gradient, x, mean, factors), weight_gradient, bias_gradient]
+        rectified: Option<&Rectified<Self>>,
+    ) -> [FloatTensor<Self>; 4] {
+        gradients::<Self>(gradient, x, weight, statistics, rectified, |totals| (totals, 1.0 / count))
     }
 
     /// Training-mode batch-norm, over the group's batch when `sync` is given.
@@ -109,6 +148,7 @@ pub trait BatchNormOps: Backend {
         bias: FloatTensor<Self>,
         epsilon: f64,
         sync: Option<&Synchronized>,
+        behind: Behind<FloatTensor<Self>>,
     ) -> Normalized<Self> {
         let mut count = View::of(&x.shape()).count();
         let (mut mean, mut m2) = Self::bn_moments(x.clone());
@@ -122,9 +162,47 @@ pub trait BatchNormOps: Backend {
         let variance = Self::float_div_scalar(m2.clone(), count.into());
         let inv_std = Self::float_recip(Self::float_sqrt(Self::float_add_scalar(variance, epsilon.into())));
         let scale = Self::float_mul(weight, inv_std.clone());
-        let output = Self::bn_normalize(x, mean.clone(), scale, bias);
-        Normalized { output, mean, m2, inv_std, count }
+        let output = Self::bn_normalize(x, [mean.clone(), scale.clone(), bias], behind);
+        Normalized { output, mean, m2, inv_std, scale, count }
     }
+}
+
+/// What is behind a batch-norm, by Burn's operations.
+pub(super) fn followed<B: Backend>(output: FloatTensor<B>, behind: Behind<FloatTensor<B>>) -> FloatTensor<B> {
+    match behind {
+        Behind::Nothing => output,
+        Behind::Rectifier => B::relu(output),
+        Behind::Sum(shortcut) => B::relu(B::float_add(output, shortcut)),
+    }
+}
+
+/// The gradient before the rectifier.
+pub(super) fn unrectified<B: GradientOps>(
+    gradient: FloatTensor<B>,
+    rectified: Option<&Rectified<B>>,
+) -> FloatTensor<B> {
+    match rectified {
+        Some(rectified) => B::rectified(rectified.output.clone(), gradient),
+        None => gradient,
+    }
+}
+
+/// [`BatchNormOps::bn_local_gradients`] where `all` knows the sums over the whole batch of gradients and of gradients times
+/// normal values, from this replica's, and one over the number of values.
+pub(super) fn gradients<B: BatchNormOps>(
+    gradient: FloatTensor<B>,
+    x: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    [mean, inv_std]: [FloatTensor<B>; 2],
+    rectified: Option<&Rectified<B>>,
+    all: impl FnOnce([FloatTensor<B>; 2]) -> ([FloatTensor<B>; 2], f64),
+) -> [FloatTensor<B>; 4] {
+    let [gradient, bias_gradient, weighted] = B::bn_gradient_sums(gradient, x.clone(), mean.clone(), rectified);
+    let weight_gradient = B::float_mul(weighted, inv_std.clone());
+    let (totals, share) = all([bias_gradient.clone(), weight_gradient.clone()]);
+    let factors = input_factors::<B>(weight, inv_std, totals, share);
+    let x_gradient = B::bn_input_gradient(gradient.clone(), x, mean, factors, rectified);
+    [x_gradient, weight_gradient, bias_gradient, gradient]
 }
 
 /// The tensor in f32, as statistics want it.
@@ -193,49 +271,41 @@ struct Saved<B: Backend> {
     inv_std: FloatTensor<B>,
     count: f64,
     sync: Option<Synchronized>,
+    rectified: Option<Rectified<B>>,
 }
 
-impl<B: BatchNormOps> Backward<B, 3> for BatchNormBackward {
+/// The parents are input, weight, bias and, if there is one, the shortcut.
+impl<B: BatchNormOps, const N: usize> Backward<B, N> for BatchNormBackward {
     type State = Saved<B>;
 
-    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let [x_node, weight_node, bias_node] = ops.parents;
+    fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let gradient = grads.consume::<B>(&ops.node);
-        let Saved { x, weight, mean, inv_std, count, sync } = ops.state;
-        let [x_gradient, weight_gradient, bias_gradient] = match sync {
-            None => B::bn_local_gradients(gradient, x, weight, [mean, inv_std], count),
-            Some(sync) => synchronized_gradients::<B>(gradient, x, weight, [mean, inv_std], count, &sync),
+        let Saved { x, weight, mean, inv_std, count, sync, rectified } = ops.state;
+        let (statistics, rectified) = ([mean, inv_std], rectified.as_ref());
+        let gradients = match sync {
+            None => B::bn_local_gradients(gradient, x, weight, statistics, count, rectified),
+            Some(sync) => {
+                gradients::<B>(gradient, x, weight, statistics, rectified, |own| total::<B>(own, count, &sync))
+            }
         };
-        let gradients = [(x_node, x_gradient), (weight_node, weight_gradient), (bias_node, bias_gradient)];
-        for (node, gradient) in gradients.into_iter().filter_map(|(node, gradient)| Some((node?, gradient))) {
-            grads.register::<B>(node.id, gradient);
+        for (node, gradient) in ops.parents.into_iter().zip(gradients).filter_map(|(node, of)| Some((node?, of))) {
+            let mut gradient = <Autodiff<B> as AutodiffBackend>::from_inner(gradient);
+            gradient.node = node;
+            register::<B>(grads, gradient);
         }
     }
 }
 
-/// As [`BatchNormOps::bn_local_gradients`], with the means over the whole group's batch. The gradients of weight and
-/// bias stay this replica's share: they are reduced with all others.
+/// The sums of the whole group, and one over its number of values. The gradients of weight and bias stay this replica's
+/// share: they are reduced with all others.
 ///
 /// Every replica takes part, also where no gradient of the input is asked for: a missing share would stall the rest.
-fn synchronized_gradients<B: BatchNormOps>(
-    gradient: FloatTensor<B>,
-    x: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    [mean, inv_std]: [FloatTensor<B>; 2],
-    count: f64,
-    sync: &Synchronized,
-) -> [FloatTensor<B>; 3] {
-    let device = B::float_device(&x);
-    let (bias_gradient, weighted) = B::bn_gradient_sums(gradient.clone(), x.clone(), mean.clone());
-    let weight_gradient = B::float_mul(weighted, inv_std.clone());
-    let channels = bias_gradient.shape()[0];
-    let mut values = read::<B>(bias_gradient.clone());
-    values.extend(read::<B>(weight_gradient.clone()));
-    let totals = sync.sums(values);
+fn total<B: BatchNormOps>(own: [FloatTensor<B>; 2], count: f64, sync: &Synchronized) -> ([FloatTensor<B>; 2], f64) {
+    let device = B::float_device(&own[0]);
+    let channels = own[0].shape()[0];
+    let totals = sync.sums(own.into_iter().flat_map(read::<B>).collect());
     let totals = [write::<B>(&totals[..channels], &device), write::<B>(&totals[channels..], &device)];
-    let share = if sync.present { 1.0 / count } else { 0.0 };
-    let factors = input_factors::<B>(weight, inv_std, totals, share);
-    [B::bn_input_gradient(gradient, x, mean, factors), weight_gradient, bias_gradient]
+    (totals, if sync.present { 1.0 / count } else { 0.0 })
 }
 
 /// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`]; `share` is one over the number of values.
@@ -258,38 +328,55 @@ impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {
         bias: FloatTensor<Self>,
         epsilon: f64,
         sync: Option<&Synchronized>,
+        behind: Behind<FloatTensor<Self>>,
     ) -> Normalized<Self> {
-        let inputs = (x.primitive.clone(), weight.primitive.clone(), bias.primitive.clone());
-        let prepared = BatchNormBackward
-            .prepare::<C>([x.node.clone(), weight.node.clone(), bias.node.clone()])
-            .compute_bound()
-            .stateful();
-        let done = B::bn_train(inputs.0.clone(), inputs.1.clone(), inputs.2, epsilon, sync);
-        let output = match prepared {
-            OpsKind::Tracked(step) => {
-                let saved = Saved {
-                    x: inputs.0,
-                    weight: inputs.1,
-                    mean: done.mean.clone(),
-                    inv_std: done.inv_std.clone(),
-                    count: done.count,
-                    sync: sync.cloned(),
-                };
-                step.finish(saved, done.output)
+        let [x_node, weight_node, bias_node] = [&x, &weight, &bias].map(|tensor| tensor.node.clone());
+        let inner = [&x, &weight, &bias].map(|tensor| tensor.primitive.clone());
+        let (inner_behind, sync) = (behind.clone().map(|shortcut| shortcut.primitive), (epsilon, sync));
+        let done = match &behind {
+            Behind::Sum(shortcut) => {
+                let nodes = [x_node, weight_node, bias_node, shortcut.node.clone()];
+                train::<B, C, _>(BatchNormBackward.prepare::<C>(nodes), inner, sync, inner_behind)
             }
-            OpsKind::UnTracked(step) => step.finish(done.output),
+            _ => {
+                let nodes = [x_node, weight_node, bias_node];
+                train::<B, C, _>(BatchNormBackward.prepare::<C>(nodes), inner, sync, inner_behind)
+            }
         };
         // The parents' reference counts must outlive the registration above, or another thread's clean-up of the
         // autodiff graph may take this step away (tracel-ai/burn #5573).
-        drop((x, weight, bias));
-        Normalized {
-            output,
-            mean: Self::from_inner(done.mean),
-            m2: Self::from_inner(done.m2),
-            inv_std: Self::from_inner(done.inv_std),
-            count: done.count,
-        }
+        drop((x, weight, bias, behind));
+        done
     }
+}
+
+/// Forward, and the step of the backward pass that is its own.
+fn train<B: BatchNormOps, C: CheckpointStrategy, const N: usize>(
+    prepared: OpsPrep<BatchNormBackward, B, Saved<B>, C, N>,
+    [x, weight, bias]: [FloatTensor<B>; 3],
+    (epsilon, sync): (f64, Option<&Synchronized>),
+    behind: Behind<FloatTensor<B>>,
+) -> Normalized<Autodiff<B, C>> {
+    let (summed, is_rectified) = (matches!(behind, Behind::Sum(_)), !matches!(behind, Behind::Nothing));
+    let done = B::bn_train(x.clone(), weight.clone(), bias.clone(), epsilon, sync, behind);
+    let output = match prepared.compute_bound().stateful() {
+        OpsKind::Tracked(step) => {
+            let (output, scale) = (done.output.clone(), done.scale.clone());
+            let saved = Saved {
+                x,
+                weight,
+                mean: done.mean.clone(),
+                inv_std: done.inv_std.clone(),
+                count: done.count,
+                sync: sync.cloned(),
+                rectified: is_rectified.then_some(Rectified { output, scale, bias, summed }),
+            };
+            step.finish(saved, done.output)
+        }
+        OpsKind::UnTracked(step) => step.finish(done.output),
+    };
+    let [mean, m2, inv_std, scale] = [done.mean, done.m2, done.inv_std, done.scale].map(Autodiff::<B, C>::from_inner);
+    Normalized { output, mean, m2, inv_std, scale, count: done.count }
 }
 
 /// The result of [`batch_norm`].
@@ -313,9 +400,21 @@ pub fn batch_norm<B: BatchNormOps>(
     epsilon: f64,
     sync: Option<&Synchronized>,
 ) -> BatchNormOutput<B> {
+    batch_norm_and(x, [weight, bias], epsilon, sync, Behind::Nothing)
+}
+
+/// [`batch_norm`], and what is behind it.
+pub fn batch_norm_and<B: BatchNormOps>(
+    x: Tensor<B, 4>,
+    parameters: [Tensor<B, 1>; 2],
+    epsilon: f64,
+    sync: Option<&Synchronized>,
+    behind: Behind<Tensor<B, 4>>,
+) -> BatchNormOutput<B> {
     let float = |tensor| Tensor::from_primitive(TensorPrimitive::Float(tensor));
-    let [x, weight, bias] = [x.into_primitive(), weight.into_primitive(), bias.into_primitive()].map(|p| p.tensor());
-    let done = B::bn_train(x, weight, bias, epsilon, sync);
+    let [weight, bias] = parameters.map(|parameter| parameter.into_primitive().tensor());
+    let behind = behind.map(|shortcut| shortcut.into_primitive().tensor());
+    let done = B::bn_train(x.into_primitive().tensor(), weight, bias, epsilon, sync, behind);
     let variance = B::float_div_scalar(done.m2, (done.count - 1.0).max(1.0).into());
     BatchNormOutput {
         output: Tensor::from_primitive(TensorPrimitive::Float(done.output)),
@@ -324,15 +423,17 @@ pub fn batch_norm<B: BatchNormOps>(
     }
 }
 
-/// Batch-norm with given statistics, as at evaluation: `(x - mean) / sqrt(variance + eps) * weight + bias`.
+/// Batch-norm with given statistics, as at evaluation: `(x - mean) / sqrt(variance + eps) * weight + bias`, and what is
+/// behind it.
 pub fn batch_norm_inference<B: BatchNormOps>(
     x: Tensor<B, 4>,
     [mean, variance]: [Tensor<B, 1>; 2],
     [weight, bias]: [Tensor<B, 1>; 2],
     epsilon: f64,
+    behind: Behind<Tensor<B, 4>>,
 ) -> Tensor<B, 4> {
     let scale = weight * (variance + epsilon).sqrt().recip();
-    let primitives = [x.into_primitive(), mean.into_primitive(), scale.into_primitive(), bias.into_primitive()];
-    let [x, mean, scale, bias] = primitives.map(|p| p.tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::bn_normalize(x, mean, scale, bias)))
+    let factors = [mean, scale, bias].map(|factor| factor.into_primitive().tensor());
+    let behind = behind.map(|shortcut| shortcut.into_primitive().tensor());
+    Tensor::from_primitive(TensorPrimitive::Float(B::bn_normalize(x.into_primitive().tensor(), factors, behind)))
 }

@@ -13,6 +13,7 @@ use burn::tensor::ops::{ConvOptions, FloatTensor};
 use burn::tensor::{FloatDType, Shape, Tensor, TensorMetadata, TensorPrimitive};
 use serde::{Deserialize, Serialize};
 
+use super::gradient::{GradientOps, register};
 use super::host::HostOps;
 use super::listener::Listened;
 #[cfg(any(feature = "flex", feature = "tch"))]
@@ -62,7 +63,7 @@ impl Sliding {
 ///
 /// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of the
 /// output) `[batch, outputs, out_height, out_width]`.
-pub trait ConvOps: HostOps {
+pub trait ConvOps: HostOps + GradientOps {
     /// Images, or kernels, in the memory layout that this backend's convolutions are fastest with. Shape and values stay.
     /// `innermost` says that on a CPU those with the channels innermost are: of large maps, for [`super::winograd`], and at
     /// evaluation.
@@ -166,7 +167,10 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
         }
         // The first layer's input is data: no gradient is asked for, and none is computed.
         if let Some(node) = x_node {
-            grads.register::<B>(node.id, B::conv_input_gradient(x, weight, gradient, sliding));
+            let found = B::conv_input_gradient(x, weight, gradient, sliding);
+            let mut found = <Autodiff<B> as AutodiffBackend>::from_inner(found);
+            found.node = node;
+            register::<B>(grads, found);
         }
     }
 }

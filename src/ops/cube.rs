@@ -8,7 +8,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::{ConvTransposeOptions, FloatTensor};
 use burn::tensor::{Slice, TensorMetadata, bf16, f16};
 
-use super::{BatchNormOps, ConvOps, HostOps, ReluOps, Sliding, UpdateOps};
+use super::{BatchNormOps, ConvOps, GradientOps, HostOps, PoolOps, Sliding, UpdateOps};
 
 macro_rules! default_bodies {
     ($home:ty, $($half:ty),*) => {
@@ -29,7 +29,8 @@ macro_rules! default_bodies {
             }
         }
         impl HostOps for $backend {}
-        impl ReluOps for $backend {}
+        impl GradientOps for $backend {}
+        impl PoolOps for $backend {}
     };
 }
 

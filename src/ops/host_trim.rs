@@ -2,6 +2,8 @@
 //!
 //! Place by place over many kernels, which lie in the cache: a few values of one kernel are no work for a loop.
 
+use std::mem::MaybeUninit;
+
 use super::pieces::{Each, on_pieces};
 use super::trim::Trim;
 
@@ -9,27 +11,27 @@ use super::trim::Trim;
 const KERNELS: usize = 1 << 11;
 
 /// Copies what counts of the kernels `whole` to `part`.
-pub(super) fn take<T: Copy + Send + Sync>(trim: &Trim, whole: &[T], part: &mut [T], each: Each) {
+pub(super) fn take<T: Copy + Send + Sync>(trim: &Trim, whole: &[T], part: &mut [MaybeUninit<T>], each: Each) {
     let (area, part_area) = areas(trim);
     let pieces = whole.chunks(KERNELS * area).zip(part.chunks_mut(KERNELS * part_area));
     on_pieces(pieces, each, |(whole, part)| {
         for (from, to) in places(trim) {
             for (whole, part) in whole.chunks_exact(area).zip(part.chunks_exact_mut(part_area)) {
-                part[to] = whole[from];
+                part[to].write(whole[from]);
             }
         }
     });
 }
 
 /// Copies `part` to where it counts in the kernels `whole`, and zeros to everywhere else.
-pub(super) fn put<T: Copy + Default + Send + Sync>(trim: &Trim, part: &[T], whole: &mut [T], each: Each) {
+pub(super) fn put<T: Copy + Default + Send + Sync>(trim: &Trim, part: &[T], whole: &mut [MaybeUninit<T>], each: Each) {
     let (area, part_area) = areas(trim);
     let pieces = part.chunks(KERNELS * part_area).zip(whole.chunks_mut(KERNELS * area));
     on_pieces(pieces, each, |(part, whole)| {
-        whole.fill(T::default());
+        whole.fill(MaybeUninit::new(T::default()));
         for (to, from) in places(trim) {
             for (part, whole) in part.chunks_exact(part_area).zip(whole.chunks_exact_mut(area)) {
-                whole[to] = part[from];
+                whole[to].write(part[from]);
             }
         }
     });

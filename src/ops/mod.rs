@@ -11,7 +11,10 @@ mod conv;
 mod cube;
 #[cfg(feature = "flex")]
 mod flex;
+mod gradient;
 mod host;
+#[cfg(any(feature = "flex", feature = "tch"))]
+mod host_norm;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod host_trim;
 #[cfg(any(feature = "flex", feature = "tch"))]
@@ -19,8 +22,8 @@ mod host_update;
 mod listener;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod pieces;
+mod pool;
 mod precision;
-mod relu;
 pub mod statistics;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod sums;
@@ -31,19 +34,22 @@ mod update;
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub mod winograd;
 
-pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
+pub use batch_norm::{
+    BatchNormOps, BatchNormOutput, Behind, Rectified, batch_norm, batch_norm_and, batch_norm_inference,
+};
 pub use conv::{Algorithm, ConvOps, Sliding, arranged, conv2d};
+pub use gradient::GradientOps;
 pub use host::{HostOps, is_timed, settle};
 pub use listener::{GradientListener, Listened};
+pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{
     BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
 };
-pub use relu::{ReluOps, relu};
 #[cfg(feature = "tch")]
 pub use torch::cuda_devices;
 pub use update::{Sgd, UpdateOps};
 
 /// Everything a backend must be able to do to train Kiln's models.
-pub trait TrainBackend: BatchNormOps + ConvOps + ReluOps {}
+pub trait TrainBackend: BatchNormOps + ConvOps + PoolOps {}
 
-impl<B: BatchNormOps + ConvOps + ReluOps> TrainBackend for B {}
+impl<B: BatchNormOps + ConvOps + PoolOps> TrainBackend for B {}

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, bf16};
 use kiln::ops::statistics::{Direction, StatisticsGroup, Synchronized};
-use kiln::ops::{BatchNormOps, ConvOps, PrecisionKind, arranged, batch_norm, batch_norm_inference};
+use kiln::ops::{
+    BatchNormOps, Behind, ConvOps, PrecisionKind, arranged, batch_norm, batch_norm_and, batch_norm_inference,
+};
 use kiln::parallel::HostBackend;
 
 use super::{assert_close, noise, tensor, to_vec};
@@ -187,8 +189,45 @@ fn inference<B: BatchNormOps>() {
     let mean: Vec<f32> = expected.mean.iter().map(|value| *value as f32).collect();
     let statistics = [mean, biased].map(|values| tensor::<B, 1>(&values, [3]));
     let affine = [&case.weight, &case.bias].map(|values| tensor::<B, 1>(values, [3]));
-    let output = batch_norm_inference(tensor(&case.x, case.shape), statistics, affine, EPSILON);
+    let output = batch_norm_inference(tensor(&case.x, case.shape), statistics, affine, EPSILON, Behind::Nothing);
     assert_close("output", &to_vec(output), &expected.output, 1e-5);
+}
+
+/// The rectifier and the shortcut behind it, against what Burn's operations make of the same batch-norm; used twice, so that
+/// the gradients that reach the input and the shortcut are sums.
+fn with_what_is_behind<B: BatchNormOps + ConvOps>() {
+    for (shape, innermost) in
+        [[4, 3, 5, 7], [2, 16, 9, 6], [3, 33, 1, 1]].into_iter().flat_map(|s| [(s, false), (s, true)])
+    {
+        let case = Case::new(shape, 0.3, 2.0);
+        let shortcut = noise(case.x.len(), 21);
+        for summed in [false, true] {
+            let run = |fused: bool| {
+                let leaf = |values: &[f32]| arranged(tensor::<Autodiff<B>, 4>(values, shape), innermost).require_grad();
+                let (x, other) = (leaf(&case.x), leaf(&shortcut));
+                let parameters =
+                    [&case.weight, &case.bias].map(|v| tensor::<Autodiff<B>, 1>(v, [v.len()]).require_grad());
+                let output = if fused {
+                    let behind = if summed { Behind::Sum(other.clone()) } else { Behind::Rectifier };
+                    batch_norm_and(x.clone(), parameters.clone(), EPSILON, None, behind).output
+                } else {
+                    let [weight, bias] = parameters.clone();
+                    let output = batch_norm(x.clone(), weight, bias, EPSILON, None).output;
+                    burn::tensor::activation::relu(if summed { output + other.clone() } else { output })
+                };
+                let objective =
+                    (output.clone() * tensor(&case.gradient, shape)).sum() + (x.clone() * other.clone()).sum();
+                let gradients = objective.backward();
+                let of = |leaf: Tensor<Autodiff<B>, 4>| to_vec(leaf.grad(&gradients).expect("the leaf is tracked"));
+                let [weight, bias] = parameters.map(|leaf| to_vec(leaf.grad(&gradients).expect("the leaf is tracked")));
+                [to_vec(output), of(x), of(other), weight, bias]
+            };
+            for (i, (found, expected)) in run(true).into_iter().zip(run(false)).enumerate() {
+                let expected: Vec<f64> = expected.into_iter().map(f64::from).collect();
+                assert_close(&format!("{shape:?}, summed {summed}: result {i}"), &found, &expected, 2e-6);
+            }
+        }
+    }
 }
 
 /// A group of two, of which the other replica's messages are known beforehand.
@@ -246,6 +285,7 @@ fn synchronized<B: BatchNormOps + ConvOps>() {
 
 on_every_backend! {
     batch_norm_and_its_gradients_are_those_of_the_definition => || definition::<TestBackend>();
+    what_is_behind_a_batch_norm_goes_with_it => || with_what_is_behind::<TestBackend>();
     a_mean_that_is_large_against_the_deviation_costs_no_digits => || large_mean::<TestBackend>();
     statistics_of_halves_are_those_of_their_exact_values => || in_halves::<TestBackend>();
     batch_norm_by_given_statistics_is_that_of_the_definition => || inference::<TestBackend>();

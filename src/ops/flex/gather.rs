@@ -1,8 +1,8 @@
-//! Forward pass and input gradient: every pixel of the target gathers what it needs from the padded source.
+//! Forward pass and input gradient: every pixel of the target gathers what it needs from the source.
 //!
-//! Both are sums over source channels and kernel taps, `target[pixel] = sum source[pixel + tap] * weight[tap]`. With a
-//! stride, the input gradient falls into phases: pixels whose place relative to the stride is the same see the same
-//! taps. Each phase is a stride-1 sum with a part of the kernel, and no multiplication by zero is made up.
+//! Both are sums over source channels and kernel taps, `target[pixel] = sum source[pixel + tap] * weight[tap]`. Pixels that
+//! see the same taps are a phase: those within an image, those at its edges, and with a stride, in the input gradient, those
+//! whose place relative to it is the same. No multiplication by a zero of the padding is made up.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -11,26 +11,35 @@ use rayon::prelude::*;
 
 use super::geometry::{Geometry, images_at_once, part};
 use super::lanes::Lanes;
-use super::planes::{Images, Planes};
+use super::planes::Images;
 use super::scratch;
 use super::tile::{self, ROWS, Row, Step};
-use crate::ops::conv::Sliding;
 
 /// Pixels of the target that one task computes at least, if the batch has them.
 const TASK_PIXELS: usize = 64;
 
 /// Pixels of the target that see the same taps.
 struct Phase {
-    /// Pixels of all images of a task, in whole tiles.
+    /// Pixels of all images of a task, image by image.
     rows: Vec<Row>,
     /// Taps of each source channel of a part.
     steps: Vec<Step>,
     taps: usize,
 }
 
+/// Coordinates on one axis of the target that see the same taps.
+struct Line {
+    /// Where the first tap meets the source, and where the target is.
+    places: Vec<[usize; 2]>,
+    /// How far from there the source is, and which tap of the kernel that is.
+    taps: Vec<[usize; 2]>,
+}
+
 /// One pass over a batch: how target pixels are made of source pixels.
-struct Gather {
-    planes: Planes,
+struct Gather<'a> {
+    source: Images<'a>,
+    /// Channels that are added up together.
+    part: usize,
     /// Pixels of the kernel.
     taps: usize,
     target: Lanes,
@@ -46,87 +55,113 @@ struct Gather {
 
 /// `output[n, o] = sum over i of x[n, i] * weight[o, i]`, into `output`.
 pub(super) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [MaybeUninit<f32>]) {
-    let ([height, width], stride) = (g.output(), g.sliding.stride);
-    let planes = g.padded_input(part(g.inputs, g.taps()));
     let depth = g.inputs * g.taps();
-    let mut gather = Gather::new(g, planes, height * width, Lanes::new(g.outputs, depth, depth), weight);
-    let pixels = grid([height, width]).map(|(y, x)| ((y * planes.width + x) * stride, y * width + x));
-    let taps = grid(g.kernel).map(|(y, x)| (y * planes.width + x, y * g.kernel[1] + x));
-    gather.add_phase(pixels.collect(), taps.collect());
-    gather.run(Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] }, output);
+    let source = Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] };
+    let weights = Lanes::new(g.outputs, depth, depth);
+    let lines = [0, 1].map(|axis| {
+        let meets = |at: usize, tap: usize| (at * g.sliding.stride + tap).checked_sub(g.sliding.padding);
+        lines([g.output()[axis], g.size[axis], g.kernel[axis]], meets)
+    });
+    Gather::new(g, source, g.output(), lines, weights, weight).run(output);
 }
 
 /// `x[n, i] = sum over o of gradient[n, o] * weight[o, i]`, into `x`.
 pub(super) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: &mut [MaybeUninit<f32>]) {
-    let Sliding { stride, padding, .. } = g.sliding;
-    let [top, left] = g.kernel.map(|kernel| (kernel - 1) / stride);
-    let [last_y, last_x] = g.size.map(|size| (size - 1 + padding) / stride);
-    let channels = part(g.outputs, g.kernel.iter().map(|kernel| kernel.div_ceil(stride)).product());
-    let planes = Planes { channels, height: last_y + top + 1, width: last_x + left + 1, top, left };
-    let weights = Lanes::new(g.inputs, g.taps(), g.outputs * g.taps());
-    let mut gather = Gather::new(g, planes, g.size[0] * g.size[1], weights, weight);
-    for phase in grid([stride, stride]) {
-        let here = |y: usize, x: usize| (y % stride, x % stride) == phase;
-        let pixels = grid(g.size).filter(|(y, x)| here(y + padding, x + padding));
-        let pixels =
-            pixels.map(|(y, x)| ((y + padding) / stride * planes.width + (x + padding) / stride, y * g.size[1] + x));
-        let taps = grid(g.kernel).filter(|(y, x)| here(*y, *x));
-        let taps = taps.map(|(y, x)| ((top - y / stride) * planes.width + left - x / stride, y * g.kernel[1] + x));
-        gather.add_phase(pixels.collect(), taps.collect());
-    }
     let [height, width] = g.output();
-    gather.run(Images { values: gradient, channels: g.outputs, height, width }, x);
+    let source = Images { values: gradient, channels: g.outputs, height, width };
+    let weights = Lanes::new(g.inputs, g.taps(), g.outputs * g.taps());
+    let lines = [0, 1].map(|axis| {
+        let meets = |at: usize, tap: usize| {
+            let from = (at + g.sliding.padding).checked_sub(tap)?;
+            from.is_multiple_of(g.sliding.stride).then_some(from / g.sliding.stride)
+        };
+        lines([g.size[axis], g.output()[axis], g.kernel[axis]], meets)
+    });
+    Gather::new(g, source, g.size, lines, weights, weight).run(x);
 }
 
-/// All places of a grid, row by row.
-fn grid([height, width]: [usize; 2]) -> impl Iterator<Item = (usize, usize)> {
-    (0..height).flat_map(move |y| (0..width).map(move |x| (y, x)))
+/// The coordinates of a target by the taps that they see; `meets` says where on the source a coordinate and a tap meet.
+fn lines([target, source, kernel]: [usize; 3], meets: impl Fn(usize, usize) -> Option<usize>) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for at in 0..target {
+        let seen = (0..kernel).filter_map(|tap| Some([meets(at, tap).filter(|from| *from < source)?, tap]));
+        let Some(first) = seen.clone().map(|[from, _]| from).min() else { continue };
+        let taps: Vec<_> = seen.map(|[from, tap]| [from - first, tap]).collect();
+        match lines.iter_mut().find(|line| line.taps == taps) {
+            Some(line) => line.places.push([first, at]),
+            None => lines.push(Line { places: vec![[first, at]], taps }),
+        }
+    }
+    lines
 }
 
-impl Gather {
-    /// For targets of `pixels` pixels and a kernel `weights`, whose layout is `weight`.
-    fn new(g: &Geometry, planes: Planes, pixels: usize, weight: Lanes, weights: &[f32]) -> Self {
+/// All pairs, those of the same first one after the other.
+fn pairs<'a>(y: &'a [[usize; 2]], x: &'a [[usize; 2]]) -> impl Iterator<Item = ([usize; 2], [usize; 2])> {
+    y.iter().flat_map(move |y| x.iter().map(|x| (*y, *x)))
+}
+
+impl<'a> Gather<'a> {
+    /// For targets of `size` and a kernel `weights`, whose layout is `weight`.
+    fn new(
+        g: &Geometry,
+        source: Images<'a>,
+        size: [usize; 2],
+        lines: [Vec<Line>; 2],
+        weight: Lanes,
+        weights: &[f32],
+    ) -> Self {
+        let pixels = size[0] * size[1];
         let images = images_at_once(g.batch, pixels, TASK_PIXELS);
         // One row more than there are pixels: rows that only fill up a tile go there.
         let target = Lanes::new(weight.channels, pixels, images * pixels + 1);
-        let weights = weight.spread_kernel(weights);
-        let is_single = images >= g.batch;
-        Self { planes, taps: g.taps(), target, images, is_single, phases: Vec::new(), weight, weights }
+        let (weights, is_single) = (weight.spread_kernel(weights), images >= g.batch);
+        let part = part(source.channels, g.taps());
+        let mut gather =
+            Self { source, part, taps: g.taps(), target, images, is_single, phases: Vec::new(), weight, weights };
+        for (y, x) in lines[0].iter().flat_map(|y| lines[1].iter().map(move |x| (y, x))) {
+            gather.phases.push(gather.phase(y, x, size[1], g.kernel[1]));
+        }
+        gather
     }
 
-    /// Adds pixels, as (offset in a padded channel, pixel of the target), and the taps that they see, as (offset in a
-    /// padded channel, tap of the kernel).
-    fn add_phase(&mut self, pixels: Vec<(usize, usize)>, taps: Vec<(usize, usize)>) {
-        let mut rows = Vec::with_capacity((self.images * pixels.len()).next_multiple_of(ROWS));
-        for image in 0..self.images {
-            let (from, to) = (image * self.planes.image(), image * self.target.pixels);
-            rows.extend(pixels.iter().map(|pixel| Row { from: from + pixel.0, to: to + pixel.1 }));
+    fn phase(&self, y: &Line, x: &Line, width: usize, kernel_width: usize) -> Phase {
+        let Images { channels, height, width: source_width, .. } = self.source;
+        let from = |y: usize, x: usize| (y * source_width + x) * channels;
+        let row = |image: usize, ([from_y, y], [from_x, x]): ([usize; 2], [usize; 2])| Row {
+            from: from(image * height + from_y, from_x),
+            to: image * self.target.pixels + y * width + x,
+        };
+        let step = |channel: usize, ([off_y, y], [off_x, x]): ([usize; 2], [usize; 2])| Step {
+            source: from(off_y, off_x) + channel,
+            panel: channel * self.taps + y * kernel_width + x,
+        };
+        Phase {
+            rows: (0..self.images).flat_map(|i| pairs(&y.places, &x.places).map(move |at| row(i, at))).collect(),
+            steps: (0..self.part).flat_map(|c| pairs(&y.taps, &x.taps).map(move |tap| step(c, tap))).collect(),
+            taps: y.taps.len() * x.taps.len(),
         }
-        rows.resize(rows.len().next_multiple_of(ROWS), Row { from: 0, to: self.target.rows - 1 });
-        let mut steps = Vec::with_capacity(self.planes.channels * taps.len());
-        for channel in 0..self.planes.channels {
-            let (source, panel) = (channel * self.planes.area(), channel * self.taps);
-            steps.extend(taps.iter().map(|tap| Step { source: source + tap.0, panel: panel + tap.1 }));
-        }
-        self.phases.push(Phase { rows, steps, taps: taps.len() });
     }
 
-    fn run(&self, source: Images, target: &mut [MaybeUninit<f32>]) {
+    fn run(&self, target: &mut [MaybeUninit<f32>]) {
         let image = self.target.channels * self.target.pixels;
-        target.par_chunks_mut(self.images * image).enumerate().for_each(|(task, target)| {
-            let first = task * self.images;
-            self.images(source, first..first + target.len() / image, target);
-        });
+        let Images { values, channels, height, width } = self.source;
+        let tasks =
+            target.par_chunks_mut(self.images * image).zip(values.par_chunks(self.images * channels * height * width));
+        tasks.for_each(|(target, source)| self.images(target.len() / image, source, target));
     }
 
-    /// One task. Rows of images that the last task lacks read zeros and are dropped.
-    fn images(&self, source: Images, images: Range<usize>, target: &mut [MaybeUninit<f32>]) {
-        scratch::with([self.images * self.planes.image(), self.target.len()], |[planes, panels]| {
-            for first in (0..source.channels).step_by(self.planes.channels) {
-                let channels = first..source.channels.min(first + self.planes.channels);
-                self.planes.fill(planes, source, images.clone(), channels.clone());
-                for phase in &self.phases {
-                    self.add(phase, channels.clone(), planes, panels);
+    /// One task, of so many images.
+    fn images(&self, images: usize, source: &[f32], target: &mut [MaybeUninit<f32>]) {
+        scratch::with([self.target.len()], |[panels]| {
+            if self.phases.iter().map(|phase| phase.rows.len()).sum::<usize>() < self.images * self.target.pixels {
+                panels.fill(0.0);
+            }
+            for phase in &self.phases {
+                let mut rows = phase.rows[..phase.rows.len() / self.images * images].to_vec();
+                rows.resize(rows.len().next_multiple_of(ROWS), Row { from: 0, to: self.target.rows - 1 });
+                for first in (0..self.source.channels).step_by(self.part) {
+                    let channels = first..self.source.channels.min(first + self.part);
+                    self.add(&rows, &phase.steps[..channels.len() * phase.taps], channels, source, panels);
                 }
             }
             self.target.collect(panels, target);
@@ -134,15 +169,15 @@ impl Gather {
     }
 
     /// Adds what some source channels give to one phase.
-    fn add(&self, phase: &Phase, channels: Range<usize>, planes: &[f32], panels: &mut [f32]) {
+    fn add(&self, rows: &[Row], steps: &[Step], channels: Range<usize>, source: &[f32], panels: &mut [f32]) {
         let lanes = self.target.lanes;
-        let steps = &phase.steps[..channels.len() * phase.taps];
         let weights = self.weights.par_chunks(self.weight.panel());
         let panels = weights.zip(panels.par_chunks_mut(self.target.panel()));
         // Where small maps leave a single task, its panels are what there is to share.
         panels.with_min_len(if self.is_single { 1 } else { usize::MAX }).for_each(|(weights, panel)| {
             let weights = &weights[channels.start * self.taps * lanes..];
-            tile::multiply(&phase.rows, steps, planes, weights, lanes, panel);
+            let fresh = channels.start == 0;
+            tile::multiply(rows, steps, &source[channels.start..], (weights, lanes), panel, fresh);
         });
     }
 }

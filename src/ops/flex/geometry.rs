@@ -8,6 +8,8 @@ use crate::ops::conv::Sliding;
 
 /// Terms of a sum that one tile adds up before it goes to memory: a panel of so many rows stays in the first cache.
 const DEPTH: usize = 192;
+/// Values of a cache line.
+const LINE: usize = 16;
 
 /// One convolution: `[batch, inputs, size]` with a kernel `[outputs, inputs, kernel]`, heights before widths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +55,10 @@ pub(super) fn images_at_once(batch: usize, pixels: usize, enough: usize) -> usiz
     enough.div_ceil(pixels).clamp(1, batch)
 }
 
-/// The size of equal parts of `total` that keep `each` times their size within [`DEPTH`], if it is at all possible.
+/// The size of equal parts of `total` that keep `each` times their size within [`DEPTH`], if it is at all possible; whole
+/// cache lines, if there is one.
 pub(super) fn part(total: usize, each: usize) -> usize {
     let most = (DEPTH / each).max(1);
-    total.div_ceil(total.div_ceil(most))
+    let part = total.div_ceil(total.div_ceil(most));
+    if part > LINE { part / LINE * LINE } else { part }
 }

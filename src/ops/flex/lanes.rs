@@ -1,12 +1,14 @@
-//! Channels as lanes: `[images, channels, pixels]` to and from `[panels, rows, lanes]`, a row for each pixel.
+//! Channels as lanes: pixels `[rows, channels]` to and from `[panels, rows, lanes]`, and kernels to panels.
 //!
 //! A panel holds `lanes` channels side by side for every pixel, so that one vector load reads the same pixel of many
 //! channels. Where the last panel has more lanes than channels are left, the remaining lanes are not touched.
 
+use std::mem::MaybeUninit;
+
 use rayon::prelude::*;
 
 use super::tile;
-use crate::ops::winograd::{Place, transpose};
+use crate::ops::winograd::transpose;
 
 /// The layout of some images as panels.
 #[derive(Debug, Clone, Copy)]
@@ -39,20 +41,30 @@ impl Lanes {
         self.panels() * self.panel()
     }
 
-    /// Images `[images, channels, pixels]` to panels.
-    pub(super) fn spread(&self, images: &[f32], panels: &mut [f32]) {
-        panels.chunks_mut(self.panel()).enumerate().for_each(|(panel, to)| self.spread_panel(panel, images, to));
+    /// Pixels `[rows, channels]` to panels.
+    pub(super) fn spread(&self, pixels: &[f32], panels: &mut [f32]) {
+        for (panel, to) in panels.chunks_mut(self.panel()).enumerate() {
+            let first = panel * self.lanes;
+            for (from, to) in pixels.chunks(self.channels).zip(to.chunks_mut(self.lanes)) {
+                to[..self.filled(panel)].copy_from_slice(&from[first..first + self.filled(panel)]);
+            }
+        }
     }
 
     /// A kernel `[images, channels, pixels]` to panels, in parallel over the panels.
     pub(super) fn spread_kernel(&self, weights: &[f32]) -> Vec<f32> {
-        let mut panels = vec![0.0; self.len()];
-        let parts = panels.par_chunks_mut(self.panel()).enumerate();
+        let mut panels = Vec::with_capacity(self.len());
+        let parts = panels.spare_capacity_mut()[..self.len()].par_chunks_mut(self.panel()).enumerate();
         parts.for_each(|(panel, to)| self.spread_panel(panel, weights, to));
+        // SAFETY: each panel is written by `spread_panel`.
+        unsafe { panels.set_len(self.len()) };
         panels
     }
 
-    fn spread_panel(&self, panel: usize, images: &[f32], to: &mut [f32]) {
+    fn spread_panel(&self, panel: usize, images: &[f32], to: &mut [MaybeUninit<f32>]) {
+        if self.filled(panel) < self.lanes {
+            to.fill(MaybeUninit::new(0.0));
+        }
         for (image, to) in images.chunks(self.image()).zip(to.chunks_mut(self.pixels * self.lanes)) {
             transpose(
                 &image[panel * self.lanes * self.pixels..],
@@ -64,12 +76,13 @@ impl Lanes {
         }
     }
 
-    /// Panels to images `[images, channels, pixels]`.
-    pub(super) fn collect(&self, panels: &[f32], images: &mut [impl Place]) {
+    /// Panels to pixels `[rows, channels]`.
+    pub(super) fn collect(&self, panels: &[f32], pixels: &mut [MaybeUninit<f32>]) {
         for (panel, from) in panels.chunks(self.panel()).enumerate() {
-            for (from, image) in from.chunks(self.pixels * self.lanes).zip(images.chunks_mut(self.image())) {
-                let to = &mut image[panel * self.lanes * self.pixels..];
-                transpose(from, self.lanes, to, self.pixels, [self.pixels, self.filled(panel)]);
+            let first = panel * self.lanes;
+            for (from, to) in from.chunks(self.lanes).zip(pixels.chunks_mut(self.channels)) {
+                let to = to[first..first + self.filled(panel)].iter_mut();
+                to.zip(from).for_each(|(to, from)| *to = MaybeUninit::new(*from));
             }
         }
     }

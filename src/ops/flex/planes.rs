@@ -1,8 +1,8 @@
-//! A zero-padded copy of a few channels of a few images: what the tables of [`super::tile`] point into.
+//! A zero-padded copy of a few channels of a few images, channels innermost: what the tables of [`super::tile`] point into.
 
 use std::ops::Range;
 
-/// Images `[batch, channels, height, width]`, contiguous.
+/// Images `[batch, height, width, channels]`, contiguous.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Images<'a> {
     pub(super) values: &'a [f32],
@@ -12,17 +12,13 @@ pub(super) struct Images<'a> {
 }
 
 impl<'a> Images<'a> {
-    /// Pixels of a channel.
-    pub(super) fn area(&self) -> usize {
-        self.height * self.width
-    }
-
-    fn plane(&self, image: usize, channel: usize) -> &'a [f32] {
-        &self.values[(image * self.channels + channel) * self.area()..][..self.area()]
+    /// Pixels from the first of a row on.
+    fn row(&self, image: usize, row: usize) -> impl Iterator<Item = &'a [f32]> {
+        self.values[(image * self.height + row) * self.width * self.channels..].chunks(self.channels)
     }
 }
 
-/// The layout of padded planes, `[images, channels, height, width]`.
+/// The layout of padded images, `[images, height, width, channels]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Planes {
     /// Room for so many channels of an image.
@@ -38,14 +34,9 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    /// Values of one padded channel.
-    pub(super) fn area(&self) -> usize {
-        self.height * self.width
-    }
-
     /// Values of one image.
     pub(super) fn image(&self) -> usize {
-        self.channels * self.area()
+        self.channels * self.height * self.width
     }
 
     /// Copies `channels` of `images` into `to`. The margins stay as they are: zero, if `to` began as zeros.
@@ -54,17 +45,18 @@ impl Planes {
         let height = from.height.min(self.height - self.top);
         let width = from.width.min(self.width - self.left);
         for (image, to) in images.zip(to.chunks_mut(self.image())) {
-            for (channel, to) in channels.clone().zip(to.chunks_mut(self.area())) {
-                let rows = to[self.top * self.width..].chunks_mut(self.width);
-                for (from, to) in from.plane(image, channel).chunks(from.width).zip(rows).take(height) {
-                    copy_short(&mut to[self.left..self.left + width], &from[..width]);
+            let rows = to.chunks_mut(self.width * self.channels).skip(self.top);
+            for (row, to) in (0..height).zip(rows) {
+                let pixels = to.chunks_mut(self.channels).skip(self.left);
+                for (from, to) in from.row(image, row).zip(pixels).take(width) {
+                    copy_short(&mut to[..channels.len()], &from[channels.clone()]);
                 }
             }
         }
     }
 }
 
-/// Rows are short: a loop in place beats a call of memcpy.
+/// Pixels are short: a loop in place beats a call of memcpy.
 fn copy_short(to: &mut [f32], from: &[f32]) {
     let (to, to_rest) = to.as_chunks_mut::<4>();
     let (from, from_rest) = from.as_chunks::<4>();

@@ -10,7 +10,7 @@ thread_local! {
     static MEMORY: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `work` with slices of these lengths, filled with zeros.
+/// Calls `work` with slices of these lengths, whatever is in them.
 pub(super) fn with<const N: usize, R>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N]) -> R) -> R {
     let mut memory = MEMORY.take();
     let total = lengths.iter().sum();
@@ -18,7 +18,6 @@ pub(super) fn with<const N: usize, R>(lengths: [usize; N], work: impl FnOnce([&m
         memory.resize(total, 0.0);
     }
     let mut rest = &mut memory[..total];
-    rest.fill(0.0);
     let result = work(lengths.map(|length| rest.split_off_mut(..length).expect("the lengths add up to the total")));
     MEMORY.set(memory);
     result

@@ -61,10 +61,18 @@ pub(super) fn lanes(channels: usize) -> usize {
     16
 }
 
-/// Adds the product of the gathered rows and `panel` `[any, lanes]` to `out` `[rows, lanes]`.
+/// Adds the product of the gathered rows and `panel` `[any, lanes]` to `out` `[rows, lanes]`; if that is `fresh`, writes it
+/// there.
 ///
 /// Panics when a table leads outside of a slice, or when `rows` is not made of whole tiles.
-pub(super) fn multiply(rows: &[Row], steps: &[Step], source: &[f32], panel: &[f32], lanes: usize, out: &mut [f32]) {
+pub(super) fn multiply(
+    rows: &[Row],
+    steps: &[Step],
+    source: &[f32],
+    (panel, lanes): (&[f32], usize),
+    out: &mut [f32],
+    fresh: bool,
+) {
     if rows.is_empty() || steps.is_empty() {
         return;
     }
@@ -79,12 +87,12 @@ pub(super) fn multiply(rows: &[Row], steps: &[Step], source: &[f32], panel: &[f3
     unsafe {
         match (*MACHINE, lanes) {
             #[cfg(target_arch = "x86_64")]
-            (Machine::Avx512, 32) => avx512::<2, 32>(rows, steps, source, panel, out),
+            (Machine::Avx512, 32) => avx512::<2, 32>(rows, steps, source, panel, out, fresh),
             #[cfg(target_arch = "x86_64")]
-            (Machine::Avx512, 16) => avx512::<1, 16>(rows, steps, source, panel, out),
+            (Machine::Avx512, 16) => avx512::<1, 16>(rows, steps, source, panel, out, fresh),
             #[cfg(target_arch = "x86_64")]
-            (Machine::Avx2, 16) => avx2(rows, steps, source, panel, out),
-            (_, 16) => plain::<4, 16, false>(rows, steps, source, panel, out),
+            (Machine::Avx2, 16) => avx2(rows, steps, source, panel, out, fresh),
+            (_, 16) => plain::<4, 16, false>(rows, steps, source, panel, out, fresh),
             _ => unreachable!("`lanes` gives 16 or 32"),
         }
     }
@@ -99,6 +107,7 @@ unsafe fn avx512<const V: usize, const L: usize>(
     source: *const f32,
     panel: *const f32,
     out: *mut f32,
+    fresh: bool,
 ) {
     use std::arch::x86_64::{_mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_storeu_ps};
     for tile in rows.as_chunks::<ROWS>().0 {
@@ -119,7 +128,7 @@ unsafe fn avx512<const V: usize, const L: usize>(
             for (row, sum) in tile.iter().zip(sums) {
                 for (v, sum) in sum.into_iter().enumerate() {
                     let to = out.add(row.to * L + 16 * v);
-                    _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), sum));
+                    _mm512_storeu_ps(to, if fresh { sum } else { _mm512_add_ps(_mm512_loadu_ps(to), sum) });
                 }
             }
         }
@@ -129,9 +138,9 @@ unsafe fn avx512<const V: usize, const L: usize>(
 /// As [`plain`], compiled for AVX2 with fused multiply-add.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2(rows: &[Row], steps: &[Step], source: *const f32, panel: *const f32, out: *mut f32) {
+unsafe fn avx2(rows: &[Row], steps: &[Step], source: *const f32, panel: *const f32, out: *mut f32, fresh: bool) {
     // SAFETY: the caller's contract is that of `plain`.
-    unsafe { plain::<4, 16, true>(rows, steps, source, panel, out) }
+    unsafe { plain::<4, 16, true>(rows, steps, source, panel, out, fresh) }
 }
 
 /// `R` rows of `L` lanes in plain Rust, which the compiler turns into vectors of whatever width it may use.
@@ -142,6 +151,7 @@ unsafe fn plain<const R: usize, const L: usize, const FUSED: bool>(
     source: *const f32,
     panel: *const f32,
     out: *mut f32,
+    fresh: bool,
 ) {
     for tile in rows.as_chunks::<R>().0 {
         let mut sums = [[0.0_f32; L]; R];
@@ -160,7 +170,7 @@ unsafe fn plain<const R: usize, const L: usize, const FUSED: bool>(
             for (row, sum) in tile.iter().zip(sums) {
                 let to = out.add(row.to * L);
                 for (lane, sum) in sum.into_iter().enumerate() {
-                    *to.add(lane) += sum;
+                    *to.add(lane) = if fresh { sum } else { *to.add(lane) + sum };
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! Rows are (input channel, tap), lanes are output channels, and the sum runs over pixels. Tasks are parts of the input
 //! channels; where these are few, the batch is cut as well and the cuts are added in their order.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -12,6 +13,7 @@ use super::lanes::Lanes;
 use super::planes::{Images, Planes};
 use super::scratch;
 use super::tile::{self, ROWS, Row, Step};
+use crate::ops::winograd::transpose;
 
 /// Input channels of one task at most.
 const TASK_CHANNELS: usize = 16;
@@ -42,7 +44,7 @@ struct WeightGradient<'a> {
 }
 
 /// Writes the gradient of the weight, `[outputs, inputs, kernel]`, into `weight`.
-pub(super) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight: &mut [f32]) {
+pub(super) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight: &mut [MaybeUninit<f32>]) {
     let work = WeightGradient::new(g, x, gradient);
     let (parts, groups) = (g.inputs.div_ceil(work.planes.channels), g.batch.div_ceil(work.images));
     let cut = groups.div_ceil(TASKS.div_ceil(parts));
@@ -52,11 +54,13 @@ pub(super) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight:
         let first = task % cuts * cut;
         work.add(task / cuts, first..groups.min(first + cut), sums);
     });
+    sums.par_chunks_mut(cuts * work.sums.len()).for_each(|part| {
+        let (total, rest) = part.split_at_mut(work.sums.len());
+        rest.chunks(total.len()).for_each(|more| total.iter_mut().zip(more).for_each(|(total, more)| *total += more));
+    });
     weight.par_chunks_mut(TOGETHER * g.inputs * g.taps()).enumerate().for_each(|(i, weight)| {
         for (part, sums) in sums.chunks(cuts * work.sums.len()).enumerate() {
-            for sums in sums.chunks(work.sums.len()) {
-                work.collect(part, i * TOGETHER, sums, weight);
-            }
+            work.collect(part, i * TOGETHER, sums, weight);
         }
     });
 }
@@ -81,6 +85,7 @@ impl<'a> WeightGradient<'a> {
         let first = part_number * self.planes.channels;
         let channels = first..self.g.inputs.min(first + self.planes.channels);
         scratch::with([self.images * self.planes.image()], |[planes]| {
+            planes.fill(0.0);
             for group in groups {
                 let images = group * self.images..self.g.batch.min((group + 1) * self.images);
                 self.planes.fill(planes, self.x, images, channels.clone());
@@ -94,19 +99,18 @@ impl<'a> WeightGradient<'a> {
         let depth = part(self.steps.len(), 1);
         for steps in self.steps.chunks(depth) {
             for (spread, sums) in spread.chunks(self.group.panel()).zip(sums.chunks_mut(self.sums.panel())) {
-                tile::multiply(&self.rows, steps, planes, spread, lanes, sums);
+                tile::multiply(&self.rows, steps, planes, (spread, lanes), sums, false);
             }
         }
     }
 
-    /// Adds the sums of one part of the input channels to the weights of the outputs from `first` on.
-    fn collect(&self, part: usize, first: usize, sums: &[f32], weight: &mut [f32]) {
+    /// Writes the sums of one part of the input channels to the weights of the outputs from `first` on.
+    fn collect(&self, part: usize, first: usize, sums: &[f32], weight: &mut [MaybeUninit<f32>]) {
         let (whole, taps) = (self.g.inputs * self.g.taps(), self.planes.channels * self.g.taps());
-        let (panel, lane) = (first / self.sums.lanes, first % self.sums.lanes);
-        let lines = sums[panel * self.sums.panel()..].chunks(self.sums.lanes);
-        for (to, line) in (part * taps..whole.min((part + 1) * taps)).zip(lines) {
-            weight[to..].iter_mut().step_by(whole).zip(&line[lane..]).for_each(|(weight, sum)| *weight += sum);
-        }
+        let from = &sums[first / self.sums.lanes * self.sums.panel() + first % self.sums.lanes..];
+        let rows = taps.min(whole - part * taps);
+        let outputs = weight.len() / whole;
+        transpose(from, self.sums.lanes, &mut weight[part * taps..], whole, [rows, outputs]);
     }
 }
 
@@ -116,7 +120,7 @@ fn rows(g: &Geometry, planes: &Planes) -> Vec<Row> {
     let count = planes.channels * taps;
     let from = |row: usize| {
         let (channel, tap) = (row / taps, row % taps);
-        channel * planes.area() + tap / width * planes.width + tap % width
+        channel + (tap / width * planes.width + tap % width) * planes.channels
     };
     let mut rows: Vec<Row> = (0..count).map(|row| Row { from: from(row), to: row }).collect();
     let whole = count.next_multiple_of(ROWS);
@@ -129,7 +133,7 @@ fn rows(g: &Geometry, planes: &Planes) -> Vec<Row> {
 fn steps(g: &Geometry, planes: &Planes, images: usize) -> Vec<Step> {
     let [_, width] = g.output();
     let stride = g.sliding.stride;
-    let pixel = |pixel: usize| (pixel / width * planes.width + pixel % width) * stride;
+    let pixel = |pixel: usize| (pixel / width * planes.width + pixel % width) * stride * planes.channels;
     let source = |step: usize| step / g.pixels() * planes.image() + pixel(step % g.pixels());
     (0..images * g.pixels()).map(|step| Step { source: source(step), panel: step }).collect()
 }

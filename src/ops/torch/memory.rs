@@ -1,6 +1,7 @@
 //! LibTorch's tensors as memory of the host, and the threads that work on it.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 
 use burn::backend::libtorch::TchTensor;
 use tch::{Device, Kind, Tensor};
@@ -59,7 +60,14 @@ pub(super) fn values<T: Value>(tensor: &Tensor) -> &[T] {
     unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel()) }
 }
 
-/// As [`values`], for a tensor that is new or made by [`alone`].
+/// The memory of a new tensor, which may hold anything.
+pub(super) fn room<T: Value>(tensor: &mut TchTensor) -> &mut [MaybeUninit<T>] {
+    let values = values_mut::<T>(tensor);
+    // SAFETY: what may be uninitialised has the layout of what is not.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), values.len()) }
+}
+
+/// As [`values`], for a tensor that is made by [`alone`].
 pub(super) fn values_mut<T: Value>(tensor: &mut TchTensor) -> &mut [T] {
     check::<T>(&tensor.tensor);
     if tensor.tensor.numel() == 0 {

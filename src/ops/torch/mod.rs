@@ -3,6 +3,7 @@
 //! tch binds none of them in a usable form, so `shim.cpp` does. All functions panic on an ATen error, as tch's own do;
 //! a replica turns that into the run's error.
 
+mod batch_norm;
 mod cuda;
 mod memory;
 mod trim;
@@ -16,9 +17,9 @@ use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::ops::ModuleOps;
 
-use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, Sliding};
-use super::relu::ReluOps;
+use super::gradient::GradientOps;
+use super::pool::PoolOps;
 use super::trim::Trim;
 pub use cuda::cuda_devices;
 
@@ -26,19 +27,6 @@ pub use cuda::cuda_devices;
 type Pointer = *mut c_void;
 
 unsafe extern "C" {
-    fn kiln_batch_norm_moments(mean: *mut Pointer, variance: *mut Pointer, x: Pointer) -> *mut c_char;
-    fn kiln_batch_norm_apply(y: *mut Pointer, x: Pointer, mean: Pointer, scale: Pointer, bias: Pointer) -> *mut c_char;
-    fn kiln_batch_norm_backward(
-        dx: *mut Pointer,
-        dweight: *mut Pointer,
-        dbias: *mut Pointer,
-        gradient: Pointer,
-        x: Pointer,
-        weight: Pointer,
-        mean: Pointer,
-        inv_std: Pointer,
-        mask: c_int,
-    ) -> *mut c_char;
     fn kiln_convolution_backward(
         dx: *mut Pointer,
         dweight: *mut Pointer,
@@ -81,67 +69,6 @@ fn check(message: *mut c_char) {
 
 const INPUT: c_int = 1;
 const WEIGHT: c_int = 2;
-
-impl<E: TchElement> BatchNormOps for LibTorch<E> {
-    fn bn_moments(x: TchTensor) -> (TchTensor, TchTensor) {
-        let count = x.tensor.numel() / usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
-        let (mut mean, mut variance) = (null_mut(), null_mut());
-        // SAFETY: both results are written before the call returns without a message.
-        check(unsafe { kiln_batch_norm_moments(&mut mean, &mut variance, borrowed(&x)) });
-        let m2 = TchTensor::new(owned(variance).tensor * count as f64);
-        (owned(mean), m2)
-    }
-
-    fn bn_normalize(x: TchTensor, mean: TchTensor, scale: TchTensor, bias: TchTensor) -> TchTensor {
-        let mut y = null_mut();
-        // SAFETY: as above; the inputs live until after the call.
-        check(unsafe {
-            kiln_batch_norm_apply(&mut y, borrowed(&x), borrowed(&mean), borrowed(&scale), borrowed(&bias))
-        });
-        owned(y)
-    }
-
-    fn bn_gradient_sums(gradient: TchTensor, x: TchTensor, mean: TchTensor) -> (TchTensor, TchTensor) {
-        // With an inverse deviation of one, the gradient of the weight is the sum of gradient * (x - mean).
-        let one = TchTensor::new(mean.tensor.ones_like());
-        let [_, weighted, sum] = backward(&gradient, &x, &one, &mean, &one, WEIGHT);
-        (owned(sum), owned(weighted))
-    }
-
-    fn bn_input_gradient(gradient: TchTensor, x: TchTensor, mean: TchTensor, [k, q, r]: [TchTensor; 3]) -> TchTensor {
-        let minus = |tensor: TchTensor| TchTensor::new(-tensor.tensor);
-        let mut sum = Self::bn_normalize(x, mean, minus(q), minus(r)).tensor;
-        let channels = k.tensor.size()[0];
-        TchTensor::new(sum.addcmul_(&gradient.tensor, &k.tensor.view([1, channels, 1, 1])))
-    }
-
-    fn bn_local_gradients(
-        gradient: TchTensor,
-        x: TchTensor,
-        weight: TchTensor,
-        [mean, inv_std]: [TchTensor; 2],
-        _count: f64,
-    ) -> [TchTensor; 3] {
-        backward(&gradient, &x, &weight, &mean, &inv_std, INPUT | WEIGHT).map(owned)
-    }
-}
-
-fn backward(
-    gradient: &TchTensor,
-    x: &TchTensor,
-    weight: &TchTensor,
-    mean: &TchTensor,
-    inv_std: &TchTensor,
-    mask: c_int,
-) -> [Pointer; 3] {
-    let [mut dx, mut dweight, mut dbias] = [null_mut(); 3];
-    let [gradient, x, weight, mean, inv_std] = [gradient, x, weight, mean, inv_std].map(borrowed);
-    // SAFETY: the results that `mask` names are written before the call returns without a message.
-    check(unsafe {
-        kiln_batch_norm_backward(&mut dx, &mut dweight, &mut dbias, gradient, x, weight, mean, inv_std, mask)
-    });
-    [dx, dweight, dbias]
-}
 
 impl<E: TchElement> ConvOps for LibTorch<E> {
     /// On the CPU, channels innermost make a step of the CIFAR stem 5 % faster and one of the ImageNet stem 14 % with
@@ -214,8 +141,10 @@ fn convolution_backward(
     [dx, dweight]
 }
 
-impl<E: TchElement> ReluOps for LibTorch<E> {
-    fn relu_gradient(output: TchTensor, gradient: TchTensor) -> TchTensor {
+impl<E: TchElement> PoolOps for LibTorch<E> {}
+
+impl<E: TchElement> GradientOps for LibTorch<E> {
+    fn rectified(output: TchTensor, gradient: TchTensor) -> TchTensor {
         let mut dx = null_mut();
         // SAFETY: as above.
         let given_away = c_int::from(gradient.can_mut());

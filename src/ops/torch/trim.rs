@@ -5,7 +5,7 @@ use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::Shape;
 use tch::{Device, Kind, Tensor};
 
-use super::memory::{each, values, values_mut};
+use super::memory::{each, room, values};
 use crate::ops::host_trim::{put, take};
 use crate::ops::trim::Trim;
 
@@ -15,8 +15,8 @@ pub(super) fn trimmed<E: TchElement>(weight: TchTensor, trim: &Trim) -> TchTenso
     }
     let mut part = empty(trim.part(), &weight.tensor);
     match weight.tensor.kind() {
-        Kind::Float => take::<f32>(trim, values(&weight.tensor), values_mut(&mut part), each),
-        _ => take::<u16>(trim, values(&weight.tensor), values_mut(&mut part), each),
+        Kind::Float => take::<f32>(trim, values(&weight.tensor), room(&mut part), each),
+        _ => take::<u16>(trim, values(&weight.tensor), room(&mut part), each),
     }
     part
 }
@@ -28,9 +28,9 @@ pub(super) fn untrimmed<E: TchElement>(gradient: TchTensor, trim: &Trim) -> TchT
     }
     let mut whole = empty(trim.whole.clone(), &gradient.tensor);
     match gradient.tensor.kind() {
-        Kind::Float => put::<f32>(trim, values(&gradient.tensor), values_mut(&mut whole), each),
+        Kind::Float => put::<f32>(trim, values(&gradient.tensor), room(&mut whole), each),
         // The zero of both half types is all bits zero.
-        _ => put::<u16>(trim, values(&gradient.tensor), values_mut(&mut whole), each),
+        _ => put::<u16>(trim, values(&gradient.tensor), room(&mut whole), each),
     }
     whole
 }

@@ -1,8 +1,7 @@
 //! Matrices with their rows as columns: images whose channels lie one behind the other, to and from those whose channels lie
 //! side by side.
 
-use std::mem::MaybeUninit;
-
+use super::Place;
 use super::transpose::{load, square};
 use super::vector::{LANES, Routine, Set, Vector};
 
@@ -58,29 +57,6 @@ fn starts(length: usize) -> impl Iterator<Item = usize> {
     (0..length).step_by(LANES).map(move |first| first.min(length - LANES))
 }
 
-/// Memory for an f32.
-///
-/// # Safety
-///
-/// Its bits are those of the f32 that is put there.
-pub(crate) unsafe trait Place {
-    fn put(&mut self, value: f32);
-}
-
-// SAFETY: it is one.
-unsafe impl Place for f32 {
-    fn put(&mut self, value: f32) {
-        *self = value;
-    }
-}
-
-// SAFETY: it has the layout of one.
-unsafe impl Place for MaybeUninit<f32> {
-    fn put(&mut self, value: f32) {
-        self.write(value);
-    }
-}
-
 /// Writes a matrix of `size`, rows and columns, with its rows as columns. Its rows are `from_step` apart, and `to_step` those
 /// that are written.
 pub(crate) fn transpose<P: Place>(
@@ -90,6 +66,9 @@ pub(crate) fn transpose<P: Place>(
     to_step: usize,
     [rows, columns]: [usize; 2],
 ) {
+    if columns == from_step && columns < LANES && rows >= LANES {
+        return narrow(from, to, to_step, [rows, columns]);
+    }
     if rows.min(columns) < LANES {
         for (row, from) in from.chunks(from_step).take(rows).enumerate() {
             for (column, value) in from[..columns].iter().enumerate() {
@@ -103,4 +82,22 @@ pub(crate) fn transpose<P: Place>(
     let (from, to) = (from.as_ptr(), to.as_mut_ptr().cast());
     // SAFETY: as asserted; `best` is a set of this processor.
     unsafe { Set::best().run(&Transpose { from, from_step, to, to_step, rows, columns }) };
+}
+
+/// As [`transpose`] of rows that lie one behind the other and are shorter than a vector.
+fn narrow<P: Place>(from: &[f32], to: &mut [P], to_step: usize, [rows, columns]: [usize; 2]) {
+    let mut turned = [0.0; LANES * LANES];
+    for first in starts(rows) {
+        // Room behind the last row for what its vector reads too many.
+        let mut values = [0.0; LANES * LANES];
+        values[..LANES * columns].copy_from_slice(&from[first * columns..(first + LANES) * columns]);
+        let (from, whole) = (values.as_ptr(), turned.as_mut_ptr());
+        let size = Transpose { from, from_step: columns, to: whole, to_step: LANES, rows: LANES, columns: LANES };
+        // SAFETY: sixteen vectors, each `columns` behind the one before, end within `values`.
+        unsafe { Set::best().run(&size) };
+        for (column, turned) in turned.chunks(LANES).take(columns).enumerate() {
+            let to = &mut to[column * to_step + first..][..LANES];
+            to.iter_mut().zip(turned).for_each(|(to, value)| to.put(*value));
+        }
+    }
 }

@@ -18,18 +18,18 @@ mod transpose;
 mod vector;
 mod weight_gradient;
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::pieces::Each;
 use correlation::Correlation;
 #[cfg(feature = "flex")]
-pub(crate) use matrix::{Place, transpose};
-#[cfg(feature = "flex")]
-pub(crate) use scratch::with_images;
+pub(crate) use matrix::transpose;
 use tiles::Grid;
 use transform::TAPS;
 use vector::LANES as SIXTEEN;
 pub use vector::Set;
+pub(crate) use vector::widely;
 use weight_gradient::WeightGradient;
 
 /// A convolution of one size, and how it is computed.
@@ -65,34 +65,58 @@ impl Winograd {
     }
 
     /// The output, from the input.
-    pub fn forward(&self, x: &[f32], kernels: &[f32], y: &mut [f32]) {
-        self.check(x, kernels, y);
-        let (from, kernels, to) = (Shared::of(x), Shared::of(kernels), Shared(y.as_mut_ptr()));
+    pub fn forward(&self, x: &[f32], kernels: &[f32], y: &mut [impl Place]) {
+        self.check([x.len(), kernels.len(), y.len()]);
+        let (from, kernels, to) = (Shared::of(x), Shared::of(kernels), Shared(y.as_mut_ptr().cast()));
         let (channels, outputs) = (self.inputs, self.outputs);
         // SAFETY: the lengths are those of the plan.
         unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: false }.run() };
     }
 
     /// The gradient of the input, from that of the output.
-    pub fn input_gradient(&self, gradient: &[f32], kernels: &[f32], x: &mut [f32]) {
-        self.check(x, kernels, gradient);
-        let (from, kernels, to) = (Shared::of(gradient), Shared::of(kernels), Shared(x.as_mut_ptr()));
+    pub fn input_gradient(&self, gradient: &[f32], kernels: &[f32], x: &mut [impl Place]) {
+        self.check([x.len(), kernels.len(), gradient.len()]);
+        let (from, kernels, to) = (Shared::of(gradient), Shared::of(kernels), Shared(x.as_mut_ptr().cast()));
         let (channels, outputs) = (self.outputs, self.inputs);
         // SAFETY: as above.
         unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: true }.run() };
     }
 
     /// The gradient of the kernels.
-    pub fn weight_gradient(&self, x: &[f32], gradient: &[f32], kernels: &mut [f32]) {
-        self.check(x, kernels, gradient);
-        let (x, gradient, kernels) = (Shared::of(x), Shared::of(gradient), Shared(kernels.as_mut_ptr()));
+    pub fn weight_gradient(&self, x: &[f32], gradient: &[f32], kernels: &mut [impl Place]) {
+        self.check([x.len(), kernels.len(), gradient.len()]);
+        let (x, gradient, kernels) = (Shared::of(x), Shared::of(gradient), Shared(kernels.as_mut_ptr().cast()));
         // SAFETY: as above.
         unsafe { WeightGradient { plan: self, x, gradient, kernels }.run() };
     }
 
-    fn check(&self, x: &[f32], kernels: &[f32], y: &[f32]) {
-        let lengths = [self.pixels * self.inputs, self.inputs * self.outputs * TAPS, self.pixels * self.outputs];
-        assert_eq!([x.len(), kernels.len(), y.len()], lengths, "the values are those of the size");
+    fn check(&self, lengths: [usize; 3]) {
+        let expected = [self.pixels * self.inputs, self.inputs * self.outputs * TAPS, self.pixels * self.outputs];
+        assert_eq!(lengths, expected, "the values are those of the size");
+    }
+}
+
+/// Memory for an f32.
+///
+/// # Safety
+///
+/// Its bits are those of the f32 that is put there.
+pub unsafe trait Place {
+    /// Puts it there.
+    fn put(&mut self, value: f32);
+}
+
+// SAFETY: it is one.
+unsafe impl Place for f32 {
+    fn put(&mut self, value: f32) {
+        *self = value;
+    }
+}
+
+// SAFETY: it has the layout of one.
+unsafe impl Place for MaybeUninit<f32> {
+    fn put(&mut self, value: f32) {
+        self.write(value);
     }
 }
 

@@ -18,26 +18,10 @@ pub(super) enum Kind {
     Shared,
     /// For one task.
     Own,
-    /// For what the kernels are given, and for what they give.
-    #[cfg(feature = "flex")]
-    Images,
 }
 
 thread_local! {
-    static MEMORY: [Cell<Vec<Line>>; 3] = const { [const { Cell::new(Vec::new()) }; 3] };
-}
-
-/// Calls `work` with room for images in another order, whatever is in it.
-#[cfg(feature = "flex")]
-pub(crate) fn with_images<const N: usize>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
-    with(Kind::Images, lengths, |memory| {
-        let mut lengths = lengths.into_iter();
-        work(memory.map(|at| {
-            let length = lengths.next().expect("as many lengths as memories");
-            // SAFETY: `with` gives each its own memory of that length, which lives while `work` runs and began as zeros.
-            unsafe { std::slice::from_raw_parts_mut(at, length) }
-        }));
-    });
+    static MEMORY: [Cell<Vec<Line>>; 2] = const { [const { Cell::new(Vec::new()) }; 2] };
 }
 
 /// Calls `work` with memory for each of these numbers of values, whatever is in it.

@@ -4,6 +4,7 @@
 //! fuse the same multiplications with the same additions, so they give the same bits. A routine and all that it calls is
 //! inlined into one function that is compiled for its set.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 
 /// Values of a vector; a channel each.
@@ -72,6 +73,22 @@ pub(super) trait Routine {
     ///
     /// The processor has the registers of `V`, and the addresses of the routine are those of values that it may touch.
     unsafe fn run<V: Vector>(&self);
+}
+
+/// Does plain loops, compiled for the fastest set that this processor has. They fuse nothing, so bits are the same on all.
+/// `work` is a function that is always inlined.
+pub(crate) fn widely<T>(work: impl Fn(T), with: T) {
+    struct Loops<W, T>(W, Cell<Option<T>>);
+    impl<W: Fn(T), T> Routine for Loops<W, T> {
+        #[inline(always)]
+        unsafe fn run<V: Vector>(&self) {
+            if let Some(with) = self.1.take() {
+                (self.0)(with);
+            }
+        }
+    }
+    // SAFETY: `best` is a set of this processor, and the loops are safe.
+    unsafe { Set::best().run(&Loops(work, Cell::new(Some(with)))) };
 }
 
 /// Sixteen values in registers.

@@ -1,0 +1,87 @@
+//! Max-pooling's loops over images whose channels lie innermost.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::ops::pool::{PADDING, SIDE, STRIDE};
+use crate::ops::winograd::widely;
+
+/// The sizes of an image.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Image {
+    pub(super) height: usize,
+    pub(super) width: usize,
+    pub(super) channels: usize,
+}
+
+impl Image {
+    /// The sizes of what comes out.
+    pub(super) fn pooled(self) -> Self {
+        let [height, width] = [self.height, self.width].map(|size| (size + 2 * PADDING - SIDE) / STRIDE + 1);
+        Self { height, width, ..self }
+    }
+
+    fn values(self) -> usize {
+        self.height * self.width * self.channels
+    }
+
+    /// Every pixel's channels, as a place among the values.
+    fn pixels(self) -> impl Iterator<Item = ([usize; 2], Range<usize>)> {
+        let places = (0..self.height).flat_map(move |y| (0..self.width).map(move |x| [y, x]));
+        places.enumerate().map(move |(i, place)| (place, i * self.channels..(i + 1) * self.channels))
+    }
+
+    /// What the pool at a place sees.
+    fn seen(self, place: [usize; 2]) -> impl Iterator<Item = Range<usize>> {
+        let [ys, xs] = [(place[0], self.height), (place[1], self.width)].map(|(at, size)| {
+            let first = at * STRIDE;
+            first.saturating_sub(PADDING)..(first + SIDE - PADDING).min(size)
+        });
+        ys.flat_map(move |y| xs.clone().map(move |x| y * self.width + x))
+            .map(move |pixel| pixel * self.channels..(pixel + 1) * self.channels)
+    }
+
+    /// The largest values; one that is no number is larger than all.
+    pub(super) fn pool(self, x: &[f32], output: &mut [f32]) {
+        let images = x.par_chunks(self.values()).zip(output.par_chunks_mut(self.pooled().values()));
+        images.for_each(|(x, output)| widely(pool, (self, x, output)));
+    }
+
+    /// The gradient of `x`, which begins as zeros, from that of the output.
+    pub(super) fn gradient(self, gradient: &[f32], x: &[f32], output: &[f32], dx: &mut [f32]) {
+        let pooled = self.pooled().values();
+        let images = gradient.par_chunks(pooled).zip(output.par_chunks(pooled));
+        let images = images.zip(x.par_chunks(self.values()).zip(dx.par_chunks_mut(self.values())));
+        images.for_each(|((gradient, output), (x, dx))| widely(share, (self, gradient, [x, output], dx)));
+    }
+}
+
+#[inline(always)]
+fn pool((image, x, output): (Image, &[f32], &mut [f32])) {
+    for (place, to) in image.pooled().pixels() {
+        let output = &mut output[to];
+        output.fill(f32::NEG_INFINITY);
+        for from in image.seen(place) {
+            for (output, x) in output.iter_mut().zip(&x[from]) {
+                *output = if *x > *output || x.is_nan() { *x } else { *output };
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn share((image, gradient, [x, output], dx): (Image, &[f32], [&[f32]; 2], &mut [f32])) {
+    let mut left = vec![0.0; image.channels];
+    for (place, from) in image.pooled().pixels() {
+        left.copy_from_slice(&gradient[from.clone()]);
+        for to in image.seen(place) {
+            let values = x[to.clone()].iter().zip(&output[from.clone()]);
+            for ((dx, left), (x, output)) in dx[to].iter_mut().zip(&mut left).zip(values) {
+                let share = if x == output { *left } else { 0.0 };
+                *dx += share;
+                *left -= share;
+            }
+        }
+    }
+}

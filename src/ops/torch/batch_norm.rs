@@ -1,0 +1,161 @@
+//! Batch-norm on LibTorch's tensors: in the host's memory with channels innermost by the loops of `host_norm.rs`, elsewhere by
+//! ATen's own kernels.
+
+use std::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+
+use burn::backend::LibTorch;
+use burn::backend::libtorch::{TchElement, TchTensor};
+use tch::{Device, Kind, Tensor};
+
+use super::memory::{alone, each, room, values, values_mut};
+use super::winograd::{alike, innermost, outermost};
+use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
+use crate::ops::batch_norm::{BatchNormOps, Behind, Rectified, followed, gradients, unrectified};
+use crate::ops::host_norm::HostNorm;
+
+unsafe extern "C" {
+    fn kiln_batch_norm_moments(mean: *mut Pointer, variance: *mut Pointer, x: Pointer) -> *mut c_char;
+    fn kiln_batch_norm_apply(y: *mut Pointer, x: Pointer, mean: Pointer, scale: Pointer, bias: Pointer) -> *mut c_char;
+    fn kiln_batch_norm_backward(
+        dx: *mut Pointer,
+        dweight: *mut Pointer,
+        dbias: *mut Pointer,
+        gradient: Pointer,
+        x: Pointer,
+        weight: Pointer,
+        mean: Pointer,
+        inv_std: Pointer,
+        mask: c_int,
+    ) -> *mut c_char;
+}
+
+/// The loops for activations in the host's memory, whose order in memory they want.
+fn on_host(x: &TchTensor) -> Option<HostNorm> {
+    let here = x.tensor.device() == Device::Cpu && x.tensor.kind() == Kind::Float;
+    let channels = usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
+    (here && x.tensor.permute([0, 2, 3, 1]).is_contiguous()).then_some(HostNorm { channels, each })
+}
+
+impl<E: TchElement> BatchNormOps for LibTorch<E> {
+    fn bn_moments(x: TchTensor) -> (TchTensor, TchTensor) {
+        if let Some(norm) = on_host(&x) {
+            let [mean, m2] = norm.moments(values(&innermost(&x))).map(per_channel);
+            return (mean, m2);
+        }
+        let count = x.tensor.numel() / usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
+        let (mut mean, mut variance) = (null_mut(), null_mut());
+        // SAFETY: both results are written before the call returns without a message.
+        check(unsafe { kiln_batch_norm_moments(&mut mean, &mut variance, borrowed(&x)) });
+        let m2 = TchTensor::new(owned(variance).tensor * count as f64);
+        (owned(mean), m2)
+    }
+
+    fn bn_normalize(x: TchTensor, [mean, scale, bias]: [TchTensor; 3], behind: Behind<TchTensor>) -> TchTensor {
+        let Some(norm) = on_host(&x) else { return followed::<Self>(apply(&x, &mean, &scale, &bias), behind) };
+        let rectified = !matches!(behind, Behind::Nothing);
+        let shortcut = if let Behind::Sum(shortcut) = behind { Some(innermost(&shortcut)) } else { None };
+        let (x, factors) = (innermost(&x), [mean, scale, bias].map(|factor| factor.tensor.contiguous()));
+        let mut output = alike(&x, x.size()[3]);
+        let factors = factors.each_ref().map(values);
+        norm.normalize(values(&x), factors, shortcut.as_ref().map(values), rectified, room(&mut output));
+        outermost(output)
+    }
+
+    fn bn_gradient_sums(
+        gradient: TchTensor,
+        x: TchTensor,
+        mean: TchTensor,
+        rectified: Option<&Rectified<Self>>,
+    ) -> [TchTensor; 3] {
+        let Some(norm) = on_host(&x) else {
+            let gradient = unrectified::<Self>(gradient, rectified);
+            // With an inverse deviation of one, the gradient of the weight is the sum of gradient * (x - mean).
+            let one = TchTensor::new(mean.tensor.ones_like());
+            let [_, weighted, sum] = backward(&gradient, &x, &one, [&mean, &one], WEIGHT);
+            return [gradient, owned(sum), owned(weighted)];
+        };
+        let mut gradient = TchTensor::from_existing(innermost(&gradient), gradient.storage);
+        if let Some(rectified) = rectified.filter(|rectified| rectified.summed) {
+            gradient = alone(gradient);
+            norm.rectify(values_mut(&mut gradient), values(&innermost(&rectified.output)));
+        }
+        let (x, mean, sign) = (innermost(&x), mean.tensor.contiguous(), sign(rectified));
+        let sign = sign.as_ref().map(|factors| factors.each_ref().map(values));
+        let sums = norm.gradient_sums(values(&gradient.tensor), values(&x), values(&mean), sign);
+        let [sum, weighted] = sums.map(per_channel);
+        [outermost(gradient), sum, weighted]
+    }
+
+    fn bn_input_gradient(
+        gradient: TchTensor,
+        x: TchTensor,
+        mean: TchTensor,
+        [k, q, r]: [TchTensor; 3],
+        rectified: Option<&Rectified<Self>>,
+    ) -> TchTensor {
+        let Some(norm) = on_host(&x) else {
+            let minus = |tensor: TchTensor| TchTensor::new(-tensor.tensor);
+            let mut sum = apply(&x, &mean, &minus(q), &minus(r)).tensor;
+            let channels = k.tensor.size()[0];
+            return TchTensor::new(sum.addcmul_(&gradient.tensor, &k.tensor.view([1, channels, 1, 1])));
+        };
+        let (gradient, x, sign) = (innermost(&gradient), innermost(&x), sign(rectified));
+        let sign = sign.as_ref().map(|factors| factors.each_ref().map(values));
+        let factors = [mean, k, q, r].map(|factor| factor.tensor.contiguous());
+        let mut output = alike(&x, x.size()[3]);
+        let factors = factors.each_ref().map(values);
+        norm.input_gradient(values(&gradient), values(&x), factors, sign, room(&mut output));
+        outermost(output)
+    }
+
+    fn bn_local_gradients(
+        gradient: TchTensor,
+        x: TchTensor,
+        weight: TchTensor,
+        statistics: [TchTensor; 2],
+        count: f64,
+        rectified: Option<&Rectified<Self>>,
+    ) -> [TchTensor; 4] {
+        if on_host(&x).is_some() {
+            return gradients::<Self>(gradient, x, weight, statistics, rectified, |totals| (totals, 1.0 / count));
+        }
+        let gradient = unrectified::<Self>(gradient, rectified);
+        let [dx, dweight, dbias] = backward(&gradient, &x, &weight, statistics.each_ref(), INPUT | WEIGHT).map(owned);
+        [dx, dweight, dbias, gradient]
+    }
+}
+
+/// What the sign of the output follows from, where no shortcut has a say.
+fn sign<E: TchElement>(rectified: Option<&Rectified<LibTorch<E>>>) -> Option<[Tensor; 2]> {
+    let rectified = rectified.filter(|rectified| !rectified.summed)?;
+    Some([&rectified.scale, &rectified.bias].map(|factor| factor.tensor.contiguous()))
+}
+
+fn per_channel(values: Vec<f32>) -> TchTensor {
+    TchTensor::new(Tensor::from_slice(&values))
+}
+
+/// `(x - mean) * scale + bias`.
+fn apply(x: &TchTensor, mean: &TchTensor, scale: &TchTensor, bias: &TchTensor) -> TchTensor {
+    let mut y = null_mut();
+    // SAFETY: as above; the inputs live until after the call.
+    check(unsafe { kiln_batch_norm_apply(&mut y, borrowed(x), borrowed(mean), borrowed(scale), borrowed(bias)) });
+    owned(y)
+}
+
+fn backward(
+    gradient: &TchTensor,
+    x: &TchTensor,
+    weight: &TchTensor,
+    [mean, inv_std]: [&TchTensor; 2],
+    mask: c_int,
+) -> [Pointer; 3] {
+    let [mut dx, mut dweight, mut dbias] = [null_mut(); 3];
+    let [gradient, x, weight, mean, inv_std] = [gradient, x, weight, mean, inv_std].map(borrowed);
+    // SAFETY: the results that `mask` names are written before the call returns without a message.
+    check(unsafe {
+        kiln_batch_norm_backward(&mut dx, &mut dweight, &mut dbias, gradient, x, weight, mean, inv_std, mask)
+    });
+    [dx, dweight, dbias]
+}
