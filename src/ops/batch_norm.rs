@@ -11,10 +11,11 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{FloatDType, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
+use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
 
 use super::precision::as_type;
 use super::statistics::{Moments, Synchronized};
+use super::{reading, writing};
 
 /// What training-mode batch-norm returns, as backend primitives.
 #[derive(Debug, Clone)]
@@ -170,6 +171,7 @@ impl View {
 
 /// Device to host, as f64. Blocks until the device is done.
 fn read<B: Backend>(values: FloatTensor<B>) -> Vec<f64> {
+    let _copy = reading(values.shape().num_elements(), values.dtype());
     let data = burn::tensor::read_sync(B::float_into_data(values)).expect("a device that computes can be read");
     data.iter::<f64>().collect()
 }
@@ -178,6 +180,7 @@ fn read<B: Backend>(values: FloatTensor<B>) -> Vec<f64> {
 fn write<B: Backend>(values: &[f64], device: &B::Device) -> FloatTensor<B> {
     let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
     let length = values.len();
+    let _copy = writing(length, DType::F32);
     B::float_from_data(TensorData::new(values, [length]), device)
 }
 

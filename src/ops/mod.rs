@@ -33,7 +33,7 @@ pub mod winograd;
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
 pub use conv::{Algorithm, ConvOps, Sliding, arranged, conv2d};
-pub use host::{HostOps, is_timed, settle};
+pub use host::{HostOps, is_timed, reading, settle, writing};
 pub use listener::{GradientListener, Listened};
 pub use precision::{
     BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
