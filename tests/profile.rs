@@ -37,3 +37,25 @@ fn without_the_flag_there_is_no_profile() {
     assert!(!output.contains("all-reduce"));
     assert!(!place.path("run/trace.json").exists());
 }
+
+#[test]
+fn a_profile_counts_what_a_step_copies_between_host_and_device() {
+    let place = Workplace::new();
+    let output = place.train("run", &["--max-steps=3", "--epochs=1", "--profile"]);
+    let trace: Value = serde_json::from_slice(&std::fs::read(place.path("run/trace.json")).unwrap()).unwrap();
+    let spans = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X");
+    let copies = |name: &str| -> Vec<u64> {
+        spans.clone().filter(|span| span["name"] == name).map(|span| span["args"]["bytes"].as_u64().unwrap()).collect()
+    };
+    let of_pixels = (4 * 3 * 32 * 32) * size_of::<f32>() as u64;
+    let uploads = copies("copy to device").into_iter().filter(|bytes| *bytes == of_pixels).count();
+    // Three steps and two batches of validation on each of two replicas, and what their loaders made ahead.
+    let used = 2 * 3 + 2 * 2;
+    assert!((used..=used + 2 * 4).contains(&uploads), "{uploads} copies");
+    let down = copies("copy to host");
+    // Synchronised batch-norm asks for the sums of 20 layers forward and backward.
+    assert!(down.len() > 2 * 3 * 2 * 20, "{} copies", down.len());
+    let megabytes = |row: &str| row.split_whitespace().last().unwrap().parse::<f64>().unwrap();
+    let listed = output.lines().filter(|row| row.trim_start().starts_with("copy to host")).map(megabytes);
+    assert!((listed.sum::<f64>() - down.iter().sum::<u64>() as f64 / 1e6).abs() < 0.1, "{output}");
+}

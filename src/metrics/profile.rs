@@ -1,15 +1,17 @@
 //! Where the time of a run goes: its phases as a table, and as a trace for `chrome://tracing` or ui.perfetto.dev.
 //!
 //! Phases are the crate's `tracing` spans. Nobody listens to them unless a [`Profiler`] is there, and then they cost an
-//! `Instant` each. What a phase spends in phases inside of it is listed below it.
+//! `Instant` each. What a phase spends in phases inside of it is listed below it. A phase that copies
+//! between the host and a device has their `bytes`.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tracing::span::Id;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
 use tracing::{Metadata, Subscriber};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -37,12 +39,14 @@ struct Record {
 #[derive(Debug, Clone, Copy, Default)]
 struct Total {
     count: usize,
+    bytes: u64,
     time: Duration,
 }
 
 #[derive(Debug)]
 struct Span {
     name: &'static str,
+    bytes: u64,
     thread: String,
     start: Duration,
     length: Duration,
@@ -70,7 +74,8 @@ impl Profiler {
     /// The phases of each thread with their time, calls and share of `of`, the time of all steps.
     pub fn table(&self, of: Duration) -> String {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = format!("{:<34} {:>9} {:>8} {:>9} {:>7}", "phase", "total", "calls", "each", "steps");
+        let mut text =
+            format!("{:<34} {:>9} {:>8} {:>9} {:>7} {:>8}", "phase", "total", "calls", "each", "steps", "MB");
         let mut threads: BTreeMap<&str, Vec<_>> = BTreeMap::new();
         for ((thread, path), total) in &record.totals {
             threads.entry(thread).or_default().push((path, total));
@@ -80,11 +85,12 @@ impl Profiler {
             let outermost: Vec<&str> = phases.iter().map(|(path, _)| path[0]).collect();
             phases.sort_by_key(|(path, _)| (outermost.iter().position(|name| *name == path[0]), path.len()));
             write!(text, "\n{thread}").expect("writing to a string cannot fail");
-            for (path, Total { count, time }) in phases {
+            for (path, Total { count, bytes, time }) in phases {
                 let name = format!("{}{}", "  ".repeat(path.len()), path[path.len() - 1]);
                 let (seconds, share) = (time.as_secs_f64(), time.as_secs_f64() / of.as_secs_f64().max(1e-9));
                 let each = 1e3 * seconds / (*count).max(1) as f64;
-                write!(text, "\n{name:<34} {seconds:>7.2} s {count:>8} {each:>6.2} ms {:>5.1} %", 100.0 * share)
+                let moved = if *bytes > 0 { format!(" {:>8.2}", *bytes as f64 / 1e6) } else { String::new() };
+                write!(text, "\n{name:<34} {seconds:>7.2} s {count:>8} {each:>6.2} ms {:>5.1} %{moved}", 100.0 * share)
                     .expect("writing to a string cannot fail");
             }
         }
@@ -104,7 +110,11 @@ impl Profiler {
         let spans = record.spans.iter().map(|span| {
             let tid = threads.binary_search(&span.thread.as_str()).unwrap_or_default();
             let (start, length) = (micros(span.start), micros(span.length));
-            json!({ "name": span.name, "ph": "X", "pid": 1, "tid": tid, "ts": start, "dur": length })
+            let mut event = json!({ "name": span.name, "ph": "X", "pid": 1, "tid": tid, "ts": start, "dur": length });
+            if span.bytes > 0 {
+                event["args"] = json!({ "bytes": span.bytes });
+            }
+            event
         });
         json!({ "traceEvents": names.chain(spans).collect::<Vec<_>>() }).to_string().into_bytes()
     }
@@ -118,7 +128,27 @@ impl Default for Profiler {
 
 struct Listener(Profiler);
 
+/// What a phase copies between host and device, in its field `bytes`.
+#[derive(Debug, Default)]
+struct Copied(u64);
+
+impl Visit for Copied {
+    fn record_u64(&mut self, _bytes: &Field, value: u64) {
+        self.0 = value;
+    }
+
+    fn record_debug(&mut self, _field: &Field, _value: &dyn Debug) {}
+}
+
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut copied = Copied::default();
+        attributes.record(&mut copied);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(copied);
+        }
+    }
+
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id) {
             span.extensions_mut().replace(Instant::now());
@@ -129,12 +159,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
         let Some(span) = context.span(id) else { return };
         let Some(began) = span.extensions_mut().remove::<Instant>() else { return };
         let length = began.elapsed();
+        let bytes = span.extensions().get::<Copied>().map_or(0, |copied| copied.0);
         let path: Vec<&'static str> = span.scope().from_root().map(|span| span.name()).collect();
         let thread = std::thread::current().name().unwrap_or("unnamed").to_string();
         let mut record = self.0.record.lock().unwrap_or_else(PoisonError::into_inner);
         if record.spans.len() < TRACED {
             let start = began.duration_since(self.0.start);
-            record.spans.push(Span { name: span.name(), thread: thread.clone(), start, length });
+            record.spans.push(Span { name: span.name(), bytes, thread: thread.clone(), start, length });
         }
         let key = (thread, path);
         let at = record.totals.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
@@ -142,6 +173,6 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
             record.totals.len() - 1
         });
         let total = &mut record.totals[at].1;
-        (total.count, total.time) = (total.count + 1, total.time + length);
+        *total = Total { count: total.count + 1, bytes: total.bytes + bytes, time: total.time + length };
     }
 }

@@ -12,11 +12,12 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, OpsPrep};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{FloatDType, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
+use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
 
 use super::gradient::{GradientOps, register};
 use super::precision::as_type;
 use super::statistics::{Moments, Synchronized};
+use super::{reading, writing};
 
 /// What training-mode batch-norm returns, as backend primitives.
 #[derive(Debug, Clone)]
@@ -248,6 +249,7 @@ impl View {
 
 /// Device to host, as f64. Blocks until the device is done.
 fn read<B: Backend>(values: FloatTensor<B>) -> Vec<f64> {
+    let _copy = reading(values.shape().num_elements(), values.dtype());
     let data = burn::tensor::read_sync(B::float_into_data(values)).expect("a device that computes can be read");
     data.iter::<f64>().collect()
 }
@@ -256,6 +258,7 @@ fn read<B: Backend>(values: FloatTensor<B>) -> Vec<f64> {
 fn write<B: Backend>(values: &[f64], device: &B::Device) -> FloatTensor<B> {
     let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
     let length = values.len();
+    let _copy = writing(length, DType::F32);
     B::float_from_data(TensorData::new(values, [length]), device)
 }
 

@@ -5,11 +5,15 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::TensorData;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, TensorMetadata};
+use tracing::info_span;
+use tracing::span::EnteredSpan;
 
 /// Moves f32 values to and from the host, and adds them.
 pub trait HostOps: Backend {
     /// Appends the values of an f32 tensor in row-major order. Blocks until the device has computed them.
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
+        let _copy = reading(x.shape().num_elements(), x.dtype());
         let data = burn::tensor::read_sync(Self::float_into_data(x)).expect("a device that computes can be read");
         values.extend_from_slice(data.as_slice::<f32>().expect("gradients and weights are f32"));
     }
@@ -21,6 +25,7 @@ pub trait HostOps: Backend {
 
     /// A vector on a device.
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {
+        let _copy = writing(values.len(), DType::F32);
         Self::float_from_data(TensorData::new(values.to_vec(), [values.len()]), device)
     }
 }
@@ -37,6 +42,16 @@ impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {
         Self::from_inner(B::from_host(values, device))
     }
+}
+
+/// The phase in which the host waits for `count` values of a device. `--profile` counts such phases and their bytes.
+pub fn reading(count: usize, dtype: DType) -> EnteredSpan {
+    info_span!("copy to host", bytes = count * dtype.size()).entered()
+}
+
+/// The phase in which the host passes `count` values on to a device.
+pub fn writing(count: usize, dtype: DType) -> EnteredSpan {
+    info_span!("copy to device", bytes = count * dtype.size()).entered()
 }
 
 /// Waits until the device has done what it was asked for, if somebody takes the time: so that the phase that asked for

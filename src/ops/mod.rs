@@ -39,7 +39,7 @@ pub use batch_norm::{
 };
 pub use conv::{Algorithm, ConvOps, Sliding, arranged, conv2d};
 pub use gradient::GradientOps;
-pub use host::{HostOps, is_timed, settle};
+pub use host::{HostOps, is_timed, reading, settle, writing};
 pub use listener::{GradientListener, Listened};
 pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{

@@ -1,8 +1,8 @@
 //! The global norm of gradients, and clipping by it (Pascanu, Mikolov, Bengio 2013; `torch.nn.utils.clip_grad_norm_`).
 
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::tensor::{DType, Tensor, TensorPrimitive};
 
-use crate::ops::UpdateOps;
+use crate::ops::{UpdateOps, reading};
 
 /// Euclidean norm over all elements of all tensors; the tensors' shares are added in f64.
 pub fn global_norm<B: UpdateOps>(tensors: &[Tensor<B, 1>]) -> f64 {
@@ -14,6 +14,7 @@ pub fn global_norm<B: UpdateOps>(tensors: &[Tensor<B, 1>]) -> f64 {
     if norms.is_empty() {
         return 0.0;
     }
+    let _copy = reading(norms.len(), DType::F32);
     Tensor::cat(norms, 0).into_data().iter::<f64>().map(|norm| norm * norm).sum::<f64>().sqrt()
 }
 

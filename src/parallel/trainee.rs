@@ -18,7 +18,7 @@ use super::counts::Counts;
 use super::device::HostBackend;
 use super::task::{Evaluated, Task};
 use crate::nn::{BatchStatistics, ForwardContext};
-use crate::ops::settle;
+use crate::ops::{reading, settle};
 
 /// A point that a replica passes only together with the others.
 pub trait Fence: Debug + Send + Sync {
@@ -159,5 +159,6 @@ impl<B: HostBackend, T: Task<B>> InferenceStep for Trainee<B, Evaluated<B, T>, H
 }
 
 fn to_host<B: Backend>(tensor: Tensor<B, 1>) -> Vec<f32> {
+    let _copy = reading(tensor.dims()[0], tensor.dtype());
     tensor.into_data().iter::<f32>().collect()
 }

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use burn_dataset::Dataset;
 
 use crate::config::Config;
@@ -12,7 +12,7 @@ use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Pi
 use crate::error::{Error, Result};
 use crate::model::{Hits, Prediction, ResNet, hits};
 use crate::nn::{ForwardContext, HEAD, cross_entropy};
-use crate::ops::MixedBackend;
+use crate::ops::{MixedBackend, reading, writing};
 use crate::parallel::{COUNTED, Counts, Evaluated, HostBackend, Losses, Shard, Split, Task, fetch};
 
 /// Images of both splits, and how they become batches.
@@ -95,7 +95,10 @@ impl<B: HostBackend> Logits<B> {
 
     /// `[batch, classes]`, row by row; read once.
     fn on_host(&self) -> &[f32] {
-        self.host.get_or_init(|| self.device.clone().into_data().iter::<f32>().collect())
+        self.host.get_or_init(|| {
+            let _copy = reading(self.device.shape().num_elements(), self.device.dtype());
+            self.device.clone().into_data().iter::<f32>().collect()
+        })
     }
 }
 
@@ -115,6 +118,7 @@ impl<B: HostBackend> Task<B> for Classification {
     fn batch(&self, split: Split, pictures: Vec<Picture>, shard: &Shard, device: &B::Device) -> Result<Images<B>> {
         let batch = self.assemble(split, pictures, shard)?;
         let ([height, width], count) = (batch.size, batch.len());
+        let _copy = writing(batch.pixels.len(), DType::F32);
         let pixels = Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device);
         let mixed = batch.partners.filter(|partners| partners.share < 1.0);
         Ok(Images { pixels, labels: batch.labels, mixed: mixed.map(|partners| (partners.labels, partners.share)) })
@@ -165,5 +169,6 @@ impl<B: HostBackend> Task<B> for Classification {
 
 fn on_device<B: MixedBackend>(labels: &[u32], device: &B::Device) -> Tensor<B, 1, Int> {
     let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
+    let _copy = writing(labels.len(), DType::I32);
     Tensor::from_data(TensorData::new(targets, [labels.len()]), device)
 }

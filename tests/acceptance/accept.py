@@ -32,7 +32,7 @@ PARTS = [
     ("tests", 90, correct.tests),
     ("start", 45, speed.start),
     ("replicas", 30, speed.replicas),
-    ("traffic", 1, speed.traffic),
+    ("traffic", 45, speed.traffic),
 ]
 
 
@@ -64,7 +64,7 @@ def main(arguments=None):
     for name, _, part in PARTS:
         if name == "machine" or not only or name in only:
             # What is of one backend alone does not lose its time to another one.
-            course.take(name, limits[name], part, backends if name not in ("machine", "steps", "traffic") else [backends])
+            course.take(name, limits[name], part, backends if name not in ("machine", "steps") else [backends])
     shutil.rmtree(work, ignore_errors=True)
     return table.conclude(course)
 

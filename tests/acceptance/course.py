@@ -5,6 +5,7 @@ numbers), `LeftOut` (something is missing that may be) or anything else, which i
 """
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -86,7 +87,8 @@ class Course:
             entry = {"part": name, "backend": label, "state": state, "why": why, "seconds": seconds, "rows": rows}
             self.parts.append(entry)
             self.save()
-            print(f"{name:<11} {label:<5} {state:<9} {seconds:6.1f} s  {why or summary(rows)}", flush=True)
+            line = f"{name:<11} {label:<5} {state:<9} {seconds:6.1f} s  {why or summary(rows)}"
+            print(line[: shutil.get_terminal_size((200, 24)).columns - 1], flush=True)
 
     def left(self):
         return self.part_end - time.monotonic()
@@ -137,7 +139,7 @@ def last_line(output):
 
 
 def summary(rows):
-    return "; ".join(row["text"] for row in rows if row.get("text"))[:300]
+    return "; ".join(row["text"] for row in rows if row.get("text"))
 
 
 class Memory:

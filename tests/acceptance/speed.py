@@ -53,7 +53,7 @@ def kiln(course, backend, case, *more, home="runs"):
     with Memory() as memory:
         course.run(command, backend, limit=90, **home)
     seconds = [record["step_seconds"] for record in records(run)]
-    return {"seconds": seconds[WARM_UP:], "first": seconds[0], "memory": memory.peak}
+    return {"seconds": seconds[WARM_UP:], "first": seconds[0], "memory": memory.peak, "run": run}
 
 
 def peer(course, case, compiled):
@@ -88,7 +88,8 @@ def steps(course, backends):
                 if name in row["said"] or course.left() < 5:
                     continue
                 try:
-                    row["runs"].setdefault(name, []).append(run(row["case"]))
+                    found = run(row["case"])
+                    row["runs"].setdefault(name, []).append({key: found[key] for key in ("seconds", "memory")})
                 except (TooLong, Wrong) as error:
                     row["said"][name] = str(error)
     return [concluded(row) for row in rows]
@@ -131,5 +132,32 @@ def replicas(course, backend):
     return [{"one": one, "two": two, "text": text}]
 
 
-def traffic(_course, _backends):
-    raise LeftOut("host traffic and blocking reads of a step are not counted")
+def traffic(course, backend):
+    """How often a step waits for a copy from the card, and what is copied; PyTorch's loop here does neither."""
+    batch, precision = (8, "f32") if course.stand_in else (256, "bf16")
+    rows = []
+    for replicas in (1, 2):
+        world = ["--world-size", replicas, "--gpu-ids", "0", "--profile"]
+        run = kiln(course, backend, ("cifar", 32, batch // replicas, precision), *world)["run"]
+        row = copied(json.loads((run / "trace.json").read_text())["traceEvents"])
+        text = f"a step of W = {replicas} x {batch // replicas}: {row['reads']:g} reads, {row['read'] / 1e6:.3g} MB; "
+        text += f"{row['writes']:g} writes, {row['written'] / 1e6:.3g} MB"
+        rows.append({**row, "replicas": replicas, "text": text})
+    return rows
+
+
+def copied(events):
+    """What the replicas copy in a step, by the spans of a profile; of each thread its steps behind the first ones."""
+    counts = dict.fromkeys(("reads", "read", "writes", "written"), 0)
+    for thread in {event["tid"] for event in events}:
+        spans = [event for event in events if event["ph"] == "X" and event["tid"] == thread]
+        ends = sorted(span["ts"] + span["dur"] for span in spans if span["name"] == "optimizer")
+        steps = len(ends) - WARM_UP
+        for span in spans:
+            direction = {"copy to host": ("reads", "read"), "copy to device": ("writes", "written")}.get(span["name"])
+            if direction and steps > 0 and ends[WARM_UP - 1] <= span["ts"] < ends[-1]:
+                counts[direction[0]] += 1 / steps
+                counts[direction[1]] += span["args"]["bytes"] / steps
+    if not counts["reads"]:
+        raise Wrong("the profile of a run has no copy to the host: they are not counted")
+    return {name: round(count, 2) for name, count in counts.items()}

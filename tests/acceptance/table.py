@@ -1,5 +1,8 @@
 """The end of a course: a table for people, and the exit code."""
 
+import shutil
+import textwrap
+
 WORDS = {"ok": "right", "wrong": "WRONG", "too long": "NO ANSWER", "slow": "slow", "left out": "left out"}
 
 
@@ -8,6 +11,8 @@ def conclude(course):
     for part in course.parts:
         head = f"{part['part']:<11} {part['backend']:<7} {WORDS[part['state']]:<9} {part['seconds']:>7.1f}  "
         texts = [part["why"]] if part["why"] else [row["text"] for row in part["rows"] if row.get("text")]
+        width = max(shutil.get_terminal_size((200, 24)).columns - len(head), 40)
+        texts = [line for text in texts for line in textwrap.wrap(text, width, subsequent_indent="  ")]
         lines += [head + (texts[0] if texts else ""), *(" " * len(head) + text for text in texts[1:])]
     lines += times(course)
     bad = [part for part in course.parts if part["state"] in ("wrong", "too long")]
@@ -33,15 +38,14 @@ def times(course):
     rows = [row for row in rows if row["ms"]]
     if not rows:
         return []
-    lines = ["", f"{'step':<32} {'':<14} {'ms':>9} {'range':>17} {'n':>2} {'to the best PyTorch':>20} {'GiB':>6}"]
+    lines = ["", f"{'step':<16} {'ms':>9} {'range':>17} {'n':>2} {'to the best PyTorch':>20} {'GiB':>6}"]
     for row in rows:
         stem, pixels, batch, precision = row["case"]
-        title = f"{stem}, {pixels} px, batch {batch}, {precision}"
+        lines.append(f"{stem} stem, {pixels} pixels, batch {batch}, {precision}")
         for name, ms in row["ms"].items():
             low, high = row["spread"][name]
             ratio = f"{row['ratio'][name]:.2f}" if name in row["ratio"] else ""
             memory = f"{row['memory'][name]:.2f}" if row["memory"][name] else "-"
             between = f"{low:.1f}-{high:.1f}"
-            lines.append(f"{title:<32} {name:<14} {ms:>9.1f} {between:>17} {row['n'][name]:>2} {ratio:>20} {memory:>6}")
-            title = ""
+            lines.append(f"  {name:<14} {ms:>9.1f} {between:>17} {row['n'][name]:>2} {ratio:>20} {memory:>6}")
     return lines

@@ -2,11 +2,11 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::TensorData;
+use burn::tensor::{TensorData, TensorMetadata};
 use rayon::prelude::*;
 
 use super::{all_f32, contiguous, values};
-use crate::ops::host::HostOps;
+use crate::ops::host::{HostOps, reading};
 use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::update::{Sgd, UpdateOps};
 
@@ -47,6 +47,7 @@ pub(super) fn each(count: usize, work: &(dyn Fn(usize) + Sync)) {
 
 impl HostOps for Flex {
     fn append_to(x: FlexTensor, host: &mut Vec<f32>) {
+        let _copy = reading(x.shape().num_elements(), x.dtype());
         host.extend_from_slice(values(&x.to_contiguous()));
     }
 

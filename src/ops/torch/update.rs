@@ -6,11 +6,12 @@ use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
+use burn::tensor::DType;
 use burn::tensor::ops::FloatTensorOps;
 
 use super::memory::{alone, each, values, values_mut};
 use super::{Pointer, borrowed, check};
-use crate::ops::host::HostOps;
+use crate::ops::host::{HostOps, reading, writing};
 use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::update::{Sgd, UpdateOps};
 
@@ -70,6 +71,7 @@ impl UpdateOps for LibTorch<f32> {
 
 impl<E: TchElement> HostOps for LibTorch<E> {
     fn append_to(x: TchTensor, host: &mut Vec<f32>) {
+        let _copy = reading(x.tensor.numel(), DType::F32);
         host.extend_from_slice(values(&x.tensor.to_device(tch::Device::Cpu).contiguous()));
     }
 
@@ -83,6 +85,7 @@ impl<E: TchElement> HostOps for LibTorch<E> {
     }
 
     fn from_host(values: &[f32], device: &Self::Device) -> TchTensor {
+        let _copy = writing(values.len(), DType::F32);
         TchTensor::new(tch::Tensor::from_slice(values).to_device((*device).into()))
     }
 }
