@@ -20,13 +20,13 @@ fn definition<B: PoolOps + ConvOps>() {
         let pooled = values.len() / area * size[0] * size[1];
         let slopes = noise(pooled, 32 + i as u64);
         let (mut largest, mut gradient) = (Vec::new(), vec![0.0_f64; values.len()]);
-        for pool in 0..pooled {
+        for (pool, slope) in slopes.iter().enumerate() {
             let (image, place) = (pool / (size[0] * size[1]) * area, pool % (size[0] * size[1]));
             let first = |one: usize, other: usize| if values[other] > values[one] { other } else { one };
             let at =
                 seen([height, width], [place / size[1], place % size[1]]).map(|at| image + at).reduce(first).unwrap();
             largest.push(values[at]);
-            gradient[at] += f64::from(slopes[pool]);
+            gradient[at] += f64::from(*slope);
         }
         for innermost in [false, true] {
             let x = arranged(tensor::<Autodiff<B>, 4>(&values, shape), innermost).require_grad();

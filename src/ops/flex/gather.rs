@@ -22,9 +22,8 @@ const TASK_PIXELS: usize = 64;
 struct Phase {
     /// Pixels of all images of a task, image by image.
     rows: Vec<Row>,
-    /// Taps of each source channel of a part.
-    steps: Vec<Step>,
-    taps: usize,
+    /// Source channels of each tap, of a whole part and of the last: neighbours in memory one after the other.
+    steps: [Vec<Step>; 2],
 }
 
 /// Coordinates on one axis of the target that see the same taps.
@@ -137,8 +136,8 @@ impl<'a> Gather<'a> {
         };
         Phase {
             rows: (0..self.images).flat_map(|i| pairs(&y.places, &x.places).map(move |at| row(i, at))).collect(),
-            steps: (0..self.part).flat_map(|c| pairs(&y.taps, &x.taps).map(move |tap| step(c, tap))).collect(),
-            taps: y.taps.len() * x.taps.len(),
+            steps: [self.part, (channels - 1) % self.part + 1]
+                .map(|part| pairs(&y.taps, &x.taps).flat_map(|tap| (0..part).map(move |c| step(c, tap))).collect()),
         }
     }
 
@@ -161,7 +160,8 @@ impl<'a> Gather<'a> {
                 rows.resize(rows.len().next_multiple_of(ROWS), Row { from: 0, to: self.target.rows - 1 });
                 for first in (0..self.source.channels).step_by(self.part) {
                     let channels = first..self.source.channels.min(first + self.part);
-                    self.add(&rows, &phase.steps[..channels.len() * phase.taps], channels, source, panels);
+                    let steps = &phase.steps[usize::from(channels.end == self.source.channels)];
+                    self.add(&rows, steps, channels, source, panels);
                 }
             }
             self.target.collect(panels, target);

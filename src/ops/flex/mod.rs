@@ -202,6 +202,7 @@ fn innermost(images: FlexTensor) -> FlexTensor {
 fn outermost(images: FlexTensor, dtype: DType) -> FlexTensor {
     as_type::<Flex>(images, dtype.into()).permute(&[0, 3, 1, 2])
 }
+
 /// The tensor in f32, contiguous.
 fn as_f32(tensor: FlexTensor) -> FlexTensor {
     contiguous(as_type::<Flex>(tensor, FloatDType::F32))

@@ -114,15 +114,16 @@ impl<'a> WeightGradient<'a> {
     }
 }
 
-/// Where each (channel, tap) finds its first pixel.
+/// Where each (channel, tap) finds its first pixel: the channels of a tap, which are neighbours in memory, one after the
+/// other.
 fn rows(g: &Geometry, planes: &Planes) -> Vec<Row> {
     let (taps, [_, width]) = (g.taps(), g.kernel);
     let count = planes.channels * taps;
-    let from = |row: usize| {
-        let (channel, tap) = (row / taps, row % taps);
-        channel + (tap / width * planes.width + tap % width) * planes.channels
+    let row = |tap: usize, channel: usize| Row {
+        from: channel + (tap / width * planes.width + tap % width) * planes.channels,
+        to: channel * taps + tap,
     };
-    let mut rows: Vec<Row> = (0..count).map(|row| Row { from: from(row), to: row }).collect();
+    let mut rows: Vec<Row> = (0..taps).flat_map(|tap| (0..planes.channels).map(move |c| row(tap, c))).collect();
     let whole = count.next_multiple_of(ROWS);
     // Rows that only fill up a tile go behind the others.
     rows.resize(whole, Row { from: 0, to: whole });
