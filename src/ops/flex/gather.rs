@@ -5,7 +5,6 @@
 //! whose place relative to it is the same. No multiplication by a zero of the padding is made up.
 
 use std::mem::MaybeUninit;
-use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -15,8 +14,8 @@ use super::planes::Images;
 use super::scratch;
 use super::tile::{self, ROWS, Row, Step};
 
-/// Pixels of the target that one task computes at least, if the batch has them.
-const TASK_PIXELS: usize = 64;
+/// Pixels of the target that one task computes for each phase at least, if the batch has them: a phase fills whole tiles.
+const PHASE_PIXELS: usize = 32;
 
 /// Pixels of the target that see the same taps.
 struct Phase {
@@ -110,7 +109,8 @@ impl<'a> Gather<'a> {
         weights: &[f32],
     ) -> Self {
         let pixels = size[0] * size[1];
-        let images = images_at_once(g.batch, pixels, TASK_PIXELS);
+        let phases = lines[0].len() * lines[1].len();
+        let images = images_at_once(g.batch, pixels, PHASE_PIXELS * phases);
         // One row more than there are pixels: rows that only fill up a tile go there.
         let target = Lanes::new(weight.channels, pixels, images * pixels + 1);
         let (weights, is_single) = (weight.spread_kernel(weights), images >= g.batch);
@@ -155,29 +155,33 @@ impl<'a> Gather<'a> {
             if self.phases.iter().map(|phase| phase.rows.len()).sum::<usize>() < self.images * self.target.pixels {
                 panels.fill(0.0);
             }
-            for phase in &self.phases {
-                let mut rows = phase.rows[..phase.rows.len() / self.images * images].to_vec();
-                rows.resize(rows.len().next_multiple_of(ROWS), Row { from: 0, to: self.target.rows - 1 });
-                for first in (0..self.source.channels).step_by(self.part) {
-                    let channels = first..self.source.channels.min(first + self.part);
-                    let steps = &phase.steps[usize::from(channels.end == self.source.channels)];
-                    self.add(&rows, steps, channels, source, panels);
+            let rows: Vec<Vec<Row>> = self.phases.iter().map(|phase| self.rows(phase, images)).collect();
+            let panels_of =
+                self.weights.par_chunks(self.weight.panel()).zip(panels.par_chunks_mut(self.target.panel()));
+            // Where small maps leave a single task, its panels are what there is to share.
+            panels_of.with_min_len(if self.is_single { 1 } else { usize::MAX }).for_each(|(weights, panel)| {
+                for (rows, phase) in rows.iter().zip(&self.phases) {
+                    self.add(rows, phase, source, weights, panel);
                 }
-            }
+            });
             self.target.collect(panels, target);
         });
     }
 
-    /// Adds what some source channels give to one phase.
-    fn add(&self, rows: &[Row], steps: &[Step], channels: Range<usize>, source: &[f32], panels: &mut [f32]) {
+    /// The rows of so many images, in whole tiles.
+    fn rows(&self, phase: &Phase, images: usize) -> Vec<Row> {
+        let mut rows = phase.rows[..phase.rows.len() / self.images * images].to_vec();
+        rows.resize(rows.len().next_multiple_of(ROWS), Row { from: 0, to: self.target.rows - 1 });
+        rows
+    }
+
+    /// A panel of one phase.
+    fn add(&self, rows: &[Row], phase: &Phase, source: &[f32], weights: &[f32], panel: &mut [f32]) {
         let lanes = self.target.lanes;
-        let weights = self.weights.par_chunks(self.weight.panel());
-        let panels = weights.zip(panels.par_chunks_mut(self.target.panel()));
-        // Where small maps leave a single task, its panels are what there is to share.
-        panels.with_min_len(if self.is_single { 1 } else { usize::MAX }).for_each(|(weights, panel)| {
-            let weights = &weights[channels.start * self.taps * lanes..];
-            let fresh = channels.start == 0;
-            tile::multiply(rows, steps, &source[channels.start..], (weights, lanes), panel, fresh);
-        });
+        for first in (0..self.source.channels).step_by(self.part) {
+            let steps = &phase.steps[usize::from(first + self.part >= self.source.channels)];
+            let weights = &weights[first * self.taps * lanes..];
+            tile::multiply(rows, steps, &source[first..], (weights, lanes), panel, first == 0);
+        }
     }
 }

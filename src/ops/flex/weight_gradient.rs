@@ -15,8 +15,8 @@ use super::scratch;
 use super::tile::{self, ROWS, Row, Step};
 use crate::ops::winograd::transpose;
 
-/// Input channels of one task at most.
-const TASK_CHANNELS: usize = 16;
+/// Input channels of one task at most, and of a kernel of few taps.
+const TASK_CHANNELS: [usize; 2] = [16, 64];
 /// Tasks at least, if the batch can be cut so far.
 const TASKS: usize = 16;
 /// Pixels that one tile sums at least, if the batch has them.
@@ -67,7 +67,8 @@ pub(super) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight:
 
 impl<'a> WeightGradient<'a> {
     fn new(g: &'a Geometry, x: &'a [f32], gradient: &[f32]) -> Self {
-        let parts = g.inputs.div_ceil(TASK_CHANNELS);
+        // All tasks read the whole gradient, which is worth some rows of sums.
+        let parts = g.inputs.div_ceil((TASK_CHANNELS[1] / g.taps()).max(TASK_CHANNELS[0]));
         let planes = g.padded_input(g.inputs.div_ceil(parts));
         let images = images_at_once(g.batch, g.pixels(), ENOUGH_PIXELS);
         let (rows, steps) = (rows(g, &planes), steps(g, &planes, images));
