@@ -174,8 +174,8 @@ pub fn whose_batch(merged: &Merged) -> Option<String> {
         (flag::setting(BATCH, &batch.to_string()), flag::setting(BATCH, &(batch / world.max(1)).to_string()));
     (world > 1).then(|| {
         format!(
-            "{word} must go with one replica, got a world size of '{world}' ({place}); say {each} if it is the batch of \
-             each, or {part} if it is that of all together"
+            "{word} is ambiguous with a world size of '{world}' ({place}); use {each} if it is the batch of one \
+             replica, or {part} if it is the batch of all together"
         )
     })
 }
