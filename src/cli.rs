@@ -271,7 +271,7 @@ struct Launch {
     /// Processes, each with its part of the devices.
     #[arg(long, visible_alias = "nproc-per-node", value_name = "N", value_parser = refusal::whole::<u16>(1..=1024))]
     nproc: u16,
-    /// What each of them is to do, as for train alone.
+    /// Flags and settings of the training, as for train itself.
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }
@@ -327,7 +327,7 @@ impl Cli {
             Command::Train(request) => Ok(request),
             _ => {
                 let only =
-                    format!("after '{before}' come arguments for training, no other command; leave the command out");
+                    format!("after '{before}' come arguments for training, not another command; leave the command out");
                 Err(Error::usage(only).into())
             }
         }

@@ -153,7 +153,7 @@ pub fn from_safetensors(bytes: &[u8], origin: &Path) -> Result<(StateDict, Metad
     for name in header.offset_keys() {
         let TensorInfo { dtype, shape, data_offsets: (start, end) } = header.info(&name).expect("the header lists it");
         let tensor = decode(*dtype, shape.clone(), &data[*start..*end])
-            .ok_or_else(|| damaged(format!("tensor '{name}' has the type '{dtype}', which is none of {READABLE}")))?;
+            .ok_or_else(|| damaged(format!("tensor '{name}' has the type '{dtype}'; readable types are {READABLE}")))?;
         tensors.insert(name, tensor);
     }
     Ok((tensors, metadata.into_iter().collect()))

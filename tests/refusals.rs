@@ -274,7 +274,11 @@ fn a_command_line_is_refused_with_all_its_faults_at_once() {
     );
     said(
         &["evaluate", "--chekpoint", "run", "--batch-size=x", "--epochs=3"],
-        &["'--chekpoint'; did you mean '--checkpoint run'?", "'--epochs'; it is about training", "got 'x'"],
+        &[
+            "'--chekpoint'; did you mean '--checkpoint run'?",
+            "'--epochs'; it is an option for training only",
+            "got 'x'",
+        ],
     );
     said(&["launch", "--nproc=2", "--", "--epoch=3", "--seed=x"], &["did you mean '--epochs 3'?", "got 'x'"]);
     said(&["sweep", "run.seed=1,2", "--", "--epoch=3", "--lr=x"], &["did you mean '--epochs 3'?", "got 'x'"]);

@@ -119,10 +119,10 @@ impl Manifest {
         }
         let manifest: Self = serde_json::from_value(document).map_err(damaged)?;
         if manifest.clone().sealed().to_json().as_bytes() != bytes {
-            return Err("is damaged: its content does not match the sum in it".into());
+            return Err("is damaged: its content does not match its own checksum".into());
         }
         match manifest.files.keys().find(|name| !is_plain(name)) {
-            Some(name) => Err(format!("names the file '{name}', which is no plain file name")),
+            Some(name) => Err(format!("names the file '{name}', which is not a plain file name")),
             None => Ok(manifest),
         }
     }

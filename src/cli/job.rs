@@ -22,7 +22,7 @@ pub(super) struct Members {
     /// Where the processes of the run meet, as in tcp://node1:23456.
     #[arg(long, value_name = "URL")]
     pub dist_url: String,
-    /// Ask the process of this rank to leave in good order.
+    /// Ask the process of this rank to save its part and leave after the current step.
     #[arg(long, value_name = "RANK", value_parser = whole::<usize>(0..=u64::MAX))]
     pub drain: Option<usize>,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub(super) struct Terms {
     /// machine a secret of the user's own.
     #[arg(long, value_name = "FILE")]
     job_secret_file: Option<PathBuf>,
-    /// Let in whoever comes, without a secret.
+    /// Let processes meet without a secret.
     #[arg(long)]
     insecure: bool,
     /// Certificate of the rendezvous, PEM.

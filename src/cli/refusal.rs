@@ -179,9 +179,9 @@ impl<'a> Fault<'a> {
             Meant::Option(name, hint) => (hint, Some(name)),
             Meant::Setting(hint) => (hint, None),
             Meant::Training if trains => {
-                (format!("what is trained comes behind '--', as in '{} -- {}'", self.path, self.name()), None)
+                (format!("arguments for training come after '--', as in '{} -- {}'", self.path, self.name()), None)
             }
-            Meant::Training => ("it is about training; leave it out".into(), None),
+            Meant::Training => ("it is an option for training only; leave it out".into(), None),
             Meant::Nothing => (format!("'{} --help' lists all options", self.path), None),
         }
     }

@@ -15,7 +15,7 @@ pub(super) struct Scaling {
     /// Numbers of replicas to measure, separated by commas.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2", value_parser = whole::<u16>(1..=1024))]
     replicas: Vec<u16>,
-    /// Numbers of processes to host them with; sizes of fewer replicas are left out.
+    /// Numbers of processes that host the replicas; sizes with fewer replicas than processes are left out.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1", value_parser = whole::<u16>(1..=1024))]
     processes: Vec<u16>,
     /// What stays the same: the batch of a replica (weak), or that of all of them (strong).
@@ -24,7 +24,7 @@ pub(super) struct Scaling {
     /// Steps of each run that are measured.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u16>(1..=65535))]
     steps: u16,
-    /// Steps before them that are not.
+    /// Steps before those, which are not measured.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u16>(0..=65535))]
     warmup_steps: u16,
     /// CPU threads of each replica; 0 means as many as the largest size leaves for each.
@@ -33,7 +33,7 @@ pub(super) struct Scaling {
     /// Directory for the analysis: scaling.csv, .json, .svg, .png and .html.
     #[arg(long, value_name = "DIR", default_value = "scaling")]
     output_dir: PathBuf,
-    /// What is trained, as for train alone.
+    /// Flags and settings of the training, as for train itself.
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<String>,
 }
@@ -82,7 +82,7 @@ pub(super) struct Find {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// A learning rate, by a range test: one short run with a rate that grows.
+    /// Find a learning rate with a range test: one short run whose learning rate grows.
     Lr {
         /// The lowest rate, of all replicas together.
         #[arg(long, value_name = "X", default_value_t = 1e-6, value_parser = rate)]
@@ -96,8 +96,8 @@ enum What {
         #[command(flatten)]
         common: Common,
     },
-    /// A batch size of a replica that fits and is fast, by trials: sizes double until one does not fit, or until two in
-    /// a row are slower than a smaller one.
+    /// Find a batch size per replica that fits and is fast, by trials: sizes double until one does not fit, or until
+    /// two in a row are slower than a smaller one.
     BatchSize {
         /// The largest to try.
         #[arg(long, value_name = "N", default_value_t = 4096, value_parser = whole::<u32>(8..=1_000_000))]
@@ -112,7 +112,7 @@ struct Common {
     /// Directory for what was found: .csv, .json, .svg, .png and .html.
     #[arg(long, value_name = "DIR", default_value = "find")]
     output_dir: PathBuf,
-    /// What is trained, as for train alone.
+    /// Flags and settings of the training, as for train itself.
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<String>,
 }

@@ -14,10 +14,10 @@ pub(super) struct Sweep {
     /// split. With one value, or a group such as experiment=quickstart, it is the same in all runs.
     #[arg(value_name = "KEY=VALUE,VALUE", required = true)]
     settings: Vec<String>,
-    /// Directory for a directory per run, sweep.csv and sweep.html. What is complete there is not done again.
+    /// Directory for a directory per run, sweep.csv and sweep.html. Complete runs there are not repeated.
     #[arg(long, value_name = "DIR", default_value = "sweep")]
     output_dir: PathBuf,
-    /// Flags and settings of all runs, as for train alone.
+    /// Flags and settings of all runs, as for train itself.
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }

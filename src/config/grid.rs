@@ -40,7 +40,7 @@ impl Grid {
         let (mut grid, mut lines) = (Self { common: Vec::new(), axes: Vec::new() }, Vec::new());
         for setting in settings {
             let Some((key, text)) = setting.split_once('=') else {
-                lines.push(format!("unknown argument '{setting}'; what is swept reads like run.seed=1,2,3"));
+                lines.push(format!("unknown argument '{setting}'; a key to sweep reads like run.seed=1,2,3"));
                 continue;
             };
             let values = split(text);

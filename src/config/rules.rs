@@ -102,7 +102,7 @@ impl Rules<'_> {
         let broken = || format!("'{processes}' processes must have an address to meet at");
         self.require(processes == 1 || !url.is_empty(), &["parallel.dist_url"], broken, URL);
 
-        let broken = || format!("dist url must go with several processes, got '{url}' for one");
+        let broken = || format!("dist url needs several processes, got '{url}' for one");
         let remedy = "raise --world-size above the number of --gpu-ids, or leave --dist-url out";
         let implied = parallel.nnodes != 0 || url.is_empty() || parallel.elastic.is_on();
         self.require(implied || processes > 1, &["parallel.dist_url", "parallel.world_size"], broken, remedy);
@@ -133,13 +133,12 @@ impl Rules<'_> {
             "leave --rank and --nnodes out; --elastic MIN:MAX says how many there may be",
         );
 
-        let broken =
-            || "elastic must go with synchronised batch-norm: the statistics of one replica are lost with it".into();
+        let broken = || "elastic needs synchronised batch-norm: without it, statistics are lost with a process".into();
         let holds = parallel.sync_bn || world == 1;
         self.require(holds, &["parallel.sync_bn", "parallel.elastic"], broken, "use --sync-bn or leave --elastic out");
 
         let requeues = self.merged.config.run.requeue;
-        let broken = || "requeue must go with a run of fixed membership".into();
+        let broken = || "requeue cannot go with an elastic run".into();
         self.require(!requeues, &["run.requeue", "parallel.elastic"], broken, "leave --requeue or --elastic out");
 
         let (lost, beat) = (parallel.lost_after, parallel.heartbeat);
@@ -162,7 +161,7 @@ impl Rules<'_> {
         self.require(holds, &["parallel.dist_backend", "parallel.nnodes"], broken, remedy);
 
         let pair = parallel.tls_cert.as_os_str().is_empty() == parallel.tls_key.as_os_str().is_empty();
-        let broken = || "a certificate must go with its key".into();
+        let broken = || "a certificate needs its key".into();
         self.require(pair, &["parallel.tls_cert", "parallel.tls_key"], broken, "give both --tls-cert and --tls-key");
     }
 
@@ -177,11 +176,11 @@ impl Rules<'_> {
     fn optimizer(&mut self) {
         let optim = &self.merged.config.optim;
         let is_sgd = optim.optimizer == OptimizerKind::Sgd;
-        let broken = || "nesterov must go with the optimizer sgd".into();
+        let broken = || "nesterov needs the optimizer sgd".into();
         let remedy = "use --optimizer sgd or leave --nesterov out";
         self.require(!optim.nesterov || is_sgd, &["optim.nesterov", "optim.optimizer"], broken, remedy);
 
-        let broken = || "clip grad value must go without clip grad norm".into();
+        let broken = || "clip grad value cannot go with clip grad norm".into();
         let holds = optim.clip_grad_value == 0.0 || optim.clip_grad_norm == 0.0;
         let keys = ["optim.clip_grad_value", "optim.clip_grad_norm"];
         self.require(holds, &keys, broken, "leave one of --clip-grad-value and --clip-grad-norm out");
@@ -206,7 +205,7 @@ impl Rules<'_> {
         let keys = ["schedule.final_lr", "schedule.kind"];
         self.require(!exponential || last > 0.0, &keys, broken, "use schedule.final_lr=1e-5");
 
-        let broken = || "warmup epochs must go with another schedule than onecycle, which has a rise of its own".into();
+        let broken = || "warmup epochs cannot go with the schedule onecycle, which has a rise of its own".into();
         let remedy = "use --warmup-epochs 0 and schedule.onecycle_rise";
         let unset = warmup == 0.0 || self.merged.is_default("schedule.warmup_epochs");
         let holds = !one_cycle || unset;
@@ -217,7 +216,7 @@ impl Rules<'_> {
         let (data, classes) = (&self.merged.config.data, self.merged.config.model.num_classes);
         let holds = !data.download || matches!(data.source, Source::Cifar10 | Source::Cifar100);
         let source = Value::try_from(data.source).map(|source| plain(&source)).unwrap_or_default();
-        let broken = || format!("download must go with cifar10 or cifar100, got the data '{source}'");
+        let broken = || format!("download needs the data cifar10 or cifar100, got '{source}'");
         let remedy = "use --data cifar10 or leave --download out";
         self.require(holds, &["data.download", "data.source"], broken, remedy);
 
@@ -250,8 +249,8 @@ pub fn whose_batch(merged: &Merged) -> Option<String> {
         (flag::setting(BATCH, &batch.to_string()), flag::setting(BATCH, &(batch / world.max(1)).to_string()));
     (world > 1).then(|| {
         format!(
-            "{word} must go with one replica, got a world size of '{world}' ({place}); say {each} if it is the batch of \
-             each, or {part} if it is that of all together"
+            "{word} is ambiguous with a world size of '{world}' ({place}); use {each} if it is the batch of one \
+             replica, or {part} if it is the batch of all together"
         )
     })
 }

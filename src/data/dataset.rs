@@ -152,7 +152,7 @@ impl ImageSet {
     fn checked(self) -> Result<Self> {
         match self.labels.iter().find(|label| **label as usize >= self.classes.len()) {
             Some(label) => {
-                Err(Error::Data(format!("label '{label}' names none of the {} classes", self.classes.len())))
+                Err(Error::Data(format!("label '{label}' is out of range: there are {} classes", self.classes.len())))
             }
             None => Ok(self),
         }

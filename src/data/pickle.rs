@@ -21,9 +21,9 @@ pub(super) fn batch(pickle: &[u8], labels: &str) -> Result<(Vec<u8>, Vec<i64>), 
     let options = DeOptions::new().replace_unresolved_globals();
     match serde_pickle::value_from_slice(pickle, options) {
         Ok(Value::Dict(mut entries)) => {
-            let data = array(take(&mut entries, "data")?).ok_or("its 'data' is no numpy array of bytes in rows")?;
+            let data = array(take(&mut entries, "data")?).ok_or("its 'data' is not a numpy array of bytes in rows")?;
             let labels =
-                integers(take(&mut entries, labels)?).ok_or(format!("its '{labels}' is no list of integers"))?;
+                integers(take(&mut entries, labels)?).ok_or(format!("its '{labels}' is not a list of integers"))?;
             Ok((data, labels))
         }
         Ok(_) => Err("it holds no dictionary".into()),

@@ -90,8 +90,8 @@ impl Scan<'_> {
 
     fn recall(&mut self, opcode: u8) -> Result<(), String> {
         let place = self.place(opcode)?;
-        self.is_plain = *self.memo.get(&place).ok_or("it recalls what it never made")?;
-        if self.is_plain { Ok(()) } else { Err("it holds a container twice".into()) }
+        self.is_plain = *self.memo.get(&place).ok_or("it reads a memo entry that it never wrote")?;
+        if self.is_plain { Ok(()) } else { Err("it uses one container in two places".into()) }
     }
 
     fn place(&mut self, opcode: u8) -> Result<u64, String> {

@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// Host and port of `--dist-url`.
 pub(super) fn place(parallel: &ParallelConfig) -> Result<(&str, u16)> {
     parallel.rendezvous().ok_or_else(|| {
-        Error::usage(format!("dist url must be tcp://HOST:PORT, got '{}'; mend --dist-url", parallel.dist_url))
+        Error::usage(format!("dist url must be tcp://HOST:PORT, got '{}'; correct --dist-url", parallel.dist_url))
     })
 }
 
@@ -70,14 +70,14 @@ pub(super) fn secret(parallel: &ParallelConfig, host: &str, port: u16) -> Result
     }
     Err(Error::usage(format!(
         "processes that meet on a network must share a secret, got none for '{}'; draw one with 'train secret FILE' and \
-         give it to all of them with --job-secret-file (or {SECRET}), or let in whoever comes with --insecure",
+         give it to all of them with --job-secret-file (or {SECRET}), or run without a secret by --insecure",
         parallel.dist_url
     )))
 }
 
 pub(super) fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>> {
     let unknown = |reason: std::io::Error| {
-        Error::usage(format!("the host '{host}' of the dist url has no address: {reason}; mend --dist-url"))
+        Error::usage(format!("the host '{host}' of the dist url has no address: {reason}; correct --dist-url"))
     };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     Ok((bare, port).to_socket_addrs().map_err(unknown)?.map(|address| address.ip()).collect())
@@ -96,7 +96,7 @@ pub(super) fn interface(parallel: &ParallelConfig, host: &str, port: u16) -> Res
         socket.local_addr()
     });
     let way = way.map_err(|reason| {
-        Error::usage(format!("there is no way to '{host}:{port}': {reason}; mend --dist-url, or name --dist-interface"))
+        Error::usage(format!("no route to '{host}:{port}': {reason}; correct --dist-url, or name --dist-interface"))
     })?;
     Ok(Interface::At(way.ip().to_string()))
 }

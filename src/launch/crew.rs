@@ -73,7 +73,7 @@ impl Crew {
         let (address, seconds) = (format!("{host}:{port}"), patience.as_secs());
         let place = address.clone();
         let met = address::say_if_it_takes_long(move || {
-            format!("waiting for the rendezvous '{place}', at most {seconds} s; a process of its machine holds it")
+            format!("waiting for the rendezvous '{place}', at most {seconds} s; a process on its machine must hold it")
         });
         let interface = address::interface(parallel, host, port)?;
         let member = Arc::new(Participant::join(&address, &terms, me, patience, hold)?);

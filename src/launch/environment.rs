@@ -247,7 +247,7 @@ impl Reader<'_> {
             Ok(hosts) if hosts.len() == 1 => Some(Said { value: LOOPBACK.into(), source }),
             Ok(hosts) => hosts.into_iter().next().map(|value| Said { value, source }),
             Err(reason) => {
-                self.complain(format!("{source} is '{list}', which is no list of hosts: {reason}"));
+                self.complain(format!("{source} is '{list}', which is not a list of hosts: {reason}"));
                 None
             }
         }

@@ -71,7 +71,7 @@ fn numbers(ranges: &str) -> Result<Vec<String>, String> {
 
 fn number(text: &str) -> Result<usize, String> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits).ok_or_else(|| format!("'{text}' in its brackets is no number"))
+    text.parse().ok().filter(|_| digits).ok_or_else(|| format!("'{text}' in its brackets is not a number"))
 }
 
 fn within_limit(hosts: usize) -> Result<(), String> {

@@ -50,7 +50,7 @@ pub(super) fn toolchain() -> &'static Result<Toolchain, String> {
         let compiler = compiler()?;
         if compiler > driver {
             return Err(format!(
-                "its driver is for CUDA {driver}, which loads no kernel that NVRTC {compiler} compiles: update the \
+                "its driver is for CUDA {driver} and cannot load kernels that NVRTC {compiler} compiles: update the \
                  driver, or put an NVRTC of CUDA {driver} or older first in LD_LIBRARY_PATH"
             ));
         }

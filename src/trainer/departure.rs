@@ -69,7 +69,7 @@ impl Departure {
     pub(super) fn conclude(&self, config: &Config) -> u8 {
         let saved = self.whereabouts();
         if saved.is_some() || config.run.progress != ProgressKind::None {
-            let elsewhere = "the run goes on with those that stay; if there are none, one of them saved its state";
+            let elsewhere = "the other processes go on with the run; if no other is left, one of them saved its state";
             say(&format!("\nleft        {}", saved.as_deref().unwrap_or(elsewhere)));
         }
         match self.signal.load(Ordering::SeqCst) {

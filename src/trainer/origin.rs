@@ -124,7 +124,7 @@ fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
     changed.retain(|line| !OF_A_SESSION.iter().any(|key| line.strip_prefix(key).is_some_and(|it| it.starts_with(':'))));
     let changed = changed.join("; ");
     Ok((!changed.is_empty())
-        .then(|| format!("'{}' is not what the checkpoint was saved with, which counts: {changed}", shown.display())))
+        .then(|| format!("'{}' differs from the checkpoint's settings, which are used: {changed}", shown.display())))
 }
 
 /// Decides where the run writes and what it continues. Creates directories; call it last of all preparations.
@@ -151,7 +151,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     let named_checkpoint = is_checkpoint.then(|| target.load(warn)).transpose()?;
     let directory = named.or_else(|| target.run()).ok_or_else(|| {
         let place = target.path.display();
-        Error::usage(format!("'{place}' is in no run's directory; name one with --output-dir"))
+        Error::usage(format!("'{place}' is not in a run's directory; name one with --output-dir"))
     })?;
     let lock = claim(&directory, true, warn)?;
     let checkpoint = match named_checkpoint.map_or_else(|| target.load(warn), Ok) {

@@ -123,7 +123,7 @@ fn sample(config: &Config, prepared: &Prepared) -> Option<String> {
         Source::Cifar100 if is_sample => "CIFAR-100",
         _ => return None,
     };
-    Some(format!("a drawn sample in the format of {title}, not {title}: fetch that with --download"))
+    Some(format!("a drawn sample in the format of {title}, not {title} itself: fetch the real one with --download"))
 }
 
 fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount, on_processor: bool) -> String {

@@ -58,7 +58,7 @@ impl<'a> Machine<'a> {
             }
             b'h' | b'j' => {
                 let index = self.operands.index(opcode == b'h')?;
-                let id = *self.memo.get(&index).ok_or("its pickle recalls what it never made")?;
+                let id = *self.memo.get(&index).ok_or("its pickle reads a memo entry that it never wrote")?;
                 self.stack.push(id);
                 return Ok(());
             }
@@ -98,7 +98,9 @@ impl<'a> Machine<'a> {
     fn extend_list(&mut self, single: bool) -> Result<(), String> {
         let mut items = if single { self.pop_many(1)? } else { self.pop_mark()? };
         let target = self.top()?;
-        let Value::List(list) = &mut self.values[target] else { return Err("its pickle extends no list".into()) };
+        let Value::List(list) = &mut self.values[target] else {
+            return Err("its pickle extends something that is not a list".into());
+        };
         list.append(&mut items);
         Ok(())
     }
@@ -109,7 +111,7 @@ impl<'a> Machine<'a> {
         let (pairs, rest) = items.as_chunks::<2>();
         match &mut self.values[target] {
             Value::Dict(dict) if rest.is_empty() => dict.extend(pairs.iter().map(|[key, value]| (*key, *value))),
-            _ => return Err("its pickle sets the entries of no dictionary".into()),
+            _ => return Err("its pickle sets entries of something that is not a dictionary".into()),
         }
         Ok(())
     }
@@ -119,14 +121,14 @@ impl<'a> Machine<'a> {
         self.pop()?;
         let target = self.top()?;
         let is_dict = matches!(self.values[target], Value::Dict(_));
-        is_dict.then_some(()).ok_or_else(|| "its pickle sets attributes of what is no dictionary".into())
+        is_dict.then_some(()).ok_or_else(|| "its pickle sets attributes of something that is not a dictionary".into())
     }
 
     fn call(&mut self) -> Result<(), String> {
         let [function, arguments] = self.pop_pair()?;
         let (Value::Function(function), Value::Tuple(arguments)) = (&self.values[function], &self.values[arguments])
         else {
-            return Err("its pickle calls what is no function".into());
+            return Err("its pickle calls something that is not a function".into());
         };
         let value = match (function, arguments.as_slice()) {
             (Function::OrderedDict, []) => Value::Dict(Vec::new()),
@@ -136,7 +138,7 @@ impl<'a> Machine<'a> {
                 return Ok(());
             }
             (Function::RebuildTensor, [storage, offset, shape, stride, ..]) => {
-                let view = self.view([*storage, *offset, *shape, *stride]).ok_or("a tensor of it is malformed")?;
+                let view = self.view([*storage, *offset, *shape, *stride]).ok_or("one of its tensors is malformed")?;
                 Value::Tensor(Box::new(view))
             }
             _ => return Err("its pickle calls a function with the wrong arguments".into()),
@@ -170,9 +172,9 @@ impl<'a> Machine<'a> {
         | [Value::Text("storage"), Value::Type(dtype), Value::Text(key), _, Value::Int(elements), Value::None]) =
             parts.as_slice()
         else {
-            return Err("its pickle refers to what is no storage of numbers".into());
+            return Err("its pickle refers to something that is not a storage of numbers".into());
         };
-        let elements = usize::try_from(*elements).map_err(|_| "a storage of it has a negative length")?;
+        let elements = usize::try_from(*elements).map_err(|_| "one of its storages has a negative length")?;
         Ok(Value::Storage(Storage { key, dtype: *dtype, elements }))
     }
 
@@ -212,5 +214,5 @@ impl<'a> Machine<'a> {
 }
 
 fn exhausted() -> String {
-    "its pickle takes from an empty stack".into()
+    "its pickle pops from an empty stack".into()
 }

@@ -44,13 +44,13 @@ impl<'a> Operands<'a> {
     pub fn text(&mut self) -> Outcome<&'a str> {
         let length = u32::from_le_bytes(self.array()?);
         let length = usize::try_from(length).map_err(|_| too_short())?;
-        std::str::from_utf8(self.take(length)?).map_err(|_| "a text of it is not UTF-8".into())
+        std::str::from_utf8(self.take(length)?).map_err(|_| "it holds a text that is not UTF-8".into())
     }
 
     pub fn line(&mut self) -> Outcome<&'a str> {
         let length = self.rest.iter().position(|byte| *byte == b'\n').ok_or_else(too_short)?;
         let line = self.take(length + 1)?;
-        std::str::from_utf8(&line[..length]).map_err(|_| "a name in it is not UTF-8".into())
+        std::str::from_utf8(&line[..length]).map_err(|_| "it holds a name that is not UTF-8".into())
     }
 }
 

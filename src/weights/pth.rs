@@ -125,9 +125,9 @@ fn weights<'p, 'a>(pickle: &'p Pickle<'a>) -> Outcome<BTreeMap<&'a str, &'p View
     };
     let mut views: BTreeMap<&str, &View> = BTreeMap::new();
     for (key, value) in WRAPPINGS.iter().find_map(wrapped).unwrap_or(root) {
-        let Value::Text(name) = pickle.values[*key] else { return Err("it has a key that is no text".into()) };
+        let Value::Text(name) = pickle.values[*key] else { return Err("it has a key that is not text".into()) };
         let Value::Tensor(view) = &pickle.values[*value] else {
-            return Err(format!("its entry {} is no tensor", quoted(name)));
+            return Err(format!("its entry {} is not a tensor", quoted(name)));
         };
         if views.insert(name, view).is_some() {
             return Err(format!("it has the entry {} twice", quoted(name)));
@@ -151,7 +151,7 @@ fn decode(views: &BTreeMap<&str, &View<'_>>, storages: &Storages, length: usize)
         budget = left.ok_or_else(|| format!("its tensor {} is larger than the file", quoted(name)))?;
         let bytes = view.gather(data).ok_or_else(|| format!("its tensor {} leaves its storage", quoted(name)))?;
         let tensor = state::decode(dtype, view.shape.clone(), &bytes).ok_or_else(|| {
-            format!("its tensor {} has the type '{dtype}', which is none of {}", quoted(name), state::READABLE)
+            format!("its tensor {} has the type '{dtype}'; readable types are {}", quoted(name), state::READABLE)
         })?;
         tensors.insert((*name).to_owned(), tensor);
     }

@@ -69,7 +69,7 @@ class Course:
             state, why, rows = "ok", "", []
             try:
                 if isinstance(backend, Backend) and backend.missing:
-                    raise LeftOut(backend.missing)
+                    raise LeftOut("its program does not run; see machine")
                 if self.left() <= 0:
                     raise TooLong("the time of all parts is over")
                 rows = part(self, backend) or []

@@ -147,7 +147,7 @@ fn an_option_that_does_not_exist_is_met_with_one_that_does() {
         (&["--deterministc", "run.seed=1"], "did you mean '--deterministic'?"),
         (&["--qwerty"], "'train --help' lists all options"),
         (&["--epochs"], "--epochs must have a value, as in --epochs N"),
-        (&["evaluate", "--epochs=3"], "it is about training; leave it out"),
+        (&["evaluate", "--epochs=3"], "it is an option for training only; leave it out"),
         (&["evaluate", "--wich", "best"], "did you mean '--which'?"),
         (&["evaluate", "--which", "worst"], "--which must be one of best or latest, got 'worst'"),
         (&["predict", "--top=0", "a.png"], "--top must be a whole number, 1 to 65535, got '0'"),
@@ -156,7 +156,10 @@ fn an_option_that_does_not_exist_is_met_with_one_that_does() {
         (&["find", "rate"], "unknown command 'rate'; train find must have one of lr or batch-size"),
         (&["launch", "--nprocs", "2", "--", "--epochs=3"], "did you mean '--nproc'?"),
         (&["launch", "--nproc=2", "--", "--epoch=3"], "did you mean '--epochs 3'?"),
-        (&["scaling", "--batch-size", "8"], "what is trained comes behind '--', as in 'train scaling -- --batch-size'"),
+        (
+            &["scaling", "--batch-size", "8"],
+            "arguments for training come after '--', as in 'train scaling -- --batch-size'",
+        ),
         (&["completions", "sh"], "SHELL must be one of bash"),
         (&["rendezvous", "--bind", "here"], "--bind must be an address and a port, as in 0.0.0.0:23456, got 'here'"),
     ] {

@@ -45,7 +45,7 @@ fn elastic_runs_that_cannot_be_are_refused() {
         (&["--elastic=1:4", "--dist-url=tcp://n:1", "--rank=1"], "no rank of their own"),
         (&["--elastic=1:4", "--dist-url=tcp://n:1", "--nnodes=2"], "no rank of their own"),
         (&["--elastic", "--no-sync-bn"], "synchronised batch-norm"),
-        (&["--elastic", "--requeue"], "requeue must go with"),
+        (&["--elastic", "--requeue"], "requeue cannot go with"),
         (&["--elastic", "--lost-after=2"], "at least three heartbeats"),
         (&["--elastic", "--heartbeat=0"], "heartbeat must be"),
         (&["--elastic=sometimes"], "such as 1:4"),

@@ -109,12 +109,12 @@ fn processes_that_cannot_run_are_refused() {
         ("--nnodes 2 --world-size 2", "'2' processes must have an address to meet at ("),
         ("--rank 2 --world-size 2 --dist-url tcp://n:1", "rank must be below the number of processes '2', got '2'"),
         ("--nnodes 3 --world-size 2 --dist-url tcp://n:1", "every process must have a replica, got '3'"),
-        ("--dist-url tcp://n:1", "dist url must go with several processes, got 'tcp://n:1' for one"),
+        ("--dist-url tcp://n:1", "dist url needs several processes, got 'tcp://n:1' for one"),
         ("--world-size 2 --dist-url n:1", "dist url must be tcp://HOST:PORT, got 'n:1'"),
         ("--world-size 2 --dist-url tcp://n:0", "dist url must be tcp://HOST:PORT, got 'tcp://n:0'"),
         ("--world-size 2 --dist-url tcp://n:1 --dist-backend local", "the dist backend local must have one process"),
         ("--dist-backend nccl", "the dist backend nccl is not in any build yet (--dist-backend)"),
-        ("--tls-cert a.pem", "a certificate must go with its key (--tls-cert); give both"),
+        ("--tls-cert a.pem", "a certificate needs its key (--tls-cert); give both"),
     ] {
         let line: Vec<_> = line.split(' ').collect();
         let complaint = complaint(&line);
@@ -129,7 +129,7 @@ fn what_a_launch_starts_are_arguments_for_training() {
     let Command::Launch { processes, arguments, request } = command else { panic!("{command:?}") };
     assert_eq!((processes, arguments.len(), request.arguments), (2, 3, vec!["data=synthetic".to_string()]));
     assert!(parse(&["--nproc", "0", "--", "--epochs", "2"]).is_err());
-    assert!(parse(&["--nproc", "2", "--", "config"]).unwrap_err().to_string().contains("no other command"));
+    assert!(parse(&["--nproc", "2", "--", "config"]).unwrap_err().to_string().contains("not another command"));
     let Ok(Command::Launch { request, .. }) = parse(&["--nproc", "2", "--", "--epoch", "2"]) else {
         panic!("a launch")
     };

@@ -127,8 +127,8 @@ fn values_that_cannot_run_together_are_refused() {
     for (line, rule) in [
         ("--strategy single --world-size 2", "use --strategy ddp or --world-size 1"),
         ("--nesterov --momentum 0", "nesterov must have a momentum above 0"),
-        ("--nesterov --optimizer adamw", "nesterov must go with the optimizer sgd"),
-        ("--download --data synthetic", "download must go with cifar10 or cifar100, got the data 'synthetic'"),
+        ("--nesterov --optimizer adamw", "nesterov needs the optimizer sgd"),
+        ("--download --data synthetic", "download needs the data cifar10 or cifar100, got 'synthetic'"),
         ("--warmup-epochs 11 --epochs 10", "warmup epochs must be at most the epochs '10', got '11'"),
         ("--world-size 2 --gpu-ids 0,1,2", "got '3' devices for a world size of '2' (--gpu-ids)"),
     ] {

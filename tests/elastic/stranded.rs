@@ -102,7 +102,7 @@ fn who_was_asked_to_leave_goes_on_with_a_rendezvous_that_answers() {
     job.steps(3);
     signal(&second, "TERM");
     let text = output(second, 143);
-    assert!(text.contains("the run goes on with those that stay"), "{text}");
+    assert!(text.contains("the other processes go on with the run"), "{text}");
     assert_eq!(succeeded(&first.wait_with_output().unwrap()).matches("is saved").count(), 0);
     ends(rendezvous, Some(0));
     job.run().equals(&job.calm(), 50);

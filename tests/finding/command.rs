@@ -49,6 +49,6 @@ fn what_cannot_be_found_is_refused() {
     refused(&["lr", "--from=0"], "1e-30");
     refused(&["batch-size", "--", "data=folder", "--data-dir=nowhere"], "no folder 'nowhere/train'");
     refused(&["lr", "--", "data=folder", "--data-dir=nowhere"], "no folder 'nowhere/train'");
-    refused(&["lr", "--", "--learning-rate=0.1"], "--learning-rate is chosen by train find lr");
-    refused(&["batch-size", "--", "--batch-size=8"], "--batch-size is chosen by train find batch-size");
+    refused(&["lr", "--", "--learning-rate=0.1"], "train find lr sets --learning-rate itself");
+    refused(&["batch-size", "--", "--batch-size=8"], "train find batch-size sets --batch-size itself");
 }

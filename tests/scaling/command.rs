@@ -39,9 +39,9 @@ fn what_cannot_be_measured_is_refused() {
     };
     refused(&["--replicas=0"], "--help");
     refused(&["--replicas=1", "--", "--epochz=3"], "did you mean '--epochs 3'?");
-    refused(&["--replicas=1", "--", "report", "x"], "arguments for training, no other command");
-    refused(&[&["--replicas=3,8", "--mode=strong"], &TRAINING[..]].concat(), "is no whole number");
+    refused(&["--replicas=1", "--", "report", "x"], "arguments for training, not another command");
+    refused(&[&["--replicas=3,8", "--mode=strong"], &TRAINING[..]].concat(), "leaves a remainder");
     refused(&["--replicas=1", "--", "data=folder", "--data-dir=nowhere"], "no folder 'nowhere/train'");
-    refused(&["--replicas=1", "--", "--epochs=3"], "--epochs is chosen by train scaling");
-    refused(&["--replicas=1", "--", "parallel.world_size=3"], "--world-size is chosen by train scaling");
+    refused(&["--replicas=1", "--", "--epochs=3"], "train scaling sets --epochs itself");
+    refused(&["--replicas=1", "--", "parallel.world_size=3"], "train scaling sets --world-size itself");
 }

@@ -119,7 +119,10 @@ fn terms_are_given_up_where_sizes_are_too_few_and_no_error_is_made_up() {
     assert_eq!(two.step_seconds(64.0).range, None);
     assert!(two.parameters.iter().all(|(_, it)| it.range.is_none()));
     let remarks = two.remarks().concat();
-    assert!(remarks.contains("No error can be given") && remarks.contains("left out: \u{3b2} 2(p-1)/p"), "{remarks}");
+    assert!(
+        remarks.contains("No error can be estimated") && remarks.contains("left out: \u{3b2} 2(p-1)/p"),
+        "{remarks}"
+    );
 
     let three = fit(&[1, 2, 4]).unwrap();
     assert_eq!((three.left_out.as_slice(), three.degrees_of_freedom), (&[Term::Ring][..], 1));

@@ -108,7 +108,7 @@ fn noise_predicts_no_efficiency_above_100_percent() {
             assert!(it.efficiency.range.is_none_or(|[_, high]| high <= 1.0 + 1e-12), "{it:?}");
         }
         let (text, page) = (analysis.to_string(), kiln::study::scaling::page::page(&analysis));
-        for part in ["predictions end at an efficiency of 100 %", "without a known error"] {
+        for part in ["predictions stop at an efficiency of 100 %", "without a known error"] {
             assert!(text.contains(part) && page.contains(part), "{part}: {text}");
         }
         let drawn = kiln::study::scaling::charts::charts(&analysis.curves);
@@ -169,9 +169,9 @@ fn one_size_is_shown_without_a_model() {
     let analysis = analysed(&[measured(Mode::Strong, 4, 1, 0.2)]);
     assert!(analysis.curves[0].fit.is_none() && analysis.curves[0].predictions.is_empty());
     let text = analysis.to_string();
-    assert!(text.contains("One size alone has no model") && !text.contains("predicted"), "{text}");
+    assert!(text.contains("With one size there is no model") && !text.contains("predicted"), "{text}");
     let page = kiln::study::scaling::page::page(&analysis);
-    assert!(page.contains("One size alone has no model") && !page.contains("<h2>Models"));
+    assert!(page.contains("With one size there is no model") && !page.contains("<h2>Models"));
 }
 
 #[test]
@@ -192,15 +192,15 @@ fn what_cannot_have_been_measured_is_refused_in_one_line() {
     type Change = fn(&mut Measurement);
     let times: [(Change, &str); 13] = [
         (|it| it.replicas = 0, "no replica"),
-        (|it| it.processes = 0, "needs a process"),
-        (|it| it.processes = 3, "needs a process at least and a replica for each"),
+        (|it| it.processes = 0, "needs at least one process"),
+        (|it| it.processes = 3, "needs at least one process, and a replica in each"),
         (|it| it.images_per_step = 0, "no image"),
         (|it| (it.steps, it.step_seconds) = (0, vec![]), "no step"),
         (|it| it.steps = 4, "a time for every step"),
-        (|it| it.step_seconds[1] = 0.0, "took no time"),
-        (|it| it.step_seconds[1] = -0.1, "took no time"),
-        (|it| it.step_seconds[1] = f64::NAN, "took no time"),
-        (|it| it.step_seconds[1] = f64::INFINITY, "took no time"),
+        (|it| it.step_seconds[1] = 0.0, "whose time no clock can measure"),
+        (|it| it.step_seconds[1] = -0.1, "whose time no clock can measure"),
+        (|it| it.step_seconds[1] = f64::NAN, "whose time no clock can measure"),
+        (|it| it.step_seconds[1] = f64::INFINITY, "whose time no clock can measure"),
         (|it| it.exposed_communication = f64::NAN, "waits for collectives"),
         (|it| it.exposed_communication = -0.1, "waits for collectives"),
         (|it| it.exposed_communication = 0.3, "waits for collectives longer"),

@@ -47,15 +47,15 @@ fn many_tensors_over_one_small_storage_cannot_fill_the_memory() {
 #[test]
 fn depth_and_repetition_of_a_pickle_cost_no_more_than_its_length() {
     let deep = [b"}".to_vec(), text("x"), b"N".to_vec(), vec![0x85; 500_000], b"s".to_vec()].concat();
-    assert_line(&refusal(&around(&deep)), &["'x' is no tensor"]);
+    assert_line(&refusal(&around(&deep)), &["'x' is not a tensor"]);
     assert_line(&refusal(&around(&vec![b'('; 500_000])), &["empty stack"]);
     // Each step doubles what a copying reader would hold: 2^250 values.
     let doubling = (0..250).flat_map(|it| [b'q', it, b'h', it, 0x86]);
     let laughs = [b"}".to_vec(), text("x"), b"N".to_vec(), doubling.collect(), b"s".to_vec()].concat();
-    assert_line(&refusal(&around(&laughs)), &["'x' is no tensor"]);
+    assert_line(&refusal(&around(&laughs)), &["'x' is not a tensor"]);
     // A dictionary that holds itself.
     let circle = [b"}q\0".to_vec(), text("state_dict"), b"h\0s".to_vec()].concat();
-    assert_line(&refusal(&around(&circle)), &["'state_dict' is no tensor"]);
+    assert_line(&refusal(&around(&circle)), &["'state_dict' is not a tensor"]);
 }
 
 #[test]
@@ -65,12 +65,12 @@ fn a_pickle_that_breaks_the_rules_of_its_machine_is_refused() {
         (b"t", "empty stack"),
         (b"K\x01(\x85t", "empty stack"),
         (b"K\x01(R", "empty stack"),
-        (b"h\x07", "never made"),
+        (b"h\x07", "never wrote"),
         (b"q\x07", "empty stack"),
-        (b"]K\x01K\x02s", "no dictionary"),
-        (b"}(K\x01u", "no dictionary"),
-        (b"K\x01K\x02a", "no list"),
-        (b"K\x01)R", "no function"),
+        (b"]K\x01K\x02s", "not a dictionary"),
+        (b"}(K\x01u", "not a dictionary"),
+        (b"K\x01K\x02a", "not a list"),
+        (b"K\x01)R", "not a function"),
         (b"ccollections\nOrderedDict\nK\x01\x85R", "wrong arguments"),
         (b"K\x01}b", "attributes"),
         (b"X\xff\xff\xff\xff", "too early"),
@@ -79,7 +79,7 @@ fn a_pickle_that_breaks_the_rules_of_its_machine_is_refused() {
     for (object, reason) in cases {
         assert_line(&refusal(&around(object)), &[reason]);
     }
-    assert_line(&refusal(&around(b"}K\x01K\x02s")), &["no text"]);
+    assert_line(&refusal(&around(b"}K\x01K\x02s")), &["not text"]);
     let twice = [view(8, 0, &[8], &[1]), view(8, 0, &[8], &[1])[1..].to_vec()].concat();
     assert_line(&refusal(&around(&twice)), &["'x' twice"]);
 }
@@ -89,7 +89,7 @@ fn a_name_out_of_a_file_cannot_break_the_line() {
     let name = "\u{1b}[2J\n".repeat(1000);
     let object = [b"}".to_vec(), text(&name), b"Ns".to_vec()].concat();
     let line = refusal(&around(&object));
-    assert_line(&line, &["\\u{1b}[2J\\n", "...' is no tensor"]);
+    assert_line(&line, &["\\u{1b}[2J\\n", "...' is not a tensor"]);
     assert!(line.len() < 1000, "{line}");
 }
 

@@ -33,7 +33,7 @@ fn a_whole_module_is_refused_by_its_class() {
 fn what_holds_no_readable_tensors_is_refused() {
     let cases = [
         ("list.pth", "no dictionary"),
-        ("no_tensors.pth", "'epoch' is no tensor"),
+        ("no_tensors.pth", "'epoch' is not a tensor"),
         ("bool.pth", "'BOOL'"),
         ("protocol4.pth", "protocol 4"),
         ("bomb.pth", "compressed"),

@@ -90,8 +90,8 @@ impl Comeback {
         let span = sentence::span(patience);
         let lost = |why: &str| {
             End::Lost(format!(
-                "the rendezvous '{address}' was not to be reached for {span}: {why}; start it again, or wait longer with \
-                 --elastic-timeout"
+                "the rendezvous '{address}' could not be reached for {span}: {why}; start it again, or wait longer \
+                 with --elastic-timeout"
             ))
         };
         let end = || match obstacle {

@@ -93,7 +93,7 @@ impl Caller {
 
     fn unproven(&self) -> Obstacle {
         Obstacle::Unproven(format!(
-            "whoever answers at '{}' did not prove that it knows the job's secret; give every process of the job the same \
+            "the program at '{}' did not prove that it knows the job's secret; give every process of the job the same \
              --job-secret-file (without one, each user of a machine has another secret), and an address that no other \
              program uses",
             self.address
@@ -158,7 +158,7 @@ impl Session {
         let envelope = envelope.ok_or("its connection closed")?;
         let body = self.seal.open(envelope).map_err(|forged| forged.to_string())?;
         let body =
-            ServerBody::decode(body.as_slice()).map_err(|error| format!("its message was no message: {error}"))?;
+            ServerBody::decode(body.as_slice()).map_err(|error| format!("its message is unreadable: {error}"))?;
         Ok(body.message)
     }
 

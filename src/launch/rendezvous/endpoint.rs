@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 /// The endpoint at `address` (`host:port`, with brackets around an IPv6 host).
 pub(super) fn endpoint(address: &str, terms: &Terms) -> Result<Endpoint> {
-    let refuse = || Error::usage(format!("'{address}' is no address of a rendezvous; give --dist-url tcp://HOST:PORT"));
+    let refuse = || Error::usage(format!("'{address}' is not a rendezvous address; give --dist-url tcp://HOST:PORT"));
     let (host, port) = address.rsplit_once(':').ok_or_else(refuse)?;
     if host.is_empty() || port.parse::<u16>().is_err() {
         return Err(refuse());

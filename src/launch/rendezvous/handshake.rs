@@ -79,7 +79,7 @@ impl Host {
     /// Reads a member's first envelope; answers with the challenge. `nonce` must never have been used before.
     pub fn greet(terms: &Terms, envelope: &Envelope, nonce: Nonce) -> Result<(Self, Envelope), Refusal> {
         let Some(FromMember::Hello(hello)) = member_message(&envelope.body) else {
-            return Err(Refusal::lasting("the first message was no greeting; reach this port only with train"));
+            return Err(Refusal::lasting("the first message was not a greeting; connect to this port with train only"));
         };
         check(terms, &hello)?;
         let host =

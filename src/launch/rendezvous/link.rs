@@ -106,7 +106,7 @@ impl Link {
         let configured = |it| Introduction { configuration: self.me.configuration.clone(), ..Introduction::from(it) };
         let members: Vec<_> = layout.members.into_iter().map(configured).collect();
         if !members.iter().map(|it| it.rank).eq(0..self.caller.terms.size) {
-            return Err(Obstacle::Passing("its list of members is not whole".into()));
+            return Err(Obstacle::Passing("its list of members is incomplete".into()));
         }
         Ok(members)
     }

@@ -59,8 +59,8 @@ pub fn of_user() -> Result<Secret> {
 
 fn refusal(place: &str, why: &str) -> Error {
     Error::usage(format!(
-        "cannot keep a secret for the processes of this user in '{place}': {why}; mend it, or give --job-secret-file to \
-         all of them, or let in whoever comes with --insecure"
+        "cannot keep a secret for the processes of this user in '{place}': {why}; mend that, or give --job-secret-file \
+         to all of them, or run without a secret by --insecure"
     ))
 }
 

@@ -79,7 +79,7 @@ pub enum NoSuggestion {
         steps: usize,
     },
     /// The loss ran away before there was anything to see.
-    #[error("the loss ran away after {steps} steps; begin lower, with --from {}", shown(*from))]
+    #[error("the loss diverged after {steps} steps; start lower, with --from {}", shown(*from))]
     RanAway {
         /// Steps until then.
         steps: usize,

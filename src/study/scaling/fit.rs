@@ -123,13 +123,13 @@ impl Fit {
             ));
         }
         remarks.push(if self.bound.is_some() {
-            "Ranges hold the typical step at a level of 95 %, over all terms and if the model holds at all.".into()
+            "Ranges contain the typical step with a confidence of 95 %, provided that the model holds.".into()
         } else if self.degrees_of_freedom == 0 {
-            "No error can be given: with as many terms as sizes the model meets every one of them. Measure three sizes \
-             or more."
+            "No error can be estimated: a model with as many terms as sizes meets all of them. Measure three sizes or \
+             more."
                 .into()
         } else {
-            "No error can be given: the model misses the measurements by too much for so few sizes.".into()
+            "No error can be estimated: the model misses the measurements by too much for so few sizes.".into()
         });
         remarks
     }

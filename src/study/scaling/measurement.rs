@@ -63,11 +63,11 @@ impl Measurement {
         let longest = self.step_seconds.iter().copied().fold(0.0, f64::max);
         let rules = [
             (self.replicas > 0, "has no replica"),
-            ((1..=self.replicas).contains(&self.processes), "needs a process at least and a replica for each"),
+            ((1..=self.replicas).contains(&self.processes), "needs at least one process, and a replica in each"),
             (self.images_per_step > 0, "has no image in a step"),
             (!self.step_seconds.is_empty(), "has no step; measure one at least"),
             (self.steps == self.step_seconds.len(), "does not have a time for every step"),
-            (self.step_seconds.iter().all(|it| BELIEVED.contains(it)), "has a step that took no time a clock can tell"),
+            (self.step_seconds.iter().all(|it| BELIEVED.contains(it)), "has a step whose time no clock can measure"),
             ((0.0..=longest).contains(&self.exposed_communication), "waits for collectives longer than a step takes"),
         ];
         match rules.iter().find(|(holds, _)| !holds) {

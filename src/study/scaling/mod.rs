@@ -118,13 +118,13 @@ impl Analysis {
         for curve in self.curves.iter().filter(|curve| curve.is_cut_off()) {
             let title = table::title(curve);
             caveats.push(format!(
-                "By its noise the model would scale better than ideally ({title}), which no device can: predictions end at \
-                 an efficiency of 100 %. Measure more sizes, or more --steps."
+                "Noise makes the fitted model scale better than ideal ({title}), which is impossible: predictions stop \
+                 at an efficiency of 100 %. Measure more sizes, or more --steps."
             ));
         }
         for curve in self.curves.iter().filter(|curve| curve.fit.is_none()) {
             let title = table::title(curve);
-            caveats.push(format!("One size alone has no model and no prediction ({title}); measure two or more."));
+            caveats.push(format!("With one size there is no model and no prediction ({title}); measure two or more."));
         }
         caveats
     }

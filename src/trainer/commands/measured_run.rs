@@ -120,7 +120,7 @@ const FIXED: [&str; 8] = [
 pub(super) fn refuse(request: &Request, command: &str, varied: &[&str]) -> Result<()> {
     let given = FIXED.iter().chain(varied).filter(|key| request.names(key));
     let name = |key: &str| flag::of_key(key).map_or_else(|| key.to_string(), |flag| format!("--{}", flag.long));
-    let line = |key: &&str| format!("{} is chosen by train {command}; leave it out behind the --", name(key));
+    let line = |key: &&str| format!("train {command} sets {} itself; leave it out after the --", name(key));
     let lines: Vec<String> = given.map(line).collect();
     if lines.is_empty() { Ok(()) } else { Err(Error::Usage([lines, faults(request)].concat())) }
 }

@@ -54,8 +54,8 @@ fn batch(mode: Mode, config: &Config, replicas: usize, largest: usize) -> Result
         // The global batch is that of the largest size with the batch it was given.
         Mode::Strong if (own * largest).is_multiple_of(replicas) => Ok(own * largest / replicas),
         Mode::Strong => Err(Error::usage(format!(
-            "strong scaling splits {own} x {largest} images of a step over '{replicas}' replicas, which is no whole \
-             number; choose --replicas that divide it, or another --batch-size"
+            "strong scaling splits {own} x {largest} images of a step over '{replicas}' replicas, which leaves a \
+             remainder; choose --replicas that divide it, or another --batch-size"
         ))),
     }
 }

@@ -123,11 +123,11 @@ fn misplaced(config: &Config) -> impl Iterator<Item = &'static str> + use<> {
     let rules = [
         (
             config.run.output_dir.as_os_str().is_empty(),
-            "the output dir of a run is the sweep's business; give --output-dir DIR before the --, for all runs together",
+            "a sweep names the output dir of each run; give --output-dir DIR before the --, for all runs together",
         ),
         (
             config.checkpoint.resume == Resume::Off,
-            "a sweep takes up by itself what was cut short; leave --resume out and give the same --output-dir again",
+            "a sweep resumes interrupted runs by itself; leave --resume out and give the same --output-dir again",
         ),
         (
             parallel.processes() == 1 && !parallel.elastic.is_on(),
@@ -146,7 +146,7 @@ fn twins(points: &[Point], configs: &[Config]) -> Vec<String> {
         if !names.insert(name) {
             lines.push(format!("two runs would be called '{name}'; give values that differ in more than slashes"));
         } else if !texts.insert(config.to_toml()) {
-            let remedy = "leave out the flag or variable that sets what is swept, which wins over it";
+            let remedy = "leave out the flag or variable that sets the swept key: it wins over the sweep's values";
             lines.push(format!("the run '{name}' has the settings of another one; {remedy}"));
         }
         if !copy.as_os_str().is_empty() && !copies.insert(copy) {
