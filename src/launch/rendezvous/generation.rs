@@ -21,6 +21,10 @@ const MOST_SETTLES: u32 = 4;
 impl Roster {
     /// What can be concluded now.
     pub(super) fn weigh(&mut self, now: Instant) -> Option<Action> {
+        if self.rules.strict {
+            self.gather(now);
+            return self.verdict(now).map(|verdict| self.decide(verdict));
+        }
         self.lose_silent(now);
         if self.absent() == 0 {
             self.returning = None;
@@ -257,9 +261,12 @@ impl Roster {
             return None;
         }
         let limit = sentence::span(self.rules.elastic_timeout);
-        let verdict = format!("{}, and no more came within {limit} (--elastic-timeout)", self.shortage());
+        Some(self.decide(format!("{}, and no more came within {limit} (--elastic-timeout)", self.shortage())))
+    }
+
+    fn decide(&mut self, verdict: String) -> Action {
         self.closed = Some(Refusal::passing(format!("the job is over: {verdict}")));
-        Some(Action::Decide(verdict))
+        Action::Decide(verdict)
     }
 
     pub(super) fn shortage(&self) -> String {
