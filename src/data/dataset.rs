@@ -90,16 +90,18 @@ impl Picture {
     /// When its file cannot be read or is no image; never for images in memory.
     pub fn shown(self, key: Option<Key>) -> Result<Vec<u8>> {
         let side = self.size[0];
-        let squared = |show: &dyn Fn(&mut [u8]) -> Result<()>| {
-            let mut bytes = vec![0; CHANNELS * side * side];
-            show(&mut bytes).map(|()| bytes)
-        };
+        let fresh = || vec![0; CHANNELS * side * side];
         match self.form {
             Form::Ready(bytes) => Ok(bytes),
             Form::Framed(planes, from, framing) => {
-                squared(&|out| Ok(framing.show(to_image(&planes, from), side, key, out)))
+                let mut bytes = fresh();
+                framing.show(to_image(&planes, from), side, key, &mut bytes);
+                Ok(bytes)
             }
-            Form::File(path, framing) => squared(&|out| framing.show_file(&path, side, key, out)),
+            Form::File(path, framing) => {
+                let mut bytes = fresh();
+                framing.show_file(&path, side, key, &mut bytes).map(|()| bytes)
+            }
         }
     }
 }

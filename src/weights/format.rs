@@ -24,7 +24,7 @@ impl Format {
     /// The bytes of a file with these weights, which are from `origin`.
     ///
     /// # Errors
-    /// As of [`to_pth`] and [`onnx::to_onnx`].
+    /// As of [`to_pth()`] and [`onnx::to_onnx`].
     pub fn encode(self, tensors: &StateDict, description: &Description, origin: &str) -> Result<Vec<u8>> {
         match self {
             Self::Safetensors => Ok(to_safetensors(tensors, &description.to_metadata())),

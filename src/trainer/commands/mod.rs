@@ -1,6 +1,6 @@
 //! The commands beside `train`: a file for each.
 //!
-//! `measured_run.rs` is what [`find`] and [`scaling`] measure with.
+//! `measured_run.rs` is what [`find()`] and [`scaling()`] measure with.
 
 mod evaluate;
 mod export;
