@@ -64,7 +64,7 @@
 //! ```
 //!
 //! How precision becomes a type: `ops/precision.rs`. How processes meet and part: `launch/job.rs`; how they come and go:
-//! `parallel/generation.rs`, `launch/rendezvous/roster.rs`, `trainer/elastic.rs`.
+//! `parallel/generation.rs`, `launch/rendezvous/roster/mod.rs`, `trainer/elastic.rs`.
 //!
 //! ## Invariants
 //!

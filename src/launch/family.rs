@@ -17,8 +17,16 @@ use signal_hook::consts::SIGKILL;
 
 use super::course::Ending;
 use super::output::{Sink, pass_on};
-use super::processes::Event;
 use crate::error::{Error, Result};
+
+/// What the launcher waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The launcher got a signal.
+    Signal(i32),
+    /// The process of this rank ended.
+    Ended(usize),
+}
 
 /// The processes that were started; those that still run when it goes out of scope are killed.
 pub(super) struct Family {

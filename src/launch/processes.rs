@@ -20,7 +20,7 @@ use signal_hook::low_level::signal_name;
 
 use super::course::{Course, Ending};
 use super::family::Family;
-pub use super::family::command;
+pub use super::family::{Event, command};
 use super::output::Sink;
 use crate::error::{Error, Result};
 
@@ -56,15 +56,6 @@ pub struct Launch<'a> {
     /// How long the others have to end by themselves after one failed, and again after SIGTERM.
     /// None where they do not need each other.
     pub grace: Option<Duration>,
-}
-
-/// What the launcher waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// The launcher got a signal.
-    Signal(i32),
-    /// The process of this rank ended.
-    Ended(usize),
 }
 
 impl Launch<'_> {

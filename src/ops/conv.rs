@@ -9,55 +9,15 @@ use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::Checkpoi
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::ops::{ConvOptions, FloatTensor};
-use burn::tensor::{FloatDType, Shape, Tensor, TensorMetadata, TensorPrimitive};
-use serde::{Deserialize, Serialize};
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{FloatDType, Tensor, TensorMetadata, TensorPrimitive};
 
 use super::gradient::{GradientOps, register};
 use super::host::HostOps;
 use super::listener::Listened;
-#[cfg(any(feature = "flex", feature = "tch"))]
-use super::pieces::Each;
 use super::precision::as_type;
+use super::sliding::Sliding;
 use super::trim::Trim;
-#[cfg(any(feature = "flex", feature = "tch"))]
-use super::winograd::Winograd;
-
-/// How the products of a convolution are computed; they round differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Algorithm {
-    /// By the size, as the backend does it fastest.
-    #[default]
-    Auto,
-    /// As they are defined.
-    Direct,
-}
-
-/// How far the kernel moves and how many zeros surround the image, alike on both axes; and how that is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sliding {
-    /// Pixels from one position of the kernel to the next, at least 1.
-    pub stride: usize,
-    /// Zeros added on each side of the image.
-    pub padding: usize,
-    /// How the products are computed.
-    pub algorithm: Algorithm,
-}
-
-impl Sliding {
-    pub(super) fn options(self) -> ConvOptions<2> {
-        ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1)
-    }
-
-    /// How the host's processor computes it with fewer multiplications than it is defined by, if that is asked for.
-    #[cfg(any(feature = "flex", feature = "tch"))]
-    pub(super) fn winograd(self, x: &Shape, weight: &Shape, each: Each) -> Option<Winograd> {
-        let ours = Self { stride: 1, padding: 1, algorithm: Algorithm::Auto };
-        let is_ours = self == ours && [weight[2], weight[3]] == [3, 3];
-        is_ours.then(|| Winograd::new([x[0], x[1], x[2], x[3]], weight[0], each)).flatten()
-    }
-}
 
 /// The products of a convolution that a backend may compute faster.
 ///

@@ -24,6 +24,7 @@ mod listener;
 mod pieces;
 mod pool;
 mod precision;
+mod sliding;
 pub mod statistics;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod sums;
@@ -37,7 +38,7 @@ pub mod winograd;
 pub use batch_norm::{
     BatchNormOps, BatchNormOutput, Behind, Rectified, batch_norm, batch_norm_and, batch_norm_inference,
 };
-pub use conv::{Algorithm, ConvOps, Sliding, arranged, conv2d};
+pub use conv::{ConvOps, arranged, conv2d};
 pub use gradient::GradientOps;
 pub use host::{HostOps, is_timed, reading, settle, writing};
 pub use listener::{GradientListener, Listened};
@@ -45,6 +46,7 @@ pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{
     BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
 };
+pub use sliding::{Algorithm, Sliding};
 #[cfg(feature = "tch")]
 pub use torch::cuda_devices;
 pub use update::{Sgd, UpdateOps};

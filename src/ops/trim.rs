@@ -10,7 +10,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, Slice, TensorMetadata};
 
-use super::conv::Sliding;
+use super::sliding::Sliding;
 
 /// The part of kernels `[outputs, inputs, height, width]` that lies on the image.
 #[derive(Debug, Clone)]

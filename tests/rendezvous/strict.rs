@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use kiln::launch::rendezvous::Terms;
 use kiln::launch::rendezvous::bulletin::{Action, Bulletin, Event, Newcomer, Phase, Progress, Rules};
 use kiln::launch::rendezvous::roster::Roster;
-use kiln::launch::rendezvous::strict::GRACE;
+use kiln::launch::rendezvous::roster::strict::GRACE;
 use kiln::launch::rendezvous::wire::FromMember;
 use proptest::prelude::*;
 

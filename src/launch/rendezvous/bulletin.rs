@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::placement::Block;
-use super::wire::Refusal;
+use super::refusal::Refusal;
 
 /// One session of one member with the service; a member that reconnects gets a new one.
 pub type Seat = u64;

@@ -18,8 +18,8 @@ use super::bulletin::{Assembly, Bulletin, Entry, Newcomer, Phase, Ready, Standin
 use super::comeback::{BeforeAttempt, Comeback};
 use super::connection::Caller;
 use super::news::{Attempt, Call, End, GLANCE, News, Shared};
+use super::roster::strict::GRACE;
 use super::secret::nonce;
-use super::strict::GRACE;
 use super::wire::FromMember;
 use super::{Terms, Verdict};
 use crate::error::{Error, Result};

@@ -12,9 +12,10 @@ use tonic::transport::Endpoint;
 
 use super::endpoint::{cause, distrust, endpoint};
 use super::handshake::{Doubt, Guest};
+use super::refusal::Refusal;
 use super::seal::Seal;
 use super::secret::nonce;
-use super::wire::{Envelope, FromMember, FromService, Refusal, decode, encode};
+use super::wire::{Envelope, FromMember, FromService, decode, encode};
 use super::{HANDSHAKE, Terms, rpc, sentence};
 use crate::error::{Error, Result};
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::refusal::Refusal;
 use super::sentence;
-use super::wire::Refusal;
 
 /// A refusal names so many differing settings; the first ones say enough.
 const MOST: usize = 5;

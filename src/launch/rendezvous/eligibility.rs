@@ -3,8 +3,8 @@
 use super::MOST_MEMBERS;
 use super::bulletin::Newcomer;
 use super::differences::compare;
+use super::refusal::Refusal;
 use super::sentence;
-use super::wire::Refusal;
 
 /// The longest host name, in bytes (RFC 1035 allows 255).
 const LONGEST_HOST: usize = 255;

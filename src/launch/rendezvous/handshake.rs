@@ -10,8 +10,9 @@
 use hmac::Mac;
 use prost::Message;
 
+use super::refusal::Refusal;
 use super::seal::{Seal, Side, hash};
-use super::wire::{Answer, Challenge, Envelope, Greeting, Hello, PROTOCOL, Proof, Refusal};
+use super::wire::{Answer, Challenge, Envelope, Greeting, Hello, PROTOCOL, Proof};
 use super::{Terms, sentence};
 
 /// Fresh bytes of one side.
@@ -29,21 +30,6 @@ pub enum Doubt {
 }
 
 impl Refusal {
-    /// A refusal that the same command would meet again.
-    pub fn lasting(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), passing: false, elsewhere: false }
-    }
-
-    /// A refusal that may have gone away when the same command is tried later.
-    pub fn passing(reason: impl Into<String>) -> Self {
-        Self { passing: true, ..Self::lasting(reason) }
-    }
-
-    /// A lasting refusal by the service of another job.
-    pub fn elsewhere(reason: impl Into<String>) -> Self {
-        Self { elsewhere: true, ..Self::lasting(reason) }
-    }
-
     fn encode(&self) -> Vec<u8> {
         Answer { refusal: Some(self.clone()), challenge: None }.encode_to_vec()
     }

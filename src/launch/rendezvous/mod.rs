@@ -8,9 +8,9 @@
 //!
 //! Reading order: [`Client`] is what the rest of Kiln calls; [`roster`] (with `generation`, `prospect` and [`placement`])
 //! is the policy, a pure state machine: it says who computes which replicas, and when that changes. A job of fixed
-//! membership is one whose roster is [`strict`]: the first loss ends it. [`bulletin`] is what the roster tells; [`wire`],
-//! [`handshake`] and [`seal`] are what travels; `state`, `session`, `admission` and `service` perform what the roster
-//! says. On a member's side `connection` is one session, `comeback` keeps it, `news` is what a client knows, and `visit`
+//! membership is one whose roster is [`strict`](roster::strict): the first loss ends it. [`bulletin`] is what the roster
+//! tells; [`wire`], [`refusal`], [`handshake`] and [`seal`] are what travels; `state`, `session`, `admission` and
+//! `service` perform what the roster says. On a member's side `connection` is one session, `comeback` keeps it, `news` is what a client knows, and `visit`
 //! asks one question.
 //!
 //! What is protected: both sides prove the secret before either believes the other, and every later message carries a
@@ -31,12 +31,11 @@ mod connection;
 mod differences;
 mod eligibility;
 mod endpoint;
-mod generation;
 pub mod handshake;
 pub mod knocks;
 mod news;
 pub mod placement;
-mod prospect;
+pub mod refusal;
 mod requests;
 pub mod roster;
 mod rpc;
@@ -49,7 +48,6 @@ mod service;
 mod session;
 mod state;
 pub mod store;
-pub mod strict;
 mod tls;
 mod visit;
 pub mod wire;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Terms;
 use super::bulletin::Rules;
-use super::wire::Refusal;
+use super::refusal::Refusal;
 use crate::parallel::{Elastic, PATIENCE};
 
 /// How long after an arrival to wait for more of them.

@@ -15,10 +15,11 @@ use tonic::{Status, Streaming};
 use super::admission::Pass;
 use super::bulletin::Seat;
 use super::handshake::Host;
+use super::refusal::Refusal;
 use super::seal::Seal;
 use super::secret::nonce;
 use super::state::{Admitted, State};
-use super::wire::{Envelope, FromMember, FromService, Refusal, decode, encode};
+use super::wire::{Envelope, FromMember, FromService, decode, encode};
 
 /// The most `Get`s of one member that may wait at a time.
 const MOST_GETS: usize = 64;

@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use super::Terms;
 use super::bulletin::{Action, Bulletin, Event, Phase, Rules, Seat};
 use super::knocks::Knocks;
+use super::refusal::Refusal;
 use super::roster::Roster;
 use super::store::Store;
-use super::wire::{FromMember, FromService, Purpose, Refusal, decode};
+use super::wire::{FromMember, FromService, Purpose, decode};
 
 /// What becomes of a process that proved the secret.
 pub(super) enum Admitted {

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::bulletin::{Bulletin, Event, Newcomer, Progress, Ready, Seat};
+use super::refusal::Refusal;
 
 /// The version of these messages and of the handshake.
 pub const PROTOCOL: u32 = 5;
@@ -97,20 +98,6 @@ pub struct Proof {
     /// An encoded [`Purpose`].
     #[prost(bytes = "vec", tag = "2")]
     pub introduction: Vec<u8>,
-}
-
-/// Why a process is not admitted.
-#[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
-pub struct Refusal {
-    /// For the person at the refused process.
-    #[prost(string, tag = "1")]
-    pub reason: String,
-    /// Whether the same command may succeed later.
-    #[prost(bool, tag = "2")]
-    pub passing: bool,
-    /// Whether the service is that of another job or another build: no word on the job that was meant.
-    #[prost(bool, tag = "3")]
-    pub elsewhere: bool,
 }
 
 /// Why a process comes.

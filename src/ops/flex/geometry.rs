@@ -4,7 +4,7 @@
 //! addition, so results are the same bits on one thread and on many.
 
 use super::planes::Planes;
-use crate::ops::conv::Sliding;
+use crate::ops::sliding::Sliding;
 
 /// Terms of a sum that one tile adds up before it goes to memory: a panel of so many rows stays in the first cache.
 const DEPTH: usize = 192;

@@ -23,13 +23,14 @@ use burn::tensor::{DType, FloatDType, Shape, TensorData, TensorMetadata};
 use rayon::prelude::*;
 
 use super::batch_norm::{BatchNormOps, Behind, Rectified};
-use super::conv::{ConvOps, Sliding};
+use super::conv::ConvOps;
 use super::gradient::GradientOps;
 use super::host_norm::HostNorm;
 use super::host_trim::{put, take};
 use super::pieces::PIECE;
 use super::pool::{PoolOps, Pooled};
 use super::precision::as_type;
+use super::sliding::Sliding;
 use super::trim::Trim;
 use super::winograd::transpose;
 use geometry::Geometry;

@@ -17,9 +17,10 @@ use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::ops::ModuleOps;
 
-use super::conv::{ConvOps, Sliding};
+use super::conv::ConvOps;
 use super::gradient::GradientOps;
 use super::pool::PoolOps;
+use super::sliding::Sliding;
 use super::trim::Trim;
 pub use cuda::cuda_devices;
 

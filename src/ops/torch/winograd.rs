@@ -6,7 +6,7 @@ use burn::tensor::TensorMetadata;
 use tch::{Device, Kind, Tensor};
 
 use super::memory::{each, room, values};
-use crate::ops::conv::Sliding;
+use crate::ops::sliding::Sliding;
 use crate::ops::winograd::Winograd;
 
 /// How the kernels take this convolution, if they do.

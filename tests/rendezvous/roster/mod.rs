@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use kiln::launch::rendezvous::bulletin::{
     Action, Assembly, Bulletin, Event, Newcomer, Phase, Progress, Ready, Rules, Standing,
 };
+use kiln::launch::rendezvous::refusal::Refusal;
 use kiln::launch::rendezvous::roster::Roster;
-use kiln::launch::rendezvous::wire::Refusal;
 
 const LOST: u64 = 10_000;
 const TIMEOUT: u64 = 600_000;

@@ -6,20 +6,27 @@
 //! the members, so a restarted service goes on where the last one stopped. This file takes events in; when a generation
 //! ends and the next one begins is left to `generation`, which member computes which replicas to
 //! [`placement`](super::placement), and who may be a member at all to `eligibility`. A job of fixed membership has one
-//! generation; what is special about it is in [`strict`](super::strict).
+//! generation; what is special about it is in [`strict`].
+
+mod generation;
+mod prospect;
+pub mod strict;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::bulletin::{Action, Assembly, Bulletin, Entry, Event, Newcomer, Phase, Progress, Ready, Rules, Seat};
-use super::causes::Causes;
-use super::eligibility;
-use super::placement::Host;
-use super::prospect::Prospect;
-use super::sentence;
-use super::strict::Evidence;
-use super::wire::Refusal;
+use prospect::Prospect;
+use strict::Evidence;
+
 use super::{LATE_BEATS, MOST_MEMBERS};
+use crate::launch::rendezvous::bulletin::{
+    Action, Assembly, Bulletin, Entry, Event, Newcomer, Phase, Progress, Ready, Rules, Seat,
+};
+use crate::launch::rendezvous::causes::Causes;
+use crate::launch::rendezvous::eligibility;
+use crate::launch::rendezvous::placement::Host;
+use crate::launch::rendezvous::refusal::Refusal;
+use crate::launch::rendezvous::sentence;
 
 /// The longest activity of a member that is kept, in characters.
 const LONGEST_ACTIVITY: usize = 200;
@@ -38,7 +45,7 @@ pub(super) struct Member {
     /// Until when it stays in reserve, as the others could not connect with it.
     pub(super) reserved: Option<Instant>,
     pub(super) heard: Instant,
-    pub(super) evidence: Evidence,
+    evidence: Evidence,
 }
 
 impl Member {
@@ -67,7 +74,7 @@ pub struct Roster {
     pub(super) since: Instant,
     /// The current or last generation.
     pub(super) assembly: Assembly,
-    pub(super) prospect: Option<Prospect>,
+    prospect: Option<Prospect>,
     /// The greatest generation that anybody heard of.
     pub(super) greatest: u64,
     /// In order of arrival.

@@ -1,4 +1,4 @@
-//! The strict rule of the [`roster`](super::roster), for jobs of fixed membership: ranks are given, the job begins when
+//! The strict rule of the [`roster`](super), for jobs of fixed membership: ranks are given, the job begins when
 //! all are there, and its first loss ends it with one verdict that names who is to blame.
 //!
 //! What a verdict goes by, the strongest first: a process that says it failed; a session that ended without a word (its
@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::LATE_BEATS;
-use super::bulletin::{Assembly, Event, Newcomer, Phase, Seat};
 use super::generation::elapsed;
-use super::placement::Block;
-use super::roster::{Member, Roster};
-use super::sentence::{line, place, ranks, span};
-use super::wire::Refusal;
+use super::{Member, Roster};
+use crate::launch::rendezvous::LATE_BEATS;
+use crate::launch::rendezvous::bulletin::{Assembly, Event, Newcomer, Phase, Seat};
+use crate::launch::rendezvous::placement::Block;
+use crate::launch::rendezvous::refusal::Refusal;
+use crate::launch::rendezvous::sentence::{line, place, ranks, span};
 
 /// How long to wait for evidence after a member reported trouble.
 pub const GRACE: Duration = Duration::from_secs(2);

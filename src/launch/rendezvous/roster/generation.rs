@@ -1,17 +1,17 @@
 //! When a generation of an elastic job ends, who takes part in the next one, and when it begins.
 //!
-//! The part of the [`roster`](super::roster) that draws conclusions from what is known and from the passing of time; it
+//! The part of the [`roster`](super) that draws conclusions from what is known and from the passing of time; it
 //! makes at most one transition at a time, so that each of them is announced.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::bulletin::{Action, Assembly, Phase, Seat};
-use super::placement::{Host, fit};
-use super::roster::{Member, Roster};
-use super::sentence;
-use super::wire::Refusal;
+use super::{Member, Roster};
+use crate::launch::rendezvous::bulletin::{Action, Assembly, Phase, Seat};
+use crate::launch::rendezvous::placement::{Host, fit};
+use crate::launch::rendezvous::refusal::Refusal;
+use crate::launch::rendezvous::sentence;
 
 /// How long to wait for evidence of a loss after a member reported trouble.
 pub const TROUBLE_GRACE: Duration = Duration::from_millis(300);
