@@ -25,7 +25,6 @@ pub(super) fn rules() -> Rules {
         elastic_timeout: time(u64::MAX),
         settle: time(1000),
         patience: time(20_000),
-        strict: false,
     }
 }
 
@@ -53,7 +52,6 @@ impl Actor {
     fn introduction(&self) -> Newcomer {
         Newcomer {
             id: self.id,
-            rank: None,
             host: format!("h{}", self.id),
             process: self.id as u32,
             devices: self.devices,
