@@ -47,7 +47,7 @@ impl Store {
         let bytes = entries.bytes.saturating_add(key.len()).saturating_add(value.len());
         if entries.values.len() >= MOST_KEYS || bytes > MOST_BYTES {
             let (key, size) = (sentence::line(&key, 80), MOST_BYTES >> 20);
-            return Err(format!("the store has no room for key '{key}': it takes {MOST_KEYS} keys and {size} MiB"));
+            return Err(format!("the store is full at key '{key}': it takes {MOST_KEYS} keys and {size} MiB"));
         }
         entries.bytes = bytes;
         entries.values.insert(key, value);
