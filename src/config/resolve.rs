@@ -12,7 +12,6 @@ use super::{Config, launcher, rules};
 use crate::error::{Error, Result};
 use crate::launch::environment::identify;
 use crate::optim::ScheduleKind;
-use crate::parallel::StrategyKind;
 
 /// What runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,9 +61,6 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     lines.extend(rules::whose_batch(&merged));
     let parallel = &merged.config.parallel;
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
-    if (several || parallel.elastic.is_on()) && parallel.strategy == StrategyKind::Dp {
-        notes.push("strategy dp needs one process with fixed devices; ddp is used instead".into());
-    }
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
     notes.extend(idle.map(|key| format!("{key} has no effect in one process")));
     if !lines.is_empty() {

@@ -14,6 +14,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
 
+use super::behind::{Behind, Rectified, followed, unrectified};
 use super::gradient::{GradientOps, register};
 use super::precision::as_type;
 use super::statistics::{Moments, Synchronized};
@@ -34,40 +35,6 @@ pub struct Normalized<B: Backend> {
     pub scale: FloatTensor<B>,
     /// Values per channel in the (global) batch.
     pub count: f64,
-}
-
-/// What is done to the normalised values in the same step.
-#[derive(Debug, Clone)]
-pub enum Behind<T> {
-    /// Nothing.
-    Nothing,
-    /// The rectifier, `max(x, 0)`.
-    Rectifier,
-    /// The rectifier, of the sum with a shortcut of the same shape.
-    Sum(T),
-}
-
-impl<T> Behind<T> {
-    fn map<U>(self, map: impl FnOnce(T) -> U) -> Behind<U> {
-        match self {
-            Self::Nothing => Behind::Nothing,
-            Self::Rectifier => Behind::Rectifier,
-            Self::Sum(shortcut) => Behind::Sum(map(shortcut)),
-        }
-    }
-}
-
-/// The rectifier behind a batch-norm, as the backward pass wants it.
-#[derive(Debug, Clone)]
-pub struct Rectified<B: Backend> {
-    /// What came out of it.
-    pub output: FloatTensor<B>,
-    /// The factors that the input was normalised with, `[channels]`.
-    pub scale: FloatTensor<B>,
-    /// The summands, `[channels]`.
-    pub bias: FloatTensor<B>,
-    /// Whether there is a shortcut. If not, the output is positive where `(x - mean) * scale + bias` is.
-    pub summed: bool,
 }
 
 /// The steps of batch-norm a backend may do faster. All take `[batch, channels, height, width]` and `[channels]`.
@@ -165,26 +132,6 @@ pub trait BatchNormOps: GradientOps {
         let scale = Self::float_mul(weight, inv_std.clone());
         let output = Self::bn_normalize(x, [mean.clone(), scale.clone(), bias], behind);
         Normalized { output, mean, m2, inv_std, scale, count }
-    }
-}
-
-/// What is behind a batch-norm, by Burn's operations.
-pub(super) fn followed<B: Backend>(output: FloatTensor<B>, behind: Behind<FloatTensor<B>>) -> FloatTensor<B> {
-    match behind {
-        Behind::Nothing => output,
-        Behind::Rectifier => B::relu(output),
-        Behind::Sum(shortcut) => B::relu(B::float_add(output, shortcut)),
-    }
-}
-
-/// The gradient before the rectifier.
-pub(super) fn unrectified<B: GradientOps>(
-    gradient: FloatTensor<B>,
-    rectified: Option<&Rectified<B>>,
-) -> FloatTensor<B> {
-    match rectified {
-        Some(rectified) => B::rectified(rectified.output.clone(), gradient),
-        None => gradient,
     }
 }
 

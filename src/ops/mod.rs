@@ -5,6 +5,7 @@
 //! primitive needs from other replicas comes through [`statistics::StatisticsGroup`].
 
 mod batch_norm;
+mod behind;
 mod bridge;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -35,9 +36,8 @@ mod update;
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub mod winograd;
 
-pub use batch_norm::{
-    BatchNormOps, BatchNormOutput, Behind, Rectified, batch_norm, batch_norm_and, batch_norm_inference,
-};
+pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_and, batch_norm_inference};
+pub use behind::{Behind, Rectified};
 pub use conv::{ConvOps, arranged, conv2d};
 pub use gradient::GradientOps;
 pub use host::{HostOps, is_timed, reading, settle, writing};

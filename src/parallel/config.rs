@@ -34,9 +34,8 @@ pub enum StrategyKind {
     Auto,
     /// One replica, no communication.
     Single,
-    /// The first replica averages the gradients, steps, and hands the weights to the others.
-    Dp,
-    /// Every replica averages the gradients and steps by itself.
+    /// Every replica averages the gradients and updates its own weights.
+    #[serde(alias = "dp")]
     Ddp,
 }
 
@@ -148,14 +147,11 @@ impl Default for ParallelConfig {
 }
 
 impl ParallelConfig {
-    /// The strategy that runs: never `Auto`. One replica that updates for all would send every weight to every
-    /// process, and take the optimizer's state with it when it is lost, so that several processes and elastic runs
-    /// always use `Ddp`.
+    /// The strategy that runs: never `Auto`.
     pub fn strategy(&self) -> StrategyKind {
         match self.strategy {
             StrategyKind::Auto if self.world_size == 1 => StrategyKind::Single,
             StrategyKind::Auto => StrategyKind::Ddp,
-            StrategyKind::Dp if self.processes() > 1 || self.elastic.is_on() => StrategyKind::Ddp,
             chosen => chosen,
         }
     }

@@ -89,7 +89,6 @@ fn world(config: &Config, prepared: &Prepared) -> String {
     let size = plan.world.size();
     let strategy = match config.parallel.strategy() {
         StrategyKind::Single | StrategyKind::Auto => return "1 replica".into(),
-        StrategyKind::Dp => "dp (as ddp)",
         StrategyKind::Ddp => "ddp",
     };
     let statistics = if plan.sync_bn { "synchronised" } else { "local" };

@@ -83,14 +83,10 @@ fn lightnings_words_count_devices_and_machines() {
 }
 
 #[test]
-fn several_processes_use_ddp_and_say_so() {
+fn dp_is_another_name_of_ddp() {
     let line = ["trainer=dp", "--nnodes", "2", "--dist-url", "tcp://n:1", "--gpu-ids", "0"];
-    let Resolved { config, notes } = resolved(&line);
-    assert_eq!(config.parallel.strategy(), StrategyKind::Ddp);
-    assert!(
-        notes.iter().any(|note| note == "strategy dp needs one process with fixed devices; ddp is used instead"),
-        "{notes:?}"
-    );
+    assert_eq!(resolved(&line).config.parallel.strategy(), StrategyKind::Ddp);
+    assert_eq!(config(&["--world-size=4", "--strategy=dp"]), config(&["--world-size=4", "--strategy=ddp"]));
 }
 
 #[test]

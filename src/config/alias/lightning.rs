@@ -62,7 +62,7 @@ pub(super) const WORDS: &[Alias] = &[
                 ("ddp_spawn", &[("parallel.strategy", "ddp")]),
                 ("ddp_find_unused_parameters_false", &[("parallel.strategy", "ddp")]),
                 ("ddp_find_unused_parameters_true", &[("parallel.strategy", "ddp")]),
-                ("dp", &[("parallel.strategy", "dp")]),
+                ("dp", &[("parallel.strategy", "ddp")]),
                 ("single_device", &[("parallel.strategy", "single")]),
             ],
             "every replica holds the whole model: use --strategy ddp",

@@ -122,7 +122,7 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("mirrored", &[("parallel.strategy", "ddp")]),
                 ("multi_worker_mirrored", &[("parallel.strategy", "ddp")]),
             ],
-            "there is no parameter server: use --strategy ddp or dp",
+            "there is no parameter server: use --strategy ddp",
         ),
     ),
     Alias::switch(

@@ -22,7 +22,8 @@ use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, FloatDType, Shape, TensorData, TensorMetadata};
 use rayon::prelude::*;
 
-use super::batch_norm::{BatchNormOps, Behind, Rectified};
+use super::batch_norm::BatchNormOps;
+use super::behind::{Behind, Rectified};
 use super::conv::ConvOps;
 use super::gradient::GradientOps;
 use super::host_norm::HostNorm;

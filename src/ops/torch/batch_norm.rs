@@ -11,7 +11,8 @@ use tch::{Device, Kind, Tensor};
 use super::memory::{alone, each, room, values, values_mut};
 use super::winograd::{alike, innermost, outermost};
 use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
-use crate::ops::batch_norm::{BatchNormOps, Behind, Rectified, followed, gradients, unrectified};
+use crate::ops::batch_norm::{BatchNormOps, gradients};
+use crate::ops::behind::{Behind, Rectified, followed, unrectified};
 use crate::ops::host_norm::HostNorm;
 
 unsafe extern "C" {
