@@ -14,7 +14,7 @@
 //! | room | what it is | must not know |
 //! |---|---|---|
 //! | [`error`], [`stop`], [`state`], [`fetch`], `file` | the error that crosses rooms; why a run ends early; named tensors on the host; files from the network; files of others and how large they may be | anything else |
-//! | [`ops`] | backend-generic primitives: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for `flex` and LibTorch, Winograd's for both | models, threads |
+//! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch, Winograd's for both | models, threads |
 //! | [`nn`] | what networks are made of: layers, losses, initial weights, tensors by name | architectures, replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory and over Gloo, the replica and its learner, the strategy, generations | networks, images, files, terminals |
@@ -64,7 +64,7 @@
 //! ```
 //!
 //! How precision becomes a type: `ops/precision.rs`. How processes meet and part: `launch/job.rs`; how they come and go:
-//! `parallel/generation.rs`, `launch/rendezvous/roster.rs`, `trainer/elastic.rs`.
+//! `parallel/generation.rs`, `launch/rendezvous/roster/mod.rs`, `trainer/elastic.rs`.
 //!
 //! ## Invariants
 //!

@@ -1,10 +1,12 @@
 //! Where the processes of a job meet and on what terms, as the configuration says it.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use super::rendezvous::bulletin::Newcomer;
 use super::rendezvous::{Secret, Terms, Tls, secret_of_user};
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
@@ -101,7 +103,17 @@ pub(super) fn interface(parallel: &ParallelConfig, host: &str, port: u16) -> Res
     Ok(Interface::At(way.ip().to_string()))
 }
 
-pub(super) fn hostname() -> String {
+/// What this process says of itself when it comes.
+pub(super) fn newcomer(
+    parallel: &ParallelConfig,
+    rank: Option<usize>,
+    configuration: BTreeMap<String, String>,
+) -> Newcomer {
+    let (host, process, devices) = (hostname(), std::process::id(), parallel.gpu_ids.len());
+    Newcomer { rank, host, process, devices, configuration, ..Newcomer::default() }
+}
+
+fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "unknown".into() } else { name.trim().into() }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::keys::Keys;
 use super::rendezvous::bulletin::Assembly;
-use super::rendezvous::{Attempt, Participant, Verdict};
+use super::rendezvous::{Attempt, Client};
 use crate::parallel::engine::Symptom;
 use crate::parallel::gloo::{Gloo, Interface, LONGEST};
 
@@ -19,7 +19,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 /// Connects this process with the others of a generation.
 pub(super) struct Connector {
-    member: Arc<Participant>,
+    member: Arc<Client>,
     interface: Interface,
     limit: Duration,
     /// What is connected already.
@@ -28,7 +28,7 @@ pub(super) struct Connector {
 
 impl Connector {
     /// `timeout` bounds the wait for what others publish. Connects ahead of time from now on.
-    pub(super) fn start(member: Arc<Participant>, interface: Interface, timeout: Duration) -> Arc<Self> {
+    pub(super) fn start(member: Arc<Client>, interface: Interface, timeout: Duration) -> Arc<Self> {
         let connector =
             Arc::new(Self { member, interface, limit: timeout.max(CONNECT * LONGEST), ahead: Mutex::default() });
         let watched = connector.clone();
@@ -78,24 +78,11 @@ impl Connector {
         Ok(())
     }
 
-    fn connect_while(
-        &self,
-        assembly: &Assembly,
-        is_apt: impl Fn() -> bool + Clone + Send + 'static,
-    ) -> Result<Gloo, Symptom> {
+    fn connect_while(&self, assembly: &Assembly, is_apt: impl Fn() -> bool + Send + 'static) -> Result<Gloo, Symptom> {
         let rank = assembly.rank(self.member.id()).ok_or_else(|| Symptom("this process has no part".into()))?;
-        let (generation, limit) = (assembly.generation, self.limit);
-        let (writer, reader, too_late) = (self.member.clone(), self.member.clone(), is_apt.clone());
-        let check = |is_apt| if is_apt { Ok(()) } else { Err(Verdict("another change came first".into())) };
-        let set = move |key: &str, value: &[u8]| {
-            check(is_apt())?;
-            writer.set(generation, key, value)
-        };
-        let get = move |keys: &[String]| {
-            check(too_late())?;
-            reader.get(generation, keys, limit)
-        };
-        Gloo::connect(rank, assembly.blocks.len(), &self.interface, Box::new(Keys { set, get }), CONNECT)
+        let (client, prefix) = (self.member.clone(), format!("{}/", assembly.generation));
+        let keys = Keys { client, prefix, limit: self.limit, is_apt: Box::new(is_apt) };
+        Gloo::connect(rank, assembly.blocks.len(), &self.interface, Box::new(keys), CONNECT)
     }
 
     fn ahead(&self) -> MutexGuard<'_, Option<(Attempt, Gloo)>> {

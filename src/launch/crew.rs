@@ -15,8 +15,8 @@ use super::address;
 use super::ahead::Connector;
 use super::elastic::{Meeting, Members, Next, Standing};
 use super::holder::{Holding, hold, seconds, terms};
-use super::rendezvous::Participant;
-use super::rendezvous::bulletin::{self, Assembly, Bulletin, Newcomer, Phase};
+use super::rendezvous::Client;
+use super::rendezvous::bulletin::{self, Assembly, Bulletin, Phase};
 use crate::error::{Error, Result};
 use crate::parallel::collective::Broken;
 use crate::parallel::engine::{Engine, Judge, Symptom};
@@ -30,7 +30,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// One process of an elastic run.
 pub(super) struct Crew {
-    member: Arc<Participant>,
+    member: Arc<Client>,
     connector: Arc<Connector>,
     ordered: bool,
     timeout: Duration,
@@ -55,18 +55,7 @@ impl Crew {
     ) -> Result<Self> {
         let (host, port) = address::place(parallel)?;
         let terms = terms(parallel, address::secret(parallel, host, port)?);
-        let me = Newcomer {
-            id: 0,
-            host: address::hostname(),
-            process: std::process::id(),
-            devices: parallel.gpu_ids.len(),
-            configuration,
-            standing: bulletin::Standing::default(),
-            heard: 0,
-            computing: None,
-            draining: false,
-            peers: BTreeMap::new(),
-        };
+        let me = address::newcomer(parallel, None, configuration);
         let service = Holding::default();
         let patience = seconds(parallel.elastic_timeout);
         let hold = hold(host, port, &terms, service.clone());
@@ -76,7 +65,7 @@ impl Crew {
             format!("waiting for the rendezvous '{place}', at most {seconds} s; a process on its machine must hold it")
         });
         let interface = address::interface(parallel, host, port)?;
-        let member = Arc::new(Participant::join(&address, &terms, me, patience, hold)?);
+        let member = Arc::new(Client::join(&address, &terms, me, patience, hold)?);
         drop(met);
         Ok(Self {
             connector: Connector::start(member.clone(), interface, parallel.limit()),
@@ -101,7 +90,7 @@ impl Crew {
         let processes = if world.processes() > 1 { Some(self.connect(&world, &assembly)?) } else { None };
         let (number, why) = (bulletin.generation, bulletin.why.clone());
         *self.world() = Some((number, world.clone()));
-        let generation = Arc::new(Part(self.member.clone()));
+        let generation = self.member.clone();
         Ok(Meeting { number, world, neighbours, processes, generation, why })
     }
 
@@ -112,7 +101,7 @@ impl Crew {
         let engine = gloo.clone();
         self.member.when_over(move || engine.close());
         let blocks = (0..world.processes()).map(|process| world.hosted_by(process)).collect();
-        Ok(Processes::new(gloo, Arc::new(Part(self.member.clone())), blocks, self.ordered))
+        Ok(Processes::new(gloo, self.member.clone(), blocks, self.ordered))
     }
 
     /// The rendezvous stays until the others have begun without this process.
@@ -136,16 +125,16 @@ impl Crew {
 
     /// All processes of the generation hear that the run is complete, before any of them leaves.
     fn tell_all(&self, generation: u64, world: &World) -> std::result::Result<(), super::rendezvous::Verdict> {
-        const COMPLETE: &str = "complete";
-        let over = |rank: usize| format!("over/{rank}");
+        let complete = format!("{generation}/complete");
+        let over = |rank: usize| format!("{generation}/over/{rank}");
         if world.rank() > 0 {
-            self.member.get(generation, &[COMPLETE.to_string()], UNHURRIED)?;
-            return self.member.set(generation, &over(world.rank()), &[]);
+            self.member.get(&[complete], UNHURRIED)?;
+            return self.member.set(&over(world.rank()), &[]);
         }
-        self.member.set(generation, COMPLETE, &[])?;
+        self.member.set(&complete, &[])?;
         let others: Vec<String> = (1..world.processes()).map(over).collect();
         // The run is written down: whoever has not heard of it will hear that the job is complete.
-        drop(self.member.get(generation, &others, self.timeout));
+        drop(self.member.get(&others, self.timeout));
         Ok(())
     }
 }
@@ -177,7 +166,7 @@ impl Members for Crew {
             };
             match self.enter(&bulletin, devices) {
                 Ok(meeting) => return Ok(Next::Begin(meeting)),
-                Err(symptom) => self.member.trouble(&symptom.0),
+                Err(symptom) => drop(self.member.trouble(&symptom.0)),
             }
         }
     }
@@ -202,27 +191,23 @@ impl Members for Crew {
     }
 }
 
-/// The part of this process in its generation.
-#[derive(Debug)]
-struct Part(Arc<Participant>);
-
-impl Generation for Part {
+impl Generation for Client {
     fn confirm(&self) -> std::result::Result<(), Broken> {
-        self.0.confirm().map_err(|verdict| Broken::Peer(verdict.0))
+        Client::confirm(self).map_err(|verdict| Broken::Peer(verdict.0))
     }
 
     fn is_ending(&self) -> bool {
-        self.0.is_ending()
+        Client::is_ending(self)
     }
 }
 
-impl Judge for Part {
+/// The rendezvous decides who is to blame.
+impl Judge for Client {
     fn doing(&self, activity: &str) {
-        self.0.doing(activity);
+        Client::doing(self, activity);
     }
 
     fn verdict(&self, symptom: &Symptom) -> String {
-        self.0.trouble(&symptom.0);
-        self.0.over().unwrap_or_else(|| symptom.0.clone())
+        self.trouble(&symptom.0).0
     }
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::address::{self, HELD};
 use super::elastic::{Attendance, Present};
 use super::rendezvous::bulletin::{self, Phase};
-use super::rendezvous::{BeforeAttempt, Errand, Secret, Service, Terms, Tls, visit};
+use super::rendezvous::wire::Purpose;
+use super::rendezvous::{BeforeAttempt, Secret, Service, Terms, Tls, visit};
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
 
@@ -66,10 +67,10 @@ pub(super) fn hold(host: &str, port: u16, terms: &Terms, held: Holding) -> Befor
 /// Asks the rendezvous who is there.
 pub(super) fn attendance(parallel: &ParallelConfig, drain: Option<usize>) -> Result<Attendance> {
     let (host, port) = address::place(parallel)?;
-    let errand = drain.map_or(Errand::Look, Errand::Drain);
+    let errand = drain.map_or(Purpose::Look, Purpose::Drain);
     let address = format!("{host}:{port}");
     let terms = terms(parallel, address::secret(parallel, host, port)?);
-    let bulletin = visit(&address, &terms, errand)?;
+    let bulletin = visit(&address, &terms, &errand)?;
     let bulletin = bulletin.ok_or_else(|| Error::PeerLost(format!("nobody came to the rendezvous '{address}' yet")))?;
     let phase = match bulletin.phase {
         Phase::Waiting => "waiting for more processes",
@@ -149,7 +150,7 @@ fn replace_holder(bind: SocketAddr, terms: &Terms) -> Result<()> {
     for host in listening(bind.port()) {
         let is_in_the_way = host == bind.ip() || host.is_unspecified() || bind.ip().is_unspecified();
         if is_in_the_way && matches!(answer, Err(Error::PeerLost(_))) {
-            answer = visit(&SocketAddr::new(host, bind.port()).to_string(), &terms, Errand::Replace).map(drop);
+            answer = visit(&SocketAddr::new(host, bind.port()).to_string(), &terms, &Purpose::Replace).map(drop);
         }
     }
     answer

@@ -15,9 +15,9 @@ use super::holder;
 use super::keys::Keys;
 use super::peers::Peers;
 use super::processes;
-use super::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
+use super::rendezvous::{Client, Secret, Service, Terms, Verdict};
 use crate::error::{Error, Result};
-use crate::parallel::engine::{Engine, Judge, Symptom};
+use crate::parallel::engine::{Engine, Judge};
 use crate::parallel::gloo::{Gloo, Interface, LONGEST};
 use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
@@ -26,7 +26,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// One process of several.
 pub(super) struct Job {
-    member: Arc<Member>,
+    member: Arc<Client>,
     /// On rank 0, unless somebody else holds the rendezvous. It ends with the job, after the member has left.
     _service: Mutex<Option<Service>>,
     world: World,
@@ -47,19 +47,13 @@ impl Job {
         let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, host, port)?);
         let held = std::env::var_os(HELD).is_some();
         let service = (parallel.rank == 0 && !held).then(|| hold(host, port, &terms)).transpose()?;
-        let me = Introduction {
-            rank: parallel.rank,
-            host: address::hostname(),
-            process: std::process::id(),
-            devices: parallel.gpu_ids.len(),
-            configuration,
-        };
+        let me = address::newcomer(parallel, Some(parallel.rank), configuration);
         let (address, limit) = (format!("{host}:{port}"), terms.timeout * PATIENCE);
         let (place, seconds) = (address.clone(), limit.as_secs());
         let met = address::say_if_it_takes_long(move || {
             format!("waiting at the rendezvous '{place}' for all processes to come, at most {seconds} s")
         });
-        let member = Arc::new(Member::join(&address, &terms, me, limit)?);
+        let member = Arc::new(Client::join(&address, &terms, me, limit, Box::new(|| ()))?);
         drop(met);
         let devices: Vec<usize> = member.members().iter().map(|member| member.devices).collect();
         let (all, size) = (devices.iter().sum::<usize>(), parallel.world_size);
@@ -120,16 +114,15 @@ impl Peers for Job {
         // Connecting has short limits, so that a host which vanishes is noticed; nobody begins before all are here.
         self.member.set(&self.own("ready"), &[]).map_err(lost)?;
         self.member.get(&self.of_all("ready"), self.timeout * PATIENCE).map_err(lost)?;
-        let (writer, reader, limit) = (self.member.clone(), self.member.clone(), self.timeout.max(CONNECT * LONGEST));
-        let set = move |key: &str, value: &[u8]| writer.set(key, value);
-        let keys = Keys { set, get: move |keys: &[String]| reader.get(keys, limit) };
+        let (client, limit) = (self.member.clone(), self.timeout.max(CONNECT * LONGEST));
+        let keys = Keys { client, prefix: String::new(), limit, is_apt: Box::new(|| true) };
         let (rank, size) = (self.world.rank(), self.world.processes());
         let gloo = Gloo::connect(rank, size, &self.interface, Box::new(keys), CONNECT)
             .map_err(|symptom| Error::PeerLost(self.member.verdict(&symptom)))?;
         let engine = Arc::new(gloo);
         // From now on the loss of a process ends every wait of the others.
         let waiting = engine.clone();
-        self.member.on_verdict(move |_| waiting.close());
+        self.member.when_over(move || waiting.close());
         let blocks = (0..size).map(|process| self.world.hosted_by(process)).collect();
         Ok(Some(Processes::new(engine, self.member.clone(), blocks, ordered)))
     }
@@ -158,17 +151,6 @@ impl Peers for Job {
 
 fn lost(verdict: Verdict) -> Error {
     Error::PeerLost(verdict.0)
-}
-
-/// The rendezvous decides.
-impl Judge for Member {
-    fn doing(&self, activity: &str) {
-        Member::doing(self, activity);
-    }
-
-    fn verdict(&self, symptom: &Symptom) -> String {
-        self.trouble(&symptom.0).0
-    }
 }
 
 fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {

@@ -1,27 +1,35 @@
-//! Where Gloo leaves addresses: the key-value store of the rendezvous, as whichever kind of member asks it.
+//! Where Gloo leaves addresses: the key-value store of the rendezvous.
 
-use super::rendezvous::Verdict;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::rendezvous::Client;
 use crate::parallel::gloo::KeyStore;
 
-/// A member's two ways to the store.
-pub(super) struct Keys<S, G> {
-    /// Writes a value.
-    pub set: S,
-    /// Waits for values.
-    pub get: G,
+/// A client's way to the store.
+pub(super) struct Keys {
+    pub client: Arc<Client>,
+    /// What each key begins with.
+    pub prefix: String,
+    /// How long to wait for values.
+    pub limit: Duration,
+    /// Whether the connection is still wanted.
+    pub is_apt: Box<dyn Fn() -> bool + Send>,
 }
 
-impl<S, G> KeyStore for Keys<S, G>
-where
-    S: Fn(&str, &[u8]) -> Result<(), Verdict> + Send,
-    G: Fn(&[String]) -> Result<Vec<Vec<u8>>, Verdict> + Send,
-{
+impl Keys {
+    fn name(&self, key: &str) -> Result<String, String> {
+        if (self.is_apt)() { Ok(format!("{}gloo/{key}", self.prefix)) } else { Err("another change came first".into()) }
+    }
+}
+
+impl KeyStore for Keys {
     fn set(&self, key: &str, value: &[u8]) -> Result<(), String> {
-        (self.set)(&format!("gloo/{key}"), value).map_err(|verdict| verdict.0)
+        self.client.set(&self.name(key)?, value).map_err(|verdict| verdict.0)
     }
 
     fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String> {
-        let keys: Vec<String> = keys.iter().map(|key| format!("gloo/{key}")).collect();
-        (self.get)(&keys).map_err(|verdict| verdict.0)
+        let keys = keys.iter().map(|key| self.name(key)).collect::<Result<Vec<_>, _>>()?;
+        self.client.get(&keys, self.limit).map_err(|verdict| verdict.0)
     }
 }

@@ -1,6 +1,5 @@
 //! Whoever is at the port or at the address without the secret: members are not ended, not kept out, and not told anything.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use kiln::launch::rendezvous::bulletin::{Newcomer, Standing};
-use kiln::launch::rendezvous::{Participant, Secret, Service, Terms};
+use kiln::launch::rendezvous::bulletin::Newcomer;
+use kiln::launch::rendezvous::{Client, Secret, Service, Terms};
 
 use super::*;
 use crate::command::succeeded;
@@ -132,23 +131,13 @@ fn newcomer(process: u32) -> Newcomer {
         ("parallel.elastic_timeout", "600"),
         ("parallel.timeout", "30"),
     ];
-    Newcomer {
-        id: 0,
-        host: "node".into(),
-        process,
-        devices: 1,
-        peers: BTreeMap::new(),
-        configuration: configuration.map(|(key, value)| (key.into(), value.into())).into(),
-        standing: Standing::default(),
-        heard: 0,
-        computing: None,
-        draining: false,
-    }
+    let configuration = configuration.map(|(key, value)| (key.into(), value.into())).into();
+    Newcomer { host: "node".into(), process, devices: 1, configuration, ..Newcomer::default() }
 }
 
-fn join(address: &str, process: u32, patience: Duration) -> kiln::error::Result<Participant> {
+fn join(address: &str, process: u32, patience: Duration) -> kiln::error::Result<Client> {
     let terms = Terms { timeout: Duration::from_secs(60), beat: Duration::from_secs(1), ..terms(SECRET) };
-    Participant::join(address, &terms, newcomer(process), patience, Box::new(|| ()))
+    Client::join(address, &terms, newcomer(process), patience, Box::new(|| ()))
 }
 
 /// `train rendezvous` with the secret of these tests, and its address.

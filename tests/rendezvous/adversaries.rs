@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kiln::launch::rendezvous::{Member, Service};
+use kiln::launch::rendezvous::{Client, Service};
 
-use super::{PATIENCE, gather, introduction, join, service, terms};
+use super::{PATIENCE, gather, introduction, join, join_at, met, service, terms};
 
 const FLOOD: usize = 1000;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -59,7 +59,7 @@ fn giant() -> Vec<u8> {
     [PREFACE.to_vec(), frame(4, 0, 0, &[]), frame(1, 4, 1, &block), frame(0, 0, 1, &message)].concat()
 }
 
-fn works(members: &[Member], key: &str) {
+fn works(members: &[Client], key: &str) {
     members[0].set(key, b"unharmed").unwrap();
     assert_eq!(members[1].get(&[key.into()], PATIENCE).unwrap(), [b"unharmed"]);
 }
@@ -140,7 +140,7 @@ fn a_replayed_session_is_refused_and_takes_no_seat() {
     let terms = terms(1);
     let original = service(&terms);
     let (address, tape) = record(original.address());
-    let member = Member::join(&address.to_string(), &terms, introduction(0), PATIENCE).unwrap();
+    let member = join_at(&address.to_string(), &terms, introduction(0), PATIENCE).unwrap();
     member.leave(None);
     let tape = tape.lock().unwrap().clone();
     let another = service(&terms);
@@ -148,5 +148,5 @@ fn a_replayed_session_is_refused_and_takes_no_seat() {
     replay.write_all(&tape).unwrap();
     let text = String::from_utf8_lossy(&answer(&mut replay)).into_owned();
     assert!(text.contains("do not share the job's secret"), "{text}");
-    assert_eq!(join(&another, &terms, 0).unwrap().members(), [introduction(0)]);
+    assert_eq!(met(&join(&another, &terms, 0).unwrap()), [introduction(0)]);
 }

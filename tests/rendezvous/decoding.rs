@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use kiln::launch::rendezvous::bulletin::{Event, Newcomer, Progress, Rules};
 use kiln::launch::rendezvous::handshake::{Guest, Host};
-use kiln::launch::rendezvous::judge::{Event, Judge};
+use kiln::launch::rendezvous::roster::Roster;
 use kiln::launch::rendezvous::seal::{Seal, Side};
 use kiln::launch::rendezvous::store::Store;
-use kiln::launch::rendezvous::wire::{
-    Activity, ClientBody, Envelope, FromMember, FromService, Get, Layout, Leave, Person, ServerBody, Set, Trouble,
-};
+use kiln::launch::rendezvous::wire::{Envelope, FromMember, FromService, Purpose, decode, encode};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -55,14 +54,13 @@ impl Dice {
     }
 
     fn message(&mut self) -> FromMember {
-        let doing = Activity { text: "step 1".into(), count: self.roll() % 3, images_per_second: 0.0 };
-        let activity = Some(doing.clone());
+        let doing = Progress { activity: "step 1".into(), step: self.roll() % 3, images_per_second: 0.0 };
         match self.below(5) {
             0 => FromMember::Beat(doing),
-            1 => FromMember::Trouble(Trouble { activity, symptom: "timed out".into(), generation: 0 }),
-            2 => FromMember::Leave(Leave { failed: Some("failed".into()), activity }),
-            3 => FromMember::Set(Set { id: 1, key: "key".into(), value: vec![1, 2, 3] }),
-            _ => FromMember::Get(Get { id: 2, keys: vec!["key".into()], limit: u64::MAX }),
+            1 => FromMember::Trouble(doing, 0, "timed out".into()),
+            2 => FromMember::Leave(doing, Some("failed".into())),
+            3 => FromMember::Set { id: 1, key: "key".into(), value: vec![1, 2, 3] },
+            _ => FromMember::Get { id: 2, keys: vec!["key".into()], limit: Duration::MAX },
         }
     }
 }
@@ -72,8 +70,8 @@ fn attack(seed: u64) {
     let mut dice = Dice(seed);
     let stage = dice.below(5);
     let (terms, now) = (terms(2), Instant::now());
-    let (mut judge, store) = (Judge::new(&terms, now), Store::default());
-    judge.handle(Event::Came(introduction(0)), now);
+    let (mut roster, store) = (Roster::new(Rules::strict(&terms), now), Store::default());
+    roster.handle(Event::Came(1, Newcomer { id: 1, ..introduction(0) }), now);
     let guest = Guest::new(&terms, person(1), [seed as u8; 32]);
     let Some(hello) = dice.carry(guest.hello(), stage == 0) else { return };
     let Ok((host, challenge)) = Host::greet(&terms, &hello, [1; 32]) else { return };
@@ -84,32 +82,33 @@ fn attack(seed: u64) {
         assert!(stage < 3, "an unharmed handshake succeeds");
         return;
     };
-    let Ok(introduction) = Person::decode(introduction.as_slice()) else { return };
-    judge.handle(Event::Came(introduction.into()), now);
+    let Ok(Purpose::Join(newcomer)) = decode(&introduction) else { return };
+    roster.handle(Event::Came(2, newcomer), now);
     for round in 0..8 {
         // Members that know the secret may send nonsense too, so the body is harmed before it is sealed.
-        let message = ClientBody::from(dice.message()).encode_to_vec();
+        let message = encode(&dice.message());
         let sealed = theirs.close(dice.harm(message));
         let Some(envelope) = dice.carry(sealed, stage == 3) else { continue };
         let Ok(body) = ours.open(envelope) else { continue };
-        receive(&body, &mut judge, &store, now + Duration::from_millis(700 * round));
+        receive(&body, &mut roster, &store, now + Duration::from_millis(700 * round));
     }
     listen(&mut dice);
 }
 
-fn receive(body: &[u8], judge: &mut Judge, store: &Store, now: Instant) {
-    match ClientBody::decode(body).ok().and_then(|body| body.message) {
-        Some(FromMember::Set(set)) => drop(store.set(set.key, set.value)),
-        Some(message) => drop(Event::of(1, message).map(|event| judge.handle(event, now))),
-        None => {}
+fn receive(body: &[u8], roster: &mut Roster, store: &Store, now: Instant) {
+    match decode(body) {
+        Ok(FromMember::Set { key, value, .. }) => drop(store.set(key, value)),
+        Ok(message) => message.events(2).into_iter().for_each(|event| drop(roster.handle(event, now))),
+        Err(_) => {}
     }
 }
 
 /// What a member hears.
 fn listen(dice: &mut Dice) {
-    let members = (0..2).map(|rank| Person::from(&introduction(rank))).collect();
-    let body = ServerBody::from(FromService::Layout(Layout { members })).encode_to_vec();
-    let _ = ServerBody::decode(dice.harm(body).as_slice());
+    let mut roster = Roster::new(Rules::strict(&terms(1)), Instant::now());
+    roster.handle(Event::Came(1, introduction(0)), Instant::now());
+    let body = encode(&FromService::Bulletin(roster.bulletin()));
+    let _ = decode::<FromService>(&dice.harm(body));
 }
 
 proptest! {
@@ -126,7 +125,7 @@ proptest! {
         prop_assert!(Seal::new(bytes.clone(), Side::Service).open(envelope).is_err());
         let _ = Envelope::decode(bytes.as_slice());
         let now = Instant::now();
-        receive(&bytes, &mut Judge::new(&terms(2), now), &Store::default(), now);
+        receive(&bytes, &mut Roster::new(Rules::strict(&terms(2)), now), &Store::default(), now);
     }
 }
 

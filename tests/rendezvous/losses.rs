@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kiln::launch::rendezvous::{Member, Service, Terms};
+use kiln::launch::rendezvous::{Client, Service, Terms};
 
-use super::{PATIENCE, gather, introduction, join, service, terms, verdict};
+use super::{PATIENCE, gather, introduction, join, join_at, service, terms, verdict};
 
 /// Three members in the midst of a step.
-fn at_work() -> (Service, Vec<Member>) {
+fn at_work() -> (Service, Vec<Client>) {
     let terms = terms(3);
     let service = service(&terms);
     let members = gather(&service, &terms);
@@ -106,7 +106,7 @@ fn a_silent_member_is_named_and_decides_for_itself() {
     let (address, frozen) = proxy(service.address());
     let (first, second) = thread::scope(|scope| {
         let first = scope.spawn(|| join(&service, &terms, 0));
-        let second = Member::join(&address.to_string(), &terms, introduction(1), PATIENCE).unwrap();
+        let second = join_at(&address.to_string(), &terms, introduction(1), PATIENCE).unwrap();
         (first.join().unwrap().unwrap(), second)
     });
     let start = Instant::now();

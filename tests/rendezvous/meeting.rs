@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use kiln::launch::rendezvous::Secret;
 
-use super::{PATIENCE, gather, introduction, service, terms};
+use super::{PATIENCE, gather, introduction, met, service, terms};
 
 #[test]
 fn three_members_meet_and_know_each_other() {
     let terms = terms(3);
     let service = service(&terms);
     for member in gather(&service, &terms) {
-        assert_eq!(member.members(), [introduction(0), introduction(1), introduction(2)]);
+        assert_eq!(met(&member), [introduction(0), introduction(1), introduction(2)]);
     }
 }
 

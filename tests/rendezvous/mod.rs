@@ -2,8 +2,6 @@
 
 mod adversaries;
 mod decoding;
-mod elastic_wire;
-mod judge;
 mod knocks;
 mod losses;
 mod meeting;
@@ -12,7 +10,9 @@ mod placement;
 mod refusals;
 mod roster;
 mod secret;
+mod strict;
 pub mod tls;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -20,11 +20,10 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
-use prost::Message;
-
 use kiln::error::{Error, Result};
-use kiln::launch::rendezvous::wire::Person;
-use kiln::launch::rendezvous::{Introduction, Member, Secret, Service, Terms, Verdict};
+use kiln::launch::rendezvous::bulletin::{Entry, Newcomer};
+use kiln::launch::rendezvous::wire::{Purpose, encode};
+use kiln::launch::rendezvous::{Client, Secret, Service, Terms, Verdict};
 
 /// Known to the processes of the job.
 static SECRET: LazyLock<Secret> = LazyLock::new(Secret::random);
@@ -41,22 +40,37 @@ fn service(terms: &Terms) -> Service {
     Service::start(TcpListener::bind("127.0.0.1:0").unwrap(), terms.clone()).unwrap()
 }
 
-fn introduction(rank: usize) -> Introduction {
+fn introduction(rank: usize) -> Newcomer {
     let configuration = BTreeMap::from([("batch_size".into(), "8".into()), ("epochs".into(), "2".into())]);
-    Introduction { rank, host: format!("host{rank}"), process: 100 + rank as u32, devices: 2, configuration }
+    let (host, process) = (format!("host{rank}"), 100 + rank as u32);
+    Newcomer { rank: Some(rank), host, process, devices: 2, configuration, ..Newcomer::default() }
 }
 
 /// As it travels.
 fn person(rank: usize) -> Vec<u8> {
-    Person::from(&introduction(rank)).encode_to_vec()
+    encode(&Purpose::Join(introduction(rank)))
 }
 
-fn join(service: &Service, terms: &Terms, rank: usize) -> Result<Member> {
-    Member::join(&service.address().to_string(), terms, introduction(rank), PATIENCE)
+fn join_at(address: &str, terms: &Terms, me: Newcomer, patience: Duration) -> Result<Client> {
+    Client::join(address, terms, me, patience, Box::new(|| ()))
+}
+
+fn join(service: &Service, terms: &Terms, rank: usize) -> Result<Client> {
+    join_at(&service.address().to_string(), terms, introduction(rank), PATIENCE)
+}
+
+/// Whom a member met, itself included, in rank order; it brought the configuration itself.
+fn met(member: &Client) -> Vec<Newcomer> {
+    let ranked = member.members().into_iter().enumerate();
+    let known = |(rank, it): (usize, Entry)| {
+        let (host, process, devices) = (it.host, it.process, it.devices);
+        Newcomer { rank: Some(rank), host, process, devices, ..introduction(rank) }
+    };
+    ranked.map(known).collect()
 }
 
 /// All members of the job, in rank order.
-fn gather(service: &Service, terms: &Terms) -> Vec<Member> {
+fn gather(service: &Service, terms: &Terms) -> Vec<Client> {
     thread::scope(|scope| {
         let joining: Vec<_> = (0..terms.size).map(|rank| scope.spawn(move || join(service, terms, rank))).collect();
         joining.into_iter().map(|member| member.join().unwrap().unwrap()).collect()
@@ -74,8 +88,9 @@ fn refused_in_the_end(join: impl Fn(Duration) -> Error) -> String {
 }
 
 /// The verdict that `member` gets without asking for it.
-fn verdict(member: &Member) -> Verdict {
+fn verdict(member: &Client) -> Verdict {
     let (sender, receiver) = std::sync::mpsc::channel();
-    member.on_verdict(move |verdict| sender.send(verdict).unwrap());
-    receiver.recv_timeout(PATIENCE).unwrap()
+    member.when_over(move || sender.send(()).unwrap());
+    receiver.recv_timeout(PATIENCE).unwrap();
+    Verdict(member.over().unwrap())
 }

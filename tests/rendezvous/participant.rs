@@ -1,13 +1,11 @@
-//! A participant's lease: nobody changes the state of a run unless the service still counts on him.
+//! A client's lease: nobody changes the state of a run unless the service still counts on him.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use kiln::launch::Next;
-use kiln::launch::rendezvous::Participant;
-use kiln::launch::rendezvous::bulletin::{Bulletin, Newcomer, Standing};
+use kiln::launch::rendezvous::bulletin::{Bulletin, Standing};
 
 use super::*;
 
@@ -27,22 +25,12 @@ fn newcomer(process: u32) -> Newcomer {
         ("parallel.elastic_timeout", "20"),
         ("parallel.timeout", "30"),
     ];
-    Newcomer {
-        id: 0,
-        host: "node".into(),
-        process,
-        devices: 1,
-        configuration: configuration.map(|(key, value)| (key.into(), value.into())).into(),
-        standing: Standing::default(),
-        heard: 0,
-        computing: None,
-        draining: false,
-        peers: BTreeMap::new(),
-    }
+    let configuration = configuration.map(|(key, value)| (key.into(), value.into())).into();
+    Newcomer { host: "node".into(), process, devices: 1, configuration, ..Newcomer::default() }
 }
 
 /// A process that comes whenever `may_come`, and its first generation.
-fn take_part(service: &Service, process: u32, may_come: &Arc<AtomicBool>) -> (Arc<Participant>, Bulletin) {
+fn take_part(service: &Service, process: u32, may_come: &Arc<AtomicBool>) -> (Arc<Client>, Bulletin) {
     let may_come = may_come.clone();
     let before = Box::new(move || {
         while !may_come.load(Ordering::SeqCst) {
@@ -50,14 +38,14 @@ fn take_part(service: &Service, process: u32, may_come: &Arc<AtomicBool>) -> (Ar
         }
     });
     let address = service.address().to_string();
-    let participant = Participant::join(&address, &elastic_terms(), newcomer(process), PATIENCE, before).unwrap();
+    let participant = Client::join(&address, &elastic_terms(), newcomer(process), PATIENCE, before).unwrap();
     let next = participant.next(Standing::default(), 1, None, &mut || Ok(())).unwrap();
     let Next::Begin(bulletin) = next else { panic!("no part in a generation: {next:?}") };
     (Arc::new(participant), bulletin)
 }
 
 /// The answer of a participant, as soon as there is one.
-fn confirmation(participant: &Arc<Participant>) -> std::sync::mpsc::Receiver<std::result::Result<(), Verdict>> {
+fn confirmation(participant: &Arc<Client>) -> std::sync::mpsc::Receiver<std::result::Result<(), Verdict>> {
     let (sender, receiver) = channel();
     let participant = participant.clone();
     thread::spawn(move || sender.send(participant.confirm()));
@@ -106,6 +94,6 @@ fn a_process_without_a_part_says_what_it_waits_for() {
     let mut alone = newcomer(1);
     alone.configuration.insert("parallel.elastic".into(), "2:4".into());
     let address = service.address().to_string();
-    let alone = Participant::join(&address, &elastic_terms(), alone, PATIENCE, Box::new(|| ())).unwrap();
+    let alone = Client::join(&address, &elastic_terms(), alone, PATIENCE, Box::new(|| ())).unwrap();
     assert_eq!(alone.awaited(), "1 member is here, --elastic asks for at least 2");
 }

@@ -4,27 +4,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kiln::error::Error;
+use kiln::launch::rendezvous::bulletin::Newcomer;
 use kiln::launch::rendezvous::handshake::{Doubt, Guest, Host};
-use kiln::launch::rendezvous::wire::{ClientBody, Envelope, FromMember, Hello, PROTOCOL};
-use kiln::launch::rendezvous::{Introduction, Member, Secret, Service, Terms};
+use kiln::launch::rendezvous::wire::{Envelope, Greeting, Hello, PROTOCOL};
+use kiln::launch::rendezvous::{Client, Secret, Service, Terms};
 use prost::Message;
 
-use super::{PATIENCE, gather, introduction, join, person, refused_in_the_end, service, terms};
+use super::{PATIENCE, gather, introduction, join, join_at, met, person, refused_in_the_end, service, terms};
 
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// What a newcomer with `newcomers` terms is told by a service that waits for `terms(3)`, two of whom are there.
-fn told(newcomers: &Terms, me: Introduction, patience: Duration) -> Error {
+fn told(newcomers: &Terms, me: Newcomer, patience: Duration) -> Error {
     let terms = terms(3);
     let (service, terms) = (&service(&terms), &terms);
     thread::scope(|scope| {
         let waiting = [0, 2].map(|rank| scope.spawn(move || join_once_free(service, terms, rank)));
         [0, 2].iter().for_each(|rank| await_seat(service, terms, *rank));
-        let error = Member::join(&service.address().to_string(), newcomers, me, patience).err().unwrap();
+        let error = join_at(&service.address().to_string(), newcomers, me, patience).err().unwrap();
         // All stay until all are in: a member that goes is lost to those who have not heard of the beginning yet.
         let last = join(service, terms, 1).unwrap();
-        assert_eq!(last.members()[1], introduction(1));
+        assert_eq!(met(&last)[1], introduction(1));
         let others = waiting.map(|member| member.join().unwrap());
         drop((last, others));
         error
@@ -32,7 +33,7 @@ fn told(newcomers: &Terms, me: Introduction, patience: Duration) -> Error {
 }
 
 /// Joins, even if `await_seat` was there first.
-fn join_once_free(service: &Service, terms: &Terms, rank: usize) -> Member {
+fn join_once_free(service: &Service, terms: &Terms, rank: usize) -> Client {
     loop {
         match join(service, terms, rank) {
             Err(Error::PeerLost(why)) if why.contains("is here already") => {}
@@ -43,11 +44,11 @@ fn join_once_free(service: &Service, terms: &Terms, rank: usize) -> Member {
 
 /// Returns once `rank` sits: whoever claims its seat is told so.
 fn await_seat(service: &Service, terms: &Terms, rank: usize) {
-    let scout = Introduction { process: 999, ..introduction(rank) };
+    let scout = Newcomer { process: 999, ..introduction(rank) };
     let taken = format!("(host host{rank}, process {}) is here already", 100 + rank);
     loop {
         let patience = Duration::from_millis(20);
-        match Member::join(&service.address().to_string(), terms, scout.clone(), patience) {
+        match join_at(&service.address().to_string(), terms, scout.clone(), patience) {
             Err(error) if error.to_string().contains(&taken) => return,
             Err(Error::PeerLost(_)) => {}
             other => panic!("{:?}", other.err()),
@@ -55,7 +56,7 @@ fn await_seat(service: &Service, terms: &Terms, rank: usize) {
     }
 }
 
-fn usage(newcomers: &Terms, me: Introduction) -> String {
+fn usage(newcomers: &Terms, me: Newcomer) -> String {
     let error = told(newcomers, me, PATIENCE);
     assert!(matches!(error, Error::Usage(_)), "{error:?}");
     error.to_string()
@@ -120,31 +121,29 @@ fn those_who_did_not_come_are_named() {
     let terms = terms(4);
     let service = service(&terms);
     let address = service.address().to_string();
-    let error = Member::join(&address, &terms, introduction(1), Duration::from_millis(300)).err().unwrap();
+    let error = join_at(&address, &terms, introduction(1), Duration::from_millis(300)).err().unwrap();
     assert!(matches!(&error, Error::PeerLost(why) if why.contains("ranks 0, 2-3 did not come")), "{error}");
 }
 
 #[test]
 fn a_service_that_does_not_exist_is_waited_for_and_then_named() {
-    let error = Member::join("127.0.0.1:1", &terms(2), introduction(1), Duration::from_millis(250)).err().unwrap();
+    let error = join_at("127.0.0.1:1", &terms(2), introduction(1), Duration::from_millis(250)).err().unwrap();
     assert!(matches!(&error, Error::PeerLost(why) if why.contains("'127.0.0.1:1' within 250 ms")), "{error}");
 }
 
 #[test]
 fn an_address_that_is_none_is_a_usage_error() {
     for address in ["", "host", ":1", "host:", "host:99999", "a b:1"] {
-        let error = Member::join(address, &terms(2), introduction(1), PATIENCE).err().unwrap();
+        let error = join_at(address, &terms(2), introduction(1), PATIENCE).err().unwrap();
         assert!(matches!(error, Error::Usage(_)), "{address}: {error}");
     }
 }
 
 fn hello(change: impl FnOnce(&mut Hello)) -> Envelope {
     let mut envelope = Guest::new(&terms(3), person(1), [1; 32]).hello();
-    let Some(FromMember::Hello(mut hello)) = ClientBody::decode(envelope.body.as_slice()).unwrap().message else {
-        panic!("the first message is a greeting")
-    };
-    change(&mut hello);
-    envelope.body = ClientBody::from(FromMember::Hello(hello)).encode_to_vec();
+    let mut greeting = Greeting::decode(envelope.body.as_slice()).unwrap();
+    change(greeting.hello.as_mut().expect("the first message is a hello"));
+    envelope.body = greeting.encode_to_vec();
     envelope
 }
 
@@ -155,6 +154,14 @@ fn another_version_is_refused() {
     let new = Host::greet(&terms(3), &hello(|it| it.protocol += 1), [2; 32]).unwrap_err();
     assert!(new.reason.contains(&format!("protocol {}", PROTOCOL + 1)), "{}", new.reason);
     assert!(Host::greet(&terms(3), &hello(|_| {}), [2; 32]).is_ok());
+}
+
+/// Its other messages are of another format, but a hello has had this one ever since.
+#[test]
+fn the_hello_of_an_earlier_version_is_understood() {
+    let body = [&[0x0a, 0x10, 8, 4, 0x12, 5][..], b"0.0.9", &[0x1a, 5], b"job-1"].concat();
+    let refusal = Host::greet(&terms(3), &Envelope { body, ..Envelope::default() }, [2; 32]).unwrap_err();
+    assert!(refusal.elsewhere && refusal.reason.contains("kiln '0.0.9' (protocol 4)"), "{}", refusal.reason);
 }
 
 #[test]

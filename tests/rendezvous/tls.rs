@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kiln::launch::rendezvous::{Errand, Member, Service, Terms, Tls, visit};
+use kiln::launch::rendezvous::wire::Purpose;
+use kiln::launch::rendezvous::{Service, Terms, Tls, visit};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-use super::{PATIENCE, gather, introduction, refused_in_the_end, service, terms};
+use super::{PATIENCE, gather, introduction, join_at, refused_in_the_end, service, terms};
 
 fn write(folder: &Path, name: &str, text: String) -> Option<PathBuf> {
     let path = folder.join(name);
@@ -42,7 +43,7 @@ fn certified(folder: &Path, name: &str) -> Tls {
 /// Another authority may be a stranger's, so trust is tried again.
 fn refused(service: &Service, tls: Option<Tls>) -> String {
     let (address, terms) = (service.address().to_string(), Terms { tls, ..terms(2) });
-    refused_in_the_end(|patience| Member::join(&address, &terms, introduction(1), patience).err().unwrap())
+    refused_in_the_end(|patience| join_at(&address, &terms, introduction(1), patience).err().unwrap())
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn a_service_at_an_address_is_believed_to_be_who_its_certificate_says() {
     let folder = tempfile::tempdir().unwrap();
     let [node, other] = certified_for(folder.path(), "job", ["node", "other"]);
     let service = service(&Terms { tls: Some(node.clone()), ..terms(0) });
-    let look = |tls: Tls| visit(&service.address().to_string(), &Terms { tls: Some(tls), ..terms(0) }, Errand::Look);
+    let look = |tls: Tls| visit(&service.address().to_string(), &Terms { tls: Some(tls), ..terms(0) }, &Purpose::Look);
     assert_eq!(look(node.of_own_name().unwrap()).unwrap(), None, "nobody came yet");
     let [stranger] = certified_for(folder.path(), "another job", ["node"]);
     for tls in [node, other.of_own_name().unwrap(), stranger.of_own_name().unwrap()] {

@@ -1,4 +1,4 @@
-//! What the members of an elastic job tell the [`roster`](super::roster), and what it tells them.
+//! What the members of a job tell the [`roster`](super::roster), and what it tells them.
 //!
 //! A bulletin says everything that a member needs to know. Members tell what they hold and what they compute in, so
 //! that the service can be restarted at any time.
@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::placement::Block;
-use super::wire::Refusal;
+use super::refusal::Refusal;
 
 /// One session of one member with the service; a member that reconnects gets a new one.
 pub type Seat = u64;
@@ -32,6 +34,8 @@ pub struct Rules {
     pub settle: Duration,
     /// How long a member may take to get ready, or to connect with the others.
     pub patience: Duration,
+    /// Membership is fixed: ranks are given, all must be there, and the first loss ends the job.
+    pub strict: bool,
 }
 
 /// What happened.
@@ -73,7 +77,7 @@ pub enum Action {
 }
 
 /// What state of the run a member holds; the newer one is the greater one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Standing {
     /// The generation of its last committed step; 0 if it holds nothing.
     pub generation: u64,
@@ -82,7 +86,7 @@ pub struct Standing {
 }
 
 /// A numbered assignment of all replicas to members.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assembly {
     /// From 1; 0 if there has been none.
     pub generation: u64,
@@ -108,10 +112,12 @@ impl Assembly {
 }
 
 /// A process that wants to be a member, or is back.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Newcomer {
     /// Unique to the process, and the same when it comes back.
     pub id: u64,
+    /// The rank that its launcher gave it, where membership is fixed.
+    pub rank: Option<usize>,
     /// Its machine.
     pub host: String,
     /// Its process id.
@@ -133,7 +139,7 @@ pub struct Newcomer {
 }
 
 /// A member has left a generation, and can take part in the next one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
     /// The generation that it left.
     pub generation: u64,
@@ -146,7 +152,7 @@ pub struct Ready {
 }
 
 /// Where a member is, for people.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Such as `step 12, gradient all-reduce`.
     pub activity: String,
@@ -157,7 +163,7 @@ pub struct Progress {
 }
 
 /// All that members need to know. Each bulletin replaces the one before, so that only the latest matters.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bulletin {
     /// The current generation, or the last one; 0 if there has been none.
     pub generation: u64,
@@ -181,7 +187,7 @@ impl Bulletin {
 }
 
 /// The state of the current generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// There are too few members for the next generation. Nothing more keeps a member that wants to leave.
     Waiting,
@@ -197,7 +203,7 @@ pub enum Phase {
 }
 
 /// A member, as the others see it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Unique to the process.
     pub id: u64,

@@ -4,9 +4,7 @@
 //! for, and what its end means, is left to its [`Duty`] and to whoever opened it.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
-use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tonic::Streaming;
@@ -14,9 +12,10 @@ use tonic::transport::Endpoint;
 
 use super::endpoint::{cause, distrust, endpoint};
 use super::handshake::{Doubt, Guest};
+use super::refusal::Refusal;
 use super::seal::Seal;
 use super::secret::nonce;
-use super::wire::{ClientBody, Envelope, FromMember, FromService, Refusal, ServerBody};
+use super::wire::{Envelope, FromMember, FromService, decode, encode};
 use super::{HANDSHAKE, Terms, rpc, sentence};
 use crate::error::{Error, Result};
 
@@ -33,17 +32,6 @@ pub(super) enum Obstacle {
     Elsewhere(Error),
     /// The service refuses this process; another attempt would meet the same refusal.
     Final(Error),
-}
-
-impl Obstacle {
-    /// Says at once what may be a wrong secret, though it is tried again.
-    pub fn warn_once(&self, has_warned: &mut bool, patience: Duration) {
-        if let Self::Unproven(why) = self
-            && !std::mem::replace(has_warned, true)
-        {
-            tracing::warn!("{why}; trying again for at most {}", sentence::span(patience));
-        }
-    }
 }
 
 /// Opens sessions with the service at one address.
@@ -152,14 +140,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// The next message; `None` for one of a kind that this version does not know. Safe to cancel.
-    pub async fn next(&mut self) -> std::result::Result<Option<FromService>, String> {
+    /// The next message. Safe to cancel.
+    pub async fn next(&mut self) -> std::result::Result<FromService, String> {
         let envelope = self.incoming.message().await.map_err(|_| "its connection broke".to_string())?;
         let envelope = envelope.ok_or("its connection closed")?;
         let body = self.seal.open(envelope).map_err(|forged| forged.to_string())?;
-        let body =
-            ServerBody::decode(body.as_slice()).map_err(|error| format!("its message is unreadable: {error}"))?;
-        Ok(body.message)
+        decode(&body).map_err(|error| format!("its message is unreadable: {error}"))
     }
 
     /// Stays until the session ends. Answers with how the service was lost, if it was.
@@ -181,7 +167,7 @@ impl Session {
                 heard = self.next() => match heard {
                     Ok(message) => {
                         unanswered = 0;
-                        message.into_iter().for_each(|message| duty.hear(message));
+                        duty.hear(message);
                         if duty.is_unknown() {
                             return Some("it does not know this process any more".into());
                         }
@@ -189,13 +175,14 @@ impl Session {
                     Err(how) => return (!leaving && !duty.is_over()).then_some(how),
                 },
                 command = commands.recv(), if self.backlog.len() < BACKLOG && !leaving => {
-                    leaving = matches!(command, None | Some(FromMember::Leave(_)));
+                    leaving = matches!(command, None | Some(FromMember::Leave(..)));
                     // The member was dropped: the connection closes without a word.
                     self.backlog.push_back(command?);
                 }
                 Ok(permit) = outgoing.reserve(), if !self.backlog.is_empty() => {
-                    let message = self.backlog.pop_front().map(ClientBody::from).unwrap_or_default();
-                    permit.send(self.seal.close(message.encode_to_vec()));
+                    if let Some(message) = self.backlog.pop_front() {
+                        permit.send(self.seal.close(encode(&message)));
+                    }
                 }
                 _ = clock.tick(), if !leaving => {
                     if f64::from(unanswered) > most_beats {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::refusal::Refusal;
 use super::sentence;
-use super::wire::Refusal;
 
 /// A refusal names so many differing settings; the first ones say enough.
 const MOST: usize = 5;
@@ -11,7 +11,7 @@ const MOST: usize = 5;
 /// Refuses a process whose configuration is not that of a member; `names` are what people call the two.
 pub(super) fn compare(
     [theirs, ours]: [&BTreeMap<String, String>; 2],
-    [their_name, our_name]: [&str; 2],
+    [their_name, our_name]: [String; 2],
 ) -> Result<(), Refusal> {
     let keys: BTreeSet<_> = theirs.keys().chain(ours.keys()).filter(|key| theirs.get(*key) != ours.get(*key)).collect();
     if keys.is_empty() {

@@ -1,12 +1,11 @@
-//! Who may be a member of an elastic job, and how members are named.
+//! Who may be a member, and how members are named.
 
+use super::MOST_MEMBERS;
 use super::bulletin::Newcomer;
 use super::differences::compare;
+use super::refusal::Refusal;
 use super::sentence;
-use super::wire::Refusal;
 
-/// The most members, spares included.
-pub(super) const MOST_MEMBERS: usize = 2048;
 /// The longest host name, in bytes (RFC 1035 allows 255).
 const LONGEST_HOST: usize = 255;
 /// No job comes near so many generations; numbers beyond would leave no room to grow.
@@ -17,8 +16,15 @@ pub(super) fn called(host: &str, process: u32) -> String {
     format!("host {}, process {process}", sentence::line(host, 80))
 }
 
+/// `rank 1 (host b, process 4711)` where ranks are given.
 pub(super) fn name(who: &Newcomer) -> String {
-    called(&who.host, who.process)
+    let name = called(&who.host, who.process);
+    who.rank.map_or(name.clone(), |rank| format!("rank {rank} ({name})"))
+}
+
+/// `rank 1` where ranks are given, which is enough for a person who gave them.
+pub(super) fn short_name(who: &Newcomer) -> String {
+    who.rank.map_or_else(|| name(who), |rank| format!("rank {rank}"))
 }
 
 /// A member ended, or left its generation, by its own account.
@@ -48,5 +54,5 @@ pub(super) fn examine<'a>(who: &Newcomer, members: impl Iterator<Item = &'a Newc
     // All members have equal configurations, so any of them stands for all.
     others
         .first()
-        .map_or(Ok(()), |other| compare([&who.configuration, &other.configuration], [&name(who), &name(other)]))
+        .map_or(Ok(()), |other| compare([who, other].map(|it| &it.configuration), [who, other].map(short_name)))
 }

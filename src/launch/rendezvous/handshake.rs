@@ -5,15 +5,14 @@
 //! The service proves first, also when it refuses the Hello of another job or version: an answer without a proof tells a
 //! member nothing, see [`Doubt`]. What that costs is in [`Secret`](super::Secret). No bytes are read or written here:
 //! [`Host`] and [`Guest`] turn envelopes into envelopes. Whether a proven member may sit down is left to the
-//! [`judge`](super::judge).
+//! [`roster`](super::roster).
 
 use hmac::Mac;
 use prost::Message;
 
+use super::refusal::Refusal;
 use super::seal::{Seal, Side, hash};
-use super::wire::{
-    Challenge, ClientBody, Envelope, FromMember, FromService, Hello, PROTOCOL, Proof, Refusal, ServerBody,
-};
+use super::wire::{Answer, Challenge, Envelope, Greeting, Hello, PROTOCOL, Proof};
 use super::{Terms, sentence};
 
 /// Fresh bytes of one side.
@@ -31,23 +30,8 @@ pub enum Doubt {
 }
 
 impl Refusal {
-    /// A refusal that the same command would meet again.
-    pub fn lasting(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), passing: false, elsewhere: false }
-    }
-
-    /// A refusal that may have gone away when the same command is tried later.
-    pub fn passing(reason: impl Into<String>) -> Self {
-        Self { passing: true, ..Self::lasting(reason) }
-    }
-
-    /// A lasting refusal by the service of another job.
-    pub fn elsewhere(reason: impl Into<String>) -> Self {
-        Self { elsewhere: true, ..Self::lasting(reason) }
-    }
-
     fn encode(&self) -> Vec<u8> {
-        ServerBody::from(FromService::Refusal(self.clone())).encode_to_vec()
+        Answer { refusal: Some(self.clone()), challenge: None }.encode_to_vec()
     }
 
     /// The refusal for somebody who proved nothing, and believes nothing.
@@ -78,22 +62,22 @@ pub struct Host {
 impl Host {
     /// Reads a member's first envelope; answers with the challenge. `nonce` must never have been used before.
     pub fn greet(terms: &Terms, envelope: &Envelope, nonce: Nonce) -> Result<(Self, Envelope), Refusal> {
-        let Some(FromMember::Hello(hello)) = member_message(&envelope.body) else {
+        let Some(hello) = greeting(envelope).hello else {
             return Err(Refusal::lasting("the first message was not a greeting; connect to this port with train only"));
         };
         check(terms, &hello)?;
         let host =
             Self { key: terms.secret.as_key().to_vec(), size: terms.size, transcript: Transcript { hello, nonce } };
         let mac = host.transcript.hash(&host.key, "service", &[]).finalize().into_bytes().to_vec();
-        let challenge = FromService::Challenge(Challenge { nonce: nonce.to_vec(), mac });
-        Ok((host, Envelope { sequence: 0, body: ServerBody::from(challenge).encode_to_vec(), mac: Vec::new() }))
+        let challenge = Answer { challenge: Some(Challenge { nonce: nonce.to_vec(), mac }), refusal: None };
+        Ok((host, Envelope { sequence: 0, body: challenge.encode_to_vec(), mac: Vec::new() }))
     }
 
     /// Checks the member's proof; from here on the session has a key. What the member says of itself is for others to
     /// read.
     pub fn admit(self, envelope: &Envelope) -> Result<(Seal, Result<Vec<u8>, Refusal>), Refusal> {
         let refuse = || Refusal::lasting("this process and the service do not share the job's secret");
-        let Some(FromMember::Proof(proof)) = member_message(&envelope.body) else { return Err(refuse()) };
+        let proof = greeting(envelope).proof.ok_or_else(refuse)?;
         let expected = self.transcript.hash(&self.key, "member", &[&proof.introduction]);
         expected.verify_slice(&proof.mac).map_err(|_| refuse())?;
         let seal = self.transcript.seal(&self.key, Side::Service);
@@ -141,28 +125,26 @@ impl Guest {
 
     /// The first envelope.
     pub fn hello(&self) -> Envelope {
-        let body = ClientBody::from(FromMember::Hello(self.hello.clone())).encode_to_vec();
-        Envelope { sequence: 0, body, mac: Vec::new() }
+        let greeting = Greeting { hello: Some(self.hello.clone()), proof: None };
+        Envelope { sequence: 0, body: greeting.encode_to_vec(), mac: Vec::new() }
     }
 
     /// Checks the service's proof; answers with its own.
     pub fn answer(self, envelope: &Envelope) -> Result<(Seal, Envelope), Doubt> {
-        let challenge = match ServerBody::decode(envelope.body.as_slice()).ok().and_then(|body| body.message) {
-            Some(FromService::Challenge(challenge)) => challenge,
-            Some(FromService::Refusal(refusal)) => {
-                let proof = refusal_hash(&self.key, &self.hello().body, &envelope.body);
-                proof.verify_slice(&envelope.mac).map_err(|_| Doubt::Unproven)?;
-                return Err(Doubt::Refused(refusal));
-            }
-            _ => return Err(Doubt::Unproven),
-        };
+        let answer = Answer::decode(envelope.body.as_slice()).unwrap_or_default();
+        if let Some(refusal) = answer.refusal {
+            let proof = refusal_hash(&self.key, &self.hello().body, &envelope.body);
+            proof.verify_slice(&envelope.mac).map_err(|_| Doubt::Unproven)?;
+            return Err(Doubt::Refused(refusal));
+        }
+        let challenge = answer.challenge.ok_or(Doubt::Unproven)?;
         let nonce = Nonce::try_from(challenge.nonce.as_slice()).map_err(|_| Doubt::Unproven)?;
         let transcript = Transcript { hello: self.hello, nonce };
         let proof = transcript.hash(&self.key, "service", &[]);
         proof.verify_slice(&challenge.mac).map_err(|_| Doubt::Unproven)?;
         let mac = transcript.hash(&self.key, "member", &[&self.introduction]).finalize().into_bytes().to_vec();
-        let proof = FromMember::Proof(Proof { mac, introduction: self.introduction });
-        let envelope = Envelope { sequence: 1, body: ClientBody::from(proof).encode_to_vec(), mac: Vec::new() };
+        let proof = Greeting { proof: Some(Proof { mac, introduction: self.introduction }), hello: None };
+        let envelope = Envelope { sequence: 1, body: proof.encode_to_vec(), mac: Vec::new() };
         Ok((transcript.seal(&self.key, Side::Member), envelope))
     }
 }
@@ -207,6 +189,7 @@ fn check(terms: &Terms, hello: &Hello) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn member_message(body: &[u8]) -> Option<FromMember> {
-    ClientBody::decode(body).ok()?.message
+/// What cannot be read is no greeting.
+fn greeting(envelope: &Envelope) -> Greeting {
+    Greeting::decode(envelope.body.as_slice()).unwrap_or_default()
 }

@@ -6,12 +6,12 @@
 //! alone decides who it was and tells everybody the same line. An engine cannot do that: the first survivor that gives
 //! up closes its connections, and the next one then blames that survivor.
 //!
-//! Reading order: [`Member`] is what the rest of Kiln calls; [`judge`] is the policy, a pure state machine; [`wire`],
-//! [`handshake`] and [`seal`] are what travels; `state`, `session`, `admission` and `service` perform what the judge says.
-//! In an elastic job [`Participant`] takes the member's place and [`roster`] (with `generation`, `prospect` and
-//! [`placement`]) the judge's: it says who computes which replicas, and when that changes; [`bulletin`] is what it tells,
-//! [`elastic_wire`] how. On a member's side `connection` is one session, `link` and `comeback` keep it, `news` is what a
-//! participant knows, and `visit` asks one question.
+//! Reading order: [`Client`] is what the rest of Kiln calls; [`roster`] (with `generation`, `prospect` and [`placement`])
+//! is the policy, a pure state machine: it says who computes which replicas, and when that changes. A job of fixed
+//! membership is one whose roster is [`strict`](roster::strict): the first loss ends it. [`bulletin`] is what the roster
+//! tells; [`wire`], [`refusal`], [`handshake`] and [`seal`] are what travels; `state`, `session`, `admission` and
+//! `service` perform what the roster says. On a member's side `connection` is one session, `comeback` keeps it, `news` is what a client knows, and `visit`
+//! asks one question.
 //!
 //! What is protected: both sides prove the secret before either believes the other, and every later message carries a
 //! keyed hash, so nobody without the secret can join, speak for a member or for the service, or end the job: whatever
@@ -20,27 +20,22 @@
 //! the collective engine carries between processes is neither authenticated nor encrypted.
 //!
 //! The room knows nothing of training: an activity is a text and a counter. It decides, others act: ending the process
-//! is left to the caller of [`Member::on_verdict`].
+//! is left to the caller of [`Client::when_over`].
 
 mod admission;
 pub mod bulletin;
 mod causes;
+mod client;
 mod comeback;
 mod connection;
 mod differences;
-pub mod elastic_wire;
 mod eligibility;
 mod endpoint;
-mod generation;
 pub mod handshake;
-pub mod judge;
 pub mod knocks;
-mod link;
-mod member;
 mod news;
-mod participant;
 pub mod placement;
-mod prospect;
+pub mod refusal;
 mod requests;
 pub mod roster;
 mod rpc;
@@ -54,28 +49,26 @@ mod session;
 mod state;
 pub mod store;
 mod tls;
-mod verdict;
 mod visit;
 pub mod wire;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use client::Client;
 pub use comeback::BeforeAttempt;
-pub use member::Member;
 pub use news::Attempt;
-pub use participant::Participant;
 pub use secret::Secret;
 pub use secret_file::{create as create_secret, of_user as secret_of_user};
 pub use service::Service;
 pub use tls::Tls;
-pub use verdict::Verdict;
-pub use visit::{Errand, visit};
+pub use visit::visit;
 
 use crate::error::{Error, Result};
 
 /// The most processes one job may have: the list of all of them must fit into one message.
 pub const MOST_MEMBERS: usize = 2048;
+/// So many heartbeats may be late without meaning anything.
+const LATE_BEATS: u32 = 3;
 /// How long a connection may take until its process is admitted.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 
@@ -115,17 +108,8 @@ impl Terms {
     }
 }
 
-/// What a process says about itself when it joins.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Introduction {
-    /// Its number among the processes, 0 to size - 1.
-    pub rank: usize,
-    /// The name of its machine, for people.
-    pub host: String,
-    /// Its process id there.
-    pub process: u32,
-    /// How many devices it hosts.
-    pub devices: usize,
-    /// The settings that must be the same everywhere, by key.
-    pub configuration: BTreeMap<String, String>,
-}
+/// Why the job is over: one line that names the process and how it is known. Also what a single request answers that
+/// could not be served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Verdict(pub String);

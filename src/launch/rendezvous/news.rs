@@ -1,4 +1,4 @@
-//! What a participant knows of its job, and what follows from it.
+//! What a client knows of its job, and what follows from it.
 //!
 //! The session's thread brings bulletins; callers' threads wait for what concerns them.
 
@@ -6,12 +6,13 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Terms;
 use super::bulletin::{Assembly, Bulletin, Newcomer, Phase, Progress};
 use super::connection::Duty;
 use super::eligibility::called;
 use super::requests::Requests;
+use super::sentence::span;
 use super::wire::{FromMember, FromService};
+use super::{LATE_BEATS, Terms};
 use crate::error::{Error, Result};
 
 /// How long a thread that waits for news sleeps at most before it looks at the clock.
@@ -19,8 +20,6 @@ pub(super) const GLANCE: Duration = Duration::from_millis(100);
 /// A process that wants to leave waits so long for a service that is away or silent, then leaves without it; longer
 /// where heartbeats are rare.
 const ALONE: Duration = Duration::from_secs(3);
-/// So many heartbeats of such a process are answered late without meaning anything.
-const LATE_BEATS: u32 = 3;
 
 /// What the callers' threads and the session's thread share.
 pub(super) struct Shared {
@@ -29,7 +28,8 @@ pub(super) struct Shared {
     changed: Condvar,
     /// The time after which an unanswered heartbeat means nothing to the service any more.
     pub lease: Duration,
-    /// How long the service may be away.
+    pub address: String,
+    /// How long the service may be away, or the others of a fixed job.
     pub patience: Duration,
 }
 
@@ -53,6 +53,10 @@ pub(super) struct News {
     pub confirmed: Option<Instant>,
     /// Since when there is no session.
     pub absent: Option<Instant>,
+    /// Why there is none, and whether that may be a wrong secret.
+    pub obstacle: (String, bool),
+    /// When this process came.
+    came: Instant,
     /// When the service said anything last.
     pub heard: Instant,
     /// When this process was asked to leave.
@@ -74,6 +78,10 @@ pub(super) enum End {
 }
 
 impl End {
+    fn refused(line: String) -> Self {
+        Self::Refused(vec![line])
+    }
+
     pub fn error(&self) -> Error {
         match self {
             Self::Left => Error::PeerLost("this process has left the job".into()),
@@ -106,6 +114,43 @@ pub(super) enum Call {
 }
 
 impl News {
+    /// Whether membership is fixed.
+    pub fn is_strict(&self) -> bool {
+        self.me.rank.is_some()
+    }
+
+    /// Whether this process need not wait any longer to be taken in: a fixed job begins with all of its members.
+    pub fn is_in(&self) -> bool {
+        let has_begun = self.bulletin.as_ref().is_some_and(|bulletin| bulletin.phase == Phase::Running);
+        if self.is_strict() { has_begun } else { self.is_known || self.is_complete }
+    }
+
+    /// Ends the wait for the service, or for the other members of a fixed job, if it was long enough.
+    fn lose_patience(&mut self, Shared { address, patience, .. }: &Shared) {
+        let since = if self.is_strict() { Some(self.came).filter(|_| !self.is_in()) } else { self.absent };
+        if self.end.is_some() || since.is_none_or(|since| since.elapsed() < *patience) {
+            return;
+        }
+        let (span, (why, is_unproven)) = (span(*patience), self.obstacle.clone());
+        // The others are what is waited for while there is a session.
+        let missing = self.bulletin.as_ref().filter(|_| self.absent.is_none());
+        let (why, is_unproven) = missing.map_or((why, is_unproven), |it| (format!("{} did not come", it.why), false));
+        self.end = Some(match self.me.rank {
+            Some(rank) if is_unproven => End::refused(format!("rank {rank} did not meet its job within {span}: {why}")),
+            None if is_unproven && self.session == 0 => {
+                End::refused(format!("this process did not meet its job within {span}: {why}"))
+            }
+            Some(rank) => End::Lost(format!(
+                "rank {rank} did not meet everybody at the rendezvous '{address}' within {span}: {why}; start all \
+                 processes, or wait longer with --dist-timeout"
+            )),
+            None => End::Lost(format!(
+                "the rendezvous '{address}' was not to be reached for {span}: {why}; start it again, or wait longer with \
+                 --elastic-timeout"
+            )),
+        });
+    }
+
     /// What to do after the generation that was left.
     pub fn call(&self, left: u64, is_kept: bool) -> Option<Call> {
         if self.is_complete {
@@ -211,7 +256,7 @@ impl News {
 }
 
 impl Shared {
-    pub fn new(me: Newcomer, terms: &Terms, patience: Duration) -> Self {
+    pub fn new(me: Newcomer, terms: &Terms, address: &str, patience: Duration) -> Self {
         let lease = terms.timeout * 2 / 3;
         let news = News {
             me,
@@ -223,13 +268,16 @@ impl Shared {
             beats: VecDeque::new(),
             confirmed: None,
             absent: Some(Instant::now()),
+            obstacle: ("no answer".into(), false),
+            came: Instant::now(),
             heard: Instant::now(),
             asked: None,
             alone_after: ALONE.max(terms.beat.saturating_mul(LATE_BEATS)),
             end: None,
             when_over: None,
         };
-        Self { requests: Requests::default(), news: Mutex::new(news), changed: Condvar::new(), lease, patience }
+        let (requests, news, changed) = (Requests::default(), Mutex::new(news), Condvar::new());
+        Self { requests, news, changed, lease, address: address.into(), patience }
     }
 
     /// No code of others runs under this lock, so what a panic elsewhere leaves behind is whole.
@@ -244,6 +292,7 @@ impl Shared {
             if let Some(found) = find(&news) {
                 return Ok(found);
             }
+            news.lose_patience(self);
             if let Some(end) = &news.end {
                 return Err(end.error());
             }
@@ -251,9 +300,17 @@ impl Shared {
         }
     }
 
+    /// This process is out of the job for this reason, unless it was before.
+    pub fn end(&self, end: End) {
+        self.change(|news| {
+            news.end.get_or_insert(end);
+        });
+    }
+
     pub fn change(&self, change: impl FnOnce(&mut News)) {
         let mut news = self.news();
         change(&mut news);
+        news.lose_patience(self);
         news.settle(&self.requests);
         drop(news);
         self.changed.notify_all();
@@ -265,10 +322,9 @@ impl Duty for Shared {
         self.news().heard = Instant::now();
         let Some(message) = self.requests.hear(message) else { return };
         self.change(|news| match message {
-            FromService::Alive(_) => news.confirmed = news.beats.pop_front().or(news.confirmed),
+            FromService::Alive => news.confirmed = news.beats.pop_front().or(news.confirmed),
             FromService::Verdict(verdict) => drop(news.end.get_or_insert(End::Lost(verdict))),
             FromService::Bulletin(bulletin) => {
-                let bulletin = Bulletin::from(bulletin);
                 let own = bulletin.members.iter().find(|entry| entry.id == news.me.id);
                 news.is_known |= own.is_some();
                 // Somebody may have asked this process to leave.
@@ -290,7 +346,7 @@ impl Duty for Shared {
     fn beat(&self) -> FromMember {
         let mut news = self.news();
         news.beats.push_back(Instant::now());
-        FromMember::Beat(news.progress.clone().into())
+        FromMember::Beat(news.progress.clone())
     }
 
     fn is_over(&self) -> bool {

@@ -7,6 +7,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 /// A member that could compute replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
@@ -17,7 +19,7 @@ pub struct Host {
 }
 
 /// What one member computes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// The member.
     pub id: u64,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use super::Verdict;
-use super::wire::{Denied, ENVELOPE_LIMIT, ENVELOPE_MARGIN, FromMember, FromService, Get, Set, Value};
+use super::wire::{ENVELOPE_LIMIT, ENVELOPE_MARGIN, FromMember, FromService};
 
 type Answer = Result<Vec<u8>, Verdict>;
 
@@ -44,7 +44,7 @@ impl Requests {
             return Err(Verdict(format!("key and value have '{size}' bytes, but at most {most} fit")));
         }
         let (key, value) = (key.to_string(), value.to_vec());
-        self.ask(1, |id| send(FromMember::Set(Set { id, key, value })), over).map(drop)
+        self.ask(1, |id| send(FromMember::Set { id, key, value }), over).map(drop)
     }
 
     /// Asks for the values of `keys`, each as soon as it is there and within `limit`.
@@ -64,8 +64,7 @@ impl Requests {
             let count = keys.len();
             return Err(Verdict(format!("'{count}' keys are too many for one request; ask for fewer at a time")));
         }
-        let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-        self.ask(keys.len(), |id| send(FromMember::Get(Get { id, keys: keys.to_vec(), limit })), over)
+        self.ask(keys.len(), |id| send(FromMember::Get { id, keys: keys.to_vec(), limit }), over)
     }
 
     fn ask(&self, answers: usize, send: impl FnOnce(u64), over: impl Fn() -> Verdict) -> Result<Vec<Vec<u8>>, Verdict> {
@@ -83,8 +82,8 @@ impl Requests {
     /// Takes in an answer; any other message of the service comes back.
     pub fn hear(&self, message: FromService) -> Option<FromService> {
         let (id, answer) = match message {
-            FromService::Value(Value { id, value }) => (id, Ok(value)),
-            FromService::Denied(Denied { id, reason }) => (id, Err(Verdict(reason))),
+            FromService::Value(id, value) => (id, Ok(value)),
+            FromService::Denied(id, reason) => (id, Err(Verdict(reason))),
             other => return Some(other),
         };
         let mut calls = self.calls();

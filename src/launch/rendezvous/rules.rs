@@ -1,18 +1,37 @@
-//! What an elastic job asks for, read off the configuration that its members bring: a service that was started alone
-//! knows nothing of a job before.
+//! What a job asks for. That of an elastic one is read off the configuration that its members bring: a service that was
+//! started alone knows nothing of a job before.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::Terms;
 use super::bulletin::Rules;
-use super::wire::Refusal;
+use super::refusal::Refusal;
 use crate::parallel::{Elastic, PATIENCE};
 
 /// How long after an arrival to wait for more of them.
 const SETTLE: Duration = Duration::from_millis(200);
 
 impl Rules {
+    /// Those of a job whose membership is fixed.
+    pub fn strict(terms: &Terms) -> Self {
+        let Terms { size, beat, timeout, .. } = *terms;
+        let (settle, never) = (Duration::ZERO, Duration::MAX);
+        let (elastic_timeout, patience) = (never, never);
+        Self {
+            min: size,
+            max: size,
+            world: size,
+            beat,
+            lost_after: timeout,
+            elastic_timeout,
+            settle,
+            patience,
+            strict: true,
+        }
+    }
+
     /// The rules of the job that is configured so.
     pub(super) fn read(configuration: &BTreeMap<String, String>) -> Result<Self, Refusal> {
         let read = Reader(configuration);
@@ -29,6 +48,7 @@ impl Rules {
             elastic_timeout: read.seconds("parallel.elastic_timeout")?,
             settle: SETTLE,
             patience: read.seconds("parallel.timeout")?.saturating_mul(PATIENCE),
+            strict: false,
         })
     }
 }

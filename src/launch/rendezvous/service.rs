@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 
 /// How long the end of the service waits for members to take their leave.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The judge looks at the clock four times a beat, and at least this often.
+/// The roster looks at the clock four times a beat, and at least this often.
 const LONGEST_TICK: Duration = Duration::from_millis(250);
 /// Connections that were accepted and wait for the server to take them.
 const ACCEPTED: usize = 16;
@@ -56,14 +56,14 @@ impl Service {
         Ok(Self { address, state, runtime: Some(runtime), ended: Mutex::new(ended) })
     }
 
-    /// How an elastic job has come to its end, if it has: well, or why not. One of fixed membership ends with its
-    /// processes.
+    /// How the job has come to its end, if it has: well, or why not. One of fixed membership that ends well ends with
+    /// its processes.
     pub fn ending(&self) -> Option<std::result::Result<(), Verdict>> {
         let ending = self.state.ending()?;
         Some(if ending.passing { Err(Verdict(ending.reason)) } else { Ok(()) })
     }
 
-    /// Who is in an elastic job right now, if anybody ever was.
+    /// Who is in the job right now, if anybody ever was.
     pub fn bulletin(&self) -> Option<Bulletin> {
         self.state.bulletin()
     }

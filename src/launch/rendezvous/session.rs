@@ -8,7 +8,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::Message;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
@@ -16,10 +15,11 @@ use tonic::{Status, Streaming};
 use super::admission::Pass;
 use super::bulletin::Seat;
 use super::handshake::Host;
+use super::refusal::Refusal;
 use super::seal::Seal;
 use super::secret::nonce;
 use super::state::{Admitted, State};
-use super::wire::{Alive, ClientBody, Denied, Envelope, FromMember, FromService, Get, Refusal, ServerBody, Value};
+use super::wire::{Envelope, FromMember, FromService, decode, encode};
 
 /// The most `Get`s of one member that may wait at a time.
 const MOST_GETS: usize = 64;
@@ -82,13 +82,11 @@ async fn greet(
     match introduction.and_then(|introduction| state.admit(&introduction)) {
         Ok(Admitted::Member(seat)) => Ok(Some((seal, seat))),
         Ok(Admitted::Visitor(answer)) => {
-            let body = ServerBody::from(answer).encode_to_vec();
-            send(seal.close(body), outgoing).await;
+            send(seal.close(encode(&answer)), outgoing).await;
             Ok(None)
         }
         Err(refusal) => {
-            let body = ServerBody::from(FromService::Refusal(refusal.clone())).encode_to_vec();
-            send(seal.close(body), outgoing).await;
+            send(seal.close(encode(&FromService::Refusal(refusal.clone()))), outgoing).await;
             Err(super::sentence::line(&refusal.reason, 600))
         }
     }
@@ -150,7 +148,7 @@ impl Session<'_> {
                 Some(answers) = self.gets.join_next() => self.send_all(answers.unwrap_or_default()).await,
                 Ok(()) = news.changed() => {
                     let latest = news.borrow_and_update().clone();
-                    self.send(latest.into()).await
+                    self.send(latest).await
                 }
                 _ = &mut closed, if !is_closing => {
                     is_closing = true;
@@ -168,43 +166,37 @@ impl Session<'_> {
 
     async fn take(&mut self, envelope: Envelope) -> Result<(), End> {
         let body = self.seal.open(envelope).map_err(|forged| End::Broken(forged.to_string()))?;
-        let body = ClientBody::decode(body.as_slice());
-        let body = body.map_err(|error| End::Broken(format!("its message could not be read ({error})")))?;
-        match body.message {
-            Some(FromMember::Set(it)) => {
-                let answer = match self.state.store.set(it.key, it.value) {
-                    Ok(()) => FromService::Value(Value { id: it.id, value: Vec::new() }),
-                    Err(reason) => FromService::Denied(Denied { id: it.id, reason }),
-                };
-                self.send(answer).await
+        let message = decode(&body).map_err(|error| End::Broken(format!("its message could not be read ({error})")))?;
+        match message {
+            FromMember::Set { id, key, value } => {
+                let set = self.state.store.set(key, value);
+                self.send(set.map_or_else(|why| FromService::Denied(id, why), |()| FromService::Value(id, Vec::new())))
+                    .await
             }
-            Some(FromMember::Get(get)) => self.look_up(get).await,
-            Some(message) => self.pass_on(message).await,
-            // What this version does not know does not concern it.
-            None => Ok(()),
+            FromMember::Get { id, keys, limit } => self.look_up(id, keys, limit).await,
+            message => {
+                let (beats, leaves) =
+                    (matches!(message, FromMember::Beat(_)), matches!(message, FromMember::Leave(..)));
+                self.state.hear(self.seat, message);
+                match (beats, leaves) {
+                    (true, _) => self.send(FromService::Alive).await,
+                    (_, true) => Err(End::Left),
+                    _ => Ok(()),
+                }
+            }
         }
     }
 
-    async fn pass_on(&mut self, message: FromMember) -> Result<(), End> {
-        let (beat, leave) = (matches!(message, FromMember::Beat(_)), matches!(message, FromMember::Leave(_)));
-        self.state.hear(self.seat, message);
-        match (beat, leave) {
-            (true, _) => self.send(FromService::Alive(Alive {})).await,
-            (_, true) => Err(End::Left),
-            _ => Ok(()),
-        }
-    }
-
-    async fn look_up(&mut self, Get { id, keys, limit }: Get) -> Result<(), End> {
+    async fn look_up(&mut self, id: u64, keys: Vec<String>, limit: Duration) -> Result<(), End> {
         if self.gets.len() >= MOST_GETS {
             let reason = format!("more than {MOST_GETS} requests of one process wait");
-            return self.send(FromService::Denied(Denied { id, reason })).await;
+            return self.send(FromService::Denied(id, reason)).await;
         }
         let store = Arc::clone(&self.state.store);
         self.gets.spawn(async move {
-            match store.get(&keys, Duration::from_millis(limit)).await {
-                Ok(values) => values.into_iter().map(|value| FromService::Value(Value { id, value })).collect(),
-                Err(reason) => vec![FromService::Denied(Denied { id, reason })],
+            match store.get(&keys, limit).await {
+                Ok(values) => values.into_iter().map(|value| FromService::Value(id, value)).collect(),
+                Err(reason) => vec![FromService::Denied(id, reason)],
             }
         });
         Ok(())
@@ -218,7 +210,7 @@ impl Session<'_> {
     }
 
     async fn send(&mut self, message: FromService) -> Result<(), End> {
-        let envelope = self.seal.close(ServerBody::from(message).encode_to_vec());
+        let envelope = self.seal.close(encode(&message));
         self.outgoing.send(Ok(envelope)).await.map_err(|_| End::Broken("its connection closed".into()))
     }
 }

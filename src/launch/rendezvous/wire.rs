@@ -1,18 +1,21 @@
-//! What travels between a member and the service: protobuf messages, written as Rust types.
+//! What travels between a member and the service.
 //!
-//! Both directions carry [`Envelope`]s. A body is decoded only after its envelope was found authentic (see
-//! [`seal`](super::seal)), but for the greetings of the [`handshake`](super::handshake), which come before there is a
-//! key. Field numbers are part of [`PROTOCOL`]: whoever changes one raises it.
+//! Both directions carry [`Envelope`]s. The messages of the [`handshake`](super::handshake) are protobuf whose field
+//! numbers never change, so that builds of any two versions understand why one refuses the other. Everything later is
+//! MessagePack of the types themselves, as both sides are then of the same build; a body is decoded only after its
+//! envelope was found authentic (see [`seal`](super::seal)). Whoever changes a message raises [`PROTOCOL`].
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use prost::{Message, Oneof};
+use prost::Message;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-use super::Introduction;
-use super::elastic_wire::{Bulletin, Ready};
+use super::bulletin::{Bulletin, Event, Newcomer, Progress, Ready, Seat};
+use super::refusal::Refusal;
 
 /// The version of these messages and of the handshake.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// What an envelope may need beside the value it carries, in bytes.
@@ -24,7 +27,7 @@ pub struct Envelope {
     /// Counts the envelopes of one direction from 0.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
-    /// An encoded [`ClientBody`] or [`ServerBody`].
+    /// An encoded message: [`Greeting`] and [`Answer`] during the handshake, [`FromMember`] and [`FromService`] later.
     #[prost(bytes = "vec", tag = "2")]
     pub body: Vec<u8>,
     /// HMAC-SHA256 over direction, sequence and body; during the handshake empty, or over a refusal and the greeting that
@@ -33,93 +36,32 @@ pub struct Envelope {
     pub mac: Vec<u8>,
 }
 
-/// What a member sends.
+/// What a process sends during the handshake: first a hello, then a proof.
 #[derive(Clone, PartialEq, Message)]
-pub struct ClientBody {
-    /// The message; absent if it is of a kind that this version does not know.
-    #[prost(oneof = "FromMember", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
-    pub message: Option<FromMember>,
-}
-
-/// The messages of a member.
-#[derive(Clone, PartialEq, Oneof)]
-pub enum FromMember {
-    /// The first message.
-    #[prost(message, tag = "1")]
-    Hello(Hello),
+pub struct Greeting {
+    /// Who wants to join what.
+    #[prost(message, optional, tag = "1")]
+    pub hello: Option<Hello>,
     /// The answer to a challenge.
-    #[prost(message, tag = "2")]
-    Proof(Proof),
-    /// Stores a value.
-    #[prost(message, tag = "3")]
-    Set(Set),
-    /// Asks for values.
-    #[prost(message, tag = "4")]
-    Get(Get),
-    /// A sign of life.
-    #[prost(message, tag = "5")]
-    Beat(Activity),
-    /// A collective failed or timed out.
-    #[prost(message, tag = "6")]
-    Trouble(Trouble),
-    /// The last message.
-    #[prost(message, tag = "7")]
-    Leave(Leave),
-    /// In an elastic job: can take part in the next generation.
-    #[prost(message, tag = "8")]
-    Ready(Ready),
-    /// In an elastic job: wants to leave.
-    #[prost(bool, tag = "9")]
-    Drain(bool),
-    /// In an elastic job: has connected with those of this generation to come.
-    #[prost(uint64, tag = "10")]
-    Connected(u64),
+    #[prost(message, optional, tag = "2")]
+    pub proof: Option<Proof>,
 }
 
-/// What the service sends.
+/// What the service answers to a hello: one of these.
 #[derive(Clone, PartialEq, Message)]
-pub struct ServerBody {
-    /// The message; absent if it is of a kind that this version does not know.
-    #[prost(oneof = "FromService", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
-    pub message: Option<FromService>,
-}
-
-/// The messages of the service.
-#[derive(Clone, PartialEq, Oneof)]
-pub enum FromService {
-    /// The service's proof, and what the member has to prove.
-    #[prost(message, tag = "1")]
-    Challenge(Challenge),
-    /// The member is not admitted.
-    #[prost(message, tag = "2")]
-    Refusal(Refusal),
-    /// The member is admitted; the ranks named here are not there yet (empty: none is missing).
-    #[prost(string, tag = "3")]
-    Waiting(String),
-    /// Everybody is there.
-    #[prost(message, tag = "4")]
-    Layout(Layout),
-    /// The answer to a beat.
-    #[prost(message, tag = "5")]
-    Alive(Alive),
-    /// One value of a `Get`, or (without a value) the news that a `Set` was kept.
-    #[prost(message, tag = "6")]
-    Value(Value),
-    /// A `Set` or `Get` that cannot be served.
-    #[prost(message, tag = "7")]
-    Denied(Denied),
-    /// The job is over, and why.
-    #[prost(string, tag = "8")]
-    Verdict(String),
-    /// In an elastic job: who is there, and what they are to do.
-    #[prost(message, tag = "9")]
-    Bulletin(Bulletin),
+pub struct Answer {
+    /// The service's proof, and what the process has to prove.
+    #[prost(message, optional, tag = "1")]
+    pub challenge: Option<Challenge>,
+    /// The process is not admitted.
+    #[prost(message, optional, tag = "2")]
+    pub refusal: Option<Refusal>,
 }
 
 /// Who wants to join what.
 #[derive(Clone, PartialEq, Message)]
 pub struct Hello {
-    /// [`PROTOCOL`] of the member.
+    /// [`PROTOCOL`] of the process.
     #[prost(uint32, tag = "1")]
     pub protocol: u32,
     /// The version of its Kiln.
@@ -147,182 +89,109 @@ pub struct Challenge {
     pub mac: Vec<u8>,
 }
 
-/// The member's answer to a [`Challenge`].
+/// The answer to a [`Challenge`].
 #[derive(Clone, PartialEq, Message)]
 pub struct Proof {
-    /// Proves that the member knows the secret, and that it wrote `introduction`.
+    /// Proves that the process knows the secret, and that it wrote `introduction`.
     #[prost(bytes = "vec", tag = "1")]
     pub mac: Vec<u8>,
-    /// An encoded [`Person`].
+    /// An encoded [`Purpose`].
     #[prost(bytes = "vec", tag = "2")]
     pub introduction: Vec<u8>,
 }
 
-/// An [`Introduction`] on the wire.
-#[derive(Clone, PartialEq, Message)]
-pub struct Person {
-    /// Its rank.
-    #[prost(uint64, tag = "1")]
-    pub rank: u64,
-    /// Its machine.
-    #[prost(string, tag = "2")]
-    pub host: String,
-    /// Its process id.
-    #[prost(uint32, tag = "3")]
-    pub process: u32,
-    /// Its devices.
-    #[prost(uint64, tag = "4")]
-    pub devices: u64,
-    /// Its settings; left out of a [`Layout`], where everybody's are the same.
-    #[prost(btree_map = "string, string", tag = "5")]
-    pub configuration: BTreeMap<String, String>,
+/// Why a process comes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// To compute.
+    Join(Newcomer),
+    /// To see who is there.
+    Look,
+    /// To have the member of this rank leave.
+    Drain(usize),
+    /// To hold the rendezvous in its place.
+    Replace,
 }
 
-/// All members in rank order.
-#[derive(Clone, PartialEq, Message)]
-pub struct Layout {
-    /// One for each rank.
-    #[prost(message, repeated, tag = "1")]
-    pub members: Vec<Person>,
+/// The messages of a member.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FromMember {
+    /// Stores `value` under `key`; the first write wins. The answer carries the same `id`.
+    Set {
+        /// Tells the request from others.
+        id: u64,
+        /// The name.
+        key: String,
+        /// The bytes.
+        #[serde(with = "serde_bytes")]
+        value: Vec<u8>,
+    },
+    /// Waits until all `keys` are there, at most `limit`. The answers carry the same `id`.
+    Get {
+        /// Tells the request from others.
+        id: u64,
+        /// The names.
+        keys: Vec<String>,
+        /// How long to wait.
+        limit: Duration,
+    },
+    /// A sign of life.
+    Beat(Progress),
+    /// A collective failed or timed out, of a generation or of the connection for it, with this symptom.
+    Trouble(Progress, u64, String),
+    /// The last message: the member has finished, or failed for this reason.
+    Leave(Progress, Option<String>),
+    /// In an elastic job: can take part in the next generation.
+    Ready(Ready),
+    /// In an elastic job: wants to leave.
+    Drain,
+    /// In an elastic job: has connected with those of this generation to come.
+    Connected(u64),
 }
 
-/// Why a member is not admitted.
-#[derive(Clone, PartialEq, Message)]
-pub struct Refusal {
-    /// For the person at the refused process.
-    #[prost(string, tag = "1")]
-    pub reason: String,
-    /// Whether the same command may succeed later.
-    #[prost(bool, tag = "2")]
-    pub passing: bool,
-    /// Whether the service is that of another job or another build: no word on the job that was meant.
-    #[prost(bool, tag = "3")]
-    pub elsewhere: bool,
-}
-
-/// Stores `value` under `key`; the first write wins.
-#[derive(Clone, PartialEq, Message)]
-pub struct Set {
-    /// Comes back with the answer.
-    #[prost(uint64, tag = "1")]
-    pub id: u64,
-    /// The name.
-    #[prost(string, tag = "2")]
-    pub key: String,
-    /// The bytes.
-    #[prost(bytes = "vec", tag = "3")]
-    pub value: Vec<u8>,
-}
-
-/// Waits until all `keys` are there.
-#[derive(Clone, PartialEq, Message)]
-pub struct Get {
-    /// Comes back with the answers.
-    #[prost(uint64, tag = "1")]
-    pub id: u64,
-    /// The names.
-    #[prost(string, repeated, tag = "2")]
-    pub keys: Vec<String>,
-    /// How long to wait, in milliseconds.
-    #[prost(uint64, tag = "3")]
-    pub limit: u64,
-}
-
-/// What a process is doing.
-#[derive(Clone, PartialEq, Message)]
-pub struct Activity {
-    /// For people, such as `step 12, gradient all-reduce`.
-    #[prost(string, tag = "1")]
-    pub text: String,
-    /// Grows by one with every collective, alike on all ranks; in an elastic job the steps done.
-    #[prost(uint64, tag = "2")]
-    pub count: u64,
-    /// Its throughput, in an elastic job.
-    #[prost(double, tag = "3")]
-    pub images_per_second: f64,
-}
-
-/// A collective failed or timed out.
-#[derive(Clone, PartialEq, Message)]
-pub struct Trouble {
-    /// Which one.
-    #[prost(message, optional, tag = "1")]
-    pub activity: Option<Activity>,
-    /// What the engine said.
-    #[prost(string, tag = "2")]
-    pub symptom: String,
-    /// In an elastic job: the generation whose collective or connection it was.
-    #[prost(uint64, tag = "3")]
-    pub generation: u64,
-}
-
-/// The last word of a member.
-#[derive(Clone, PartialEq, Message)]
-pub struct Leave {
-    /// Why it failed; absent if it has finished.
-    #[prost(string, optional, tag = "1")]
-    pub failed: Option<String>,
-    /// Where it was when it left.
-    #[prost(message, optional, tag = "2")]
-    pub activity: Option<Activity>,
-}
-
-/// The answer to a beat.
-#[derive(Clone, PartialEq, Message)]
-pub struct Alive {}
-
-/// One value, or the receipt for a `Set`.
-#[derive(Clone, PartialEq, Message)]
-pub struct Value {
-    /// Whose request this answers.
-    #[prost(uint64, tag = "1")]
-    pub id: u64,
-    /// The bytes: values of a `Get` come one by one in the order of its keys, since only each one fits an envelope.
-    #[prost(bytes = "vec", tag = "2")]
-    pub value: Vec<u8>,
-}
-
-/// Why a request cannot be served.
-#[derive(Clone, PartialEq, Message)]
-pub struct Denied {
-    /// Whose request this answers.
-    #[prost(uint64, tag = "1")]
-    pub id: u64,
-    /// For people.
-    #[prost(string, tag = "2")]
-    pub reason: String,
-}
-
-impl From<FromMember> for ClientBody {
-    fn from(message: FromMember) -> Self {
-        Self { message: Some(message) }
-    }
-}
-
-impl From<FromService> for ServerBody {
-    fn from(message: FromService) -> Self {
-        Self { message: Some(message) }
-    }
-}
-
-impl From<&Introduction> for Person {
-    fn from(it: &Introduction) -> Self {
-        let configuration = it.configuration.clone();
-        Self {
-            rank: it.rank as u64,
-            host: it.host.clone(),
-            process: it.process,
-            devices: it.devices as u64,
-            configuration,
+impl FromMember {
+    /// What the member that has `seat` tells the roster; the store is not the roster's business.
+    pub fn events(self, seat: Seat) -> Vec<Event> {
+        match self {
+            Self::Beat(progress) => vec![Event::Beat(seat, progress)],
+            Self::Trouble(progress, generation, symptom) => {
+                vec![Event::Beat(seat, progress), Event::Trouble(seat, generation, symptom)]
+            }
+            Self::Leave(progress, failed) => vec![Event::Beat(seat, progress), Event::Left(seat, failed)],
+            Self::Ready(ready) => vec![Event::Ready(seat, ready)],
+            Self::Drain => vec![Event::Drain(seat)],
+            Self::Connected(generation) => vec![Event::Connected(seat, generation)],
+            Self::Set { .. } | Self::Get { .. } => Vec::new(),
         }
     }
 }
 
-impl From<Person> for Introduction {
-    fn from(it: Person) -> Self {
-        // A rank that does not fit is out of every range, and refused as such.
-        let rank = usize::try_from(it.rank).unwrap_or(usize::MAX);
-        let devices = usize::try_from(it.devices).unwrap_or(usize::MAX);
-        Self { rank, host: it.host, process: it.process, devices, configuration: it.configuration }
-    }
+/// The messages of the service.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FromService {
+    /// The process is not admitted.
+    Refusal(Refusal),
+    /// Nobody came to the job yet.
+    Nobody,
+    /// Who is there, and what they are to do.
+    Bulletin(Bulletin),
+    /// The job is over, and why.
+    Verdict(String),
+    /// The answer to a beat.
+    Alive,
+    /// One value of a `Get`, in the order of its keys, since only each one fits an envelope; or, without bytes, the
+    /// receipt for a `Set`.
+    Value(u64, #[serde(with = "serde_bytes")] Vec<u8>),
+    /// The `Set` or `Get` cannot be served, and why.
+    Denied(u64, String),
+}
+
+/// The bytes of a message.
+pub fn encode(message: &impl Serialize) -> Vec<u8> {
+    rmp_serde::to_vec(message).expect("plain data is always MessagePack")
+}
+
+/// The message of these bytes, or why there is none.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    rmp_serde::from_slice(bytes).map_err(|error| error.to_string())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kiln::launch::rendezvous::bulletin::{Action, Newcomer, Phase, Rules};
-use kiln::launch::rendezvous::wire::Refusal;
+use kiln::launch::rendezvous::refusal::Refusal;
 
 use super::{Job, SETTLE, TIMEOUT, member, rules};
 

@@ -1,7 +1,7 @@
 //! Members join, leave in good order, and finish.
 
 use kiln::launch::rendezvous::bulletin::{Action, Assembly, Event, Newcomer, Phase, Progress};
-use kiln::launch::rendezvous::wire::Refusal;
+use kiln::launch::rendezvous::refusal::Refusal;
 
 use super::{Job, PATIENCE, SETTLE, TIMEOUT, computing, member, ready_of, rules, standing};
 

@@ -25,6 +25,7 @@ pub(super) fn rules() -> Rules {
         elastic_timeout: time(u64::MAX),
         settle: time(1000),
         patience: time(20_000),
+        strict: false,
     }
 }
 
@@ -52,6 +53,7 @@ impl Actor {
     fn introduction(&self) -> Newcomer {
         Newcomer {
             id: self.id,
+            rank: None,
             host: format!("h{}", self.id),
             process: self.id as u32,
             devices: self.devices,

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use kiln::launch::rendezvous::bulletin::{
     Action, Assembly, Bulletin, Event, Newcomer, Phase, Progress, Ready, Rules, Standing,
 };
+use kiln::launch::rendezvous::refusal::Refusal;
 use kiln::launch::rendezvous::roster::Roster;
-use kiln::launch::rendezvous::wire::Refusal;
 
 const LOST: u64 = 10_000;
 const TIMEOUT: u64 = 600_000;
@@ -35,24 +35,14 @@ fn rules(min: usize, max: usize) -> Rules {
         elastic_timeout: time(TIMEOUT),
         settle: time(SETTLE),
         patience: time(PATIENCE),
+        strict: false,
     }
 }
 
 /// Member `id` on host `h<id>`, process `<id>`, with one device.
 fn member(id: u64) -> Newcomer {
     let configuration = BTreeMap::from([("batch_size".into(), "8".into()), ("epochs".into(), "2".into())]);
-    Newcomer {
-        id,
-        host: format!("h{id}"),
-        process: id as u32,
-        devices: 1,
-        configuration,
-        standing: Standing::default(),
-        heard: 0,
-        computing: None,
-        draining: false,
-        peers: BTreeMap::new(),
-    }
+    Newcomer { id, host: format!("h{id}"), process: id as u32, devices: 1, configuration, ..Newcomer::default() }
 }
 
 fn standing(generation: u64, step: u64) -> Standing {

@@ -36,6 +36,7 @@ fn newcomer() -> impl Strategy<Value = Newcomer> {
     (0_u64..4, number(), number(), number(), assembly(), any::<bool>()).prop_map(
         |(id, devices, heard, generation, computing, draining)| Newcomer {
             id,
+            rank: None,
             host: "h\n".repeat(heard as usize % 200),
             process: 1,
             devices: devices as usize,

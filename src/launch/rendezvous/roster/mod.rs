@@ -1,25 +1,33 @@
-//! The policy of an elastic job: who is a member, when a generation begins, and why it ends.
+//! The policy of a job: who is a member, when a generation begins, and why it ends.
 //!
 //! A pure state machine: events and the time go in, actions come out; it knows no network and no clock of its own. A
 //! generation is an immutable assignment of all replicas to members. It ends when membership changes; its members then
 //! tell that they are ready and what state they hold, and the next one begins. Everything here can be learnt again from
 //! the members, so a restarted service goes on where the last one stopped. This file takes events in; when a generation
 //! ends and the next one begins is left to `generation`, which member computes which replicas to
-//! [`placement`](super::placement), and who may be a member at all to `eligibility`.
+//! [`placement`](super::placement), and who may be a member at all to `eligibility`. A job of fixed membership has one
+//! generation; what is special about it is in [`strict`].
+
+mod generation;
+mod prospect;
+pub mod strict;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::bulletin::{Action, Assembly, Bulletin, Entry, Event, Newcomer, Phase, Progress, Ready, Rules, Seat};
-use super::causes::Causes;
-use super::eligibility;
-use super::placement::Host;
-use super::prospect::Prospect;
-use super::sentence;
-use super::wire::Refusal;
+use prospect::Prospect;
+use strict::Evidence;
 
-/// So many heartbeats may be late without meaning anything.
-const LATE_BEATS: u32 = 3;
+use super::{LATE_BEATS, MOST_MEMBERS};
+use crate::launch::rendezvous::bulletin::{
+    Action, Assembly, Bulletin, Entry, Event, Newcomer, Phase, Progress, Ready, Rules, Seat,
+};
+use crate::launch::rendezvous::causes::Causes;
+use crate::launch::rendezvous::eligibility;
+use crate::launch::rendezvous::placement::Host;
+use crate::launch::rendezvous::refusal::Refusal;
+use crate::launch::rendezvous::sentence;
+
 /// The longest activity of a member that is kept, in characters.
 const LONGEST_ACTIVITY: usize = 200;
 
@@ -37,6 +45,7 @@ pub(super) struct Member {
     /// Until when it stays in reserve, as the others could not connect with it.
     pub(super) reserved: Option<Instant>,
     pub(super) heard: Instant,
+    evidence: Evidence,
 }
 
 impl Member {
@@ -65,7 +74,7 @@ pub struct Roster {
     pub(super) since: Instant,
     /// The current or last generation.
     pub(super) assembly: Assembly,
-    pub(super) prospect: Option<Prospect>,
+    prospect: Option<Prospect>,
     /// The greatest generation that anybody heard of.
     pub(super) greatest: u64,
     /// In order of arrival.
@@ -74,6 +83,8 @@ pub struct Roster {
     pub(super) arrivals: Option<Arrivals>,
     /// The first report that a collective failed.
     pub(super) trouble: Option<(Instant, String)>,
+    /// In a strict job: when trouble must be explained that was reported, or an end of a session.
+    pub(super) due: Option<Instant>,
     /// Members of generations that another service led, as those who come from there call them.
     pub(super) expected: BTreeMap<u64, String>,
     /// Since when the members of an adopted generation are expected back.
@@ -102,6 +113,7 @@ impl Roster {
             causes: Causes::default(),
             arrivals: None,
             trouble: None,
+            due: None,
             expected: BTreeMap::new(),
             returning: None,
             short: None,
@@ -142,7 +154,8 @@ impl Roster {
     pub fn bulletin(&self) -> Bulletin {
         let mut members: Vec<_> = self.members.iter().collect();
         members.sort_by_key(|member| member.rank.unwrap_or(usize::MAX));
-        let shortage = self.short.map(|_| self.shortage());
+        let gathers = self.rules.strict && self.phase == Phase::Waiting;
+        let shortage = if gathers { Some(self.missing_ranks()) } else { self.short.map(|_| self.shortage()) };
         Bulletin {
             generation: self.assembly.generation,
             phase: self.phase,
@@ -170,6 +183,11 @@ impl Roster {
         self.phase == Phase::Complete
     }
 
+    /// Whether a process gets `refusal` for no other reason than that the run is complete.
+    pub(super) fn is_complete_for(&self, refusal: &Refusal) -> bool {
+        self.is_complete() && self.closed.as_ref() == Some(refusal)
+    }
+
     /// What newcomers are told once the job has come to its end; passing if the run is not complete.
     pub fn ending(&self) -> Option<&Refusal> {
         self.closed.as_ref()
@@ -185,13 +203,15 @@ impl Roster {
         let members = self.members.iter_mut().flat_map(|member| [&mut member.came, &mut member.heard]);
         let arrivals = self.arrivals.iter_mut().flat_map(|it| [&mut it.first, &mut it.last]);
         let trouble = self.trouble.iter_mut().map(|(reported, _)| reported);
-        let others = [&mut self.since].into_iter().chain(&mut self.returning).chain(&mut self.short);
+        let others =
+            [&mut self.since].into_iter().chain(&mut self.returning).chain(&mut self.short).chain(&mut self.due);
         members.chain(arrivals).chain(trouble).chain(others).for_each(|clock| *clock += absent);
     }
 
     fn take_in(&mut self, event: Event, now: Instant) -> Option<()> {
         match event {
             Event::Beat(seat, progress) => self.hear(seat, now)?.progress = shortened(progress),
+            event if self.rules.strict => self.take_evidence(event, now)?,
             Event::Ready(seat, ready) => self.get_ready(seat, ready, now)?,
             Event::Connected(seat, generation) => self.note_connected(seat, generation, now)?,
             Event::Trouble(seat, generation, symptom) => self.note_trouble(seat, generation, &symptom, now)?,
@@ -242,18 +262,23 @@ impl Roster {
 
     /// Admits a process, which may be a member that comes back.
     fn receive(&mut self, seat: Seat, mut who: Newcomer, now: Instant) -> Result<(), Refusal> {
+        if self.rules.strict {
+            self.admit_rank(&who)?;
+        }
         eligibility::examine(&who, self.members.iter().map(|member| &member.who))?;
         self.closed.clone().map_or(Ok(()), Err)?;
-        let (assembly, peers) = (who.computing.take(), std::mem::take(&mut who.peers));
+        let assembly = who.computing.take().filter(|_| !self.rules.strict);
+        let peers = std::mem::take(&mut who.peers);
         if self.assembly.generation == 0 {
-            self.expected.extend(peers.into_iter().take(eligibility::MOST_MEMBERS));
+            self.expected.extend(peers.into_iter().take(MOST_MEMBERS));
         }
         let claimed = assembly.as_ref().map(|it| it.generation);
         self.greatest = self.greatest.max(who.heard).max(who.standing.generation).max(claimed.unwrap_or(0));
         let known = assembly.as_ref() == Some(&self.assembly);
         let (computing, rank) = (claimed.map(|it| if known { it } else { 0 }), self.assembly.rank(who.id));
-        let progress = Progress::default();
-        let fresh = self.seat(Member { seat, who, computing, rank, progress, came: now, reserved: None, heard: now });
+        let (progress, evidence) = Default::default();
+        let (came, heard, reserved) = (now, now, None);
+        let fresh = self.seat(Member { seat, who, computing, rank, progress, came, reserved, heard, evidence });
         if let Some(assembly) = assembly.filter(|_| !known) {
             self.weigh_claim(seat, assembly, now);
         }

@@ -1,10 +1,12 @@
-//! The policy of the rendezvous, without network and without waiting.
+//! The policy of a job of fixed membership, without network and without waiting.
 
 use std::time::{Duration, Instant};
 
 use kiln::launch::rendezvous::Terms;
-use kiln::launch::rendezvous::judge::{Action, Event, GRACE, Judge};
-use kiln::launch::rendezvous::wire::Activity;
+use kiln::launch::rendezvous::bulletin::{Action, Bulletin, Event, Newcomer, Phase, Progress, Rules};
+use kiln::launch::rendezvous::roster::Roster;
+use kiln::launch::rendezvous::roster::strict::GRACE;
+use kiln::launch::rendezvous::wire::FromMember;
 use proptest::prelude::*;
 
 use super::{introduction, terms};
@@ -14,7 +16,7 @@ const TIMEOUT: u64 = 10_000;
 
 /// A job of three in which time passes as the test says, in milliseconds.
 struct Court {
-    judge: Judge,
+    roster: Roster,
     start: Instant,
     now: u64,
     verdict: Option<String>,
@@ -24,17 +26,17 @@ impl Court {
     fn empty() -> Self {
         let terms = Terms { timeout: Duration::from_millis(TIMEOUT), beat: Duration::from_millis(BEAT), ..terms(3) };
         let start = Instant::now();
-        Self { judge: Judge::new(&terms, start), start, now: 0, verdict: None }
+        Self { roster: Roster::new(Rules::strict(&terms), start), start, now: 0, verdict: None }
     }
 
     fn at_work() -> Self {
         let mut court = Self::empty();
-        (0..3).for_each(|rank| drop(court.tell(Event::Came(introduction(rank)))));
+        (0..3).for_each(|rank| drop(court.tell(came(rank))));
         court
     }
 
     fn tell(&mut self, event: Event) -> Vec<Action> {
-        let actions = self.judge.handle(event, self.start + Duration::from_millis(self.now));
+        let actions = self.roster.handle(event, self.start + Duration::from_millis(self.now));
         for action in &actions {
             if let Action::Decide(verdict) = action {
                 assert!(self.verdict.replace(verdict.clone()).is_none(), "two verdicts");
@@ -43,8 +45,12 @@ impl Court {
         actions
     }
 
+    fn hear(&mut self, events: Vec<Event>) -> Vec<Action> {
+        events.into_iter().flat_map(|event| self.tell(event)).collect()
+    }
+
     /// Time passes with ticks, and with beats of the ranks that live.
-    fn pass(&mut self, time: u64, alive: &[(usize, u64)]) {
+    fn pass(&mut self, time: u64, alive: &[(u64, u64)]) {
         for _ in 0..time / 250 {
             self.now += 250;
             self.tell(Event::Tick);
@@ -55,8 +61,41 @@ impl Court {
     }
 }
 
-fn at(count: u64) -> Activity {
-    Activity { text: format!("step {count}"), count, images_per_second: 0.0 }
+/// The process of a rank, whose seat is its rank.
+fn came(rank: u64) -> Event {
+    Event::Came(rank, Newcomer { id: rank + 1, ..introduction(rank as usize) })
+}
+
+/// The process of another id that was given the same rank.
+fn came_again(rank: u64) -> Event {
+    Event::Came(9, Newcomer { id: 9, ..introduction(rank as usize) })
+}
+
+/// What all are told before the beginning, and the ranks that it names.
+fn missing(actions: &[Action]) -> &str {
+    match actions {
+        [Action::Announce(Bulletin { phase: Phase::Waiting, why, .. })] => why,
+        [Action::Welcome, rest @ ..] => missing(rest),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The ranks of a job that begins.
+fn roll(action: &Action) -> Option<Vec<String>> {
+    let Action::Announce(bulletin) = action else { return None };
+    (bulletin.phase == Phase::Running).then(|| bulletin.members.iter().map(|it| it.host.clone()).collect())
+}
+
+fn trouble(rank: u64, doing: Progress, symptom: &str) -> Vec<Event> {
+    FromMember::Trouble(doing, 1, symptom.into()).events(rank)
+}
+
+fn left(rank: u64, doing: Progress, reason: Option<&str>) -> Vec<Event> {
+    FromMember::Leave(doing, reason.map(Into::into)).events(rank)
+}
+
+fn at(step: u64) -> Progress {
+    Progress { activity: format!("step {step}"), step, images_per_second: 0.0 }
 }
 
 const GRACE_MS: u64 = GRACE.as_millis() as u64;
@@ -72,8 +111,8 @@ fn every_story_has_its_verdict() {
             |court| {
                 court.pass(2000, &[(0, 1), (1, 1), (2, 1)]);
                 assert_eq!(court.tell(Event::Closed(2, "its connection closed".into())), []);
-                assert_eq!(court.tell(Event::Trouble(1, at(7), "connection reset".into())), []);
-                court.tell(Event::Trouble(0, at(7), "connection closed by peer".into()));
+                assert_eq!(court.hear(trouble(1, at(7), "connection reset")), []);
+                court.hear(trouble(0, at(7), "connection closed by peer"));
             },
             Some(
                 "rank 2 (host host2, process 102) was lost at step 7: its connection closed; ranks 0-1 were at step 7",
@@ -96,8 +135,8 @@ fn every_story_has_its_verdict() {
             |court| {
                 court.pass(2000, &[(0, 6), (1, 6), (2, 6)]);
                 court.tell(Event::Closed(2, "its connection closed".into()));
-                court.tell(Event::Left(0, at(7), Some("the engine broke".into())));
-                court.tell(Event::Trouble(1, at(7), "connection reset".into()));
+                court.hear(left(0, at(7), Some("the engine broke")));
+                court.hear(trouble(1, at(7), "connection reset"));
             },
             Some(
                 "rank 2 (host host2, process 102) was lost at step 7: its connection closed; ranks 0-1 were at step 7",
@@ -105,13 +144,13 @@ fn every_story_has_its_verdict() {
         ),
         (
             "one fails",
-            |court| drop(court.tell(Event::Left(1, at(4), Some("out of memory".into())))),
+            |court| drop(court.hear(left(1, at(4), Some("out of memory")))),
             Some("rank 1 (host host1, process 101) failed at step 4: out of memory"),
         ),
         (
             "one finishes and closes",
             |court| {
-                court.tell(Event::Left(1, at(4), None));
+                court.hear(left(1, at(4), None));
                 court.tell(Event::Closed(1, "its connection closed".into()));
                 court.pass(60_000, &[(0, 5), (2, 5)]);
             },
@@ -148,7 +187,7 @@ fn every_story_has_its_verdict() {
             "trouble while one is silent",
             |court| {
                 court.pass(5000, &[(0, 3), (2, 3)]);
-                court.tell(Event::Trouble(0, at(3), "timed out".into()));
+                court.hear(trouble(0, at(3), "timed out"));
             },
             Some(
                 "rank 1 (host host1, process 101) was lost at step 3: no sign of life for 5.0 s; ranks 0, 2 were at \
@@ -159,10 +198,10 @@ fn every_story_has_its_verdict() {
             "trouble before the death that caused it is known",
             |court| {
                 court.pass(2000, &[(0, 3), (1, 3), (2, 3)]);
-                court.tell(Event::Trouble(0, at(3), "connection closed by peer [rank 2]".into()));
+                court.hear(trouble(0, at(3), "connection closed by peer [rank 2]"));
                 court.pass(GRACE_MS / 2, &[]);
                 court.tell(Event::Closed(1, "its connection closed".into()));
-                court.tell(Event::Trouble(2, at(3), "connection closed by peer [rank 1]".into()));
+                court.hear(trouble(2, at(3), "connection closed by peer [rank 1]"));
             },
             Some(
                 "rank 1 (host host1, process 101) was lost at step 3: its connection closed; ranks 0, 2 were at step 3",
@@ -171,15 +210,15 @@ fn every_story_has_its_verdict() {
         (
             "trouble before the failure that caused it is told",
             |court| {
-                court.tell(Event::Trouble(0, at(3), "connection closed by peer [rank 2]".into()));
-                court.tell(Event::Left(1, at(3), Some("the loss is not finite".into())));
+                court.hear(trouble(0, at(3), "connection closed by peer [rank 2]"));
+                court.hear(left(1, at(3), Some("the loss is not finite")));
             },
             Some("rank 1 (host host1, process 101) failed at step 3: the loss is not finite"),
         ),
         (
             "trouble because one did not come",
             |court| {
-                court.tell(Event::Trouble(0, at(9), "timed out".into()));
+                court.hear(trouble(0, at(9), "timed out"));
                 court.pass(GRACE_MS, &[(1, 9), (2, 8)]);
             },
             Some(
@@ -190,8 +229,8 @@ fn every_story_has_its_verdict() {
         (
             "trouble because one had finished",
             |court| {
-                court.tell(Event::Left(2, at(8), None));
-                court.tell(Event::Trouble(0, at(9), "timed out".into()));
+                court.hear(left(2, at(8), None));
+                court.hear(trouble(0, at(9), "timed out"));
                 court.pass(GRACE_MS, &[(1, 9)]);
             },
             Some(
@@ -202,7 +241,7 @@ fn every_story_has_its_verdict() {
         (
             "trouble though all came",
             |court| {
-                court.tell(Event::Trouble(0, at(9), "connection reset".into()));
+                court.hear(trouble(0, at(9), "connection reset"));
                 court.pass(GRACE_MS, &[(1, 9), (2, 9)]);
             },
             Some(
@@ -234,81 +273,84 @@ fn the_first_verdict_stays() {
     court.pass(250, &[]);
     assert!(court.verdict.is_some());
     assert_eq!(court.tell(Event::Closed(1, "its connection closed".into())), []);
-    assert_eq!(court.tell(Event::Left(0, at(1), Some("peer lost".into()))), []);
-    assert!(
-        matches!(&court.tell(Event::Came(introduction(1)))[..], [Action::Refuse(it)] if it.reason.contains("is over"))
-    );
+    assert_eq!(court.hear(left(0, at(1), Some("peer lost"))), []);
+    assert!(matches!(&court.tell(came_again(1))[..], [Action::Refuse(it)] if it.reason.contains("is over")));
 }
 
 #[test]
 fn the_missing_are_told_until_all_are_there() {
     let mut court = Court::empty();
-    let missing = |ranks: &str| vec![Action::Welcome, Action::Await(ranks.into())];
-    assert_eq!(court.tell(Event::Came(introduction(1))), missing("ranks 0, 2"));
-    assert_eq!(court.tell(Event::Came(introduction(2))), missing("rank 0"));
-    let all = (0..3).map(introduction).collect();
-    assert_eq!(court.tell(Event::Came(introduction(0))), [Action::Welcome, Action::Begin(all)]);
+    for (rank, named) in [(1, "ranks 0, 2"), (2, "rank 0")] {
+        let actions = court.tell(came(rank));
+        assert_eq!((&actions[0], missing(&actions)), (&Action::Welcome, named));
+    }
+    let actions = court.tell(came(0));
+    assert_eq!((&actions[0], actions.len()), (&Action::Welcome, 2));
+    assert_eq!(roll(&actions[1]), Some(vec!["host0".into(), "host1".into(), "host2".into()]));
 }
 
 #[test]
 fn a_rank_is_given_once_and_free_again_when_its_process_goes_before_the_beginning() {
     let mut court = Court::empty();
-    court.tell(Event::Came(introduction(1)));
-    let actions = court.tell(Event::Came(introduction(1)));
+    court.tell(came(1));
+    let actions = court.tell(came_again(1));
     assert!(matches!(&actions[..], [Action::Refuse(it)] if it.reason.starts_with("rank 1 (host host1, process 101)")));
-    assert_eq!(court.tell(Event::Closed(1, "its connection closed".into())), [Action::Await("ranks 0-2".into())]);
-    assert_eq!(court.tell(Event::Came(introduction(1)))[0], Action::Welcome);
+    assert_eq!(missing(&court.tell(Event::Closed(1, "its connection closed".into()))), "ranks 0-2");
+    assert_eq!(court.tell(came(1))[0], Action::Welcome);
 }
 
 #[test]
 fn at_most_five_differing_settings_are_named() {
     let mut court = Court::empty();
-    court.tell(Event::Came(introduction(1)));
-    let mut other = introduction(2);
+    court.tell(came(1));
+    let mut other = Newcomer { id: 3, ..introduction(2) };
     (0..9).for_each(|key| drop(other.configuration.insert(format!("key{key}"), "x\ny".into())));
-    let actions = court.tell(Event::Came(other));
+    let actions = court.tell(Event::Came(3, other));
     let [Action::Refuse(refusal)] = &actions[..] else { panic!("{actions:?}") };
     assert!(refusal.reason.starts_with("key0 is 'x y' on rank 2, not set on rank 1; "), "{}", refusal.reason);
     assert!(refusal.reason.contains("key4 ") && !refusal.reason.contains("key5 "), "{}", refusal.reason);
     assert!(refusal.reason.contains("4 more settings differ") && !refusal.reason.contains('\n'));
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn events() -> impl Strategy<Value = Vec<Event>> {
     let (rank, place) = (
-        0..5_usize,
-        (0..4_u64, "\\PC{0,3}").prop_map(|(count, text)| Activity { text, count, images_per_second: 0.0 }),
+        0..5_u64,
+        (0..4_u64, "\\PC{0,3}").prop_map(|(step, activity)| Progress { activity, step, images_per_second: 0.0 }),
     );
     prop_oneof![
-        rank.clone().prop_map(|rank| Event::Came(introduction(rank))),
-        (rank.clone(), place.clone()).prop_map(|(rank, doing)| Event::Beat(rank, doing)),
-        (rank.clone(), place.clone(), ".{0,5}").prop_map(|(rank, doing, why)| Event::Trouble(rank, doing, why)),
-        (rank.clone(), place, proptest::option::of(".{0,5}"))
-            .prop_map(|(rank, doing, why)| Event::Left(rank, doing, why)),
-        (rank, ".{0,5}").prop_map(|(rank, how)| Event::Closed(rank, how)),
-        Just(Event::Tick),
+        rank.clone().prop_map(|rank| vec![came(rank)]),
+        (rank.clone(), place.clone()).prop_map(|(rank, doing)| vec![Event::Beat(rank, doing)]),
+        (rank.clone(), place.clone(), ".{0,5}").prop_map(|(rank, doing, why)| trouble(rank, doing, &why)),
+        (rank.clone(), place, proptest::option::of(".{0,5}")).prop_map(|(rank, doing, why)| left(
+            rank,
+            doing,
+            why.as_deref()
+        )),
+        (rank, ".{0,5}").prop_map(|(rank, how)| vec![Event::Closed(rank, how)]),
+        Just(vec![Event::Tick]),
     ]
 }
 
 proptest! {
     #[test]
     fn whatever_happens_there_is_one_beginning_one_line_and_one_verdict(
-        events in proptest::collection::vec((event(), 0..3000_u64), 0..60),
+        story in proptest::collection::vec((events(), 0..3000_u64), 0..60),
         begun: bool,
     ) {
         let mut court = if begun { Court::at_work() } else { Court::empty() };
         let mut beginnings = usize::from(begun);
-        for (event, later) in events {
+        for (events, later) in story {
             court.now += later;
-            let came = matches!(event, Event::Came(_));
-            for action in court.tell(event) {
+            let came = matches!(events[..], [Event::Came(..)]);
+            for action in court.hear(events) {
+                if let Some(hosts) = roll(&action) {
+                    beginnings += 1;
+                    prop_assert_eq!(hosts, ["host0", "host1", "host2"]);
+                }
                 match action {
-                    Action::Begin(members) => {
-                        beginnings += 1;
-                        prop_assert!(members.iter().map(|it| it.rank).eq(0..3));
-                    }
                     Action::Welcome | Action::Refuse(_) => prop_assert!(came),
                     Action::Decide(text) => prop_assert!(!text.contains(char::is_control)),
-                    Action::Await(_) => {}
+                    Action::Announce(_) => {}
                 }
             }
         }
@@ -316,7 +358,7 @@ proptest! {
     }
 
     #[test]
-    fn silence_of_one_is_noticed_in_time_whenever_it_begins(calm in 0..40_u64, silent in 0..3_usize) {
+    fn silence_of_one_is_noticed_in_time_whenever_it_begins(calm in 0..40_u64, silent in 0..3_u64) {
         let mut court = Court::at_work();
         court.pass(calm * 250, &[(0, 1), (1, 1), (2, 1)]);
         prop_assert_eq!(&court.verdict, &None);

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::bulletin::{Assembly, Phase, Seat};
 use super::generation::{elapsed, hosts, joined};
-use super::placement::{Block, Host, fit, place};
-use super::roster::{Member, Roster};
-use super::sentence;
+use super::{Member, Roster};
+use crate::launch::rendezvous::bulletin::{Assembly, Phase, Seat};
+use crate::launch::rendezvous::placement::{Block, Host, fit, place};
+use crate::launch::rendezvous::sentence;
 
 /// A generation that may begin once its members are connected.
 #[derive(Debug)]

@@ -1,50 +1,58 @@
-//! A participant: one process' place in an elastic job, as the rest of Kiln sees it.
+//! A client of the rendezvous: one process' place in the job, as the rest of Kiln sees it.
 //!
-//! All calls block and may come from any thread. A thread of its own keeps the session with the service: it comes again
-//! when the connection is lost, and tells the service each time what this process holds and computes, so that the
-//! service may be another one. Nobody changes the state of the run without a **lease**: the service must have answered
-//! a heartbeat that was sent so recently that it cannot have given this process up since.
+//! All calls block and may come from any thread. A thread of its own keeps the session with the service and the heart
+//! beating while this process computes. In a job of fixed membership the session lasts as long as the job: every wait
+//! ends with an answer, or with the verdict. In an elastic one the thread comes again when the connection is lost, and
+//! tells the service each time what this process holds and computes, so that the service may be another one. Nobody
+//! changes the state of such a run without a **lease**: the service must have answered a heartbeat that was sent so
+//! recently that it cannot have given this process up since.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, mpsc as blocking};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-use super::bulletin::{Assembly, Bulletin, Newcomer, Phase, Ready, Standing};
+use super::bulletin::{Assembly, Bulletin, Entry, Newcomer, Phase, Ready, Standing};
 use super::comeback::{BeforeAttempt, Comeback};
 use super::connection::Caller;
 use super::news::{Attempt, Call, End, GLANCE, News, Shared};
+use super::roster::strict::GRACE;
 use super::secret::nonce;
-use super::wire::{FromMember, Leave, Trouble};
-use super::{Terms, Verdict, member};
+use super::wire::FromMember;
+use super::{Terms, Verdict};
 use crate::error::{Error, Result};
 use crate::launch::Next;
 
 /// How long a leave may take.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// An activity is a place in the program, not an essay; a symptom may quote an engine.
+const LONGEST_TEXT: usize = 4096;
 
 /// This process' place in the job. Dropping it without [`leave`](Self::leave) looks to the others like its death.
-pub struct Participant {
+pub struct Client {
     shared: Arc<Shared>,
+    timeout: Duration,
     commands: mpsc::UnboundedSender<FromMember>,
     /// Disconnected when there is no session any more, and none to come.
     ended: Mutex<blocking::Receiver<()>>,
     runtime: Option<Runtime>,
 }
 
-impl fmt::Debug for Participant {
+impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Participant({})", self.shared.news().me.id)
+        write!(f, "Client({})", self.shared.news().me.id)
     }
 }
 
-impl Participant {
-    /// Comes to the job at `address` (`host:port`), and comes again whenever the connection is lost.
+impl Client {
+    /// Comes to the job at `address` (`host:port`).
     ///
-    /// Returns when the service has taken this process in, or has told that the run is complete. A usage error if it
-    /// refuses what this process was given, [`Error::PeerLost`] if it cannot be reached for as long as `patience`.
+    /// Returns when all members of a fixed job are there; in an elastic one when the service has taken this process in,
+    /// or has told that the run is complete. A usage error if the service refuses what this process was given (secret,
+    /// rank, size, configuration, version), [`Error::PeerLost`] if it cannot be reached, or others do not come, for as
+    /// long as `patience`.
     pub fn join(
         address: &str,
         terms: &Terms,
@@ -60,7 +68,7 @@ impl Participant {
         let caller = Caller::new(address, terms)?;
         drop(within);
         let id = nonce().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let shared = Arc::new(Shared::new(Newcomer { id, ..me }, terms, patience));
+        let shared = Arc::new(Shared::new(Newcomer { id, ..me }, terms, address, patience));
         let (commands, queue) = mpsc::unbounded_channel();
         let (running, ended) = blocking::channel::<()>();
         let comeback = Comeback { caller, shared: shared.clone(), before_attempt };
@@ -69,9 +77,15 @@ impl Participant {
             let _running = running;
             comeback.run(queue).await;
         });
-        let participant = Self { shared, commands, ended: Mutex::new(ended), runtime: Some(runtime) };
-        participant.shared.wait(|news| (news.is_known || news.is_complete).then_some(()))?;
-        Ok(participant)
+        let (timeout, ended) = (terms.timeout, Mutex::new(ended));
+        let client = Self { shared, timeout, commands, ended, runtime: Some(runtime) };
+        client.shared.wait(|news| news.is_in().then_some(()))?;
+        Ok(client)
+    }
+
+    /// Everybody, those with a rank in its order.
+    pub fn members(&self) -> Vec<Entry> {
+        self.shared.news().bulletin.as_ref().map(|bulletin| bulletin.members.clone()).unwrap_or_default()
     }
 
     /// Says that this process computes no more, what it holds, and why if it left by itself; waits for the next
@@ -94,7 +108,7 @@ impl Participant {
         };
         loop {
             let ready = Ready { generation: left, standing, devices, reason: reason.take() };
-            let _ = self.commands.send(FromMember::Ready(ready.into()));
+            let _ = self.commands.send(FromMember::Ready(ready));
             match self.shared.wait(|news| news.call(left, is_kept))? {
                 Call::Enter(bulletin) => {
                     self.shared.news().me.computing = Some(bulletin.assembly());
@@ -117,7 +131,8 @@ impl Participant {
         }
     }
 
-    /// Calls `act` when the generation that began last is over; at once if it is already.
+    /// Calls `act` on a thread of its own when the generation that began last is over, or the fixed job; at once if it
+    /// is already.
     pub fn when_over(&self, act: impl FnOnce() + Send + 'static) {
         let mut news = self.shared.news();
         news.when_over = Some(Box::new(act));
@@ -143,7 +158,7 @@ impl Participant {
         let generation = attempt.generation;
         let _ = self.commands.send(match failure {
             None => FromMember::Connected(generation),
-            Some(why) => FromMember::Trouble(Trouble { activity: None, symptom: member::cut(why).into(), generation }),
+            Some(why) => FromMember::Trouble(self.shared.news().progress.clone(), generation, cut(why).into()),
         });
     }
 
@@ -191,16 +206,15 @@ impl Participant {
         self.shared.news().over()
     }
 
-    /// Publishes `value` under `key` of a generation.
-    pub fn set(&self, generation: u64, key: &str, value: &[u8]) -> std::result::Result<(), Verdict> {
-        let key = format!("{generation}/{key}");
-        self.shared.requests.set(&key, value, |message| self.send(message), || self.unanswered())
+    /// Publishes `value` under `key`, which begins with the generation in an elastic job. The first write of a key stays:
+    /// another one with other bytes is an error.
+    pub fn set(&self, key: &str, value: &[u8]) -> std::result::Result<(), Verdict> {
+        self.shared.requests.set(key, value, |message| self.send(message), || self.unanswered())
     }
 
-    /// The values of `keys` of a generation as soon as all are set, within `limit`.
-    pub fn get(&self, generation: u64, keys: &[String], limit: Duration) -> std::result::Result<Vec<Vec<u8>>, Verdict> {
-        let keys: Vec<String> = keys.iter().map(|key| format!("{generation}/{key}")).collect();
-        self.shared.requests.get(&keys, limit, |message| self.send(message), || self.unanswered())
+    /// The values of `keys` as soon as all are set by anybody; an error that names missing ones after `limit`.
+    pub fn get(&self, keys: &[String], limit: Duration) -> std::result::Result<Vec<Vec<u8>>, Verdict> {
+        self.shared.requests.get(keys, limit, |message| self.send(message), || self.unanswered())
     }
 
     fn unanswered(&self) -> Verdict {
@@ -228,25 +242,39 @@ impl Participant {
         (progress.step, progress.images_per_second) = (step, images_per_second);
     }
 
-    /// Notes what this process does from now on.
+    /// Notes what this process does from now on, such as `step 12, gradient all-reduce`, for the next heartbeat. In a job
+    /// of fixed membership call it once before every collective: the number of calls tells who is behind.
     pub fn doing(&self, activity: &str) {
-        let activity = member::cut(activity);
-        let text = &mut self.shared.news().progress.activity;
-        text.clear();
-        text.push_str(activity);
+        let mut news = self.shared.news();
+        news.progress.step += u64::from(news.is_strict());
+        news.progress.activity.clear();
+        news.progress.activity.push_str(cut(activity));
     }
 
-    /// Reports that a collective of this generation failed.
-    pub fn trouble(&self, symptom: &str) {
-        let generation = self.shared.news().me.computing.as_ref().map_or(0, |assembly| assembly.generation);
-        let symptom = member::cut(symptom).to_string();
-        let _ = self.commands.send(FromMember::Trouble(Trouble { activity: None, symptom, generation }));
+    /// Reports that a collective failed, and says why. In a job of fixed membership it waits for the verdict, which comes
+    /// after 2 s at the latest, or after the timeout if the service itself is lost.
+    pub fn trouble(&self, symptom: &str) -> Verdict {
+        let (report, is_strict) = {
+            let news = self.shared.news();
+            let generation = news.me.computing.as_ref().map_or(0, |assembly| assembly.generation);
+            (FromMember::Trouble(news.progress.clone(), generation, cut(symptom).into()), news.is_strict())
+        };
+        let is_told = self.commands.send(report).is_ok();
+        if !is_strict {
+            return Verdict(self.over().unwrap_or_else(|| symptom.into()));
+        }
+        let deadline = Instant::now() + if is_told { GRACE + self.timeout + FAREWELL } else { Duration::ZERO };
+        let unknown = || format!("a collective failed, and the rendezvous did not say why: {}", cut(symptom));
+        let verdict = |news: &News| news.over().or_else(|| (Instant::now() >= deadline).then(unknown));
+        let verdict = self.shared.wait(verdict).unwrap_or_else(|error| error.to_string());
+        self.shared.end(End::Lost(verdict.clone()));
+        Verdict(verdict)
     }
 
-    /// Asks to leave in good order; [`Participant::next`] says when.
+    /// Asks to leave in good order; [`Client::next`] says when.
     pub fn drain(&self) {
         self.shared.change(News::ask);
-        let _ = self.commands.send(FromMember::Drain(true));
+        let _ = self.commands.send(FromMember::Drain);
         // While replicas wait for those of other processes nobody else notices that the service does not answer.
         let shared = Arc::clone(&self.shared);
         std::thread::spawn(move || {
@@ -260,19 +288,28 @@ impl Participant {
     /// Takes leave: this process has finished, or `failed` for the reason given. Returns when the service knows, at the
     /// latest after 1 s.
     pub fn leave(&self, failed: Option<&str>) {
-        let failed = failed.map(|reason| member::cut(reason).into());
-        self.shared.news().end.get_or_insert(End::Left);
-        if self.commands.send(FromMember::Leave(Leave { failed, activity: None })).is_ok() {
+        let failed = failed.map(|reason| cut(reason).into());
+        let progress = {
+            let mut news = self.shared.news();
+            news.end.get_or_insert(End::Left);
+            news.progress.clone()
+        };
+        if self.commands.send(FromMember::Leave(progress, failed)).is_ok() {
             // Disconnected is what is waited for; nothing is ever sent.
             let _ = self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(FAREWELL);
         }
     }
 }
 
-impl Drop for Participant {
+impl Drop for Client {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
+}
+
+/// At most [`LONGEST_TEXT`] bytes of `text`.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_TEXT)]
 }

@@ -1,17 +1,17 @@
 //! When a generation of an elastic job ends, who takes part in the next one, and when it begins.
 //!
-//! The part of the [`roster`](super::roster) that draws conclusions from what is known and from the passing of time; it
+//! The part of the [`roster`](super) that draws conclusions from what is known and from the passing of time; it
 //! makes at most one transition at a time, so that each of them is announced.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::bulletin::{Action, Assembly, Phase, Seat};
-use super::placement::{Host, fit};
-use super::roster::{Member, Roster};
-use super::sentence;
-use super::wire::Refusal;
+use super::{Member, Roster};
+use crate::launch::rendezvous::bulletin::{Action, Assembly, Phase, Seat};
+use crate::launch::rendezvous::placement::{Host, fit};
+use crate::launch::rendezvous::refusal::Refusal;
+use crate::launch::rendezvous::sentence;
 
 /// How long to wait for evidence of a loss after a member reported trouble.
 pub const TROUBLE_GRACE: Duration = Duration::from_millis(300);
@@ -21,6 +21,10 @@ const MOST_SETTLES: u32 = 4;
 impl Roster {
     /// What can be concluded now.
     pub(super) fn weigh(&mut self, now: Instant) -> Option<Action> {
+        if self.rules.strict {
+            self.gather(now);
+            return self.verdict(now).map(|verdict| self.decide(verdict));
+        }
         self.lose_silent(now);
         if self.absent() == 0 {
             self.returning = None;
@@ -257,9 +261,12 @@ impl Roster {
             return None;
         }
         let limit = sentence::span(self.rules.elastic_timeout);
-        let verdict = format!("{}, and no more came within {limit} (--elastic-timeout)", self.shortage());
+        Some(self.decide(format!("{}, and no more came within {limit} (--elastic-timeout)", self.shortage())))
+    }
+
+    fn decide(&mut self, verdict: String) -> Action {
         self.closed = Some(Refusal::passing(format!("the job is over: {verdict}")));
-        Some(Action::Decide(verdict))
+        Action::Decide(verdict)
     }
 
     pub(super) fn shortage(&self) -> String {
