@@ -14,13 +14,13 @@
 //! | room | what it is | must not know |
 //! |---|---|---|
 //! | [`error`], [`stop`], [`state`], [`fetch`], `file` | the error that crosses rooms; why a run ends early; named tensors on the host; files from the network; files of others and how large they may be | anything else |
-//! | [`ops`] | backend-generic primitives: synchronised batch-norm, convolution, rectifier, weight update, mixed precision; kernels for `flex` and LibTorch, Winograd's for both | models, threads |
+//! | [`ops`] | backend-generic primitives: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for `flex` and LibTorch, Winograd's for both | models, threads |
 //! | [`nn`] | what networks are made of: layers, losses, initial weights, tensors by name | architectures, replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory and over Gloo, the replica and its learner, the strategy, generations | networks, images, files, terminals |
 //! | [`data`] | images, augmentation, batches of them | networks, devices |
 //! | [`model`] | ResNet-18 and 34, what their logits say | data sets, files |
-//! | [`launch`] | who this process is, the rendezvous, who is lost, who comes and goes, `train launch` | models, a run's files |
+//! | [`launch`] | who this process is, the rendezvous, its one membership for fixed and elastic jobs, `train launch` | models, a run's files |
 //! | [`weights`] | weights of others, in and out: PyTorch's files, torchvision's, ONNX | models, devices |
 //! | [`checkpoint`] | atomic directories, retention, run directories and their locks | tensors' meaning |
 //! | [`metrics`] | records and where they go, TensorBoard among it; where time went; warnings | models |

@@ -68,6 +68,7 @@ impl Comeback {
         let newcomer = self.shared.news().me.clone();
         let who = short_name(&newcomer);
         let mut session = self.caller.call(encode(&Purpose::Join(newcomer)), &who).await?;
+        self.shared.news().is_introduced = true;
         match session.next().await.map_err(Obstacle::Passing)? {
             FromService::Refusal(refusal) => Err(self.caller.refused(&who, refusal)),
             first => Ok((session, first)),
@@ -77,6 +78,7 @@ impl Comeback {
     fn begin(&self, sent: Instant, first: FromService) {
         self.shared.change(|news| {
             (news.absent, news.is_known, news.bulletin) = (None, false, None);
+            news.is_introduced = false;
             news.session += 1;
             (news.confirmed, news.beats) = (Some(sent), VecDeque::new());
         });
@@ -109,7 +111,7 @@ impl Comeback {
         if is_unproven && !std::mem::replace(has_warned, true) {
             tracing::warn!("{why}; trying again for at most {}", span(self.shared.patience));
         }
-        self.shared.change(|news| news.obstacle = (why, is_unproven));
+        self.shared.change(|news| (news.obstacle, news.is_introduced) = ((why, is_unproven), false));
     }
 
     fn end(&self, error: Error) {

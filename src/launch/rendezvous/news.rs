@@ -53,6 +53,8 @@ pub(super) struct News {
     pub confirmed: Option<Instant>,
     /// Since when there is no session.
     pub absent: Option<Instant>,
+    /// Whether the service has been told who this process is, and has yet to answer: over a slow link that takes its time.
+    pub is_introduced: bool,
     /// Why there is none, and whether that may be a wrong secret.
     pub obstacle: (String, bool),
     /// When this process came.
@@ -127,7 +129,11 @@ impl News {
 
     /// Ends the wait for the service, or for the other members of a fixed job, if it was long enough.
     fn lose_patience(&mut self, Shared { address, patience, .. }: &Shared) {
-        let since = if self.is_strict() { Some(self.came).filter(|_| !self.is_in()) } else { self.absent };
+        let since = if self.is_strict() {
+            Some(self.came).filter(|_| !self.is_in())
+        } else {
+            self.absent.filter(|_| !self.is_introduced)
+        };
         if self.end.is_some() || since.is_none_or(|since| since.elapsed() < *patience) {
             return;
         }
@@ -145,8 +151,8 @@ impl News {
                  processes, or wait longer with --dist-timeout"
             )),
             None => End::Lost(format!(
-                "the rendezvous '{address}' was not to be reached for {span}: {why}; start it again, or wait longer with \
-                 --elastic-timeout"
+                "the rendezvous '{address}' could not be reached for {span}: {why}; start it again, or wait longer \
+                 with --elastic-timeout"
             )),
         });
     }
@@ -268,6 +274,7 @@ impl Shared {
             beats: VecDeque::new(),
             confirmed: None,
             absent: Some(Instant::now()),
+            is_introduced: false,
             obstacle: ("no answer".into(), false),
             came: Instant::now(),
             heard: Instant::now(),
