@@ -126,3 +126,16 @@ fn a_process_that_is_not_connected_in_time_stays_in_reserve() {
     rendezvous.kill().unwrap();
     rendezvous.wait().unwrap();
 }
+
+#[test]
+fn a_process_that_is_never_answered_gives_up() {
+    let job = Job::new("1:4", &["--epochs=50000", "--width=8"]);
+    let mut rendezvous = job.rendezvous();
+    let link = Link::to(job.port);
+    let address = format!("--dist-url=tcp://127.0.0.1:{}", link.port);
+    let lines = ends(job.start_elsewhere(&["--elastic-timeout=3", &address]), Some(75)).concat();
+    assert!(link.has_asked(), "{lines}");
+    assert!(lines.contains("could not be reached for 3.0 s: no answer to its introduction for"), "{lines}");
+    rendezvous.kill().unwrap();
+    rendezvous.wait().unwrap();
+}

@@ -69,7 +69,10 @@ impl Comeback {
         let who = short_name(&newcomer);
         let mut session = self.caller.call(encode(&Purpose::Join(newcomer)), &who).await?;
         self.shared.news().is_introduced = true;
-        match session.next().await.map_err(Obstacle::Passing)? {
+        let limit = self.caller.terms.timeout;
+        let silent = |_| Obstacle::Passing(format!("no answer to its introduction for {}", span(limit)));
+        let first = tokio::time::timeout(limit, session.next()).await.map_err(silent)?;
+        match first.map_err(Obstacle::Passing)? {
             FromService::Refusal(refusal) => Err(self.caller.refused(&who, refusal)),
             first => Ok((session, first)),
         }
