@@ -223,11 +223,12 @@ impl Client {
     }
 
     fn send(&self, message: FromMember) {
-        let _ = self.commands.send(message);
+        // Under this lock the end comes either before, and the question is given up here, or later, and gives it up then.
         let news = self.shared.news();
-        // The end may have come between the question and its being noted.
         if news.absent.is_some() || news.over().is_some() {
             self.shared.requests.give_up();
+        } else {
+            let _ = self.commands.send(message);
         }
     }
 
