@@ -94,13 +94,17 @@ fn everybody_gets_everything_in_rank_order(make: Make) {
         let gathered = together(&make(size, PATIENT), |replica| {
             let round = |round| {
                 dawdle(replica.rank(), round);
-                replica.all_gather(key(round, Operation::Counts), own(replica.rank(), round)).unwrap()
+                let together = |all: Vec<Vec<f64>>| vec![all.concat()];
+                replica.all_gather(key(round, Operation::Counts), own(replica.rank(), round), together).unwrap()
             };
             (0..ROUNDS).map(round).collect::<Vec<_>>()
         });
         for round in 0..ROUNDS {
-            let expected: Vec<_> = (0..size).map(|rank| own(rank, round)).collect();
-            assert!(gathered.iter().all(|of_replica| *of_replica[round] == expected), "{size} replicas, round {round}");
+            let expected: Vec<_> = (0..size).flat_map(|rank| own(rank, round)).collect();
+            assert!(
+                gathered.iter().all(|of_replica| *of_replica[round] == [expected.clone()]),
+                "{size} replicas, round {round}"
+            );
         }
     }
 }
@@ -157,7 +161,7 @@ fn meetings_are_told_apart_by_the_whole_key(make: Make) {
                     for (i, key) in part.iter().enumerate() {
                         dawdle(replica.rank(), i);
                         let own = format!("{key:?}").len() as f64 + replica.rank() as f64;
-                        let all = replica.all_gather(*key, vec![own]).unwrap();
+                        let all = replica.all_gather(*key, vec![own], |all| all).unwrap();
                         let base = own - replica.rank() as f64;
                         assert_eq!(*all, [[base], [base + 1.0]]);
                     }
@@ -184,7 +188,7 @@ fn an_abort_is_heard_by_all_and_for_good(make: Make) {
     for replica in &group {
         assert_eq!(replica.barrier(key(9, Operation::ForwardDone)), Err(fell()));
         assert_eq!(replica.all_reduce(key(9, Operation::Gradients { bucket: 0 }), vec![1.0]), Err(fell()));
-        assert_eq!(replica.all_gather(key(9, Operation::Counts), vec![1.0]), Err(fell()));
+        assert_eq!(replica.all_gather(key(9, Operation::Counts), vec![1.0], |all| all), Err(fell()));
         assert_eq!(replica.broadcast(key(9, Operation::EvaluationModel), 0, Some(vec![1.0])), Err(fell()));
     }
 }
@@ -353,8 +357,8 @@ mod between_processes {
     #[test]
     fn a_silent_process_is_noticed() {
         let group = spread(2, 2, Duration::from_millis(200), true);
-        together(&group, |replica| replica.all_gather(key(0, Operation::Counts), vec![1.0]).unwrap());
-        let Err(Broken::Peer(text)) = group[0].all_gather(key(1, Operation::Counts), vec![1.0]) else {
+        together(&group, |replica| replica.all_gather(key(0, Operation::Counts), vec![1.0], |all| all).unwrap());
+        let Err(Broken::Peer(text)) = group[0].all_gather(key(1, Operation::Counts), vec![1.0], |all| all) else {
             panic!("nobody was missed")
         };
         assert!(text.contains("Timed out waiting 200ms"), "{text}");

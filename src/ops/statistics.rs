@@ -17,13 +17,24 @@ pub enum Direction {
     Backward,
 }
 
+impl Direction {
+    /// What all replicas' values are together: moments are combined, sums are added.
+    pub fn total(self, shares: &[Vec<f64>]) -> Vec<f64> {
+        match self {
+            Self::Forward => Moments::combine(shares).into_values(),
+            Self::Backward => (0..shares[0].len()).map(|i| shares.iter().map(|share| share[i]).sum()).collect(),
+        }
+    }
+}
+
 /// The replicas whose samples form one batch for batch-norm. Implemented in `parallel`.
 pub trait StatisticsGroup: Debug + Send + Sync {
-    /// Hands in this replica's values for one layer and direction and returns all replicas' values, in replica order.
+    /// Hands in this replica's values for one layer and direction and returns their [`Direction::total`] over all
+    /// replicas, in replica order.
     ///
     /// It cannot return an error, because it is called inside a backward pass: when the group is broken it unwinds, and
     /// the replica's own frame turns that into an error.
-    fn all_gather(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Arc<Vec<Vec<f64>>>;
+    fn total(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Vec<f64>;
 }
 
 /// One layer's place in a synchronised forward and backward pass.
@@ -58,8 +69,14 @@ impl Moments {
         values
     }
 
+    /// The inverse of [`Moments::into_values`].
+    fn from_values(values: &[f64]) -> Self {
+        let (mean, m2) = values[1..].split_at(values.len() / 2);
+        Self { count: values[0], mean: mean.to_vec(), m2: m2.to_vec() }
+    }
+
     /// Combines shares in their order; a share with count zero adds nothing.
-    pub fn combine(shares: &[Vec<f64>]) -> Self {
+    fn combine(shares: &[Vec<f64>]) -> Self {
         let channels = shares.first().map_or(0, |share| (share.len() - 1) / 2);
         let count: f64 = shares.iter().map(|share| share[0]).sum();
         let mut mean = vec![0.0; channels];
@@ -83,7 +100,7 @@ impl Synchronized {
             local.mean.fill(0.0);
             local.m2.fill(0.0);
         }
-        Moments::combine(&self.group.all_gather(self.layer, Direction::Forward, local.into_values()))
+        Moments::from_values(&self.group.total(self.layer, Direction::Forward, local.into_values()))
     }
 
     /// The sums of the whole group, added in replica order.
@@ -91,7 +108,6 @@ impl Synchronized {
         if !self.present {
             local.fill(0.0);
         }
-        let shares = self.group.all_gather(self.layer, Direction::Backward, local);
-        (0..shares[0].len()).map(|i| shares.iter().map(|share| share[i]).sum()).collect()
+        self.group.total(self.layer, Direction::Backward, local)
     }
 }

@@ -98,6 +98,9 @@ impl Broken {
 /// What a replica of a process hands to the others: anything, as they know what it is.
 pub type Part = Arc<dyn Any + Send + Sync>;
 
+/// What becomes of the values of all replicas: `|all| all` leaves them as they are.
+pub type Combine = fn(Vec<Vec<f64>>) -> Vec<Vec<f64>>;
+
 /// One replica's handle on its group.
 pub trait Collective: fmt::Debug + Send + Sync {
     /// This replica, from 0.
@@ -124,8 +127,8 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// Takes back a result that is not needed any more.
     fn recycle(&self, _result: Arc<Vec<f32>>) {}
 
-    /// All replicas' values, in rank order; all bring equally many.
-    fn all_gather(&self, key: Key, values: Vec<f64>) -> Result<Arc<Vec<Vec<f64>>>, Broken>;
+    /// What `combine` makes, once in each process, of all replicas' values in rank order; all bring equally many.
+    fn all_gather(&self, key: Key, values: Vec<f64>, combine: Combine) -> Result<Arc<Vec<Vec<f64>>>, Broken>;
 
     /// The values of replica `root`; the others pass `None`.
     fn broadcast(&self, key: Key, root: usize, values: Option<Vec<f32>>) -> Result<Arc<Vec<f32>>, Broken>;

@@ -70,17 +70,16 @@ impl Group {
     }
 
     /// All replicas' values, in rank order.
-    pub(super) fn gather(&self, key: Key, messages: Vec<Message>) -> Result<Message, Broken> {
+    pub(super) fn gather(&self, key: Key, messages: Vec<Message>) -> Result<Vec<Vec<f64>>, Broken> {
         let length = messages[0].len();
         if messages.iter().any(|message| message.len() != length) {
             return Err(unequal(key));
         }
         let own: Vec<Vec<f64>> = messages.into_iter().map(Message::into_values).collect();
-        let Some(processes) = &self.processes else { return Ok(Message::Gathered(Arc::new(own))) };
+        let Some(processes) = &self.processes else { return Ok(own) };
         let all = processes.gather_replicas(key, &own.concat(), length, self.limit(key))?;
         let replicas = 0..processes.replicas();
-        let values = replicas.map(|replica| all[replica * length..][..length].to_vec());
-        Ok(Message::Gathered(Arc::new(values.collect())))
+        Ok(replicas.map(|replica| all[replica * length..][..length].to_vec()).collect())
     }
 
     /// The values of replica `root` of the world.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::bf16;
 
-use super::collective::{Broken, Collective, Key, Operation, Part};
+use super::collective::{Broken, Collective, Combine, Key, Operation, Part};
 use super::message::Message;
 use super::processes::Processes;
 
@@ -233,8 +233,8 @@ impl Collective for LocalReplica {
         }
     }
 
-    fn all_gather(&self, key: Key, values: Vec<f64>) -> Result<Arc<Vec<Vec<f64>>>, Broken> {
-        let gather = |messages| self.group.gather(key, messages);
+    fn all_gather(&self, key: Key, values: Vec<f64>, combine: Combine) -> Result<Arc<Vec<Vec<f64>>>, Broken> {
+        let gather = |messages| Ok(Message::Gathered(Arc::new(combine(self.group.gather(key, messages)?))));
         match self.group.meet(self.place, key, Message::Values(values), gather)? {
             Message::Gathered(all) => Ok(all),
             _ => Ok(Arc::default()),

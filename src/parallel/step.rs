@@ -156,7 +156,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let mut values = counts.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
         values.push(self.generation.as_ref().is_some_and(|generation| generation.is_ending()).into());
-        let gather = || self.collective.all_gather(self.key(Operation::Counts), values);
+        let gather = || self.collective.all_gather(self.key(Operation::Counts), values, |all| all);
         let all = info_span!("exchange of losses").in_scope(gather)?;
         let mut total = Counts::default();
         for (replica, values) in all.iter().enumerate() {

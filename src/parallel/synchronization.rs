@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::collective::{Collective, Key, Operation};
+use super::collective::{Collective, Combine, Key, Operation};
 use super::trainee::Fence;
 use crate::ops::statistics::{Direction, StatisticsGroup};
 
@@ -29,10 +29,15 @@ impl Meeting {
 }
 
 impl StatisticsGroup for Meeting {
-    fn all_gather(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Arc<Vec<Vec<f64>>> {
+    fn total(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Vec<f64> {
         let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
-        let gather = || self.collective.all_gather(key, values);
-        tracing::info_span!("statistics").in_scope(gather).unwrap_or_else(|verdict| verdict.unwind())
+        let combine: Combine = match direction {
+            Direction::Forward => |shares| vec![Direction::Forward.total(&shares)],
+            Direction::Backward => |shares| vec![Direction::Backward.total(&shares)],
+        };
+        let gather = || self.collective.all_gather(key, values, combine);
+        let total = tracing::info_span!("statistics").in_scope(gather).unwrap_or_else(|verdict| verdict.unwind());
+        total[0].clone()
     }
 }
 

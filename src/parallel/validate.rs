@@ -35,7 +35,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         // All messages have one length.
         let most = self.plan.samples_to_validate().div_ceil(self.collective.size());
         message.resize(Counts::VALUES + T::ANSWERS * most, 0.0);
-        let all = self.collective.all_gather(self.key(Operation::Validation), message)?;
+        let all = self.collective.all_gather(self.key(Operation::Validation), message, |all| all)?;
         let of = |values: &Vec<f64>| Evaluation {
             counts: Counts::from_values(values),
             answers: if speaks { values[Counts::VALUES..].to_vec() } else { Vec::new() },
