@@ -24,7 +24,7 @@ TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?
 	test ! -s $$list || { echo "skipped:"; sort -u $$list | sed 's/^/  /'; }; rm -f $$list; exit $$code; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-all check check-features fmt lint docs pictures bench bench-peer bench-gpu clean setup-tch setup-wgpu setup-dist setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-all check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu clean setup-tch setup-wgpu setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -78,6 +78,12 @@ pictures: ## draw the pictures of the README from a real run (needs tmux and chr
 check-features: ## type-check the GPU backends, which need no GPU for that
 	$(CARGO) check --features cuda
 	$(CARGO) check --features wgpu
+
+check-package: export CARGO_TARGET_DIR ?= $(CURDIR)/target
+check-package: ## the crate as it would be published has all of its files
+	rm -rf "$$CARGO_TARGET_DIR/package"
+	$(CARGO) package --no-verify --allow-dirty --quiet
+	cd "$$CARGO_TARGET_DIR/package" && tar xzf kiln-*.crate && cd kiln-*/ && $(CARGO) check --quiet
 
 bench: ## time a step and what it is made of
 	$(CARGO) bench
