@@ -28,7 +28,9 @@ macro_rules! default_bodies {
                 input_gradient::<Self>(x, weight, gradient, sliding)
             }
         }
-        impl HostOps for $backend {}
+        impl HostOps for $backend {
+            const CAN_SHARE: bool = false;
+        }
         impl GradientOps for $backend {}
         impl PoolOps for $backend {}
     };

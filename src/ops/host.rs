@@ -11,6 +11,10 @@ use tracing::span::EnteredSpan;
 
 /// Moves f32 values to and from the host, and adds them.
 pub trait HostOps: Backend {
+    /// Whether several threads may use one tensor. With burn-fusion 0.21 they may not: it looks how many holders a tensor
+    /// has before it submits an operation, so that of two threads that read it at once one may read it after its end.
+    const CAN_SHARE: bool;
+
     /// Appends the values of an f32 tensor in row-major order. Blocks until the device has computed them.
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         let _copy = reading(x.shape().num_elements(), x.dtype());
@@ -31,6 +35,8 @@ pub trait HostOps: Backend {
 }
 
 impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
+    const CAN_SHARE: bool = B::CAN_SHARE;
+
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         B::append_to(x.primitive, values);
     }

@@ -1,7 +1,8 @@
 //! The sum of all replicas' gradients.
 //!
-//! Replicas of one process add them up where they are, on their device and in their memory. What goes to other processes,
-//! or is rounded on its way, takes the way over vectors on the host: in buckets, some of them early.
+//! Replicas of one process add them up where they are, on their device and in their memory, if its backend lets threads
+//! share tensors. What goes to other processes, or is rounded on its way, takes the way over vectors on the host: in
+//! buckets, some of them early.
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             return Ok(gradients);
         }
         let _phase = info_span!("all-reduce").entered();
-        if !self.collective.is_distributed() && self.plan.reduce_precision == ReducePrecision::F32 {
+        let is_local = B::CAN_SHARE && !self.collective.is_distributed();
+        if is_local && self.plan.reduce_precision == ReducePrecision::F32 {
             return Ok(sum_here::<B>(self.collective.as_ref(), self.key(GRADIENTS), gradients, &self.device)?);
         }
         let sums = match (&self.overlap, early) {

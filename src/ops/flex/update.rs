@@ -46,6 +46,8 @@ pub(super) fn each(count: usize, work: &(dyn Fn(usize) + Sync)) {
 }
 
 impl HostOps for Flex {
+    const CAN_SHARE: bool = true;
+
     fn append_to(x: FlexTensor, host: &mut Vec<f32>) {
         let _copy = reading(x.shape().num_elements(), x.dtype());
         host.extend_from_slice(values(&x.to_contiguous()));

@@ -70,6 +70,8 @@ impl UpdateOps for LibTorch<f32> {
 }
 
 impl<E: TchElement> HostOps for LibTorch<E> {
+    const CAN_SHARE: bool = true;
+
     fn append_to(x: TchTensor, host: &mut Vec<f32>) {
         let _copy = reading(x.tensor.numel(), DType::F32);
         host.extend_from_slice(values(&x.tensor.to_device(tch::Device::Cpu).contiguous()));
