@@ -22,7 +22,7 @@ const BEAT: Duration = Duration::from_secs(1);
 const WARN_AFTER: Duration = Duration::from_secs(5);
 
 /// Host and port of `--dist-url`.
-pub(super) fn place(parallel: &ParallelConfig) -> Result<(&str, u16)> {
+pub(super) fn host_and_port(parallel: &ParallelConfig) -> Result<(&str, u16)> {
     parallel.rendezvous().ok_or_else(|| {
         Error::usage(format!("dist url must be tcp://HOST:PORT, got '{}'; correct --dist-url", parallel.dist_url))
     })

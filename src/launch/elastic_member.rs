@@ -44,7 +44,7 @@ impl ElasticMember {
         configuration: BTreeMap<String, String>,
         ordered: bool,
     ) -> Result<Self> {
-        let (host, port) = address::place(parallel)?;
+        let (host, port) = address::host_and_port(parallel)?;
         let terms = terms(parallel, address::secret(parallel, host, port)?);
         let own = address::process_info(parallel, None, configuration);
         let service = HeldService::default();

@@ -36,7 +36,7 @@ pub(super) struct FixedMember {
 impl FixedMember {
     /// Joins the job and waits for all other processes.
     pub(super) fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Self> {
-        let (host, port) = address::place(parallel)?;
+        let (host, port) = address::host_and_port(parallel)?;
         let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, host, port)?);
         let held = std::env::var_os(HELD).is_some();
         let service = (parallel.rank == 0 && !held).then(|| hold(host, port, &terms)).transpose()?;

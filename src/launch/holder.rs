@@ -65,7 +65,7 @@ pub(super) fn hold(host: &str, port: u16, terms: &Terms, held: HeldService) -> B
 
 /// See [`run_status`](super::run_status).
 pub(super) fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
-    let (host, port) = address::place(parallel)?;
+    let (host, port) = address::host_and_port(parallel)?;
     let purpose = drain.map_or(Purpose::Look, Purpose::Drain);
     let address = format!("{host}:{port}");
     let terms = terms(parallel, address::secret(parallel, host, port)?);

@@ -43,7 +43,7 @@ fn group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Ar
         timeout,
         first_step: OnceLock::new(),
         table: Mutex::default(),
-        came: Condvar::new(),
+        arrived: Condvar::new(),
         spare: Mutex::default(),
     });
     (0..size).map(|place| Arc::new(LocalReplica { place, group: group.clone() })).collect()
@@ -56,7 +56,7 @@ pub(super) struct Group {
     timeout: Duration,
     first_step: OnceLock<usize>,
     table: Mutex<Table>,
-    came: Condvar,
+    arrived: Condvar,
     /// Vectors of earlier all-reduces, to be used again.
     spare: Mutex<Vec<Vec<f32>>>,
 }
@@ -69,12 +69,12 @@ impl fmt::Debug for Group {
 
 #[derive(Default)]
 struct Table {
-    meetings: HashMap<Key, Meeting>,
+    pending: HashMap<Key, PendingCollective>,
     verdict: Option<Broken>,
 }
 
-struct Meeting {
-    brought: Vec<Option<Message>>,
+struct PendingCollective {
+    contributions: Vec<Option<Message>>,
     /// All replicas have arrived; the rest of the work has its own limits.
     complete: bool,
     result: Option<Message>,
@@ -112,7 +112,7 @@ impl Group {
 
     fn fail(&self, table: &mut Table, reason: Broken) -> Broken {
         let verdict = table.verdict.get_or_insert(reason).clone();
-        self.came.notify_all();
+        self.arrived.notify_all();
         verdict
     }
 
@@ -129,57 +129,57 @@ impl Group {
             return Err(verdict.clone());
         }
         let size = self.size;
-        let fresh = || Meeting { brought: vec![None; size], complete: false, result: None, left: size };
-        let meeting = table.meetings.entry(key).or_insert_with(fresh);
-        // A complete meeting stays until all replicas have left, so a replica that arrives now has been there before.
-        if meeting.complete || meeting.brought[place].replace(message).is_some() {
+        let new = || PendingCollective { contributions: vec![None; size], complete: false, result: None, left: size };
+        let collective = table.pending.entry(key).or_insert_with(new);
+        // A complete collective stays until all replicas have left, so a replica that arrives now has been there before.
+        if collective.complete || collective.contributions[place].replace(message).is_some() {
             let rank = self.first() + place;
             let twice = Broken::Replica(format!("replica {rank} came twice to the {key}"));
             return Err(self.fail(&mut table, twice));
         }
-        if meeting.brought.iter().all(Option::is_some) {
-            meeting.complete = true;
-            let messages = meeting.brought.iter_mut().filter_map(Option::take).collect();
+        if collective.contributions.iter().all(Option::is_some) {
+            collective.complete = true;
+            let messages = collective.contributions.iter_mut().filter_map(Option::take).collect();
             drop(table);
             let result = combine(messages);
             table = self.lock();
             match result {
-                Ok(result) => drop(table.meetings.get_mut(&key).map(|meeting| meeting.result = Some(result))),
+                Ok(result) => drop(table.pending.get_mut(&key).map(|collective| collective.result = Some(result))),
                 Err(reason) => drop(self.fail(&mut table, reason)),
             }
-            self.came.notify_all();
+            self.arrived.notify_all();
         }
         self.take(table, key)
     }
 
-    /// Waits for the result of a meeting; the last replica removes it.
+    /// Waits for the result; the last replica removes the collective.
     fn take(&self, mut table: MutexGuard<'_, Table>, key: Key) -> Result<Message, Broken> {
         let limit = self.limit(key);
         let start = Instant::now();
         loop {
             // A result is returned even if the group broke later, so that all replicas end after the same step.
-            let meeting = table.meetings.get_mut(&key).expect("a meeting stays until all replicas have left");
-            if let Some(result) = meeting.result.clone() {
-                meeting.left -= 1;
-                if meeting.left == 0 {
-                    table.meetings.remove(&key);
+            let collective = table.pending.get_mut(&key).expect("a meeting stays until all replicas have left");
+            if let Some(result) = collective.result.clone() {
+                collective.left -= 1;
+                if collective.left == 0 {
+                    table.pending.remove(&key);
                 }
                 return Ok(result);
             }
             if let Some(verdict) = &table.verdict {
                 return Err(verdict.clone());
             }
-            let meeting = &table.meetings[&key];
-            if meeting.complete {
-                table = self.came.wait(table).unwrap_or_else(PoisonError::into_inner);
+            let collective = &table.pending[&key];
+            if collective.complete {
+                table = self.arrived.wait(table).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
-                let missing = meeting.brought.iter().enumerate().filter(|(_, message)| message.is_none());
+                let missing = collective.contributions.iter().enumerate().filter(|(_, message)| message.is_none());
                 let missing: Vec<usize> = missing.map(|(place, _)| self.first() + place).collect();
                 return Err(self.fail(&mut table, Broken::Replica(late(&missing, key, limit))));
             };
-            table = self.came.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
+            table = self.arrived.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::backend::{devices, name};
-use super::recorder::Course;
+use super::recorder::RunTotals;
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
 use crate::config::{Config, ProgressKind};
@@ -24,20 +24,20 @@ const FILE: &str = "summary.json";
 pub(super) fn finish(
     config: &Config,
     directory: &Path,
-    course: &Course,
+    totals: &RunTotals,
     seconds: f64,
     reason: Option<Reason>,
 ) -> Result<()> {
     let summary = Summary {
-        epochs: course.epochs,
-        steps: course.steps,
-        best: course.best,
-        last: course.last,
+        epochs: totals.epochs,
+        steps: totals.steps,
+        best: totals.best,
+        last: totals.last,
         seconds,
-        images_per_second: (course.training_seconds > 0.0).then(|| course.images as f64 / course.training_seconds),
-        session_steps: course.session_steps,
+        images_per_second: (totals.training_seconds > 0.0).then(|| totals.images as f64 / totals.training_seconds),
+        session_steps: totals.session_steps,
         peak_memory: peak_memory(),
-        checkpoint: course.checkpoint.clone(),
+        checkpoint: totals.checkpoint.clone(),
         complete: matches!(reason, None | Some(Reason::MaxTime)),
         environment: surroundings(config)?,
     };
@@ -53,7 +53,7 @@ pub(super) fn finish(
                 say(&format!("\nstopped by {reason}; go on with --resume"));
             }
             Some(Reason::Failure(_)) => say(""),
-            None if course.stalled => {
+            None if totals.stalled => {
                 say(&format!("\nstopped early: no better validation in {} epochs", config.run.early_stopping));
             }
             None => say(""),

@@ -14,7 +14,7 @@ use super::origin::RUNS;
 use super::overview::{overview, shortage};
 use super::phases::report;
 use super::prepare::{Prepared, prepare};
-use super::recorder::{Course, Recorder};
+use super::recorder::{Recorder, RunTotals};
 use super::snapshot::Snapshots;
 use super::snapshot::check_copy;
 use super::succession::Succession;
@@ -92,10 +92,10 @@ impl Part {
         let Self { config, prepared, stop, display, clock, profiler } = self;
         let (plan, task) = (prepared.plan.clone(), prepared.task.clone());
         let snapshots = Snapshots::new(&config, &prepared, clock.clone());
-        let course = Arc::new(Mutex::new(Course::default()));
+        let totals = Arc::new(Mutex::new(RunTotals::default()));
         let succession = Succession::new(membership.clone(), goal(&config, &plan), display);
         let (logs, succession) = (Logs::default(), Some(succession));
-        let recorder = Recorder::new(snapshots.clone(), plan.clone(), task.clone(), course.clone(), logs, succession);
+        let recorder = Recorder::new(snapshots.clone(), plan.clone(), task.clone(), totals.clone(), logs, succession);
         let own = Mutex::new(Own::with_devices(config.parallel.gpu_ids.clone()));
         let (lock, departure) = (Mutex::default(), Arc::default());
         let elastic = Elastic { membership, prepared, snapshots, announce, own, lock, departure };
@@ -104,13 +104,13 @@ impl Part {
         let limit = config.parallel.limit();
         let strategy = DataParallel::<B, _>::new(task, plan, StartingPoint::default(), limit, recorder);
         learner::train(model, strategy.elastic(Box::new(elastic)), &base(&config))?;
-        let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let totals = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let directory = clock.directory();
         if let Some(profiler) = profiler {
             // A process of an elastic run has no rank of its own.
             let trace =
-                if course.leads { "trace.json".into() } else { format!("trace-process-{}.json", std::process::id()) };
-            report(&profiler, &directory.join(trace), &course)?;
+                if totals.leads { "trace.json".into() } else { format!("trace-process-{}.json", std::process::id()) };
+            report(&profiler, &directory.join(trace), &totals)?;
         }
         if departure.is_late.load(Ordering::SeqCst) {
             return Ok(0);
@@ -118,8 +118,8 @@ impl Part {
         if departure.has_left.load(Ordering::SeqCst) {
             return Ok(departure.conclude(&config));
         }
-        if course.leads {
-            finish(&config, &directory, &course, clock.seconds(), stop.reason())?;
+        if totals.leads {
+            finish(&config, &directory, &totals, clock.seconds(), stop.reason())?;
         }
         Ok(stop.reason().map_or(0, |reason| reason.exit_code()))
     }

@@ -7,7 +7,7 @@ use tracing::subscriber::set_global_default;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 
-use super::recorder::Course;
+use super::recorder::RunTotals;
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
 use crate::error::Result;
@@ -28,9 +28,9 @@ pub(super) fn listen(profile: bool) -> Option<Profiler> {
 }
 
 /// Writes the trace and prints the table, also with `--progress none`.
-pub(super) fn report(profiler: &Profiler, trace: &Path, course: &Course) -> Result<()> {
+pub(super) fn report(profiler: &Profiler, trace: &Path, totals: &RunTotals) -> Result<()> {
     write_atomic(trace, &profiler.trace())?;
-    say(&format!("\n{}", profiler.table(Duration::from_secs_f64(course.training_seconds))));
+    say(&format!("\n{}", profiler.table(Duration::from_secs_f64(totals.training_seconds))));
     say(&format!("trace       {}", trace.display()));
     Ok(())
 }

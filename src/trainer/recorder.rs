@@ -28,7 +28,7 @@ const PATIENCE: usize = 10;
 
 /// The totals of a run for its conclusion.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Course {
+pub(super) struct RunTotals {
     pub(super) steps: usize,
     /// Steps that this process has seen, to which `images` and `training_seconds` belong.
     pub(super) session_steps: usize,
@@ -58,7 +58,7 @@ pub(super) struct Recorder {
     epoch: (usize, f64),
     /// Whether the images of a batch were logged.
     has_shown: bool,
-    course: Arc<Mutex<Course>>,
+    totals: Arc<Mutex<RunTotals>>,
 }
 
 impl Recorder {
@@ -67,7 +67,7 @@ impl Recorder {
         snapshots: Snapshots,
         plan: Arc<Plan>,
         task: Arc<Classification>,
-        course: Arc<Mutex<Course>>,
+        totals: Arc<Mutex<RunTotals>>,
         logs: Logs,
         succession: Option<Succession>,
     ) -> Self {
@@ -80,7 +80,7 @@ impl Recorder {
             pace: Throughput::new(WINDOW),
             epoch: (0, 0.0),
             has_shown: false,
-            course,
+            totals,
         }
     }
 
@@ -107,8 +107,8 @@ impl Recorder {
         self.logs.sinks.picture("validation/confusion", report.step, &png::file(&matrix::figure(&evaluation)))
     }
 
-    fn course<R>(&self, change: impl FnOnce(&mut Course) -> R) -> R {
-        change(&mut self.course.lock().unwrap_or_else(PoisonError::into_inner))
+    fn totals<R>(&self, change: impl FnOnce(&mut RunTotals) -> R) -> R {
+        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -123,12 +123,12 @@ impl Observer for Recorder {
         }
         let images = report.counts.samples as u64;
         self.epoch = (self.epoch.0 + report.counts.samples, self.epoch.1 + report.duration.as_secs_f64());
-        let (total, seconds) = self.course(|course| {
-            course.steps = report.step;
-            course.session_steps += 1;
-            course.images += images;
-            course.training_seconds += report.duration.as_secs_f64();
-            (course.images, course.training_seconds)
+        let (total, seconds) = self.totals(|totals| {
+            totals.steps = report.step;
+            totals.session_steps += 1;
+            totals.images += images;
+            totals.training_seconds += report.duration.as_secs_f64();
+            (totals.images, totals.training_seconds)
         });
         self.pace.mark(seconds, total);
         if let Some(samples) = &mut self.logs.samples {
@@ -164,12 +164,12 @@ impl Observer for Recorder {
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
         let accuracy = report.validation.accuracy();
         let is_whole = report.epoch + 1 >= self.plan.epochs || report.step >= self.plan.last_step;
-        self.course(|course| {
-            course.epochs = report.epoch + 1;
-            course.last = Some(accuracy);
-            course.stalled = report.is_last && !is_whole;
+        self.totals(|totals| {
+            totals.epochs = report.epoch + 1;
+            totals.last = Some(accuracy);
+            totals.stalled = report.is_last && !is_whole;
             if report.is_best {
-                course.best = Some((accuracy, report.epoch + 1));
+                totals.best = Some((accuracy, report.epoch + 1));
             }
         });
         let (images, seconds) = std::mem::take(&mut self.epoch);
@@ -219,9 +219,9 @@ impl Observer for Recorder {
         let (position, epochs) = (&report.position, report.position.epoch);
         let steps_per_epoch = self.plan.sampler.steps_per_epoch();
         let best = position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(steps_per_epoch)));
-        self.course(|course| {
-            (course.steps, course.epochs, course.best) = (position.global_step, epochs, best);
-            course.leads = leads;
+        self.totals(|totals| {
+            (totals.steps, totals.epochs, totals.best) = (position.global_step, epochs, best);
+            totals.leads = leads;
         });
         self.logs.sinks.generation(&record)
     }
@@ -235,7 +235,7 @@ impl Observer for Recorder {
         let _writing = writing();
         let path = store.save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
         run_dir::announce(Path::new(RUNS), &self.snapshots.clock.directory());
-        self.course(|course| course.checkpoint = Some(path));
+        self.totals(|totals| totals.checkpoint = Some(path));
         let copy = &self.snapshots.config.checkpoint.path;
         if is_best && !copy.as_os_str().is_empty() {
             write_atomic(copy, &self.snapshots.copy(&snapshot, copy)?)?;

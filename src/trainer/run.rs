@@ -14,7 +14,7 @@ use super::origin::Origin;
 use super::overview::{overview, shortage};
 use super::phases::{listen, report};
 use super::prepare::{Prepared, prepare};
-use super::recorder::{Course, Recorder};
+use super::recorder::{Recorder, RunTotals};
 use super::resume::restore;
 use super::snapshot::{Snapshots, check_copy};
 use super::terminal::{display, say, warn};
@@ -177,11 +177,11 @@ impl<B: HostBackend> Session<B> {
             }
             return Ok(0);
         }
-        let course = Arc::new(Mutex::new(Course {
+        let totals = Arc::new(Mutex::new(RunTotals {
             best: position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(plan.sampler.steps_per_epoch()))),
-            ..Course::default()
+            ..RunTotals::default()
         }));
-        let recorder = self.recorder(&prepared, display, course.clone())?;
+        let recorder = self.recorder(&prepared, display, totals.clone())?;
         let directory = self.directory.clone();
         let limit = self.config.parallel.limit();
         let began = Instant::now();
@@ -189,17 +189,17 @@ impl<B: HostBackend> Session<B> {
         let strategy = strategy.with(processes);
         learner::train(self.model, strategy, &directory)?;
         membership.complete()?;
-        let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let totals = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
         if let Some(profiler) = profiler {
             let rank = self.config.parallel.rank;
             // Processes of one machine may share the directory.
             let trace = if rank == 0 { "trace.json".into() } else { format!("trace-rank-{rank}.json") };
-            report(&profiler, &directory.join(trace), &course)?;
+            report(&profiler, &directory.join(trace), &totals)?;
         }
         let code = stop.reason().map_or(0, |reason| reason.exit_code());
         if self.config.parallel.rank == 0 {
-            finish(&self.config, &directory, &course, seconds, stop.reason())?;
+            finish(&self.config, &directory, &totals, seconds, stop.reason())?;
             if matches!(stop.reason(), Some(Reason::Signal(_))) {
                 requeue::submit(&self.config, true)?;
             }
@@ -207,7 +207,7 @@ impl<B: HostBackend> Session<B> {
         Ok(code)
     }
 
-    fn recorder(&self, prepared: &Prepared, display: ProgressKind, course: Arc<Mutex<Course>>) -> Result<Recorder> {
+    fn recorder(&self, prepared: &Prepared, display: ProgressKind, totals: Arc<Mutex<RunTotals>>) -> Result<Recorder> {
         let (config, plan) = (&self.config, &prepared.plan);
         let logs = Logs::open(
             config,
@@ -220,6 +220,6 @@ impl<B: HostBackend> Session<B> {
         let clock = Clock::default();
         clock.set(self.directory.clone(), self.seconds_before, 0.0);
         let snapshots = Snapshots::new(config, prepared, clock);
-        Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), course, logs, None))
+        Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), totals, logs, None))
     }
 }
