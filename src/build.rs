@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    // LibTorch carries another Gloo under the same names: the one that is linked first is found by all.
+    // LibTorch contains another Gloo under the same names: the one linked first is used.
     #[cfg(feature = "gloo")]
     gloo();
     if std::env::var_os("CARGO_FEATURE_TCH").is_some() {
@@ -24,8 +24,8 @@ fn gloo() {
     println!("cargo:rustc-link-lib=gloo");
 }
 
-/// torch-sys finds LibTorch but does not pass its headers on, so they are found here in the same way: `LIBTORCH`, or
-/// the PyTorch of the `python3` at hand.
+/// torch-sys finds LibTorch but does not export its headers, so they are found here in the same way: `LIBTORCH`, or the
+/// PyTorch of `python3`.
 fn aten() {
     println!("cargo:rerun-if-changed=src/ops/torch/shim.cpp");
     println!("cargo:rerun-if-env-changed=LIBTORCH");
@@ -34,7 +34,7 @@ fn aten() {
     });
     let mut build = cc::Build::new();
     build.cpp(true);
-    // LibTorch's threads are those of GNU's OpenMP. Without it the shim's own loops run on one.
+    // LibTorch uses GNU's OpenMP. Without it the shim's own loops use one thread.
     if build.get_compiler().is_like_gnu() {
         build.flag("-fopenmp");
         println!("cargo:rustc-link-lib=gomp");

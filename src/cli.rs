@@ -1,9 +1,8 @@
-//! The command line: from arguments to what the user asked for, in the user's own words.
+//! The command line: from arguments to a command.
 //!
-//! The commands and their own options are declared here with clap's derive; in `options` the flags that stand for
-//! configuration keys are built from the table in [`crate::config::flag`], their help from the comments of
-//! `config/default.toml`; `refusal` says in Kiln's words what clap refuses. Values pass through as text: what they mean, and what is wrong with them, is left to
-//! [`crate::config::resolve`], so that every layer is judged by the same rules.
+//! The commands and their own options are declared here with clap's derive. `options` builds the flags of configuration
+//! keys from the table in [`crate::config::flag`], their help from the comments of `config/default.toml`; `refusal`
+//! words the errors. Values stay text until [`crate::config::resolve`] checks all layers by the same rules.
 
 mod job;
 mod model;
@@ -31,7 +30,7 @@ use crate::study::scaling::Sizes;
 use crate::trainer::Which;
 use crate::weights::Format;
 
-/// What the user asked for.
+/// A command with its arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Train.
@@ -154,8 +153,8 @@ impl Command {
         }
     }
 
-    /// The same with the `faults` of its arguments. What trains complains about them together with its settings; what
-    /// opens a model before it looks at settings does so now.
+    /// Adds the `faults` of the arguments. A training reports them together with those of its settings; a command that
+    /// opens a model first reports them now.
     fn with_faults(mut self, faults: Vec<String>) -> Result<Self> {
         let opens = matches!(self, Self::Evaluate { .. } | Self::Predict { .. });
         let mut requests = self.requests();
@@ -172,7 +171,7 @@ impl Command {
 /// Reads the arguments and the environment of this process; prints and exits for `--help` and `--version`.
 ///
 /// # Errors
-/// [`Error::Usage`] with everything that is wrong with arguments that are no command.
+/// [`Error::Usage`] with all errors of the arguments, if they are not a valid command.
 pub fn parse() -> Result<Command> {
     let mut command = match Cli::try_parse_from(std::env::args_os()) {
         Ok(command) => command,
@@ -187,7 +186,7 @@ pub fn parse() -> Result<Command> {
     if let Command::Evaluate { request, .. } | Command::Scaling { request, .. } | Command::Find { request, .. } =
         &mut command
     {
-        // This is one process, whoever started it.
+        // These commands run in one process, even under a launcher.
         request.environment.retain(|(name, _)| name.starts_with("TRAIN__"));
     }
     Ok(command)
@@ -320,7 +319,7 @@ impl Cli {
         Ok(command.with_faults(faults)?)
     }
 
-    /// The arguments after `before` as what they mean to `train` alone.
+    /// The arguments after `before`, parsed as those of `train`.
     fn training(arguments: &[impl Clone + Into<OsString>], before: &str) -> std::result::Result<Request, Refusal> {
         let words = std::iter::once("train".into()).chain(arguments.iter().cloned().map(Into::into));
         match Self::try_parse_from(words)? {

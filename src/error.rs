@@ -1,25 +1,25 @@
-//! The one error that crosses rooms.
+//! The error type of all rooms.
 //!
-//! Every message is one line for a person: what went wrong, where, the rule and the remedy with the exact flag. It
-//! is lower case, without a final full stop, and quotes the offending value. Only `main` prints it.
+//! Every message is one line: what went wrong, where, the rule and the remedy with the exact flag. It is lower case,
+//! without a final full stop, and quotes the offending value. Only `main` prints it.
 
 use std::path::{Path, PathBuf};
 
 /// What can end a command, and with which exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command line or a configuration layer is wrong. Every complaint at once, one line each. Exit code 2.
+    /// The command line or a configuration layer is wrong: all errors at once, one line each. Exit code 2.
     #[error("{}", .0.join("\n"))]
     Usage(Vec<String>),
     /// Input data is missing, damaged, or not what the configuration says.
     #[error("{0}")]
     Data(String),
-    /// The file system refused; `action` is an infinitive, such as "write".
+    /// An error of the file system; `action` is an infinitive, such as "write".
     #[error("cannot {action} '{}': {source}{}", path.display(), remedy(source))]
     Io {
-        /// What was tried, as in "cannot *read* 'x'".
+        /// The action, as in "cannot *read* 'x'".
         action: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
@@ -27,10 +27,10 @@ pub enum Error {
     /// A checkpoint or a weight file is damaged, incomplete or belongs to another run.
     #[error("{0}")]
     Checkpoint(String),
-    /// Training itself failed: a replica died, hung, or met a number that is not finite.
+    /// Training failed: a replica died, hung, or got a number that is not finite.
     #[error("{0}")]
     Training(String),
-    /// Another process of the run died, hung, or failed by its own account. Exit code 75: try again.
+    /// Another process of the run died, hung, or reported a failure. Exit code 75: try again.
     #[error("{0}")]
     PeerLost(String),
     /// Another run has what this one needs. Exit code 75: try again.
@@ -42,7 +42,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A usage error with a single complaint.
+    /// A usage error with a single line.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::Usage(vec![message.into()])
     }
@@ -64,7 +64,7 @@ impl Error {
     }
 }
 
-/// What to do about the one refusal of the file system that strikes in the middle of a run.
+/// The remedy for a full disk.
 fn remedy(refusal: &std::io::Error) -> &'static str {
     match refusal.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {

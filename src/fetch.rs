@@ -1,8 +1,8 @@
-//! Fetching a published file, so that a file of its name is always the whole, right one.
+//! Downloads a published file, so that a file of its name is always complete and correct.
 //!
-//! Bytes stream into `<name>.part` beside the target while their checksum is taken; only a complete file with the
-//! published checksum is flushed to disk and renamed. The checksum guards against damage: the transport is HTTPS, and
-//! what is fetched is never executed. Which files there are, and from where, is for the rooms that read them.
+//! Bytes are written to `<name>.part` beside the target while their checksum is computed; only a complete file with the
+//! published checksum is flushed to disk and renamed. The checksum protects against damage: the transport is HTTPS, and
+//! the files are never executed. The rooms that read files define them.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -21,29 +21,29 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Published {
     /// Its file name, in the folder it is fetched to.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub url: String,
-    /// What its checksum is called, such as "MD5".
+    /// The name of its checksum, such as "MD5".
     pub hash: &'static str,
     /// The checksum in lower-case hexadecimal, or the first digits of it.
     pub checksum: String,
-    /// More bytes than this are refused.
+    /// The most bytes that are accepted.
     pub limit: u64,
-    /// What else the user can do; completes "try again, or ".
+    /// Another remedy; completes "try again, or ".
     pub remedy: String,
 }
 
-/// Makes sure that `dir` holds `file`, whole and right by the checksum `D`; fetches it where it does not.
+/// Makes sure that `dir` holds `file` with the checksum `D`; downloads it if not.
 ///
-/// `progress` hears the bytes so far, and all of them where the server says so.
+/// `progress` gets the bytes so far, and the total if the server sends it.
 ///
 /// # Errors
-/// When the server cannot be reached, ends too early or sends something else, or when `dir` cannot be written. Then
-/// whatever `dir` held under the file's name is as it was.
+/// If the server cannot be reached, ends too early or sends something else, or if `dir` cannot be written. An existing
+/// file of the same name is then unchanged.
 pub fn ensure<D: Digest + Write>(file: &Published, dir: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
     let path = dir.join(&file.name);
     let part = dir.join(format!("{}.part", file.name));
-    // Held, and with it the lock, until the file has its final name or is gone.
+    // Locked until the file has its final name or is removed.
     let mut target = loop {
         if path.is_file() && checksum::<D>(&path)?.starts_with(&file.checksum) {
             return Ok(path);
@@ -58,21 +58,21 @@ pub fn ensure<D: Digest + Write>(file: &Published, dir: &Path, progress: &dyn Fn
     match outcome {
         Ok(()) => Ok(path),
         Err(reason) => {
-            // The first failure is the one worth telling; a file left behind is overwritten next time.
+            // The first error is returned; a file left behind is overwritten next time.
             let _ = std::fs::remove_file(&part);
             Err(reason)
         }
     }
 }
 
-/// Opens the partial file, empty, for this process alone: two writers would make a file that neither has checked. None
-/// if another process was writing it, which has ended by now.
+/// Opens the partial file, empty, for this process only: two writers would produce a file that neither has checked.
+/// `None` if another process was writing it and has ended.
 fn open_alone(part: &Path) -> Result<Option<File>> {
     let options = OpenOptions::new().create(true).write(true).truncate(false).to_owned();
     let file = options.open(part).map_err(Error::io("create", part))?;
     match file.try_lock() {
         Ok(()) if part.is_file() => file.set_len(0).map_err(Error::io("write", part)).map(|()| Some(file)),
-        // Gone from its place: its writer finished between the two calls, and this is the finished file.
+        // Its writer finished between the two calls, and this is the finished file.
         Ok(()) => Ok(None),
         // Processes of one launch all want the file, and one of them fetches it.
         Err(TryLockError::WouldBlock) => file.lock().map_err(Error::io("lock", part)).map(|()| None),

@@ -1,7 +1,7 @@
-//! Files of others, which may be no files, or far larger than anything useful.
+//! Reads files of unknown origin, which may not be regular files, or may be much too large.
 //!
-//! Every reader of such a file says how large it can usefully be; a larger one is refused before a byte is read. What is
-//! large even so is mapped, so that only the parts that are looked at take memory.
+//! Every reader sets a size limit; a larger file is refused before a byte is read. Large files are mapped, so that only
+//! the parts that are used take memory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -14,13 +14,13 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// Bytes of a GiB.
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// No text that people write or that describes a checkpoint has more bytes: configurations, manifests, states.
+/// The limit of text files: configurations, manifests, states.
 pub(crate) const TEXT: u64 = MIB;
 
 /// The bytes of a file of at most `limit` bytes.
 ///
 /// # Errors
-/// The system's, or a reason that completes "cannot read 'x': ".
+/// That of the system, or a reason that completes "cannot read 'x': ".
 pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // A file may grow while it is read.
@@ -28,21 +28,21 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`read`], of which only what is looked at comes into memory.
+/// As [`read`], but mapped into memory.
 ///
 /// # Errors
-/// As of [`read`].
+/// Those of [`read`].
 pub(crate) fn map(path: &Path, limit: u64) -> io::Result<Mmap> {
     let file = open(path, limit)?;
-    // SAFETY: the bytes are only read, and as bytes. Who cuts the file short meanwhile ends this process by a signal,
-    // who changes it gets what is there at that moment; both are as with any program that maps files.
+    // SAFETY: the bytes are only read, and as bytes. If another program truncates the file, a signal ends this
+    // process; if it changes the file, the new bytes are read. Both hold for every program that maps files.
     unsafe { MmapOptions::new().map_copy_read_only(&file) }
 }
 
 /// Text of at most `limit` bytes, from a file or from a pipe such as `<(command)`.
 ///
 /// # Errors
-/// The system's, and [`ErrorKind::FileTooLarge`], [`ErrorKind::InvalidData`] for what is not UTF-8.
+/// That of the system, [`ErrorKind::FileTooLarge`], or [`ErrorKind::InvalidData`] for text that is not UTF-8.
 pub(crate) fn text(path: &Path, limit: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
@@ -53,7 +53,7 @@ pub(crate) fn text(path: &Path, limit: u64) -> io::Result<String> {
 }
 
 fn open(path: &Path, limit: u64) -> io::Result<File> {
-    // Asked before it is opened: opening a pipe would wait for its writer.
+    // Before opening, since opening a pipe would wait for its writer.
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a file"));

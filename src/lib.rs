@@ -2,32 +2,32 @@
 //!
 //! Trains ResNets data-parallel on the Burn framework, under one idea: **the world size belongs to the experiment,
 //! the devices to the machine.** `--world-size W` says how many replicas an experiment has. A replica is a logical
-//! worker: it owns its shard of every global batch and its place in every reduction. Devices only host replicas, so
-//! the same experiment gives the same numbers on one device or on eight, and resumes anywhere.
+//! worker: it owns its shard of every global batch and its position in every reduction. Devices only host replicas, so
+//! the same experiment gives the same numbers on one device or on eight, and resumes on other devices.
 //!
 //! How to use it: the [`guide`]. How it is built: below.
 //!
 //! ## Map
 //!
-//! Data flows down this list; a room imports only rooms above it. What each room must *not* know keeps it simple.
+//! Data flows down this list; a room imports only rooms above it.
 //!
 //! | room | what it is | must not know |
 //! |---|---|---|
-//! | [`error`], [`stop`], [`state`], [`fetch`], `file` | the error that crosses rooms; why a run ends early; named tensors on the host; files from the network; files of others and how large they may be | anything else |
+//! | [`error`], [`stop`], [`state`], [`fetch`], `file` | the common error; requests to stop; named tensors on the host; downloads; reading files with a size limit | anything else |
 //! | [`ops`] | backend-generic primitives: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for `flex` and LibTorch, Winograd's for both | models, threads |
-//! | [`nn`] | what networks are made of: layers, losses, initial weights, tensors by name | architectures, replicas, files |
+//! | [`nn`] | parts of networks: layers, losses, initial weights, tensors by name | architectures, replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory and over Gloo, the replica and its learner, the strategy, generations | networks, images, files, terminals |
-//! | [`data`] | images, augmentation, batches of them | networks, devices |
-//! | [`model`] | ResNet-18 and 34, what their logits say | data sets, files |
-//! | [`launch`] | who this process is, the rendezvous, its one membership for fixed and elastic jobs, `train launch` | models, a run's files |
-//! | [`weights`] | weights of others, in and out: PyTorch's files, torchvision's, ONNX | models, devices |
+//! | [`data`] | images, augmentation, batches | networks, devices |
+//! | [`model`] | ResNet-18 and 34, predictions from logits | data sets, files |
+//! | [`launch`] | the rank of this process, the rendezvous, fixed and elastic membership, `train launch` | models, a run's files |
+//! | [`weights`] | import and export of weights: PyTorch's files, torchvision's, ONNX | models, devices |
 //! | [`checkpoint`] | atomic directories, retention, run directories and their locks | tensors' meaning |
-//! | [`metrics`] | records and where they go, TensorBoard among it; where time went; warnings | models |
-//! | [`report`] | a run's directory as a page for people | models, how a run is made |
-//! | [`study`] | measured runs of several sizes, compared and modelled; a rate and a batch size out of short runs | how a run is made |
+//! | [`metrics`] | records and their outputs, TensorBoard among them; profiling; warnings | models |
+//! | [`report`] | a run's directory as a web page | models, how a run is made |
+//! | [`study`] | analysis of scaling measurements; a learning rate and a batch size from short runs | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
-//! | [`trainer`] | the task (images to classify), the story: prepare, train, resume, evaluate; many runs as a sweep | how any of it works inside |
+//! | [`trainer`] | the task (image classification) and the commands: prepare, train, resume, evaluate, sweep | how the rooms above work inside |
 //! | [`cli`] | flags to settings, arguments to commands | what the commands do |
 //!
 //! ## A batch, from the loader to the update
@@ -40,13 +40,13 @@
 //! step.rs        each micro-batch: fresh leaves           Learner::train_step
 //!    |             trainee.rs: forward, fence, backward   Task::losses, batch_norm.rs asks the other replicas
 //!    |
-//! step.rs        losses of all replicas, who stops        Collective::all_gather
+//! step.rs        losses of all replicas, requests to stop Collective::all_gather
 //!    |
 //! reduction.rs   gradients of all replicas, one tree      on the device, or overlap.rs and processes.rs over Gloo
 //!    |
-//! step.rs        norm, clipping                           then nothing waits for others any more
+//! step.rs        norm, clipping                           from here on nothing waits for other replicas
 //!    |
-//! learner.rs     the update                               Learner::optimizer_step: rules.rs, or an optimizer of Burn's
+//! learner.rs     the update                               Learner::optimizer_step: rules.rs, or an optimizer of Burn
 //! ```
 //!
 //! ## A flag, from the argument to its effect
@@ -56,32 +56,33 @@
 //!    |
 //! config/layers.rs                        defaults < files < groups < environment < KEY=VALUE < flags
 //!    |
-//! config/resolve.rs                       one Config, checked by rules.rs, or every complaint at once
+//! config/resolve.rs                       one Config, checked by rules.rs, or all errors at once
 //!    |
-//! trainer/run.rs                          the story; prepare.rs makes of it a Plan (parallel) and a task
+//! trainer/run.rs                          the training; prepare.rs makes a Plan (parallel) and a task
 //!    |
-//! parallel/plan.rs                        Schedule, OptimConfig: what replicas read
+//! parallel/plan.rs                        Schedule, OptimConfig, for all replicas
 //! ```
 //!
-//! How precision becomes a type: `ops/precision.rs`. How processes meet and part: `launch/job.rs`; how they come and go:
-//! `parallel/generation.rs`, `launch/rendezvous/roster/mod.rs`, `trainer/elastic.rs`.
+//! Precision as a type: `ops/precision.rs`. Several processes: `launch/fixed_member.rs`; with elastic membership:
+//! `launch/elastic_member.rs`, `launch/rendezvous/roster/mod.rs`, `parallel/generation.rs`, `trainer/elastic.rs`.
 //!
 //! ## Invariants
 //!
-//! - Random numbers are keyed by (seed, epoch, sample, purpose) or (seed, tensor name), never by rank, thread or device.
+//! - Random numbers are keyed by (seed, epoch, sample, purpose) or (seed, tensor name), never by rank, thread or
+//!   device.
 //! - A gradient is the mean over the *samples* of an optimizer step, whatever their distribution over replicas and
 //!   micro-batches; a replica without a sample takes part in every collective with weight zero.
 //! - Collectives are matched by key and none waits without a limit. Sums are taken in a fixed tree over replica ids: in
 //!   one process always, over several with `--deterministic`.
-//! - Who is lost is decided once, by the rendezvous; an engine's error is a symptom.
-//! - In an elastic run a step's collectives come before its update, and nobody updates without a lease: a step is done
-//!   by all or by none.
+//! - The rendezvous alone decides which process is lost; an engine's error is a symptom.
+//! - In an elastic run a step's collectives come before its update, and no replica updates without a lease: a step is
+//!   done by all or by none.
 //! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
 //!   before every forward, and no backward beside a forward. They are marked in `parallel/step.rs`, the fence between
 //!   them in `parallel/trainee.rs`.
 //! - Weights, optimizer, statistics and loss are f32 in every precision; a tensor's type is named where it is cast.
-//! - A position in a run is integers; a checkpoint holds everything a resumed run needs to go on bit for bit.
-//! - Nothing visible is ever half-written: files appear by rename.
+//! - The position of a run is integers; with a checkpoint a run continues bit for bit.
+//! - No file is ever visible half-written: files appear by rename.
 
 pub mod checkpoint;
 pub mod cli;

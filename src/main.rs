@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             error.to_string().lines().for_each(warn);
-            // A replica that hangs is still there.
+            // Without waiting for replicas that hang.
             leave(error.exit_code().into())
         }
     }
@@ -73,7 +73,7 @@ fn quiet_replicas() {
     }));
 }
 
-/// Has CUDA number devices as NVML and `nvidia-smi` do, by their place on the bus, unless the user says otherwise.
+/// Makes CUDA number devices like NVML and `nvidia-smi`, by their place on the bus, unless the user chose an order.
 fn number_devices() {
     if std::env::var_os(ORDER).is_none() {
         // SAFETY: no thread exists yet that could read the environment.
@@ -81,8 +81,8 @@ fn number_devices() {
     }
 }
 
-/// Tells the C library to keep freed memory: activations of the same sizes come back every step, and pages that the
-/// kernel has to hand out and clear anew cost a CPU run a good part of its time.
+/// Makes the C library keep freed memory: every step allocates activations of the same sizes, and new pages, which the
+/// kernel must clear, cost a CPU run a good part of its time.
 fn keep_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: sets two numbers of the allocator, before any thread exists.

@@ -1,9 +1,7 @@
-//! Tensors on the host, by name: the common tongue of models, optimizers, averages and files.
+//! Named tensors on the host, the common format of models, optimizers, averages and files.
 //!
-//! A [`StateDict`] is what leaves a device to be saved and what comes back to be loaded. It is an ordered map of plain
-//! vectors, so that two dictionaries can be compared, hashed and written in one way only; the same numbers always give
-//! the same bytes. Files are safetensors, which Python reads as well. Which names a dictionary holds is for its owner
-//! (model, optim) to say; where the bytes go is for the checkpoint room.
+//! A [`StateDict`] is copied from a device to be saved, and to a device to be loaded. It is an ordered map of plain
+//! vectors, so the same numbers always give the same bytes. Files are safetensors, which Python reads as well.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -86,7 +84,7 @@ impl HostTensor {
         }
     }
 
-    /// The elements as they lie in memory and in files.
+    /// The elements as bytes, in the order of memory and files.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::F32 { data, .. } => bytemuck::cast_slice(data),
@@ -100,9 +98,8 @@ compile_error!("files are little-endian, and tensors are written to them as they
 
 /// The dictionary as a safetensors file.
 ///
-/// The header is written here and not by the `safetensors` crate, which keeps metadata in a hash map: equal
-/// dictionaries would give files that differ in the order of their header. Integers come first, so that every tensor
-/// is aligned to its element.
+/// The header is not written by the `safetensors` crate, whose metadata is a hash map: equal dictionaries would give
+/// files with different headers. Integers come first, so that every tensor is aligned to its element.
 pub fn to_safetensors(tensors: &StateDict, metadata: &[(String, String)]) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
@@ -120,7 +117,7 @@ pub fn to_safetensors(tensors: &StateDict, metadata: &[(String, String)]) -> Vec
     }
     let mut header = serde_json::Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    // In one piece of memory from the start: a model is large.
+    // Allocated once, since models are large.
     let mut file = Vec::with_capacity(8 + header.len() + length);
     file.extend((header.len() as u64).to_le_bytes());
     file.extend(header);
@@ -159,14 +156,14 @@ pub fn from_safetensors(bytes: &[u8], origin: &Path) -> Result<(StateDict, Metad
     Ok((tensors, metadata.into_iter().collect()))
 }
 
-/// No header has more bytes: a ResNet-18's describes some hundred tensors and names the classes. In memory it takes a
-/// multiple of them.
+/// The largest header, in bytes, since parsing takes a multiple of them in memory. That of a ResNet-18 describes some
+/// hundred tensors and names the classes.
 const LONGEST_HEADER: u64 = 8 << 20;
 
 /// The types that [`decode`] knows.
 pub(crate) const READABLE: &str = "F16, BF16, F32, F64, U8, I32, I64";
 
-/// One tensor out of its little-endian bytes; none for a type that no state dictionary of ours holds.
+/// One tensor from its little-endian bytes; `None` for an unsupported type.
 pub(crate) fn decode(dtype: Dtype, shape: Vec<usize>, bytes: &[u8]) -> Option<HostTensor> {
     let f32s = |data| Some(HostTensor::F32 { shape: shape.clone(), data });
     let i64s = |data| Some(HostTensor::I64 { shape: shape.clone(), data });
@@ -202,7 +199,7 @@ fn half_to_f32(bits: u16) -> f32 {
 /// A fingerprint of the dictionary: SHA-256, in hexadecimal, over names, types, shapes and little-endian elements.
 ///
 /// Two dictionaries have the same fingerprint exactly if they are bit for bit the same (NaN included). Lengths are
-/// hashed along, so that no two different dictionaries flatten to the same bytes.
+/// hashed too, so that different dictionaries never give the same bytes.
 pub fn sha256(tensors: &StateDict) -> String {
     let mut hash = Sha256::new();
     for (name, tensor) in tensors {

@@ -1,7 +1,7 @@
-//! Why a run should end before its last step: one value, handed to whoever may stop it or must notice.
+//! A request to end a run before its last step: one value, shared by the code that sets it and the code that reads it.
 //!
-//! The first reason wins; later ones change nothing. Nobody is interrupted: replicas read the value at the end of a
-//! step and agree on it in the same reduction, so all of them stop after the same step.
+//! The first reason wins. Replicas are not interrupted: they read the value in every step and agree on it in the
+//! exchange of losses, so all of them stop after the same step.
 
 use std::fmt;
 use std::io::Write;
@@ -15,7 +15,7 @@ use signal_hook::low_level::signal_name;
 
 /// How long a process that ends at once waits for a checkpoint that is being written.
 const SAVING: Duration = Duration::from_secs(3);
-/// How long it waits for the terminal.
+/// How long it waits for restoring the terminal.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Why a run ends early.
@@ -25,16 +25,16 @@ pub enum Reason {
     Signal(i32),
     /// `--max-time` is over.
     MaxTime,
-    /// Something beside the replicas failed, such as the writing of a checkpoint.
+    /// A failure outside of the replicas, such as writing a checkpoint.
     Failure(String),
 }
 
-/// Numbers of reasons that are no signal; Linux has 64 signals.
+/// Numbers of reasons other than signals; Linux has 64 signals.
 const MAX_TIME: u32 = 1000;
 const FAILURE: u32 = 1001;
 
 impl Reason {
-    /// The exit code by convention of the shell: 128 + signal; a run that used up its time has done what was asked.
+    /// The exit code: 128 + signal by convention of the shell; 0 for a run that used up its time, as requested.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Signal(number) => 128 + *number as u8,
@@ -43,7 +43,7 @@ impl Reason {
         }
     }
 
-    /// The reason as other processes hear it.
+    /// The reason as a number, for other processes.
     pub fn number(&self) -> u32 {
         match self {
             Self::Signal(number) => number.unsigned_abs(),
@@ -52,7 +52,7 @@ impl Reason {
         }
     }
 
-    /// The reason behind a number; none for 0.
+    /// The reason with this number; `None` for 0.
     pub fn of_number(number: u32) -> Option<Self> {
         Some(match number {
             0 => return None,
@@ -63,7 +63,7 @@ impl Reason {
     }
 }
 
-/// What stopped the run, after the words "stopped by".
+/// Formatted to follow "stopped by".
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -78,7 +78,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What a signal does.
+/// The state of a [`Stop`].
 struct Instead(Box<dyn Fn(i32) -> bool + Send + Sync>);
 
 impl fmt::Debug for Instead {
@@ -91,27 +91,27 @@ impl fmt::Debug for Instead {
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
     reason: Arc<OnceLock<Reason>>,
-    /// When time is over, and the limit it follows from.
+    /// The time limit, and when it ends.
     deadline: Arc<Mutex<Option<(Instant, Duration)>>>,
-    /// What a signal does instead of asking to stop, unless it declines.
+    /// Called for a signal; if it returns true, the signal does not stop the run.
     instead: Arc<OnceLock<Instead>>,
     /// Whether there is something to save.
     begun: Arc<AtomicBool>,
 }
 
 impl Stop {
-    /// Nobody has asked to stop yet.
+    /// Without a request.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// As [`Stop::new`], and asks by itself once `limit` has passed.
+    /// Requests a stop when `limit` has passed.
     pub fn with_time_limit(limit: Duration) -> Self {
         let end = Instant::now().checked_add(limit).map(|end| (end, limit));
         Self { deadline: Arc::new(Mutex::new(end)), ..Self::default() }
     }
 
-    /// So much of the time limit was spent before, by other processes.
+    /// Subtracts time that other processes have spent from the time limit.
     pub fn spent(&self, time: Duration) {
         let mut deadline = self.deadline();
         *deadline = deadline.and_then(|(end, limit)| {
@@ -124,17 +124,17 @@ impl Stop {
         self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on a signal calls `act` with its number, and asks to stop only where that answers false.
+    /// From now on a signal calls `act` with its number, and requests a stop only if that returns false.
     pub fn instead(&self, act: impl Fn(i32) -> bool + Send + Sync + 'static) {
         let _ = self.instead.set(Instead(Box::new(act)));
     }
 
-    /// Asks to stop; the first reason is kept.
+    /// Requests a stop; the first reason is kept.
     pub fn request(&self, reason: Reason) {
         let _ = self.reason.set(reason);
     }
 
-    /// The reason to stop, if there is one by now.
+    /// The reason to stop, if there is one.
     pub fn reason(&self) -> Option<Reason> {
         if self.deadline().is_some_and(|(end, _)| Instant::now() >= end) {
             self.request(Reason::MaxTime);
@@ -142,10 +142,10 @@ impl Stop {
         self.reason.get().cloned()
     }
 
-    /// SIGINT, SIGTERM and SIGUSR1 ask to stop. A SIGINT that is not the first ends the process at once: somebody sits
-    /// at a terminal and is tired of waiting. Schedulers send the others more than once and mean the same.
+    /// SIGINT, SIGTERM and SIGUSR1 request a stop. A SIGINT after any signal ends the process at once; the others do
+    /// not, since schedulers may send them more than once.
     ///
-    /// Until [`Stop::begin`] there is nothing to save: a signal calls `early` and ends the process.
+    /// Until [`Stop::begin`] there is nothing to save, so a signal calls `early` and ends the process.
     pub fn listen_to_signals(&self, early: impl Fn() + Send + 'static) -> std::io::Result<()> {
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
         let stop = self.clone();
@@ -166,18 +166,18 @@ impl Stop {
         Ok(())
     }
 
-    /// From now on a signal is a request.
+    /// From now on a signal requests a stop instead of ending the process.
     pub fn begin(&self) {
         self.begun.store(true, Ordering::SeqCst);
     }
 }
 
-/// Read by whoever writes what must not stay half-done, written by whoever ends the process.
+/// Read-locked while a checkpoint is written, write-locked to end the process.
 static WRITING: RwLock<()> = RwLock::new(());
-/// Gives the terminal back.
+/// Restores the terminal.
 static RESTORE: OnceLock<fn()> = OnceLock::new();
 
-/// While the guard lives, [`leave`] waits for a short time before it ends the process.
+/// While the guard exists, [`leave`] waits for a short time before it ends the process.
 pub fn writing() -> RwLockReadGuard<'static, ()> {
     WRITING.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -187,8 +187,8 @@ pub fn restore_by(restore: fn()) {
     let _ = RESTORE.set(restore);
 }
 
-/// Ends the process with `code` while replicas may still compute: no destructor runs that could take away what they
-/// use (LibTorch's global state among it, which would end the process by a fault instead).
+/// Ends the process with `code` while replicas may still compute: without destructors, since that of LibTorch's global
+/// state would crash them.
 pub fn leave(code: i32) -> ! {
     let end = Instant::now() + SAVING;
     while let Err(TryLockError::WouldBlock) = WRITING.try_write().map(std::mem::forget)
@@ -196,7 +196,7 @@ pub fn leave(code: i32) -> ! {
     {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // On a thread of its own: a terminal that takes no output any more must not keep the process alive.
+    // On another thread, since a terminal that does not accept output may block.
     let (done, is_done) = channel();
     let farewell = move || {
         RESTORE.get().inspect(|restore| restore());

@@ -1,9 +1,8 @@
-//! How anything reaches the disk: whole, or not at all.
+//! Atomic writes: a file or directory appears whole, or not at all.
 //!
-//! POSIX promises that `rename` replaces its target at once; nothing else here is promised, least of all that a file
-//! which was written is on the disk. So everything is written beside its target under a temporary name, flushed
-//! (fsync), renamed, and the directory flushed as well. A reader sees the old or the new content, a crash leaves at
-//! most a temporary name that the next write of the same target replaces.
+//! POSIX only guarantees that `rename` replaces its target at once, not that written data is on the disk. So everything
+//! is written beside its target under a temporary name, flushed (fsync), renamed, and the directory flushed as well. A
+//! reader sees the old or the new content; a crash leaves at most a temporary name that the next write replaces.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// Creates or replaces the file at `path`, and the directories above it, so that no reader ever sees a part of it.
+/// Creates or replaces the file at `path`, and creates its directories; no reader ever sees a part of it.
 ///
 /// # Errors
-/// [`Error::Io`] naming `path`; what was there before is then untouched.
+/// [`Error::Io`] naming `path`, which is then unchanged.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     let parent = parent(path);
     fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
@@ -30,13 +29,13 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
         .map_err(Error::io("write", path))
 }
 
-/// Proves that [`write_atomic`] can write `path`, a single file that a person named, and leaves it as it is.
+/// Checks that [`write_atomic`] can write `path`, a file that the user named, without changing it.
 ///
-/// Its directory must exist: one that does not is a slip of the finger. Only directories that are named themselves, as
-/// in `--output-dir`, are made.
+/// Its directory must exist, since a missing one is probably a typing error. Only directories that the user names, as
+/// in `--output-dir`, are created.
 ///
 /// # Errors
-/// [`Error::Io`] naming the path that stands in the way.
+/// [`Error::Io`] naming the path.
 pub fn check_writable(path: &Path) -> Result<()> {
     let parent = parent(path);
     if !parent.is_dir() {
@@ -52,8 +51,8 @@ pub fn check_writable(path: &Path) -> Result<()> {
     remove(&fresh)
 }
 
-/// Points the symlink `link` to `target`, a path relative to the directory of `link`, in one step. Several processes
-/// may do so at the same time.
+/// Points the symlink `link` to `target`, a path relative to the directory of `link`, in one step, even if several
+/// processes do so at the same time.
 pub(super) fn point(link: &Path, target: &str) -> Result<()> {
     let mut fresh = OsString::from(".");
     fresh.push(link.file_name().unwrap_or_default());
@@ -73,12 +72,12 @@ pub(super) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Flushes the entries of a directory: a rename is on the disk only after this.
+/// Flushes the entries of a directory, without which a rename may not be on the disk.
 pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Removes a file, a symlink or a whole directory; there may be nothing.
+/// Removes a file, a symlink or a whole directory, if it exists.
 pub(super) fn remove(path: &Path) -> Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -94,7 +93,7 @@ pub(super) fn unique() -> String {
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
-/// `a/b` becomes `a/.b.tmp`: on the same file system, hidden from a listing.
+/// `a/b` becomes `a/.b.tmp`: hidden, and on the same file system.
 fn temporary(path: &Path) -> Result<PathBuf> {
     let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it does not name a file");
     let name = path.file_name().ok_or_else(no_file).map_err(Error::io("write", path))?;
@@ -104,7 +103,7 @@ fn temporary(path: &Path) -> Result<PathBuf> {
     Ok(path.with_file_name(hidden))
 }
 
-/// The directory a path lies in; a bare file name lies in the current one.
+/// The parent directory of a path; the current directory for a bare file name.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

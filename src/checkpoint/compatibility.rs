@@ -1,16 +1,14 @@
-//! What a resumed run must share with the one it continues.
+//! Compares the configuration of a resumed run with that of its checkpoint.
 //!
-//! Only the comparison is here. Which keys bind a run is for the trainer to say, whether to go on regardless for the
-//! person (`--force-config`).
+//! The trainer decides which keys must agree, the user whether to resume nevertheless (`--force-config`).
 
 use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-/// How two configurations in TOML differ, one line for each key: `data.source: saved "cifar10", now "folder"`.
+/// The differences of two configurations in TOML, one line per key: `data.source: saved "cifar10", now "folder"`.
 ///
-/// Only keys named in `binding`, and keys below them, count; they come in that order. A document that is not TOML is
-/// a difference too.
+/// Only the keys in `binding`, and keys below them, are compared, in that order. Invalid TOML is a difference too.
 pub fn differences(saved: &str, current: &str, binding: &[&str]) -> Vec<String> {
     let (saved, current) = match (parse(saved, "saved"), parse(current, "current")) {
         (Ok(saved), Ok(current)) => (saved, current),
@@ -23,7 +21,7 @@ fn parse(text: &str, which: &str) -> Result<Table, String> {
     text.parse().map_err(|e: toml::de::Error| format!("the {which} configuration is not TOML: {}", e.message()))
 }
 
-/// The values at a dotted key and below it, by their full keys.
+/// The values at and below a dotted key, by their full keys.
 fn below(document: &Table, key: &str) -> BTreeMap<String, String> {
     let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
     let mut leaves = BTreeMap::new();

@@ -1,8 +1,7 @@
-//! What the user may choose about checkpoints.
+//! The settings of checkpoints: the `[checkpoint]` section.
 //!
-//! The `[checkpoint]` section as it runs; `config/default.toml` documents it for users and the config room checks it.
-//! Its two small languages, [`Interval`] (`1epochs`) and [`Resume`] (`latest`), are strings to the user and types to
-//! the code. Writing and finding checkpoints is left to the neighbouring files.
+//! `config/default.toml` documents it for users, the config room checks it. Its two small languages, [`Interval`]
+//! (`1epochs`) and [`Resume`] (`latest`), are strings in files and types in the code.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,16 +15,16 @@ use serde::{Deserialize, Serialize};
 pub enum Interval {
     /// Only at the end of the run.
     Never,
-    /// After every so many epochs, at least 1.
+    /// After every `n` epochs, at least 1.
     Epochs(usize),
-    /// After every so many optimizer steps, at least 1.
+    /// After every `n` optimizer steps, at least 1.
     Steps(usize),
 }
 
 impl FromStr for Interval {
     type Err = String;
 
-    /// Reads `1epochs`, `500steps` or `never`; the singular and a space before the unit are welcome.
+    /// Reads `1epochs`, `500steps` or `never`; the singular and a space before the unit are allowed.
     fn from_str(text: &str) -> Result<Self, String> {
         const RULE: &str = "a number of epochs or steps of at least 1, such as 1epochs or 500steps, or never";
         let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
@@ -63,7 +62,7 @@ impl From<Interval> for String {
     }
 }
 
-/// Where a run starts from.
+/// The starting point of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "PathBuf", into = "PathBuf")]
 pub enum Resume {
@@ -109,15 +108,15 @@ impl From<Resume> for PathBuf {
 pub struct CheckpointConfig {
     /// How often a checkpoint is written; one is always written at the end.
     pub every: Interval,
-    /// How many of the newest checkpoints stay on disk beside the best one, at least 1.
+    /// How many of the newest checkpoints are kept beside the best one, at least 1.
     pub keep_last: usize,
-    /// How many of the best checkpoints stay on disk, at least 1.
+    /// How many of the best checkpoints are kept, at least 1.
     pub keep_best: usize,
-    /// Where a copy of the best model goes, in the format that the suffix names; empty writes none.
+    /// The file for a copy of the best model, in the format of its suffix; empty for none.
     pub path: PathBuf,
-    /// Where the run starts from.
+    /// The starting point of the run.
     pub resume: Resume,
-    /// Whether to resume although the configuration differs from the checkpoint's.
+    /// Whether to resume even if the configuration differs from the checkpoint's.
     pub force_config: bool,
 }
 

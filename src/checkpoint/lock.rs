@@ -1,11 +1,11 @@
-//! One run at a time in a directory.
+//! The lock on a run's directory: one run at a time.
 //!
-//! Whoever writes into a run's directory holds a lock on the file `.lock` in it. The system releases the lock when the
-//! process ends, however it ends, so a dead process leaves nothing behind. The lock is `flock`, which Linux also takes on
-//! NFS, where the server then keeps it. The text of the file names the holder to those who are refused.
+//! A process that writes into a run's directory holds a lock on the file `.lock` in it. The system releases the lock
+//! when the process ends, even by a kill. The lock is `flock`, which also works on NFS under Linux, where the server
+//! keeps it. The text of the file names the holder, for the errors of other processes.
 //!
-//! A run of fixed processes is locked by its first process. The processes of an elastic run take over from each other,
-//! so each that sees the directory holds a share.
+//! A run of fixed membership is locked by its first process. The processes of an elastic run take over from each other,
+//! so each of them holds a shared lock.
 
 use std::fs::{File, TryLockError};
 use std::io::Write;
@@ -23,7 +23,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Locks `dir`, which must exist. `warn` hears that the file system has no locks, which is no reason to refuse.
+    /// Locks `dir`, which must exist. A file system without locks only leads to a warning.
     ///
     /// # Errors
     /// [`Error::Busy`] naming the holder, [`Error::Io`] if the directory cannot be written.
@@ -37,28 +37,28 @@ impl Lock {
                 dir.display()
             )),
         }
-        // A message that names nobody is better than no run.
+        // Without the name of the holder the lock still works.
         let _ = file.set_len(0).and_then(|()| file.write_all(holder().as_bytes()));
         Ok(Self { file, is_shared: false })
     }
 
-    /// Gives the other processes of this run a share.
+    /// Turns the lock into a shared one, for the other processes of this run.
     ///
     /// # Errors
-    /// [`Error::Busy`] naming another run that has the lock now: nobody holds it for an instant.
+    /// [`Error::Busy`] naming another run that took the lock in between, since the change is not atomic.
     pub fn share(mut self, dir: &Path) -> Result<Self> {
         self.is_shared = true;
-        // Where the file system has no locks, `acquire` has warned.
+        // If the file system has no locks, `acquire` has warned.
         let _ = self.file.unlock();
         take_share(&self.file, dir)?;
         Ok(self)
     }
 
-    /// A share in the lock of a run that this process joins.
+    /// Joins the shared lock of a run.
     ///
     /// # Errors
-    /// [`Error::Busy`] naming another run that has the directory, which on a machine of its own is another directory of
-    /// the same name; [`Error::Io`] if it cannot be written.
+    /// [`Error::Busy`] naming another run that has locked the directory of this name on this machine; [`Error::Io`] if
+    /// it cannot be written.
     pub fn join(dir: &Path) -> Result<Self> {
         let file = open(dir)?;
         take_share(&file, dir)?;
@@ -93,7 +93,7 @@ fn holder() -> String {
 
 fn busy(dir: &Path) -> Error {
     let holder = std::fs::read_to_string(dir.join(FILE)).unwrap_or_default();
-    // The file is written after it is locked, and anybody may have written something else.
+    // The file is written after it is locked, and may hold any text.
     let is_name = |text: &&str| text.starts_with("process ") && text.len() < 200 && !text.contains(char::is_control);
     let holder = Some(holder.as_str()).filter(is_name).unwrap_or("another process");
     Error::Busy(format!(

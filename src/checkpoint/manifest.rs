@@ -1,9 +1,8 @@
-//! What makes a checkpoint trustworthy: the list of its files with their sizes and SHA-256 sums.
+//! The manifest of a checkpoint: the list of its files with their sizes and SHA-256 sums.
 //!
-//! `manifest.json` is written last, so a directory without one was never finished. The manifest seals itself too: it
-//! carries the sum of its own canonical text, and text that differs from the canonical one in a single byte is
-//! refused. So no flipped bit passes, wherever it is. This guards against failing disks and cut copies, not against
-//! forgery.
+//! `manifest.json` is written last, so a directory without one is incomplete. The manifest also holds the sum of its
+//! own canonical text, and any other text is refused, so every flipped bit is detected. This protects against failing
+//! disks and truncated copies, not against forgery.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,20 +14,20 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::file::{self, TEXT};
 
-/// What is to be saved.
+/// A checkpoint to save.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// Optimizer steps done.
     pub step: usize,
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
-    /// Its validation accuracy, where it was measured.
+    /// Its validation accuracy, if it was measured.
     pub accuracy: Option<f64>,
     /// Name and content of each file, such as `model.safetensors` and `state.json`.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
-/// The file's name within a checkpoint.
+/// The name of its file.
 pub const MANIFEST: &str = "manifest.json";
 
 /// The version of the format that this build writes and reads.
@@ -45,15 +44,15 @@ pub struct Manifest {
     pub step: usize,
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
-    /// Validation accuracy of this very state, where it was measured: as text, for readers of JSON may round.
+    /// Validation accuracy of this state, if it was measured; as text, since readers of JSON may round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     accuracy: Option<String>,
-    /// What each file must be.
+    /// The files, by name.
     pub files: BTreeMap<String, Entry>,
     sha256: String,
 }
 
-/// What a file of a checkpoint must be.
+/// The size and the sum of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
@@ -67,7 +66,7 @@ impl Manifest {
     /// The manifest of a snapshot.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if a file's name is more than a name, or the manifest's own.
+    /// [`Error::Checkpoint`] if a file's name has a directory, or is the manifest's.
     pub fn of(snapshot: &Snapshot) -> Result<Self> {
         let mut files = BTreeMap::new();
         for (name, bytes) in &snapshot.files {
@@ -83,12 +82,12 @@ impl Manifest {
         Ok(Self { format: FORMAT, kiln, step, epoch, accuracy, files, sha256: String::new() }.sealed())
     }
 
-    /// Validation accuracy of this very state, where it was measured.
+    /// Validation accuracy of this state, if it was measured.
     pub fn accuracy(&self) -> Option<f64> {
         self.accuracy.as_ref()?.parse().ok()
     }
 
-    /// The text of `manifest.json`; equal manifests have equal text.
+    /// The canonical text of `manifest.json`.
     pub fn to_json(&self) -> String {
         let text = serde_json::to_string_pretty(self).expect("strings and integers have a JSON form");
         text + "\n"
@@ -97,7 +96,7 @@ impl Manifest {
     /// Reads the manifest of the checkpoint in the directory `dir`.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] with the reason, without a remedy: that depends on what the caller can fall back to.
+    /// [`Error::Checkpoint`] with the reason, but without a remedy, which the caller knows.
     pub fn read(dir: &Path) -> Result<Self> {
         let path = dir.join(MANIFEST);
         if !path.exists() {
@@ -127,7 +126,7 @@ impl Manifest {
         }
     }
 
-    /// The same manifest with the sum over its text, for which the sum itself counts as empty.
+    /// The manifest with the sum over its text with an empty sum.
     fn sealed(mut self) -> Self {
         self.sha256.clear();
         self.sha256 = format!("{:x}", Sha256::digest(self.to_json()));
@@ -140,13 +139,13 @@ impl Entry {
         Self { size: bytes.len() as u64, sha256: format!("{:x}", Sha256::digest(bytes)) }
     }
 
-    /// Reads the file at `path` if it is what the entry says.
+    /// Reads the file at `path` if its size and sum are those of the entry.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read, [`Error::Checkpoint`] with the reason if it is another.
+    /// [`Error::Io`] if it cannot be read, [`Error::Checkpoint`] with the reason if it differs.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
         let damaged = |reason| Error::Checkpoint(format!("'{}' is damaged: {reason}", path.display()));
-        // Asked first, so that a file grown out of all proportion is not read into memory.
+        // Checked before reading, so that a huge file does not fill the memory.
         let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
         if size != self.size {
             return Err(damaged(format!("it has {size} bytes, {MANIFEST} says {}", self.size)));
@@ -159,7 +158,7 @@ impl Entry {
     }
 }
 
-/// Whether a name stays within the directory of its checkpoint.
+/// Whether a name is a plain file name.
 fn is_plain(name: &str) -> bool {
     let mut parts = Path::new(name).components();
     let single = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);

@@ -1,28 +1,27 @@
-//! Saving a run so that it can go on, whatever happens in between.
+//! Checkpoints: the saved states of a run, safe against a kill at any moment.
 //!
-//! Reading order: [`store`] is the directory of checkpoints, [`manifest`] what makes one of them trustworthy,
-//! [`atomic`] how anything reaches the disk, [`retention`] which checkpoints stay, [`state`] where a run stands,
-//! [`compatibility`] what a resumed run must share with the saved one, [`run_dir`] who owns a directory, [`lock`] that
-//! only one run writes there.
+//! Reading order: [`store`] is the directory of checkpoints, [`manifest`] the checksums of one of them, [`atomic`]
+//! writes files, [`retention`] decides which checkpoints are kept, [`state`] is the position of a run,
+//! [`compatibility`] compares configurations, [`run_dir`] claims a directory, [`lock`] keeps other runs out of it.
 //!
 //! # Why a kill at any moment is safe
 //!
 //! [`Store::save`] takes these steps in this order. Files are flushed to the disk (fsync) before the rename that makes
-//! them visible, and that rename before the pointers that rely on it, so the order holds for a power cut too.
+//! them visible, and that rename before the pointers to it, so the order also holds for a power failure.
 //!
-//! 1. The files, and the manifest last, go into a directory whose name ends in `.tmp`. Nobody reads such a name.
-//! 2. Only if `step-N` exists (a resumed run arrives at the same step again): it is renamed to `step-N.old`.
-//! 3. It is renamed to `step-N`; the old one, if any, is deleted.
+//! 1. The files, and the manifest last, are written to a directory whose name ends in `.tmp`, which is never read.
+//! 2. Only if `step-N` exists (a resumed run reaches the same step again): it is renamed to `step-N.old`.
+//! 3. The new directory is renamed to `step-N`; the old one, if any, is deleted.
 //! 4. `best`, if this one is the best, then `latest` are exchanged by renaming a new symlink over the old one.
-//! 5. Checkpoints that retention gives up are renamed to `step-M.tmp`, then deleted.
+//! 5. Checkpoints that are no longer kept are renamed to `step-M.tmp`, then deleted.
 //!
-//! A pointer is only ever set to a directory that is already complete, and no directory it points to is deleted, so
-//! `latest` is valid throughout. The one exception is between the two renames of steps 2 and 3, when `latest` may name
-//! the checkpoint that is being replaced: [`Store::open`] finds `step-N.old` without `step-N` and renames it back,
-//! before anything is read. `best` goes first because the run resumes from `latest`: killed between the two, it
-//! reaches step N again and finds the same best; the other way round it would believe in a best that has no pointer.
+//! A pointer is only set to a complete directory, and no directory with a pointer is deleted, so `latest` is always
+//! valid. The one exception is between the two renames of steps 2 and 3, when `latest` may name the checkpoint that is
+//! being replaced: [`Store::open`] finds `step-N.old` without `step-N` and renames it back, before anything is read.
+//! `best` is set first because the run resumes from `latest`: killed between the two, it reaches step N again and sets
+//! the same best; in the other order the resumed state would name a best checkpoint that has no pointer.
 //!
-//! This room does not know what the files mean: it knows no model, no optimizer and no backend.
+//! This room does not interpret the files: it knows neither models, optimizers nor backends.
 
 pub mod atomic;
 pub mod compatibility;

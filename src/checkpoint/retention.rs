@@ -1,18 +1,18 @@
-//! Which checkpoints stay. Policy only: it says what to delete, the store deletes.
+//! Decides which checkpoints are kept; the store deletes the others.
 
-/// How many checkpoints stay.
+/// How many checkpoints are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// The newest so many.
+    /// How many of the newest.
     pub last: usize,
-    /// The so many with the best validation; the very best one stays in any case.
+    /// How many of those with the best validation; the best one is always kept.
     pub best: usize,
 }
 
-/// The steps to delete, in ascending order, of `checkpoints`, which are steps with their validation accuracy if known.
+/// The steps to delete, in ascending order; `checkpoints` are steps in any order with their accuracy if known.
 ///
-/// The newest `keep.last` stay, and `best` wherever it is, and the `keep.best` most accurate, of equals the earlier. At
-/// least the newest one stays even if `keep.last` is 0, since a run resumes from it. The order does not matter.
+/// The newest `keep.last` are kept, `best`, and the `keep.best` most accurate, of equals the earlier. The newest one is
+/// kept even if `keep.last` is 0, since a run resumes from it.
 pub fn retain(checkpoints: &[(usize, Option<f64>)], best: Option<usize>, keep: Keep) -> Vec<usize> {
     let mut sorted = checkpoints.to_vec();
     sorted.sort_unstable_by_key(|(step, _)| *step);

@@ -1,7 +1,7 @@
-//! Who owns a directory: a run gets a new one, or says that it continues the one it names.
+//! Claims the directory of a run: a new one, or that of the run it continues.
 //!
-//! `runs/0001`, `runs/0002` and so on are claimed by creating them, which only one process can do. `runs/last` is a
-//! symlink to the newest that has a checkpoint, for people and for `--resume latest`.
+//! `runs/0001`, `runs/0002` and so on are claimed by creating them, which succeeds in only one process. `runs/last` is
+//! a symlink to the newest one with a checkpoint, for users and for `--resume latest`.
 
 use std::fs;
 use std::io;
@@ -33,16 +33,16 @@ pub fn next(base: &Path) -> Result<PathBuf> {
     Err(Error::usage(format!("'{}' has no free number left; give another --output-dir", base.display())))
 }
 
-/// The number that a run's directory has for a name.
+/// The number in the name of a run's directory.
 fn number(run: &Path) -> Option<u32> {
     run.file_name()?.to_str()?.parse().ok()
 }
 
-/// Points `base/last` to `run`, a numbered directory in `base` that has a checkpoint, unless a later one is there.
+/// Points `base/last` to `run`, a numbered directory in `base` with a checkpoint, unless it points to a later one.
 pub fn announce(base: &Path, run: &Path) {
     let Some(own) = number(run).filter(|_| run.parent() == Some(base)) else { return };
     if last(base).and_then(|last| number(&last)).is_none_or(|last| last < own) {
-        // A convenience: a run is not to fail for it, such as when two of them save in the same instant.
+        // Errors are ignored, for example if two runs save at the same time: the link is only a convenience.
         drop(point(&base.join("last"), &run.file_name().unwrap_or_default().to_string_lossy()));
     }
 }
@@ -53,8 +53,7 @@ pub fn last(base: &Path) -> Option<PathBuf> {
     path.is_dir().then_some(path)
 }
 
-/// The numbered directory in `base` that was made last, if it is later than the one that `base/last` points to: its run
-/// has no checkpoint.
+/// The newest numbered directory in `base`, if it is later than the target of `base/last`: its run has no checkpoint.
 pub fn unsaved(base: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(base).ok()?.flatten();
     let newest =
@@ -63,23 +62,23 @@ pub fn unsaved(base: &Path) -> Option<PathBuf> {
     (number(&newest) > saved).then_some(newest)
 }
 
-/// The directory of the run that has the checkpoint at `path`, a link or a directory.
+/// The directory of the run with the checkpoint at `path`, a link or a directory.
 pub fn of(path: &Path) -> Option<PathBuf> {
     let path = path.canonicalize().ok().filter(|path| path.is_dir())?;
     let checkpoints = path.parent().filter(|parent| parent.ends_with("checkpoints"))?;
     checkpoints.parent().map(Path::to_path_buf)
 }
 
-/// Whether a run in `dir` left a checkpoint to go on from.
+/// Whether `dir` has a checkpoint to continue from.
 pub fn is_begun(dir: &Path) -> bool {
     dir.join("checkpoints/latest").exists()
 }
 
-/// Claims a directory: creates it, locks it, and refuses one that holds the checkpoints of another run unless
-/// `resuming`. `warn` hears where there are no locks.
+/// Claims a directory: creates it, locks it, and refuses one with the checkpoints of another run unless `resuming`. A
+/// file system without locks leads to a warning.
 ///
 /// # Errors
-/// [`Error::Busy`] naming who writes there, [`Error::Usage`] with the remedies, or [`Error::Io`] naming the path.
+/// [`Error::Busy`] naming the writing process, [`Error::Usage`] with the remedies, or [`Error::Io`] naming the path.
 pub fn claim(dir: &Path, resuming: bool, warn: &mut dyn FnMut(String)) -> Result<Lock> {
     fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     let lock = Lock::acquire(dir, warn)?;

@@ -1,8 +1,8 @@
-//! Where a run stands: everything a resumed run needs besides tensors and configuration.
+//! The position of a run: what a resumed run needs besides tensors and configuration.
 //!
-//! It is the `state.json` of a checkpoint. There is no random state in it: every random number of a run is a function
-//! of the seed and of the numbers below. Floating-point numbers are written as text that reads back to the very same
-//! bits, NaN included (JSON has no NaN, and its readers may round), because a resumed run must go on exactly.
+//! It is the `state.json` of a checkpoint. It holds no random state, since every random number of a run is a function
+//! of the seed and of the numbers below. Floating-point numbers are text that reads back to the same bits, NaN included
+//! (JSON has no NaN, and its readers may round), because a resumed run must continue exactly.
 
 use std::path::Path;
 
@@ -35,11 +35,11 @@ pub struct RunState {
     pub seed: u64,
     /// Replicas of the experiment.
     pub world_size: usize,
-    /// What identifies the data set.
+    /// The fingerprint of the data set.
     pub data_fingerprint: String,
-    /// The sums of the epoch that is under way.
+    /// The sums of the current epoch.
     pub progress: Progress,
-    /// What f16 multiplies its loss by.
+    /// The loss scale of f16.
     #[serde(default)]
     pub loss_scale: LossScale,
 }
@@ -48,14 +48,14 @@ pub struct RunState {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Best {
-    /// What was compared, such as top-1 accuracy as a fraction.
+    /// Its score, such as top-1 accuracy as a fraction.
     #[serde(with = "exact")]
     pub metric: f64,
-    /// The global step it was measured after.
+    /// Its global step.
     pub step: usize,
 }
 
-/// Sums over the samples of the running epoch.
+/// Sums over the samples of the current epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
@@ -78,7 +78,7 @@ impl RunState {
     /// Reads `state.json`; `origin` is the path that errors name.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if it is damaged or of another version.
+    /// [`Error::Checkpoint`] if it is damaged or has another version.
     pub fn from_json(bytes: &[u8], origin: &Path) -> Result<Self> {
         let name = origin.display();
         let damaged = |e: serde_json::Error| {

@@ -1,8 +1,7 @@
 //! The directory of a run's checkpoints: `checkpoints/step-00000042/`, and the pointers `latest` and `best`.
 //!
-//! The store moves bytes it does not understand. The order of its operations is what makes a kill harmless; the
-//! argument stands in the room's opening paragraph (`checkpoint/mod.rs`). Which checkpoints stay is
-//! [`retain`]'s to say, whether one is intact is [`Manifest`]'s.
+//! The store does not interpret its files. The order of its operations makes a kill harmless, as explained in
+//! `checkpoint/mod.rs`. [`retain`] decides which checkpoints are kept, [`Manifest`] whether one is intact.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,7 +13,7 @@ use super::manifest::{MANIFEST, Manifest, Snapshot};
 use super::retention::{Keep, retain};
 use crate::error::{Error, Result};
 
-/// How often a process tries to save a checkpoint that others may be saving.
+/// How often a process tries to save a checkpoint while others may save the same.
 const ATTEMPTS: usize = 4;
 
 /// Which checkpoint to load.
@@ -41,15 +40,14 @@ pub struct Loaded {
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
-/// The checkpoints of one run. A run directory has one store open at a time; who only wants to look uses [`Store::at`] or
-/// [`read`].
+/// The checkpoints of one run. Only one store of a directory may be open; [`Store::at`] and [`read`] only read.
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
 }
 
 impl Store {
-    /// Opens `<run_dir>/checkpoints`, creates it if need be, and clears away what a killed run left half-done.
+    /// Opens `<run_dir>/checkpoints`, creates it if necessary, and repairs what a killed run left.
     ///
     /// # Errors
     /// [`Error::Io`] naming the path.
@@ -67,19 +65,19 @@ impl Store {
         Ok(store)
     }
 
-    /// The checkpoints of the run in `run_dir`, to look at: [`Store::load`] changes nothing.
+    /// The checkpoints of the run in `run_dir`, only for [`Store::load`], which changes nothing.
     pub fn at(run_dir: &Path) -> Self {
         Self { dir: run_dir.join("checkpoints") }
     }
 
-    /// Saves a checkpoint, moves `latest` to it (and `best` if `is_best`), and deletes what retention gives up.
+    /// Saves a checkpoint, moves `latest` to it (and `best` if `is_best`), and deletes those that are no longer kept.
     /// Returns its directory.
     ///
-    /// A checkpoint of the same step is replaced. Checkpoints of later steps, left by a run that was resumed from
-    /// an earlier one, stay until this run has passed them.
+    /// A checkpoint of the same step is replaced. Those of later steps, from before a resume at an earlier one, are
+    /// kept until this run has passed them.
     ///
     /// # Errors
-    /// [`Error::Io`] naming the path; the checkpoints from before are then untouched.
+    /// [`Error::Io`] naming the path; earlier checkpoints are then unchanged.
     pub fn save(&mut self, snapshot: &Snapshot, is_best: bool, keep: Keep) -> Result<PathBuf> {
         let name = directory_name(snapshot.step);
         self.publish(&name, snapshot)?;
@@ -91,8 +89,8 @@ impl Store {
         Ok(self.dir.join(name))
     }
 
-    /// Saves a checkpoint into `<run_dir>/checkpoints` beside other processes, which may have the store open and may save
-    /// the same step. Moves `latest` only forward and deletes nothing. Returns the checkpoint's directory.
+    /// Saves a checkpoint into `<run_dir>/checkpoints` beside other processes, which may have the store open and may
+    /// save the same step. Moves `latest` only forward and deletes nothing. Returns the checkpoint's directory.
     ///
     /// # Errors
     /// [`Error::Io`] naming the path.
@@ -100,7 +98,7 @@ impl Store {
         let dir = run_dir.join("checkpoints");
         fs::create_dir_all(&dir).map_err(Error::io("create", &dir))?;
         let (store, name) = (Self { dir }, directory_name(snapshot.step));
-        // Two processes that replace the same checkpoint may each find it moved by the other one.
+        // Retried, since another process may move the same checkpoint at the same time.
         let mut published = store.publish(&name, snapshot);
         for _ in 1..ATTEMPTS {
             published = published.or_else(|_| store.publish(&name, snapshot));
@@ -115,8 +113,8 @@ impl Store {
 
     /// Loads a checkpoint after verifying every byte of it.
     ///
-    /// If the latest or the best one is damaged, `warn` hears which file and why, and an older intact one takes its
-    /// place (a newer one if there is no older).
+    /// If the latest or the best one is damaged, `warn` gets the file and the reason, and an older intact one is loaded
+    /// (a newer one if there is no older).
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if none is intact, or the one at [`Which::Path`] is not.
@@ -138,7 +136,7 @@ impl Store {
         )))
     }
 
-    /// The steps to try for a pointer, in this order: where it points to, earlier ones, later ones, newest first.
+    /// The steps to try for a pointer, in this order: its own, earlier ones, later ones, newest first.
     fn candidates(&self, pointer: &str, warn: &mut dyn FnMut(String)) -> Result<Vec<usize>> {
         let mut steps = steps_in(&self.dir)?;
         let target = self.target(pointer).filter(|step| steps.contains(step));
@@ -155,7 +153,7 @@ impl Store {
         step_of(fs::read_link(self.dir.join(pointer)).ok()?.to_str()?)
     }
 
-    /// Makes the snapshot visible under its name, all at once.
+    /// Makes the snapshot visible under its name, atomically.
     fn publish(&self, name: &str, snapshot: &Snapshot) -> Result<()> {
         let (target, old) = (self.dir.join(name), self.sibling(name, "old"));
         let fresh = self.sibling(name, &format!("{}.tmp", unique()));
@@ -165,7 +163,7 @@ impl Store {
                 fs::rename(&target, &old).map_err(Error::io("rename", &target))?;
             }
             fs::rename(&fresh, &target).map_err(Error::io("create", &target)).inspect_err(|_| {
-                // An attempt to leave things as they were; the error that led here is the one to report.
+                // Restores the old checkpoint if possible; the first error is returned.
                 drop(fs::rename(&old, &target));
             })
         });
@@ -174,11 +172,11 @@ impl Store {
         remove(&old)
     }
 
-    /// Deletes what retention gives up, each under a name that nobody reads.
+    /// Deletes the checkpoints that are no longer kept, each under a name that is never read.
     fn prune(&self, step: usize, keep: Keep) -> Result<()> {
         let mut steps = steps_in(&self.dir)?;
         steps.retain(|other| *other <= step);
-        // Manifests are read only where they decide; one that is damaged is no reason to keep its checkpoint.
+        // Manifests are read only if they matter; a damaged one does not keep its checkpoint.
         let accuracy = |step: &usize| match keep.best {
             ..=1 => None,
             _ => Manifest::read(&self.dir.join(directory_name(*step))).ok()?.accuracy(),
@@ -193,7 +191,7 @@ impl Store {
         Ok(())
     }
 
-    /// Undoes what a killed run left: puts a checkpoint back that was about to be replaced, removes temporary names.
+    /// Repairs what a killed run left: restores a checkpoint that was being replaced, removes temporary names.
     fn recover(&self) -> Result<()> {
         for name in names_in(&self.dir)? {
             let path = self.dir.join(&name);
@@ -214,10 +212,10 @@ impl Store {
     }
 }
 
-/// Reads the checkpoint in the directory `path` after verifying every byte; touches nothing.
+/// Reads the checkpoint in the directory `path` after verifying every byte; changes nothing.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] with the reason, and with the name of an intact neighbour if there is one.
+/// [`Error::Checkpoint`] with the reason, and with the name of another intact checkpoint if there is one.
 pub fn read(path: &Path) -> Result<Loaded> {
     verify(path).map_err(|error| {
         let remedy = match intact_neighbour(path) {
@@ -234,14 +232,14 @@ fn verify(path: &Path) -> Result<Loaded> {
     Ok(Loaded { path: path.into(), step: manifest.step, epoch: manifest.epoch, files: files.collect::<Result<_>>()? })
 }
 
-/// The newest intact checkpoint in the directory that `path` lies in.
+/// The newest intact checkpoint in the parent directory of `path`.
 fn intact_neighbour(path: &Path) -> Option<PathBuf> {
     let dir = path.parent()?;
     let steps = steps_in(dir).ok()?;
     steps.iter().rev().map(|step| dir.join(directory_name(*step))).find(|other| verify(other).is_ok())
 }
 
-/// Writes the files, then the manifest that vouches for them, then flushes the directory itself.
+/// Writes the files, then their manifest, then flushes the directory itself.
 fn write_directory(dir: &Path, snapshot: &Snapshot) -> Result<()> {
     let manifest = Manifest::of(snapshot)?.to_json();
     fs::create_dir(dir).map_err(Error::io("create", dir))?;
@@ -269,7 +267,7 @@ pub(super) fn steps_in(dir: &Path) -> Result<Vec<usize>> {
     Ok(steps)
 }
 
-/// The names in a directory; names that are not UTF-8 are none of ours.
+/// The names in a directory, except those that are not UTF-8, which the store never writes.
 fn names_in(dir: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(dir).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
     let entries = entries.map_err(Error::io("read", dir))?;

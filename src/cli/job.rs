@@ -1,4 +1,4 @@
-//! The options of commands that are about a run of several processes but do not train.
+//! The options of commands for runs of several processes, other than training.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "an address and a port, as in 0.0.0.0:23456".into())
 }
 
-/// What a process must know to be let in.
+/// The options to connect with the rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub(super) struct Terms {
     /// Name of the job.
@@ -65,7 +65,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// The configuration that says the same.
+    /// The same as a configuration.
     pub fn at(self, dist_url: String) -> ParallelConfig {
         let [job_secret_file, tls_cert, tls_key, tls_ca] =
             [self.job_secret_file, self.tls_cert, self.tls_key, self.tls_ca].map(Option::unwrap_or_default);

@@ -1,4 +1,4 @@
-//! The commands about a trained model: measure it, ask it, hand it on.
+//! The commands for a trained model: evaluate, predict, export.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The options that stand for configuration keys, built from the table of flags.
+//! The options for configuration keys, built from the table of flags.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use crate::config::flag::{self, Flag, Heading, Takes};
 use crate::config::schema::{Schema, plain};
 use crate::config::{Request, Setting};
 
-/// Keys that mean something else to an evaluation than to a training.
+/// Keys with another meaning for an evaluation than for a training.
 const EVALUATED: [(&str, &str); 1] = [(
     "run.output_dir",
     "Directory for the tables and the confusion matrix; empty means evaluation/ in the run's directory.",
 )];
 
-/// The options that make a [`Request`]; without `TRAINS`, those that mean nothing to an evaluation are left out.
+/// The options of a [`Request`]; without `TRAINS`, only those of an evaluation.
 #[derive(Debug)]
 pub(super) struct Options<const TRAINS: bool> {
     pub(super) request: Request,
@@ -86,7 +86,7 @@ fn all<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) -> Vec<
     matches.get_many::<T>(id).into_iter().flatten().cloned().collect()
 }
 
-/// The options that stand for no key.
+/// The options without a key.
 fn own_args() -> [Arg; 3] {
     let path = |id, name| {
         Arg::new(id)
@@ -116,14 +116,14 @@ fn describe(flag: &Flag, help: String) -> Arg {
         Takes::Optional(name, missing) => {
             value(arg, name).num_args(0..=1).require_equals(true).default_missing_value(missing)
         }
-        // A switch and its `--no-` counterpart: the last one on the line counts.
+        // A switch and its `--no-` form: the last one wins.
         Takes::Nothing(_) => arg
             .action(ArgAction::SetTrue)
             .overrides_with_all(flag::all().filter(|other| other.key == flag.key).map(|other| other.long)),
     }
 }
 
-/// The option for a flag of another trainer, which is taken but not advertised.
+/// The option for a flag of another trainer, which is accepted but hidden.
 fn describe_foreign(alias: &Alias) -> Arg {
     let arg = Arg::new(alias.name).long(alias.name.trim_start_matches('-')).hide(true).overrides_with(alias.name);
     if alias.takes_value { arg.value_name("VALUE") } else { arg.action(ArgAction::SetTrue) }

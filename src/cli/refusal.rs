@@ -1,8 +1,7 @@
-//! What clap refuses, in Kiln's words: everything that is wrong with a command line at once, one line each.
+//! Reports all errors of a command line at once, one line each, in Kiln's words.
 //!
-//! clap stops at the first fault. Here the argument that it complains about is taken out of the line and the rest is read
-//! again, until nothing is left to complain about or nothing can be taken out. What settings mean is left to
-//! [`crate::config::resolve`], which adds its complaints to these.
+//! clap stops at the first error. Here the wrong argument is removed and the rest is parsed again, until there is no
+//! error or nothing can be removed. [`crate::config::resolve`] checks the settings and adds its errors to these.
 
 use std::error::Error as _;
 use std::ffi::OsString;
@@ -16,7 +15,7 @@ use crate::config::schema::enumerate;
 use crate::config::suggestion::{self, Meant};
 use crate::error::Error;
 
-/// Why arguments are no command.
+/// Why arguments cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// They ask for the help or the version, which clap prints.
@@ -27,7 +26,7 @@ pub enum Refusal {
     Wrong(#[from] Error),
 }
 
-/// Reads `arguments` as far as they are right, and what is wrong with the others.
+/// Parses `arguments` as far as they are correct; returns the errors of the others too.
 pub(super) fn read(
     command: &mut clap::Command,
     mut arguments: Vec<OsString>,
@@ -47,7 +46,7 @@ pub(super) fn read(
     }
 }
 
-/// A whole number in a range, for clap; its error is the rule.
+/// A parser of a whole number in a range; its error is the rule.
 pub(super) fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
@@ -58,17 +57,17 @@ pub(super) fn whole<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str
     }
 }
 
-/// One complaint of clap's.
+/// One error of clap.
 struct Fault<'a> {
     error: &'a clap::Error,
-    /// The command that it is about, and how it is typed.
+    /// The command, and how it is typed.
     command: &'a clap::Command,
     path: String,
-    /// Where the word is that is to blame.
+    /// The index of the wrong argument.
     at: Option<usize>,
-    /// What follows it, if that is no option.
+    /// The next argument, if it is not an option.
     next: Option<String>,
-    /// What follows a `=` in it.
+    /// The value after `=` in it.
     joined: Option<String>,
 }
 
@@ -98,7 +97,7 @@ impl<'a> Fault<'a> {
         fault
     }
 
-    /// A text that clap says about it; empty if it says none.
+    /// A text in clap's error; empty without one.
     fn text(&self, kind: ContextKind) -> String {
         match self.error.get(kind) {
             Some(ContextValue::String(text)) => text.clone(),
@@ -106,7 +105,7 @@ impl<'a> Fault<'a> {
         }
     }
 
-    /// Texts that clap says about it.
+    /// Texts in clap's error.
     fn texts(&self, kind: ContextKind) -> Vec<String> {
         match self.error.get(kind) {
             Some(ContextValue::Strings(texts)) => texts.clone(),
@@ -126,8 +125,7 @@ impl<'a> Fault<'a> {
         self.command.get_arguments().find(|arg| names(arg).contains(&name))
     }
 
-    /// Complaints; `blamed` are the arguments of those before, which are not complained about again where they are
-    /// missing.
+    /// The lines for this error; `blamed` are the arguments of earlier errors, which are not reported as missing again.
     fn lines(&self, blamed: &mut Vec<String>) -> Vec<String> {
         let (name, value, path) = (self.name(), self.text(ContextKind::InvalidValue), &self.path);
         let more = format!("'{path} --help' says more");
@@ -167,7 +165,7 @@ impl<'a> Fault<'a> {
         vec![line]
     }
 
-    /// The remedy for an option that the command does not have, and the option that was meant.
+    /// The remedy for an unknown option, and the option that was probably meant.
     fn hint(&self) -> (String, Option<String>) {
         let visible = self.command.get_arguments().filter(|arg| !arg.is_hide_set());
         let known: Vec<String> = visible.flat_map(names).collect();
@@ -186,7 +184,7 @@ impl<'a> Fault<'a> {
         }
     }
 
-    /// The complaint about a command that is missing or does not exist.
+    /// The error for a command that is missing or unknown.
     fn which_command(&self) -> String {
         let all: Vec<&str> = self.command.get_subcommands().map(clap::Command::get_name).collect();
         let (path, known) = (&self.path, enumerate(&all, "or"));
@@ -196,8 +194,7 @@ impl<'a> Fault<'a> {
         }
     }
 
-    /// Takes what is to blame out of the line, with its value; false if it is not there, or if nothing can be said about
-    /// the rest without it.
+    /// Removes the wrong argument and its value; false if it is not there, or if the rest cannot be parsed without it.
     fn take_out(&self, arguments: &mut Vec<OsString>) -> bool {
         let Some(at) = self.at.filter(|_| self.error.kind() != ErrorKind::InvalidSubcommand) else { return false };
         arguments.remove(at);
@@ -211,8 +208,8 @@ impl<'a> Fault<'a> {
         true
     }
 
-    /// Whether the word behind an unknown option is probably its value: that of the option that was meant, or else what
-    /// is no setting where only settings can stand.
+    /// Whether the word after an unknown option is probably its value: if the option that was meant has one, or if the
+    /// word is not a setting where only settings are allowed.
     fn takes_next(&self) -> bool {
         let meant = self.hint().1;
         let known = meant.and_then(|meant| self.command.get_arguments().find(|arg| names(arg).contains(&meant)));

@@ -1,19 +1,19 @@
-//! The spellings of an argument, brought to the one that clap is told about.
+//! Rewrites the spellings of arguments to the one that clap knows.
 
 use std::ffi::{OsStr, OsString};
 
 use crate::parallel::Elastic;
 
-/// The short options of others, and what they stand for in all of them.
+/// Common short options of other trainers, and their meaning.
 const SHORT: &[(&str, &str)] =
     &[("-a", "--arch"), ("-b", "--batch-size"), ("-e", "--evaluate"), ("-j", "--workers"), ("-m", "--multirun")];
 
-/// Options whose value may be left out, so that clap takes it from behind a `=` only.
+/// Options whose value is optional, so that clap accepts it only after `=`.
 const OPTIONAL: [&str; 2] = ["--resume", "--pretrained"];
 
-/// Writes arguments in the one way that clap is told about: options in kebab-case, as in `--batch_size 8`, and with `=`
-/// before a value that clap would not take from the next argument, as in `--resume PATH` and `--lr -1e-3`. What
-/// Lightning's command line calls `--trainer.max_epochs 3` is a `KEY=VALUE`.
+/// Rewrites arguments for clap: options in kebab-case, as for `--batch_size 8`, and with `=` before a value that clap
+/// would not take from the next argument, as for `--resume PATH` and `--lr -1e-3`. `--trainer.max_epochs 3`, as in
+/// Lightning's command line, becomes a `KEY=VALUE`.
 pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments.peekable();
     let mut normal = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
     normal
 }
 
-/// The key, and its value if that follows a `=`, of an option such as `--trainer.max_epochs=3`.
+/// The key, and the value after `=` if there is one, of an option such as `--trainer.max_epochs=3`.
 fn key(argument: &OsStr) -> Option<String> {
     let key = argument.to_str()?.strip_prefix("--")?;
     key.split('=').next()?.contains('.').then(|| key.to_string())
@@ -45,7 +45,7 @@ fn long(argument: OsString) -> OsString {
     SHORT.iter().find(|(short, _)| argument == *short).map_or(argument, |(_, long)| long.into())
 }
 
-/// The option with `-` for every `_` of its name; its value and other arguments stay as they are.
+/// The option with `-` for every `_` of its name; its value and other arguments do not change.
 fn kebab_case(argument: OsString) -> OsString {
     match argument.to_str() {
         Some(option) if option.starts_with("--") => {
@@ -56,8 +56,8 @@ fn kebab_case(argument: OsString) -> OsString {
     }
 }
 
-/// Whether `word` belongs to the option before it: a target of `--resume` or weights for `--pretrained`, which are no
-/// option and no `KEY=VALUE` (whose key has no slash), limits of `--elastic`, or a negative number.
+/// Whether `word` is the value of the option before it: for `--resume` or `--pretrained` any word other than an option
+/// and a `KEY=VALUE` (whose key has no slash), limits for `--elastic`, or a negative number.
 fn is_value_of(option: &OsStr, word: &str) -> bool {
     let key = |(key, _): (&str, &str)| key.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     if option == "--elastic" {

@@ -1,4 +1,4 @@
-//! The commands that measure instead of train: how training scales, which rate and which batch size it wants.
+//! The commands that measure trainings: `train scaling` and `train find`.
 
 use std::path::PathBuf;
 
@@ -117,7 +117,7 @@ struct Common {
     arguments: Vec<String>,
 }
 
-/// A rate that can be multiplied to any other.
+/// A parser of a positive, finite learning rate.
 fn rate(text: &str) -> Result<f64, String> {
     let rate: Option<f64> = text.parse().ok().filter(|rate: &f64| (1e-30..=1e30).contains(rate));
     rate.ok_or_else(|| "a number, 1e-30 to 1e30".into())

@@ -8,7 +8,7 @@ use toml::Value;
 
 use super::layer::Layer;
 use super::schema::plain;
-use crate::launch::environment::{Identity, Said};
+use crate::launch::environment::{Identity, Sourced};
 
 /// What the user chose, strongest layer first.
 pub type Chosen<'a> = &'a dyn Fn(&str) -> Option<(&'a Value, &'a str)>;
@@ -16,9 +16,9 @@ pub type Chosen<'a> = &'a dyn Fn(&str) -> Option<(&'a Value, &'a str)>;
 /// The settings that follow from `identity`; contradictions become `lines`.
 pub fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>) -> Layer {
     let mut layer = Layer::default();
-    let number = |said: &Said<usize>| Said { value: Value::from(said.value as i64), source: said.source.clone() };
-    let text = |said: &Said<String>| Said { value: Value::from(said.value.clone()), source: said.source.clone() };
-    let mut settle = |key: &str, said: Said<Value>, derived: bool| match chosen(key) {
+    let number = |said: &Sourced<usize>| Sourced { value: Value::from(said.value as i64), source: said.source.clone() };
+    let text = |said: &Sourced<String>| Sourced { value: Value::from(said.value.clone()), source: said.source.clone() };
+    let mut settle = |key: &str, said: Sourced<Value>, derived: bool| match chosen(key) {
         Some((value, _)) if derived || *value == said.value => {}
         Some((value, place)) => lines.push(format!(
             "{key} is '{}' ({place}), but '{}' ({}, set by {}); leave one of them out",

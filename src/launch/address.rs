@@ -1,4 +1,4 @@
-//! Where the processes of a job meet and on what terms, as the configuration says it.
+//! The address and the terms of the rendezvous, read from the configuration.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
@@ -6,29 +6,29 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::rendezvous::bulletin::Newcomer;
+use super::rendezvous::bulletin::ProcessInfo;
 use super::rendezvous::{Secret, Terms, Tls, secret_of_user};
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
 use crate::parallel::gloo::Interface;
 
-/// Holds the job's secret, where no file does.
+/// The environment variable with the job's secret, if no file holds it.
 pub(super) const SECRET: &str = "KILN_JOB_SECRET";
-/// Set where somebody else than a trainer holds the rendezvous.
+/// Set if another program than a trainer holds the rendezvous.
 pub(super) const HELD: &str = "KILN_RENDEZVOUS_HELD";
 /// The longest time between two heartbeats in a job of fixed membership.
 const BEAT: Duration = Duration::from_secs(1);
-/// How long people wait without asking why.
-const SILENCE: Duration = Duration::from_secs(5);
+/// A longer wait is explained to the user.
+const WARN_AFTER: Duration = Duration::from_secs(5);
 
 /// Host and port of `--dist-url`.
-pub(super) fn place(parallel: &ParallelConfig) -> Result<(&str, u16)> {
+pub(super) fn host_and_port(parallel: &ParallelConfig) -> Result<(&str, u16)> {
     parallel.rendezvous().ok_or_else(|| {
         Error::usage(format!("dist url must be tcp://HOST:PORT, got '{}'; correct --dist-url", parallel.dist_url))
     })
 }
 
-/// The terms of a job of `size` processes, 0 where they come and go, that share `secret`.
+/// The terms of a job of `size` processes that share `secret`; the size of an elastic job is 0.
 pub(super) fn terms(parallel: &ParallelConfig, size: usize, secret: Secret) -> Terms {
     let given = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
     let tls = Tls {
@@ -49,7 +49,7 @@ pub(super) fn terms(parallel: &ParallelConfig, size: usize, secret: Secret) -> T
     }
 }
 
-/// The secret that was given, in a file or in the environment.
+/// The secret from the file or the environment variable, if one is given.
 pub(super) fn given_secret(parallel: &ParallelConfig) -> Result<Option<Secret>> {
     match std::env::var(SECRET) {
         _ if !parallel.job_secret_file.as_os_str().is_empty() => Secret::from_file(&parallel.job_secret_file).map(Some),
@@ -58,8 +58,8 @@ pub(super) fn given_secret(parallel: &ParallelConfig) -> Result<Option<Secret>> 
     }
 }
 
-/// The secret of processes that meet at `host`: the one that was given, or this user's own where they meet on this
-/// machine. Without a secret, whoever reaches the rendezvous takes part.
+/// The secret of a job whose rendezvous is at `host`: the given one, or on the loopback address this user's own. With
+/// `--insecure` there is none, and any process that reaches the rendezvous can join.
 pub(super) fn secret(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Secret> {
     if let Some(secret) = given_secret(parallel)? {
         return Ok(secret);
@@ -85,32 +85,32 @@ pub(super) fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>> {
     Ok((bare, port).to_socket_addrs().map_err(unknown)?.map(|address| address.ip()).collect())
 }
 
-/// Where this process is reached: through the interface that was named, or from where it reaches the rendezvous.
+/// The network interface for collectives: the given one, or that of the route to the rendezvous.
 pub(super) fn interface(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Interface> {
     if !parallel.dist_interface.is_empty() {
         return Ok(Interface::Named(parallel.dist_interface.clone()));
     }
     let address = addresses(host, port)?.first().copied().unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
-    // Nothing is sent: connecting only asks the system for the way.
-    let way = UdpSocket::bind((any, 0)).and_then(|socket| {
+    // Connecting a UDP socket sends nothing; it only selects the route.
+    let local = UdpSocket::bind((any, 0)).and_then(|socket| {
         socket.connect((address, port))?;
         socket.local_addr()
     });
-    let way = way.map_err(|reason| {
+    let local = local.map_err(|reason| {
         Error::usage(format!("no route to '{host}:{port}': {reason}; correct --dist-url, or name --dist-interface"))
     })?;
-    Ok(Interface::At(way.ip().to_string()))
+    Ok(Interface::At(local.ip().to_string()))
 }
 
-/// What this process says of itself when it comes.
-pub(super) fn newcomer(
+/// What this process sends about itself when it joins.
+pub(super) fn process_info(
     parallel: &ParallelConfig,
     rank: Option<usize>,
     configuration: BTreeMap<String, String>,
-) -> Newcomer {
+) -> ProcessInfo {
     let (host, process, devices) = (hostname(), std::process::id(), parallel.gpu_ids.len());
-    Newcomer { rank, host, process, devices, configuration, ..Newcomer::default() }
+    ProcessInfo { rank, host, process, devices, configuration, ..ProcessInfo::default() }
 }
 
 fn hostname() -> String {
@@ -118,11 +118,11 @@ fn hostname() -> String {
     if name.trim().is_empty() { "unknown".into() } else { name.trim().into() }
 }
 
-/// Warns of what is being waited for, unless the returned value is dropped soon.
-pub(super) fn say_if_it_takes_long(what: impl FnOnce() -> String + Send + 'static) -> Sender<()> {
+/// Logs `what` as a warning unless the returned value is dropped within [`WARN_AFTER`].
+pub(super) fn warn_if_slow(what: impl FnOnce() -> String + Send + 'static) -> Sender<()> {
     let (met, waiting) = channel();
     std::thread::spawn(move || {
-        if waiting.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
+        if waiting.recv_timeout(WARN_AFTER) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("{}", what());
         }
     });

@@ -1,55 +1,54 @@
-//! Who a launcher says this process is: from environment variables to an identity.
+//! Reads rank, number of processes and rendezvous address from the environment variables of the launcher.
 //!
-//! torchrun, Open MPI, MPICH and SLURM each tell a process its rank in variables of their own. This file knows those
-//! names and the traps between them; it is pure, so that every trap is a line in a test. What flags say, and what
-//! happens when they say something else, is left to the resolver: every value carries the variable it came from.
+//! torchrun, Open MPI, MPICH and SLURM each use variables of their own. The functions here are pure, so that every
+//! combination can be tested. Each value carries the name of its variable; the resolver compares them with the flags.
 //!
-//! The order is part of the meaning. `mpirun` inside a SLURM job inherits SLURM's variables, and SLURM's are those of
-//! the batch script or of the daemon that `mpirun` sent to each node, so MPI goes first. A SLURM batch script itself
-//! has `SLURM_PROCID=0` and even `SLURM_NTASKS`, but is no task: only a step (`srun`) has `SLURM_STEP_ID`.
+//! The order matters. `mpirun` inside a SLURM job inherits SLURM's variables, which describe the batch script or the
+//! daemon that `mpirun` started on each node, so MPI is checked first. A SLURM batch script itself has `SLURM_PROCID=0`
+//! and `SLURM_NTASKS`, but is not a task: only a step (`srun`) has `SLURM_STEP_ID`.
 
 use std::fmt;
 
 use super::slurm;
 use crate::error::{Error, Result};
 
-/// Derived ports begin here and end below 32768, where Linux takes ports for outgoing connections from.
+/// Derived ports are below 32768, where Linux begins with the ports of outgoing connections.
 const FIRST_PORT: u64 = 20_000;
 const PORTS: u64 = 12_000;
 const LOOPBACK: &str = "127.0.0.1";
 
-/// What a launcher says about this process, each with the variable it came from.
+/// What a launcher says about this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Who started the process.
+    /// The program that started it.
     pub launcher: Launcher,
-    /// The number of this process, below `processes`.
-    pub rank: Said<usize>,
-    /// How many processes there are, on all nodes.
-    pub processes: Said<usize>,
-    /// The number of this process among those of its node.
-    pub local_rank: Option<Said<usize>>,
-    /// How many processes its node has, if the launcher tells.
+    /// Its number, below `processes`.
+    pub rank: Sourced<usize>,
+    /// The number of processes on all nodes.
+    pub processes: Sourced<usize>,
+    /// Its number among the processes of its node.
+    pub local_rank: Option<Sourced<usize>>,
+    /// The number of processes on its node, if known.
     pub local_processes: Option<usize>,
-    /// Where rank 0 is to be met, `tcp://host:port`; `None` if the launcher does not tell.
-    pub address: Option<Said<String>>,
-    /// The same for all processes of a launch, and hardly ever for two launches.
-    pub job_id: Option<Said<String>>,
+    /// The address of rank 0, `tcp://host:port`, if known.
+    pub address: Option<Sourced<String>>,
+    /// The same for all processes of a launch; two launches rarely share it.
+    pub job_id: Option<Sourced<String>>,
 }
 
-/// A value, and the environment variable that said it.
+/// A value and the environment variable it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said<T> {
-    /// What was said.
+pub struct Sourced<T> {
+    /// The value.
     pub value: T,
-    /// By which variable, such as `SLURM_PROCID`.
+    /// The variable, such as `SLURM_PROCID`.
     pub source: String,
 }
 
-/// The programs whose variables are understood.
+/// The supported launchers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Launcher {
-    /// torchrun, `train launch`, or anyone who sets `RANK` and `WORLD_SIZE`.
+    /// torchrun, `train launch`, or any program that sets `RANK` and `WORLD_SIZE`.
     Torchrun,
     /// Open MPI's `mpirun`.
     OpenMpi,
@@ -70,10 +69,10 @@ impl fmt::Display for Launcher {
     }
 }
 
-/// Reads who this process is from `environment`; `None` if no launcher started it. Empty variables count as absent.
+/// Reads the variables of the launcher; `None` if no launcher started this process. Empty variables count as absent.
 ///
 /// # Errors
-/// [`Error::Usage`] with every complaint: half a set of variables, values that are no numbers, a rank out of range.
+/// [`Error::Usage`] with all problems: an incomplete set of variables, invalid numbers, a rank out of range.
 pub fn identify(environment: &[(String, String)]) -> Result<Option<Identity>> {
     let mut reader = Reader { environment, complaints: Vec::new() };
     let identity = reader.launcher().and_then(|launcher| reader.identity(launcher));
@@ -81,8 +80,8 @@ pub fn identify(environment: &[(String, String)]) -> Result<Option<Identity>> {
     if reader.complaints.is_empty() { Ok(identity) } else { Err(Error::Usage(reader.complaints)) }
 }
 
-/// What `train launch` says to the first of its processes, but for the port, which nobody knows before it starts them.
-pub fn of_first(processes: usize) -> Vec<(String, String)> {
+/// The variables that `train launch` sets for its first process; the port is a placeholder.
+pub fn variables_of_first(processes: usize) -> Vec<(String, String)> {
     let count = processes.to_string();
     let variables = [
         ("RANK", "0"),
@@ -95,7 +94,7 @@ pub fn of_first(processes: usize) -> Vec<(String, String)> {
     variables.map(|(name, value)| (name.to_string(), value.to_string())).to_vec()
 }
 
-/// The names by which a launcher says the same things; of several the first that is set counts.
+/// The variables of one launcher; of several names the first that is set counts.
 struct Names {
     rank: &'static str,
     processes: &'static [&'static str],
@@ -114,7 +113,7 @@ impl Launcher {
             Self::Mpich => Names { rank: "PMI_RANK", processes: &["PMI_SIZE"], local_rank: "MPI_LOCALRANKID" },
             Self::Slurm => Names {
                 rank: "SLURM_PROCID",
-                // The job's number of tasks is not that of a step with a number of its own.
+                // A step may have fewer tasks than its job.
                 processes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
                 local_rank: "SLURM_LOCALID",
             },
@@ -122,9 +121,9 @@ impl Launcher {
     }
 }
 
-/// What tells one launch from another, and the port that follows from it.
+/// The id of the launch, and the port derived from it.
 struct Job {
-    id: Said<String>,
+    id: Sourced<String>,
     port: u64,
 }
 
@@ -136,7 +135,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn launcher(&self) -> Option<Launcher> {
         let step = self.has("SLURM_STEP_ID") && self.has("SLURM_PROCID");
-        // `srun --mpi=pmi2` speaks PMI too, and says more in its own words; Hydra counts local ranks, srun does not.
+        // `srun --mpi=pmi2` sets PMI's variables too, but says more in its own. Only Hydra sets the local rank.
         let hydra = self.has("PMI_RANK") && (!step || self.has("MPI_LOCALRANKID"));
         [
             (self.has("RANK"), Launcher::Torchrun),
@@ -178,8 +177,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Rank and number of processes, which are worth nothing without each other.
-    fn place(&mut self, names: &Names) -> Option<(Said<usize>, Said<usize>)> {
+    /// Rank and number of processes; both must be set.
+    fn place(&mut self, names: &Names) -> Option<(Sourced<usize>, Sourced<usize>)> {
         let size = names.processes.iter().find(|name| self.has(name));
         if size.is_none() {
             let rank = self.text(names.rank).map(|rank| rank.value).unwrap_or_default();
@@ -194,14 +193,14 @@ impl Reader<'_> {
         if rank.value < size.value {
             return Some((rank, size));
         }
-        let (Said { value: rank, source: name }, Said { value: size, source }) = (rank, size);
+        let (Sourced { value: rank, source: name }, Sourced { value: size, source }) = (rank, size);
         self.complain(format!("{name} is '{rank}', but must be below {source}, which is '{size}'; ranks count from 0"));
         None
     }
 
     fn job(&mut self, launcher: Launcher) -> Option<Job> {
         let id = match launcher {
-            // "none" is what torchrun says without --rdzv-id.
+            // torchrun sets "none" without --rdzv-id.
             Launcher::Torchrun => self.text("TORCHELASTIC_RUN_ID").filter(|id| id.value != "none"),
             Launcher::OpenMpi => self.text("PMIX_NAMESPACE").or_else(|| self.mpirun_number()),
             Launcher::Mpich => None,
@@ -211,41 +210,41 @@ impl Reader<'_> {
         Some(Job { id, port })
     }
 
-    /// `1483145216` of `OMPI_MCA_orte_hnp_uri=1483145216.0;tcp://10.77.0.1:58071`. The address there is mpirun's, not
-    /// that of rank 0.
-    fn mpirun_number(&self) -> Option<Said<String>> {
+    /// `1483145216` of `OMPI_MCA_orte_hnp_uri=1483145216.0;tcp://10.77.0.1:58071`, whose address is that of mpirun, not
+    /// of rank 0.
+    fn mpirun_number(&self) -> Option<Sourced<String>> {
         let uri = self.text("OMPI_MCA_orte_hnp_uri")?;
         let (number, _) = uri.value.split_once('.')?;
-        Some(Said { value: number.into(), source: uri.source })
+        Some(Sourced { value: number.into(), source: uri.source })
     }
 
     fn slurm_job(&mut self) -> Option<Job> {
         let job = self.number("SLURM_JOB_ID");
         let step = self.number("SLURM_STEP_ID")?.value as u64;
-        let Said { value: job, source } = job?;
-        // Steps of a job lie far apart, as the next jobs have the next numbers. A prime reaches every port.
+        let Sourced { value: job, source } = job?;
+        // The factor keeps the ports of a job's steps apart from those of the next jobs; a prime reaches every port.
         let port = FIRST_PORT + (job as u64).wrapping_add(step.wrapping_mul(7_919)) % PORTS;
-        Some(Job { id: Said { value: format!("{job}.{step}"), source }, port })
+        Some(Job { id: Sourced { value: format!("{job}.{step}"), source }, port })
     }
 
-    /// This host, if it has all the processes. MPI does not tell where rank 0 is if there are more.
-    fn only_host(&mut self, local_processes: &str, processes: &Said<usize>) -> Option<Said<String>> {
+    /// The loopback address if all processes run on this host. Otherwise MPI does not say where rank 0 is.
+    fn only_host(&mut self, local_processes: &str, processes: &Sourced<usize>) -> Option<Sourced<String>> {
         let here = self.number(local_processes)?;
-        (here.value == processes.value).then(|| Said { value: LOOPBACK.into(), source: here.source })
+        (here.value == processes.value).then(|| Sourced { value: LOOPBACK.into(), source: here.source })
     }
 
-    /// This node's entry in a list such as `2,1` or `2(x3),1`.
+    /// The number of tasks on this node, from a list such as `2,1` or `2(x3),1`.
     fn slurm_tasks_here(&mut self) -> Option<usize> {
         let tasks = self.text("SLURM_STEP_TASKS_PER_NODE").or_else(|| self.text("SLURM_TASKS_PER_NODE"))?.value;
         slurm::tasks(&tasks)?.get(self.number("SLURM_NODEID")?.value).copied()
     }
 
-    fn slurm_host(&mut self) -> Option<Said<String>> {
-        let Said { value: list, source } =
+    fn slurm_host(&mut self) -> Option<Sourced<String>> {
+        let Sourced { value: list, source } =
             self.text("SLURM_STEP_NODELIST").or_else(|| self.text("SLURM_JOB_NODELIST"))?;
         match slurm::hosts(&list) {
-            Ok(hosts) if hosts.len() == 1 => Some(Said { value: LOOPBACK.into(), source }),
-            Ok(hosts) => hosts.into_iter().next().map(|value| Said { value, source }),
+            Ok(hosts) if hosts.len() == 1 => Some(Sourced { value: LOOPBACK.into(), source }),
+            Ok(hosts) => hosts.into_iter().next().map(|value| Sourced { value, source }),
             Err(reason) => {
                 self.complain(format!("{source} is '{list}', which is not a list of hosts: {reason}"));
                 None
@@ -253,8 +252,8 @@ impl Reader<'_> {
         }
     }
 
-    /// `MASTER_ADDR` and `MASTER_PORT` go before what the launcher tells; either may be filled up by it.
-    fn address(&mut self, host: Option<Said<String>>, job: Option<&Job>) -> Option<Said<String>> {
+    /// `MASTER_ADDR` and `MASTER_PORT` win over what the launcher says, each on its own.
+    fn address(&mut self, host: Option<Sourced<String>>, job: Option<&Job>) -> Option<Sourced<String>> {
         let (given_host, given_port) = (self.text("MASTER_ADDR"), self.text("MASTER_PORT"));
         if given_port.is_some() && given_host.is_none() && host.is_none() {
             self.complain("MASTER_PORT is set, but MASTER_ADDR is not: set both, or pass --dist-url".into());
@@ -263,14 +262,14 @@ impl Reader<'_> {
             self.complain("MASTER_ADDR is set, but MASTER_PORT is not: set both, or pass --dist-url".into());
         }
         let port = if given_port.is_some() { self.port()? } else { job?.port };
-        let Said { value: host, source } = given_host.or(host)?;
+        let Sourced { value: host, source } = given_host.or(host)?;
         let bare_ipv6 = host.contains(':') && !host.starts_with('[');
         let host = if bare_ipv6 { format!("[{host}]") } else { host };
-        Some(Said { value: format!("tcp://{host}:{port}"), source })
+        Some(Sourced { value: format!("tcp://{host}:{port}"), source })
     }
 
     fn port(&mut self) -> Option<u64> {
-        let Said { value: port, source } = self.number("MASTER_PORT")?;
+        let Sourced { value: port, source } = self.number("MASTER_PORT")?;
         if (1..=65_535).contains(&port) {
             return Some(port as u64);
         }
@@ -278,8 +277,7 @@ impl Reader<'_> {
         None
     }
 
-    /// Job scripts often export `WORLD_SIZE` and leave the rank to SLURM or MPI. That is well if they agree; without
-    /// any rank it is half a set.
+    /// Job scripts often export `WORLD_SIZE` and leave the rank to SLURM or MPI. That is correct if both agree.
     fn check_stray_world_size(&mut self, identity: Option<&Identity>) {
         if self.has("RANK") {
             return;
@@ -287,7 +285,7 @@ impl Reader<'_> {
         let Some(size) = self.number("WORLD_SIZE") else { return };
         match identity.map(|identity| &identity.processes) {
             Some(processes) if processes.value == size.value => {}
-            Some(Said { value, source }) => self.complain(format!(
+            Some(Sourced { value, source }) => self.complain(format!(
                 "WORLD_SIZE is '{}', but {source} is '{value}': unset WORLD_SIZE, or set RANK as well",
                 size.value
             )),
@@ -299,19 +297,19 @@ impl Reader<'_> {
         }
     }
 
-    fn text(&self, name: &str) -> Option<Said<String>> {
+    fn text(&self, name: &str) -> Option<Sourced<String>> {
         let (_, value) = self.environment.iter().find(|(key, value)| key == name && !value.trim().is_empty())?;
-        Some(Said { value: value.trim().into(), source: name.into() })
+        Some(Sourced { value: value.trim().into(), source: name.into() })
     }
 
     fn has(&self, name: &str) -> bool {
         self.text(name).is_some()
     }
 
-    fn number(&mut self, name: &str) -> Option<Said<usize>> {
-        let Said { value: text, source } = self.text(name)?;
+    fn number(&mut self, name: &str) -> Option<Sourced<usize>> {
+        let Sourced { value: text, source } = self.text(name)?;
         match text.parse() {
-            Ok(value) => Some(Said { value, source }),
+            Ok(value) => Some(Sourced { value, source }),
             Err(_) => {
                 self.complain(format!("{name} is '{text}', but must be a whole number, 0 or more"));
                 None
@@ -324,7 +322,7 @@ impl Reader<'_> {
     }
 }
 
-/// The hash of Fowler, Noll and Vo: the same on every host and in every version, which `std`'s is not bound to be.
+/// The FNV-1a hash: unlike that of `std`, it is the same on every host and in every version.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

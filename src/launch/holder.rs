@@ -1,4 +1,4 @@
-//! Who holds the rendezvous of an elastic run, and what it tells a visitor.
+//! Holding the rendezvous of an elastic run, taking it over from another process, and asking it for the run's status.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -6,26 +6,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::address::{self, HELD};
-use super::elastic::{Attendance, Present};
-use super::rendezvous::bulletin::{self, Phase};
+use super::rendezvous::bulletin::{Bulletin, Phase};
 use super::rendezvous::wire::Purpose;
-use super::rendezvous::{BeforeAttempt, Secret, Service, Terms, Tls, visit};
+use super::rendezvous::{BeforeAttempt, Secret, Service, Terms, Tls, query};
+use super::status::RunStatus;
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
 
-/// How long a rendezvous that is held alone stays after the end of its run.
-const FAREWELL: Duration = Duration::from_millis(500);
-const GLANCE: Duration = Duration::from_millis(50);
-/// How long a trainer leaves the rendezvous to somebody who asked for it.
+/// How long `train rendezvous` still answers after the end of its run.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(50);
+/// How long a trainer does not bind the address again after `train rendezvous` asked for it.
 const PRECEDENCE: Duration = Duration::from_secs(15);
-/// How long a trainer may take to give the rendezvous up.
+/// How long a trainer may take to release the address.
 const HANDOVER: Duration = Duration::from_millis(2500);
-const MOMENT: Duration = Duration::from_millis(2);
+const BIND_RETRY: Duration = Duration::from_millis(2);
 
-/// The rendezvous, where it is held by this process.
-pub(super) type Holding = Arc<Mutex<Option<Service>>>;
+/// The service, if this process holds it.
+pub(super) type HeldService = Arc<Mutex<Option<Service>>>;
 
-/// The terms on which processes of an elastic run meet that share `secret`.
+/// The terms of an elastic run whose processes share `secret`.
 pub(super) fn terms(parallel: &ParallelConfig, secret: Secret) -> Terms {
     let (timeout, beat) = (seconds(parallel.lost_after), seconds(parallel.heartbeat));
     Terms { timeout, beat, ..address::terms(parallel, 0, secret) }
@@ -35,23 +35,22 @@ pub(super) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX / 100)
 }
 
-/// Holds the rendezvous where its address is one of this machine and nobody holds it yet, until `train rendezvous` asks
-/// for it.
-pub(super) fn hold(host: &str, port: u16, terms: &Terms, held: Holding) -> BeforeAttempt {
+/// Holds the rendezvous if its address is one of this machine and free, until `train rendezvous` asks for it.
+pub(super) fn hold(host: &str, port: u16, terms: &Terms, held: HeldService) -> BeforeAttempt {
     let (host, terms) = (host.to_string(), terms.clone());
     let elsewhere = std::env::var_os(HELD).is_some();
     let mut replaced: Option<Instant> = None;
     Box::new(move || {
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(service) = held.take_if(|service| service.is_replaced()) {
-            // Its sessions end on threads of others, this one among them.
+            // Dropping it waits for its sessions, and one of them may be this thread's.
             std::thread::spawn(|| drop(service));
             replaced = Some(Instant::now());
         }
         if elsewhere || held.is_some() || replaced.is_some_and(|since| since.elapsed() < PRECEDENCE) {
             return;
         }
-        // One address, so that there cannot be two of them.
+        // Only the first address, so that there cannot be two services.
         let Some(address) = address::addresses(&host, port).ok().and_then(|all| all.first().copied()) else { return };
         let Ok(listener) = TcpListener::bind((address, port)) else { return };
         match Service::start(listener, terms.clone()) {
@@ -64,13 +63,13 @@ pub(super) fn hold(host: &str, port: u16, terms: &Terms, held: Holding) -> Befor
     })
 }
 
-/// Asks the rendezvous who is there.
-pub(super) fn attendance(parallel: &ParallelConfig, drain: Option<usize>) -> Result<Attendance> {
-    let (host, port) = address::place(parallel)?;
-    let errand = drain.map_or(Purpose::Look, Purpose::Drain);
+/// See [`run_status`](super::run_status).
+pub(super) fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
+    let (host, port) = address::host_and_port(parallel)?;
+    let purpose = drain.map_or(Purpose::Look, Purpose::Drain);
     let address = format!("{host}:{port}");
     let terms = terms(parallel, address::secret(parallel, host, port)?);
-    let bulletin = visit(&address, &terms, &errand)?;
+    let bulletin = query(&address, &terms, &purpose)?;
     let bulletin = bulletin.ok_or_else(|| Error::PeerLost(format!("nobody came to the rendezvous '{address}' yet")))?;
     let phase = match bulletin.phase {
         Phase::Waiting => "waiting for more processes",
@@ -79,21 +78,11 @@ pub(super) fn attendance(parallel: &ParallelConfig, drain: Option<usize>) -> Res
         Phase::Over => "broken off",
         Phase::Complete => "complete",
     };
-    let present = |(index, entry): (usize, bulletin::Entry)| Present {
-        rank: (!entry.replicas.is_empty()).then_some(index),
-        host: entry.host,
-        process: entry.process,
-        devices: entry.devices,
-        replicas: entry.replicas,
-        leaves: entry.draining,
-        step: entry.progress.step,
-        images_per_second: entry.progress.images_per_second,
-    };
-    let (generation, why) = (bulletin.generation, bulletin.why);
-    Ok(Attendance { generation, phase, why, present: bulletin.members.into_iter().enumerate().map(present).collect() })
+    let Bulletin { generation, why, members, .. } = bulletin;
+    Ok(RunStatus { generation, phase, why, members })
 }
 
-/// Holds the rendezvous until the run is over; calls `listening` once it does.
+/// See [`hold_rendezvous`](super::hold_rendezvous).
 pub(super) fn hold_alone(
     bind: SocketAddr,
     parallel: &ParallelConfig,
@@ -104,14 +93,14 @@ pub(super) fn hold_alone(
     let service = Service::start(listen(bind, &terms)?, terms)?;
     listening();
     while service.ending().is_none() && !stopped() {
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL);
     }
-    // Members that are about to leave still hear an answer.
-    std::thread::sleep(FAREWELL);
+    // Members that are about to leave still get an answer.
+    std::thread::sleep(ANSWER_TIME);
     service.ending().unwrap_or(Ok(())).map_err(|verdict| Error::PeerLost(verdict.0))
 }
 
-/// Listens at `bind`; a trainer that holds the rendezvous there gives it up.
+/// Listens at `bind`, after asking a trainer that holds the rendezvous there to release it.
 fn listen(bind: SocketAddr, terms: &Terms) -> Result<TcpListener> {
     let deadline = Instant::now() + PRECEDENCE;
     let mut was_asked = false;
@@ -127,22 +116,22 @@ fn listen(bind: SocketAddr, terms: &Terms) -> Result<TcpListener> {
         match replace_holder(bind, terms) {
             Ok(()) => was_asked = true,
             Err(refusal @ Error::Usage(_)) => return Err(refusal),
-            // Between two holders nobody answers.
+            // The old holder may have gone, and another may not have come yet.
             Err(_) if was_asked => {}
             Err(_) => return Err(unusable()),
         }
-        // More often than other trainers look whether the rendezvous is held.
+        // More often than other trainers try to bind the address.
         let retry = Instant::now() + HANDOVER;
         while Instant::now() < retry {
             if let Ok(listener) = TcpListener::bind(bind) {
                 return Ok(listener);
             }
-            std::thread::sleep(MOMENT);
+            std::thread::sleep(BIND_RETRY);
         }
     }
 }
 
-/// Asks the holder of the rendezvous that keeps `bind` taken to give it up.
+/// Asks the process that holds the rendezvous at `bind` to release it.
 fn replace_holder(bind: SocketAddr, terms: &Terms) -> Result<()> {
     let tls = terms.tls.as_ref().map(Tls::of_own_name).transpose()?;
     let terms = Terms { tls, ..terms.clone() };
@@ -150,13 +139,13 @@ fn replace_holder(bind: SocketAddr, terms: &Terms) -> Result<()> {
     for host in listening(bind.port()) {
         let is_in_the_way = host == bind.ip() || host.is_unspecified() || bind.ip().is_unspecified();
         if is_in_the_way && matches!(answer, Err(Error::PeerLost(_))) {
-            answer = visit(&SocketAddr::new(host, bind.port()).to_string(), &terms, &Purpose::Replace).map(drop);
+            answer = query(&SocketAddr::new(host, bind.port()).to_string(), &terms, &Purpose::Replace).map(drop);
         }
     }
     answer
 }
 
-/// The addresses of this machine at which somebody listens at `port`.
+/// The addresses of this machine with a listener at `port`.
 fn listening(port: u16) -> Vec<IpAddr> {
     const LISTEN: &str = "0A";
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
@@ -169,7 +158,7 @@ fn listening(port: u16) -> Vec<IpAddr> {
     tables.iter().flat_map(|table| table.lines()).filter_map(host).collect()
 }
 
-/// An address as the kernel prints it: 32-bit words in the byte order of the machine.
+/// Reads an address as the kernel prints it: 32-bit words in the byte order of the machine.
 fn from_hexadecimal(address: &str) -> Option<IpAddr> {
     let word = |start| u32::from_str_radix(address.get(start..start + 8)?, 16).ok();
     let bytes: Vec<u8> = (0..address.len()).step_by(8).filter_map(word).flat_map(u32::to_ne_bytes).collect();

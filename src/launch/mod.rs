@@ -1,31 +1,33 @@
-//! Who this process is among others, and how they find and lose each other.
+//! The rank of this process, how the processes of a run meet, and how they detect losses.
 //!
-//! Read `environment.rs` for what launchers tell a process, `peers.rs` for what a run asks of the other processes,
-//! `job.rs` for how they meet (`rendezvous/`, then an engine), `elastic.rs`, `crew.rs` and `ahead.rs` for those that come
-//! and go, `processes.rs` for `train launch`. The room knows no model and no file of a run.
+//! `environment.rs` reads what launchers tell a process. A run of fixed membership uses the trait in `fixed.rs`, an
+//! elastic one the trait in `elastic.rs`; `fixed_member.rs` and `elastic_member.rs` implement them over the service in
+//! `rendezvous/` and Gloo. `processes.rs` is `train launch`. This room knows neither models nor the files of a run.
 
 #[cfg(feature = "gloo")]
 mod address;
+mod children;
 #[cfg(feature = "gloo")]
-mod ahead;
-pub mod course;
-#[cfg(feature = "gloo")]
-mod crew;
+mod connector;
 pub mod elastic;
+#[cfg(feature = "gloo")]
+mod elastic_member;
 pub mod environment;
-mod family;
+pub mod exit_policy;
+mod fixed;
+#[cfg(feature = "gloo")]
+mod fixed_member;
+#[cfg(feature = "gloo")]
+mod gloo_store;
 #[cfg(feature = "gloo")]
 mod holder;
-#[cfg(feature = "gloo")]
-mod job;
-#[cfg(feature = "gloo")]
-mod keys;
 pub mod output;
-mod peers;
 pub mod processes;
 #[cfg(feature = "gloo")]
 pub mod rendezvous;
 pub mod slurm;
+mod status;
 
-pub use elastic::{Attendance, Meeting, Members, Next, Standing, attendance, elastic, hold_rendezvous};
-pub use peers::{Peers, alone, create_secret, join, launch};
+pub use elastic::{ActiveGeneration, ElasticMembership, Next, hold_rendezvous, join_elastic, run_status};
+pub use fixed::{FixedMembership, alone, create_secret, join, launch};
+pub use status::{MemberStatus, Progress, RunStatus, StateVersion};

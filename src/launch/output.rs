@@ -1,22 +1,20 @@
-//! What the processes of a launch print: whole lines of all of them, each with the rank it came from.
+//! Forwards what the processes of a launch print: whole lines, each with the rank of its process.
 //!
-//! Every stream has a thread of its own that cuts it into lines and writes those at once, so that lines of two ranks
-//! never mix. Bytes pass as they are, UTF-8 or not. Ranks that rewrite a line by carriage returns would wipe out each
-//! other's on one terminal, so a carriage return ends a line here.
+//! One thread per stream splits it into lines and writes each of them at once, so that lines of two ranks never mix.
+//! Bytes are not changed, UTF-8 or not. A carriage return ends a line too: on one terminal, ranks that rewrite their
+//! line would erase each other's.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where lines of several streams go.
+/// The output that several streams share.
 pub type Sink = Arc<Mutex<dyn Write + Send>>;
 
 /// Longer lines are cut, so that a stream without any line break cannot fill the memory.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// Passes on `stream` to its end, each line behind `prefix`.
-///
-/// Returns the line that most likely tells why the process failed. A sink that refuses is written to no more, but
-/// the stream is still read: a training outlives the pager that watched it.
+/// Forwards `stream` until it ends, each line after `prefix`. Returns the line that most likely says why the process
+/// failed. After a write error the stream is still read, so that a closed pager does not stop the training.
 pub fn pass_on(mut stream: impl Read, prefix: &str, sink: &Sink) -> Option<String> {
     let mut lines = Lines { prefix: prefix.into(), ..Lines::default() };
     let mut open = true;
@@ -33,20 +31,20 @@ pub fn pass_on(mut stream: impl Read, prefix: &str, sink: &Sink) -> Option<Strin
     if open {
         lines.write(sink);
     }
-    lines.last_words.line()
+    lines.error_line.text()
 }
 
-/// Cuts a stream of bytes into lines and puts a prefix before each.
+/// Splits a stream of bytes into lines and puts a prefix before each.
 #[derive(Default)]
 struct Lines {
     prefix: Vec<u8>,
-    /// The start of a line whose end has not come yet.
+    /// The start of a line without its end.
     line: Vec<u8>,
-    /// The last byte was a carriage return, so a line feed belongs to it.
+    /// Whether the last byte was a carriage return, to which a line feed belongs.
     after_return: bool,
-    /// Whole lines that are not written yet.
+    /// Whole lines to write.
     ready: Vec<u8>,
-    last_words: LastWords,
+    error_line: ErrorLine,
 }
 
 impl Lines {
@@ -68,20 +66,20 @@ impl Lines {
     }
 
     fn end_line(&mut self) {
-        self.last_words.hear(&self.line);
+        self.error_line.consider(&self.line);
         self.ready.extend_from_slice(&self.prefix);
         self.ready.append(&mut self.line);
         self.ready.push(b'\n');
     }
 
-    /// The stream is over: a last line without a line break is a line too.
+    /// Ends a last line without a line break.
     fn finish(&mut self) {
         if !self.line.is_empty() {
             self.end_line();
         }
     }
 
-    /// Whether the sink still takes lines. Drops those that it did not take.
+    /// Returns false after a write error; the lines are dropped in any case.
     fn write(&mut self, sink: &Sink) -> bool {
         if self.ready.is_empty() {
             return true;
@@ -93,27 +91,27 @@ impl Lines {
     }
 }
 
-/// The line that most likely says why a process failed: the last that begins with `train: `, or else, after a panic
-/// or the word of some library, the last that is not empty.
+/// The line that most likely says why a process failed: the last one that begins with `train: `, or else (after a
+/// panic, for example) the last one that is not empty.
 #[derive(Default)]
-struct LastWords {
-    complaint: Option<Vec<u8>>,
+struct ErrorLine {
+    own: Option<Vec<u8>>,
     other: Option<Vec<u8>>,
 }
 
-impl LastWords {
-    fn hear(&mut self, line: &[u8]) {
-        // "note: run with RUST_BACKTRACE=1" ends every panic and explains none.
+impl ErrorLine {
+    fn consider(&mut self, line: &[u8]) {
+        // "note: run with RUST_BACKTRACE=1" is the last line of every panic.
         let noise = line.trim_ascii().is_empty() || line.starts_with(b"note: ");
         match line.strip_prefix(b"train: ") {
-            Some(complaint) => self.complaint = Some(complaint.into()),
+            Some(error) => self.own = Some(error.into()),
             None if !noise => self.other = Some(line.into()),
             None => {}
         }
     }
 
-    fn line(self) -> Option<String> {
-        let line = self.complaint.or(self.other)?;
+    fn text(self) -> Option<String> {
+        let line = self.own.or(self.other)?;
         Some(String::from_utf8_lossy(line.trim_ascii()).into_owned())
     }
 }

@@ -1,15 +1,15 @@
 //! SLURM's compressed host lists, such as `node[1-3,07],gpu[1-2]`.
 //!
-//! Only their expansion: `scontrol show hostnames` does the same, but need not be there inside a container. Which
-//! variable holds the list, and what the first host is good for, is the business of [`super::environment`].
+//! `scontrol show hostnames` does the same, but is often missing inside a container. [`super::environment`] knows which
+//! variable holds the list.
 
-/// As many hosts as SLURM itself can hold (`MAX_SLURM_NODES`); a list beyond is a mistake, not a cluster.
+/// SLURM's own limit (`MAX_SLURM_NODES`); a longer list is a mistake.
 const MOST_HOSTS: usize = 65_536;
 
-/// The hosts of `list` in its order; zero padding is kept, and of several brackets in a name the last varies fastest.
+/// The hosts of `list`, in its order. Zero padding is kept; of several brackets in a name the last varies fastest.
 ///
 /// # Errors
-/// A phrase that says what is wrong with the list.
+/// A phrase that says what is wrong.
 pub fn hosts(list: &str) -> Result<Vec<String>, String> {
     let mut hosts = Vec::new();
     for name in names(list)? {
@@ -19,7 +19,7 @@ pub fn hosts(list: &str) -> Result<Vec<String>, String> {
     Ok(hosts)
 }
 
-/// Cuts at the commas outside of brackets.
+/// Splits at the commas outside of brackets.
 fn names(list: &str) -> Result<Vec<&str>, String> {
     let mut open = false;
     let balanced = list.chars().all(|letter| match letter {
@@ -39,7 +39,7 @@ fn names(list: &str) -> Result<Vec<&str>, String> {
     if names.contains(&"") { Err("it holds an empty name".into()) } else { Ok(names) }
 }
 
-/// One name, whose brackets are known to match: literal text and brackets in turns, every bracket multiplies.
+/// Expands one name, whose brackets are known to match: text and brackets alternate.
 fn expand(name: &str) -> Result<Vec<String>, String> {
     let mut hosts = vec![String::new()];
     for (index, piece) in name.split(['[', ']']).enumerate() {
@@ -78,7 +78,7 @@ fn within_limit(hosts: usize) -> Result<(), String> {
     if hosts > MOST_HOSTS { Err(format!("it names more than {MOST_HOSTS} hosts")) } else { Ok(()) }
 }
 
-/// Tasks of each node from a list such as `2,1` or `2(x3),1`; none if it is no such list.
+/// The tasks of each node from a list such as `2,1` or `2(x3),1`; `None` if it cannot be read.
 pub fn tasks(list: &str) -> Option<Vec<usize>> {
     let mut tasks = Vec::new();
     for part in list.split(',') {

@@ -1,9 +1,8 @@
-//! What replicas do together, as a trait: one implementation per engine, one test suite for all of them.
+//! Collectives between replicas, as a trait: one implementation per engine, one test suite for all of them.
 //!
-//! A collective is matched by its [`Key`], never by the order of calls: the autodiff graph decides when a layer's
-//! backward runs, and nothing else may depend on it. Every call returns in bounded time. When a replica is lost, all
-//! calls that wait for it, and all later ones, of all replicas, return the same verdict; a call whose replicas had all
-//! come before returns its result.
+//! A collective is matched by its [`Key`], never by the order of calls, which depends on the autodiff graph. Every call
+//! has a time limit. When a replica is lost, all calls that wait for it, and all later ones, return the same verdict on
+//! all replicas; a call whose replicas had all arrived returns its result.
 
 use std::any::Any;
 use std::fmt;
@@ -13,7 +12,7 @@ use burn::tensor::bf16;
 
 use crate::ops::statistics::Direction;
 
-/// What a collective is for.
+/// The purpose of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     /// Statistics of one batch-norm layer.
@@ -29,16 +28,16 @@ pub enum Operation {
     BackwardDone,
     /// Losses, hits and requests to stop.
     Counts,
-    /// The sum of gradients: of a bucket, from 1, beside the backward pass; of all that is in none of them, 0.
+    /// The sum of gradients: of a bucket, from 1, or of the parameters in no bucket, 0.
     Gradients {
-        /// Which of them.
+        /// The number of the bucket.
         bucket: usize,
     },
     /// The model to validate.
     EvaluationModel,
     /// Losses and hits of a validation.
     Validation,
-    /// What a resumed run goes on from.
+    /// The state that a resumed run starts from.
     StartingPoint,
 }
 
@@ -67,7 +66,7 @@ pub struct Key {
     pub step: usize,
     /// Micro-batch within the step.
     pub micro_batch: usize,
-    /// What it is for.
+    /// Its purpose.
     pub operation: Operation,
 }
 
@@ -77,28 +76,28 @@ impl fmt::Display for Key {
     }
 }
 
-/// Why a group can do nothing together any more; the same on all replicas of a process.
+/// Why a group is broken; the same on all replicas of a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// By one of its own replicas.
+    /// A replica of this process failed.
     #[error("{0}")]
     Replica(String),
-    /// By another process.
+    /// Another process failed.
     #[error("{0}")]
     Peer(String),
 }
 
 impl Broken {
-    /// Leaves a frame that cannot return an error, such as a backward pass; the replica catches it.
+    /// Unwinds from code that cannot return an error, such as a backward pass; the replica catches it.
     pub fn unwind(self) -> ! {
         std::panic::resume_unwind(Box::new(self))
     }
 }
 
-/// What a replica of a process hands to the others: anything, as they know what it is.
+/// A message between the replicas of a process, of any type.
 pub type Part = Arc<dyn Any + Send + Sync>;
 
-/// What becomes of the values of all replicas: `|all| all` leaves them as they are.
+/// Combines the values of all replicas; `|all| all` keeps them.
 pub type Combine = fn(Vec<Vec<f64>>) -> Vec<Vec<f64>>;
 
 /// One replica's handle on its group.
@@ -109,7 +108,7 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// Replicas in the group.
     fn size(&self) -> usize;
 
-    /// What `combine` makes of the parts of all replicas, in rank order, where all are in this process; the same for all.
+    /// Combines the parts of all replicas of this process, in rank order; all get the same result.
     fn meet(&self, key: Key, part: Part, combine: &dyn Fn(Vec<Part>) -> Part) -> Result<Part, Broken>;
 
     /// Element-wise sum over replicas, taken in a fixed binary tree over their ranks: `(0+1)+(2+3)`.
@@ -118,8 +117,8 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// As [`Collective::all_reduce`], with half the traffic: each replica's share is rounded to bf16, sums are f32.
     fn all_reduce_bf16(&self, key: Key, values: Vec<bf16>) -> Result<Arc<Vec<f32>>, Broken>;
 
-    /// An empty vector for the next all-reduce, with the memory of an earlier one where there is some: the gradients of
-    /// a large model are much to ask from the system, and to clear, in every step.
+    /// An empty vector for the next all-reduce, with the memory of an earlier one if there is one: allocating and
+    /// clearing the gradients of a large model in every step is slow.
     fn buffer(&self) -> Vec<f32> {
         Vec::new()
     }
@@ -127,23 +126,24 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// Takes back a result that is not needed any more.
     fn recycle(&self, _result: Arc<Vec<f32>>) {}
 
-    /// What `combine` makes, once in each process, of all replicas' values in rank order; all bring equally many.
+    /// The values of all replicas in rank order, equally many of each, as `combine` returns them; each process calls it
+    /// once.
     fn all_gather(&self, key: Key, values: Vec<f64>, combine: Combine) -> Result<Arc<Vec<Vec<f64>>>, Broken>;
 
     /// The values of replica `root`; the others pass `None`.
     fn broadcast(&self, key: Key, root: usize, values: Option<Vec<f32>>) -> Result<Arc<Vec<f32>>, Broken>;
 
-    /// Returns when all replicas of this process have come.
+    /// Returns when all replicas of this process have arrived.
     fn barrier(&self, key: Key) -> Result<(), Broken>;
 
-    /// Breaks the group: this replica will not come any more, or none of another process. The first reason is kept.
+    /// Breaks the group, because this replica or another process failed. The first reason is kept.
     fn abort(&self, reason: Broken);
 
-    /// Whether messages travel to other processes, so that it pays to send them early.
+    /// Whether there are other processes, so that gradients should be sent early.
     fn is_distributed(&self) -> bool {
         false
     }
 
-    /// Whether this is the first replica of its process, which speaks for all of them.
+    /// Whether this is the first replica of its process, which reports for all of them.
     fn is_local_leader(&self) -> bool;
 }

@@ -1,7 +1,5 @@
-//! How all that replicas bring to a meeting becomes what they take away.
-//!
-//! The last replica of a process to come does this for all of them; where the world has more processes, what those bring
-//! is part of it.
+//! Computes the result of a collective from the messages of all replicas of a process, with the other processes if
+//! there are any. The last replica to arrive does this for all of them.
 
 use std::sync::Arc;
 
@@ -19,7 +17,7 @@ fn unequal(key: Key) -> Broken {
 }
 
 impl Group {
-    /// The sum of the shares of all replicas of the world; `halves` says that shares are bf16 and may travel so.
+    /// The sum of the shares of all replicas of the world; `halves` if shares are bf16 and may be sent so.
     pub(super) fn sum(&self, key: Key, messages: Vec<Message>, halves: bool) -> Result<Message, Broken> {
         let limit = self.limit(key);
         let length = messages[0].len();
@@ -43,7 +41,7 @@ impl Group {
         Ok(Message::Floats(Arc::new(sum)))
     }
 
-    /// Each replica's share in f32.
+    /// The shares in f32.
     fn shares(&self, messages: Vec<Message>) -> Vec<Vec<f32>> {
         let share = |message| match message {
             Message::Floats(values) => Arc::unwrap_or_clone(values),

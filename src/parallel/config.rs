@@ -1,7 +1,6 @@
-//! What the user may choose about replicas and the devices that host them.
+//! The settings of replicas, devices and processes: the `[parallel]` section.
 //!
-//! The `[parallel]` section as it runs; `config/default.toml` documents it for users and the config room checks it.
-//! Whether a device exists is left to the backend.
+//! `config/default.toml` documents it for users, the config room checks it, and the backend checks the devices.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::elastic::Elastic;
 
-/// The tensor library that computes.
+/// The tensor library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
@@ -39,17 +38,17 @@ pub enum StrategyKind {
     Ddp,
 }
 
-/// The type in which gradients travel between replicas.
+/// The type in which gradients are sent between replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReducePrecision {
-    /// As they are.
+    /// Without rounding.
     F32,
-    /// Rounded to half the bits; sums are f32.
+    /// Rounded to bf16; sums are f32.
     Bf16,
 }
 
-/// What carries numbers between processes.
+/// The collective engine between processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DistBackend {
@@ -83,11 +82,11 @@ pub struct ParallelConfig {
     pub strategy: StrategyKind,
     /// Whether batch-norm takes its statistics over all replicas.
     pub sync_bn: bool,
-    /// The type in which gradients travel between replicas.
+    /// The type in which gradients are sent between replicas.
     pub reduce_precision: ReducePrecision,
-    /// Seconds a replica waits for the others in a collective, above 0; the first step has ten times as long.
+    /// Seconds a replica waits for the others in a collective, above 0; ten times as long in the first step.
     pub timeout: f64,
-    /// Whether processes and devices may come and go, and how many processes there may be.
+    /// Whether processes and devices may join and leave, and how many processes there may be.
     pub elastic: Elastic,
     /// Seconds that an elastic run waits while it has too few processes or no rendezvous, above 0.
     pub elastic_timeout: f64,
@@ -95,18 +94,17 @@ pub struct ParallelConfig {
     pub heartbeat: f64,
     /// Seconds without a heartbeat after which it is lost, at least three heartbeats.
     pub lost_after: f64,
-    /// Where processes meet, `tcp://host:port` of rank 0; empty for one process.
+    /// The address of the rendezvous, `tcp://host:port` of rank 0; empty for one process.
     pub dist_url: String,
-    /// What carries numbers between processes.
+    /// The collective engine between processes.
     pub dist_backend: DistBackend,
-    /// Network interface for them; empty means the one that leads to rank 0.
+    /// Network interface of collectives; empty means that of the route to rank 0.
     pub dist_interface: String,
-    /// Tells this job from others at the same address.
+    /// Distinguishes jobs at the same address.
     pub job_id: String,
-    /// File with what only the processes of this job know; empty means the variable `KILN_JOB_SECRET`, or on one machine
-    /// a secret of the user's own.
+    /// File with the secret of the job; empty means the variable `KILN_JOB_SECRET`, or on one machine the user's secret.
     pub job_secret_file: PathBuf,
-    /// Whether processes that were given no secret meet without one.
+    /// Whether processes without a given secret run without one.
     pub insecure: bool,
     /// Rank 0's certificate, PEM; empty means no encryption.
     pub tls_cert: PathBuf,
@@ -168,8 +166,8 @@ impl ParallelConfig {
         (!host.is_empty()).then_some((host, port))
     }
 
-    /// How many processes a run of fixed membership has: as said, or as many as it takes for one replica per device
-    /// where an address says that there are others. An elastic run begins with this one.
+    /// The number of processes of a run of fixed membership: `nnodes`, or with an address enough for one replica per
+    /// device. 1 for an elastic run, which begins with this process.
     pub fn processes(&self) -> usize {
         match self.nnodes {
             _ if self.elastic.is_on() => 1,

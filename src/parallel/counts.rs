@@ -1,4 +1,4 @@
-//! What a run adds up over samples: the loss, and what the task counts beside it.
+//! Sums over samples: the loss, and what the task counts.
 
 use std::ops::AddAssign;
 
@@ -17,7 +17,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Numbers of the message form.
+    /// The length of the message form.
     pub(super) const VALUES: usize = 2 + COUNTED;
 
     /// The message form between replicas.
@@ -35,8 +35,8 @@ impl Counts {
         Self { loss: values[0], samples: values[1] as usize, counted }
     }
 
-    /// Adds one step to those of an epoch. A loss that overflowed would hide all others: such a step counts with its
-    /// samples, and with the mean of the epoch so far for a loss.
+    /// Adds one step to those of an epoch. A loss that overflowed is replaced by the mean of the epoch so far, since it
+    /// would make the sum useless.
     pub fn add_step(&mut self, mut step: Self) {
         if !step.loss.is_finite() {
             step.loss = if self.samples == 0 { 0.0 } else { self.mean_loss() * step.samples as f64 };
@@ -49,7 +49,7 @@ impl Counts {
         self.loss / self.samples as f64
     }
 
-    /// What the task counts at `place`, per sample.
+    /// The task's count at `place`, per sample.
     pub fn share(&self, place: usize) -> f64 {
         self.counted[place] / self.samples as f64
     }

@@ -1,8 +1,7 @@
-//! The backends that Kiln trains on, and their devices as `--gpu-ids` sees them.
+//! The backends that Kiln trains on, and their devices as numbered by `--gpu-ids`.
 //!
-//! On a CPU backend an id is a slot: all slots share the processor. On a GPU backend it is an index among the visible
-//! devices, which already respects `CUDA_VISIBLE_DEVICES`, by their place on the bus as in `nvidia-smi` unless
-//! `CUDA_DEVICE_ORDER` says otherwise.
+//! On a CPU backend an id is a slot; all slots share the processor. On a GPU backend it is an index among the visible
+//! devices (see `CUDA_VISIBLE_DEVICES`), in the order of `nvidia-smi` unless `CUDA_DEVICE_ORDER` is set.
 
 use super::world::World;
 use crate::error::{Error, Result};
@@ -18,16 +17,15 @@ pub trait HostBackend: MixedBackend + UpdateOps {
         false
     }
 
-    /// What a person calls the device with this index.
+    /// The name of the device with this index, for people.
     fn describe(index: usize) -> String;
 
-    /// The libraries behind its devices, where those are not part of the program.
+    /// The libraries of its devices, if they are not part of the program.
     fn libraries() -> Option<String> {
         None
     }
 
-    /// Sets how many threads an operation of the calling thread's replica may use, one of `replicas` that share
-    /// `threads` on this machine.
+    /// Sets how many threads an operation of the calling replica may use, if `replicas` share `threads`.
     fn share_threads(_threads: usize, _replicas: usize) {}
 }
 
@@ -133,8 +131,8 @@ mod tch {
         }
 
         fn share_threads(threads: usize, replicas: usize) {
-            // LibTorch keeps this number per calling thread. In a thread that it does not know it first takes over what
-            // any other thread has set last, at a moment of its choice: now, by asking.
+            // LibTorch keeps this number per calling thread, and initialises it in a new thread from the last value of
+            // any other thread. Reading it first forces the initialisation, which would otherwise overwrite it later.
             let _ = ::tch::get_num_threads();
             ::tch::set_num_threads((threads / replicas).max(1) as i32);
         }
@@ -180,7 +178,7 @@ mod wgpu {
     impl HostBackend for Wgpu<f32, i32> {
         fn open(index: usize) -> Result<WgpuDevice> {
             match Self::device_count(DISCRETE) {
-                // What wgpu prefers of all else: an integrated GPU, or a driver that computes on the CPU.
+                // The default of wgpu: an integrated GPU, or a driver that computes on the CPU.
                 0 if index == 0 => Ok(WgpuDevice::DefaultDevice),
                 n if index < n => Ok(WgpuDevice::DiscreteGpu(index)),
                 n => Err(no_such_device("wgpu", index, n.max(1))),

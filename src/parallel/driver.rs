@@ -1,7 +1,6 @@
-//! What CUDA needs on a machine before a device computes: the driver, the compiler of kernels (NVRTC) and CUDA's headers.
+//! Checks what CUDA needs on a machine: the driver, the compiler of kernels (NVRTC) and CUDA's headers.
 //!
-//! CubeCL panics, on a thread of its own, where it lacks one of them. They are looked for once, and what is missing is
-//! said with its remedy.
+//! CubeCL panics on another thread if one of them is missing. They are checked once; an error names the remedy.
 
 use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
@@ -10,10 +9,10 @@ use std::sync::LazyLock;
 use cudarc::driver::{CudaContext, DriverError, sys};
 use cudarc::nvrtc::sys as nvrtc;
 
-/// The first CUDA whose driver has all functions that CubeCL calls; of them, `cuMemAllocAsync` came last.
+/// The first CUDA whose driver has all functions that CubeCL calls, `cuMemAllocAsync` being the newest of them.
 const OLDEST: Version = Version { major: 11, minor: 2 };
 
-/// What was found.
+/// What CUDA needs, as found on this machine.
 #[derive(Debug)]
 pub(super) struct Toolchain {
     /// How many devices the driver shows.
@@ -40,7 +39,7 @@ impl Display for Version {
     }
 }
 
-/// What there is, or what is missing and what to do about it. A machine without a device needs no compiler.
+/// The toolchain, or what is missing and the remedy. A machine without a device needs no compiler.
 pub(super) fn toolchain() -> &'static Result<Toolchain, String> {
     static FOUND: LazyLock<Result<Toolchain, String>> = LazyLock::new(|| {
         let (devices, driver) = driver()?;
@@ -81,7 +80,7 @@ fn driver() -> Result<(usize, Version), String> {
     }
 }
 
-/// What an error of the driver's start means.
+/// Explains an error of the driver's start.
 fn explained(error: DriverError) -> String {
     use sys::CUresult as Code;
     let remedy = match error.0 {
@@ -122,7 +121,7 @@ fn home() -> Result<PathBuf, String> {
     let usual = ["/usr/local/cuda", "/opt/cuda"].into_iter().find(|path| there(path));
     let usual = usual.or_else(|| there("/usr/bin/nvcc").then_some("/usr")).unwrap_or("/usr/local/cuda");
     let home = std::env::var_os("CUDA_PATH").map_or_else(|| usual.into(), PathBuf::from);
-    // The wheel nvidia-cuda-runtime has the first alone, which is not enough for matrix units.
+    // The wheel nvidia-cuda-runtime has only the first one; kernels for matrix units need both.
     match ["cuda_runtime.h", "crt/mma.h"].iter().find(|header| !home.join("include").join(header).exists()) {
         None => Ok(home),
         Some(header) => Err(format!(

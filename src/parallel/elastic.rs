@@ -1,17 +1,17 @@
-//! How many processes an elastic run may have, as the user says it: `1:4`, or `off`.
+//! The setting for the number of processes of an elastic run: `1:4`, or `off`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The processes of a run: fixed, or anything within limits.
+/// The number of processes of a run: fixed, or within limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Elastic {
     /// Membership is fixed: the loss of a process ends the run.
     Off,
-    /// Processes come and go.
+    /// Processes may join and leave.
     Between {
         /// The run waits while there are fewer, at least 1.
         min: usize,
@@ -21,7 +21,7 @@ pub enum Elastic {
 }
 
 impl Elastic {
-    /// Whether processes come and go.
+    /// Whether processes may join and leave.
     pub fn is_on(self) -> bool {
         self != Self::Off
     }
@@ -30,7 +30,7 @@ impl Elastic {
 impl FromStr for Elastic {
     type Err = String;
 
-    /// Reads `1:4`, `1:` (no upper limit but the replicas), `4` (exactly so many) or `off`.
+    /// Reads `1:4`, `1:` (at most one process per replica), `4` (exactly four) or `off`.
     fn from_str(text: &str) -> Result<Self, String> {
         const RULE: &str = "the fewest and the most processes, such as 1:4, or off";
         if text == "off" {

@@ -1,4 +1,4 @@
-//! How replicas end, and what that means for their process: the run is done, the generation is over, or all fails.
+//! The endings of all replicas, combined for their process: the run is done, the generation is over, or the run fails.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use super::replica::{Ended, Replica};
 use super::task::Task;
 use crate::error::{Error, Result};
 
-/// What came of all replicas of a process.
+/// The result for the process.
 pub(super) enum Outcome<B: HostBackend, T: Task<B>> {
     Finished(Vec<Replica<B, T>>),
     Over(Box<Held>),
@@ -41,7 +41,7 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
         }
     }
 
-    /// What it comes to. A replica that has finished did not need those that were lost any more.
+    /// The result. If a replica has finished, a loss came too late to matter.
     pub(super) fn sum_up(mut self, plan: &Plan) -> Result<Outcome<B, T>> {
         let hung = plan.world.hosted().len() - self.count;
         match self.failure {

@@ -1,14 +1,14 @@
-//! What connects the processes of a run, as traits: an engine that moves numbers, and a judge that knows who is lost.
+//! The connection between processes, as traits: an engine for collectives, and a judge of which process is lost.
 //!
-//! Replicas of one process meet in its memory (`local.rs`); whoever completes a meeting there speaks for all of
-//! them here. Operations are matched by key, so that the order of calls does not matter.
+//! The replicas of one process exchange messages in memory (`local.rs`); the last one to arrive there calls the engine
+//! for all of them. Operations are matched by key, so the order of calls does not matter.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use super::collective::Key;
 
-/// What an engine noticed: evidence that something is wrong, not who is to blame for it.
+/// An error of the engine: evidence of a failure that does not name the process at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Symptom(pub String);
@@ -18,17 +18,17 @@ pub trait Engine: Debug + Send + Sync {
     /// This process, from 0.
     fn rank(&self) -> usize;
 
-    /// Processes.
+    /// The number of processes.
     fn size(&self) -> usize;
 
     /// Element-wise sum in place, in the engine's own order; the same bits on all processes.
     fn all_reduce(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Symptom>;
 
-    /// All processes' bytes in the order of ranks; process `i` brings `lengths[i]` of them.
+    /// The bytes of all processes in the order of ranks; process `i` contributes `lengths[i]` of them.
     fn all_gather(&self, key: Key, own: &[u8], lengths: &[usize], limit: Duration) -> Result<Vec<u8>, Symptom>;
 
-    /// To process `i` go the next `sent[i]` of `own` bytes; from process `i` come `received[i]`, which stand in the order
-    /// of ranks.
+    /// Sends the next `sent[i]` bytes of `own` to process `i`, and returns `received[i]` bytes from each process `i` in
+    /// the order of ranks.
     fn all_to_all(
         &self,
         key: Key,
@@ -38,18 +38,18 @@ pub trait Engine: Debug + Send + Sync {
         limit: Duration,
     ) -> Result<Vec<u8>, Symptom>;
 
-    /// Overwrites the bytes by those of process `root`, of which there are as many.
+    /// Overwrites `values` with the bytes of process `root`, which have the same length.
     fn broadcast(&self, key: Key, root: usize, values: &mut [u8], limit: Duration) -> Result<(), Symptom>;
 
-    /// Ends every call, here and soon at the other processes, with an error.
+    /// Ends every call with an error, here and soon on the other processes.
     fn close(&self);
 }
 
-/// Who finds out which process is lost.
+/// Decides which process is lost.
 pub trait Judge: Debug + Send + Sync {
-    /// This process begins to do something.
+    /// Sets the activity of this process.
     fn doing(&self, activity: &str);
 
-    /// Reports a failure and waits, in bounded time, for the one verdict that all processes get.
+    /// Reports a failure and waits, with a time limit, for the verdict, which is the same for all processes.
     fn verdict(&self, symptom: &Symptom) -> String;
 }

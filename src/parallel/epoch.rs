@@ -1,4 +1,4 @@
-//! What follows the last step of an epoch, or of a run: the report of the epoch, the state to save.
+//! The end of an epoch or of a run: validation, the report, the state to save.
 
 use super::counts::Counts;
 use super::device::HostBackend;
@@ -12,7 +12,7 @@ use crate::nn::{Which, state_dict, with_flat};
 use crate::optim::WeightAverage;
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// Validates, reports, saves, and turns to the next epoch if this one is finished.
+    /// Validates, reports, saves, and begins the next epoch if this one is finished.
     pub(super) fn close_epoch(&mut self, finished: bool) -> Result<()> {
         let Evaluation { counts: validation, answers } = self.validate()?;
         let score = self.task.score(&validation);
@@ -49,7 +49,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(())
     }
 
-    /// Hands the complete state to the coordinator; the first replica of the world does it for all.
+    /// Sends the complete state to the coordinator; only the first replica of the world does.
     pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) {
         if self.collective.rank() > 0 {
             return;
@@ -59,7 +59,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
     }
 
-    /// The complete state, on the host; none where part of it is kept by another replica.
+    /// The complete state, on the host; `None` if another replica keeps part of it.
     pub(super) fn state(&self) -> Option<TrainingState> {
         if self.plan.optim.ema_decay > 0.0 && self.average.is_none() {
             return None;

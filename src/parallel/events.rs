@@ -1,4 +1,4 @@
-//! What a run tells the outside: reports of steps, validations and epochs, and states to save.
+//! The events of a run for its observer: reports of steps, validations and epochs, and states to save.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,13 +18,13 @@ pub struct StepReport {
     pub step_in_epoch: usize,
     /// Over the global batch, before the update.
     pub counts: Counts,
-    /// Of this step.
+    /// The learning rate of this step.
     pub learning_rate: f64,
-    /// Of the averaged gradient, before clipping.
+    /// The norm of the mean gradient, before clipping.
     pub gradient_norm: f64,
     /// From the start of this step to its end.
     pub duration: Duration,
-    /// Steps left out up to and including this one because their gradient overflowed in f16; 0 after an update.
+    /// Steps in a row, up to this one, that were skipped because their gradient overflowed in f16; 0 after an update.
     pub skipped: usize,
     /// Samples in the order of the epoch's permutation, if asked for.
     pub samples: Vec<u32>,
@@ -41,13 +41,13 @@ pub struct EpochReport {
     pub training: Counts,
     /// Over the validation set.
     pub validation: Counts,
-    /// What the task keeps of each sample of the validation, in their order.
+    /// The task's answers for each sample of the validation, in their order.
     pub answers: Vec<f64>,
-    /// Whether no validation before was better.
+    /// Whether it is better than all validations before.
     pub is_best: bool,
     /// Whether the run is complete with it.
     pub is_last: bool,
-    /// Of the last step.
+    /// The learning rate of the last step.
     pub learning_rate: f64,
 }
 
@@ -56,19 +56,19 @@ pub struct EpochReport {
 pub struct GenerationReport {
     /// Counts the generations of a run from 1.
     pub number: u64,
-    /// Where the run stands.
+    /// The position of the run.
     pub position: Position,
     /// Processes that take part.
     pub members: usize,
-    /// The replicas of this process. The process of replica 0 writes down what the run leaves.
+    /// The replicas of this process. The process of replica 0 writes the run's files.
     pub hosted: Range<usize>,
-    /// What changed, for people.
+    /// The causes of the change, for people.
     pub why: String,
-    /// From the last step of the generation before to the beginning of this one; absent for a process that comes.
+    /// From the last step of the generation before to the beginning of this one; `None` for a process that has joined.
     pub pause: Option<Duration>,
 }
 
-/// Receives what a run tells, in order, on the thread that started the run. An error stops the run.
+/// Receives the events of a run, in order, on the thread that started the run. An error stops the run.
 pub trait Observer: Send {
     /// A step is done.
     fn step(&mut self, report: &StepReport) -> Result<()>;

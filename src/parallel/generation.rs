@@ -1,10 +1,9 @@
-//! Generations: who hosts which replicas, from one change of membership to the next.
+//! Generations: the placement of replicas on processes, from one change of membership to the next.
 //!
-//! The world stays, the hosts change. Within a generation replicas train as ever; when a process or a device comes or
-//! goes the generation ends, between two steps where there is time and in the middle of one where there is not. A step
-//! is committed or it never happened: its collectives come before its update, so every replica stands at its last
-//! whole step, and the next generation goes on from the one that got furthest. Who takes part is for [`Membership`] to
-//! find out; this room only asks.
+//! The world stays the same, the processes change. When a process or a device comes or goes, the generation ends: after
+//! a step if possible, within one after a loss. A step is committed by all replicas or by none: its collectives come
+//! before its update, so every replica has the state of its last whole step, and the next generation continues from the
+//! newest one. [`Membership`] decides which processes take part.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,15 +17,15 @@ use crate::error::Result;
 
 /// The generation that a process computes in, as its replicas see it.
 pub trait Generation: Debug + Send + Sync {
-    /// Waits until it is certain that this process still belongs to it, and fails once the generation is over. Nobody
-    /// changes the state of the run before.
+    /// Waits for a lease: proof that this process still belongs to the generation. Fails once that is over. No replica
+    /// updates the state without it.
     fn confirm(&self) -> std::result::Result<(), Broken>;
 
-    /// Whether it is to end after the step under way.
+    /// Whether it must end after the current step.
     fn is_ending(&self) -> bool;
 }
 
-/// The generation of a process that nobody else can end.
+/// The generation of a run in one process, which no other process can end.
 #[derive(Debug)]
 pub struct Undisturbed;
 
@@ -42,33 +41,33 @@ impl Generation for Undisturbed {
 
 /// Leads from one generation to the next.
 pub trait Membership: Send + Sync {
-    /// Takes part in the next generation; `None` when this process has left the run. `held` is where the last
-    /// generation left this process, if it has been in one. The observer hears of the generation.
+    /// Takes part in the next generation; `None` when this process has left the run. `held` is what this process has
+    /// from the last generation, if it was in one. Reports the generation to `observer`.
     fn next(&self, held: Option<Held>, observer: &mut dyn Observer) -> Result<Option<Assignment>>;
 
-    /// The plan is done or the run was asked to stop. Waits until the process that writes it down has done so; false if
-    /// it was lost before, which takes another generation.
+    /// At the end of the run, waits until the writing process has saved it; false if that was lost before, so that the
+    /// run needs another generation.
     fn complete(&self) -> Result<bool>;
 }
 
-/// What a process keeps of a generation that is over.
+/// What a process keeps from a generation that is over.
 #[derive(Debug)]
 pub struct Held {
-    /// After the last whole step. Absent if no replica was left that had all of it.
+    /// The state after the last whole step; `None` if no replica with all of it is left.
     pub state: Option<TrainingState>,
     /// Devices that failed, as numbered by `--gpu-ids`, and how.
     pub failed: Vec<(usize, String)>,
 }
 
-/// What a process is to do in a generation.
+/// The part of a process in a generation.
 #[derive(Debug)]
 pub struct Assignment {
-    /// Replicas and devices are those of this generation, all else is the run's.
+    /// The plan of the run, with the replicas and devices of this generation.
     pub plan: Arc<Plan>,
     /// The other processes, if there are any.
     pub processes: Option<Processes>,
-    /// The generation to ask.
+    /// The source of leases.
     pub generation: Arc<dyn Generation>,
-    /// What it starts from; absent for a run that begins.
+    /// The state to start from; `None` at the beginning of a run.
     pub state: Option<TrainingState>,
 }

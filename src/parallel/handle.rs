@@ -1,11 +1,11 @@
-//! What Burn's learner takes for a data loader. Replicas load their own shards; this only answers questions about size.
+//! A data loader for Burn's learner that only knows its length, since replicas load their own shards.
 
 use std::sync::Arc;
 
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::tensor::backend::Backend;
 
-/// A data set's place in the learner: its length and nothing else.
+/// The length of a data set.
 #[derive(Debug, Clone, Copy)]
 pub struct LoaderHandle {
     /// Images.

@@ -1,9 +1,9 @@
-//! The optimizer and the learning-rate schedule of Burn's learner, of any type, and such that a checkpoint resumes them.
+//! Optimizers and learning-rate schedules of any type for Burn's learner, in a form that checkpoints can save.
 //!
-//! [`burn_train::Learner`] keeps its optimizer to itself; a checkpoint reaches the state through an [`UpdateRule`], a
-//! handle that the learner and its replica share. Kiln's own rules keep the state in tensors with names; what another
-//! optimizer remembers goes through Burn's recorder. A schedule is a state machine without input: a resumed run takes
-//! its steps again, which needs no state at all.
+//! [`burn_train::Learner`] does not expose its optimizer, so a checkpoint reaches its state through an [`UpdateRule`],
+//! a handle that the learner and its replica share. Kiln's own rules keep their state in named tensors; the state of
+//! another optimizer goes through Burn's recorder. A schedule has no input, so a resumed run repeats its steps instead
+//! of saving its state.
 
 use std::fmt::{Debug, Formatter};
 use std::path::Path;
@@ -26,20 +26,20 @@ use crate::nn::{Which, flat, flat_gradients, trained_parameters, with_flat, with
 use crate::optim;
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
-/// What Burn's learner steps: the model of a task and the task.
+/// What Burn's learner trains: the model of a task, and the task.
 pub type Student<B, T> = Trainee<Autodiff<B>, <T as Task<B>>::Model, Handle<T>>;
 
 /// The parts of a learner for task `T`.
 pub type Components<B, T> =
     LearningComponentsMarker<Autodiff<B>, LearningRate, Student<B, T>, UpdateRule<B, Student<B, T>>>;
 
-/// A learner for task `T`, as every replica has one.
+/// The learner of a replica for task `T`.
 pub type TaskLearner<B, T> = Learner<Components<B, T>>;
 
-/// What is trained, by which update rule and at which rates.
+/// The task, the update rule and the learning rates.
 pub(super) struct Recipe<B: HostBackend, T: Task<B>> {
     pub(super) task: Arc<T>,
-    /// Kiln's own, as the plan says, if there is no other.
+    /// `None` for Kiln's own, as in the plan.
     pub(super) rule: Option<UpdateRule<B, Student<B, T>>>,
     pub(super) schedule: LearningRate,
 }
@@ -75,7 +75,7 @@ impl<B: HostBackend, T: Task<B>> Clone for Recipe<B, T> {
     }
 }
 
-/// What an update rule does, whatever its type.
+/// An update rule of any type.
 trait Rule<B: HostBackend, M>: Send {
     fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M;
     fn state(&self) -> StateDict;
@@ -103,12 +103,12 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for optim::Optim
     }
 }
 
-/// An optimizer of Burn's.
+/// An optimizer of Burn.
 struct Burns<O>(O);
 
-/// What Burn's recorder wrote, eight bytes in each number.
+/// The record of Burn's recorder, eight bytes per number.
 const RECORD: &str = "record";
-/// How many bytes it wrote.
+/// The length of the record in bytes.
 const BYTES: &str = "bytes";
 
 impl<B: HostBackend, M, O> Rule<B, M> for Burns<O>
@@ -156,22 +156,22 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> UpdateRule<B, M> {
         Self(Arc::new(Mutex::new(rule)))
     }
 
-    /// Any optimizer of Burn's.
+    /// Any optimizer of Burn.
     pub(super) fn of(optimizer: impl Optimizer<M, Autodiff<B>> + 'static) -> Self {
         Self::new(Box::new(Burns(optimizer)))
     }
 
-    /// The same, shared with nobody.
+    /// An independent copy.
     fn copy(&self) -> Self {
         Self::new(self.lock().copy())
     }
 
-    /// What a checkpoint keeps of it.
+    /// Its state, for a checkpoint.
     pub(super) fn state(&self) -> StateDict {
         self.lock().state()
     }
 
-    /// Takes up where the optimizer that gave `state` stood.
+    /// Restores a `state`.
     pub(super) fn load(&self, state: &StateDict, device: &B::Device) -> Result<()> {
         self.lock().load(state, device)
     }
@@ -239,7 +239,7 @@ impl<S: LrScheduler + 'static> Steps for S {
 }
 
 impl LearningRate {
-    /// Any scheduler of Burn's, before its first step.
+    /// Any scheduler of Burn, before its first step.
     pub(super) fn of(schedule: impl LrScheduler + 'static) -> Self {
         Self { schedule: Box::new(schedule), steps: 0 }
     }

@@ -1,8 +1,7 @@
 //! Batches prepared ahead of their use.
 //!
-//! A loader owns one background thread that turns shards (an epoch and ids of samples) into batches, a few ahead of the
-//! replica that consumes them. Since every random number is keyed, working ahead changes nothing in the result. The
-//! order of shards is the sampler's; moving a batch to a device is the replica's.
+//! A loader owns a background thread that turns shards (an epoch and ids of samples) into batches, a few ahead of the
+//! replica that consumes them. Since every random number is keyed, working ahead does not change the result.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -12,36 +11,36 @@ use crate::error::{Error, Result};
 /// The samples of one future batch of one replica.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shard {
-    /// The epoch they are shown in, from 0.
+    /// Their epoch, from 0.
     pub epoch: usize,
     /// Their ids, in order; at least one.
     pub ids: Vec<u32>,
-    /// Whether they are the replica's own. A replica without a sample computes one of another's, and it does not count.
+    /// Whether they are the replica's own. A replica without a sample computes one of another replica with weight 0.
     pub is_own: bool,
-    /// Which copy of its sample each of them is, from 0; empty where there are no copies.
+    /// Which copy of its sample each of them is, from 0; empty without copies.
     pub copies: Vec<u32>,
-    /// The id of another sample for each of them, which a task may mix into it.
+    /// For each of them, the id of another sample that a task may mix into it.
     pub partners: Vec<u32>,
-    /// Which copy of its sample each partner is, from 0; empty where there are no copies.
+    /// Which copy of its sample each partner is, from 0; empty without copies.
     pub partner_copies: Vec<u32>,
-    /// The first sample of all replicas' shards: what is drawn by it is the same for all of them.
+    /// The first sample of the micro-batch over all replicas, as a key for draws that all replicas share.
     pub first: u32,
 }
 
 impl Shard {
-    /// How many samples of the replica's own it holds.
+    /// The number of the replica's own samples.
     pub fn samples(&self) -> usize {
         if self.is_own { self.ids.len() } else { 0 }
     }
 }
 
-/// An iterator over what `make` makes of each of some requests, in their order, with a thread that works ahead. It ends
+/// An iterator over the results of `make` for some requests, in their order, with a thread that works ahead. It ends
 /// after an error.
 ///
-/// Dropping it ends the thread within the batch it is at, and waits for it.
+/// Dropping it ends the thread after its current batch, and waits for that.
 #[derive(Debug)]
 pub struct Loader<T> {
-    // `None` only while dropping: the closed channel is what ends the thread.
+    // `None` only while dropping: the closed channel ends the thread.
     batches: Option<Receiver<Result<T>>>,
     worker: Option<JoinHandle<()>>,
 }
@@ -50,7 +49,7 @@ impl<T: Send + 'static> Loader<T> {
     /// Starts the thread; at most `depth` finished batches wait for the consumer. `requests` may span many epochs.
     ///
     /// # Errors
-    /// When the system grants no thread.
+    /// If the thread cannot be started.
     pub fn new<R>(
         requests: impl Iterator<Item = R> + Send + 'static,
         make: impl Fn(R) -> Result<T> + Send + 'static,
@@ -76,7 +75,7 @@ impl<T: Send + 'static> Loader<T> {
 }
 
 impl<T> Loader<T> {
-    /// Waits for the thread. A panic in it (a request outside the data set) is the consumer's.
+    /// Waits for the thread; a panic in it (a request outside the data set) continues in the consumer.
     fn join(&mut self) {
         if let Some(Err(panic)) = self.worker.take().map(JoinHandle::join)
             && !std::thread::panicking()

@@ -1,7 +1,7 @@
-//! How the replicas of a process meet: they are threads, messages are vectors that change hands under one lock.
+//! Collectives between the replicas of a process, which are threads: messages are vectors, handed over under one lock.
 //!
-//! Sums are taken in a fixed tree over ranks, so the result does not depend on who came when. Whoever comes last does
-//! the work, which includes what is to be done with other processes, if there are any; the others sleep.
+//! Sums are taken in a fixed tree over ranks, so the result does not depend on the order of arrival. The last replica
+//! to arrive computes the result, with the other processes if there are any; the others sleep.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,8 +14,8 @@ use super::collective::{Broken, Collective, Combine, Key, Operation, Part};
 use super::message::Message;
 use super::processes::Processes;
 
-/// How much longer than a collective the first step, a validation and the meeting of processes may take: kernels are
-/// compiled, shares are uneven, data is read.
+/// How much longer than a collective the first step, a validation and the start of processes may take, because of
+/// kernels to compile, uneven shares and data to read.
 pub(crate) const PATIENCE: u32 = 10;
 
 /// One replica's handle on its group.
@@ -26,12 +26,12 @@ pub struct LocalReplica {
     group: Arc<Group>,
 }
 
-/// Makes the handles of a group of `size` replicas. `timeout` bounds the wait for the slowest of them.
+/// Makes the handles of a group of `size` replicas. `timeout` limits the wait for the slowest of them.
 pub fn local_group(size: usize, timeout: Duration) -> Vec<Arc<LocalReplica>> {
     group(size, None, timeout)
 }
 
-/// Makes the handles of the replicas of this process, one of several.
+/// Makes the handles of the replicas of this process in a world of several processes.
 pub fn spanning_group(processes: Processes, timeout: Duration) -> Vec<Arc<LocalReplica>> {
     group(processes.hosted().len(), Some(processes), timeout)
 }
@@ -43,7 +43,7 @@ fn group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Ar
         timeout,
         first_step: OnceLock::new(),
         table: Mutex::default(),
-        came: Condvar::new(),
+        arrived: Condvar::new(),
         spare: Mutex::default(),
     });
     (0..size).map(|place| Arc::new(LocalReplica { place, group: group.clone() })).collect()
@@ -56,8 +56,8 @@ pub(super) struct Group {
     timeout: Duration,
     first_step: OnceLock<usize>,
     table: Mutex<Table>,
-    came: Condvar,
-    /// Memory of earlier all-reduces.
+    arrived: Condvar,
+    /// Vectors of earlier all-reduces, to be used again.
     spare: Mutex<Vec<Vec<f32>>>,
 }
 
@@ -69,20 +69,19 @@ impl fmt::Debug for Group {
 
 #[derive(Default)]
 struct Table {
-    meetings: HashMap<Key, Meeting>,
+    pending: HashMap<Key, PendingCollective>,
     verdict: Option<Broken>,
 }
 
-struct Meeting {
-    brought: Vec<Option<Message>>,
-    /// All have come; what is still to be done ends within limits of its own.
+struct PendingCollective {
+    contributions: Vec<Option<Message>>,
+    /// All replicas have arrived; the rest of the work has its own limits.
     complete: bool,
     result: Option<Message>,
     left: usize,
 }
 
 impl Group {
-    /// A replica that unwound while it held the lock left the table whole: every change is a single assignment.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,12 +92,12 @@ impl Group {
         self.timeout * if unhurried { PATIENCE } else { 1 }
     }
 
-    /// Takes memory for later all-reduces.
+    /// Takes a vector for later all-reduces.
     pub(super) fn keep(&self, values: Vec<f32>) {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(values);
     }
 
-    /// An empty vector, with memory if there is some.
+    /// An empty vector, with the memory of an earlier one if there is one.
     pub(super) fn spare(&self) -> Vec<f32> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut values = spare.unwrap_or_default();
@@ -113,11 +112,11 @@ impl Group {
 
     fn fail(&self, table: &mut Table, reason: Broken) -> Broken {
         let verdict = table.verdict.get_or_insert(reason).clone();
-        self.came.notify_all();
+        self.arrived.notify_all();
         verdict
     }
 
-    /// Brings `message` to the meeting named `key`; the last to come turns all messages into the result.
+    /// Contributes `message` to the collective `key`; the last replica to arrive combines all messages into the result.
     fn meet(
         &self,
         place: usize,
@@ -130,62 +129,59 @@ impl Group {
             return Err(verdict.clone());
         }
         let size = self.size;
-        let fresh = || Meeting { brought: vec![None; size], complete: false, result: None, left: size };
-        let meeting = table.meetings.entry(key).or_insert_with(fresh);
-        // A meeting that is complete lasts until all have left; who comes again has been there already.
-        if meeting.complete || meeting.brought[place].replace(message).is_some() {
+        let new = || PendingCollective { contributions: vec![None; size], complete: false, result: None, left: size };
+        let collective = table.pending.entry(key).or_insert_with(new);
+        // A complete collective stays until all replicas have left, so a replica that arrives now has been there before.
+        if collective.complete || collective.contributions[place].replace(message).is_some() {
             let rank = self.first() + place;
             let twice = Broken::Replica(format!("replica {rank} came twice to the {key}"));
             return Err(self.fail(&mut table, twice));
         }
-        if meeting.brought.iter().all(Option::is_some) {
-            meeting.complete = true;
-            let messages = meeting.brought.iter_mut().filter_map(Option::take).collect();
+        if collective.contributions.iter().all(Option::is_some) {
+            collective.complete = true;
+            let messages = collective.contributions.iter_mut().filter_map(Option::take).collect();
             drop(table);
             let result = combine(messages);
             table = self.lock();
             match result {
-                Ok(result) => drop(table.meetings.get_mut(&key).map(|meeting| meeting.result = Some(result))),
+                Ok(result) => drop(table.pending.get_mut(&key).map(|collective| collective.result = Some(result))),
                 Err(reason) => drop(self.fail(&mut table, reason)),
             }
-            self.came.notify_all();
+            self.arrived.notify_all();
         }
         self.take(table, key)
     }
 
-    /// Waits for the result of a meeting, and clears it away after the last replica.
+    /// Waits for the result; the last replica removes the collective.
     fn take(&self, mut table: MutexGuard<'_, Table>, key: Key) -> Result<Message, Broken> {
         let limit = self.limit(key);
         let start = Instant::now();
         loop {
-            // A result counts even if the group broke since: all replicas then end after the same step.
-            let meeting = table.meetings.get_mut(&key).expect("a meeting stays until all replicas have left");
-            if let Some(result) = meeting.result.clone() {
-                meeting.left -= 1;
-                if meeting.left == 0 {
-                    table.meetings.remove(&key);
+            // A result is returned even if the group broke later, so that all replicas end after the same step.
+            let collective = table.pending.get_mut(&key).expect("a meeting stays until all replicas have left");
+            if let Some(result) = collective.result.clone() {
+                collective.left -= 1;
+                if collective.left == 0 {
+                    table.pending.remove(&key);
                 }
                 return Ok(result);
             }
             if let Some(verdict) = &table.verdict {
                 return Err(verdict.clone());
             }
-            let meeting = &table.meetings[&key];
-            if meeting.complete {
-                table = self.came.wait(table).unwrap_or_else(PoisonError::into_inner);
+            let collective = &table.pending[&key];
+            if collective.complete {
+                table = self.arrived.wait(table).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
-                let missing: Vec<usize> = missing(meeting).map(|place| self.first() + place).collect();
+                let missing = collective.contributions.iter().enumerate().filter(|(_, message)| message.is_none());
+                let missing: Vec<usize> = missing.map(|(place, _)| self.first() + place).collect();
                 return Err(self.fail(&mut table, Broken::Replica(late(&missing, key, limit))));
             };
-            table = self.came.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
+            table = self.arrived.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-}
-
-fn missing(meeting: &Meeting) -> impl Iterator<Item = usize> {
-    meeting.brought.iter().enumerate().filter(|(_, message)| message.is_none()).map(|(place, _)| place)
 }
 
 fn late(missing: &[usize], key: Key, limit: Duration) -> String {
@@ -227,7 +223,7 @@ impl Collective for LocalReplica {
     }
 
     fn recycle(&self, result: Arc<Vec<f32>>) {
-        // The last replica to let go hands the memory back.
+        // Only the last replica owns the vector.
         if let Some(values) = Arc::into_inner(result) {
             self.group.keep(values);
         }
@@ -255,7 +251,7 @@ impl Collective for LocalReplica {
         let mut table = self.group.lock();
         self.group.fail(&mut table, reason);
         drop(table);
-        // Nobody of this process comes to what other processes wait for.
+        // This process will not take part in the collectives that other processes wait for.
         self.group.processes.iter().for_each(Processes::close);
     }
 

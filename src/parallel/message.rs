@@ -1,4 +1,4 @@
-//! What replicas bring to a meeting, and what they take away.
+//! The messages of collectives inside a process.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use burn::tensor::bf16;
 
 use super::collective::Part;
 
-/// What replicas bring, and what they take away.
+/// The contribution of a replica, or the result.
 #[derive(Clone)]
 pub(super) enum Message {
     Nothing,
@@ -18,7 +18,7 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// Numbers in it.
+    /// How many numbers it holds.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Floats(values) => values.len(),

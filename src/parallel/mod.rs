@@ -1,11 +1,11 @@
-//! Data-parallel training: a world of replicas on devices, and what they do together.
+//! Data-parallel training: a world of replicas on devices, and their collectives.
 //!
-//! Read `task.rs` for what can be trained, `sampler.rs` for the order of samples, `world.rs` for the topology,
-//! `collective.rs` for what replicas can do together, `local.rs` for how threads meet, `combine.rs` for what comes
-//! of it, `processes.rs` and `engine.rs` for other processes, `replica.rs` for the program every replica runs,
-//! `trainee.rs` for its forward and backward pass, `overlap.rs` for what is sent while it computes, `strategy.rs` for how
-//! Burn's learner starts it, `generation.rs` for hosts that come and go. The room knows no network and no image, no file
-//! and no terminal: it is given a [`Task`] and tells an [`Observer`].
+//! `task.rs` defines what can be trained, `sampler.rs` the order of samples, `world.rs` the topology, `collective.rs`
+//! the collectives. `local.rs` and `combine.rs` implement them between threads, `processes.rs` and `engine.rs` between
+//! processes. `replica.rs` is the program of every replica, `trainee.rs` its forward and backward pass, `overlap.rs`
+//! the all-reduce beside the backward pass, `strategy.rs` the strategy for Burn's learner, `generation.rs` elastic
+//! membership. This room knows neither networks, images, files nor terminals: it gets a [`Task`] and reports to an
+//! [`Observer`].
 
 pub mod collective;
 mod combine;

@@ -1,10 +1,11 @@
-//! The all-reduce of gradients beside the backward pass that computes them.
+//! The all-reduce of gradients during the backward pass that computes them.
 //!
-//! A backward pass tells of each convolution kernel's gradient as soon as it is there. Kernels are dealt into buckets of
-//! about 4 MB, from the last to the first, as a backward pass comes to them; a bucket that is full goes to a thread that
-//! does nothing else. Buckets are sent in one order on all replicas, so that no two of them wait for each other
-//! crosswise. Parameters without a listener (batch-norm's and the classifier's, half a percent of ResNet-18) are reduced
-//! after the backward pass. Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
+//! The backward pass reports the gradient of each convolution kernel as soon as it is final. Kernels are put into
+//! buckets of about 4 MB, from the last to the first, in the order of the backward pass; a full bucket goes to a thread
+//! that only reduces. Buckets are sent in the same order on all replicas, so that no two of them can wait for each
+//! other in a cycle. Parameters without a listener (batch-norm's and the classifier's, half a percent of ResNet-18) are
+//! reduced after the backward pass. Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel
+//! Training".
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::nn::Kernel;
 use crate::ops::GradientListener;
 
-/// Elements of a bucket at least, but for the last one: 4 MiB.
+/// The least elements of a bucket, except for the last one: 4 MiB.
 const BUCKET: usize = 1 << 20;
 
 /// A bucket's sum over all replicas.
@@ -33,7 +34,7 @@ pub(super) struct Reduced<'a> {
 /// A sum over replicas, or why there is none.
 type Sum = std::result::Result<Arc<Vec<f32>>, Broken>;
 
-/// The thread that reduces buckets for a replica, and who is in which of them.
+/// The buckets of a replica, and the thread that reduces them.
 #[derive(Debug)]
 pub(super) struct Overlap {
     buckets: Vec<Vec<Kernel>>,
@@ -42,7 +43,7 @@ pub(super) struct Overlap {
 }
 
 impl Overlap {
-    /// For a model with these kernels. The thread ends with this value, or with the group.
+    /// Starts the thread for a model with these kernels. It ends with this value, or with the group.
     pub(super) fn new(
         kernels: Vec<Kernel>,
         collective: Arc<dyn Collective>,
@@ -66,8 +67,8 @@ impl Overlap {
         Ok(Self { buckets: in_buckets(backwards, |kernel| kernel.length), jobs, sums })
     }
 
-    /// Listens to the last backward pass of a step, whose collectives `key` names; `earlier` are the flat gradients of
-    /// the micro-batches before, which are to be added.
+    /// The listener for the last backward pass of a step, whose collectives `key` names; `earlier` are the flat
+    /// gradients of the micro-batches before, which are added.
     pub(super) fn listen<B: HostBackend>(
         &self,
         key: Key,
@@ -76,14 +77,20 @@ impl Overlap {
     ) -> Arc<Early<B>> {
         let bucket = |kernels: &Vec<Kernel>| {
             let earlier = kernels.iter().filter_map(|kernel| earlier.get(kernel.place).cloned()).collect();
-            Filling { kernels: kernels.clone(), earlier, told: 0, waiting: BTreeMap::new(), share: collective.buffer() }
+            Filling {
+                kernels: kernels.clone(),
+                earlier,
+                filled: 0,
+                waiting: BTreeMap::new(),
+                share: collective.buffer(),
+            }
         };
         let fillings = self.buckets.iter().map(bucket).collect();
         let state = State { fillings, sent: 0 };
         Arc::new(Early { key, jobs: self.jobs.clone(), state: Mutex::new(state) })
     }
 
-    /// The sums of what was sent; waits for those that are under way.
+    /// Waits for the sums of the buckets that were sent.
     pub(super) fn sums<B: HostBackend>(&self, early: &Early<B>) -> Result<Vec<Reduced<'_>>> {
         let sent = early.lock().sent;
         let ended = |_| Error::Training("the thread of the all-reduce ended before the run".into());
@@ -92,7 +99,7 @@ impl Overlap {
     }
 }
 
-/// Tensors in buckets, in their order.
+/// Puts tensors into buckets, in their order.
 pub(super) fn in_buckets<T>(tensors: impl Iterator<Item = T>, length: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let mut buckets: Vec<Vec<T>> = Vec::new();
     let mut room = 0;
@@ -107,7 +114,7 @@ pub(super) fn in_buckets<T>(tensors: impl Iterator<Item = T>, length: impl Fn(&T
     buckets
 }
 
-/// What one backward pass has told of.
+/// The gradients of one backward pass, as they become final.
 #[derive(Debug)]
 pub(super) struct Early<B: HostBackend> {
     key: Key,
@@ -118,7 +125,7 @@ pub(super) struct Early<B: HostBackend> {
 #[derive(Debug)]
 struct State<B: HostBackend> {
     fillings: Vec<Filling<B>>,
-    /// Buckets that were sent: always the first ones.
+    /// How many buckets were sent; always the first ones.
     sent: usize,
 }
 
@@ -129,44 +136,44 @@ struct Filling<B: HostBackend> {
     /// The gradients of earlier micro-batches, if there are any.
     earlier: Vec<Tensor<B, 1>>,
     /// How many of the kernels are in the share.
-    told: usize,
-    /// Those that came before their turn.
+    filled: usize,
+    /// Gradients that came before their turn.
     waiting: BTreeMap<usize, Vec<f32>>,
     share: Vec<f32>,
 }
 
 impl<B: HostBackend> Filling<B> {
     fn add(&mut self, place: usize, append: &dyn Fn(&mut Vec<f32>)) {
-        if place > self.told {
+        if place > self.filled {
             let mut values = Vec::new();
             append(&mut values);
             self.waiting.insert(place, values);
             return;
         }
-        if self.told == 0 {
+        if self.filled == 0 {
             self.share.reserve_exact(self.kernels.iter().map(|kernel| kernel.length).sum());
         }
         append(&mut self.share);
         self.close();
-        while let Some(values) = self.waiting.remove(&self.told) {
+        while let Some(values) = self.waiting.remove(&self.filled) {
             self.share.extend_from_slice(&values);
             self.close();
         }
     }
 
-    /// Adds what earlier micro-batches have for the kernel that is now at the end of the share.
+    /// Adds the gradients of earlier micro-batches for the kernel at the end of the share.
     fn close(&mut self) {
-        if let Some(earlier) = self.earlier.get(self.told) {
+        if let Some(earlier) = self.earlier.get(self.filled) {
             let mut values = Vec::with_capacity(earlier.dims()[0]);
             B::append_to(earlier.clone().into_primitive().tensor(), &mut values);
             let start = self.share.len() - values.len();
             self.share[start..].iter_mut().zip(values).for_each(|(sum, earlier)| *sum += earlier);
         }
-        self.told += 1;
+        self.filled += 1;
     }
 
     fn is_full(&self) -> bool {
-        self.told == self.kernels.len()
+        self.filled == self.kernels.len()
     }
 }
 
@@ -189,13 +196,13 @@ impl<B: HostBackend> GradientListener for Early<B> {
         while let Some(filling) = fillings.get_mut(*sent).filter(|filling| filling.is_full()) {
             *sent += 1;
             let key = Key { operation: Operation::Gradients { bucket: *sent }, ..self.key };
-            // A thread that is gone says so when its sums are asked for.
+            // If the thread has ended, `sums` returns the error.
             drop(self.jobs.send((key, std::mem::take(&mut filling.share))));
         }
     }
 }
 
-/// The sum of all replicas' shares, which travel in `precision`.
+/// The sum of all replicas' shares, which are sent in `precision`.
 pub(super) fn all_reduce(collective: &dyn Collective, key: Key, share: Vec<f32>, precision: ReducePrecision) -> Sum {
     match precision {
         ReducePrecision::F32 => collective.all_reduce(key, share),

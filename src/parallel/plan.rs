@@ -1,4 +1,4 @@
-//! Everything about a run that is decided before its first step and the same for all replicas.
+//! The plan of a run: what is decided before its first step and is the same for all replicas.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ pub struct Plan {
     pub world: World,
     /// Whether batch-norm statistics are taken over all replicas.
     pub sync_bn: bool,
-    /// The type in which gradients travel.
+    /// The type in which gradients are sent.
     pub reduce_precision: ReducePrecision,
-    /// What convolutions and the linear layer compute in.
+    /// The type in which convolutions and the linear layer compute.
     pub precision: PrecisionKind,
     /// Samples per replica and micro-batch.
     pub batch_size: usize,
@@ -43,29 +43,28 @@ pub struct Plan {
     pub optim: OptimConfig,
     /// Random seed of samples and augmentation.
     pub seed: u64,
-    /// Save after so many steps; 0 for never. Whatever the interval, the end of the run is saved.
+    /// Steps between checkpoints; 0 for none. The end of the run is always saved.
     pub save_every_steps: usize,
-    /// Save after so many epochs; 0 for never. With either interval, a validation better than all before is saved too.
+    /// Epochs between checkpoints; 0 for none. With either interval, the best validation so far is saved too.
     pub save_every_epochs: usize,
     /// Epochs in a row without a better validation after which the run ends; 0 for never.
     pub early_stopping: usize,
-    /// Whether every validation is followed by a checkpoint, for the best of them are kept.
+    /// Whether every validation is followed by a checkpoint, because the best of them are kept.
     pub keeps_many: bool,
     /// Whether step reports name their samples.
     pub report_samples: bool,
-    /// Threads of the machine for all replicas.
+    /// Threads for all replicas of this machine.
     pub threads: usize,
-    /// Who may end the run early.
+    /// Ends the run early.
     pub stop: Stop,
 }
 
 impl Plan {
-    /// A plan for `training` and `validation` samples in batches of `batch_size` for each replica of `world`: every epoch
-    /// in another order, followed by a validation and a checkpoint; SGD with momentum at a rate that does not change. What
-    /// is to be otherwise is changed in the plan.
+    /// A plan for `training` and `validation` samples in batches of `batch_size` per replica of `world`: every epoch in
+    /// another order, followed by a validation and a checkpoint; SGD with momentum at a constant rate.
     ///
     /// # Errors
-    /// When there is no training sample, or `batch_size` is 0.
+    /// If there is no training sample, or `batch_size` is 0.
     pub fn new(world: World, [training, validation]: [usize; 2], batch_size: usize, epochs: usize) -> Result<Self> {
         let sampler = Sampler::new(SamplerConfig {
             len: training,
@@ -103,17 +102,17 @@ impl Plan {
         })
     }
 
-    /// Whether a run that has `epochs` behind it ends: there is none left, or it gets no better. `best` is the score of
-    /// the best validation and the step it was after.
+    /// Whether a run ends after `epochs` epochs: none is left, or early stopping applies. `best` is the score of the
+    /// best validation and its step.
     pub fn is_over(&self, epochs: usize, best: Option<(f64, usize)>) -> bool {
         let best = best.map_or(0, |(_, step)| step.div_ceil(self.sampler.steps_per_epoch()));
         let stalled = self.early_stopping > 0 && epochs.saturating_sub(best) >= self.early_stopping;
         epochs >= self.epochs || stalled
     }
 
-    /// Whether a run that stands at `position` has nothing left to do.
+    /// Whether a run at `position` is complete.
     pub fn is_complete(&self, position: &Position) -> bool {
-        // A run that was stopped right after the last step of an epoch still has its validation to do.
+        // A run that was stopped right after the last step of an epoch still needs its validation.
         let validated = position.step_in_epoch < self.sampler.steps_per_epoch();
         self.is_over(position.epoch, position.best) || (position.global_step >= self.last_step && validated)
     }
@@ -133,13 +132,13 @@ impl Plan {
         })
     }
 
-    /// The part of a micro-batch that replica `rank` owns; where it owns none, the first sample.
+    /// The part of a micro-batch that replica `rank` owns, or the first sample if it owns none.
     pub(crate) fn shard(&self, group: &Group, micro: usize, epoch: usize, rank: usize) -> Shard {
         let world = self.world.size();
         let first = group.shard(micro, 0, usize::MAX);
         let own = group.shard(micro, rank, world);
         let is_own = !own.is_empty();
-        // The others see only the first of its samples, too.
+        // Without samples of its own, the part of replica 0 in a world so large that this is the first sample.
         let (rank, world) = if is_own { (rank, world) } else { (0, usize::MAX) };
         Shard {
             epoch,
@@ -160,7 +159,7 @@ impl Plan {
         batches.map(|ids| Shard { first: ids[0], is_own: true, ids, ..Shard::default() }).collect()
     }
 
-    /// Checks that `task` has the samples that this plan is for.
+    /// Checks that `task` has as many samples as this plan.
     pub(super) fn check_samples<B: HostBackend, T: Task<B>>(&self, task: &T) -> Result<()> {
         for (split, planned) in [(Split::Training, self.sampler.len()), (Split::Validation, self.validation_samples)] {
             let there = task.dataset(split).len();

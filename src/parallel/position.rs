@@ -1,4 +1,4 @@
-//! Where a run stands: between two steps as integers, and as a whole as tensors on the host.
+//! The position of a run between two steps, as integers, and its complete state, as tensors on the host.
 
 use burn::backend::Autodiff;
 use burn::module::Module;
@@ -11,7 +11,7 @@ use crate::nn::{Which, flat, load_state};
 use crate::optim::LossScale;
 use crate::state::StateDict;
 
-/// Where a run stands between two steps.
+/// The position of a run between two steps.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Position {
     /// Optimizer steps done.
@@ -22,24 +22,24 @@ pub struct Position {
     pub step_in_epoch: usize,
     /// Training samples seen.
     pub samples_seen: u64,
-    /// Of the running epoch.
+    /// The sums of the current epoch.
     pub running: Counts,
-    /// The best validation's score and the step it was measured after.
+    /// The score of the best validation, and its step.
     pub best: Option<(f64, usize)>,
-    /// What f16 multiplies its loss by.
+    /// The loss scale of f16.
     pub loss_scale: LossScale,
 }
 
 /// A complete state of the run, on the host.
 #[derive(Debug, Clone)]
 pub struct TrainingState {
-    /// Where it stands.
+    /// The position.
     pub position: Position,
     /// The model.
     pub weights: StateDict,
-    /// What the optimizer remembers.
+    /// The state of the optimizer.
     pub optimizer: StateDict,
-    /// The averaged model, when averaging is on.
+    /// The averaged model, if averaging is on.
     pub average: Option<StateDict>,
     /// Whether its validation was the best so far.
     pub is_best: bool,
@@ -50,16 +50,16 @@ pub struct TrainingState {
 /// The state a run starts from, beside the model.
 #[derive(Debug, Clone, Default)]
 pub struct StartingPoint {
-    /// Where the run stands.
+    /// The position.
     pub position: Position,
-    /// What the optimizer remembers, when resuming.
+    /// The state of the optimizer, when resuming.
     pub optimizer: Option<StateDict>,
     /// The averaged model's values, when resuming with averaging.
     pub average: Option<Vec<Vec<f32>>>,
 }
 
 impl StartingPoint {
-    /// The model and all else that training needs, out of a state on the host; `origin` says where that comes from.
+    /// Restores a state from the host; returns the model and the rest. `origin` names the source in errors.
     ///
     /// # Errors
     /// [`crate::error::Error::Checkpoint`] if the tensors are not those of `model`.

@@ -1,9 +1,9 @@
-//! What the processes of a run do together, on behalf of the replicas they host.
+//! Collectives between processes, for the replicas they host.
 //!
-//! Sums come in two modes. The fast one adds up a process's own replicas and leaves the rest to the engine, whose order
-//! depends on the number of processes. The ordered one finishes the fixed tree over the subtree sums of all processes, so
-//! that the result has the same bits however replicas are spread; it moves as many bytes where each process hosts whole
-//! subtrees, and more elsewhere.
+//! Sums have two modes. The fast one adds the replicas of each process and leaves the rest to the engine, whose order
+//! depends on the number of processes. The ordered one exchanges the subtree sums of all processes and finishes the
+//! fixed tree, so that the bits do not depend on the placement; it moves the same number of bytes if each process hosts
+//! whole subtrees, and more otherwise.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::collective::{Broken, Key};
 use super::engine::{Engine, Judge, Symptom};
 use super::tree::{add, fold, roots};
 
-/// How long the first process may take to read a checkpoint; a loss is noticed before.
-const UNHURRIED: Duration = Duration::from_secs(3600);
+/// The time limit before the first step, when the first process reads a checkpoint; losses are detected earlier.
+const STARTUP: Duration = Duration::from_secs(3600);
 
-/// This process among all, and how they reach each other.
+/// The processes of a run, and the engine between them.
 #[derive(Debug, Clone)]
 pub struct Processes {
     engine: Arc<dyn Engine>,
@@ -33,7 +33,7 @@ fn widened(halves: &[bf16]) -> Vec<f32> {
     halves.par_iter().map(|half| half.to_f32()).collect()
 }
 
-/// The sum in the tree over `size` slots of which those in `places` hold `sums`.
+/// Finishes the tree over `size` slots, where the slots in `places` hold `sums`.
 fn finished(size: usize, places: Vec<usize>, sums: impl Iterator<Item = Vec<f32>>) -> Vec<f32> {
     let mut slots: Vec<Option<Vec<f32>>> = (0..size).map(|_| None).collect();
     places.into_iter().zip(sums).for_each(|(place, sum)| slots[place] = Some(sum));
@@ -57,22 +57,22 @@ impl Processes {
         self.blocks.last().map_or(0, |block| block.end)
     }
 
-    /// Whether sums are to be taken in the order of the tree.
+    /// Whether sums are taken in the order of the tree.
     pub(super) fn is_ordered(&self) -> bool {
         self.ordered
     }
 
-    /// Wakes whoever waits for other processes.
+    /// Ends all waits for other processes.
     pub fn close(&self) {
         self.engine.close();
     }
 
-    /// The sum over all processes of what each has added up, in place.
+    /// The sum over all processes, in place.
     pub(super) fn sum(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Broken> {
         self.with_all(key, || self.engine.all_reduce(key, values, limit))
     }
 
-    /// As [`Processes::sum`], with half the traffic: shares and the sum travel in bf16, additions are f32.
+    /// As [`Processes::sum`] with half the traffic: shares and the sum are sent in bf16, additions are f32.
     pub(super) fn sum_bf16(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Broken> {
         let share: Vec<bf16> = values.par_iter().map(|value| bf16::from_f32(*value)).collect();
         let add = |shares: Vec<&[bf16]>| -> Vec<bf16> {
@@ -99,16 +99,16 @@ impl Processes {
         self.in_pieces(key, &own, counts, finish, limit)
     }
 
-    /// The same of shares in bf16.
+    /// As [`Processes::ordered_sum`] of shares in bf16.
     pub(super) fn ordered_sum_bf16(&self, key: Key, shares: &[Vec<bf16>], limit: Duration) -> Result<Vec<f32>, Broken> {
         let (size, counts) = (self.replicas(), self.blocks.iter().map(Range::len).collect());
         let sum = |shares: Vec<&[bf16]>| finished(size, (0..size).collect(), shares.into_iter().map(widened));
         self.in_pieces(key, shares, counts, sum, limit)
     }
 
-    /// What `combine` makes of the vectors of all processes, in the order of ranks: every process combines one piece of
-    /// all of them and shows it to the others. `own` are this process's, process `i` has `counts[i]`; all are equally long.
-    /// Each vector is sent once, and so is the result, however many processes there are.
+    /// Combines the vectors of all processes, in the order of ranks: every process combines one piece of all of them
+    /// and sends it to the others. `own` are this process's vectors, process `i` has `counts[i]`; all have the same
+    /// length. Each vector and the result are sent once, whatever the number of processes.
     fn in_pieces<T: bytemuck::Pod, U: bytemuck::Pod>(
         &self,
         key: Key,
@@ -132,7 +132,7 @@ impl Processes {
         self.gather(key, &combined, pieces.iter().map(Range::len), limit)
     }
 
-    /// The numbers of all replicas in the order of ranks; `own` has `length` of each replica of this process.
+    /// The numbers of all replicas in the order of ranks; `own` has `length` numbers per replica of this process.
     pub(super) fn gather_replicas<T: bytemuck::Pod>(
         &self,
         key: Key,
@@ -155,22 +155,22 @@ impl Processes {
         Ok(bytemuck::pod_collect_to_vec(&all))
     }
 
-    /// This process among all.
+    /// This process, from 0.
     pub fn rank(&self) -> usize {
         self.engine.rank()
     }
 
-    /// The bytes of process `root`, which passes them; before the first step, so with all the time it takes.
+    /// The bytes of process `root`; only for the time before the first step.
     pub fn broadcast_to_all(&self, key: Key, root: usize, values: Option<Vec<u8>>) -> Result<Vec<u8>, Broken> {
-        self.broadcast_from(key, root, values, UNHURRIED)
+        self.broadcast_from(key, root, values, STARTUP)
     }
 
-    /// The numbers of all processes in the order of ranks; all bring equally many. With all the time it takes, too.
+    /// The numbers of all processes in the order of ranks, equally many of each; only before the first step.
     pub fn gather_from_all(&self, key: Key, own: &[u64]) -> Result<Vec<u64>, Broken> {
-        self.gather(key, own, std::iter::repeat_n(own.len(), self.engine.size()), UNHURRIED)
+        self.gather(key, own, std::iter::repeat_n(own.len(), self.engine.size()), STARTUP)
     }
 
-    /// The bytes of the process that hosts replica `root`, which passes them.
+    /// The bytes of the process that hosts replica `root`.
     pub(super) fn broadcast(
         &self,
         key: Key,
@@ -201,7 +201,7 @@ impl Processes {
         })
     }
 
-    /// Tells the judge what is going on, and asks it who is to blame when it fails.
+    /// Runs a collective; after an error asks the judge for the verdict.
     fn with_all<T>(&self, key: Key, act: impl FnOnce() -> Result<T, Symptom>) -> Result<T, Broken> {
         self.judge.doing(&key.to_string());
         act().map_err(|symptom| Broken::Peer(self.judge.verdict(&symptom)))

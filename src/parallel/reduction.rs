@@ -1,8 +1,8 @@
 //! The sum of all replicas' gradients.
 //!
-//! Replicas of one process add them up where they are, on their device and in their memory, if its backend lets threads
-//! share tensors. What goes to other processes, or is rounded on its way, takes the way over vectors on the host: in
-//! buckets, some of them early.
+//! Replicas of one process add them on the device, in place, if threads of its backend can share tensors. Gradients that
+//! go to other processes, or are rounded to bf16, are reduced as vectors on the host: in buckets, some of them during the
+//! backward pass.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use super::transfer::{download_to, unpack};
 use super::tree::fold;
 use crate::error::Result;
 
-/// All that is in no bucket.
+/// The gradients in no bucket.
 const GRADIENTS: Operation = Operation::Gradients { bucket: 0 };
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// The sum of all replicas' gradients, which is the mean over the samples of the step. What `early` has heard of is
-    /// under way already.
+    /// The sum of all replicas' gradients, which is the mean over the samples of the step. The reduction of the
+    /// gradients in `early` has begun already.
     pub(super) fn reduce(
         &self,
         mut gradients: Vec<Tensor<B, 1>>,
@@ -48,7 +48,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             places.iter().for_each(|place| is_done[*place] = true);
             self.replace(&mut gradients, &places, sum);
         }
-        // In pieces, which takes memory for one at a time. Numbers of buckets that went early are taken.
+        // One bucket at a time, to save memory. The numbers of the early buckets are in use.
         let left = (0..gradients.len()).filter(|place| !is_done[*place]);
         for (i, places) in in_buckets(left, |place| gradients[*place].dims()[0]).into_iter().enumerate() {
             let key = self.key(Operation::Gradients { bucket: if i == 0 { 0 } else { buckets + i } });
@@ -70,11 +70,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 }
 
-/// The sums of the tensors of all replicas of this process, in the tree over their ranks; the last of them to come adds
-/// them up, into the memory of the first of each pair.
+/// The sums of the tensors of all replicas of this process, in the tree over their ranks. The last replica to arrive
+/// computes them, each pair in the memory of its first tensor.
 ///
 /// # Errors
-/// As of [`Collective::meet`].
+/// Those of [`Collective::meet`].
 pub fn sum_here<B: HostBackend>(
     collective: &dyn Collective,
     key: Key,

@@ -1,6 +1,6 @@
-//! What a person can do when a replica panics: a backend's words, without its stack, and what they ask for.
+//! The remedy after a panic of a replica, chosen by the backend's message.
 
-/// Where a backend's words end and the frames of its stack begin, as LibTorch, CubeCL and Rust write them.
+/// Where a backend's message ends and its stack begins, as LibTorch, CubeCL and Rust write them.
 const STACK: [&str; 3] = ["Exception raised from", "frame #0", "backtrace"];
 const FULL: [&str; 5] =
     ["out of memory", "out_of_memory", "can't allocate memory", "cannot allocate memory", "buffertoobig"];
@@ -9,7 +9,7 @@ const CARD: [&str; 4] = ["cuda error", "cuda_error", "cudnn error", "device lost
 /// The text of a panic up to the stack, in one line.
 pub(super) fn without_stack(text: &str) -> String {
     let end = STACK.iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
-    // A message within a message comes with its line ends spelled out.
+    // A nested message has escaped line ends.
     let words = text[..end].replace("\\n", " ");
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     words.trim_end_matches([' ', '(', '{', ',']).to_string()

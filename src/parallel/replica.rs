@@ -1,15 +1,15 @@
 //! One replica: a thread that owns a model, an optimizer and its shard of every batch.
 //!
-//! All replicas run the same program; collectives are the only places where they meet. This file is the story from the
-//! first step to the last; `step.rs` has one step, `epoch.rs` what follows the last step of an epoch.
+//! All replicas run the same program and exchange data only in collectives. This file is the loop from the first step
+//! to the last; `step.rs` is one step, `epoch.rs` the end of an epoch.
 //!
-//! Two rules keep Burn 0.21's autodiff graph from losing gradients when several threads use it (tracel-ai/burn #5573),
-//! and both are kept, and marked, in `step.rs`:
+//! Two rules keep Burn 0.21's autodiff graph from losing gradients when several threads use it (tracel-ai/burn #5573);
+//! both are marked in `step.rs`:
 //!
 //! 1. **Fresh leaves before every forward.** The model is forked before each micro-batch, so no leaf of the graph has
 //!    been through a backward before.
-//! 2. **No backward beside a forward.** All replicas meet after their forwards (the fence in the training step) and
-//!    again after their backwards, before any of them touches the graph again.
+//! 2. **No backward beside a forward.** All replicas wait for each other after their forwards (the fence in the
+//!    training step) and again after their backwards, before any of them touches the graph again.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,10 +36,10 @@ use crate::error::{Error, Result};
 use crate::nn::{Which, flat, kernels};
 use crate::optim::WeightAverage;
 
-/// Batches that are made ready ahead of the replica.
+/// How many batches are prepared ahead of the replica.
 const PREFETCH: usize = 2;
 
-/// What a replica tells the coordinator.
+/// An event for the coordinator.
 #[derive(Debug)]
 pub(super) enum Event {
     Step(StepReport),
@@ -48,52 +48,52 @@ pub(super) enum Event {
     Checkpoint(Box<TrainingState>),
 }
 
-/// Where a replica stands after a step, or at its end.
+/// What follows a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Course {
-    /// There is more to do, or all is done.
-    On,
-    /// The run was asked to stop.
+enum Flow {
+    /// The next step, or the end of the plan.
+    Continue,
+    /// The end of the run, as requested.
     Stop,
-    /// The generation ends here.
+    /// The end of the generation.
     Part,
 }
 
-/// One replica of the model and all it needs.
+/// One replica of the model, with all it needs for training.
 pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) task: Arc<T>,
     pub(super) plan: Arc<Plan>,
     pub(super) collective: Arc<dyn Collective>,
     pub(super) device: B::Device,
     pub(super) learner: TaskLearner<B, T>,
-    /// The learner's.
+    /// That of the learner.
     pub(super) rule: UpdateRule<B, Student<B, T>>,
-    /// On the first replica of the world; where devices may be lost, on the first one of each.
+    /// On the first replica of the world; in an elastic run on the first replica of each device, which others may lose.
     pub(super) average: Option<WeightAverage<B>>,
     pub(super) position: Position,
-    /// What to train on, and how many samples of this replica's own are in it.
+    /// The batches to train on, and the number of this replica's own samples in each.
     pub(super) batches: Loader<(T::Input, usize)>,
-    /// Reduces gradients beside the backward pass, where that pays.
+    /// Reduces gradients during the backward pass, if there are other processes.
     pub(super) overlap: Option<Overlap>,
     /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
-    /// Where membership may change.
+    /// For an elastic run.
     pub(super) generation: Option<Arc<dyn Generation>>,
 }
 
-/// How a replica's part ends.
+/// How a replica ended.
 pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     /// The plan is done, or the run was asked to stop.
     Finished(Box<Replica<B, T>>),
-    /// The generation is over; the replica stands at its last whole step.
+    /// The generation is over; the replica has the state of its last whole step.
     Parted(Box<Replica<B, T>>),
-    /// What the replica computes on failed; others may go on.
+    /// The replica's device failed; others may continue.
     Lost(String),
     /// The run fails.
     Failed(Error),
 }
 
-/// What a step gives beside new weights.
+/// The results of a step beside new weights.
 pub(super) struct StepResult {
     pub(super) counts: Counts,
     pub(super) gradient_norm: f64,
@@ -121,7 +121,7 @@ impl From<&Error> for Broken {
 }
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// Makes a replica by `new`. When it cannot be made, no other replica of `group` waits for this one.
+    /// Makes a replica by `new`; if that fails, aborts `group`, so that no other replica waits for this one.
     pub(super) fn set_up(group: &dyn Collective, new: impl FnOnce() -> Result<Self>) -> Result<Self> {
         let replica = catch_unwind(AssertUnwindSafe(new))
             .unwrap_or_else(|panic| Err(verdict(panic, group.rank(), "while it was set up")));
@@ -179,30 +179,28 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         })
     }
 
-    /// The model as it is now.
     pub(super) fn model(&self) -> T::Model {
         self.learner.model().into_model()
     }
 
-    /// Puts another model in the place of this replica's.
     pub(super) fn set_model(&mut self, model: T::Model) {
         self.learner.load_model(Trainee::new(model, Handle(self.task.clone())).into_record());
     }
 
-    /// Trains to the end of the plan, until somebody asks to stop, or to the end of the generation.
-    fn train(&mut self) -> Result<Course> {
+    /// Trains to the end of the plan, a stop, or the end of the generation.
+    fn train(&mut self) -> Result<Flow> {
         while !self.plan.is_over(self.position.epoch, self.position.best) {
             while self.position.step_in_epoch < self.plan.sampler.steps_per_epoch()
                 && self.position.global_step < self.plan.last_step
             {
-                let course = self.advance()?;
+                let flow = self.advance()?;
                 let every = self.plan.save_every_steps;
                 let due = every > 0 && self.position.global_step.is_multiple_of(every);
-                if course == Course::Stop || (due && self.position.global_step < self.plan.last_step) {
+                if flow == Flow::Stop || (due && self.position.global_step < self.plan.last_step) {
                     self.save(false, None);
                 }
-                if course != Course::On {
-                    return Ok(course);
+                if flow != Flow::Continue {
+                    return Ok(flow);
                 }
             }
             let finished = self.position.step_in_epoch >= self.plan.sampler.steps_per_epoch();
@@ -211,14 +209,14 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 break;
             }
         }
-        Ok(Course::On)
+        Ok(Flow::Continue)
     }
 
-    /// Trains with nothing getting out but how it ended: a panic, or the unwinding of a broken collective, becomes an
-    /// error, and every error breaks the group so that no other replica waits for this one.
+    /// Trains and returns how it ended: a panic, or the unwinding of a broken collective, becomes an error, and every
+    /// error aborts the group, so that no other replica waits for this one.
     pub(super) fn run(mut self) -> Ended<B, T> {
         let (error, panicked) = match catch_unwind(AssertUnwindSafe(|| self.train())) {
-            Ok(Ok(Course::Part)) => return Ended::Parted(Box::new(self)),
+            Ok(Ok(Flow::Part)) => return Ended::Parted(Box::new(self)),
             Ok(Ok(_)) => return Ended::Finished(Box::new(self)),
             Ok(Err(error)) => (error, false),
             Err(panic) => {
@@ -228,7 +226,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
         };
         let may_change = self.generation.is_some();
-        // To the others of this process it is as if a peer were lost.
+        // The other replicas of this process end as after the loss of another process.
         let lost = (may_change && panicked).then(|| error.to_string());
         self.collective.abort(lost.clone().map_or_else(|| (&error).into(), Broken::Peer));
         match (lost, error) {
@@ -238,23 +236,23 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
     }
 
-    /// Waits until this process may change the state of the run.
+    /// Waits for a lease, if the run is elastic.
     pub(super) fn confirm(&self) -> std::result::Result<(), Broken> {
         self.generation.as_ref().map_or(Ok(()), |generation| generation.confirm())
     }
 
-    /// The name of a collective of the step that is under way.
+    /// The key of a collective of the current step.
     pub(super) fn key(&self, operation: Operation) -> Key {
         Key { step: self.position.global_step, micro_batch: 0, operation }
     }
 
     /// One optimizer step.
-    fn advance(&mut self) -> Result<Course> {
+    fn advance(&mut self) -> Result<Flow> {
         let start = Instant::now();
         let group = self.plan.sampler.group(self.position.epoch, self.position.step_in_epoch);
         self.learner.lr_step();
         let learning_rate = self.learner.lr_current();
-        // Weights are f32, and so is what they are multiplied with.
+        // The update multiplies by the learning rate in f32.
         if !(learning_rate as f32).is_finite() {
             return Err(self.not_finite("the learning rate", None));
         }
@@ -279,14 +277,14 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }));
         }
         Ok(match result {
-            StepResult { stop: true, .. } => Course::Stop,
-            StepResult { part: true, .. } => Course::Part,
-            _ => Course::On,
+            StepResult { stop: true, .. } => Flow::Stop,
+            StepResult { part: true, .. } => Flow::Part,
+            _ => Flow::Continue,
         })
     }
 }
 
-/// The batches of some shards, made ahead of their use, and how many samples of the replica's own are in each.
+/// The batches of some shards, prepared ahead, and the number of the replica's own samples in each.
 pub(super) fn loader<B: HostBackend, T: Task<B>>(
     task: &Arc<T>,
     split: Split,
@@ -301,7 +299,7 @@ pub(super) fn loader<B: HostBackend, T: Task<B>>(
     Loader::new(shards, read, PREFETCH)
 }
 
-/// What a panic of replica `rank` means to a person, in one line; `when` says at which step.
+/// The error for a panic of replica `rank`, in one line; `when` says at which step.
 fn verdict(panic: Box<dyn Any + Send>, rank: usize, when: &str) -> Error {
     let panic = match panic.downcast::<Broken>() {
         Ok(verdict) => return (*verdict).into(),

@@ -1,9 +1,9 @@
 //! The order of samples, as a pure function of integers.
 //!
-//! One permutation per epoch from (seed, epoch); a micro-batch is the next `world size x batch size` entries of it, and
-//! a replica owns every W-th entry of a micro-batch, so that a short one is spread evenly. The position of a run in its
-//! data is therefore one number, the global step, and any set of devices can take it up. With repeated augmentation a
-//! micro-batch holds fewer samples, each several times in a row (Hoffer et al., 2020). Nothing here knows an image.
+//! One permutation per epoch from (seed, epoch); a micro-batch is its next `world size x batch size` entries, and a
+//! replica owns every W-th entry of a micro-batch, so that a short one is spread evenly. The position of a run in its
+//! data is therefore one number, the global step, from which any set of devices can continue. With repeated
+//! augmentation a micro-batch holds fewer samples, each several times in a row (Hoffer et al., 2020).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ pub struct SamplerConfig {
     pub world_size: usize,
     /// Samples of one replica in one micro-batch.
     pub batch_size: usize,
-    /// Micro-batches that one optimizer step sums up.
+    /// Micro-batches per optimizer step.
     pub accumulation_steps: usize,
     /// The experiment's seed.
     pub seed: u64,
@@ -29,9 +29,9 @@ pub struct SamplerConfig {
     pub drop_last: bool,
     /// Whether each epoch is permuted; `false` keeps the data set's order.
     pub shuffle: bool,
-    /// At most so many (global) micro-batches per epoch; 0 = all.
+    /// The most (global) micro-batches per epoch; 0 = all.
     pub limit_micro_batches: usize,
-    /// How often a sample stands in its micro-batch; 1 = once. More than that, and an epoch shows so many samples fewer.
+    /// How often a sample is repeated in its micro-batch; with `n` repeats an epoch shows one n-th of the samples.
     pub repeats: usize,
 }
 
@@ -43,30 +43,30 @@ type Permutation = (usize, Arc<Vec<u32>>);
 pub struct Sampler {
     config: SamplerConfig,
     micro_batches: usize,
-    // The last two epochs that were asked for: at the end of one, loaders work ahead in the next.
+    // The last two epochs: at the end of one, loaders already need the next.
     cache: Arc<Mutex<Vec<Permutation>>>,
 }
 
-/// The samples of one optimizer step. A replica's part of them costs what the part is long.
+/// The samples of one optimizer step. Taking a replica's part costs time proportional to its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     order: Arc<Vec<u32>>,
     micro_batches: Vec<MicroBatch>,
-    /// How often a sample stands in its micro-batch, one entry after the other; the last one's may be cut short.
+    /// How many entries in a row a sample has in its micro-batch; the last sample may have fewer.
     repeats: usize,
 }
 
 /// A piece of an epoch's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MicroBatch {
-    /// The place of its first sample in the order.
+    /// The index of its first sample in the order.
     pub start: usize,
-    /// How many entries it has: repetitions are entries of their own.
+    /// Its number of entries, repeats included.
     pub len: usize,
 }
 
 impl Group {
-    /// Pieces of `order`, in which each sample stands `repeats` times.
+    /// Pieces of `order`, with `repeats` entries per sample.
     pub fn new(order: Arc<Vec<u32>>, micro_batches: Vec<MicroBatch>, repeats: usize) -> Self {
         Self { order, micro_batches, repeats: repeats.max(1) }
     }
@@ -91,8 +91,8 @@ impl Group {
         self.places(micro, replica, world_size).map(|at| self.entry(micro, at)).collect()
     }
 
-    /// The partner of each sample of that part, where images are mixed: of `n` samples over all replicas, the `i`-th and
-    /// the `n - 1 - i`-th are each other's.
+    /// The partner of each sample of that part, for mixing images: of `n` samples over all replicas, the `i`-th and the
+    /// `n - 1 - i`-th are partners.
     pub fn partners(&self, micro: usize, replica: usize, world_size: usize) -> Vec<u32> {
         self.mirrored(micro, replica, world_size).map(|at| self.entry(micro, at)).collect()
     }
@@ -107,12 +107,12 @@ impl Group {
         self.mirrored(micro, replica, world_size).map(|at| (at % self.repeats) as u32).collect()
     }
 
-    /// The places of a replica's entries in a micro-batch; none in one that there is not.
+    /// The indices of a replica's entries in a micro-batch; none for a micro-batch that does not exist.
     fn places(&self, micro: usize, replica: usize, world_size: usize) -> impl Iterator<Item = usize> + use<> {
         (replica..self.len_of(micro)).step_by(world_size.max(1))
     }
 
-    /// Those of their partners.
+    /// The indices of their partners.
     fn mirrored(&self, micro: usize, replica: usize, world_size: usize) -> impl Iterator<Item = usize> + use<> {
         let len = self.len_of(micro);
         self.places(micro, replica, world_size).map(move |at| len - 1 - at)
@@ -174,7 +174,7 @@ impl Sampler {
         self.micro_batches
     }
 
-    /// Optimizer steps in one epoch; the last may sum up fewer micro-batches.
+    /// Optimizer steps in one epoch; the last may have fewer micro-batches.
     pub fn steps_per_epoch(&self) -> usize {
         self.micro_batches.div_ceil(self.config.accumulation_steps)
     }
@@ -201,7 +201,6 @@ impl Sampler {
     }
 
     fn order(&self, epoch: usize) -> Arc<Vec<u32>> {
-        // The cache holds whole entries, so a holder that panicked cannot have left half of one.
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, order)) = cache.iter().find(|(cached, _)| *cached == epoch) {
             return order.clone();
@@ -212,7 +211,7 @@ impl Sampler {
         order
     }
 
-    /// Fisher and Yates' shuffle, driven by ChaCha8 keyed with (seed, epoch): the same on every machine and for good.
+    /// A Fisher-Yates shuffle by ChaCha8 keyed with (seed, epoch): the same on every machine and in every version.
     fn permutation(&self, epoch: usize) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.config.len as u32).collect();
         if self.config.shuffle {
@@ -240,14 +239,10 @@ fn uniform(random: &mut ChaCha8Rng, bound: u32) -> u32 {
     }
 }
 
-fn stride(ids: &[u32], replica: usize, world_size: usize) -> Vec<u32> {
-    ids.iter().skip(replica).step_by(world_size.max(1)).copied().collect()
-}
-
 /// The batches of ids on which `replica` validates, in the data set's order; every replica gets equally many batches.
 ///
-/// Over all replicas each of `len` images appears exactly once, whatever the world size; the last batches may be short
-/// or empty. A `limit` above 0 keeps only so many global batches (the first `limit x world_size x batch_size` images).
+/// Over all replicas each of `len` images appears exactly once; the last batches may be short or empty. A `limit` above
+/// 0 keeps only the first `limit` global batches (`limit x world_size x batch_size` images).
 pub fn validation_batches(
     len: usize,
     world_size: usize,
@@ -258,11 +253,11 @@ pub fn validation_batches(
     let ids: Vec<u32> = (0..len as u32).collect();
     let batches = if limit == 0 { usize::MAX } else { limit };
     let global = world_size.saturating_mul(batch_size).max(1);
-    ids.chunks(global).take(batches).map(|batch| stride(batch, replica, world_size)).collect()
+    let part = |batch: &[u32]| batch.iter().skip(replica).step_by(world_size.max(1)).copied().collect();
+    ids.chunks(global).take(batches).map(part).collect()
 }
 
-/// Which replica of `world_size` has the validation image `image` by [`validation_batches`], and which of its images it
-/// is.
+/// The replica that has the validation image `image` by [`validation_batches`], and the image's index on it.
 pub fn validation_place(image: usize, world_size: usize) -> (usize, usize) {
     (image % world_size, image / world_size)
 }

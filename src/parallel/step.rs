@@ -13,9 +13,9 @@ use super::device::HostBackend;
 use super::overlap::{Early, Overlap};
 use super::replica::{Replica, StepResult};
 use super::sampler::Group;
-use super::synchronization::Meeting;
+use super::synchronization::MicroBatchGroup;
 use super::task::Task;
-use super::trainee::Micro;
+use super::trainee::{Fence, Micro};
 use crate::error::{Error, Result};
 use crate::nn::{
     BatchStatistics, ForwardContext, Which, flat, flat_gradients, gradients_of, parameter_names,
@@ -25,19 +25,19 @@ use crate::ops::settle;
 use crate::optim::{clip_factor, global_norm};
 use crate::stop::Reason;
 
-/// What replicas tell each other in every step.
+/// What replicas exchange in every step.
 struct Exchange {
     counts: Counts,
     stop: bool,
     part: bool,
 }
 
-/// What micro-batches add up to on one replica.
+/// The sums over micro-batches on one replica.
 struct Share<B: HostBackend> {
-    /// Summands of the mean gradient.
+    /// This replica's summands of the mean gradient.
     gradients: Vec<Tensor<B, 1>>,
     counts: Counts,
-    /// For the running averages, of each micro-batch with a sample.
+    /// The batch statistics of each micro-batch with a sample, for the running averages.
     statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
 }
 
@@ -77,10 +77,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let Exchange { counts, stop, part } = self.exchange(sum.counts)?;
         let gradients = self.reduce(sum.gradients, early)?;
         let gradient_norm = info_span!("gradient norm").in_scope(|| global_norm(&gradients)) / scale;
-        // Until here the step has not happened; from here on nothing waits for others.
+        // The commit: no state has changed yet, and from here on nothing waits for others.
         self.confirm()?;
         if !gradient_norm.is_finite() || !counts.loss.is_finite() {
-            self.leave_out()?;
+            self.skip()?;
             return Ok(StepResult { counts, gradient_norm, stop, part });
         }
         let factor = clip_factor(gradient_norm, self.plan.optim.clip_grad_norm) / scale;
@@ -95,30 +95,28 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(StepResult { counts, gradient_norm, stop, part })
     }
 
-    /// What this step's loss is multiplied by.
     fn loss_scale(&self) -> f64 {
         if self.plan.precision.needs_loss_scale() { self.position.loss_scale.scale } else { 1.0 }
     }
 
-    /// Ends a step whose gradient is not finite. In f16 that is an overflow, and the step leaves everything as it was;
-    /// all replicas come here together, as all hold the same reduced gradient.
-    fn leave_out(&mut self) -> Result<()> {
+    /// Handles a gradient that is not finite. In f16 that is an overflow, and the step is skipped, on all replicas at
+    /// once, since all have the same reduced gradient; otherwise it is an error.
+    fn skip(&mut self) -> Result<()> {
         if self.plan.precision.needs_loss_scale() && self.position.loss_scale.overflow() {
             return Ok(());
         }
         Err(self.not_finite("the gradient", None))
     }
 
-    /// This replica's share of one micro-batch: its summand of the mean gradient, and its losses and hits. After the
-    /// last one of a step gradients are final, and `early` hears of them.
+    /// This replica's share of one micro-batch. In the last one of a step, `early` gets gradients as they become final.
     fn micro_batch(&mut self, micro_batch: usize, weight: f64, early: Option<Arc<Early<B>>>) -> Result<Share<B>> {
         let batch = info_span!("wait for data").in_scope(|| self.batches.next());
         let (input, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
         let is_present = samples > 0;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
-        let meeting = Meeting::new(self.collective.clone(), key);
+        let group = MicroBatchGroup::new(self.collective.clone(), key);
         let context = if self.synchronizes() {
-            ForwardContext::synchronized(meeting.statistics(), is_present)
+            ForwardContext::synchronized(group.clone(), is_present)
         } else {
             ForwardContext::local()
         };
@@ -127,31 +125,31 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             samples,
             weight: if is_present { weight } else { 0.0 },
             context: context.in_precision(self.plan.precision).heard_by(early.map(|early| early as _)),
-            fence: (self.collective.size() > 1).then(|| meeting.fence()),
+            fence: (self.collective.size() > 1).then_some(group as Arc<dyn Fence>),
         };
         // Rule 1: fresh leaves before every forward.
         self.learner.fork(&self.device);
         let TrainOutput { grads, item } = self.learner.train_step(micro);
-        // Rule 2: nobody touches the graph before all backwards are over; the fence inside the step is its other half.
+        // Rule 2: no replica touches the graph before all backwards are over; the fence is its other half.
         info_span!("wait for replicas").in_scope(|| self.collective.barrier(key))?;
         let model = self.model();
         let gradients = flat_gradients(&model, grads).map_err(|tensor| {
             let name = parameter_names(&model).swap_remove(tensor);
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
         })?;
-        // Synchronised statistics are everybody's, also where no sample of them was.
+        // Synchronised statistics are the same on all replicas, even on one without a sample.
         let seen = is_present || self.synchronizes();
         let statistics = if seen { vec![item.statistics] } else { Vec::new() };
         Ok(Share { gradients, counts: if is_present { item.counts } else { Counts::default() }, statistics })
     }
 
-    /// Whether batch-norm asks the other replicas.
+    /// Whether batch-norm synchronises its statistics.
     fn synchronizes(&self) -> bool {
         self.plan.sync_bn && self.collective.size() > 1
     }
 
-    /// Adds up losses and hits, and agrees on whether to go on. A loss that is not a number ends the run here, before
-    /// it can reach the weights; in f16 it may be an overflow, which is left to the gradient.
+    /// Sums losses and hits over all replicas, and agrees on whether to continue. A loss that is not finite ends the
+    /// run here, before it can reach the weights; in f16 it may be an overflow, which the gradient shows too.
     fn exchange(&self, counts: Counts) -> Result<Exchange> {
         let mut values = counts.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
@@ -167,7 +165,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             total += counts;
         }
         let reason = all.iter().find_map(|values| Reason::of_number(values[Counts::VALUES] as u32));
-        // What one process was told to do, all do.
+        // If one process was asked to stop, all do.
         let stop = reason.map(|reason| self.plan.stop.request(reason)).is_some();
         let part = all.iter().any(|values| values[Counts::VALUES + 1] != 0.0);
         Ok(Exchange { counts: total, stop, part })
@@ -182,7 +180,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         ))
     }
 
-    /// One step of the learner's optimizer, by `gradients` times `factor`.
+    /// One step of the learner's optimizer with `gradients` times `factor`.
     fn update(&mut self, gradients: Vec<Tensor<B, 1>>, factor: f64) {
         let _phase = info_span!("optimizer").entered();
         let scaled = |gradient: Tensor<B, 1>| if factor == 1.0 { gradient } else { gradient * factor };

@@ -1,10 +1,10 @@
 //! Kiln's learning strategy for Burn's learner: one thread per replica, one coordinator.
 //!
-//! Each replica has a learner of its own and steps its model, optimizer and schedule. The learner that Burn hands over
-//! gives the initial model, the event processor and the interrupter; its loaders know no epoch and no position, so the order
-//! of data is Kiln's, and its checkpointers save at epochs only, so checkpoints are, too. The coordinator is the thread that called the
-//! learner; it hears from the first replica and talks to the outside, so no file or terminal ever holds up a replica:
-//! the others would take it for lost. Where membership may change, it leads from one generation to the next.
+//! Each replica has its own learner, which steps model, optimizer and schedule. Burn's learner provides the initial
+//! model, the event processor and the interrupter. Its loaders have neither epochs nor positions and its checkpointers
+//! save only at epochs, so Kiln does both itself. The coordinator is the thread that called the learner; it gets the
+//! events of the first replica and does all input and output, so that no file or terminal delays a replica, which the
+//! others would take for lost. In an elastic run it goes from one generation to the next.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,17 +36,17 @@ use crate::error::{Error, Result};
 use crate::optim::Scheduled;
 use crate::stop::Reason;
 
-/// How long replicas may take to notice that one of them has failed, before they are left behind.
+/// How long replicas may take to end after one of them has failed; then the run ends without them.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What replicas send to the coordinator.
 enum Message<B: HostBackend, T: Task<B>> {
     Event(Event),
-    /// The replica of this rank does no more.
+    /// The replica of this rank has ended.
     Ended(usize, Ended<B, T>),
 }
 
-/// What replicas train in: a whole run, or one generation of it.
+/// What replicas need to start: for a whole run, or for one generation.
 struct Stage<M> {
     plan: Arc<Plan>,
     model: M,
@@ -63,16 +63,16 @@ pub struct DataParallel<B: HostBackend, T: Task<B>> {
     timeout: Duration,
     /// The other processes, if there are any.
     processes: Option<Processes>,
-    /// Who leads from one generation to the next, where membership may change.
+    /// For an elastic run.
     membership: Option<Box<dyn Membership>>,
     observer: Mutex<Box<dyn Observer>>,
-    /// Burn's strategies cannot fail, so the result waits here.
+    /// Kept here, since Burn's strategies cannot return an error.
     result: Mutex<Result<()>>,
 }
 
 impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
-    /// A strategy that trains on `task` and follows `plan` from `start`, by the update rule and the schedule of the plan;
-    /// `timeout` bounds every wait of one replica for another.
+    /// A strategy that trains on `task` and follows `plan` from `start`, with the update rule and the schedule of the
+    /// plan; `timeout` limits every wait of one replica for another.
     pub fn new(
         task: Arc<T>,
         plan: Arc<Plan>,
@@ -86,8 +86,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         Self { recipe, plan, start, timeout, processes: None, membership: None, observer, result }
     }
 
-    /// The same by any optimizer and any scheduler of Burn's, neither of which has taken a step. The scheduler takes one in
-    /// every optimizer step.
+    /// Uses any optimizer and scheduler of Burn instead, both before their first step. They step together.
     pub fn by(
         mut self,
         optimizer: impl Optimizer<Student<B, T>, Autodiff<B>> + 'static,
@@ -98,13 +97,12 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         self
     }
 
-    /// The same together with other processes, which follow the same plan; the plan's world says which replicas are
-    /// here.
+    /// Trains together with other processes, which follow the same plan; the plan's world says which replicas are here.
     pub fn with(self, processes: Option<Processes>) -> Self {
         Self { processes, ..self }
     }
 
-    /// The same with devices and processes that come and go: placement and starting point are what `membership` says.
+    /// Trains with changing devices and processes: `membership` gives placement and starting point of each generation.
     pub fn elastic(self, membership: Box<dyn Membership>) -> Self {
         Self { membership: Some(membership), ..self }
     }
@@ -124,12 +122,12 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         [self.plan.sampler.len(), self.plan.validation_samples]
     }
 
-    /// What became of the run; to be asked after the learner has returned.
+    /// The result of the run, after the learner has returned.
     pub fn take_result(&self) -> Result<()> {
         std::mem::replace(&mut *self.result.lock().unwrap_or_else(PoisonError::into_inner), Ok(()))
     }
 
-    /// Trains without a change of membership.
+    /// Trains with fixed membership.
     fn train_once(
         &self,
         model: T::Model,
@@ -197,7 +195,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let work = move || {
                 B::share_threads(plan.threads, here);
                 let events = sender.clone();
-                // A coordinator that is gone has nothing left to learn.
+                // Fails only if the coordinator has ended.
                 let report = Box::new(move |event| drop(events.send(Message::Event(event))));
                 let group = collective.clone();
                 let new = || Replica::<B, T>::new(&recipe, plan, collective, model, &start, report, generation);
@@ -214,7 +212,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         Ok(receiver)
     }
 
-    /// Passes on what replicas report until all have ended, or one has failed and the others had time to notice.
+    /// Handles the messages of replicas until all have ended, or one has failed and the others had time to end.
     fn coordinate(
         &self,
         messages: &Receiver<Message<B, T>>,
@@ -237,7 +235,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                         to_learner(&event);
                         if let Err(error) = self.observe(observer.as_mut(), event) {
                             plan.stop.request(Reason::Failure(error.to_string()));
-                            // The replicas are well: they stop together at the end of their step.
+                            // The replicas themselves have not failed: they stop together after their step.
                             deadline.get_or_insert(Instant::now() + self.timeout + GRACE);
                             failure.get_or_insert(error);
                         }
@@ -247,8 +245,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                         continue;
                     }
                     Some(Message::Ended(rank, ended)) => {
-                        // After a failure the others are about to notice; at the end of a generation they may compute
-                        // for as long as they may keep each other waiting.
+                        // After a failure the others end soon; at the end of a generation they may compute until their
+                        // next collective times out.
                         let patience = match ended {
                             Ended::Finished(_) => None,
                             Ended::Failed(_) => Some(GRACE),

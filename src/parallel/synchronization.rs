@@ -1,4 +1,4 @@
-//! Batch-norm's statistics and the fence of a training step, as collectives of one micro-batch.
+//! The exchange of batch-norm statistics and the fence of a training step, as collectives of one micro-batch.
 
 use std::sync::Arc;
 
@@ -6,29 +6,21 @@ use super::collective::{Collective, Combine, Key, Operation};
 use super::trainee::Fence;
 use crate::ops::statistics::{Direction, StatisticsGroup};
 
-/// One replica's place in one micro-batch.
-#[derive(Debug, Clone)]
-pub(super) struct Meeting {
+/// One replica's collectives in one micro-batch.
+#[derive(Debug)]
+pub(super) struct MicroBatchGroup {
     collective: Arc<dyn Collective>,
     key: Key,
 }
 
-impl Meeting {
+impl MicroBatchGroup {
     /// `key` names the step and the micro-batch; its operation does not matter.
-    pub(super) fn new(collective: Arc<dyn Collective>, key: Key) -> Self {
-        Self { collective, key }
-    }
-
-    pub(super) fn statistics(&self) -> Arc<dyn StatisticsGroup> {
-        Arc::new(self.clone())
-    }
-
-    pub(super) fn fence(&self) -> Arc<dyn Fence> {
-        Arc::new(self.clone())
+    pub(super) fn new(collective: Arc<dyn Collective>, key: Key) -> Arc<Self> {
+        Arc::new(Self { collective, key })
     }
 }
 
-impl StatisticsGroup for Meeting {
+impl StatisticsGroup for MicroBatchGroup {
     fn total(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Vec<f64> {
         let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
         let combine: Combine = match direction {
@@ -41,7 +33,7 @@ impl StatisticsGroup for Meeting {
     }
 }
 
-impl Fence for Meeting {
+impl Fence for MicroBatchGroup {
     fn wait(&self) {
         let key = Key { operation: Operation::ForwardDone, ..self.key };
         self.collective.barrier(key).unwrap_or_else(|verdict| verdict.unwind());

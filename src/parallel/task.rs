@@ -1,9 +1,9 @@
-//! What is trained, as the engine sees it.
+//! The interface between the engine and what it trains.
 //!
-//! A task says what a batch is, what the loss of a sample is, and what is counted. All else is the engine's: the order of
-//! samples and who gets which, the graph and when it is walked, the mean over samples, loss scale, accumulation,
-//! reduction, clipping, update, running statistics, averages, validation, checkpoints, and what happens when somebody is
-//! lost. So no task can lose a gradient, or weigh a sample twice.
+//! A task defines the batch, the loss of a sample, and what is counted. The engine does the rest: the order and the
+//! shards of samples, forward and backward, the mean over samples, loss scale, accumulation, reduction, clipping,
+//! update, running statistics, averages, validation, checkpoints, and the loss of processes. So no task can lose a
+//! gradient or weigh a sample twice.
 
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleDisplay};
@@ -18,58 +18,56 @@ use super::loader::Shard;
 use crate::error::{Error, Result};
 use crate::nn::ForwardContext;
 
-/// The samples to learn from, or those to measure on.
+/// A split of the data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// To learn from.
+    /// For training.
     Training,
-    /// To measure on.
+    /// For validation.
     Validation,
 }
 
 /// The model of a task without its gradients.
 pub type Evaluated<B, T> = <<T as Task<B>>::Model as AutodiffModule<Autodiff<B>>>::InnerModule;
 
-/// The loss of every sample, `[samples]`, and what else a forward pass leaves.
+/// The loss of every sample, `[samples]`, and other outputs of a forward pass.
 pub type Losses<B, Outputs = ()> = (Tensor<B, 1>, Outputs);
 
 /// Something to train on backend `B`. One value serves all replicas, from their threads.
 pub trait Task<B: HostBackend>: Send + Sync + 'static {
-    /// What is trained. Layers of [`crate::nn`] synchronise batch-norm, mix precision and overlap the all-reduce.
+    /// The model. Layers of [`crate::nn`] synchronise batch-norm, mix precision and overlap the all-reduce.
     type Model: AutodiffModule<Autodiff<B>, InnerModule: ModuleDisplay> + ModuleDisplay + 'static;
     /// A sample as it is read.
     type Item: Send;
     /// Some samples on a device.
     type Input: Send + 'static;
-    /// What a forward pass leaves for [`Task::count`] and [`Task::answers`].
+    /// The outputs of a forward pass for [`Task::count`] and [`Task::answers`].
     type Outputs: 'static;
 
     /// How many numbers [`Task::answers`] has for each sample.
     const ANSWERS: usize = 0;
 
-    /// The samples of `split`: any dataset of `burn_dataset` whose items depend on their index alone. One that draws them,
-    /// such as `SamplerDataset`, would give other numbers in every run.
+    /// The samples of `split`: any dataset of `burn_dataset` whose items depend only on their index. One that draws
+    /// them, such as `SamplerDataset`, would give other numbers in every run.
     fn dataset(&self, split: Split) -> &dyn Dataset<Self::Item>;
 
-    /// Reads samples by their ids, in parallel. A task whose data come cheaper by the batch reads them in its own way.
+    /// Reads samples by their ids, in parallel. A task may override it to read whole batches.
     ///
     /// # Errors
-    /// When there is no such sample.
+    /// If there is no such sample.
     fn fetch(&self, split: Split, ids: &[u32]) -> Result<Vec<Self::Item>> {
         fetch(self.dataset(split), ids)
     }
 
-    /// Makes a batch of `items`, the samples of `shard`, and brings it to a device. Called ahead of the step, on a thread of
-    /// its own.
+    /// Makes a batch of `items`, the samples of `shard`, on a device. Called ahead of the step, on the loader's thread.
     ///
-    /// Whatever is drawn at random here must depend on the experiment's seed, the epoch and the sample alone.
+    /// Random numbers must depend only on the experiment's seed, the epoch and the sample.
     ///
     /// # Errors
-    /// When a sample is damaged, which ends the run.
+    /// If a sample is damaged, which ends the run.
     fn batch(&self, split: Split, items: Vec<Self::Item>, shard: &Shard, device: &B::Device) -> Result<Self::Input>;
 
-    /// The forward pass, and nothing else; layers that take `context` are told by it how to treat batch statistics, and in
-    /// which precision to compute.
+    /// The forward pass. `context` tells layers how to treat batch statistics and in which precision to compute.
     fn losses(
         &self,
         model: &Self::Model,
@@ -77,7 +75,7 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         context: &ForwardContext<Autodiff<B>>,
     ) -> Losses<Autodiff<B>, Self::Outputs>;
 
-    /// The same for samples that are only measured.
+    /// The forward pass of an evaluation.
     fn evaluate(
         &self,
         model: &Evaluated<B, Self>,
@@ -87,36 +85,34 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// What to add up over samples beside the loss, such as those that were classified right. Called when the backward
-    /// pass is over.
+    /// What to count over samples beside the loss, such as correct classifications. Called after the backward pass.
     fn count(&self, _outputs: &Self::Outputs) -> [f64; COUNTED] {
         [0.0; COUNTED]
     }
 
-    /// What a validation is to keep of each sample: [`Task::ANSWERS`] numbers for one after the other.
+    /// What a validation keeps of each sample: [`Task::ANSWERS`] numbers per sample.
     fn answers(&self, _outputs: &Self::Outputs) -> Vec<f64> {
         Vec::new()
     }
 
-    /// How good a validation is; the model with the greatest number is the best. The mean loss with its sign turned,
-    /// unless a task knows better.
+    /// The score of a validation; the model with the greatest score is the best. By default the negative mean loss.
     fn score(&self, counts: &Counts) -> f64 {
         -counts.mean_loss()
     }
 
-    /// Whether the parameter `name` belongs to the head, which may have a learning rate of its own.
+    /// Whether the parameter `name` belongs to the head, which may have its own learning rate.
     fn is_head(&self, _name: &str) -> bool {
         false
     }
 
-    /// Hears of this replica's gradients of one micro-batch, before anything happens to them.
+    /// Called with this replica's gradients of one micro-batch, before accumulation and reduction.
     fn after_backward(&self, _model: &Self::Model, _outputs: &Self::Outputs, _gradients: &GradientsParams) {}
 }
 
 /// Samples of `dataset`, in parallel.
 ///
 /// # Errors
-/// [`Error::Data`] when there is no such sample.
+/// [`Error::Data`] if there is no such sample.
 pub fn fetch<I: Send>(dataset: &dyn Dataset<I>, ids: &[u32]) -> Result<Vec<I>> {
     /// Samples that a thread reads together.
     const FEW: usize = 8;

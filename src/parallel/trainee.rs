@@ -1,7 +1,7 @@
-//! A model and its task in the form that Burn's learner steps: forward, the fence, backward.
+//! A model and its task in the form that Burn's learner trains: forward, the fence, backward.
 //!
-//! The fence is one half of the second rule that `replica.rs` explains: no backward runs while another thread still
-//! registers operations on the autodiff graph.
+//! The fence is one half of the second rule in `replica.rs`: no backward runs while another thread still registers
+//! operations on the autodiff graph.
 
 use std::fmt::{Debug, Formatter};
 use std::marker::PhantomData;
@@ -20,13 +20,13 @@ use super::task::{Evaluated, Task};
 use crate::nn::{BatchStatistics, ForwardContext};
 use crate::ops::{reading, settle};
 
-/// A point that a replica passes only together with the others.
+/// A barrier between replicas.
 pub trait Fence: Debug + Send + Sync {
-    /// Waits for the others. Unwinds when one of them is gone: see `local.rs`.
+    /// Waits for the others. Unwinds if one of them is lost, see `local.rs`.
     fn wait(&self);
 }
 
-/// What all replicas share of a task.
+/// A task, shared by all replicas.
 pub struct Handle<T>(pub(super) Arc<T>);
 
 impl<T> Clone for Handle<T> {
@@ -51,12 +51,12 @@ pub struct Trainee<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> 
 }
 
 impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> Trainee<B, M, H> {
-    /// Takes both.
+    /// Combines both.
     pub fn new(model: M, task: H) -> Self {
         Self { model, task, backend: PhantomData }
     }
 
-    /// Gives the model back.
+    /// Returns the model.
     pub fn into_model(self) -> M {
         self.model
     }
@@ -66,33 +66,33 @@ impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> Trainee<B, M, 
 pub struct Micro<B: Backend, I> {
     /// Its samples.
     pub input: I,
-    /// How many they are.
+    /// Their number.
     pub samples: usize,
-    /// The weight of each sample's loss: one over the number of samples behind the optimizer step, or zero for a
-    /// replica without a sample. Gradients then add up over micro-batches and replicas to the mean over samples. A loss
-    /// scale multiplies it.
+    /// The weight of each sample's loss: one over the number of samples of the optimizer step, or zero for a replica
+    /// without a sample, so that gradients add up over micro-batches and replicas to the mean over samples. Multiplied
+    /// by the loss scale.
     pub weight: f64,
-    /// How batch-norm is done.
+    /// How layers treat batch statistics and precision.
     pub context: ForwardContext<B>,
-    /// Where forward ends.
+    /// Passed between forward and backward.
     pub fence: Option<Arc<dyn Fence>>,
 }
 
-/// What a micro-batch leaves beside its gradients.
+/// The output of a micro-batch beside its gradients.
 #[derive(Debug)]
 pub struct MicroOutput<B: Backend> {
-    /// Of the losses that were trained on.
+    /// Loss and counts.
     pub counts: Counts,
     /// For the running averages of batch-norm.
     pub statistics: Vec<BatchStatistics<B>>,
 }
 
-/// What evaluated samples leave.
+/// The output of an evaluation.
 #[derive(Debug, Clone, Default)]
 pub struct Evaluation {
-    /// Losses and what the task counts.
+    /// Loss and counts.
     pub counts: Counts,
-    /// What the task keeps of each sample.
+    /// The task's answers for each sample.
     pub answers: Vec<f64>,
 }
 

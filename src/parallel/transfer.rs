@@ -1,4 +1,4 @@
-//! Flat tensors between devices and the host, where collectives work.
+//! Copies flat tensors between devices and the host.
 
 use burn::tensor::{Tensor, TensorPrimitive};
 
@@ -9,12 +9,12 @@ pub(super) fn upload<B: HostBackend>(values: &[f32], device: &B::Device) -> Tens
     Tensor::from_primitive(TensorPrimitive::Float(B::from_host(values, device)))
 }
 
-/// All tensors' values, one after the other.
+/// The values of all tensors, one after the other.
 pub(super) fn download<B: HostBackend>(tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
     download_to(Vec::new(), tensors)
 }
 
-/// As [`download`], into an empty vector that may have memory already.
+/// As [`download`], into the memory of an empty vector.
 pub(super) fn download_to<B: HostBackend>(mut values: Vec<f32>, tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
     values.reserve_exact(tensors.iter().map(|tensor| tensor.dims()[0]).sum());
     for tensor in tensors {

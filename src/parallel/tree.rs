@@ -1,15 +1,14 @@
-//! The order in which sums are taken: a fixed binary tree over replica ids, `((0+1)+(2+3))+((4+5)+6)`.
+//! The order of sums: a fixed binary tree over replica ids, `((0+1)+(2+3))+((4+5)+6)`.
 //!
-//! Floating-point addition rounds, so a sum has the same bits only if it is taken in the same order. The tree depends on
-//! the size of the world alone; whoever holds a block of replicas can add up the subtrees that lie wholly in it, and
-//! hand the rest to others.
+//! Floating-point addition rounds, so a sum has the same bits only in the same order. The tree depends only on the size
+//! of the world; a process with a block of replicas can add the subtrees that lie wholly in it and send the rest.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-/// Adds up, in place, the subtrees that lie wholly in `block`, of the tree over `slots`. What is left stands in each
-/// subtree's first slot; slots outside the block are not touched, an empty slot is part of the subtree before it.
+/// Adds, in place, the subtrees of the tree over `slots` that lie wholly in `block`. Each sum is in the first slot of
+/// its subtree; slots outside the block do not change; an empty slot belongs to the subtree before it.
 pub(super) fn fold<T>(slots: &mut [Option<T>], block: Range<usize>, mut add: impl FnMut(&mut T, T)) {
     let size = slots.len();
     let mut stride = 1;

@@ -1,4 +1,4 @@
-//! The validation after an epoch: every sample once, on whichever replica has it.
+//! The validation after an epoch: every sample once, on the replica that owns it.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::nn::{ForwardContext, Which, flat, for_evaluation, with_flat};
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// Losses and counts over the whole validation set, and for the replica that speaks, the answers in the order of the
-    /// samples. No collective inside the model.
+    /// Losses and counts over the whole validation set, and on the first replica of the process the answers in the
+    /// order of the samples. The model runs without collectives.
     pub(super) fn validate(&mut self) -> Result<Evaluation> {
         let _phase = tracing::info_span!("validation").entered();
         let model = self.evaluation_model()?.valid();
@@ -32,7 +32,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let own = evaluate_shard::<B, T>(&self.task, &self.plan, model, rank, &self.device, report)?;
         let mut message = own.counts.to_values().to_vec();
         message.extend(own.answers);
-        // All messages have one length.
+        // All messages must have the same length.
         let most = self.plan.samples_to_validate().div_ceil(self.collective.size());
         message.resize(Counts::VALUES + T::ANSWERS * most, 0.0);
         let all = self.collective.all_gather(self.key(Operation::Validation), message, |all| all)?;
@@ -44,7 +44,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(merged(&shards, if speaks { T::ANSWERS } else { 0 }))
     }
 
-    /// The first replica's model, averaged if averaging is on. Where all replicas hold the same, nothing is sent.
+    /// The first replica's model, averaged if averaging is on. Nothing is sent if all replicas hold the same.
     fn evaluation_model(&self) -> Result<T::Model> {
         let averaging = self.plan.optim.ema_decay > 0.0;
         let alone = self.collective.size() == 1;
@@ -63,11 +63,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 }
 
-/// Evaluates `model` on the part of the validation set that `replica` owns; `report` hears how many of how many batches
-/// are done.
+/// Evaluates `model` on the part of the validation set that `replica` owns; `report` gets the number of batches done
+/// and of all batches.
 ///
 /// # Errors
-/// When a sample cannot be read.
+/// If a sample cannot be read.
 pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
     task: &Arc<T>,
     plan: &Plan,
@@ -90,7 +90,7 @@ pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
     Ok(sum)
 }
 
-/// What all replicas found, as one: answers, `each` numbers a sample, stand in the order of the samples.
+/// Merges the results of all replicas; answers, `each` numbers per sample, are in the order of the samples.
 pub fn merged(shards: &[Evaluation], each: usize) -> Evaluation {
     let mut counts = Counts::default();
     shards.iter().for_each(|shard| counts += shard.counts);

@@ -1,7 +1,7 @@
-//! The topology of an experiment: how many replicas it has, and which process and device host which of them.
+//! The topology of an experiment: the replicas, and the processes and devices that host them.
 //!
-//! The world size belongs to the experiment, the devices to the machine. The same world on other devices is the same
-//! experiment: same samples, same steps, same numbers.
+//! The world size belongs to the experiment, the devices to the machine: the same world on other devices has the same
+//! samples, steps and numbers.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ pub struct World {
     size: usize,
     /// The replicas of each process.
     blocks: Vec<Range<usize>>,
-    /// This process among them.
+    /// This process.
     rank: usize,
     /// The devices of this process, and the replicas on each.
     devices: Vec<usize>,
@@ -25,8 +25,8 @@ impl World {
         Self::across(size, 0, vec![devices.len()], devices)
     }
 
-    /// `size` replicas over processes with so many devices each, numbered by process and device; `devices` are those
-    /// of process `rank`, which is this one. There are no more devices than replicas.
+    /// `size` replicas over processes with `processes[i]` devices each; `devices` are those of this process, `rank`.
+    /// There are no more devices than replicas.
     pub fn across(size: usize, rank: usize, processes: Vec<usize>, devices: Vec<usize>) -> Self {
         let all: usize = processes.iter().sum();
         let first_on = |slot: usize| (slot * size).div_ceil(all);
@@ -37,8 +37,8 @@ impl World {
         Self { size, blocks, rank, devices, shares }
     }
 
-    /// Replicas over processes with an explicit placement: `blocks` are the replicas of each process, from 0 without a
-    /// gap; `devices` are those of process `rank`, which is this one and has a replica for each of them.
+    /// An explicit placement: `blocks` are the replicas of each process, from 0 without a gap; `devices` are those of
+    /// this process, `rank`, which has at least one replica per device.
     pub fn placed(rank: usize, blocks: Vec<Range<usize>>, devices: Vec<usize>) -> Self {
         let (own, count) = (blocks[rank].clone(), devices.len());
         let first_on = |slot: usize| own.start + (slot * own.len()).div_ceil(count);
@@ -56,7 +56,7 @@ impl World {
         self.blocks.len()
     }
 
-    /// This process, from 0. The first one writes what a run leaves.
+    /// This process, from 0. The first one writes the run's files.
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -81,7 +81,7 @@ impl World {
         self.devices[self.slot_of(replica)]
     }
 
-    /// The place of that device in [`World::devices`].
+    /// The index of that device in [`World::devices`].
     pub fn slot_of(&self, replica: usize) -> usize {
         let slot = self.shares.iter().position(|share| share.contains(&replica));
         slot.expect("a replica is placed by the process that hosts it")

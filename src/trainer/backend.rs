@@ -1,9 +1,9 @@
-//! Picks the backend at run time: the one place where the generic program is instantiated.
+//! Chooses the backend at run time: the only place where the generic program is instantiated.
 
 use crate::error::{Error, Result};
 use crate::parallel::{BackendKind, HostBackend};
 
-/// Something to do on whichever backend was chosen.
+/// A program that is generic over the backend.
 pub(super) trait Program {
     type Output;
     fn run<B: HostBackend>(self, backend: BackendKind) -> Result<Self::Output>;
@@ -21,7 +21,7 @@ const COMPILED: &[BackendKind] = &[
     BackendKind::Flex,
 ];
 
-/// The name by which `--backend` and the cargo feature call it.
+/// Its name for `--backend`, and its cargo feature.
 pub(super) fn name(kind: BackendKind) -> &'static str {
     match kind {
         BackendKind::Auto => "auto",
@@ -51,9 +51,8 @@ pub(super) fn dispatch<P: Program>(kind: BackendKind, program: P) -> Result<P::O
     }
 }
 
-/// Runs `program` on `B`, with one thread for what the calling one computes: replicas have threads of their own. OpenMP
-/// gives every thread that computes in parallel its own team, and where teams are larger than the processor their members
-/// sleep between any two kernels.
+/// Runs `program` on `B`, with one thread for operations of the calling thread, since replicas have their own. OpenMP
+/// gives every computing thread its own team; if teams exceed the processor, their members sleep between kernels.
 fn run_on<B: HostBackend, P: Program>(program: P, kind: BackendKind) -> Result<P::Output> {
     B::share_threads(1, 1);
     program.run::<B>(kind)
@@ -69,16 +68,16 @@ fn not_compiled(kind: BackendKind) -> Error {
     ))
 }
 
-/// The devices that replicas can have to themselves.
+/// The devices of a backend.
 pub(super) struct Place {
     pub(super) backend: BackendKind,
-    /// What a person calls the first one.
+    /// The name of the first one, for people.
     pub(super) name: String,
-    /// None where replicas share a processor.
+    /// `None` if replicas share the processor.
     pub(super) count: Option<usize>,
 }
 
-/// What there is for the backend that `kind` asks for.
+/// The devices of the backend `kind`.
 pub(super) fn devices(kind: BackendKind) -> Result<Place> {
     dispatch(kind, Devices)
 }

@@ -1,7 +1,7 @@
-//! This program once more, as a process of its own: for commands that are made of several runs.
+//! Runs this program as a child process, for commands that consist of several runs.
 //!
-//! What holds for the processes of a launch holds here: a signal to this process reaches the child once and lets it
-//! save, and if this process is killed, so is the child. How that is done is left to [`crate::launch::processes`].
+//! As for a launch (see [`crate::launch::processes`]), a signal to this process reaches the child once and lets it
+//! save, and the child is killed if this process is.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,9 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::launch::course::Course;
+use crate::launch::exit_policy::ExitPolicy;
 use crate::launch::output::Sink;
-use crate::launch::processes::{Event, GRACE, accompany, command, listen};
+use crate::launch::processes::{Event, GRACE, command, listen, supervise};
 
 /// This program with other arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,23 +24,23 @@ pub struct Child {
 pub struct Ended {
     /// Its exit code; 128 + signal if one killed it.
     pub code: u8,
-    /// The code with which this process is to end as well, because it was signalled.
+    /// The code with which this process must end too, because it was signalled.
     pub stop: Option<u8>,
-    /// The line that most likely tells why it failed.
-    pub last_words: Option<String>,
+    /// The line that most likely says why it failed.
+    pub error_line: Option<String>,
 }
 
 impl Child {
-    /// Of `train ARGUMENTS`; the environment is that of this process.
+    /// For `train ARGUMENTS`, in the environment of this process.
     pub fn new(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self { arguments: arguments.into_iter().map(Into::into).collect() }
     }
 
     /// Starts it and waits for its end; what it prints goes where this process prints, or nowhere if `quiet`.
     ///
-    /// From the first call on, signals no longer end this process: one that comes while no child runs is the answer of
-    /// the next call. Call it on a thread that lives as long as the process: the kernel kills a child when the thread
-    /// that started it ends.
+    /// From the first call on, signals no longer end this process: the next call returns one that came while no child
+    /// ran. Call it on a thread that lives as long as the process: the kernel kills a child when the thread that
+    /// started it ends.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be started.
@@ -55,28 +55,25 @@ impl Child {
         let (post, events) = shared.as_ref().expect("it was just made");
         if let Ok(Event::Signal(signal)) = events.try_recv() {
             let code = code_of(signal);
-            return Ok(Ended { code, stop: Some(code), last_words: None });
+            return Ok(Ended { code, stop: Some(code), error_line: None });
         }
         let program = std::env::current_exe().map_err(Error::io("find", "train"))?;
         let child = command(&program, &self.arguments);
-        let [stdout, stderr] = if quiet { [nowhere(), nowhere()] } else { streams() };
-        let (course, mut last_words) = accompany(vec![child], post, events, stdout, stderr, Course::new(GRACE))?;
-        let code = course.code();
-        let stopped = (code != 0 && course.failure().is_none()).then_some(code);
-        let stop = stopped.or(course.signal().map(|signal| if code == 0 { code_of(signal) } else { code }));
-        Ok(Ended { code, stop, last_words: last_words.pop().flatten() })
+        let [stdout, stderr]: [Sink; 2] = if quiet {
+            [Arc::new(Mutex::new(io::sink())), Arc::new(Mutex::new(io::sink()))]
+        } else {
+            [Arc::new(Mutex::new(io::stdout())), Arc::new(Mutex::new(io::stderr()))]
+        };
+        let policy = ExitPolicy::new(Some(GRACE));
+        let (policy, mut error_lines) = supervise(vec![child], post, events, stdout, stderr, policy)?;
+        let code = policy.code();
+        let stopped = (code != 0 && policy.failure().is_none()).then_some(code);
+        let stop = stopped.or(policy.signal().map(|signal| if code == 0 { code_of(signal) } else { code }));
+        Ok(Ended { code, stop, error_line: error_lines.pop().flatten() })
     }
 }
 
 /// The exit code by convention of the shell.
 fn code_of(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(1)
-}
-
-fn nowhere() -> Sink {
-    Arc::new(Mutex::new(io::sink()))
-}
-
-fn streams() -> [Sink; 2] {
-    [Arc::new(Mutex::new(io::stdout())), Arc::new(Mutex::new(io::stderr()))]
 }

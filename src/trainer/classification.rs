@@ -1,4 +1,4 @@
-//! The task that `train` trains on: a ResNet-18 that tells images apart.
+//! The task of `train`: a ResNet that classifies images.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::nn::{ForwardContext, HEAD, cross_entropy};
 use crate::ops::{MixedBackend, reading, writing};
 use crate::parallel::{COUNTED, Counts, Evaluated, HostBackend, Losses, Shard, Split, Task, fetch};
 
-/// Images of both splits, and how they become batches.
+/// The images of both splits, and their preparation.
 #[derive(Debug, Clone)]
 pub struct Classification {
     /// Training images.
     pub train: Arc<ImageSet>,
     /// Validation images.
     pub validation: Arc<ImageSet>,
-    /// How training images are varied.
+    /// The augmentation of training images.
     pub augment: Augment,
-    /// How training images are mixed, if they are.
+    /// The mixing of training images, if it is on.
     pub mixing: Option<Mixing>,
-    /// Of validation images: normalisation alone.
+    /// For validation images: normalisation only.
     pub plain: Augment,
-    /// What all that is random depends on.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
 impl Classification {
-    /// As `config` says.
+    /// The task of `config`.
     pub(super) fn new(config: &Config, splits: &DataSplits) -> Self {
         Self {
             train: splits.train.clone(),
@@ -52,16 +52,16 @@ impl Classification {
         }
     }
 
-    /// The images of `shard` as a network takes them, in host memory; `pictures` are they as they were read.
+    /// The images of `shard` in the form for the network, in host memory; `pictures` are the decoded images.
     ///
     /// # Errors
-    /// When an image's file cannot be read or is no image.
+    /// If an image's file cannot be read or is not an image.
     pub fn assemble(&self, split: Split, pictures: Vec<Picture>, shard: &Shard) -> Result<HostBatch> {
         let images = self.images_of(split);
         if split == Split::Validation {
             return assemble(pictures, None, &self.plain, self.seed, shard);
         }
-        // By the first sample of all replicas, so that every one of them mixes alike.
+        // Keyed by the first sample of all replicas, so that all of them draw the same.
         let first = Key { seed: self.seed, epoch: shard.epoch, sample: shard.first };
         let mix = self.mixing.map(|mixing| mixing.draw(first, images.size())).filter(|mix| *mix != Mix::None);
         let partners = mix.map(|mix| Ok::<_, Error>((fetch(images, &shard.partners)?, mix))).transpose()?;
@@ -76,11 +76,11 @@ pub struct Images<B: HostBackend> {
     pixels: Tensor<B, 4>,
     /// Their classes.
     labels: Vec<u32>,
-    /// The classes of what is mixed into them, and the share of their own.
+    /// The classes of the images mixed into them, and the weight of their own classes.
     mixed: Option<(Vec<u32>, f32)>,
 }
 
-/// Logits that a forward pass left, and the classes that are right.
+/// The logits of a forward pass, and the true classes.
 #[derive(Debug)]
 pub struct Logits<B: HostBackend> {
     device: Tensor<B, 2>,

@@ -1,10 +1,10 @@
-//! The time that a run has taken, over all its sessions and all processes that led it.
+//! The time that a run has taken, over all its sessions and writing processes.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where a run writes, and since when it runs. Processes that come later learn both from the others.
+/// The directory and the start time of a run. Processes that join later get both from the others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock(Arc<Mutex<State>>);
 
@@ -18,7 +18,7 @@ struct State {
 }
 
 impl Clock {
-    /// The run writes to `directory`, and has taken so many seconds by now; `session` of them without a restart.
+    /// Sets the run's directory and the seconds so far, `session` of them without a restart.
     pub(super) fn set(&self, directory: PathBuf, seconds: f64, session: f64) {
         *self.state() = State { directory, before: [seconds, session], since: Some(Instant::now()), last_step: None };
     }
@@ -33,12 +33,12 @@ impl Clock {
         self.seconds_of(0)
     }
 
-    /// Seconds of this session, whichever processes it had.
+    /// Seconds of this session, over all its processes.
     pub(super) fn session(&self) -> f64 {
         self.seconds_of(1)
     }
 
-    /// A step is done.
+    /// Notes that a step is done.
     pub(super) fn step(&self) {
         self.state().last_step = Some(Instant::now());
     }

@@ -1,4 +1,4 @@
-//! The last word of a run, for people and for programs.
+//! The conclusion of a run, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::backend::{devices, name};
-use super::recorder::Course;
+use super::recorder::RunTotals;
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
 use crate::config::{Config, ProgressKind};
@@ -17,27 +17,27 @@ use crate::report::Run;
 use crate::report::results::Numbers;
 use crate::stop::Reason;
 
-/// Where it is written.
+/// Its file.
 const FILE: &str = "summary.json";
 
-/// Writes and prints the last word of a session.
+/// Writes and prints the conclusion of a session.
 pub(super) fn finish(
     config: &Config,
     directory: &Path,
-    course: &Course,
+    totals: &RunTotals,
     seconds: f64,
     reason: Option<Reason>,
 ) -> Result<()> {
     let summary = Summary {
-        epochs: course.epochs,
-        steps: course.steps,
-        best: course.best,
-        last: course.last,
+        epochs: totals.epochs,
+        steps: totals.steps,
+        best: totals.best,
+        last: totals.last,
         seconds,
-        images_per_second: (course.training_seconds > 0.0).then(|| course.images as f64 / course.training_seconds),
-        session_steps: course.session_steps,
+        images_per_second: (totals.training_seconds > 0.0).then(|| totals.images as f64 / totals.training_seconds),
+        session_steps: totals.session_steps,
         peak_memory: peak_memory(),
-        checkpoint: course.checkpoint.clone(),
+        checkpoint: totals.checkpoint.clone(),
         complete: matches!(reason, None | Some(Reason::MaxTime)),
         environment: surroundings(config)?,
     };
@@ -53,7 +53,7 @@ pub(super) fn finish(
                 say(&format!("\nstopped by {reason}; go on with --resume"));
             }
             Some(Reason::Failure(_)) => say(""),
-            None if course.stalled => {
+            None if totals.stalled => {
                 say(&format!("\nstopped early: no better validation in {} epochs", config.run.early_stopping));
             }
             None => say(""),
@@ -66,15 +66,15 @@ pub(super) fn finish(
     Ok(())
 }
 
-/// What a person hears of a run that is complete at `position`.
+/// The message for a run that is complete at `position`.
 pub(super) fn nothing_left(plan: &Plan, position: &Position) -> String {
     let is_over = plan.is_over(position.epoch, position.best);
     let limit = if is_over && position.epoch < plan.epochs { "--early-stopping" } else { "--epochs or --max-steps" };
     format!("the run is complete: {} steps are done; to go on, raise {limit}", position.global_step)
 }
 
-/// A run of so many `epochs` and `steps` that turns out to have nothing left to do says so, if it was ended before it
-/// could; its records know what came out.
+/// Writes the conclusion of a run of `epochs` and `steps` that is complete but was ended before it could; the results
+/// come from its records.
 pub(super) fn conclude(config: &Config, directory: &Path, steps: [usize; 2], checkpoint: Option<&Path>) -> Result<()> {
     let [epochs, steps] = steps;
     let run = Run::read(directory)?;
@@ -95,7 +95,7 @@ pub(super) fn conclude(config: &Config, directory: &Path, steps: [usize; 2], che
     if summary.complete { Ok(()) } else { write(directory, &Summary { complete: true, ..summary }) }
 }
 
-/// What the run ran on.
+/// The hardware of the run.
 fn surroundings(config: &Config) -> Result<BTreeMap<String, Value>> {
     let place = devices(config.parallel.backend)?;
     let mut known = environment();

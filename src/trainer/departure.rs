@@ -1,4 +1,4 @@
-//! How a process leaves an elastic run, and where it saved what it held.
+//! How a process leaves an elastic run, and where it saved its state.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -18,14 +18,14 @@ pub(super) struct Departure {
     /// The signal that asked for it; 0 for none.
     pub(super) signal: AtomicI32,
     pub(super) has_left: AtomicBool,
-    /// Whether the run was complete before this process could take part.
+    /// Whether the run was complete before this process took part.
     pub(super) is_late: AtomicBool,
-    /// The step and the path of the state that this process saved since it computed last.
+    /// The step and the path of the state that this process saved since it last computed.
     saved: Mutex<Option<(usize, PathBuf)>>,
 }
 
 impl Departure {
-    /// Saves what this process holds. Others may do the same, in the same directory.
+    /// Saves the state of this process. Others may do the same, in the same directory.
     pub(super) fn save(&self, state: &TrainingState, snapshots: &Snapshots) -> Result<()> {
         let snapshot = snapshots.of(state.clone());
         let directory = snapshots.clock.directory();
@@ -38,7 +38,7 @@ impl Departure {
         Ok(())
     }
 
-    /// Saves what this process holds before it fails, and tells where.
+    /// Saves the state of this process before it fails, and prints where.
     pub(super) fn save_or_warn(&self, state: Option<&TrainingState>, snapshots: &Snapshots) {
         let Some(state) = state else { return };
         match self.save(state, snapshots) {
@@ -49,7 +49,7 @@ impl Departure {
         }
     }
 
-    /// This process takes part: what it saved before is history.
+    /// This process takes part again: the state that it saved is out of date.
     pub(super) fn forget(&self) {
         *self.saved() = None;
     }
@@ -58,14 +58,14 @@ impl Departure {
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the state is that this process saved, if it did.
+    /// The path of the state that this process saved, if it did.
     fn whereabouts(&self) -> Option<String> {
         let saved = self.saved();
         let (step, path) = saved.as_ref()?;
         Some(format!("the state after step {step} is saved; go on with --resume={}", path.display()))
     }
 
-    /// The last word of a process that left the run, and its exit code.
+    /// Prints the conclusion of a process that left the run; returns its exit code.
     pub(super) fn conclude(&self, config: &Config) -> u8 {
         let saved = self.whereabouts();
         if saved.is_some() || config.run.progress != ProgressKind::None {

@@ -1,8 +1,8 @@
-//! An elastic run: leads the strategy from one generation to the next.
+//! An elastic run: gives the strategy its part in each generation.
 //!
-//! A generation begins with a look at what everybody holds. The first process that took part in the newest generation
-//! has the state that counts; whoever holds another one, or nothing, gets it from there. When nobody holds anything the
-//! first process looks on the disk, as at the start of any run.
+//! A generation begins with a comparison of the states that its processes hold. The first process that took part in the
+//! newest generation sends its state to those that hold another one or none. If no process holds a state, the first one
+//! reads the run's directory, as at the start of any run.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -20,22 +20,22 @@ use super::together::{KEY, encode, receive};
 use crate::checkpoint::{self, Loaded, Lock, Resume, run_dir};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::launch::{Meeting, Members, Next, Standing};
+use crate::launch::{ActiveGeneration, ElasticMembership, Next, StateVersion};
 use crate::parallel::collective::Key;
 use crate::parallel::{Assignment, GenerationReport, Held, Membership, Observer, Plan, Processes, TrainingState};
 
-/// Describes the run to the person at the terminal.
+/// Prints the overview of the run.
 pub(super) type Announce = Box<dyn Fn(&Prepared) + Send + Sync>;
 
 /// This process in an elastic run.
 pub(super) struct Elastic {
-    pub(super) members: Arc<dyn Members>,
+    pub(super) membership: Arc<dyn ElasticMembership>,
     pub(super) prepared: Prepared,
     pub(super) snapshots: Snapshots,
     /// Called at the first generation of this process.
     pub(super) announce: Announce,
     pub(super) own: Mutex<Own>,
-    /// The share of this process in the run's directory.
+    /// The share of this process in the lock of the run's directory.
     pub(super) lock: Mutex<Option<Lock>>,
     pub(super) departure: Arc<Departure>,
 }
@@ -45,22 +45,22 @@ pub(super) struct Elastic {
 pub(super) struct Own {
     /// The generation it took part in last.
     generation: u64,
-    standing: Standing,
+    holds: StateVersion,
     devices: Vec<usize>,
 }
 
 impl Own {
-    /// Of a process that comes.
+    /// For a process that joins.
     pub(super) fn with_devices(devices: Vec<usize>) -> Self {
         Self { devices, ..Self::default() }
     }
 
-    /// Takes in how a generation ended: the state, and why this process left it by itself, if it did.
+    /// Notes how a generation ended; returns the state, and why this process left it on its own, if it did.
     fn part(&mut self, Held { state, failed }: Held) -> (Option<TrainingState>, Option<String>) {
         self.devices.retain(|device| !failed.iter().any(|(lost, _)| lost == device));
-        let step = |state: &TrainingState| state.position.global_step;
-        let standing = state.as_ref().map(|state| Standing { generation: self.generation, step: step(state) });
-        self.standing = standing.unwrap_or_default();
+        let step = |state: &TrainingState| state.position.global_step as u64;
+        let holds = state.as_ref().map(|state| StateVersion { generation: self.generation, step: step(state) });
+        self.holds = holds.unwrap_or_default();
         (state, failed.into_iter().next().map(|(device, how)| format!("device {device} failed: {how}")))
     }
 }
@@ -74,8 +74,8 @@ impl Membership for Elastic {
         let met = self
             .meet(&own, &mut state, failure)
             .inspect_err(|_| self.departure.save_or_warn(state.as_ref(), &self.snapshots))?;
-        let meeting = match met {
-            Next::Begin(meeting) => meeting,
+        let active = match met {
+            Next::Begin(active) => active,
             Next::Left => {
                 self.departure.has_left.store(true, Ordering::SeqCst);
                 return Ok(None);
@@ -86,39 +86,44 @@ impl Membership for Elastic {
             }
         };
         self.departure.forget();
-        let step = state.as_ref().map_or(0, |state| state.position.global_step);
+        let step = state.as_ref().map_or(0, |state| state.position.global_step as u64);
         let first = own.generation == 0;
-        (own.generation, own.standing) = (meeting.number, Standing { generation: meeting.number, step });
+        (own.generation, own.holds) = (active.number, StateVersion { generation: active.number, step });
         let pause = since.map(|since| since + waiting.elapsed());
-        self.begin(meeting, state, pause, first, observer).map(Some)
+        self.begin(active, state, pause, first, observer).map(Some)
     }
 
     fn complete(&self) -> Result<bool> {
-        self.members.complete()
+        self.membership.complete()
     }
 }
 
 impl Elastic {
-    /// Meets for the next generation, which all of its processes begin with the same state: it becomes `held`.
-    fn meet(&self, own: &Own, held: &mut Option<TrainingState>, mut failure: Option<String>) -> Result<Next<Meeting>> {
+    /// Waits for the next generation, and sets `held` to the state with which all of its processes begin.
+    fn meet(
+        &self,
+        own: &Own,
+        held: &mut Option<TrainingState>,
+        mut failure: Option<String>,
+    ) -> Result<Next<ActiveGeneration>> {
         loop {
             let mut keep = || held.as_ref().map_or(Ok(()), |state| self.departure.save(state, &self.snapshots));
-            let meeting = match self.members.next(own.standing, &own.devices, failure.take(), &mut keep)? {
-                Next::Begin(meeting) => meeting,
+            let active = match self.membership.next(own.holds, &own.devices, failure.take(), &mut keep)? {
+                Next::Begin(active) => active,
                 Next::Left => return Ok(Next::Left),
                 Next::Complete => {
                     say("the run is complete: other processes have finished it");
                     return Ok(Next::Complete);
                 }
             };
-            match self.agree(&meeting, own.standing, held) {
-                Ok(Source::Disk) if self.is_complete(held.as_ref()) => {
-                    return self.conclude(&meeting, held.as_ref()).map(|()| Next::Complete);
+            match self.agree(&active, own.holds, held) {
+                Ok(true) if self.is_complete(held.as_ref()) => {
+                    return self.conclude(&active, held.as_ref()).map(|()| Next::Complete);
                 }
-                Ok(_) => return Ok(Next::Begin(meeting)),
-                // Somebody was lost in the meantime, which makes another generation.
+                Ok(_) => return Ok(Next::Begin(active)),
+                // Another process was lost in the meantime, so there is a new generation.
                 Err(Error::PeerLost(why)) => {
-                    tracing::debug!("generation {} ended before it began: {why}", meeting.number);
+                    tracing::debug!("generation {} ended before it began: {why}", active.number);
                 }
                 Err(error) => return Err(error),
             }
@@ -133,11 +138,11 @@ impl Elastic {
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
     }
 
-    /// Leaves the run at a signal, once others go on with it; false if there are none.
+    /// Leaves the run after a signal, once others continue it; false if there are none.
     pub(super) fn leaver(&self) -> impl Fn(i32) -> bool + Send + Sync + use<> {
-        let (members, departure) = (self.members.clone(), self.departure.clone());
+        let (membership, departure) = (self.membership.clone(), self.departure.clone());
         move |number| {
-            let leaves = members.drain();
+            let leaves = membership.drain();
             if leaves {
                 departure.signal.store(number, Ordering::SeqCst);
             }
@@ -149,11 +154,11 @@ impl Elastic {
         held.is_some_and(|state| self.prepared.plan.is_complete(&state.position))
     }
 
-    /// The run on the disk has nothing left to do.
-    fn conclude(&self, meeting: &Meeting, held: Option<&TrainingState>) -> Result<()> {
+    /// Ends a run whose state on the disk is complete.
+    fn conclude(&self, active: &ActiveGeneration, held: Option<&TrainingState>) -> Result<()> {
         let Some(TrainingState { position, .. }) = held else { return Ok(()) };
         say(&nothing_left(&self.prepared.plan, position));
-        if meeting.world.rank() > 0 {
+        if active.world.rank() > 0 {
             return Ok(());
         }
         conclude(
@@ -164,14 +169,14 @@ impl Elastic {
         )
     }
 
-    /// Makes `held` the state that the generation starts from: none for a run that begins. Answers with where it was.
-    fn agree(&self, meeting: &Meeting, standing: Standing, held: &mut Option<TrainingState>) -> Result<Source> {
-        let own = [standing.generation, standing.step as u64];
-        if standing == Standing::default() {
-            // The process that looks on the disk must find nobody else there.
+    /// Sets `held` to the state with which the generation starts, `None` for a new run; returns whether it is from the disk.
+    fn agree(&self, active: &ActiveGeneration, holds: StateVersion, held: &mut Option<TrainingState>) -> Result<bool> {
+        let own = [holds.generation, holds.step];
+        if holds == StateVersion::default() {
+            // Releases this process's share, since the process that reads the disk needs the lock for itself.
             self.hold(None);
         }
-        let processes = meeting.processes.as_ref();
+        let processes = active.processes.as_ref();
         let gather = |processes: &Processes| processes.gather_from_all(Key { micro_batch: 1, ..KEY }, &own);
         let all = processes.map_or_else(|| Ok(own.to_vec()), gather)?;
         let all: Vec<[u64; 2]> = all.as_chunks().0.to_vec();
@@ -179,8 +184,8 @@ impl Elastic {
         let source = all.iter().position(|[generation, _]| *generation == newest).unwrap_or_default();
         match processes {
             processes if newest == 0 => {
-                *held = self.read_disk(meeting.number, processes)?;
-                return Ok(Source::Disk);
+                *held = self.read_disk(active.number, processes)?;
+                return Ok(true);
             }
             Some(processes) if all.iter().any(|other| *other != all[source]) => {
                 let sent = held.as_ref().filter(|_| processes.rank() == source);
@@ -193,17 +198,17 @@ impl Elastic {
             }
             _ => {}
         }
-        Ok(Source::Process)
+        Ok(false)
     }
 
-    /// What the run's directory has; the first process looks.
+    /// The state in the run's directory, read by the first process.
     fn read_disk(&self, generation: u64, processes: Option<&Processes>) -> Result<Option<TrainingState>> {
         let origin = match processes.filter(|processes| processes.rank() > 0) {
             Some(processes) => receive(processes, 0)?,
             None => {
                 let config = self.config_after(generation);
                 let mut origin = origin::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
-                // Before the others hear of the directory and join.
+                // Before the others get the directory and join the lock.
                 origin.lock = origin.lock.map(|lock| lock.share(&origin.directory)).transpose()?;
                 processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
                 origin
@@ -212,7 +217,7 @@ impl Elastic {
         self.take_up(origin)
     }
 
-    /// A state as if it came from the disk.
+    /// A state in the form of one from the disk.
     fn origin(&self, state: TrainingState) -> Origin {
         let clock = &self.snapshots.clock;
         let snapshot = self.snapshots.of(state);
@@ -225,7 +230,7 @@ impl Elastic {
     fn take_up(&self, origin: Origin) -> Result<Option<TrainingState>> {
         let Snapshots { config, clock, .. } = &self.snapshots;
         let Origin { directory, session_seconds, checkpoint, lock } = origin;
-        // A directory that was named for this process counts, should it be the one that writes.
+        // A directory named for this process wins, in case this process writes.
         let named = Some(&config.run.output_dir).filter(|named| !named.as_os_str().is_empty());
         let directory = named.cloned().unwrap_or(directory);
         std::fs::create_dir_all(&directory).map_err(Error::io("create", &directory))?;
@@ -239,13 +244,13 @@ impl Elastic {
 
     fn begin(
         &self,
-        meeting: Meeting,
+        active: ActiveGeneration,
         state: Option<TrainingState>,
         pause: Option<Duration>,
         first: bool,
         observer: &mut dyn Observer,
     ) -> Result<Assignment> {
-        let Meeting { number, world, neighbours, processes, generation, why } = meeting;
+        let ActiveGeneration { number, world, local_processes, processes, generation, why } = active;
         let report = GenerationReport {
             number,
             position: state.as_ref().map(|state| state.position.clone()).unwrap_or_default(),
@@ -254,7 +259,7 @@ impl Elastic {
             why,
             pause,
         };
-        let threads = share_threads(self.snapshots.config.run.threads, neighbours);
+        let threads = share_threads(self.snapshots.config.run.threads, local_processes);
         let plan = Arc::new(Plan { world, threads, ..Plan::clone(&self.prepared.plan) });
         if first {
             plan.stop.begin();
@@ -264,9 +269,8 @@ impl Elastic {
         Ok(Assignment { plan, processes, generation, state })
     }
 
-    /// A run that nobody is left of but its files goes on from them, whatever the command said about its start; and so
-    /// does one that needs nothing more. Its directory must have a name: the latest of the numbered ones may be another
-    /// run's.
+    /// If all members were lost, or the run is complete, resumes from the files, whatever the command says about the
+    /// start. Only in a named directory: the latest of the numbered ones may belong to another run.
     fn config_after(&self, generation: u64) -> Config {
         let mut config = self.snapshots.config.clone();
         let directory = &config.run.output_dir;
@@ -287,10 +291,4 @@ impl Elastic {
         let is_own = saved.and_then(|saved| toml::from_str(saved).ok()).is_some_and(is_same);
         is_own && restore(config, &self.prepared, &checkpoint).is_ok_and(|(state, _)| self.is_complete(Some(&state)))
     }
-}
-
-/// Where the state comes from that a generation starts from.
-enum Source {
-    Disk,
-    Process,
 }

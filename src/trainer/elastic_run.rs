@@ -1,4 +1,4 @@
-//! One elastic training from this process's point of view: it comes, takes part, and leaves or sees the end.
+//! An elastic training from the view of this process: it joins, takes part, and leaves or completes the run.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -9,19 +9,19 @@ use super::conclusion::finish;
 use super::elastic::{Elastic, Own};
 use super::initial::initial_model;
 use super::learner;
-use super::logs::goal;
+use super::logs::{Logs, goal};
 use super::origin::RUNS;
 use super::overview::{overview, shortage};
 use super::phases::report;
 use super::prepare::{Prepared, prepare};
-use super::recorder::{Course, Recorder};
+use super::recorder::{Recorder, RunTotals};
 use super::snapshot::Snapshots;
 use super::snapshot::check_copy;
 use super::succession::Succession;
 use super::terminal::{display, say, warn};
 use crate::config::{Config, ProgressKind};
 use crate::error::{Error, Result};
-use crate::launch::{self, Members, alone};
+use crate::launch::{self, ElasticMembership, alone};
 use crate::metrics::Profiler;
 use crate::model::ResNet;
 use crate::nn::state_dict;
@@ -37,7 +37,7 @@ pub(super) fn train<B: HostBackend>(
     profiler: Option<Profiler>,
 ) -> Result<u8> {
     if config.run.progress == ProgressKind::Auto {
-        // Processes that come and go are best followed line by line.
+        // Plain lines suit processes that join and leave.
         config.run.progress = ProgressKind::Plain;
     }
     let display = display(config.run.progress)?;
@@ -52,7 +52,8 @@ pub(super) fn train<B: HostBackend>(
     let mut shared = config.shared();
     shared.insert("images".into(), prepared.fingerprint.clone());
     shared.insert("weights".into(), sha256(&state_dict(&model)));
-    let members: Arc<dyn Members> = launch::elastic(&config.parallel, shared, config.run.deterministic)?.into();
+    let membership: Arc<dyn ElasticMembership> =
+        launch::join_elastic(&config.parallel, shared, config.run.deterministic)?.into();
     let clock = Clock::default();
     let shown = config.run.progress != ProgressKind::None;
     let announce = {
@@ -66,12 +67,12 @@ pub(super) fn train<B: HostBackend>(
         }
     };
     let part = Part { config, prepared, stop, display, clock, profiler };
-    let result = part.train::<B>(model, members.clone(), Box::new(announce));
-    members.leave(result.as_ref().err().map(Error::to_string).as_deref());
+    let result = part.train::<B>(model, membership.clone(), Box::new(announce));
+    membership.leave(result.as_ref().err().map(Error::to_string).as_deref());
     result
 }
 
-/// What this process takes part with.
+/// What this process needs to take part.
 struct Part {
     config: Config,
     prepared: Prepared,
@@ -85,31 +86,31 @@ impl Part {
     fn train<B: HostBackend>(
         self,
         model: ResNet<burn::backend::Autodiff<B>>,
-        members: Arc<dyn Members>,
+        membership: Arc<dyn ElasticMembership>,
         announce: super::elastic::Announce,
     ) -> Result<u8> {
         let Self { config, prepared, stop, display, clock, profiler } = self;
         let (plan, task) = (prepared.plan.clone(), prepared.task.clone());
         let snapshots = Snapshots::new(&config, &prepared, clock.clone());
-        let course = Arc::new(Mutex::new(Course::default()));
-        let succession = Succession::new(members.clone(), goal(&config, &plan), display);
-        let recorder =
-            Recorder::new(snapshots.clone(), plan.clone(), task.clone(), course.clone()).with_succession(succession);
+        let totals = Arc::new(Mutex::new(RunTotals::default()));
+        let succession = Succession::new(membership.clone(), goal(&config, &plan), display);
+        let (logs, succession) = (Logs::default(), Some(succession));
+        let recorder = Recorder::new(snapshots.clone(), plan.clone(), task.clone(), totals.clone(), logs, succession);
         let own = Mutex::new(Own::with_devices(config.parallel.gpu_ids.clone()));
         let (lock, departure) = (Mutex::default(), Arc::default());
-        let elastic = Elastic { members, prepared, snapshots, announce, own, lock, departure };
+        let elastic = Elastic { membership, prepared, snapshots, announce, own, lock, departure };
         let departure = elastic.departure.clone();
         stop.instead(elastic.leaver());
         let limit = config.parallel.limit();
         let strategy = DataParallel::<B, _>::new(task, plan, StartingPoint::default(), limit, recorder);
         learner::train(model, strategy.elastic(Box::new(elastic)), &base(&config))?;
-        let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let totals = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let directory = clock.directory();
         if let Some(profiler) = profiler {
             // A process of an elastic run has no rank of its own.
             let trace =
-                if course.leads { "trace.json".into() } else { format!("trace-process-{}.json", std::process::id()) };
-            report(&profiler, &directory.join(trace), &course)?;
+                if totals.leads { "trace.json".into() } else { format!("trace-process-{}.json", std::process::id()) };
+            report(&profiler, &directory.join(trace), &totals)?;
         }
         if departure.is_late.load(Ordering::SeqCst) {
             return Ok(0);
@@ -117,14 +118,14 @@ impl Part {
         if departure.has_left.load(Ordering::SeqCst) {
             return Ok(departure.conclude(&config));
         }
-        if course.leads {
-            finish(&config, &directory, &course, clock.seconds(), stop.reason())?;
+        if totals.leads {
+            finish(&config, &directory, &totals, clock.seconds(), stop.reason())?;
         }
         Ok(stop.reason().map_or(0, |reason| reason.exit_code()))
     }
 }
 
-/// Where Burn's learner would write, if it did.
+/// The directory for Burn's learner, which does not write there.
 fn base(config: &Config) -> PathBuf {
     let named = &config.run.output_dir;
     if named.as_os_str().is_empty() { Path::new(RUNS).into() } else { named.clone() }

@@ -1,4 +1,4 @@
-//! What a model made of the validation images, as files: `evaluation.json` for the report, tables, a picture.
+//! The result of an evaluation as files: `evaluation.json` for the report, tables, a picture.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use crate::parallel::Counts;
 use crate::report::evaluation::{Evaluation, Sample};
 use crate::report::{matrix, png, svg};
 
-/// Images that are shown: half of them the surest mistakes, the others as they come.
+/// The number of images shown: half of them the mistakes with the highest confidence, the others in order.
 const SAMPLES: usize = 24;
 
-/// What `counts` and `predictions`, which are about the first of `images`, come to; `of` says what was measured.
+/// The evaluation from `counts` and `predictions` for the first of `images`; `of` names the model.
 pub(super) fn evaluation(
     images: &ImageSet,
     counts: &Counts,

@@ -1,4 +1,4 @@
-//! The weights that a run starts with: drawn, or those of others.
+//! The initial weights of a run: drawn, or pretrained.
 
 use std::path::{Path, PathBuf};
 
@@ -16,14 +16,14 @@ use crate::nn::{load_state, state_dict};
 use crate::parallel::HostBackend;
 use crate::weights::{self, torchvision};
 
-/// The name that stands for torchvision's own weights.
+/// The name for torchvision's weights.
 const TORCHVISION: &str = "torchvision";
 
-/// What a person may want to know of a model before the first step.
+/// The description of a model in the overview.
 #[derive(Debug, Clone)]
 pub(super) struct Start {
     pub(super) parameters: ParameterCount,
-    /// Where the weights are from, if they are not drawn.
+    /// The source of pretrained weights.
     pub(super) notes: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn initial_model<B: HostBackend>(config: &Config, classes: usize) -> 
     let model = blank_model::<B>(config, classes)?;
     let parameters = count_parameters(&model);
     let wanted = &config.model.pretrained;
-    // Those of a checkpoint come later; processes of an elastic run compare what they would start with.
+    // A resumed run loads others later; an elastic run compares the initial weights of its processes.
     let resumes = !matches!(config.checkpoint.resume, Resume::Off | Resume::Auto) && !config.parallel.elastic.is_on();
     if wanted.is_empty() || resumes {
         return Ok((model, Start { parameters, notes: Vec::new() }));
@@ -45,7 +45,7 @@ pub(super) fn initial_model<B: HostBackend>(config: &Config, classes: usize) -> 
     Ok((load_state(model, &state, &origin)?, Start { parameters, notes }))
 }
 
-/// Where the weights are that `wanted` means; they are fetched if they must be.
+/// The file of the weights `wanted`, downloaded if necessary.
 fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
     if wanted != TORCHVISION {
         return Ok(Path::new(wanted).to_path_buf());

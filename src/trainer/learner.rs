@@ -1,4 +1,4 @@
-//! Hands a model and the strategy to Burn's learner.
+//! Runs Burn's learner with Kiln's strategy.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use burn_train::{SupervisedTraining, TrainingStrategy};
 use crate::error::Result;
 use crate::parallel::{DataParallel, HostBackend, LoaderHandle, Task};
 
-/// Trains `model` by `strategy` through Burn's learner; `directory` is the run's.
+/// Trains `model` by `strategy` in Burn's learner; `directory` is the run's.
 pub fn train<B: HostBackend, T: Task<B>>(
     model: T::Model,
     strategy: DataParallel<B, T>,
@@ -44,7 +44,7 @@ impl MetricLogger for NoLog {
     fn log_epoch_summary(&mut self, _summary: EpochSummary) {}
 }
 
-/// Progress is shown by the strategy's observer, which knows more than Burn's metrics do.
+/// Shows nothing, since the strategy's observer shows the progress.
 struct Silent;
 
 impl MetricsRendererTraining for Silent {

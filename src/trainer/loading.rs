@@ -1,4 +1,4 @@
-//! Reads the images, with a progress bar for what takes long.
+//! Loads the images, with a progress bar.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ use crate::config::ProgressKind;
 use crate::data::{self, DataConfig, DataSplits, Progress};
 use crate::error::Result;
 
-/// Loads the data set; the bar shows on a terminal only, and not with `--progress none`.
+/// Loads the data set. The bar is shown only on a terminal, and not with `--progress none`.
 pub(super) fn load(config: &DataConfig, kind: ProgressKind) -> Result<DataSplits> {
     let bars = Bars::new(kind);
     let splits = data::load(config, &|progress| bars.show(progress))?;
@@ -16,7 +16,7 @@ pub(super) fn load(config: &DataConfig, kind: ProgressKind) -> Result<DataSplits
     Ok(splits)
 }
 
-/// A progress bar for one thing after the other.
+/// A progress bar for several tasks in turn.
 pub(super) struct Bars {
     is_silent: bool,
     current: RefCell<Option<(String, ProgressBar)>>,

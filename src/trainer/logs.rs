@@ -1,4 +1,4 @@
-//! What a process writes while it trains: its log files, its progress, and the store of checkpoints.
+//! The outputs of a training process: log files, progress, and the store of checkpoints.
 
 use std::collections::BTreeMap;
 use std::io::stdout;
@@ -15,7 +15,7 @@ use crate::metrics::{Bar, Console, Csv, Goal, Hparam, Jsonl, Sink, TensorBoard};
 use crate::parallel::Plan;
 use crate::stop::Stop;
 
-/// Up to where the logs of earlier sessions, or of another process, hold.
+/// The position up to which the logs of earlier sessions, or of another process, are valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Kept {
     /// The last step.
@@ -24,18 +24,17 @@ pub(super) struct Kept {
     pub(super) epoch_end: usize,
 }
 
-/// Where reports go.
+/// The outputs for reports.
 #[derive(Default)]
 pub(super) struct Logs {
     pub(super) sinks: Vec<Box<dyn Sink>>,
     pub(super) samples: Option<SampleLog>,
-    /// Of the process that writes checkpoints.
+    /// For the process that writes checkpoints.
     pub(super) store: Option<Store>,
 }
 
 impl Logs {
-    /// Opens everything in `directory`. Every process logs; what belongs to the run as a whole is written by the one of
-    /// rank 0.
+    /// Opens the logs in `directory`. Every process has logs; only rank 0 writes those of the whole run.
     #[cfg_attr(not(feature = "tui"), allow(unused_variables, reason = "a dashboard needs it"))]
     pub(super) fn open(
         config: &Config,
@@ -73,14 +72,14 @@ impl Logs {
     }
 }
 
-/// Event files that show the configuration, too.
+/// Event files with the configuration.
 fn board(config: &Config, directory: &Path, kept: Kept) -> Result<TensorBoard> {
     let mut board = TensorBoard::open(directory, kept.step)?;
     if devices(config.parallel.backend)?.count.is_some() {
         board = board.watching(&config.parallel.gpu_ids);
     }
     if kept.step == 0 {
-        // TensorBoard would show it once for every session.
+        // Only in the first session, as TensorBoard would show it again for each.
         let indented: String = config.to_toml().lines().map(|line| format!("    {line}\n")).collect();
         board.text("configuration", 0, &indented)?;
     }
@@ -97,7 +96,7 @@ fn hparam(value: String) -> Hparam {
     }
 }
 
-/// How far a run goes.
+/// The number of epochs and steps of a run.
 pub(super) fn goal(config: &Config, plan: &Plan) -> Goal {
     Goal { epochs: config.run.epochs, steps: plan.last_step }
 }

@@ -1,9 +1,9 @@
-//! The story of a command: resolve, prepare, train or evaluate, and say what came out.
+//! The commands: resolve, prepare, train or evaluate, and print the results.
 //!
-//! Read `classification.rs` for what is trained, `run.rs` for a training from start to end, `origin.rs` and `resume.rs`
-//! for how it takes up an earlier one, `recorder.rs` for what it writes while it runs, `backend.rs` for how one program
-//! becomes many backends' programs, `together.rs` for what is the same on all processes; `commands` for all commands but
-//! `train` itself, `child.rs` for runs as processes of their own.
+//! `classification.rs` is the task, `run.rs` a training from start to end, `origin.rs` and `resume.rs` continue an
+//! earlier one, `recorder.rs` writes its results, `backend.rs` instantiates the program for each backend, `together.rs`
+//! sends the starting point to all processes. `commands` has all commands but `train`, `child.rs` runs this program as
+//! a child.
 
 mod backend;
 mod child;

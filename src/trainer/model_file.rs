@@ -1,4 +1,4 @@
-//! A trained model out of a checkpoint, a run, or a file of weights.
+//! Loads a trained model from a checkpoint, a run, or a file of weights.
 
 use std::path::{Path, PathBuf};
 
@@ -32,17 +32,17 @@ impl Which {
     }
 }
 
-/// Weights and all that is known about them.
+/// Weights, and what is known about them.
 pub(super) struct ModelFile {
     pub(super) tensors: StateDict,
-    /// Which network they belong to.
+    /// The network they belong to.
     pub(super) model: ModelConfig,
-    /// How many outputs it has.
+    /// The number of outputs.
     pub(super) outputs: usize,
     pub(super) description: Description,
-    /// Where they come from.
+    /// Their file.
     pub(super) origin: String,
-    /// The same for a person, with the step that they were saved at.
+    /// Their file and step, for people.
     pub(super) title: String,
     /// The configuration that was saved with them.
     pub(super) config: Option<Saved>,
@@ -51,9 +51,8 @@ pub(super) struct ModelFile {
 }
 
 impl ModelFile {
-    /// Reads a checkpoint's directory, a file, or of a run's directory the checkpoint that is meant by `which`: the best
-    /// one if nobody says. Of a checkpoint the `averaged` weights are preferred, as in the validation during training,
-    /// unless nobody wants them.
+    /// Reads a checkpoint's directory, a file, or from a run's directory the checkpoint `which`, by default the best
+    /// one. With `averaged`, averaged weights are preferred, as in the validation during training.
     pub(super) fn read(path: &Path, which: Option<Which>, averaged: bool) -> Result<Self> {
         if !path.exists() {
             let remedy = "give a checkpoint's directory, a run's directory or a file of weights with --checkpoint";
@@ -76,7 +75,7 @@ impl ModelFile {
     }
 }
 
-/// Tensors, what their header says, and the file they are in.
+/// Tensors, their metadata, and their file.
 pub(super) struct Weights {
     pub(super) tensors: StateDict,
     metadata: Metadata,
@@ -84,7 +83,7 @@ pub(super) struct Weights {
     config: Option<Saved>,
 }
 
-/// Those in `path`: a checkpoint's directory or a file.
+/// Reads `path`, a checkpoint's directory or a file.
 pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
     if !path.is_dir() {
         let (tensors, metadata) = weights::read(path)?;
@@ -98,7 +97,7 @@ pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
     Ok(Weights { tensors, metadata, file: loaded.path.join(name), config })
 }
 
-/// The checkpoint of `which` in a run's directory, the best one if nobody says; anything else is meant itself.
+/// The checkpoint `which` in a run's directory, by default the best one; any other path is returned as it is.
 pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
     let shown = path.display();
     let checkpoints = path.join("checkpoints");
@@ -107,7 +106,7 @@ pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
         return which.map_or(Ok(path.into()), |which| Err(Error::usage(format!("{}; leave it out", rule(which)))));
     }
     let place = |which: Which| Some(checkpoints.join(which.name())).filter(|it| it.exists());
-    // Before its first validation a run has no best one.
+    // Before the first validation there is no best one.
     let found = which.map_or_else(|| place(Which::Best).or_else(|| place(Which::Latest)), place);
     found.ok_or_else(|| {
         let (which, remedy) = match which {
@@ -118,7 +117,7 @@ pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
     })
 }
 
-/// What the file says; of one that says nothing, what its stem is usually trained with.
+/// The image size in the metadata; without it, the usual one of the stem.
 fn describe(metadata: &Metadata, stem: Stem) -> Description {
     Description::from_metadata(metadata).unwrap_or_else(|| {
         let (normalization, size, center_crop) = match stem {

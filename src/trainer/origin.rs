@@ -1,7 +1,7 @@
-//! Where a run writes, and what it continues: the run's directory, locked, and the checkpoint to go on from.
+//! The origin of a run: its directory, locked, and the checkpoint that it continues from.
 //!
-//! The checkpoint is looked for twice: when the configuration is resolved, which begins with the settings in it, and when
-//! the run begins, under the lock. Taking up its content is left to `resume.rs`.
+//! The checkpoint is searched twice: when the configuration is resolved, whose first layer is the configuration in it,
+//! and when the run begins, under the lock. `resume.rs` restores its content.
 
 use std::path::{Path, PathBuf};
 
@@ -12,20 +12,20 @@ use crate::config::{Config, OF_A_SESSION, Request, Saved, Setting, sketch};
 use crate::error::{Error, Result};
 use crate::file;
 
-/// Where numbered runs are made.
+/// The directory of numbered runs.
 pub(super) const RUNS: &str = "runs";
 
-/// The run's directory, claimed, and the checkpoint to go on from.
+/// The run's directory, claimed, and the checkpoint to continue from.
 pub(super) struct Origin {
     pub(super) directory: PathBuf,
-    /// Seconds that this session of the run has taken already, in other processes.
+    /// Seconds that this session has taken already, in other processes.
     pub(super) session_seconds: f64,
     pub(super) checkpoint: Option<Loaded>,
-    /// Of the process that decided; it holds as long as the run.
+    /// Held by the deciding process as long as the run.
     pub(super) lock: Option<Lock>,
 }
 
-/// What `checkpoint.resume` means: a directory, and which checkpoint in it.
+/// The meaning of `checkpoint.resume`: a directory, and which checkpoint in it.
 struct Target {
     /// A run's directory, or a checkpoint's.
     path: PathBuf,
@@ -33,7 +33,7 @@ struct Target {
 }
 
 impl Target {
-    /// None for a run that begins anew, or that the configuration does not find.
+    /// `None` for a new run, or if the directory does not exist.
     fn of(config: &Config) -> Option<Self> {
         let output = &config.run.output_dir;
         let which = match &config.checkpoint.resume {
@@ -55,7 +55,7 @@ impl Target {
         self.path.join(MANIFEST).is_file()
     }
 
-    /// The run that the checkpoint is part of.
+    /// The run of the checkpoint.
     fn run(&self) -> Option<PathBuf> {
         if self.is_run() {
             return Some(self.path.clone());
@@ -63,20 +63,20 @@ impl Target {
         run_dir::of(&self.path)
     }
 
-    /// The checkpoint, verified; nothing is changed.
+    /// The checkpoint, verified; changes nothing.
     fn load(&self, warn: &mut dyn FnMut(String)) -> Result<Loaded> {
         if self.is_run() { Store::at(&self.path).load(&self.which, warn) } else { checkpoint::read(&self.path) }
     }
 }
 
-/// The request with the configuration of the checkpoint that it resumes, if it resumes one that is seen here.
+/// Adds the configuration of the checkpoint that `request` resumes, if this process can read one.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if the checkpoint that is named is damaged, or the file beside it that people read, and
-/// [`Error::Usage`] if `--resume auto` has no directory to look in.
+/// [`Error::Checkpoint`] if the named checkpoint, or the `config.toml` of its run, is damaged; [`Error::Usage`] if
+/// `--resume auto` has no directory.
 pub fn with_saved(mut request: Request) -> Result<Request> {
     let Some(mut config) = sketch(&request) else { return Ok(request) };
-    // What is wrong with it is told when the job begins.
+    // Its errors are reported when the run begins.
     let _ = requeue::prepare(&mut config);
     if config.checkpoint.resume == Resume::Auto && config.run.output_dir.as_os_str().is_empty() {
         let reason = "--resume auto must know the run's directory before it exists; name it with --output-dir DIR";
@@ -85,9 +85,9 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
     let Some(target) = Target::of(&config) else { return Ok(request) };
     let loaded = match target.load(&mut |_| {}) {
         Ok(loaded) => loaded,
-        // Not after a question for the data of the default configuration.
+        // An error now, and not a later one about the data of the default configuration.
         Err(damage @ Error::Checkpoint(_)) if target.is_checkpoint() => return Err(damage),
-        // There may be one later: under the lock, what a kill left; in a job that comes back, its own.
+        // It may exist later: under the lock what a kill left is restored, and a job in the queue may write one.
         Err(_) => return Ok(request),
     };
     let saved = saved(&loaded)?;
@@ -106,7 +106,7 @@ pub(super) fn saved(loaded: &Loaded) -> Result<Saved> {
     Ok(Saved { path: loaded.path.join("config.toml"), text: settings(loaded)?, note: None })
 }
 
-/// How the file in a run's directory, which is for people, differs from the settings that the weights were trained with.
+/// How the `config.toml` in a run's directory differs from the settings in the checkpoint.
 fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
     let read = file::text(shown, file::TEXT).map_err(|reason| reason.to_string());
     let parsed = read.and_then(|text| match toml::from_str::<Config>(&text) {
@@ -127,7 +127,7 @@ fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
         .then(|| format!("'{}' differs from the checkpoint's settings, which are used: {changed}", shown.display())))
 }
 
-/// Decides where the run writes and what it continues. Creates directories; call it last of all preparations.
+/// Decides where the run writes and what it continues. Creates directories, so it is the last preparation.
 pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Origin> {
     let named = Some(config.run.output_dir.clone()).filter(|dir| !dir.as_os_str().is_empty());
     let resume = &config.checkpoint.resume;
@@ -146,7 +146,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
         let unsaved = run_dir::unsaved(Path::new(RUNS)).into_iter();
         unsaved.for_each(|run| warn(format!("'{}' has no checkpoint, so it is not resumed", run.display())));
     }
-    // A path that holds no checkpoint must not be claimed.
+    // Loaded before claiming: a path without a checkpoint must not be claimed.
     let is_checkpoint = matches!(resume, Resume::Path(_)) && !target.is_run();
     let named_checkpoint = is_checkpoint.then(|| target.load(warn)).transpose()?;
     let directory = named.or_else(|| target.run()).ok_or_else(|| {
@@ -161,7 +161,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     Ok(Origin { directory, session_seconds: 0.0, checkpoint, lock: Some(lock) })
 }
 
-/// Refuses what is no checkpoint and no run that has some.
+/// Refuses a path that is neither a checkpoint nor a run with checkpoints.
 fn is_there(target: &Target, resume: &Resume) -> Result<()> {
     let path = target.path.display();
     if !target.path.exists() {
@@ -177,18 +177,18 @@ fn is_there(target: &Target, resume: &Resume) -> Result<()> {
         return Err(Error::usage(format!("'{path}' holds no checkpoints to resume from; {remedy}")));
     }
     let is_empty = |dir: PathBuf| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
-    // What a kill left in the middle of a save is found under the lock only.
+    // A save that was killed halfway is only repaired under the lock.
     if is_empty(target.path.join("checkpoints")) { target.load(&mut |_| {}).map(drop) } else { Ok(()) }
 }
 
-/// Locks the directory, and clears away what a killed run left there before anything is read.
+/// Locks the directory, and repairs what a killed run left before anything is read.
 fn claim(directory: &Path, resuming: bool, warn: &mut dyn FnMut(String)) -> Result<Lock> {
     let lock = run_dir::claim(directory, resuming, warn).map_err(elsewhere)?;
     Store::open(directory)?;
     Ok(lock)
 }
 
-/// The remedy when the system refuses the run's directory.
+/// Adds the remedy to an error of the run's directory.
 fn elsewhere(error: Error) -> Error {
     match error {
         Error::Io { .. } => Error::usage(format!("{error}; give another --output-dir")),

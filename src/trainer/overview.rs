@@ -68,7 +68,7 @@ pub(super) fn overview<B: HostBackend>(
     text
 }
 
-/// What there is to know of the device with this index, where it is one of NVIDIA's.
+/// Details of the device with this index, if it is one of NVIDIA's.
 fn card<B: HostBackend>(backend: BackendKind, index: usize) -> Option<Card> {
     let is_cuda = matches!(backend, BackendKind::Cuda | BackendKind::Tch) && !B::is_processor();
     is_cuda.then(|| Card::of(index)).flatten()
@@ -114,7 +114,7 @@ fn data(config: &Config, prepared: &Prepared) -> String {
     )
 }
 
-/// What a clone has in place of CIFAR.
+/// The data set of a clone, instead of CIFAR.
 fn sample(config: &Config, prepared: &Prepared) -> Option<String> {
     let is_sample = prepared.splits.train.classes() == synthetic::CLASSES;
     let title = match config.data.source {
@@ -158,7 +158,7 @@ fn batch(config: &Config, prepared: &Prepared) -> String {
 
 fn schedule(prepared: &Prepared) -> String {
     let (plan, schedule) = (&prepared.plan, &prepared.plan.schedule);
-    // 3 x 0.025 in f64 is 0.07500000000000001, which nobody wants to read.
+    // Rounded, as 3 x 0.025 in f64 is 0.07500000000000001.
     let [base, peak, last] = [schedule.base, schedule.peak, schedule.last].map(|rate| rate as f32);
     let shape = match schedule.kind {
         ScheduleKind::Constant => "constant".into(),
@@ -224,15 +224,15 @@ fn memory(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> S
     format!("about {} per replica, {} in all (estimate)", bytes(replica), bytes(total))
 }
 
-/// What a person should know before `neighbours` processes such as this one share the machine's memory; none where the
-/// replicas have devices with memory of their own.
+/// The warning if `local_processes` processes such as this one need more than the machine's memory; `None` if devices
+/// have their own memory.
 pub(super) fn shortage<B: HostBackend>(
     config: &Config,
     prepared: &Prepared,
     parameters: ParameterCount,
-    neighbours: usize,
+    local_processes: usize,
 ) -> Option<String> {
-    let replicas = prepared.plan.world.hosted().len() * neighbours;
+    let replicas = prepared.plan.world.hosted().len() * local_processes;
     let needed = bytes_per_replica(config, prepared, parameters) * replicas as f64;
     let machine = memory_of_machine().filter(|_| B::is_processor())?;
     (needed > machine).then(|| {
@@ -245,7 +245,7 @@ pub(super) fn shortage<B: HostBackend>(
     })
 }
 
-/// All memory that this process may use, in bytes.
+/// The memory that this process may use, in bytes.
 fn memory_of_machine() -> Option<f64> {
     let mut system = System::new();
     system.refresh_memory();
@@ -263,7 +263,7 @@ fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: Parameter
     let weights = copies * parameters.all + (1 + slots) * parameters.trained;
     let plan = &prepared.plan;
     let images = plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size()));
-    // Of settings that nobody can run, the product is no number of this machine.
+    // Absurd settings may overflow the product.
     let activations = images as f64 * activation_elements(&config.model, prepared.task.train.size()) as f64;
     (FLOAT * weights) as f64 + config.run.precision.bytes() as f64 * activations
 }

@@ -1,4 +1,4 @@
-//! Where the time of a run goes: from the first phase that is listened to, to the table at its end.
+//! Measures the phases of a run, and prints the table at its end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tracing::subscriber::set_global_default;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry;
 
-use super::recorder::Course;
+use super::recorder::RunTotals;
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
 use crate::error::Result;
 use crate::metrics::{Profiler, warnings};
 
-/// Prints warnings, and times phases if they are asked for.
+/// Prints warnings, and measures phases if asked for.
 pub(super) fn listen(profile: bool) -> Option<Profiler> {
     if !profile {
-        // A test that runs in this process may listen already.
+        // Fails if a test in this process has done it already.
         drop(set_global_default(registry().with(warnings(warn))));
         return None;
     }
@@ -27,10 +27,10 @@ pub(super) fn listen(profile: bool) -> Option<Profiler> {
     profiler
 }
 
-/// Writes the trace and prints the table, which was asked for even where progress is not shown.
-pub(super) fn report(profiler: &Profiler, trace: &Path, course: &Course) -> Result<()> {
+/// Writes the trace and prints the table, also with `--progress none`.
+pub(super) fn report(profiler: &Profiler, trace: &Path, totals: &RunTotals) -> Result<()> {
     write_atomic(trace, &profiler.trace())?;
-    say(&format!("\n{}", profiler.table(Duration::from_secs_f64(course.training_seconds))));
+    say(&format!("\n{}", profiler.table(Duration::from_secs_f64(totals.training_seconds))));
     say(&format!("trace       {}", trace.display()));
     Ok(())
 }

@@ -6,7 +6,7 @@ use image::{ImageFormat, Rgb, RgbImage};
 
 use crate::data::{CHANNELS, HostBatch, Normalization, to_image};
 
-/// Images in a row of a sheet, and rows.
+/// Columns and rows of a sheet.
 const SIDE: usize = 4;
 /// Pixels between two images.
 const GAP: usize = 2;
@@ -16,7 +16,7 @@ pub(super) fn picture(planes: &[u8], size: [usize; 2]) -> Vec<u8> {
     png(&to_image(planes, size))
 }
 
-/// The first images of a batch as the model sees them, but in their own colours.
+/// The first images of a batch as the model gets them, without normalisation.
 pub(super) fn sheet(batch: &HostBatch, normalization: Normalization) -> Vec<u8> {
     let [height, width] = batch.size;
     let area = height * width;

@@ -1,4 +1,4 @@
-//! From a configuration to everything a run needs: images, model, plan.
+//! Prepares a run from its configuration: images, model, plan.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::checkpoint::Interval;
 use crate::config::Config;
 use crate::data::{self, DataSplits};
 use crate::error::{Error, Result};
-use crate::launch::Peers;
+use crate::launch::FixedMembership;
 use crate::model::ResNet;
 use crate::nn::{freeze, initialize};
 use crate::optim::Schedule;
 use crate::parallel::{HostBackend, Plan, Sampler, SamplerConfig, World, check_devices, check_precision};
 use crate::stop::Stop;
 
-/// Everything decided before the first step.
+/// What a run needs before its first step.
 #[derive(Clone)]
 pub(super) struct Prepared {
     pub(super) splits: DataSplits,
@@ -28,11 +28,15 @@ pub(super) struct Prepared {
 }
 
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
-pub(super) fn prepare<B: HostBackend>(config: &Config, peers: &dyn Peers, stop: Stop) -> Result<Prepared> {
-    let world = peers.world().clone();
+pub(super) fn prepare<B: HostBackend>(
+    config: &Config,
+    membership: &dyn FixedMembership,
+    stop: Stop,
+) -> Result<Prepared> {
+    let world = membership.world().clone();
     check_devices::<B>(&world)?;
     check_precision::<B>(&world, config.run.precision)?;
-    let threads = share_threads(config.run.threads, peers.neighbours());
+    let threads = share_threads(config.run.threads, membership.local_processes());
     use_threads(threads);
     let splits = super::loading::load(&config.data, config.run.progress)?;
     if world.hosted().start == 0 {
@@ -52,16 +56,16 @@ pub(super) fn blank_model<B: HostBackend>(config: &Config, classes: usize) -> Re
     freeze(model, &config.model.freeze)
 }
 
-/// The threads of this process where `threads` asks for 0: its part of the machine's.
-pub(super) fn share_threads(threads: usize, neighbours: usize) -> usize {
+/// The threads of this process; for `threads` 0 its share of the machine's.
+pub(super) fn share_threads(threads: usize, local_processes: usize) -> usize {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
-    if threads == 0 { (available / neighbours).max(1) } else { threads }
+    if threads == 0 { (available / local_processes).max(1) } else { threads }
 }
 
 /// Sets the size of the pool that CPU kernels and loaders share.
 fn use_threads(threads: usize) {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|i| format!("compute-{i}"));
-    // A pool that exists already, as in a test of several runs, stays as it is.
+    // Fails if there is a pool already, as in a test of several runs.
     drop(pool.build_global());
 }
 
@@ -94,7 +98,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
     let schedule = Schedule::new(&config.schedule, rate, world.size(), run.accumulation_steps, lengths);
     let last_step = if run.max_steps == 0 { schedule.total_steps } else { run.max_steps.min(schedule.total_steps) };
     let (save_every_steps, save_every_epochs) = match config.checkpoint.every {
-        // A copy of the best model needs the best to be saved, if nothing else.
+        // The copy of the best model needs its checkpoint.
         Interval::Never if !config.checkpoint.path.as_os_str().is_empty() => (0, usize::MAX),
         Interval::Never => (0, 0),
         Interval::Steps(steps) => (steps, 0),

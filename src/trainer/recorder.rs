@@ -1,4 +1,4 @@
-//! Writes down what a run reports: records to the sinks, states to the checkpoint store.
+//! Writes the reports of a run: records to the sinks, states to the checkpoint store.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,25 +23,25 @@ use crate::stop::writing;
 /// Seconds over which images per second are averaged.
 const WINDOW: f64 = 10.0;
 
-/// Steps left out in a row before a person is told.
+/// How many steps in a row are skipped before a warning.
 const PATIENCE: usize = 10;
 
-/// What the end of a run needs to know of its course.
+/// The totals of a run for its conclusion.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Course {
+pub(super) struct RunTotals {
     pub(super) steps: usize,
-    /// Steps that this process has seen, which `images` and `training_seconds` are of.
+    /// Steps that this process has seen, to which `images` and `training_seconds` belong.
     pub(super) session_steps: usize,
     pub(super) epochs: usize,
     pub(super) best: Option<(f64, usize)>,
     pub(super) last: Option<f64>,
-    /// Whether early stopping ended it.
+    /// Whether early stopping ended the run.
     pub(super) stalled: bool,
     pub(super) images: u64,
-    /// Seconds of training, validation and saving not counted.
+    /// Seconds of training, without validation and saving.
     pub(super) training_seconds: f64,
     pub(super) checkpoint: Option<PathBuf>,
-    /// Whether this process writes down an elastic run.
+    /// Whether this process writes the files of an elastic run.
     pub(super) leads: bool,
 }
 
@@ -51,48 +51,40 @@ pub(super) struct Recorder {
     plan: Arc<Plan>,
     task: Arc<Classification>,
     logs: Logs,
-    /// Where membership may change.
+    /// For an elastic run.
     succession: Option<Succession>,
     pace: Throughput,
     /// Images and seconds of the epoch's steps in this session.
     epoch: (usize, f64),
-    /// Whether a batch was shown.
+    /// Whether the images of a batch were logged.
     has_shown: bool,
-    course: Arc<Mutex<Course>>,
+    totals: Arc<Mutex<RunTotals>>,
 }
 
 impl Recorder {
-    /// A recorder of the run that `plan` describes, which has no place to write to yet.
+    /// A recorder of the run of `plan`. In an elastic run `succession` opens the logs.
     pub(super) fn new(
         snapshots: Snapshots,
         plan: Arc<Plan>,
         task: Arc<Classification>,
-        course: Arc<Mutex<Course>>,
+        totals: Arc<Mutex<RunTotals>>,
+        logs: Logs,
+        succession: Option<Succession>,
     ) -> Self {
         Self {
             snapshots,
             plan,
             task,
-            logs: Logs::default(),
-            succession: None,
+            logs,
+            succession,
             pace: Throughput::new(WINDOW),
             epoch: (0, 0.0),
             has_shown: false,
-            course,
+            totals,
         }
     }
 
-    /// The same, writing to `logs`.
-    pub(super) fn with_logs(self, logs: Logs) -> Self {
-        Self { logs, ..self }
-    }
-
-    /// The same where membership may change, and with it who writes.
-    pub(super) fn with_succession(self, succession: Succession) -> Self {
-        Self { succession: Some(succession), ..self }
-    }
-
-    /// Shows images of the first replica in the step that `report` is about, once in a session.
+    /// Logs the images of the first replica in the step of `report`, once per session.
     fn show_batch(&mut self, report: &StepReport) -> Result<()> {
         if std::mem::replace(&mut self.has_shown, true) {
             return Ok(());
@@ -106,7 +98,7 @@ impl Recorder {
         self.logs.sinks.picture("train/images", report.step, &png)
     }
 
-    /// Writes down what the best model so far takes the validation images for.
+    /// Writes the predictions of the best model so far for the validation images.
     fn show(&mut self, report: &EpochReport) -> Result<()> {
         let predictions = Prediction::from_values(&report.answers);
         let of = format!("epoch {}, the best so far", report.epoch + 1);
@@ -115,8 +107,8 @@ impl Recorder {
         self.logs.sinks.picture("validation/confusion", report.step, &png::file(&matrix::figure(&evaluation)))
     }
 
-    fn course(&self, change: impl FnOnce(&mut Course)) {
-        change(&mut self.course.lock().unwrap_or_else(PoisonError::into_inner));
+    fn totals<R>(&self, change: impl FnOnce(&mut RunTotals) -> R) -> R {
+        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -131,16 +123,13 @@ impl Observer for Recorder {
         }
         let images = report.counts.samples as u64;
         self.epoch = (self.epoch.0 + report.counts.samples, self.epoch.1 + report.duration.as_secs_f64());
-        self.course(|course| {
-            course.steps = report.step;
-            course.session_steps += 1;
-            course.images += images;
-            course.training_seconds += report.duration.as_secs_f64();
+        let (total, seconds) = self.totals(|totals| {
+            totals.steps = report.step;
+            totals.session_steps += 1;
+            totals.images += images;
+            totals.training_seconds += report.duration.as_secs_f64();
+            (totals.images, totals.training_seconds)
         });
-        let (total, seconds) = {
-            let course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
-            (course.images, course.training_seconds)
-        };
         self.pace.mark(seconds, total);
         if let Some(samples) = &mut self.logs.samples {
             samples.append(report)?;
@@ -175,12 +164,12 @@ impl Observer for Recorder {
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
         let accuracy = report.validation.accuracy();
         let is_whole = report.epoch + 1 >= self.plan.epochs || report.step >= self.plan.last_step;
-        self.course(|course| {
-            course.epochs = report.epoch + 1;
-            course.last = Some(accuracy);
-            course.stalled = report.is_last && !is_whole;
+        self.totals(|totals| {
+            totals.epochs = report.epoch + 1;
+            totals.last = Some(accuracy);
+            totals.stalled = report.is_last && !is_whole;
             if report.is_best {
-                course.best = Some((accuracy, report.epoch + 1));
+                totals.best = Some((accuracy, report.epoch + 1));
             }
         });
         let (images, seconds) = std::mem::take(&mut self.epoch);
@@ -203,7 +192,7 @@ impl Observer for Recorder {
         if report.is_best && self.logs.store.is_some() {
             self.show(report)?;
         }
-        // A run that was asked to stop goes on another time.
+        // A stopped run will be resumed.
         if report.is_last { self.logs.sinks.finish() } else { Ok(()) }
     }
 
@@ -230,9 +219,9 @@ impl Observer for Recorder {
         let (position, epochs) = (&report.position, report.position.epoch);
         let steps_per_epoch = self.plan.sampler.steps_per_epoch();
         let best = position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(steps_per_epoch)));
-        self.course(|course| {
-            (course.steps, course.epochs, course.best) = (position.global_step, epochs, best);
-            course.leads = leads;
+        self.totals(|totals| {
+            (totals.steps, totals.epochs, totals.best) = (position.global_step, epochs, best);
+            totals.leads = leads;
         });
         self.logs.sinks.generation(&record)
     }
@@ -246,7 +235,7 @@ impl Observer for Recorder {
         let _writing = writing();
         let path = store.save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
         run_dir::announce(Path::new(RUNS), &self.snapshots.clock.directory());
-        self.course(|course| course.checkpoint = Some(path));
+        self.totals(|totals| totals.checkpoint = Some(path));
         let copy = &self.snapshots.config.checkpoint.path;
         if is_best && !copy.as_os_str().is_empty() {
             write_atomic(copy, &self.snapshots.copy(&snapshot, copy)?)?;

@@ -1,7 +1,7 @@
-//! `--requeue`: a job of SLURM that is signalled before its end saves, goes back into the queue and goes on later.
+//! `--requeue`: a SLURM job that is signalled before its end saves, returns to the queue and continues later.
 //!
-//! SLURM starts the same command again, so it must find its own run: the directory is named after the job, and what is
-//! there is resumed.
+//! SLURM starts the same command again, which must find its own run: the directory is named after the job, and a run
+//! that is there is resumed.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// SLURM's number of the job.
 const JOB: &str = "SLURM_JOB_ID";
 
-/// Names the run's directory after the job unless the user named one, and resumes what an earlier start left there.
+/// Names the run's directory after the job unless the user named one, and resumes a run that is there.
 pub(super) fn prepare(config: &mut Config) -> Result<()> {
     if !config.run.requeue {
         return Ok(());
@@ -29,8 +29,7 @@ pub(super) fn prepare(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-/// Puts the job, which a signal ended, back into the queue; the first process does it for all. Whether the run `is_saved`
-/// is for the person who has to do it where this fails.
+/// Puts the signalled job back into the queue; only the first process does. `is_saved` decides the remedy in an error.
 pub(super) fn submit(config: &Config, is_saved: bool) -> Result<()> {
     if !config.run.requeue || config.parallel.rank > 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What came out of a sweep: a table for people, sweep.csv for programs, sweep.html for both.
+//! The results of a sweep: a table on the terminal, sweep.csv and sweep.html.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::metrics::format_duration;
 use crate::report::Run;
 use crate::report::results::{Numbers, percent};
 
-/// The runs of a sweep, in its order.
+/// The runs of a sweep, in order.
 #[derive(Debug, Default)]
 pub(super) struct Results(Vec<Row>);
 
@@ -27,7 +27,7 @@ struct Row {
 }
 
 impl Results {
-    /// Adds the run in `directory`, which failed with this exit code or did not.
+    /// Adds the run in `directory`, with its exit code if it failed.
     pub(super) fn add(&mut self, point: &Point, directory: PathBuf, failure: Option<u8>) {
         let run = Run::read(&directory).ok();
         let numbers = run.as_ref().map(Numbers::of).unwrap_or_default();
@@ -39,7 +39,7 @@ impl Results {
         self.0.iter().any(|row| row.failure.is_some())
     }
 
-    /// The best first; what has no accuracy last.
+    /// The best first; runs without an accuracy last.
     fn ranked(&self) -> Vec<&Row> {
         let accuracy = |row: &&Row| row.numbers.best.map_or(f64::NEG_INFINITY, |(accuracy, _)| accuracy);
         let mut rows: Vec<_> = self.0.iter().collect();
@@ -66,7 +66,7 @@ impl Results {
         std::iter::once(head).chain(self.ranked().into_iter().map(row)).collect::<Vec<_>>().join("\n")
     }
 
-    /// Writes sweep.csv and, unless no run has left anything, sweep.html.
+    /// Writes sweep.csv and, if any run has records, sweep.html.
     pub(super) fn write(&self, directory: &Path) -> Result<()> {
         let file = directory.join("sweep.csv");
         write_atomic(&file, &self.csv().map_err(|error| Error::io("write", &file)(error.into()))?)?;

@@ -1,4 +1,4 @@
-//! Taking up what a checkpoint says: refuses one of another experiment, and restores the state.
+//! Restores the state of a checkpoint, and refuses one of another experiment.
 
 use super::prepare::Prepared;
 use super::saved::{self, document, position, run_state_of};
@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::parallel::TrainingState;
 
-/// What must not change between the sessions of one run: it would be another experiment.
+/// The keys that must not change between the sessions of a run: it would be another experiment.
 const BINDING: &[&str] = &[
     "run.seed",
     "run.precision",
@@ -39,7 +39,7 @@ const BINDING: &[&str] = &[
     "optim.optimizer",
 ];
 
-/// The state in a checkpoint, after making sure that it belongs to the same experiment; and what is written beside it.
+/// The state in a checkpoint of the same experiment, and its `state.json`.
 pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded) -> Result<(TrainingState, RunState)> {
     let state = run_state_of(checkpoint)?;
     same_experiment(config, prepared, checkpoint, &state)?;
@@ -47,8 +47,7 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
     Ok((restored, state))
 }
 
-/// The configuration that a checkpoint was trained with. What an older one does not say was so: convolutions as they are
-/// defined, 18 layers.
+/// The configuration in a checkpoint, with the keys that older versions lack: convolutions by definition, 18 layers.
 pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
     let Ok(mut settings) = text.parse::<toml::Table>() else { return Ok(text) };

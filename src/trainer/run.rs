@@ -1,4 +1,4 @@
-//! One training from start to end.
+//! A training of fixed membership, from start to end.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use super::origin::Origin;
 use super::overview::{overview, shortage};
 use super::phases::{listen, report};
 use super::prepare::{Prepared, prepare};
-use super::recorder::{Course, Recorder};
+use super::recorder::{Recorder, RunTotals};
 use super::resume::restore;
 use super::snapshot::{Snapshots, check_copy};
 use super::terminal::{display, say, warn};
@@ -22,7 +22,7 @@ use super::{elastic_run, requeue, together};
 use crate::checkpoint::{Lock, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
-use crate::launch::{self, Peers};
+use crate::launch::{self, FixedMembership};
 use crate::metrics::Profiler;
 use crate::model::ResNet;
 use crate::nn::state_dict;
@@ -48,7 +48,7 @@ impl Program for Training {
         if first {
             notes.iter().for_each(|note| say(&format!("note: {note}")));
         } else {
-            // The first process speaks for all.
+            // Only the first process prints.
             config.run.progress = ProgressKind::None;
         }
         let stop = stop(&config)?;
@@ -56,14 +56,14 @@ impl Program for Training {
         if config.parallel.elastic.is_on() {
             return elastic_run::train::<B>(config, backend, stop, profiler);
         }
-        let peers = launch::join(&config.parallel, config.shared())?;
-        let result = run::<B>(config, backend, peers.as_ref(), stop, profiler);
-        peers.leave(result.as_ref().err().map(Error::to_string).as_deref());
+        let membership = launch::join(&config.parallel, config.shared())?;
+        let result = run::<B>(config, backend, membership.as_ref(), stop, profiler);
+        membership.leave(result.as_ref().err().map(Error::to_string).as_deref());
         result
     }
 }
 
-/// Who may end the run; from now on that includes signals.
+/// The request to stop; from now on signals set it.
 fn stop(config: &Config) -> Result<Stop> {
     let limit = config.run.max_time;
     let stop = if limit.is_zero() { Stop::new() } else { Stop::with_time_limit(limit) };
@@ -76,16 +76,18 @@ fn stop(config: &Config) -> Result<Stop> {
 fn run<B: HostBackend>(
     config: Config,
     backend: BackendKind,
-    peers: &dyn Peers,
+    membership: &dyn FixedMembership,
     stop: Stop,
     profiler: Option<Profiler>,
 ) -> Result<u8> {
     let display = display(config.run.progress)?;
-    let prepared = prepare::<B>(&config, peers, stop.clone())?;
-    peers.agree("images", &|| prepared.fingerprint.clone())?;
+    let prepared = prepare::<B>(&config, membership, stop.clone())?;
+    membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     if config.parallel.rank == 0 {
-        shortage::<B>(&config, &prepared, about.parameters, peers.neighbours()).iter().for_each(|line| warn(line));
+        shortage::<B>(&config, &prepared, about.parameters, membership.local_processes())
+            .iter()
+            .for_each(|line| warn(line));
     }
     if config.run.dry_run {
         if config.parallel.rank == 0 {
@@ -96,36 +98,30 @@ fn run<B: HostBackend>(
     if config.parallel.rank == 0 {
         check_copy(&config.checkpoint.path)?;
     }
-    let processes = peers.connect(config.run.deterministic)?;
+    let processes = membership.connect(config.run.deterministic)?;
     let origin = together::origin(&config, processes.as_ref())?;
     let text = overview::<B>(&config, &prepared, backend, &about, Some(&origin.directory));
     stop.begin();
     let session = Session::open(&config, &prepared, origin, model)?;
-    peers.agree("weights", &|| sha256(&state_dict(&session.model)))?;
+    membership.agree("weights", &|| sha256(&state_dict(&session.model)))?;
     if config.run.progress != ProgressKind::None {
         say(&text);
         session.announce();
     }
-    session.run(prepared, stop, display, Together { peers, processes }, profiler)
+    session.run(prepared, stop, display, membership, processes, profiler)
 }
 
-/// The other processes, and the connections to them.
-struct Together<'a> {
-    peers: &'a dyn Peers,
-    processes: Option<Processes>,
-}
-
-/// A run whose directory is claimed and whose state is in place.
+/// A run with its directory claimed and its state restored.
 struct Session<B: HostBackend> {
     config: Config,
     directory: std::path::PathBuf,
     model: ResNet<burn::backend::Autodiff<B>>,
     start: StartingPoint,
     seconds_before: f64,
-    /// Up to where the logs of earlier sessions hold.
+    /// The position up to which the logs of earlier sessions are valid.
     kept: Kept,
     resumed_from: Option<std::path::PathBuf>,
-    /// Keeps other runs out of the directory.
+    /// The lock on the directory.
     _lock: Option<Lock>,
 }
 
@@ -167,7 +163,8 @@ impl<B: HostBackend> Session<B> {
         prepared: Prepared,
         stop: Stop,
         display: ProgressKind,
-        Together { peers, processes }: Together,
+        membership: &dyn FixedMembership,
+        processes: Option<Processes>,
         profiler: Option<Profiler>,
     ) -> Result<u8> {
         let plan = prepared.plan.clone();
@@ -180,33 +177,29 @@ impl<B: HostBackend> Session<B> {
             }
             return Ok(0);
         }
-        let course = Arc::new(Mutex::new(Course {
-            best: self
-                .start
-                .position
-                .best
-                .map(|(accuracy, step)| (accuracy, step.div_ceil(plan.sampler.steps_per_epoch()))),
-            ..Course::default()
+        let totals = Arc::new(Mutex::new(RunTotals {
+            best: position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(plan.sampler.steps_per_epoch()))),
+            ..RunTotals::default()
         }));
-        let recorder = self.recorder(&prepared, display, course.clone())?;
+        let recorder = self.recorder(&prepared, display, totals.clone())?;
         let directory = self.directory.clone();
         let limit = self.config.parallel.limit();
         let began = Instant::now();
         let strategy = DataParallel::<B, _>::new(prepared.task.clone(), plan, self.start, limit, recorder);
         let strategy = strategy.with(processes);
         learner::train(self.model, strategy, &directory)?;
-        peers.complete()?;
-        let course = course.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        membership.complete()?;
+        let totals = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
         if let Some(profiler) = profiler {
             let rank = self.config.parallel.rank;
             // Processes of one machine may share the directory.
             let trace = if rank == 0 { "trace.json".into() } else { format!("trace-rank-{rank}.json") };
-            report(&profiler, &directory.join(trace), &course)?;
+            report(&profiler, &directory.join(trace), &totals)?;
         }
         let code = stop.reason().map_or(0, |reason| reason.exit_code());
         if self.config.parallel.rank == 0 {
-            finish(&self.config, &directory, &course, seconds, stop.reason())?;
+            finish(&self.config, &directory, &totals, seconds, stop.reason())?;
             if matches!(stop.reason(), Some(Reason::Signal(_))) {
                 requeue::submit(&self.config, true)?;
             }
@@ -214,7 +207,7 @@ impl<B: HostBackend> Session<B> {
         Ok(code)
     }
 
-    fn recorder(&self, prepared: &Prepared, display: ProgressKind, course: Arc<Mutex<Course>>) -> Result<Recorder> {
+    fn recorder(&self, prepared: &Prepared, display: ProgressKind, totals: Arc<Mutex<RunTotals>>) -> Result<Recorder> {
         let (config, plan) = (&self.config, &prepared.plan);
         let logs = Logs::open(
             config,
@@ -227,6 +220,6 @@ impl<B: HostBackend> Session<B> {
         let clock = Clock::default();
         clock.set(self.directory.clone(), self.seconds_before, 0.0);
         let snapshots = Snapshots::new(config, prepared, clock);
-        Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), course).with_logs(logs))
+        Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), totals, logs, None))
     }
 }

@@ -1,4 +1,4 @@
-//! The state of a run as the files of a checkpoint, and back: for `train`, and for a model that is not Kiln's.
+//! Converts the state of a run to the files of a checkpoint and back, for `train` and for models of other programs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::parallel::{
 };
 use crate::state::{Metadata, StateDict, from_safetensors, to_safetensors};
 
-/// What a checkpoint says of the run that wrote it, beside its position.
+/// The description of a run in its checkpoints, beside the position.
 pub(super) struct Identity {
     pub(super) seed: u64,
     pub(super) world_size: usize,
@@ -21,14 +21,14 @@ pub(super) struct Identity {
     pub(super) elapsed_seconds: f64,
 }
 
-/// The files of `state`; `metadata` is for those of weights.
+/// The files of `state`; `metadata` goes into those of weights.
 pub(super) fn snapshot(state: TrainingState, identity: Identity, metadata: &[(String, String)]) -> Snapshot {
     let TrainingState { position, weights, optimizer, average, score, .. } = state;
     let run = run_state(&position, identity).to_json();
     let place = [("step", position.global_step), ("epoch", position.epoch)];
     let mut metadata = metadata.to_vec();
     metadata.extend(place.map(|(key, value)| (key.to_string(), value.to_string())));
-    // Each dictionary goes when its file is there: a model is held once, not twice.
+    // Each dictionary is dropped when its file is made, to save memory.
     let mut files = vec![("model.safetensors".to_string(), to_safetensors(&weights, &metadata))];
     drop(weights);
     files.push(("optimizer.safetensors".to_string(), to_safetensors(&optimizer, &[])));
@@ -58,12 +58,12 @@ fn run_state(position: &Position, identity: Identity) -> RunState {
     }
 }
 
-/// What a checkpoint says of its run.
+/// The `state.json` of a checkpoint.
 pub(super) fn run_state_of(checkpoint: &Loaded) -> Result<RunState> {
     RunState::from_json(document(checkpoint, "state.json")?, &checkpoint.path.join("state.json"))
 }
 
-/// The state in a checkpoint; `averaging` asks for the averaged model, too.
+/// The state in a checkpoint; with `averaging`, including the averaged model.
 pub(super) fn state(checkpoint: &Loaded, position: Position, averaging: bool) -> Result<TrainingState> {
     let averaging = averaging && checkpoint.files.contains_key("average.safetensors");
     Ok(TrainingState {
@@ -76,8 +76,8 @@ pub(super) fn state(checkpoint: &Loaded, position: Position, averaging: bool) ->
     })
 }
 
-/// With `--force-config` a step may hold other samples than before. The permutation of an epoch does not depend on that,
-/// so the run goes on at the last step boundary up to which all samples were seen, and counts steps in the new measure.
+/// With `--force-config` the batch size may change. The permutation of an epoch does not depend on it, so the run
+/// continues at the last step boundary up to which all samples were seen, and counts steps of the new size.
 pub(super) fn position(state: &RunState, plan: &Plan) -> Position {
     let step_in_epoch = plan.sampler.steps_within(state.progress.samples as usize);
     Position {
@@ -95,7 +95,7 @@ pub(super) fn position(state: &RunState, plan: &Plan) -> Position {
     }
 }
 
-/// The bytes of a document of a checkpoint, which takes a multiple of them in memory.
+/// The bytes of a document of a checkpoint, with a limit, since parsing takes a multiple of them in memory.
 pub(super) fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
     let bytes = file(checkpoint, name)?;
     if bytes.len() as u64 > TEXT {
@@ -121,36 +121,36 @@ pub(super) fn tensors(checkpoint: &Loaded, name: &str) -> Result<StateDict> {
     Ok(tensors_and_metadata(checkpoint, name)?.0)
 }
 
-/// The same with what the file's header says.
+/// The tensors and the metadata in one file of a checkpoint.
 pub(super) fn tensors_and_metadata(checkpoint: &Loaded, name: &str) -> Result<(StateDict, Metadata)> {
     from_safetensors(file(checkpoint, name)?, &checkpoint.path.join(name))
 }
 
-/// Checkpoints of any task, in a directory of their own: an observer that writes them, and the state to go on from.
+/// The checkpoints of any task, in their own directory: an observer that writes them, and the state to continue from.
 #[derive(Debug)]
 pub struct Checkpoints {
     directory: PathBuf,
     store: Store,
     plan: Plan,
-    // Nobody else writes there.
+    // Held against other processes.
     _lock: Lock,
 }
 
 impl Checkpoints {
-    /// Those of the run that follows `plan`, in `directory`, which is made.
+    /// The checkpoints of the run of `plan` in `directory`, which is created.
     ///
     /// # Errors
-    /// [`Error::Busy`] when another process writes there, [`Error::Io`] naming the path.
+    /// [`Error::Busy`] if another process writes there, [`Error::Io`] naming the path.
     pub fn open(directory: &Path, plan: &Plan) -> Result<Self> {
         let lock = run_dir::claim(directory, true, &mut |_| ())?;
         let store = Store::open(directory)?;
         Ok(Self { directory: directory.into(), store, plan: plan.clone(), _lock: lock })
     }
 
-    /// The state that was saved last; none in a directory without one.
+    /// The last saved state; `None` in a directory without one.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] when no checkpoint is intact, or when they are those of another world or seed.
+    /// [`Error::Checkpoint`] if no checkpoint is intact, or if they belong to another world or seed.
     pub fn latest(&self) -> Result<Option<TrainingState>> {
         if !run_dir::is_begun(&self.directory) {
             return Ok(None);
@@ -173,18 +173,18 @@ impl Checkpoints {
 /// A model, and the strategy that trains it.
 pub type Resumed<B, T> = (<T as Task<B>>::Model, DataParallel<B, T>);
 
-/// A strategy that trains `model` on `task` by `plan`, and the model it starts from: it goes on from the last checkpoint
-/// in `directory`, if there is one, and saves there.
+/// A strategy that trains `model` on `task` by `plan`, and the model it starts from. It continues from the last
+/// checkpoint in `directory`, if there is one, and saves there.
 ///
 /// # Errors
-/// As of [`Checkpoints`], and when the checkpoint is of another model.
+/// Those of [`Checkpoints`], and if the checkpoint is of another model.
 pub fn resumed<B: HostBackend, T: Task<B>>(
     directory: &Path,
     task: T,
     model: T::Model,
     plan: Plan,
 ) -> Result<Resumed<B, T>> {
-    /// How long replicas wait for each other.
+    /// How long replicas wait for each other at most.
     const LIMIT: Duration = Duration::from_secs(60);
     let checkpoints = Checkpoints::open(directory, &plan)?;
     let (model, start) = match checkpoints.latest()? {

@@ -1,4 +1,4 @@
-//! The files of a checkpoint, out of a state: what is saved to disk, and what processes send to one that joins them.
+//! The files of a checkpoint, made from a state: for the disk, and for processes that join.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -13,19 +13,19 @@ use crate::parallel::TrainingState;
 use crate::state::from_safetensors;
 use crate::weights::{Description, Format};
 
-/// What all checkpoints of a run have in common.
+/// What all checkpoints of a run share.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshots {
     pub(super) config: Config,
-    /// Of the images.
+    /// The fingerprint of the images.
     pub(super) fingerprint: String,
     pub(super) clock: Clock,
-    /// What files of weights say about themselves.
+    /// The metadata of files of weights.
     pub(super) description: Description,
 }
 
 impl Snapshots {
-    /// The checkpoints of the run that is configured so.
+    /// For the run of `config`.
     pub(super) fn new(config: &Config, prepared: &Prepared, clock: Clock) -> Self {
         let splits = &prepared.splits;
         let description = Description {
@@ -50,7 +50,7 @@ impl Snapshots {
         snapshot
     }
 
-    /// The model of `snapshot`, averaged where there is an average, as the name of the file `to` asks for it.
+    /// The model of `snapshot`, averaged if there is an average, in the format of the file name `to`.
     pub(super) fn copy<'a>(&self, snapshot: &'a Snapshot, to: &Path) -> Result<Cow<'a, [u8]>> {
         let file = |name: &str| snapshot.files.iter().find(|(file, _)| file == name);
         let best = file("average.safetensors").or_else(|| file("model.safetensors"));
@@ -65,7 +65,7 @@ impl Snapshots {
     }
 }
 
-/// The copy of the best model is written after an epoch at the earliest: too late to learn that it cannot be.
+/// Checks before the first epoch that the copy of the best model can be written.
 pub(super) fn check_copy(path: &Path) -> Result<()> {
     if path.as_os_str().is_empty() {
         return Ok(());

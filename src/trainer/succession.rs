@@ -1,7 +1,7 @@
-//! Which process of an elastic run writes its logs, and how the next one takes over when it is lost.
+//! Which process of an elastic run writes the logs, and how the next one takes over after its loss.
 //!
-//! The process of replica 0 writes. What it had not written yet when it was lost, the others have seen too: each keeps
-//! the latest reports, and the next writer opens the files where those begin. So every step stands in the logs once.
+//! The process of replica 0 writes. The others keep the latest reports, and the next writer continues the files from
+//! the first report that may be missing, so that every step is in the logs once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,51 +9,42 @@ use std::sync::Arc;
 use super::logs::{Kept, Logs};
 use crate::config::ProgressKind;
 use crate::error::Result;
-use crate::launch::Members;
+use crate::launch::ElasticMembership;
 use crate::metrics::{EpochRecord, Goal, StepRecord};
 use crate::parallel::{GenerationReport, Position, StepReport};
 
-/// How many reports are kept: more than may wait in the channel to a coordinator.
+/// How many reports are kept: more than may wait in the coordinator's channel.
 const RECENT: usize = 64;
 
-/// A report as it is written.
+/// A report to write.
 enum Recent {
     Step(StepRecord, Box<StepReport>),
     Epoch(EpochRecord),
 }
 
-impl Recent {
-    fn step(&self) -> usize {
-        match self {
-            Self::Step(record, _) => record.step,
-            Self::Epoch(record) => record.step,
-        }
-    }
-}
-
-/// The part of this process in the writing of an elastic run.
+/// The state of this process as a writer, or a possible next one.
 pub(super) struct Succession {
-    pub(super) members: Arc<dyn Members>,
+    pub(super) membership: Arc<dyn ElasticMembership>,
     pub(super) goal: Goal,
     pub(super) display: ProgressKind,
     /// Whether this process writes.
     pub(super) leads: bool,
     recent: VecDeque<Recent>,
-    /// What the files must hold before the recent reports.
+    /// The position up to which the files are valid before the recent reports.
     kept: Kept,
-    /// The last step that was reported here.
+    /// The last step reported to this process.
     last: usize,
 }
 
 impl Succession {
-    pub(super) fn new(members: Arc<dyn Members>, goal: Goal, display: ProgressKind) -> Self {
-        Self { members, goal, display, leads: false, recent: VecDeque::new(), kept: Kept::default(), last: 0 }
+    pub(super) fn new(membership: Arc<dyn ElasticMembership>, goal: Goal, display: ProgressKind) -> Self {
+        Self { membership, goal, display, leads: false, recent: VecDeque::new(), kept: Kept::default(), last: 0 }
     }
 
     /// Keeps a step.
     pub(super) fn step(&mut self, record: StepRecord, report: &StepReport) {
         self.last = record.step;
-        self.members.progress(record.step, record.images_per_second.unwrap_or_default());
+        self.membership.progress(record.step, record.images_per_second.unwrap_or_default());
         self.keep(Recent::Step(record, Box::new(report.clone())));
     }
 
@@ -73,8 +64,8 @@ impl Succession {
         }
     }
 
-    /// Learns where the next generation begins; what came after has not happened. Whether files that this process
-    /// writes already must be opened anew.
+    /// Drops reports after the beginning of the next generation, which were not committed. Returns whether the files
+    /// that this process writes must be opened again.
     fn rewind(&mut self, position: &Position) -> bool {
         let epoch_end = position.global_step - position.step_in_epoch.min(position.global_step);
         if position.global_step > self.last || self.kept.step > position.global_step {
@@ -84,14 +75,14 @@ impl Succession {
         }
         let before = self.recent.len();
         self.recent.retain(|report| match report {
-            Recent::Step(..) => report.step() <= position.global_step,
-            Recent::Epoch(_) => report.step() <= epoch_end,
+            Recent::Step(record, _) => record.step <= position.global_step,
+            Recent::Epoch(record) => record.step <= epoch_end,
         });
         self.last = position.global_step;
         self.recent.len() < before
     }
 
-    /// Begins a generation: opens the files by `open` if this process writes from now on, and closes them in `logs` if
+    /// Begins a generation: opens the files by `open` if this process begins to write, and closes those in `logs` if
     /// another one does.
     pub(super) fn begin(
         &mut self,

@@ -1,4 +1,4 @@
-//! What a run has to do with the terminal it may be started from.
+//! The output of a run on the terminal.
 
 use std::io::{Write, stderr, stdout};
 
@@ -25,8 +25,7 @@ pub(super) fn display(kind: ProgressKind) -> Result<ProgressKind> {
     }
 }
 
-/// Prints `text` and a line break, after the end of a dashboard if there is one. A reader that has gone away is no
-/// reason to stop.
+/// Prints `text` and a line break, after closing a dashboard. Write errors are ignored: a reader may have gone.
 pub fn say(text: &str) {
     if screen::keep(text) {
         return;
@@ -36,7 +35,7 @@ pub fn say(text: &str) {
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-/// Prints each line of `text`, after the program's name, to standard error; a dashboard shows it.
+/// Prints each line of `text`, after the program's name, to standard error or in the dashboard.
 pub fn warn(text: &str) {
     for line in text.lines() {
         let line = format!("train: {line}");

@@ -1,7 +1,7 @@
-//! What a run of several processes goes on from.
+//! The starting point of a run of several processes.
 //!
-//! Only the first process touches the run's directory. It reads the checkpoint and sends it to the others, so that they
-//! need no file system in common. Processes of an elastic run that have nothing get the same from one that has.
+//! Only the first process uses the run's directory. It reads the checkpoint and sends it to the others, so that they
+//! need no shared file system. In an elastic run, processes without a state get it from one that has it.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::parallel::Processes;
 use crate::parallel::collective::{Key, Operation};
 
-/// Where the run writes and what it goes on from: decided by the first process, the same for all.
+/// The origin of the run: decided by the first process, the same for all.
 pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<Origin> {
     let decide = || origin::origin(config, &mut |warning| warn(&format!("warning: {warning}")));
     let Some(processes) = processes else { return decide() };
@@ -31,13 +31,13 @@ pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<O
 
 pub(super) const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::StartingPoint };
 
-/// What process `root` sends to all.
+/// Receives the origin that process `root` sends.
 pub(super) fn receive(processes: &Processes, root: usize) -> Result<Origin> {
     decode(&processes.broadcast_to_all(KEY, root, None)?)
         .ok_or_else(|| Error::Training(format!("what rank {root} sent as the checkpoint is damaged; start again")))
 }
 
-/// An origin without the content of its files, which follows in this order.
+/// An origin without the content of its files, which follows in the same order.
 #[derive(Serialize, Deserialize)]
 struct Header {
     directory: PathBuf,

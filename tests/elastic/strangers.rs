@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use kiln::launch::rendezvous::bulletin::Newcomer;
+use kiln::launch::rendezvous::bulletin::ProcessInfo;
 use kiln::launch::rendezvous::{Client, Secret, Service, Terms};
 
 use super::*;
@@ -122,7 +122,7 @@ fn whoever_takes_the_address_of_a_lost_rendezvous_ends_nobody() {
     job.run().equals(&job.calm(), 60);
 }
 
-fn newcomer(process: u32) -> Newcomer {
+fn process_info(process: u32) -> ProcessInfo {
     let configuration = [
         ("parallel.elastic", "200:200"),
         ("parallel.world_size", "200"),
@@ -132,12 +132,12 @@ fn newcomer(process: u32) -> Newcomer {
         ("parallel.timeout", "30"),
     ];
     let configuration = configuration.map(|(key, value)| (key.into(), value.into())).into();
-    Newcomer { host: "node".into(), process, devices: 1, configuration, ..Newcomer::default() }
+    ProcessInfo { host: "node".into(), process, devices: 1, configuration, ..ProcessInfo::default() }
 }
 
 fn join(address: &str, process: u32, patience: Duration) -> kiln::error::Result<Client> {
     let terms = Terms { timeout: Duration::from_secs(60), beat: Duration::from_secs(1), ..terms(SECRET) };
-    Client::join(address, &terms, newcomer(process), patience, Box::new(|| ()))
+    Client::join(address, &terms, process_info(process), patience, Box::new(|| ()))
 }
 
 /// `train rendezvous` with the secret of these tests, and its address.
@@ -272,7 +272,7 @@ fn with_home(mut command: Command, home: &std::path::Path) -> Output {
 }
 
 /// What `train members` of the user with this home says.
-fn visit(place: &Workplace, port: u16, home: &std::path::Path) -> (Option<i32>, String) {
+fn query(place: &Workplace, port: u16, home: &std::path::Path) -> (Option<i32>, String) {
     let url = format!("--dist-url=tcp://127.0.0.1:{port}");
     let output = with_home(place.bare(&["members", &url, "--drain=0"]), home);
     (output.status.code(), errors(&output).concat())
@@ -288,10 +288,10 @@ fn another_user_of_the_machine_neither_lists_nor_drains() {
     let secret = home.join("kiln/secret");
     let mode = |path: &PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&secret), mode(&home.join("kiln"))), (0o600, 0o700));
-    let (code, line) = visit(&job.place, job.port, &other);
+    let (code, line) = query(&job.place, job.port, &other);
     assert!(code == Some(2) && line.contains("--job-secret-file"), "{line}");
     assert_ne!(std::fs::read(&secret).unwrap(), std::fs::read(other.join("kiln/secret")).unwrap());
-    assert_eq!(visit(&job.place, job.port, &home), (Some(0), String::new()));
+    assert_eq!(query(&job.place, job.port, &home), (Some(0), String::new()));
     ends(member, Some(0));
 }
 
@@ -299,7 +299,7 @@ fn another_user_of_the_machine_neither_lists_nor_drains() {
 fn a_secret_of_the_user_that_others_could_have_put_there_is_refused() {
     let place = Workplace::new();
     let refused = |home: &str, remedy: &str| {
-        let (code, line) = visit(&place, free_port(), &place.path(home));
+        let (code, line) = query(&place, free_port(), &place.path(home));
         assert!(code == Some(2) && line.contains(remedy) && line.contains("--insecure"), "{line}");
     };
     std::fs::create_dir_all(place.path("open/kiln")).unwrap();

@@ -1,6 +1,6 @@
 //! Launchers: who a process is by its environment, and several processes as one command.
 
-mod course;
 mod environment;
+mod exit_policy;
 mod output;
 mod processes;

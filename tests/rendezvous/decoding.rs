@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use kiln::launch::rendezvous::bulletin::{Event, Newcomer, Progress, Rules};
-use kiln::launch::rendezvous::handshake::{Guest, Host};
+use kiln::launch::rendezvous::bulletin::{Event, ProcessInfo, Progress, Rules};
+use kiln::launch::rendezvous::handshake::{MemberHandshake, ServiceHandshake};
 use kiln::launch::rendezvous::roster::Roster;
 use kiln::launch::rendezvous::seal::{Seal, Side};
 use kiln::launch::rendezvous::store::Store;
@@ -71,19 +71,19 @@ fn attack(seed: u64) {
     let stage = dice.below(5);
     let (terms, now) = (terms(2), Instant::now());
     let (mut roster, store) = (Roster::new(Rules::strict(&terms), now), Store::default());
-    roster.handle(Event::Came(1, Newcomer { id: 1, ..introduction(0) }), now);
-    let guest = Guest::new(&terms, person(1), [seed as u8; 32]);
-    let Some(hello) = dice.carry(guest.hello(), stage == 0) else { return };
-    let Ok((host, challenge)) = Host::greet(&terms, &hello, [1; 32]) else { return };
+    roster.handle(Event::Joined(1, ProcessInfo { id: 1, ..introduction(0) }), now);
+    let member = MemberHandshake::new(&terms, person(1), [seed as u8; 32]);
+    let Some(hello) = dice.carry(member.hello(), stage == 0) else { return };
+    let Ok((host, challenge)) = ServiceHandshake::greet(&terms, &hello, [1; 32]) else { return };
     let Some(challenge) = dice.carry(challenge, stage == 1) else { return };
-    let Ok((mut theirs, proof)) = guest.answer(&challenge) else { return };
+    let Ok((mut theirs, proof)) = member.answer(&challenge) else { return };
     let Some(proof) = dice.carry(proof, stage == 2) else { return };
     let Ok((mut ours, Ok(introduction))) = host.admit(&proof) else {
         assert!(stage < 3, "an unharmed handshake succeeds");
         return;
     };
-    let Ok(Purpose::Join(newcomer)) = decode(&introduction) else { return };
-    roster.handle(Event::Came(2, newcomer), now);
+    let Ok(Purpose::Join(process_info)) = decode(&introduction) else { return };
+    roster.handle(Event::Joined(2, process_info), now);
     for round in 0..8 {
         // Members that know the secret may send nonsense too, so the body is harmed before it is sealed.
         let message = encode(&dice.message());
@@ -106,7 +106,7 @@ fn receive(body: &[u8], roster: &mut Roster, store: &Store, now: Instant) {
 /// What a member hears.
 fn listen(dice: &mut Dice) {
     let mut roster = Roster::new(Rules::strict(&terms(1)), Instant::now());
-    roster.handle(Event::Came(1, introduction(0)), Instant::now());
+    roster.handle(Event::Joined(1, introduction(0)), Instant::now());
     let body = encode(&FromService::Bulletin(roster.bulletin()));
     let _ = decode::<FromService>(&dice.harm(body));
 }
@@ -120,8 +120,8 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let envelope = Envelope { sequence: 0, body: bytes.clone(), mac: bytes.clone() };
-        prop_assert!(Host::greet(&terms(2), &envelope, [0; 32]).is_err());
-        prop_assert!(Guest::new(&terms(2), person(1), [0; 32]).answer(&envelope).is_err());
+        prop_assert!(ServiceHandshake::greet(&terms(2), &envelope, [0; 32]).is_err());
+        prop_assert!(MemberHandshake::new(&terms(2), person(1), [0; 32]).answer(&envelope).is_err());
         prop_assert!(Seal::new(bytes.clone(), Side::Service).open(envelope).is_err());
         let _ = Envelope::decode(bytes.as_slice());
         let now = Instant::now();

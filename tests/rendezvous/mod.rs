@@ -2,12 +2,12 @@
 
 mod adversaries;
 mod decoding;
-mod knocks;
 mod losses;
 mod meeting;
 mod participant;
 mod placement;
 mod refusals;
+mod rejections;
 mod roster;
 mod secret;
 mod strict;
@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use kiln::error::{Error, Result};
-use kiln::launch::rendezvous::bulletin::{Entry, Newcomer};
+use kiln::launch::rendezvous::bulletin::{MemberStatus, ProcessInfo};
 use kiln::launch::rendezvous::wire::{Purpose, encode};
 use kiln::launch::rendezvous::{Client, Secret, Service, Terms, Verdict};
 
@@ -40,10 +40,10 @@ fn service(terms: &Terms) -> Service {
     Service::start(TcpListener::bind("127.0.0.1:0").unwrap(), terms.clone()).unwrap()
 }
 
-fn introduction(rank: usize) -> Newcomer {
+fn introduction(rank: usize) -> ProcessInfo {
     let configuration = BTreeMap::from([("batch_size".into(), "8".into()), ("epochs".into(), "2".into())]);
     let (host, process) = (format!("host{rank}"), 100 + rank as u32);
-    Newcomer { rank: Some(rank), host, process, devices: 2, configuration, ..Newcomer::default() }
+    ProcessInfo { rank: Some(rank), host, process, devices: 2, configuration, ..ProcessInfo::default() }
 }
 
 /// As it travels.
@@ -51,7 +51,7 @@ fn person(rank: usize) -> Vec<u8> {
     encode(&Purpose::Join(introduction(rank)))
 }
 
-fn join_at(address: &str, terms: &Terms, me: Newcomer, patience: Duration) -> Result<Client> {
+fn join_at(address: &str, terms: &Terms, me: ProcessInfo, patience: Duration) -> Result<Client> {
     Client::join(address, terms, me, patience, Box::new(|| ()))
 }
 
@@ -60,11 +60,11 @@ fn join(service: &Service, terms: &Terms, rank: usize) -> Result<Client> {
 }
 
 /// Whom a member met, itself included, in rank order; it brought the configuration itself.
-fn met(member: &Client) -> Vec<Newcomer> {
+fn met(member: &Client) -> Vec<ProcessInfo> {
     let ranked = member.members().into_iter().enumerate();
-    let known = |(rank, it): (usize, Entry)| {
+    let known = |(rank, it): (usize, MemberStatus)| {
         let (host, process, devices) = (it.host, it.process, it.devices);
-        Newcomer { rank: Some(rank), host, process, devices, ..introduction(rank) }
+        ProcessInfo { rank: Some(rank), host, process, devices, ..introduction(rank) }
     };
     ranked.map(known).collect()
 }
@@ -92,5 +92,5 @@ fn verdict(member: &Client) -> Verdict {
     let (sender, receiver) = std::sync::mpsc::channel();
     member.when_over(move || sender.send(()).unwrap());
     receiver.recv_timeout(PATIENCE).unwrap();
-    Verdict(member.over().unwrap())
+    Verdict(member.end_reason().unwrap())
 }

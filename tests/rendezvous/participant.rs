@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use kiln::launch::Next;
-use kiln::launch::rendezvous::bulletin::{Bulletin, Standing};
+use kiln::launch::rendezvous::bulletin::{Bulletin, StateVersion};
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn elastic_terms() -> Terms {
     Terms { timeout: LOST_AFTER, beat: Duration::from_millis(50), ..terms(0) }
 }
 
-fn newcomer(process: u32) -> Newcomer {
+fn process_info(process: u32) -> ProcessInfo {
     let configuration = [
         ("parallel.elastic", "1:4"),
         ("parallel.world_size", "4"),
@@ -26,7 +26,7 @@ fn newcomer(process: u32) -> Newcomer {
         ("parallel.timeout", "30"),
     ];
     let configuration = configuration.map(|(key, value)| (key.into(), value.into())).into();
-    Newcomer { host: "node".into(), process, devices: 1, configuration, ..Newcomer::default() }
+    ProcessInfo { host: "node".into(), process, devices: 1, configuration, ..ProcessInfo::default() }
 }
 
 /// A process that comes whenever `may_come`, and its first generation.
@@ -38,8 +38,8 @@ fn take_part(service: &Service, process: u32, may_come: &Arc<AtomicBool>) -> (Ar
         }
     });
     let address = service.address().to_string();
-    let participant = Client::join(&address, &elastic_terms(), newcomer(process), PATIENCE, before).unwrap();
-    let next = participant.next(Standing::default(), 1, None, &mut || Ok(())).unwrap();
+    let participant = Client::join(&address, &elastic_terms(), process_info(process), PATIENCE, before).unwrap();
+    let next = participant.next(StateVersion::default(), 1, None, &mut || Ok(())).unwrap();
     let Next::Begin(bulletin) = next else { panic!("no part in a generation: {next:?}") };
     (Arc::new(participant), bulletin)
 }
@@ -91,7 +91,7 @@ fn a_process_goes_on_with_a_service_that_was_restarted() {
 #[test]
 fn a_process_without_a_part_says_what_it_waits_for() {
     let service = service(&elastic_terms());
-    let mut alone = newcomer(1);
+    let mut alone = process_info(1);
     alone.configuration.insert("parallel.elastic".into(), "2:4".into());
     let address = service.address().to_string();
     let alone = Client::join(&address, &elastic_terms(), alone, PATIENCE, Box::new(|| ())).unwrap();

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use kiln::launch::rendezvous::placement::{Block, Host, place};
+use kiln::launch::rendezvous::placement::{Block, Candidate, place};
 use proptest::prelude::*;
 
-fn hosts(devices: &[(u64, usize)]) -> Vec<Host> {
-    devices.iter().map(|&(id, devices)| Host { id, devices }).collect()
+fn hosts(devices: &[(u64, usize)]) -> Vec<Candidate> {
+    devices.iter().map(|&(id, devices)| Candidate { id, devices }).collect()
 }
 
 fn ranges(blocks: &[Block]) -> Vec<(u64, Range<usize>)> {
@@ -96,7 +96,7 @@ proptest! {
         devices in proptest::collection::vec(0_usize..9, 0..40),
         before in proptest::collection::vec((0_u64..50, 0_usize..300, 0_usize..300), 0..10),
     ) {
-        let all: Vec<_> = devices.iter().enumerate().map(|(id, &devices)| Host { id: id as u64, devices }).collect();
+        let all: Vec<_> = devices.iter().enumerate().map(|(id, &devices)| Candidate { id: id as u64, devices }).collect();
         let before: Vec<_> = before.into_iter().map(|(id, start, end)| (id, start..end)).collect();
         let blocks = place(world, &all, &before);
         let mut next = 0;
@@ -121,11 +121,11 @@ proptest! {
         lost in 0_usize..8,
         fresh in 1_usize..5,
     ) {
-        let first: Vec<_> = devices.iter().enumerate().map(|(id, &devices)| Host { id: id as u64, devices }).collect();
+        let first: Vec<_> = devices.iter().enumerate().map(|(id, &devices)| Candidate { id: id as u64, devices }).collect();
         let before = ranges(&place(world, &first, &[]));
         let mut next = first.clone();
         next.remove(lost % first.len());
-        next.push(Host { id: 99, devices: fresh });
+        next.push(Candidate { id: 99, devices: fresh });
         let blocks = place(world, &next, &before);
         if blocks.iter().any(|block| block.id == 99) {
             let stays = |id: &u64| blocks.iter().any(|block| block.id == *id);

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kiln::error::Error;
-use kiln::launch::rendezvous::bulletin::Newcomer;
-use kiln::launch::rendezvous::handshake::{Doubt, Guest, Host};
+use kiln::launch::rendezvous::bulletin::ProcessInfo;
+use kiln::launch::rendezvous::handshake::{HandshakeError, MemberHandshake, ServiceHandshake};
 use kiln::launch::rendezvous::wire::{Envelope, Greeting, Hello, PROTOCOL};
 use kiln::launch::rendezvous::{Client, Secret, Service, Terms};
 use prost::Message;
@@ -16,7 +16,7 @@ use super::{PATIENCE, gather, introduction, join, join_at, met, person, refused_
 const RETRY: Duration = Duration::from_millis(100);
 
 /// What a newcomer with `newcomers` terms is told by a service that waits for `terms(3)`, two of whom are there.
-fn told(newcomers: &Terms, me: Newcomer, patience: Duration) -> Error {
+fn told(newcomers: &Terms, me: ProcessInfo, patience: Duration) -> Error {
     let terms = terms(3);
     let (service, terms) = (&service(&terms), &terms);
     thread::scope(|scope| {
@@ -44,7 +44,7 @@ fn join_once_free(service: &Service, terms: &Terms, rank: usize) -> Client {
 
 /// Returns once `rank` sits: whoever claims its seat is told so.
 fn await_seat(service: &Service, terms: &Terms, rank: usize) {
-    let scout = Newcomer { process: 999, ..introduction(rank) };
+    let scout = ProcessInfo { process: 999, ..introduction(rank) };
     let taken = format!("(host host{rank}, process {}) is here already", 100 + rank);
     loop {
         let patience = Duration::from_millis(20);
@@ -56,7 +56,7 @@ fn await_seat(service: &Service, terms: &Terms, rank: usize) {
     }
 }
 
-fn usage(newcomers: &Terms, me: Newcomer) -> String {
+fn usage(newcomers: &Terms, me: ProcessInfo) -> String {
     let error = told(newcomers, me, PATIENCE);
     assert!(matches!(error, Error::Usage(_)), "{error:?}");
     error.to_string()
@@ -140,7 +140,7 @@ fn an_address_that_is_none_is_a_usage_error() {
 }
 
 fn hello(change: impl FnOnce(&mut Hello)) -> Envelope {
-    let mut envelope = Guest::new(&terms(3), person(1), [1; 32]).hello();
+    let mut envelope = MemberHandshake::new(&terms(3), person(1), [1; 32]).hello();
     let mut greeting = Greeting::decode(envelope.body.as_slice()).unwrap();
     change(greeting.hello.as_mut().expect("the first message is a hello"));
     envelope.body = greeting.encode_to_vec();
@@ -149,41 +149,41 @@ fn hello(change: impl FnOnce(&mut Hello)) -> Envelope {
 
 #[test]
 fn another_version_is_refused() {
-    let old = Host::greet(&terms(3), &hello(|it| it.version = "0.0.9".into()), [2; 32]).unwrap_err();
+    let old = ServiceHandshake::greet(&terms(3), &hello(|it| it.version = "0.0.9".into()), [2; 32]).unwrap_err();
     assert!(old.reason.contains("kiln '0.0.9'") && old.reason.contains("same build"), "{}", old.reason);
-    let new = Host::greet(&terms(3), &hello(|it| it.protocol += 1), [2; 32]).unwrap_err();
+    let new = ServiceHandshake::greet(&terms(3), &hello(|it| it.protocol += 1), [2; 32]).unwrap_err();
     assert!(new.reason.contains(&format!("protocol {}", PROTOCOL + 1)), "{}", new.reason);
-    assert!(Host::greet(&terms(3), &hello(|_| {}), [2; 32]).is_ok());
+    assert!(ServiceHandshake::greet(&terms(3), &hello(|_| {}), [2; 32]).is_ok());
 }
 
 /// Its other messages are of another format, but a hello has had this one ever since.
 #[test]
 fn the_hello_of_an_earlier_version_is_understood() {
     let body = [&[0x0a, 0x10, 8, 4, 0x12, 5][..], b"0.0.9", &[0x1a, 5], b"job-1"].concat();
-    let refusal = Host::greet(&terms(3), &Envelope { body, ..Envelope::default() }, [2; 32]).unwrap_err();
-    assert!(refusal.elsewhere && refusal.reason.contains("kiln '0.0.9' (protocol 4)"), "{}", refusal.reason);
+    let refusal = ServiceHandshake::greet(&terms(3), &Envelope { body, ..Envelope::default() }, [2; 32]).unwrap_err();
+    assert!(refusal.other_job && refusal.reason.contains("kiln '0.0.9' (protocol 4)"), "{}", refusal.reason);
 }
 
 #[test]
 fn a_proof_is_worth_nothing_against_a_fresh_nonce() {
     let terms = terms(3);
-    let guest = Guest::new(&terms, person(1), [1; 32]);
-    let hello = guest.hello();
-    let (host, challenge) = Host::greet(&terms, &hello, [2; 32]).unwrap();
-    let (_, proof) = guest.answer(&challenge).unwrap();
+    let member = MemberHandshake::new(&terms, person(1), [1; 32]);
+    let hello = member.hello();
+    let (host, challenge) = ServiceHandshake::greet(&terms, &hello, [2; 32]).unwrap();
+    let (_, proof) = member.answer(&challenge).unwrap();
     assert_eq!(host.admit(&proof).unwrap().1.unwrap(), person(1));
-    let (host, _) = Host::greet(&terms, &hello, [3; 32]).unwrap();
+    let (host, _) = ServiceHandshake::greet(&terms, &hello, [3; 32]).unwrap();
     assert!(host.admit(&proof).unwrap_err().reason.contains("do not share the job's secret"));
 }
 
 #[test]
 fn a_refusal_without_a_proof_is_not_believed() {
     let (terms, other) = (terms(3), Terms { job_id: "job-2".into(), ..terms(3) });
-    let guest = || Guest::new(&other, person(1), [1; 32]);
-    let hello = guest().hello();
-    let refusal = Host::greet(&terms, &hello, [2; 32]).unwrap_err();
-    assert_eq!(guest().answer(&refusal.proven(&terms, &hello)).unwrap_err(), Doubt::Refused(refusal.clone()));
-    let another_hello = Guest::new(&other, person(1), [3; 32]).hello();
+    let member = || MemberHandshake::new(&other, person(1), [1; 32]);
+    let hello = member().hello();
+    let refusal = ServiceHandshake::greet(&terms, &hello, [2; 32]).unwrap_err();
+    assert_eq!(member().answer(&refusal.proven(&terms, &hello)).unwrap_err(), HandshakeError::Refused(refusal.clone()));
+    let another_hello = MemberHandshake::new(&other, person(1), [3; 32]).hello();
     let stranger = Terms { secret: Secret::random(), ..terms.clone() };
     let unproven = [
         refusal.bare(),
@@ -192,16 +192,16 @@ fn a_refusal_without_a_proof_is_not_believed() {
         Envelope::default(),
     ];
     for answer in unproven {
-        assert_eq!(guest().answer(&answer).unwrap_err(), Doubt::Unproven);
+        assert_eq!(member().answer(&answer).unwrap_err(), HandshakeError::Unproven);
     }
 }
 
 #[test]
 fn an_envelope_that_was_altered_repeated_left_out_or_sent_back_is_forged() {
     let terms = terms(3);
-    let guest = Guest::new(&terms, person(1), [1; 32]);
-    let (host, challenge) = Host::greet(&terms, &guest.hello(), [2; 32]).unwrap();
-    let (mut member, proof) = guest.answer(&challenge).unwrap();
+    let member = MemberHandshake::new(&terms, person(1), [1; 32]);
+    let (host, challenge) = ServiceHandshake::greet(&terms, &member.hello(), [2; 32]).unwrap();
+    let (mut member, proof) = member.answer(&challenge).unwrap();
     let (mut service, _) = host.admit(&proof).unwrap();
     let (first, second) = (member.close(b"first".into()), member.close(b"second".into()));
     let mut altered = first.clone();

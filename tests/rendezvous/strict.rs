@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kiln::launch::rendezvous::Terms;
-use kiln::launch::rendezvous::bulletin::{Action, Bulletin, Event, Newcomer, Phase, Progress, Rules};
+use kiln::launch::rendezvous::bulletin::{Action, Bulletin, Event, Phase, ProcessInfo, Progress, Rules};
 use kiln::launch::rendezvous::roster::Roster;
 use kiln::launch::rendezvous::roster::strict::GRACE;
 use kiln::launch::rendezvous::wire::FromMember;
@@ -63,12 +63,12 @@ impl Court {
 
 /// The process of a rank, whose seat is its rank.
 fn came(rank: u64) -> Event {
-    Event::Came(rank, Newcomer { id: rank + 1, ..introduction(rank as usize) })
+    Event::Joined(rank, ProcessInfo { id: rank + 1, ..introduction(rank as usize) })
 }
 
 /// The process of another id that was given the same rank.
 fn came_again(rank: u64) -> Event {
-    Event::Came(9, Newcomer { id: 9, ..introduction(rank as usize) })
+    Event::Joined(9, ProcessInfo { id: 9, ..introduction(rank as usize) })
 }
 
 /// What all are told before the beginning, and the ranks that it names.
@@ -303,9 +303,9 @@ fn a_rank_is_given_once_and_free_again_when_its_process_goes_before_the_beginnin
 fn at_most_five_differing_settings_are_named() {
     let mut court = Court::empty();
     court.tell(came(1));
-    let mut other = Newcomer { id: 3, ..introduction(2) };
+    let mut other = ProcessInfo { id: 3, ..introduction(2) };
     (0..9).for_each(|key| drop(other.configuration.insert(format!("key{key}"), "x\ny".into())));
-    let actions = court.tell(Event::Came(3, other));
+    let actions = court.tell(Event::Joined(3, other));
     let [Action::Refuse(refusal)] = &actions[..] else { panic!("{actions:?}") };
     assert!(refusal.reason.starts_with("key0 is 'x y' on rank 2, not set on rank 1; "), "{}", refusal.reason);
     assert!(refusal.reason.contains("key4 ") && !refusal.reason.contains("key5 "), "{}", refusal.reason);
@@ -341,7 +341,7 @@ proptest! {
         let mut beginnings = usize::from(begun);
         for (events, later) in story {
             court.now += later;
-            let came = matches!(events[..], [Event::Came(..)]);
+            let came = matches!(events[..], [Event::Joined(..)]);
             for action in court.hear(events) {
                 if let Some(hosts) = roll(&action) {
                     beginnings += 1;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kiln::launch::rendezvous::wire::Purpose;
-use kiln::launch::rendezvous::{Service, Terms, Tls, visit};
+use kiln::launch::rendezvous::{Service, Terms, Tls, query};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use super::{PATIENCE, gather, introduction, join_at, refused_in_the_end, service, terms};
@@ -72,7 +72,7 @@ fn a_service_at_an_address_is_believed_to_be_who_its_certificate_says() {
     let folder = tempfile::tempdir().unwrap();
     let [node, other] = certified_for(folder.path(), "job", ["node", "other"]);
     let service = service(&Terms { tls: Some(node.clone()), ..terms(0) });
-    let look = |tls: Tls| visit(&service.address().to_string(), &Terms { tls: Some(tls), ..terms(0) }, &Purpose::Look);
+    let look = |tls: Tls| query(&service.address().to_string(), &Terms { tls: Some(tls), ..terms(0) }, &Purpose::Look);
     assert_eq!(look(node.of_own_name().unwrap()).unwrap(), None, "nobody came yet");
     let [stranger] = certified_for(folder.path(), "another job", ["node"]);
     for tls in [node, other.of_own_name().unwrap(), stranger.of_own_name().unwrap()] {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kiln::launch::rendezvous::bulletin::{Assembly, Bulletin, Entry, Newcomer, Phase, Progress, Ready, Standing};
+use kiln::launch::rendezvous::bulletin::{
+    Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Progress, Ready, StateVersion,
+};
 use kiln::launch::rendezvous::placement::Block;
 use kiln::launch::rendezvous::wire::{FromMember, Purpose, decode, encode};
 use serde::Serialize;
@@ -13,31 +15,31 @@ fn sent<W: Serialize + DeserializeOwned>(it: &W) -> W {
     decode(&encode(it)).unwrap()
 }
 
-fn standing() -> Standing {
-    Standing { generation: 7, step: 1 << 40 }
+fn holds() -> StateVersion {
+    StateVersion { generation: 7, step: 1 << 40 }
 }
 
 #[test]
 fn newcomers_and_their_readiness_survive_the_way() {
     let blocks = vec![Block { id: u64::MAX, devices: 2, replicas: 0..5 }, Block { id: 3, devices: 1, replicas: 5..8 }];
-    for computing in [None, Some(Assembly { generation: 7, blocks })] {
-        let newcomer = Newcomer {
+    for computing in [None, Some(Placement { generation: 7, blocks })] {
+        let process_info = ProcessInfo {
             id: u64::MAX,
             rank: Some(3),
             host: "node 1".into(),
             process: 4711,
             devices: 2,
             configuration: BTreeMap::from([("run.seed".into(), "3".into())]),
-            standing: standing(),
-            heard: 9,
+            holds: holds(),
+            latest_generation: 9,
             computing,
             draining: true,
             peers: BTreeMap::from([(u64::MAX, "host b, process 1".into())]),
         };
-        assert_eq!(sent(&newcomer), newcomer);
+        assert_eq!(sent(&process_info), process_info);
     }
     for reason in [None, Some("device 1 failed".to_string())] {
-        let ready = Ready { generation: 7, standing: standing(), devices: 1, reason };
+        let ready = Ready { generation: 7, holds: holds(), devices: 1, reason };
         assert_eq!(sent(&ready), ready);
     }
 }
@@ -46,7 +48,7 @@ fn newcomers_and_their_readiness_survive_the_way() {
 fn bulletins_survive_the_way() {
     for phase in [Phase::Waiting, Phase::Running, Phase::Ending, Phase::Over, Phase::Complete] {
         let progress = Progress { activity: "end of forward".into(), step: 12, images_per_second: 123.5 };
-        let entry = |id, replicas| Entry {
+        let entry = |id, replicas| MemberStatus {
             id,
             host: "node 1".into(),
             process: 12,
@@ -57,8 +59,8 @@ fn bulletins_survive_the_way() {
         };
         let (why, members) = ("host b joined".to_string(), vec![entry(1, 0..8), entry(2, 0..0)]);
         let blocks = vec![Block { id: 1, devices: 2, replicas: 0..8 }];
-        for prospect in [None, Some(Assembly { generation: 4, blocks })] {
-            let bulletin = Bulletin { generation: 3, phase, why: why.clone(), members: members.clone(), prospect };
+        for pending in [None, Some(Placement { generation: 4, blocks })] {
+            let bulletin = Bulletin { generation: 3, phase, why: why.clone(), members: members.clone(), pending };
             assert_eq!(sent(&bulletin), bulletin);
         }
     }

@@ -1,10 +1,10 @@
-//! Admission: how many strangers the service listens to, and for how long.
+//! Admission: limits the number and the time of connections without a proof of the secret.
 //!
-//! A connection is a stranger's until its process has proven the secret, and has [`HANDSHAKE`] for that, whatever it
-//! sends or does not send. Strangers have [`PLACES`] in all and [`PLACES_OF_ADDRESS`] of one address; when those are
-//! taken, a newcomer takes the place of the oldest one that has had a [`FAIR_TIME`], so that whoever needs a place for
-//! a handshake only gets one soon, though others hold theirs or come again and again. Members need none of these places:
-//! how many there may be is for the policy. A connection ends with the seat of its member.
+//! A connection is unproven until its process has proven the secret, and has [`HANDSHAKE`] for that, whatever it sends.
+//! There are at most [`MOST_UNPROVEN`] of these, and [`MOST_OF_ADDRESS`] of one address; beyond, a new connection
+//! replaces the oldest one that has had its [`GUARANTEED_TIME`], so that a process that only needs a handshake is
+//! served soon even if others hold connections or reconnect again and again. Connections of members do not count; the
+//! roster limits their number. A connection ends when its member is removed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,109 +19,109 @@ use tokio::sync::{mpsc, watch};
 use tonic::transport::server::Connected;
 
 use super::HANDSHAKE;
-use super::knocks::Knocks;
+use super::rejections::RejectionLog;
 
-/// Places for strangers.
-const PLACES: usize = 512;
-/// Of these, for the strangers of one address.
-const PLACES_OF_ADDRESS: usize = 256;
-/// So long a stranger keeps its place in any case; a handshake takes a few round trips.
-const FAIR_TIME: Duration = Duration::from_millis(250);
-/// When the system has no file descriptor left, the next attempt waits so long.
+/// The most unproven connections.
+const MOST_UNPROVEN: usize = 512;
+/// The most unproven connections of one address.
+const MOST_OF_ADDRESS: usize = 256;
+/// How long an unproven connection is not replaced; a handshake takes a few round trips.
+const GUARANTEED_TIME: Duration = Duration::from_millis(250);
+/// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a connection is to the service.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Standing {
-    Stranger,
-    /// A stranger that had to make room.
+enum ConnectionState {
+    Unproven,
+    /// Replaced by a newer connection.
     Displaced,
     Member,
-    /// A member that has no seat any more.
+    /// Its member was removed.
     Dismissed,
 }
 
-/// What a session knows of its connection.
+/// A session's access to its connection.
 #[derive(Debug, Clone)]
-pub(super) struct Pass {
+pub(super) struct ConnectionHandle {
     pub peer: SocketAddr,
-    standing: Arc<watch::Sender<Standing>>,
+    state: Arc<watch::Sender<ConnectionState>>,
 }
 
-impl Pass {
+impl ConnectionHandle {
     fn new(peer: SocketAddr) -> Self {
-        Self { peer, standing: Arc::new(watch::Sender::new(Standing::Stranger)) }
+        Self { peer, state: Arc::new(watch::Sender::new(ConnectionState::Unproven)) }
     }
 
-    /// From now on the connection may stay as long as it likes.
+    /// Marks the connection as that of a member, without a time limit.
     pub fn admit(&self) {
-        self.advance(Standing::Stranger, Standing::Member);
+        self.advance(ConnectionState::Unproven, ConnectionState::Member);
     }
 
     /// Ends the connection.
     pub fn dismiss(&self) {
-        self.advance(Standing::Member, Standing::Dismissed);
+        self.advance(ConnectionState::Member, ConnectionState::Dismissed);
     }
 
-    fn advance(&self, from: Standing, to: Standing) {
-        self.standing.send_if_modified(|standing| {
-            let is_apt = *standing == from;
-            *standing = if is_apt { to } else { *standing };
-            is_apt
+    fn advance(&self, from: ConnectionState, to: ConnectionState) {
+        self.state.send_if_modified(|state| {
+            let applies = *state == from;
+            *state = if applies { to } else { *state };
+            applies
         });
     }
 
-    /// Whether a connection that is not a member's is still there.
-    fn holds_place(&self) -> bool {
-        self.standing.receiver_count() > 0 && *self.standing.borrow() == Standing::Stranger
+    /// Whether the connection is open and unproven.
+    fn is_unproven(&self) -> bool {
+        self.state.receiver_count() > 0 && *self.state.borrow() == ConnectionState::Unproven
     }
 }
 
-/// Waits for the end that the service sets to a connection; answers with why it turned a stranger away.
-async fn end(mut standing: watch::Receiver<Standing>) -> Option<&'static str> {
-    let stranger = standing.wait_for(|it| *it != Standing::Stranger);
-    match tokio::time::timeout(HANDSHAKE, stranger).await.map(|waited| waited.map(|it| *it)) {
+/// Waits until the service ends the connection; returns why, if it is unproven.
+async fn end(mut state: watch::Receiver<ConnectionState>) -> Option<&'static str> {
+    let changed = state.wait_for(|it| *it != ConnectionState::Unproven);
+    match tokio::time::timeout(HANDSHAKE, changed).await.map(|waited| waited.map(|it| *it)) {
         Err(_) => return Some("no handshake in time"),
-        Ok(Ok(Standing::Displaced)) => return Some("there were too many connections"),
+        Ok(Ok(ConnectionState::Displaced)) => return Some("there were too many connections"),
         Ok(_) => {}
     }
-    let _ = standing.wait_for(|it| *it == Standing::Dismissed).await;
+    let _ = state.wait_for(|it| *it == ConnectionState::Dismissed).await;
     None
 }
 
-/// A connection that ends when the service wants it to.
+/// A connection that the service can end.
 pub(super) struct Connection {
     stream: TcpStream,
-    pass: Pass,
-    /// Absent once it is over.
+    handle: ConnectionHandle,
+    /// `None` once the service has ended it.
     end: Option<Pin<Box<dyn Future<Output = Option<&'static str>> + Send>>>,
-    knocks: Arc<Knocks>,
+    rejections: Arc<RejectionLog>,
 }
 
 impl Connection {
-    fn new(stream: TcpStream, pass: Pass, knocks: Arc<Knocks>) -> Self {
-        // Small messages travel at once; a socket that refuses works all the same.
+    fn new(stream: TcpStream, handle: ConnectionHandle, rejections: Arc<RejectionLog>) -> Self {
+        // Sends small messages at once; without this option the socket is only slower.
         let _ = stream.set_nodelay(true);
-        let end = Box::pin(end(pass.standing.subscribe()));
-        Self { stream, pass, end: Some(end), knocks }
+        let end = Box::pin(end(handle.state.subscribe()));
+        Self { stream, handle, end: Some(end), rejections }
     }
 
-    /// Fails once the connection is to end; until then the task is woken when it will be.
+    /// Fails once the service has ended the connection, and wakes the task when it does.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         if let Some(end) = &mut self.end {
             let Poll::Ready(why) = end.as_mut().poll(context) else { return Ok(()) };
             self.end = None;
-            why.into_iter().for_each(|why| self.knocks.note(self.pass.peer.ip(), why));
+            why.into_iter().for_each(|why| self.rejections.note(self.handle.peer.ip(), why));
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, "the rendezvous ended the connection"))
     }
 }
 
 impl Connected for Connection {
-    type ConnectInfo = Pass;
+    type ConnectInfo = ConnectionHandle;
 
-    fn connect_info(&self) -> Pass {
-        self.pass.clone()
+    fn connect_info(&self) -> ConnectionHandle {
+        self.handle.clone()
     }
 }
 
@@ -151,37 +151,37 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// The connections of strangers, in the order of their arrival.
+/// The unproven connections, in order of arrival.
 #[derive(Default)]
-struct Strangers(Vec<(Instant, Pass)>);
+struct UnprovenConnections(Vec<(Instant, ConnectionHandle)>);
 
-impl Strangers {
-    /// A pass for one more, if there is a place.
-    fn receive(&mut self, peer: SocketAddr, now: Instant) -> Option<Pass> {
-        self.0.retain(|(_, pass)| pass.holds_place());
-        let is_near = |pass: &Pass| pass.peer.ip() == peer.ip();
-        let near = self.0.iter().filter(|(_, pass)| is_near(pass)).count();
-        if near >= PLACES_OF_ADDRESS || self.0.len() >= PLACES {
-            let may_go = |pass: &Pass| near < PLACES_OF_ADDRESS || is_near(pass);
-            let oldest = self.0.iter().position(|(_, pass)| may_go(pass))?;
-            if now.saturating_duration_since(self.0[oldest].0) < FAIR_TIME {
+impl UnprovenConnections {
+    /// Adds a connection, if there is room.
+    fn register(&mut self, peer: SocketAddr, now: Instant) -> Option<ConnectionHandle> {
+        self.0.retain(|(_, handle)| handle.is_unproven());
+        let is_same_address = |handle: &ConnectionHandle| handle.peer.ip() == peer.ip();
+        let of_address = self.0.iter().filter(|(_, handle)| is_same_address(handle)).count();
+        if of_address >= MOST_OF_ADDRESS || self.0.len() >= MOST_UNPROVEN {
+            let may_go = |handle: &ConnectionHandle| of_address < MOST_OF_ADDRESS || is_same_address(handle);
+            let oldest = self.0.iter().position(|(_, handle)| may_go(handle))?;
+            if now.saturating_duration_since(self.0[oldest].0) < GUARANTEED_TIME {
                 return None;
             }
-            self.0.remove(oldest).1.advance(Standing::Stranger, Standing::Displaced);
+            self.0.remove(oldest).1.advance(ConnectionState::Unproven, ConnectionState::Displaced);
         }
-        let pass = Pass::new(peer);
-        self.0.push((now, pass.clone()));
-        Some(pass)
+        let handle = ConnectionHandle::new(peer);
+        self.0.push((now, handle.clone()));
+        Some(handle)
     }
 }
 
-/// Takes connections in until nobody serves them any more. Those without a place are closed at once.
+/// Accepts connections until the service ends; those without room are closed at once.
 pub(super) async fn keep(
     listener: TcpListener,
-    knocks: Arc<Knocks>,
+    rejections: Arc<RejectionLog>,
     connections: mpsc::Sender<io::Result<Connection>>,
 ) {
-    let mut strangers = Strangers::default();
+    let mut unproven = UnprovenConnections::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -191,15 +191,15 @@ pub(super) async fn keep(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        match strangers.receive(peer, Instant::now()) {
-            // Fails only when the service ends, which the next turn notices.
-            Some(pass) => drop(connections.send(Ok(Connection::new(stream, pass, knocks.clone()))).await),
-            None => knocks.note(peer.ip(), "there were too many connections"),
+        match unproven.register(peer, Instant::now()) {
+            // Fails only when the service ends, which the loop checks next.
+            Some(handle) => drop(connections.send(Ok(Connection::new(stream, handle, rejections.clone()))).await),
+            None => rejections.note(peer.ip(), "there were too many connections"),
         }
     }
 }
 
-/// Lets this process open as many files as the system lets it: every member is one, and so is every stranger.
+/// Raises the limit of open files to the system's maximum, since every connection needs one.
 pub(super) fn raise_limit() {
     // SAFETY: both calls only read and write the structure.
     unsafe {

@@ -1,11 +1,10 @@
-//! A client of the rendezvous: one process' place in the job, as the rest of Kiln sees it.
+//! The client of the rendezvous: a member's interface for the rest of Kiln.
 //!
-//! All calls block and may come from any thread. A thread of its own keeps the session with the service and the heart
-//! beating while this process computes. In a job of fixed membership the session lasts as long as the job: every wait
-//! ends with an answer, or with the verdict. In an elastic one the thread comes again when the connection is lost, and
-//! tells the service each time what this process holds and computes, so that the service may be another one. Nobody
-//! changes the state of such a run without a **lease**: the service must have answered a heartbeat that was sent so
-//! recently that it cannot have given this process up since.
+//! All calls block and may come from any thread; a thread of the client holds the session and sends heartbeats. In a
+//! job of fixed membership the session lasts as long as the job: every wait ends with an answer or with the verdict. In
+//! an elastic one the thread reconnects after a loss and reports what this process holds and computes, so that the
+//! service may be a restarted one. No member of an elastic run updates its state without a **lease**: an answer of the
+//! service to a heartbeat that was sent so recently that the service cannot have declared this member lost since.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, mpsc as blocking};
@@ -14,10 +13,10 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-use super::bulletin::{Assembly, Bulletin, Entry, Newcomer, Phase, Ready, Standing};
-use super::comeback::{BeforeAttempt, Comeback};
-use super::connection::Caller;
-use super::news::{Attempt, Call, End, GLANCE, News, Shared};
+use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Ready, StateVersion};
+use super::connection::Dialer;
+use super::member_state::{Attempt, End, Instruction, MemberState, POLL, SharedState};
+use super::reconnector::{BeforeAttempt, Reconnector};
 use super::roster::strict::GRACE;
 use super::secret::nonce;
 use super::wire::FromMember;
@@ -27,37 +26,36 @@ use crate::launch::Next;
 
 /// How long a leave may take.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// An activity is a place in the program, not an essay; a symptom may quote an engine.
+/// The longest activity or symptom, in bytes.
 const LONGEST_TEXT: usize = 4096;
 
-/// This process' place in the job. Dropping it without [`leave`](Self::leave) looks to the others like its death.
+/// A member of the job. Dropping it without [`leave`](Self::leave) counts as a loss.
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     timeout: Duration,
     commands: mpsc::UnboundedSender<FromMember>,
-    /// Disconnected when there is no session any more, and none to come.
+    /// Disconnected when the last session has ended.
     ended: Mutex<blocking::Receiver<()>>,
     runtime: Option<Runtime>,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Client({})", self.shared.news().me.id)
+        write!(f, "Client({})", self.shared.state().own.id)
     }
 }
 
 impl Client {
-    /// Comes to the job at `address` (`host:port`).
+    /// Joins the job at `address` (`host:port`).
     ///
-    /// Returns when all members of a fixed job are there; in an elastic one when the service has taken this process in,
-    /// or has told that the run is complete. A usage error if the service refuses what this process was given (secret,
-    /// rank, size, configuration, version), [`Error::PeerLost`] if it cannot be reached, or others do not come, for as
-    /// long as `patience`.
+    /// Returns when all members of a fixed job have joined; in an elastic one, when the service has admitted this
+    /// process or said that the run is complete. A usage error if the service refuses this process (secret, rank, size,
+    /// configuration, version); [`Error::PeerLost`] if the service, or others, are absent longer than `absence_limit`.
     pub fn join(
         address: &str,
         terms: &Terms,
-        me: Newcomer,
-        patience: Duration,
+        own: ProcessInfo,
+        absence_limit: Duration,
         before_attempt: BeforeAttempt,
     ) -> Result<Self> {
         terms.check()?;
@@ -65,238 +63,236 @@ impl Client {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("member").enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let within = runtime.enter();
-        let caller = Caller::new(address, terms)?;
+        let dialer = Dialer::new(address, terms)?;
         drop(within);
         let id = nonce().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let shared = Arc::new(Shared::new(Newcomer { id, ..me }, terms, address, patience));
+        let shared = Arc::new(SharedState::new(ProcessInfo { id, ..own }, terms, address, absence_limit));
         let (commands, queue) = mpsc::unbounded_channel();
         let (running, ended) = blocking::channel::<()>();
-        let comeback = Comeback { caller, shared: shared.clone(), before_attempt };
+        let reconnector = Reconnector { dialer, shared: shared.clone(), before_attempt };
         runtime.spawn(async move {
-            // Held until the last session has ended.
+            // Dropped when the last session has ended.
             let _running = running;
-            comeback.run(queue).await;
+            reconnector.run(queue).await;
         });
         let (timeout, ended) = (terms.timeout, Mutex::new(ended));
         let client = Self { shared, timeout, commands, ended, runtime: Some(runtime) };
-        client.shared.wait(|news| news.is_in().then_some(()))?;
+        client.shared.wait(|state| state.is_admitted().then_some(()))?;
         Ok(client)
     }
 
-    /// Everybody, those with a rank in its order.
-    pub fn members(&self) -> Vec<Entry> {
-        self.shared.news().bulletin.as_ref().map(|bulletin| bulletin.members.clone()).unwrap_or_default()
+    /// All members, those with a rank in its order.
+    pub fn members(&self) -> Vec<MemberStatus> {
+        self.shared.state().bulletin.as_ref().map(|bulletin| bulletin.members.clone()).unwrap_or_default()
     }
 
-    /// Says that this process computes no more, what it holds, and why if it left by itself; waits for the next
-    /// generation that it takes part in.
+    /// Reports that this process has stopped computing and what it holds, with the reason if it stopped on its own;
+    /// waits for the next generation with a part for it.
     ///
-    /// Calls `keep` when there are too few for a next generation, or none is left, and this process comes first among
-    /// them; or when it wants to leave and there is no service to tell who is left.
+    /// Calls `keep` to save the state if too few members are left for a generation and this process comes first among
+    /// them, or if it wants to leave and the service is unreachable.
     pub fn next(
         &self,
-        standing: Standing,
+        holds: StateVersion,
         devices: usize,
         mut reason: Option<String>,
         keep: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Next<Bulletin>> {
-        let mut is_kept = false;
+        let mut is_saved = false;
         let mut left = {
-            let mut news = self.shared.news();
-            (news.me.standing, news.me.devices, news.when_over) = (standing, devices, None);
-            news.me.computing.take().map_or(0, |assembly| assembly.generation)
+            let mut state = self.shared.state();
+            (state.own.holds, state.own.devices, state.when_over) = (holds, devices, None);
+            state.own.computing.take().map_or(0, |placement| placement.generation)
         };
         loop {
-            let ready = Ready { generation: left, standing, devices, reason: reason.take() };
+            let ready = Ready { generation: left, holds, devices, reason: reason.take() };
             let _ = self.commands.send(FromMember::Ready(ready));
-            match self.shared.wait(|news| news.call(left, is_kept))? {
-                Call::Enter(bulletin) => {
-                    self.shared.news().me.computing = Some(bulletin.assembly());
+            match self.shared.wait(|state| state.instruction(left, is_saved))? {
+                Instruction::Enter(bulletin) => {
+                    self.shared.state().own.computing = Some(bulletin.placement());
                     return Ok(Next::Begin(bulletin));
                 }
-                Call::Missed(generation) => left = generation,
-                Call::Keep => {
-                    is_kept = true;
-                    if self.shared.news().is_alone() {
+                Instruction::Missed(generation) => left = generation,
+                Instruction::Save => {
+                    is_saved = true;
+                    if self.shared.state().must_leave_alone() {
                         tracing::warn!("the rendezvous does not answer; this process leaves the run without it");
                     }
                     keep()?;
                 }
-                Call::Go => {
-                    self.shared.news().end = Some(End::Left);
+                Instruction::Leave => {
+                    self.shared.state().end = Some(End::Left);
                     return Ok(Next::Left);
                 }
-                Call::Finish => return Ok(Next::Complete),
+                Instruction::Finish => return Ok(Next::Complete),
             }
         }
     }
 
-    /// Calls `act` on a thread of its own when the generation that began last is over, or the fixed job; at once if it
-    /// is already.
+    /// Calls `act` on a new thread when the current generation, or the fixed job, is over; at once if it is already.
     pub fn when_over(&self, act: impl FnOnce() + Send + 'static) {
-        let mut news = self.shared.news();
-        news.when_over = Some(Box::new(act));
-        news.settle(&self.shared.requests);
+        let mut state = self.shared.state();
+        state.when_over = Some(Box::new(act));
+        state.act_if_over(&self.shared.requests);
     }
 
-    /// Waits for an attempt to connect other than `last`; nothing once this process is out of the job.
-    pub fn next_attempt(&self, last: Option<Attempt>) -> Option<(Attempt, Assembly)> {
-        let other = |news: &News| {
-            let (attempt, assembly) = news.prospect()?;
-            (Some(attempt) != last).then(|| (attempt, assembly.clone()))
+    /// Waits for an attempt to connect other than `last`; `None` once this process has left the job.
+    pub fn next_attempt(&self, last: Option<Attempt>) -> Option<(Attempt, Placement)> {
+        let other = |state: &MemberState| {
+            let (attempt, placement) = state.pending()?;
+            (Some(attempt) != last).then(|| (attempt, placement.clone()))
         };
         self.shared.wait(other).ok()
     }
 
-    /// Whether the generation of `attempt` is still to come.
+    /// Whether the generation of `attempt` is still pending.
     pub fn expects(&self, attempt: Attempt) -> bool {
-        self.shared.news().prospect().is_some_and(|(present, _)| present == attempt)
+        self.shared.state().pending().is_some_and(|(current, _)| current == attempt)
     }
 
-    /// Says how the attempt to connect went.
+    /// Reports the result of the attempt to connect.
     pub fn connected(&self, attempt: Attempt, failure: Option<&str>) {
         let generation = attempt.generation;
         let _ = self.commands.send(match failure {
             None => FromMember::Connected(generation),
-            Some(why) => FromMember::Trouble(self.shared.news().progress.clone(), generation, cut(why).into()),
+            Some(why) => FromMember::Trouble(self.shared.state().progress.clone(), generation, cut(why).into()),
         });
     }
 
-    /// Whether others compute without this process, and there is no later attempt than this one to connect with it.
+    /// Whether others compute without this process and have not begun a later attempt to connect.
     pub fn is_left_out(&self, attempt: Attempt) -> bool {
-        let news = self.shared.news();
-        let is_running = news.bulletin.as_ref().is_some_and(|bulletin| bulletin.phase == Phase::Running);
-        is_running && news.me.computing.is_none() && news.prospect().is_none_or(|(it, _)| it == attempt)
+        let state = self.shared.state();
+        let is_running = state.bulletin.as_ref().is_some_and(|bulletin| bulletin.phase == Phase::Running);
+        is_running && state.own.computing.is_none() && state.pending().is_none_or(|(it, _)| it == attempt)
     }
 
-    /// What an attempt to connect for `generation` would be in this session.
+    /// The attempt to connect for `generation` in this session.
     pub fn attempt(&self, generation: u64) -> Attempt {
-        Attempt { session: self.shared.news().session, generation }
+        Attempt { session: self.shared.state().session, generation }
     }
 
-    /// Whether the generation is to end after the step under way.
+    /// Whether the generation must end after the current step.
     pub fn is_ending(&self) -> bool {
-        let news = self.shared.news();
-        let ending = |bulletin: &Bulletin| news.computes_in(bulletin) && bulletin.phase == Phase::Ending;
-        news.bulletin.as_ref().is_some_and(ending)
+        let state = self.shared.state();
+        let ending = |bulletin: &Bulletin| state.computes_in(bulletin) && bulletin.phase == Phase::Ending;
+        state.bulletin.as_ref().is_some_and(ending)
     }
 
-    /// Waits until the lease is certain; fails once the generation is over.
+    /// Waits until the lease is valid; fails once the generation is over.
     pub fn confirm(&self) -> std::result::Result<(), Verdict> {
         let lease = self.shared.lease;
-        let confirmed = self.shared.wait(|news| {
-            if let Some(over) = news.over() {
-                return Some(Err(Verdict(over)));
+        let confirmed = self.shared.wait(|state| {
+            if let Some(end_reason) = state.end_reason() {
+                return Some(Err(Verdict(end_reason)));
             }
-            // A service that was reached again has yet to say whether it still counts on this process.
-            let counted_on = news.bulletin.is_some();
-            let is_fresh = news.confirmed.is_some_and(|sent| sent.elapsed() < lease);
-            (counted_on && is_fresh).then_some(Ok(()))
+            // After a reconnection the first bulletin says whether this process is still a member.
+            let has_bulletin = state.bulletin.is_some();
+            let is_fresh = state.confirmed.is_some_and(|sent| sent.elapsed() < lease);
+            (has_bulletin && is_fresh).then_some(Ok(()))
         });
         confirmed.unwrap_or_else(|error| Err(Verdict(error.to_string())))
     }
 
-    /// What a process without a part in a generation waits for, for people.
+    /// What a process without replicas waits for, for people.
     pub fn awaited(&self) -> String {
-        self.shared.news().awaited()
+        self.shared.state().awaited()
     }
 
     /// Why the generation is over, if it is.
-    pub fn over(&self) -> Option<String> {
-        self.shared.news().over()
+    pub fn end_reason(&self) -> Option<String> {
+        self.shared.state().end_reason()
     }
 
-    /// Publishes `value` under `key`, which begins with the generation in an elastic job. The first write of a key stays:
-    /// another one with other bytes is an error.
+    /// Publishes `value` under `key`, which begins with the generation in an elastic job. Writing other bytes to the
+    /// same key is an error.
     pub fn set(&self, key: &str, value: &[u8]) -> std::result::Result<(), Verdict> {
         self.shared.requests.set(key, value, |message| self.send(message), || self.unanswered())
     }
 
-    /// The values of `keys` as soon as all are set by anybody; an error that names missing ones after `limit`.
+    /// Waits for the values of `keys`; an error that names the missing ones after `limit`.
     pub fn get(&self, keys: &[String], limit: Duration) -> std::result::Result<Vec<Vec<u8>>, Verdict> {
         self.shared.requests.get(keys, limit, |message| self.send(message), || self.unanswered())
     }
 
     fn unanswered(&self) -> Verdict {
-        let news = self.shared.news();
-        Verdict(news.over().unwrap_or_else(|| "the connection to the rendezvous was lost".into()))
+        let state = self.shared.state();
+        Verdict(state.end_reason().unwrap_or_else(|| "the connection to the rendezvous was lost".into()))
     }
 
     fn send(&self, message: FromMember) {
-        // Under this lock the end comes either before, and the question is given up here, or later, and gives it up then.
-        let news = self.shared.news();
-        if news.absent.is_some() || news.over().is_some() {
-            self.shared.requests.give_up();
+        // The end comes either before this lock, and the request is cancelled here, or later, and is cancelled then.
+        let state = self.shared.state();
+        if state.disconnected_since.is_some() || state.end_reason().is_some() {
+            self.shared.requests.cancel();
         } else {
             let _ = self.commands.send(message);
         }
     }
 
-    /// Tells this process from all others.
+    /// Unique to this process.
     pub fn id(&self) -> u64 {
-        self.shared.news().me.id
+        self.shared.state().own.id
     }
 
-    /// Notes how many steps are done and how fast, for the next heartbeat.
+    /// Sets the number of steps done and the throughput for the next heartbeat.
     pub fn progress(&self, step: u64, images_per_second: f64) {
-        let progress = &mut self.shared.news().progress;
+        let progress = &mut self.shared.state().progress;
         (progress.step, progress.images_per_second) = (step, images_per_second);
     }
 
-    /// Notes what this process does from now on, such as `step 12, gradient all-reduce`, for the next heartbeat. In a job
-    /// of fixed membership call it once before every collective: the number of calls tells who is behind.
+    /// Sets the activity for the next heartbeat, such as `step 12, gradient all-reduce`. In a job of fixed membership
+    /// call it once before every collective: the number of calls shows which member is behind.
     pub fn doing(&self, activity: &str) {
-        let mut news = self.shared.news();
-        news.progress.step += u64::from(news.is_strict());
-        news.progress.activity.clear();
-        news.progress.activity.push_str(cut(activity));
+        let mut state = self.shared.state();
+        state.progress.step += u64::from(state.is_strict());
+        state.progress.activity.clear();
+        state.progress.activity.push_str(cut(activity));
     }
 
-    /// Reports that a collective failed, and says why. In a job of fixed membership it waits for the verdict, which comes
-    /// after 2 s at the latest, or after the timeout if the service itself is lost.
+    /// Reports that a collective failed; returns why. In a job of fixed membership it waits for the verdict, which
+    /// comes within 2 s, or after the timeout if the service is lost.
     pub fn trouble(&self, symptom: &str) -> Verdict {
         let (report, is_strict) = {
-            let news = self.shared.news();
-            let generation = news.me.computing.as_ref().map_or(0, |assembly| assembly.generation);
-            (FromMember::Trouble(news.progress.clone(), generation, cut(symptom).into()), news.is_strict())
+            let state = self.shared.state();
+            let generation = state.own.computing.as_ref().map_or(0, |placement| placement.generation);
+            (FromMember::Trouble(state.progress.clone(), generation, cut(symptom).into()), state.is_strict())
         };
         let is_told = self.commands.send(report).is_ok();
         if !is_strict {
-            return Verdict(self.over().unwrap_or_else(|| symptom.into()));
+            return Verdict(self.end_reason().unwrap_or_else(|| symptom.into()));
         }
         let deadline = Instant::now() + if is_told { GRACE + self.timeout + FAREWELL } else { Duration::ZERO };
         let unknown = || format!("a collective failed, and the rendezvous did not say why: {}", cut(symptom));
-        let verdict = |news: &News| news.over().or_else(|| (Instant::now() >= deadline).then(unknown));
+        let verdict = |state: &MemberState| state.end_reason().or_else(|| (Instant::now() >= deadline).then(unknown));
         let verdict = self.shared.wait(verdict).unwrap_or_else(|error| error.to_string());
         self.shared.end(End::Lost(verdict.clone()));
         Verdict(verdict)
     }
 
-    /// Asks to leave in good order; [`Client::next`] says when.
+    /// Asks to leave in good order; [`Client::next`] returns [`Next::Left`] when it may.
     pub fn drain(&self) {
-        self.shared.change(News::ask);
+        self.shared.change(MemberState::request_leave);
         let _ = self.commands.send(FromMember::Drain);
-        // While replicas wait for those of other processes nobody else notices that the service does not answer.
+        // While replicas wait for other processes, no other thread checks whether the service still answers.
         let shared = Arc::clone(&self.shared);
         std::thread::spawn(move || {
-            while shared.news().end.is_none() {
-                std::thread::sleep(GLANCE);
+            while shared.state().end.is_none() {
+                std::thread::sleep(POLL);
                 shared.change(|_| ());
             }
         });
     }
 
-    /// Takes leave: this process has finished, or `failed` for the reason given. Returns when the service knows, at the
-    /// latest after 1 s.
+    /// Leaves the job: finished, or `failed` for this reason. Returns when the service knows, within 1 s.
     pub fn leave(&self, failed: Option<&str>) {
         let failed = failed.map(|reason| cut(reason).into());
         let progress = {
-            let mut news = self.shared.news();
-            news.end.get_or_insert(End::Left);
-            news.progress.clone()
+            let mut state = self.shared.state();
+            state.end.get_or_insert(End::Left);
+            state.progress.clone()
         };
         if self.commands.send(FromMember::Leave(progress, failed)).is_ok() {
-            // Disconnected is what is waited for; nothing is ever sent.
+            // Nothing is ever sent; this waits for the disconnection.
             let _ = self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(FAREWELL);
         }
     }

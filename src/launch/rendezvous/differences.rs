@@ -1,14 +1,14 @@
-//! Whether two processes were started with the same configuration, and what differs if not.
+//! Compares the configurations of two processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::refusal::Refusal;
 use super::sentence;
 
-/// A refusal names so many differing settings; the first ones say enough.
+/// How many differing settings a refusal names.
 const MOST: usize = 5;
 
-/// Refuses a process whose configuration is not that of a member; `names` are what people call the two.
+/// Refuses a process whose configuration differs from that of a member.
 pub(super) fn compare(
     [theirs, ours]: [&BTreeMap<String, String>; 2],
     [their_name, our_name]: [String; 2],
@@ -26,5 +26,5 @@ pub(super) fn compare(
     if keys.len() > MOST {
         differences.push(format!("{} more settings differ", keys.len() - MOST));
     }
-    Err(Refusal::elsewhere(format!("{}; give every process the same configuration", differences.join("; "))))
+    Err(Refusal::other_job(format!("{}; give every process the same configuration", differences.join("; "))))
 }

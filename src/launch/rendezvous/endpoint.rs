@@ -1,4 +1,4 @@
-//! Where a member finds the service: an address as people write it, made into something that can be connected to.
+//! The address of the service, parsed into an endpoint, and the reasons of a failed connection.
 
 use std::error::Error as _;
 use std::io;
@@ -36,8 +36,7 @@ pub(super) fn endpoint(address: &str, terms: &Terms) -> Result<Endpoint> {
     })
 }
 
-/// The innermost reason of a failed connection. It was found before the other side could say anything, unless this
-/// is [`distrust`].
+/// The innermost reason of a failed connection. It contains no text of the other side, except for [`distrust`].
 pub(super) fn cause(error: &tonic::transport::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
@@ -46,8 +45,8 @@ pub(super) fn cause(error: &tonic::transport::Error) -> String {
     cause.to_string()
 }
 
-/// Why encryption failed, if that is what failed. A certificate is full of words of its author: what comes after the
-/// library's own, such as "invalid peer certificate: UnknownIssuer", is left out.
+/// Why encryption failed, if it did. A certificate contains text of its author, so only the library's own words, such
+/// as "invalid peer certificate: UnknownIssuer", are kept.
 pub(super) fn distrust(error: &tonic::transport::Error) -> Option<String> {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     let mut failures = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());

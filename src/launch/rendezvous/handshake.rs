@@ -1,11 +1,11 @@
-//! The handshake: both sides prove that they know the job's secret, and neither shows it.
+//! The handshake: both sides prove that they know the job's secret without revealing it.
 //!
-//! Hello (versions, job, nonce) - Challenge (nonce, the service's proof) - Proof (the member's proof, its introduction).
-//! Proofs are keyed hashes over everything said so far, so a recorded handshake is worth nothing against a fresh nonce.
-//! The service proves first, also when it refuses the Hello of another job or version: an answer without a proof tells a
-//! member nothing, see [`Doubt`]. What that costs is in [`Secret`](super::Secret). No bytes are read or written here:
-//! [`Host`] and [`Guest`] turn envelopes into envelopes. Whether a proven member may sit down is left to the
-//! [`roster`](super::roster).
+//! Hello (versions, job, nonce) - Challenge (nonce, the service's proof) - Proof (the member's proof, its
+//! introduction). Proofs are keyed hashes over all messages so far, so a recorded handshake fails against a fresh
+//! nonce. The service proves first, also when it refuses the Hello of another job or version, because a member must not
+//! trust an answer without a proof; [`Secret`](super::Secret) says what that costs. [`ServiceHandshake`] and
+//! [`MemberHandshake`] turn envelopes into envelopes, without input or output. The [`roster`](super::roster) decides
+//! whether a process with a proof may join.
 
 use hmac::Mac;
 use prost::Message;
@@ -20,10 +20,10 @@ pub type Nonce = [u8; 32];
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Why a member does not go on with whoever answered.
+/// Why a member ends the handshake.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Doubt {
-    /// The answer does not prove that its author knows the secret.
+pub enum HandshakeError {
+    /// The answer does not prove that its sender knows the secret.
     Unproven,
     /// The service knows the secret, and refuses.
     Refused(Refusal),
@@ -34,7 +34,7 @@ impl Refusal {
         Answer { refusal: Some(self.clone()), challenge: None }.encode_to_vec()
     }
 
-    /// The refusal for somebody who proved nothing, and believes nothing.
+    /// The refusal for a process that does not know the secret, without a proof.
     pub fn bare(&self) -> Envelope {
         Envelope { sequence: 0, body: self.encode(), mac: Vec::new() }
     }
@@ -53,17 +53,19 @@ fn refusal_hash(key: &[u8], hello: &[u8], body: &[u8]) -> hmac::Hmac<sha2::Sha25
 
 /// The service's side, between its challenge and the member's proof.
 #[derive(Debug)]
-pub struct Host {
+pub struct ServiceHandshake {
     key: Vec<u8>,
     size: usize,
     transcript: Transcript,
 }
 
-impl Host {
+impl ServiceHandshake {
     /// Reads a member's first envelope; answers with the challenge. `nonce` must never have been used before.
     pub fn greet(terms: &Terms, envelope: &Envelope, nonce: Nonce) -> Result<(Self, Envelope), Refusal> {
         let Some(hello) = greeting(envelope).hello else {
-            return Err(Refusal::lasting("the first message was not a greeting; connect to this port with train only"));
+            return Err(Refusal::permanent(
+                "the first message was not a greeting; connect to this port with train only",
+            ));
         };
         check(terms, &hello)?;
         let host =
@@ -73,10 +75,9 @@ impl Host {
         Ok((host, Envelope { sequence: 0, body: challenge.encode_to_vec(), mac: Vec::new() }))
     }
 
-    /// Checks the member's proof; from here on the session has a key. What the member says of itself is for others to
-    /// read.
+    /// Checks the member's proof; returns the seal of the session and the introduction, which is not decoded here.
     pub fn admit(self, envelope: &Envelope) -> Result<(Seal, Result<Vec<u8>, Refusal>), Refusal> {
-        let refuse = || Refusal::lasting("this process and the service do not share the job's secret");
+        let refuse = || Refusal::permanent("this process and the service do not share the job's secret");
         let proof = greeting(envelope).proof.ok_or_else(refuse)?;
         let expected = self.transcript.hash(&self.key, "member", &[&proof.introduction]);
         expected.verify_slice(&proof.mac).map_err(|_| refuse())?;
@@ -88,13 +89,13 @@ impl Host {
     fn agree_on_size(&self) -> Result<(), Refusal> {
         match (self.transcript.hello.size, self.size) {
             (theirs, ours) if theirs == ours as u64 => Ok(()),
-            (_, 0) => Err(Refusal::elsewhere(
+            (_, 0) => Err(Refusal::other_job(
                 "the service serves a job whose processes come and go; give every process the same --elastic",
             )),
-            (0, _) => Err(Refusal::elsewhere(
+            (0, _) => Err(Refusal::other_job(
                 "the service serves a job of fixed membership; leave --elastic out, or give it to every process",
             )),
-            (theirs, ours) => Err(Refusal::elsewhere(format!(
+            (theirs, ours) => Err(Refusal::other_job(format!(
                 "this process counts '{theirs}' processes in the job, the service {ours}; give every process the same \
                  --world-size and --nnodes"
             ))),
@@ -104,14 +105,14 @@ impl Host {
 
 /// The member's side, between its greeting and the service's challenge.
 #[derive(Debug)]
-pub struct Guest {
+pub struct MemberHandshake {
     key: Vec<u8>,
     hello: Hello,
     introduction: Vec<u8>,
 }
 
-impl Guest {
-    /// A member that wants to join, with what it says of itself. `nonce` must never have been used before.
+impl MemberHandshake {
+    /// `introduction` describes the process. `nonce` must never have been used before.
     pub fn new(terms: &Terms, introduction: Vec<u8>, nonce: Nonce) -> Self {
         let hello = Hello {
             protocol: PROTOCOL,
@@ -130,18 +131,18 @@ impl Guest {
     }
 
     /// Checks the service's proof; answers with its own.
-    pub fn answer(self, envelope: &Envelope) -> Result<(Seal, Envelope), Doubt> {
+    pub fn answer(self, envelope: &Envelope) -> Result<(Seal, Envelope), HandshakeError> {
         let answer = Answer::decode(envelope.body.as_slice()).unwrap_or_default();
         if let Some(refusal) = answer.refusal {
             let proof = refusal_hash(&self.key, &self.hello().body, &envelope.body);
-            proof.verify_slice(&envelope.mac).map_err(|_| Doubt::Unproven)?;
-            return Err(Doubt::Refused(refusal));
+            proof.verify_slice(&envelope.mac).map_err(|_| HandshakeError::Unproven)?;
+            return Err(HandshakeError::Refused(refusal));
         }
-        let challenge = answer.challenge.ok_or(Doubt::Unproven)?;
-        let nonce = Nonce::try_from(challenge.nonce.as_slice()).map_err(|_| Doubt::Unproven)?;
+        let challenge = answer.challenge.ok_or(HandshakeError::Unproven)?;
+        let nonce = Nonce::try_from(challenge.nonce.as_slice()).map_err(|_| HandshakeError::Unproven)?;
         let transcript = Transcript { hello: self.hello, nonce };
         let proof = transcript.hash(&self.key, "service", &[]);
-        proof.verify_slice(&challenge.mac).map_err(|_| Doubt::Unproven)?;
+        proof.verify_slice(&challenge.mac).map_err(|_| HandshakeError::Unproven)?;
         let mac = transcript.hash(&self.key, "member", &[&self.introduction]).finalize().into_bytes().to_vec();
         let proof = Greeting { proof: Some(Proof { mac, introduction: self.introduction }), hello: None };
         let envelope = Envelope { sequence: 1, body: proof.encode_to_vec(), mac: Vec::new() };
@@ -149,7 +150,7 @@ impl Guest {
     }
 }
 
-/// What both sides have said before they prove anything.
+/// What both sides sent before the proofs.
 #[derive(Debug)]
 struct Transcript {
     hello: Hello,
@@ -167,10 +168,10 @@ impl Transcript {
     }
 }
 
-/// What can be refused before anybody has proven anything; it must not tell a stranger what the job is.
+/// Checks what can be refused before the proofs; the reasons must not reveal the job.
 fn check(terms: &Terms, hello: &Hello) -> Result<(), Refusal> {
     if hello.protocol != PROTOCOL || hello.version != VERSION {
-        return Err(Refusal::elsewhere(format!(
+        return Err(Refusal::other_job(format!(
             "this process is kiln '{}' (protocol {}), the service is kiln {VERSION} (protocol {PROTOCOL}); start every \
              process from the same build",
             sentence::line(&hello.version, 40),
@@ -178,18 +179,18 @@ fn check(terms: &Terms, hello: &Hello) -> Result<(), Refusal> {
         )));
     }
     if hello.job_id != terms.job_id {
-        return Err(Refusal::elsewhere(format!(
+        return Err(Refusal::other_job(format!(
             "the service serves another job than '{}'; give every process the same --job-id and --dist-url",
             sentence::line(&hello.job_id, 80)
         )));
     }
     if hello.nonce.len() != size_of::<Nonce>() {
-        return Err(Refusal::lasting("the greeting was malformed; start every process from the same build"));
+        return Err(Refusal::permanent("the greeting was malformed; start every process from the same build"));
     }
     Ok(())
 }
 
-/// What cannot be read is no greeting.
+/// A message that cannot be read becomes an empty greeting.
 fn greeting(envelope: &Envelope) -> Greeting {
     Greeting::decode(envelope.body.as_slice()).unwrap_or_default()
 }

@@ -1,41 +1,41 @@
-//! The rendezvous: how the processes of one training meet, talk, and agree on who is lost.
+//! The rendezvous: a small gRPC service where the processes of a job meet and agree on which of them are lost.
 //!
-//! A small gRPC service (on rank 0, or in the launcher) holds one session with every process of the job. A session
-//! opens with a mutual proof of the job's secret, then carries introductions, a key-value store (the collective engine
-//! publishes its addresses there), heartbeats and the **verdict**: when a process dies, stops or fails, the service
-//! alone decides who it was and tells everybody the same line. An engine cannot do that: the first survivor that gives
-//! up closes its connections, and the next one then blames that survivor.
+//! The service (on rank 0, in the launcher, or alone) holds one session with every process of the job. A session starts
+//! with a mutual proof of the job's secret, then carries introductions, a key-value store (in which the collective
+//! engine publishes its addresses), heartbeats and the **verdict**: when a process dies, stops or fails, the service
+//! alone decides which one it was and sends the same line to all. An engine cannot decide that: the first survivor that
+//! gives up closes its connections, and the next one then blames that survivor.
 //!
-//! Reading order: [`Client`] is what the rest of Kiln calls; [`roster`] (with `generation`, `prospect` and [`placement`])
-//! is the policy, a pure state machine: it says who computes which replicas, and when that changes. A job of fixed
-//! membership is one whose roster is [`strict`](roster::strict): the first loss ends it. [`bulletin`] is what the roster
-//! tells; [`wire`], [`refusal`], [`handshake`] and [`seal`] are what travels; `state`, `session`, `admission` and
-//! `service` perform what the roster says. On a member's side `connection` is one session, `comeback` keeps it, `news` is what a client knows, and `visit`
-//! asks one question.
+//! Reading order: the rest of Kiln calls [`Client`]. [`roster`] is the policy, a pure state machine: it assigns
+//! replicas to members ([`placement`]) and decides when the assignment changes. For fixed membership it is
+//! [`strict`](roster::strict): the first loss ends the job. [`bulletin`] defines its events and actions; [`wire`],
+//! [`refusal`], [`handshake`] and [`seal`] are the messages; `service`, `service_state`, `session` and `admission` run
+//! the service. On the side of a member, `connection` is one session, `reconnector` renews it, and `member_state` holds
+//! what the member knows.
 //!
-//! What is protected: both sides prove the secret before either believes the other, and every later message carries a
-//! keyed hash, so nobody without the secret can join, speak for a member or for the service, or end the job: whatever
-//! else answers at the address is only a reason to try again. What is not: messages travel in the clear unless there is
-//! [`Tls`]; whoever can hold back packets, or takes the address, can keep processes apart until their limits; and what
-//! the collective engine carries between processes is neither authenticated nor encrypted.
+//! Protected: both sides prove the secret before they trust each other, and every later message carries a keyed hash,
+//! so no process without the secret can join, send messages for a member or the service, or end the job; any other
+//! answer at the address only leads to a retry. Not protected: messages are not encrypted without [`Tls`]; an attacker
+//! who can drop packets or take the address can keep processes apart until their time limits; and the data of the
+//! collective engine is neither authenticated nor encrypted.
 //!
-//! The room knows nothing of training: an activity is a text and a counter. It decides, others act: ending the process
-//! is left to the caller of [`Client::when_over`].
+//! This room knows nothing of training (an activity is a text and a counter), and does not end the process.
 
 mod admission;
 pub mod bulletin;
-mod causes;
+mod change_causes;
 mod client;
-mod comeback;
 mod connection;
 mod differences;
 mod eligibility;
 mod endpoint;
 pub mod handshake;
-pub mod knocks;
-mod news;
+mod member_state;
 pub mod placement;
+mod query;
+mod reconnector;
 pub mod refusal;
+pub mod rejections;
 mod requests;
 pub mod roster;
 mod rpc;
@@ -45,52 +45,50 @@ mod secret;
 mod secret_file;
 mod sentence;
 mod service;
+mod service_state;
 mod session;
-mod state;
 pub mod store;
 mod tls;
-mod visit;
 pub mod wire;
 
 use std::time::Duration;
 
 pub use client::Client;
-pub use comeback::BeforeAttempt;
-pub use news::Attempt;
+pub use member_state::Attempt;
+pub use query::query;
+pub use reconnector::BeforeAttempt;
 pub use secret::Secret;
 pub use secret_file::{create as create_secret, of_user as secret_of_user};
 pub use service::Service;
 pub use tls::Tls;
-pub use visit::visit;
 
 use crate::error::{Error, Result};
 
 /// The most processes one job may have: the list of all of them must fit into one message.
 pub const MOST_MEMBERS: usize = 2048;
-/// So many heartbeats may be late without meaning anything.
+/// How many heartbeats may be late before a member counts as late.
 const LATE_BEATS: u32 = 3;
-/// How long a connection may take until its process is admitted.
+/// The time limit of the handshake, connecting included.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// What all processes of a job agree on before they meet.
+/// What all processes of a job must agree on before they connect.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// Tells this job from others that might use the same address.
+    /// Distinguishes jobs that use the same address.
     pub job_id: String,
-    /// What only the processes of this job know.
+    /// Shared by the processes of the job.
     pub secret: Secret,
-    /// How many processes the job has, 1 to [`MOST_MEMBERS`]; 0 where they come and go.
+    /// The number of processes, 1 to [`MOST_MEMBERS`]; 0 for an elastic job.
     pub size: usize,
-    /// A process without a heartbeat for so long is lost.
+    /// A process without a heartbeat for longer is lost.
     pub timeout: Duration,
     /// The time between two heartbeats, at most a third of `timeout`.
     pub beat: Duration,
-    /// Files for encryption; `None` sends everything in the clear (authenticated all the same).
+    /// Files for encryption; messages are authenticated without it too.
     pub tls: Option<Tls>,
 }
 
 impl Terms {
-    /// Refuses terms under which no job can be watched.
     fn check(&self) -> Result<()> {
         if self.size > MOST_MEMBERS {
             let size = self.size;
@@ -108,8 +106,7 @@ impl Terms {
     }
 }
 
-/// Why the job is over: one line that names the process and how it is known. Also what a single request answers that
-/// could not be served.
+/// Why the job is over: one line that names the process and the evidence. Also the error of a single request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Verdict(pub String);

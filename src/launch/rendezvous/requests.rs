@@ -1,4 +1,4 @@
-//! A member's questions to the key-value store: each waits for its answers, until they come or all are given up.
+//! A member's requests to the key-value store: each waits for its answers, until they come or it is cancelled.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,27 +10,27 @@ use super::wire::{ENVELOPE_LIMIT, ENVELOPE_MARGIN, FromMember, FromService};
 
 type Answer = Result<Vec<u8>, Verdict>;
 
-/// A question that waits for so many more answers.
-struct Call {
+/// An open request.
+struct Request {
+    /// How many answers are still to come.
     answers: usize,
     sender: mpsc::Sender<Answer>,
 }
 
-/// The questions that are open.
 pub(super) struct Requests {
     count: AtomicU64,
-    /// `None` once nobody will answer any more.
-    calls: Mutex<Option<HashMap<u64, Call>>>,
+    /// The open requests by id; `None` once the last session has ended.
+    open: Mutex<Option<HashMap<u64, Request>>>,
 }
 
 impl Default for Requests {
     fn default() -> Self {
-        Self { count: AtomicU64::new(0), calls: Mutex::new(Some(HashMap::new())) }
+        Self { count: AtomicU64::new(0), open: Mutex::new(Some(HashMap::new())) }
     }
 }
 
 impl Requests {
-    /// Stores a value: `send` passes the message on, `over` says why there is no answer.
+    /// Stores a value. `send` sends the message, `over` says why there is no answer.
     pub fn set(
         &self,
         key: &str,
@@ -58,7 +58,7 @@ impl Requests {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        // 8 bytes are more than what a key needs beside its own.
+        // 8 bytes are more than the overhead of a key.
         let size = keys.iter().map(|key| key.len().saturating_add(8)).fold(0, usize::saturating_add);
         if size > ENVELOPE_LIMIT - ENVELOPE_MARGIN {
             let count = keys.len();
@@ -70,46 +70,45 @@ impl Requests {
     fn ask(&self, answers: usize, send: impl FnOnce(u64), over: impl Fn() -> Verdict) -> Result<Vec<Vec<u8>>, Verdict> {
         let id = self.count.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = mpsc::channel();
-        let asked = self.calls().as_mut().map(|calls| calls.insert(id, Call { answers, sender })).is_some();
+        let asked = self.open().as_mut().map(|open| open.insert(id, Request { answers, sender })).is_some();
         if !asked {
             return Err(over());
         }
         send(id);
-        // Every call is answered or given up, so this ends.
+        // Every request is answered or cancelled, so this ends.
         (0..answers).map(|_| receiver.recv().unwrap_or_else(|_| Err(over()))).collect()
     }
 
-    /// Takes in an answer; any other message of the service comes back.
-    pub fn hear(&self, message: FromService) -> Option<FromService> {
+    /// Takes an answer; returns any other message of the service.
+    pub fn take_answer(&self, message: FromService) -> Option<FromService> {
         let (id, answer) = match message {
             FromService::Value(id, value) => (id, Ok(value)),
             FromService::Denied(id, reason) => (id, Err(Verdict(reason))),
             other => return Some(other),
         };
-        let mut calls = self.calls();
-        let call = calls.as_mut().and_then(|calls| calls.get_mut(&id))?;
-        call.answers -= 1;
-        let last = call.answers == 0 || answer.is_err();
-        // A caller that failed on an earlier answer does not wait for this one.
-        let _ = call.sender.send(answer);
+        let mut open = self.open();
+        let request = open.as_mut().and_then(|open| open.get_mut(&id))?;
+        request.answers -= 1;
+        let last = request.answers == 0 || answer.is_err();
+        // The caller may have failed on an earlier answer.
+        let _ = request.sender.send(answer);
         if last {
-            calls.as_mut().and_then(|calls| calls.remove(&id));
+            open.as_mut().and_then(|open| open.remove(&id));
         }
         None
     }
 
-    /// Gives up all calls that wait. Why must be known before.
-    pub fn give_up(&self) {
-        self.calls().iter_mut().for_each(HashMap::clear);
+    /// Cancels all open requests. What `over` returns must be set before.
+    pub fn cancel(&self) {
+        self.open().iter_mut().for_each(HashMap::clear);
     }
 
-    /// Gives up all calls, also those to come. Why must be known before.
+    /// Cancels all requests, later ones too. What `over` returns must be set before.
     pub fn close(&self) {
-        self.calls().take();
+        self.open().take();
     }
 
-    /// Every change is whole before anything could panic.
-    fn calls(&self) -> MutexGuard<'_, Option<HashMap<u64, Call>>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open(&self) -> MutexGuard<'_, Option<HashMap<u64, Request>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! The one gRPC method of the rendezvous, `/kiln.Rendezvous/Session`: a stream of envelopes in both directions.
 //!
-//! A single method with hand-written messages needs no generated code: this is all that a generator would write.
+//! For a single method with hand-written messages this is all the code that a generator would write.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,16 +17,16 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::admission::Pass;
+use super::admission::ConnectionHandle;
+use super::service_state::ServiceState;
 use super::session;
-use super::state::State;
 use super::wire::{ENVELOPE_LIMIT, Envelope};
 
 const PATH: &str = "/kiln.Rendezvous/Session";
-/// Envelopes on their way out of a process; more wait.
+/// The capacity of a queue of outgoing envelopes.
 pub(super) const QUEUE: usize = 16;
 
-/// Opens a session over `channel`; `outgoing` are the envelopes of the member.
+/// Opens a session over `channel`, on which the member sends `outgoing`.
 pub(super) async fn open(channel: Channel, outgoing: mpsc::Receiver<Envelope>) -> Result<Streaming<Envelope>, Status> {
     let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(ENVELOPE_LIMIT);
     grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
@@ -37,9 +37,9 @@ pub(super) async fn open(channel: Channel, outgoing: mpsc::Receiver<Envelope>) -
 
 type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The service's side: every call of the method becomes a session.
+/// The service's side: every call of the method is a session.
 #[derive(Clone)]
-pub(super) struct Rpc(pub Arc<State>);
+pub(super) struct Rpc(pub Arc<ServiceState>);
 
 impl Service<http::Request<Body>> for Rpc {
     type Response = http::Response<Body>;
@@ -51,21 +51,21 @@ impl Service<http::Request<Body>> for Rpc {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let opening = Opening(Arc::clone(&self.0));
+        let open_session = OpenSession(Arc::clone(&self.0));
         Box::pin(async move {
             if request.uri().path() != PATH {
                 return Ok(Status::unimplemented("only the sessions of train are served here").into_http());
             }
             let codec = ProstCodec::<Envelope, Envelope>::default();
             let mut grpc = tonic::server::Grpc::new(codec).max_decoding_message_size(ENVELOPE_LIMIT);
-            Ok(grpc.streaming(opening, request).await)
+            Ok(grpc.streaming(open_session, request).await)
         })
     }
 }
 
-struct Opening(Arc<State>);
+struct OpenSession(Arc<ServiceState>);
 
-impl tonic::server::StreamingService<Envelope> for Opening {
+impl tonic::server::StreamingService<Envelope> for OpenSession {
     type Response = Envelope;
     type ResponseStream = ReceiverStream<Result<Envelope, Status>>;
     type Future = Answer<Result<Response<Self::ResponseStream>, Status>>;
@@ -73,10 +73,10 @@ impl tonic::server::StreamingService<Envelope> for Opening {
     fn call(&mut self, request: Request<Streaming<Envelope>>) -> Self::Future {
         let state = Arc::clone(&self.0);
         Box::pin(async move {
-            let pass = request.extensions().get::<Pass>().cloned();
-            let pass = pass.ok_or_else(|| Status::internal("a session without a connection"))?;
+            let handle = request.extensions().get::<ConnectionHandle>().cloned();
+            let handle = handle.ok_or_else(|| Status::internal("a session without a connection"))?;
             let (sender, receiver) = mpsc::channel(QUEUE);
-            tokio::spawn(session::serve(state, pass, request.into_inner(), sender));
+            tokio::spawn(session::serve(state, handle, request.into_inner(), sender));
             Ok(Response::new(ReceiverStream::new(receiver)))
         })
     }

@@ -1,5 +1,5 @@
-//! What a job asks for. That of an elastic one is read off the configuration that its members bring: a service that was
-//! started alone knows nothing of a job before.
+//! The rules of a job. Those of an elastic one come from the configuration of its first member, since a service that
+//! was started alone does not know them.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -10,15 +10,15 @@ use super::bulletin::Rules;
 use super::refusal::Refusal;
 use crate::parallel::{Elastic, PATIENCE};
 
-/// How long after an arrival to wait for more of them.
+/// How long to wait for more members after one has joined.
 const SETTLE: Duration = Duration::from_millis(200);
 
 impl Rules {
-    /// Those of a job whose membership is fixed.
+    /// The rules of a job of fixed membership.
     pub fn strict(terms: &Terms) -> Self {
         let Terms { size, beat, timeout, .. } = *terms;
         let (settle, never) = (Duration::ZERO, Duration::MAX);
-        let (elastic_timeout, patience) = (never, never);
+        let (elastic_timeout, ready_timeout) = (never, never);
         Self {
             min: size,
             max: size,
@@ -27,17 +27,17 @@ impl Rules {
             lost_after: timeout,
             elastic_timeout,
             settle,
-            patience,
+            ready_timeout,
             strict: true,
         }
     }
 
-    /// The rules of the job that is configured so.
+    /// The rules in a member's `configuration`.
     pub(super) fn read(configuration: &BTreeMap<String, String>) -> Result<Self, Refusal> {
         let read = Reader(configuration);
         let world = read.value("parallel.world_size")?;
         let Elastic::Between { min, max } = read.value("parallel.elastic")? else {
-            return Err(Refusal::lasting("the service serves elastic jobs; give every process --elastic MIN:MAX"));
+            return Err(Refusal::permanent("the service serves elastic jobs; give every process --elastic MIN:MAX"));
         };
         Ok(Self {
             min,
@@ -47,7 +47,7 @@ impl Rules {
             lost_after: read.seconds("parallel.lost_after")?,
             elastic_timeout: read.seconds("parallel.elastic_timeout")?,
             settle: SETTLE,
-            patience: read.seconds("parallel.timeout")?.saturating_mul(PATIENCE),
+            ready_timeout: read.seconds("parallel.timeout")?.saturating_mul(PATIENCE),
             strict: false,
         })
     }
@@ -59,7 +59,7 @@ impl Reader<'_> {
     fn value<T: FromStr>(&self, key: &str) -> Result<T, Refusal> {
         let value = self.0.get(key).and_then(|text| text.parse().ok());
         value.ok_or_else(|| {
-            Refusal::lasting(format!("this process brought no usable {key}; start it from the same build"))
+            Refusal::permanent(format!("this process brought no usable {key}; start it from the same build"))
         })
     }
 

@@ -1,19 +1,19 @@
-//! Authenticity: the keyed hash (HMAC-SHA256, RFC 2104) over everything that travels.
+//! Authenticity: a keyed hash (HMAC-SHA256, RFC 2104) over every message of a session.
 //!
-//! A [`Seal`] belongs to one session. It hashes direction, sequence and body, so an envelope that was altered,
-//! repeated, left out, or sent back to its author is found out. Secrecy is left to TLS.
+//! A [`Seal`] hashes direction, sequence and body, so an envelope that was changed, repeated, dropped, or sent back to
+//! its sender is detected. Secrecy needs TLS.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use super::wire::Envelope;
 
-/// Which way an envelope goes.
+/// The sender of an envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The service, or written by it.
+    /// The service.
     Service,
-    /// The member, or written by it.
+    /// The member.
     Member,
 }
 
@@ -33,12 +33,12 @@ impl Side {
     }
 }
 
-/// An envelope is not the next one that the other side wrote.
+/// The error for an envelope that is not the next one of the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a message was not authentic")]
 pub struct Forged;
 
-/// The two ends of one session's authenticity.
+/// One side's seal of a session.
 #[derive(Debug)]
 pub struct Seal {
     key: Vec<u8>,

@@ -1,15 +1,14 @@
-//! The secret that the processes of one job share; whoever knows it may join.
+//! The secret that the processes of one job share; a process that knows it may join.
 //!
-//! It comes from a file that only its owner may read, from the environment, from the file that a user has for this
-//! machine, or is drawn anew by the launcher for its children. It never appears in a message, a log or a `Debug` output;
-//! how it is proven is left to [`handshake`](super::handshake).
+//! It comes from a file that only its owner may read, from the environment, from the user's file on this machine, or
+//! from the launcher, which draws one for its children. It never appears in a message, a log or a `Debug` output; the
+//! [`handshake`](super::handshake) proves it.
 //!
-//! What it is worth: whoever connects to the port or records a handshake gets a keyed hash, against which secrets can be
-//! tried in peace. A secret that Kiln drew has 256 bits and cannot be found like that. One that a person chose goes
-//! through Argon2id first (RFC 9106, its second recommendation: 64 MiB, three passes, four lanes), so that every attempt
-//! costs that much; a secret that is in a list of passwords is found all the same. The salt is Kiln's own, the same for
-//! all jobs, because processes of two jobs must be able to tell each other that the secret is the same and the job is
-//! not.
+//! Limits: an attacker who connects to the port or records a handshake gets a keyed hash, against which secrets can be
+//! tried offline. A secret drawn by Kiln has 256 bits and cannot be found that way. One that a person chose goes
+//! through Argon2id first (RFC 9106, its second recommendation: 64 MiB, three passes, four lanes), so that every
+//! attempt costs that much; a secret in a list of passwords is found nevertheless. The salt is the same for all jobs,
+//! because the service must be able to tell a process of another job that the secret is right and the job is wrong.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,11 +23,11 @@ use crate::error::{Error, Result};
 
 /// Shorter secrets could be guessed.
 const LEAST: usize = 16;
-/// As could those of fewer different bytes.
+/// As could secrets of fewer different bytes.
 const LEAST_DIFFERENT: usize = 8;
-/// A longer file is not a secret, but a mistaken path.
+/// A longer file is probably the wrong file.
 const MOST: u64 = 4096;
-/// What a secret begins with that Kiln drew; 64 hexadecimal digits follow.
+/// The prefix of a secret drawn by Kiln; 64 hexadecimal digits follow.
 const DRAWN: &str = "kiln-";
 const DIGITS: usize = 64;
 const SALT: &[u8] = b"kiln job secret";
@@ -41,16 +40,16 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// No secret: whoever reaches the port may join.
+    /// No secret: any process that reaches the port may join.
     pub fn none() -> Self {
         Self { text: String::new(), key: Vec::new() }
     }
 
-    /// The secret as people write it; white space around it does not count. One that was not drawn by
-    /// [`random`](Self::random) takes about a tenth of a second and 64 MiB of memory.
+    /// Reads a secret; white space around it is ignored. One that was not drawn by [`random`](Self::random) takes about
+    /// a tenth of a second and 64 MiB of memory.
     ///
     /// # Errors
-    /// A usage error for a secret that is too short or repeats itself. Other weaknesses are not found.
+    /// A usage error for a secret that is too short or repetitive. Other weaknesses are not detected.
     pub fn from_text(text: &str) -> Result<Self> {
         let text = text.trim();
         check(text)?;
@@ -65,9 +64,9 @@ impl Secret {
         Self::from_open_file(file, path, refuse)
     }
 
-    /// `refuse` says what the file was to be used for.
+    /// `refuse` adds the purpose of the file to an error.
     pub(super) fn from_open_file(file: File, path: &Path, refuse: impl Fn(String) -> Error) -> Result<Self> {
-        // Asked of the open file, so that it cannot be exchanged between the question and the reading.
+        // Metadata of the open file, so that it cannot be replaced between the check and the reading.
         let metadata = file.metadata().map_err(|error| refuse(error.to_string()))?;
         if !metadata.is_file() {
             return Err(refuse("it is not a file".into()));
@@ -85,17 +84,17 @@ impl Secret {
         Self::from_text(&text)
     }
 
-    /// A new secret that nobody can guess: 32 bytes of the system's randomness, as text.
+    /// A new secret: 32 bytes of the system's randomness, as text.
     ///
     /// # Panics
-    /// If the system has no randomness to give.
+    /// If the system has no source of randomness.
     pub fn random() -> Self {
         let digits = nonce().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let text = format!("{DRAWN}{digits}");
         Self { key: text.clone().into_bytes(), text }
     }
 
-    /// The secret itself, to hand it to a child process. Keep it out of command lines and logs.
+    /// The secret as text, for a child process. It must not appear in command lines or logs.
     pub fn to_text(&self) -> &str {
         &self.text
     }
@@ -105,7 +104,7 @@ impl Secret {
         self.text.is_empty()
     }
 
-    /// The key of the handshake's proofs; empty without a secret, so that there is one path through the code.
+    /// The key of the handshake's proofs; empty without a secret.
     pub(super) fn as_key(&self) -> &[u8] {
         &self.key
     }
@@ -117,7 +116,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Finds slips, not weakness: how easily a secret is guessed cannot be seen from it.
+/// Detects mistakes only; how easily a secret can be guessed is unknown.
 fn check(text: &str) -> Result<()> {
     let remedy = "draw one with: train secret FILE";
     let (bytes, length) = (text.as_bytes(), text.len());
@@ -140,7 +139,7 @@ fn is_drawn(text: &str) -> bool {
     text.strip_prefix(DRAWN).is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
 }
 
-/// A key that costs time and memory to compute.
+/// Derives a key by Argon2id.
 fn stretch(text: &str) -> Result<Vec<u8>> {
     let params = Params::new(1 << 16, 3, 4, Some(32)).expect("the recommended parameters are valid");
     let mut key = vec![0; 32];

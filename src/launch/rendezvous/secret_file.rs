@@ -1,10 +1,9 @@
-//! Files that Kiln writes secrets to: where the user says, and one of each user's own for processes that meet on one
-//! machine without being told a secret.
+//! Files with secrets: those of `train secret`, and one per user for jobs on one machine without a given secret.
 //!
-//! Both hold 256 bits of the system's randomness, belong to the user who ran Kiln, have mode 600, and appear whole or
-//! not at all; nothing that exists is overwritten. The user's own file is in `$XDG_STATE_HOME/kiln`, or
-//! `~/.local/state/kiln`: other users of the machine cannot read it, so they can neither join a job nor list or drain its
-//! members. It does not protect against whoever can read the user's files: root, backups, a file server.
+//! Both hold 256 bits of the system's randomness, belong to the user who ran Kiln, have mode 600, appear whole or not
+//! at all, and never replace a file. The user's own file is in `$XDG_STATE_HOME/kiln`, or `~/.local/state/kiln`: other
+//! users of the machine cannot read it, so they can neither join a job nor list or drain its members. It does not
+//! protect against readers of the user's files: root, backups, a file server.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -17,7 +16,7 @@ use crate::error::{Error, Result};
 /// Writes a new secret to `path`.
 ///
 /// # Errors
-/// A usage error if there is something at `path` already, [`Error::Io`] if it cannot be written.
+/// A usage error if `path` exists, [`Error::Io`] if it cannot be written.
 pub fn create(path: &Path) -> Result<()> {
     draw(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Error::usage(format!(
@@ -28,10 +27,10 @@ pub fn create(path: &Path) -> Result<()> {
     })
 }
 
-/// The secret of this user on this machine; the first process that needs it draws it.
+/// The secret of this user on this machine; the first process that needs it creates it.
 ///
 /// # Errors
-/// A usage error if the user has no place of their own for it.
+/// A usage error if the user has no private directory for it.
 pub fn of_user() -> Result<Secret> {
     let folder = folder().ok_or_else(|| refusal("HOME", "this user has no home directory"))?;
     let refuse = |path: &Path| {
@@ -47,7 +46,6 @@ pub fn of_user() -> Result<Secret> {
     let path = folder.join("secret");
     match draw(&path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(refuse(&path)(error)),
-        // Another process was first, now or long ago.
         _ => {}
     }
     let file = open(&path).map_err(refuse(&path))?;
@@ -75,12 +73,12 @@ fn is_own(user: u32) -> bool {
     user == unsafe { libc::geteuid() }
 }
 
-/// A symbolic link may lead to what is not the user's, and a pipe keeps its reader waiting.
+/// Opens without following a symbolic link, which may lead to a foreign file, and without blocking on a pipe.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
-/// Writes beside `path` first, readable for nobody else from its first byte; takes its name only if nobody has it.
+/// Writes a new secret beside `path`, readable only for the user from the start, and renames it unless `path` exists.
 fn draw(path: &Path) -> io::Result<()> {
     if path.symlink_metadata().is_ok() {
         return Err(ErrorKind::AlreadyExists.into());

@@ -1,11 +1,11 @@
-//! Words for verdicts and causes: ranks, times, places.
+//! Formats the parts of verdicts and causes: ranks, times, activities.
 //!
-//! Texts that come from members (host names, activities, error messages of an engine) are cut and kept to one line
-//! here, since they end up in logs and terminals.
+//! Texts from members (host names, activities, errors of an engine) are cut and kept to one line, since they end up in
+//! logs and terminals.
 
 use std::time::Duration;
 
-/// The longest place that is repeated, in characters.
+/// The longest activity that is quoted, in characters.
 const LONGEST: usize = 300;
 
 /// `text` without line breaks and other control characters, and at most `longest` characters of it.
@@ -19,7 +19,7 @@ pub(super) fn line(text: &str, longest: usize) -> String {
     line
 }
 
-/// `rank 3`, or `ranks 0, 2-5`; nothing for none.
+/// `rank 3`, or `ranks 0, 2-5`; empty for no ranks.
 pub(super) fn ranks(sorted: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &rank in sorted {
@@ -40,7 +40,7 @@ pub(super) fn ranks(sorted: &[usize]) -> String {
     }
 }
 
-/// A time for people: milliseconds below a second, else seconds with one digit.
+/// A duration: milliseconds below a second, else seconds with one digit.
 pub(super) fn span(time: Duration) -> String {
     match time.as_secs_f64() {
         seconds if seconds < 1.0 => format!("{} ms", time.as_millis()),

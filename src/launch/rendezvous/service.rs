@@ -1,4 +1,4 @@
-//! The service: the place where the processes of one job meet, as a thread beside rank 0 or in the launcher.
+//! The service of the rendezvous, on a thread of rank 0 or of the launcher, or as a program of its own.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
@@ -12,24 +12,24 @@ use tonic::transport::Server;
 
 use super::bulletin::Bulletin;
 use super::rpc::Rpc;
-use super::state::State;
+use super::service_state::ServiceState;
 use super::{Terms, Verdict, admission};
 use crate::error::{Error, Result};
 
-/// How long the end of the service waits for members to take their leave.
+/// How long the end of the service waits for members to leave.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The roster looks at the clock four times a beat, and at least this often.
+/// The roster gets a tick four times a beat, and at least this often.
 const LONGEST_TICK: Duration = Duration::from_millis(250);
-/// Connections that were accepted and wait for the server to take them.
+/// How many accepted connections may wait for the server.
 const ACCEPTED: usize = 16;
-/// The largest header list of a call, in bytes; a member's has a few hundred.
+/// The largest header list of a call, in bytes; that of a member has a few hundred.
 const LARGEST_HEADERS: u32 = 8 << 10;
 
-/// A running service. Dropping it ends it: at once when every member has left or heard the verdict, else after 2 s, in
-/// which they may. A process that has a member too drops the service last.
+/// A running service. Dropping it ends it: at once if every member has left or got the verdict, else after 2 s. A
+/// process that is also a member must drop the service last.
 pub struct Service {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<ServiceState>,
     runtime: Option<Runtime>,
     /// Disconnected when the server has ended.
     ended: Mutex<mpsc::Receiver<()>>,
@@ -49,31 +49,30 @@ impl Service {
         let within = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         drop(within);
-        let state = Arc::new(State::new(terms));
+        let state = Arc::new(ServiceState::new(terms));
         runtime.spawn(tick(Arc::clone(&state)));
         let (running, ended) = mpsc::channel();
         runtime.spawn(serve(server, listener, Arc::clone(&state), running));
         Ok(Self { address, state, runtime: Some(runtime), ended: Mutex::new(ended) })
     }
 
-    /// How the job has come to its end, if it has: well, or why not. One of fixed membership that ends well ends with
-    /// its processes.
+    /// The result of the job, if it is over. A job of fixed membership that succeeds has none.
     pub fn ending(&self) -> Option<std::result::Result<(), Verdict>> {
         let ending = self.state.ending()?;
-        Some(if ending.passing { Err(Verdict(ending.reason)) } else { Ok(()) })
+        Some(if ending.transient { Err(Verdict(ending.reason)) } else { Ok(()) })
     }
 
-    /// Who is in the job right now, if anybody ever was.
+    /// The current bulletin; `None` if no process has joined yet.
     pub fn bulletin(&self) -> Option<Bulletin> {
         self.state.bulletin()
     }
 
-    /// From now on whoever proves the secret may end it, to hold the rendezvous in its place.
+    /// From now on a process that proves the secret may take over the rendezvous.
     pub fn may_be_replaced(&self) {
         self.state.replaceable.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is about to end because somebody else holds the rendezvous from now on.
+    /// Whether another process has asked to take over the rendezvous.
     pub fn is_replaced(&self) -> bool {
         *self.state.closing.borrow()
     }
@@ -87,9 +86,9 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.state.closing.send_replace(true);
-        // Disconnected is what is waited for; nothing is ever sent.
+        // Nothing is ever sent; this waits for the disconnection.
         let _ = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).recv_timeout(FAREWELL);
-        self.state.knocks.settle(true);
+        self.state.rejections.log_due(true);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -108,7 +107,7 @@ fn server(terms: &Terms) -> Result<Server> {
     })
 }
 
-async fn tick(state: Arc<State>) {
+async fn tick(state: Arc<ServiceState>) {
     let mut clock = tokio::time::interval((state.terms.beat / 4).min(LONGEST_TICK).max(Duration::from_millis(1)));
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -117,10 +116,15 @@ async fn tick(state: Arc<State>) {
     }
 }
 
-/// `_running` is dropped at the end, which is how the owner learns of it.
-async fn serve(server: Server, listener: tokio::net::TcpListener, state: Arc<State>, _running: mpsc::Sender<()>) {
+/// Dropping `_running` tells the owner of the service that it has ended.
+async fn serve(
+    server: Server,
+    listener: tokio::net::TcpListener,
+    state: Arc<ServiceState>,
+    _running: mpsc::Sender<()>,
+) {
     let (sender, connections) = tokio::sync::mpsc::channel(ACCEPTED);
-    tokio::spawn(admission::keep(listener, state.knocks.clone(), sender));
+    tokio::spawn(admission::keep(listener, state.rejections.clone(), sender));
     let mut closing = state.closing.subscribe();
     let closed = async move {
         let _ = closing.wait_for(|closing| *closing).await;

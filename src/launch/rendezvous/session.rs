@@ -1,8 +1,8 @@
-//! One session of the service with one member, from the greeting to the leave.
+//! The service's side of one session, from the greeting to the leave.
 //!
-//! It translates: envelopes into messages for the policy, news into envelopes. Input that is no member's ends the session;
-//! it never reaches the policy, nor do its words reach the log. Time limits before admission are those of `admission`. A
-//! member that loses its seat hears of it, and has some time to go by itself.
+//! Decodes messages for the roster and sends its announcements. Input that is not authentic ends the session; it
+//! reaches neither the roster nor the log. `admission` limits the time of the handshake. A member that the roster has
+//! removed is told so, and has some time to close the session itself.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,76 +12,80 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
 
-use super::admission::Pass;
-use super::bulletin::Seat;
-use super::handshake::Host;
+use super::admission::ConnectionHandle;
+use super::bulletin::SessionId;
+use super::handshake::ServiceHandshake;
 use super::refusal::Refusal;
 use super::seal::Seal;
 use super::secret::nonce;
-use super::state::{Admitted, State};
+use super::service_state::{Admitted, ServiceState};
 use super::wire::{Envelope, FromMember, FromService, decode, encode};
 
-/// The most `Get`s of one member that may wait at a time.
+/// How many `Get`s of one member may wait at a time.
 const MOST_GETS: usize = 64;
-/// How long a member may stay that has no seat any more.
+/// How long a removed member may keep its session.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 type Outgoing = mpsc::Sender<Result<Envelope, Status>>;
 
 /// Why a session ends.
 enum End {
-    /// The member took its leave.
+    /// The member has left.
     Left,
-    /// The service ends, and all is said.
+    /// The service ends, and the last announcement was sent.
     Closing,
     /// It broke off, as in "its connection closed".
     Broken(String),
 }
 
-/// Serves one call of the method, whoever makes it.
-pub(super) async fn serve(state: Arc<State>, pass: Pass, mut incoming: Streaming<Envelope>, outgoing: Outgoing) {
-    let (mut seal, seat) = match greet(&state, &mut incoming, &outgoing).await {
+/// Serves one call of the method.
+pub(super) async fn serve(
+    state: Arc<ServiceState>,
+    handle: ConnectionHandle,
+    mut incoming: Streaming<Envelope>,
+    outgoing: Outgoing,
+) {
+    let (mut seal, id) = match greet(&state, &mut incoming, &outgoing).await {
         Ok(Some(admitted)) => admitted,
         Ok(None) => return,
-        Err(why) => return state.knocks.note(pass.peer.ip(), &why),
+        Err(why) => return state.rejections.note(handle.peer.ip(), &why),
     };
-    pass.admit();
-    let mut session = Session { state: &state, seat, seal: &mut seal, outgoing, gets: JoinSet::new() };
+    handle.admit();
+    let mut session = Session { state: &state, id, seal: &mut seal, outgoing, gets: JoinSet::new() };
     tokio::select! {
         end = session.work(&mut incoming) => {
             if let End::Broken(how) = end {
-                state.miss(seat, how);
+                state.session_closed(id, how);
             }
         }
-        // It may be stopped, or its machine gone: then its connection would stay forever.
-        () = unseated(&state, seat) => pass.dismiss(),
+        // If the process is stopped or its machine is gone, it would never close its connection.
+        () = removed(&state, id) => handle.dismiss(),
     }
 }
 
-/// Returns some time after `seat` was taken from its member.
-async fn unseated(state: &State, seat: Seat) {
-    let mut news = state.news.subscribe();
-    while state.has(seat) && news.changed().await.is_ok() {}
+/// Returns some time after the member of session `id` was removed.
+async fn removed(state: &ServiceState, id: SessionId) {
+    let mut updates = state.latest.subscribe();
+    while state.is_member(id) && updates.changed().await.is_ok() {}
     tokio::time::sleep(FAREWELL).await;
 }
 
-/// The handshake and the policy's consent; answers with the member's seat, nothing for a visitor, or what to log.
+/// The handshake and the roster's decision; returns the session of a member, `None` for a query, or the line to log.
 async fn greet(
-    state: &State,
+    state: &ServiceState,
     incoming: &mut Streaming<Envelope>,
     outgoing: &Outgoing,
-) -> Result<Option<(Seal, Seat)>, String> {
-    let met = meet(state, incoming, outgoing).await?;
-    let (mut seal, introduction) = match met {
-        Ok(met) => met,
+) -> Result<Option<(Seal, SessionId)>, String> {
+    let (mut seal, introduction) = match handshake(state, incoming, outgoing).await? {
+        Ok(proven) => proven,
         Err((answer, why)) => {
             send(answer, outgoing).await;
             return Err(why.into());
         }
     };
     match introduction.and_then(|introduction| state.admit(&introduction)) {
-        Ok(Admitted::Member(seat)) => Ok(Some((seal, seat))),
-        Ok(Admitted::Visitor(answer)) => {
+        Ok(Admitted::Member(id)) => Ok(Some((seal, id))),
+        Ok(Admitted::Query(answer)) => {
             send(seal.close(encode(&answer)), outgoing).await;
             Ok(None)
         }
@@ -92,23 +96,27 @@ async fn greet(
     }
 }
 
-/// The key of the session and what the member says of itself, or what to answer, and what to log.
-type Met = Result<(Seal, Result<Vec<u8>, Refusal>), (Envelope, &'static str)>;
+/// The seal of the session and the introduction; or the answer to send and the line to log.
+type Proven = Result<(Seal, Result<Vec<u8>, Refusal>), (Envelope, &'static str)>;
 
-async fn meet(state: &State, incoming: &mut Streaming<Envelope>, outgoing: &Outgoing) -> Result<Met, String> {
+async fn handshake(
+    state: &ServiceState,
+    incoming: &mut Streaming<Envelope>,
+    outgoing: &Outgoing,
+) -> Result<Proven, String> {
     let hello = next(incoming).await?;
-    let (host, challenge) = match Host::greet(&state.terms, &hello, nonce()) {
+    let (service, challenge) = match ServiceHandshake::greet(&state.terms, &hello, nonce()) {
         Ok(greeted) => greeted,
         Err(refusal) => {
             return Ok(Err((refusal.proven(&state.terms, &hello), "it greeted another job, or is of another build")));
         }
     };
     outgoing.send(Ok(challenge)).await.map_err(|_| "it went away during the handshake".to_string())?;
-    let admitted = host.admit(&next(incoming).await?);
+    let admitted = service.admit(&next(incoming).await?);
     Ok(admitted.map_err(|refusal| (refusal.bare(), "it did not prove that it knows the job's secret")))
 }
 
-/// Whoever has gone does not want to know.
+/// Sends an answer; a process that has gone is no error.
 async fn send(envelope: Envelope, outgoing: &Outgoing) {
     let _ = outgoing.send(Ok(envelope)).await;
 }
@@ -122,8 +130,8 @@ async fn next(incoming: &mut Streaming<Envelope>) -> Result<Envelope, String> {
 }
 
 struct Session<'a> {
-    state: &'a State,
-    seat: Seat,
+    state: &'a ServiceState,
+    id: SessionId,
     seal: &'a mut Seal,
     outgoing: Outgoing,
     /// Answers that wait for keys to be set.
@@ -132,22 +140,22 @@ struct Session<'a> {
 
 impl Session<'_> {
     async fn work(&mut self, incoming: &mut Streaming<Envelope>) -> End {
-        let mut news = self.state.news.subscribe();
+        let mut updates = self.state.latest.subscribe();
         let mut closing = self.state.closing.subscribe();
         let mut closed = pin!(async { closing.wait_for(|closing| *closing).await.map(drop) });
         let mut is_closing = false;
-        // The admission itself is news to this member.
-        news.mark_changed();
+        // This member has not got the announcement of its own admission.
+        updates.mark_changed();
         loop {
             let step = tokio::select! {
                 message = incoming.message() => match message {
                     Ok(Some(envelope)) => self.take(envelope).await,
-                    // How a connection ends says little about why: a process that was killed may do it either way.
+                    // The connection of a process that was killed may end either way.
                     Ok(None) | Err(_) => Err(End::Broken("its connection closed".into())),
                 },
                 Some(answers) = self.gets.join_next() => self.send_all(answers.unwrap_or_default()).await,
-                Ok(()) = news.changed() => {
-                    let latest = news.borrow_and_update().clone();
+                Ok(()) = updates.changed() => {
+                    let latest = updates.borrow_and_update().clone();
                     self.send(latest).await
                 }
                 _ = &mut closed, if !is_closing => {
@@ -158,7 +166,7 @@ impl Session<'_> {
             if let Err(end) = step {
                 return end;
             }
-            if is_closing && !self.state.at_work() && !news.has_changed().unwrap_or_default() {
+            if is_closing && !self.state.is_busy() && !updates.has_changed().unwrap_or_default() {
                 return End::Closing;
             }
         }
@@ -177,7 +185,7 @@ impl Session<'_> {
             message => {
                 let (beats, leaves) =
                     (matches!(message, FromMember::Beat(_)), matches!(message, FromMember::Leave(..)));
-                self.state.hear(self.seat, message);
+                self.state.handle_message(self.id, message);
                 match (beats, leaves) {
                     (true, _) => self.send(FromService::Alive).await,
                     (_, true) => Err(End::Left),

@@ -1,7 +1,7 @@
-//! The key-value store of the rendezvous: written once per key, waited for, limited in size.
+//! The key-value store of the rendezvous: a key is written once, a reader waits for it, and the size is limited.
 //!
-//! Collective engines publish their addresses here. Entries live as long as the job, or the generation of an elastic
-//! one: there are few, and a late reader must find them.
+//! Collective engines publish their addresses here. Entries live as long as the job, or in an elastic one as long as
+//! their generation, so that a late reader finds them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ pub const MOST_KEYS: usize = 4096;
 /// The most bytes of keys and values together.
 pub const MOST_BYTES: usize = 64 << 20;
 
-/// What was set so far.
+/// The store of a job.
 #[derive(Debug)]
 pub struct Store {
     entries: Mutex<Entries>,
@@ -36,8 +36,7 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Keeps `value` under `key`. Setting the same bytes again is no change; other bytes, or more than the store may
-    /// hold, are refused with a reason.
+    /// Stores `value` under `key`. Writing the same bytes again changes nothing; other bytes, or too many, are an error.
     pub fn set(&self, key: String, value: Vec<u8>) -> Result<(), String> {
         let mut entries = self.entries();
         if let Some(kept) = entries.values.get(&key) {
@@ -56,14 +55,14 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets every key that begins with none of `prefixes`; the service of an elastic job outlives its generations.
+    /// Removes every key that begins with none of `prefixes`: those of earlier generations.
     pub fn keep(&self, prefixes: &[String]) {
         let mut entries = self.entries();
         entries.values.retain(|key, _| prefixes.iter().any(|prefix| key.starts_with(prefix)));
         entries.bytes = entries.values.iter().map(|(key, value)| key.len() + value.len()).sum();
     }
 
-    /// The values of `keys`, as soon as all are there; names what is missing after `limit`.
+    /// Waits for the values of `keys`; an error that names the missing ones after `limit`.
     pub async fn get(&self, keys: &[String], limit: Duration) -> Result<Vec<Vec<u8>>, String> {
         let mut changes = self.changes.subscribe();
         let all = async {
@@ -71,7 +70,7 @@ impl Store {
                 if let Some(values) = self.look_up(keys) {
                     return values;
                 }
-                // The sender lives as long as the store, so a change always comes before the end.
+                // The sender lives as long as the store, so this cannot fail.
                 let _ = changes.changed().await;
             }
         };
@@ -90,7 +89,6 @@ impl Store {
         format!("nobody set {} within {}", missing.join(", "), sentence::span(limit))
     }
 
-    /// Every change is whole before anything could panic.
     fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,11 +1,11 @@
-//! Encryption of the rendezvous: which PEM files, and what each side needs of them.
+//! Encryption of the rendezvous: the PEM files that each side needs.
 //!
-//! The service shows a certificate; members check that `authority` signed it for the host they were told to reach. Who
-//! may join is decided by the job's secret alone, so members need no certificates of their own.
+//! The service has a certificate; members check that `authority` signed it for the host that they connect to. Members
+//! need no certificates, since the job's secret decides which process may join.
 //!
-//! Who takes the rendezvous over from another process of its machine finds that one by the address of its socket, while
-//! the certificate is made for the name that members use. So it expects the name of its own certificate: only a holder of
-//! the key to a certificate of the authority for this name is believed, as by members; the address proves nothing.
+//! A process that takes the rendezvous over finds the holder by the address of its socket, while the certificate is
+//! made for the name that members use. So it expects the name of its own certificate: like members, it trusts only the
+//! owner of a certificate of the authority for this name.
 
 use std::path::PathBuf;
 
@@ -36,8 +36,8 @@ impl Tls {
         Ok(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)))
     }
 
-    /// The same for one who visits a service that has the name of this one's certificate, at whatever address; a
-    /// certificate without a name is one for addresses.
+    /// These files for connecting to a service with the name of this certificate, whatever its address; without a name
+    /// in the certificate, the address counts.
     ///
     /// # Errors
     /// [`Error::Usage`] if the certificate cannot be read.

@@ -1,9 +1,9 @@
-//! What travels between a member and the service.
+//! The messages between a member and the service.
 //!
-//! Both directions carry [`Envelope`]s. The messages of the [`handshake`](super::handshake) are protobuf whose field
-//! numbers never change, so that builds of any two versions understand why one refuses the other. Everything later is
-//! MessagePack of the types themselves, as both sides are then of the same build; a body is decoded only after its
-//! envelope was found authentic (see [`seal`](super::seal)). Whoever changes a message raises [`PROTOCOL`].
+//! Both directions carry [`Envelope`]s. The messages of the [`handshake`](super::handshake) are protobuf with field
+//! numbers that never change, so that two builds of any versions understand why one refuses the other. Later messages
+//! are MessagePack of the types themselves, since both sides then have the same build; a body is decoded only after its
+//! envelope was authenticated (see [`seal`](super::seal)). Changing a message requires a new [`PROTOCOL`].
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use prost::Message;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::bulletin::{Bulletin, Event, Newcomer, Progress, Ready, Seat};
+use super::bulletin::{Bulletin, Event, ProcessInfo, Progress, Ready, SessionId};
 use super::refusal::Refusal;
 
 /// The version of these messages and of the handshake.
 pub const PROTOCOL: u32 = 5;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
-/// What an envelope may need beside the value it carries, in bytes.
+/// The largest overhead of an envelope beside the value it carries, in bytes.
 pub const ENVELOPE_MARGIN: usize = 1 << 10;
 
 /// One message in either direction.
@@ -30,8 +30,8 @@ pub struct Envelope {
     /// An encoded message: [`Greeting`] and [`Answer`] during the handshake, [`FromMember`] and [`FromService`] later.
     #[prost(bytes = "vec", tag = "2")]
     pub body: Vec<u8>,
-    /// HMAC-SHA256 over direction, sequence and body; during the handshake empty, or over a refusal and the greeting that
-    /// it answers.
+    /// HMAC-SHA256 over direction, sequence and body. During the handshake it is empty, or covers a refusal and the
+    /// greeting that it answers.
     #[prost(bytes = "vec", tag = "3")]
     pub mac: Vec<u8>,
 }
@@ -39,7 +39,7 @@ pub struct Envelope {
 /// What a process sends during the handshake: first a hello, then a proof.
 #[derive(Clone, PartialEq, Message)]
 pub struct Greeting {
-    /// Who wants to join what.
+    /// The first message.
     #[prost(message, optional, tag = "1")]
     pub hello: Option<Hello>,
     /// The answer to a challenge.
@@ -47,10 +47,10 @@ pub struct Greeting {
     pub proof: Option<Proof>,
 }
 
-/// What the service answers to a hello: one of these.
+/// The service's answer to a hello: one of these.
 #[derive(Clone, PartialEq, Message)]
 pub struct Answer {
-    /// The service's proof, and what the process has to prove.
+    /// The service's proof, and the challenge for the process.
     #[prost(message, optional, tag = "1")]
     pub challenge: Option<Challenge>,
     /// The process is not admitted.
@@ -58,19 +58,19 @@ pub struct Answer {
     pub refusal: Option<Refusal>,
 }
 
-/// Who wants to join what.
+/// The first message of a process.
 #[derive(Clone, PartialEq, Message)]
 pub struct Hello {
     /// [`PROTOCOL`] of the process.
     #[prost(uint32, tag = "1")]
     pub protocol: u32,
-    /// The version of its Kiln.
+    /// Its version of Kiln.
     #[prost(string, tag = "2")]
     pub version: String,
-    /// The job it belongs to.
+    /// The job that it joins.
     #[prost(string, tag = "3")]
     pub job_id: String,
-    /// How many processes it believes the job has; 0 if they come and go.
+    /// The number of processes in its settings; 0 for an elastic job.
     #[prost(uint64, tag = "4")]
     pub size: u64,
     /// 32 fresh bytes.
@@ -78,7 +78,7 @@ pub struct Hello {
     pub nonce: Vec<u8>,
 }
 
-/// The service's answer to a [`Hello`].
+/// The service's proof and challenge.
 #[derive(Clone, PartialEq, Message)]
 pub struct Challenge {
     /// 32 fresh bytes.
@@ -100,16 +100,16 @@ pub struct Proof {
     pub introduction: Vec<u8>,
 }
 
-/// Why a process comes.
+/// Why a process connects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Purpose {
-    /// To compute.
-    Join(Newcomer),
-    /// To see who is there.
+    /// To join the job.
+    Join(ProcessInfo),
+    /// To get the current bulletin.
     Look,
-    /// To have the member of this rank leave.
+    /// To ask the member of this rank to leave.
     Drain(usize),
-    /// To hold the rendezvous in its place.
+    /// To take over the rendezvous.
     Replace,
 }
 
@@ -118,7 +118,7 @@ pub enum Purpose {
 pub enum FromMember {
     /// Stores `value` under `key`; the first write wins. The answer carries the same `id`.
     Set {
-        /// Tells the request from others.
+        /// Identifies the request.
         id: u64,
         /// The name.
         key: String,
@@ -128,39 +128,39 @@ pub enum FromMember {
     },
     /// Waits until all `keys` are there, at most `limit`. The answers carry the same `id`.
     Get {
-        /// Tells the request from others.
+        /// Identifies the request.
         id: u64,
         /// The names.
         keys: Vec<String>,
         /// How long to wait.
         limit: Duration,
     },
-    /// A sign of life.
+    /// A heartbeat.
     Beat(Progress),
-    /// A collective failed or timed out, of a generation or of the connection for it, with this symptom.
+    /// A collective of this generation, or connecting for it, failed with this symptom.
     Trouble(Progress, u64, String),
     /// The last message: the member has finished, or failed for this reason.
     Leave(Progress, Option<String>),
-    /// In an elastic job: can take part in the next generation.
+    /// In an elastic job: the member can take part in the next generation.
     Ready(Ready),
-    /// In an elastic job: wants to leave.
+    /// In an elastic job: the member wants to leave.
     Drain,
-    /// In an elastic job: has connected with those of this generation to come.
+    /// In an elastic job: the member has connected for this pending generation.
     Connected(u64),
 }
 
 impl FromMember {
-    /// What the member that has `seat` tells the roster; the store is not the roster's business.
-    pub fn events(self, seat: Seat) -> Vec<Event> {
+    /// The events for the roster; none for requests to the store.
+    pub fn events(self, session: SessionId) -> Vec<Event> {
         match self {
-            Self::Beat(progress) => vec![Event::Beat(seat, progress)],
+            Self::Beat(progress) => vec![Event::Beat(session, progress)],
             Self::Trouble(progress, generation, symptom) => {
-                vec![Event::Beat(seat, progress), Event::Trouble(seat, generation, symptom)]
+                vec![Event::Beat(session, progress), Event::Trouble(session, generation, symptom)]
             }
-            Self::Leave(progress, failed) => vec![Event::Beat(seat, progress), Event::Left(seat, failed)],
-            Self::Ready(ready) => vec![Event::Ready(seat, ready)],
-            Self::Drain => vec![Event::Drain(seat)],
-            Self::Connected(generation) => vec![Event::Connected(seat, generation)],
+            Self::Leave(progress, failed) => vec![Event::Beat(session, progress), Event::Left(session, failed)],
+            Self::Ready(ready) => vec![Event::Ready(session, ready)],
+            Self::Drain => vec![Event::Drain(session)],
+            Self::Connected(generation) => vec![Event::Connected(session, generation)],
             Self::Set { .. } | Self::Get { .. } => Vec::new(),
         }
     }
@@ -171,18 +171,18 @@ impl FromMember {
 pub enum FromService {
     /// The process is not admitted.
     Refusal(Refusal),
-    /// Nobody came to the job yet.
+    /// No process has joined the job yet.
     Nobody,
-    /// Who is there, and what they are to do.
+    /// The members, and the state of the generation.
     Bulletin(Bulletin),
     /// The job is over, and why.
     Verdict(String),
     /// The answer to a beat.
     Alive,
-    /// One value of a `Get`, in the order of its keys, since only each one fits an envelope; or, without bytes, the
-    /// receipt for a `Set`.
+    /// One value of a `Get`, in the order of its keys, since all of them may not fit an envelope; without bytes the
+    /// answer to a `Set`.
     Value(u64, #[serde(with = "serde_bytes")] Vec<u8>),
-    /// The `Set` or `Get` cannot be served, and why.
+    /// The `Set` or `Get` failed, and why.
     Denied(u64, String),
 }
 
@@ -191,7 +191,7 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
     rmp_serde::to_vec(message).expect("plain data is always MessagePack")
 }
 
-/// The message of these bytes, or why there is none.
+/// The message in `bytes`, or why it cannot be read.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     rmp_serde::from_slice(bytes).map_err(|error| error.to_string())
 }

@@ -1,18 +1,17 @@
 //! Gloo, PyTorch's engine for collectives over TCP, between the processes of a run.
 //!
-//! `shim.cc` hands Gloo's own operations to Rust; nothing is computed or sent here. Processes find each other through
-//! a [`KeyStore`] that whoever connects them provides. Gloo's messages never name the guilty process (the first to
-//! give up closes its connections, and the others blame it), so they are passed on as symptoms; who is to blame is for
-//! the rendezvous to say.
+//! `shim.cc` exposes Gloo's own operations to Rust. Processes find each other through a [`KeyStore`] that the caller
+//! provides. Gloo's errors do not name the process at fault (the first one to give up closes its connections, and the
+//! others report it), so they are symptoms; the rendezvous decides which process failed.
 //!
-//! Gloo listens on a port for each peer and takes whoever connects first for that peer. So the port hears the addresses
-//! of that peer's host alone (`sockets.cc`), and every process shows each peer a token that it can only know from the
-//! store: where a stranger on one of the hosts took somebody's place, all processes connect anew. This finds strangers,
-//! not whoever can read or change what travels: Gloo neither authenticates nor encrypts it. What a stranger sends costs
-//! an attempt to connect, not the process.
+//! Gloo listens on a port for each peer and accepts any connection as that peer. So the port accepts only addresses of
+//! that peer's host (`sockets.cc`), and every process sends each peer a token that only readers of the store know: if a
+//! foreign process on one of the hosts took the place of a peer, all processes connect again. This detects foreign
+//! processes, not attackers who can read or change packets: Gloo neither authenticates nor encrypts. Data from a
+//! foreign process makes an attempt to connect fail, not the process.
 //!
-//! LibTorch carries a Gloo of another version under the same names. The build script links this one first, so that
-//! both Kiln and the library itself find it; LibTorch's is never called.
+//! LibTorch contains another version of Gloo under the same names. The build script links this one first, so that both
+//! Kiln and Gloo itself use it; LibTorch's is never called.
 
 use std::fmt;
 use std::rc::Rc;
@@ -23,17 +22,17 @@ use cxx::{SharedPtr, UniquePtr};
 use super::collective::{Key, Operation};
 use super::engine::{Engine, Symptom};
 
-/// So often processes try to connect with each other.
+/// How often processes try to connect with each other.
 const ATTEMPTS: usize = 4;
-/// So many attempts hear members' hosts alone. The others are for hosts that reach each other by a translated address.
+/// How many attempts accept only the hosts of peers; the later ones are for hosts behind address translation.
 const GUARDED: usize = 2;
-/// The bytes of a token, which nobody guesses.
+/// The length of a random token, in bytes.
 const TOKEN: usize = 16;
-/// The bytes of a host's address.
+/// The length of a host's address, in bytes.
 const ADDRESS: usize = 16;
-/// So many times the limit of a connection Gloo waits for it, and a process for a token.
+/// How long Gloo waits for a connection, and a process for a token, in multiples of the connection limit.
 const PATIENCE: u32 = 5;
-/// So many times the limit of a connection an attempt may take, and the store must wait for those who are slower.
+/// How long an attempt may take, and the store must wait for slower processes, in multiples of the connection limit.
 pub const LONGEST: u32 = 12;
 
 #[cxx::bridge(namespace = "kiln")]
@@ -82,7 +81,7 @@ mod ffi {
     }
 }
 
-// SAFETY: a mesh is a context of Gloo, whose operations lock what they share, and a list that nobody changes.
+// SAFETY: a mesh is a context of Gloo, whose operations lock what they share, and a list that never changes.
 unsafe impl Send for ffi::Mesh {}
 // SAFETY: as above; operations of different tags may run side by side.
 unsafe impl Sync for ffi::Mesh {}
@@ -92,20 +91,20 @@ pub trait KeyStore: Send {
     /// Writes a value.
     fn set(&self, key: &str, value: &[u8]) -> Result<(), String>;
 
-    /// Waits for values, in bounded time; for all of them at once, as each wait may be long.
+    /// Waits for all values, with one time limit.
     fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String>;
 }
 
-/// The store as the shim sees it, and the attempt to connect that its keys are of.
+/// The store for the shim, with the keys of one attempt to connect.
 struct Keys {
     store: Rc<dyn KeyStore>,
     attempt: usize,
-    /// The addresses of each peer's host, in rank order; none in attempts that hear everybody.
+    /// The addresses of each peer's host, in rank order; empty in attempts that accept all hosts.
     hosts: Vec<Vec<u8>>,
 }
 
 impl Keys {
-    /// Publishes the addresses that this process listens at, one for each of its peers.
+    /// Publishes the addresses at which this process listens, one per peer.
     fn set(&self, key: &cxx::CxxString, value: &[u8]) -> Result<(), String> {
         let each = value.len().checked_div(self.hosts.len()).unwrap_or_default().max(1);
         value.chunks(each).zip(&self.hosts).for_each(|(own, hosts)| ffi::admit(own, hosts));
@@ -125,14 +124,14 @@ impl Keys {
         self.store.get(&keys)
     }
 
-    /// Publishes `own` value of `name`, and gets that of each process in rank order.
+    /// Publishes the `own` value of `name`; returns the values of all processes in rank order.
     fn exchange(&self, name: &str, rank: usize, size: usize, own: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         self.put(&format!("{name}/{rank}"), own)?;
         self.take((0..size).map(|rank| format!("{name}/{rank}")))
     }
 }
 
-/// The network interface at which the others reach this process.
+/// The network interface for connections with other processes.
 #[derive(Debug, Clone)]
 pub enum Interface {
     /// The one with this address.
@@ -155,11 +154,11 @@ impl fmt::Debug for Gloo {
 }
 
 impl Gloo {
-    /// Connects process `rank` of `size` with the others, which connect at about the same time: `limit` bounds a
-    /// connection, and [`LONGEST`] of them an attempt.
+    /// Connects process `rank` of `size` with the others, which must connect at about the same time. `limit` limits a
+    /// connection, [`LONGEST`] times `limit` an attempt.
     ///
     /// # Errors
-    /// Gloo's or the store's own words.
+    /// Those of Gloo and of the store.
     pub fn connect(
         rank: usize,
         size: usize,
@@ -171,7 +170,7 @@ impl Gloo {
             Interface::At(address) => (address.as_str(), ""),
             Interface::Named(name) => ("", name.as_str()),
         };
-        // What is missing here does not come by trying again.
+        // Not retried: a missing interface stays missing.
         let device = ffi::open(host, name).map_err(symptom)?;
         let store = Rc::from(store);
         let mut failure = String::new();
@@ -179,7 +178,7 @@ impl Gloo {
             let keys = Keys { store: Rc::clone(&store), attempt, hosts: Vec::new() };
             let mesh = try_to_connect(rank, size, &device, &keys, limit);
             let own = mesh.as_ref().err().map(String::as_str).unwrap_or_default();
-            // All connect anew, or none: they hear of each other how it went.
+            // The processes exchange their outcomes, so that all connect again, or none.
             let outcomes = keys.exchange("outcome", rank, size, own.as_bytes()).map_err(Symptom)?;
             let failed = outcomes.iter().position(|outcome| !outcome.is_empty());
             match (mesh, failed) {
@@ -260,7 +259,7 @@ impl Engine for Gloo {
     }
 }
 
-/// What Gloo tells messages apart by: different for all that may be under way together.
+/// The tag of Gloo's messages: different for all collectives that may run at the same time.
 fn tag(key: Key) -> u32 {
     let operation = match key.operation {
         Operation::ForwardDone => 0,
@@ -273,11 +272,11 @@ fn tag(key: Key) -> u32 {
         Operation::StartingPoint => 7,
         Operation::Statistics { layer, direction } => 8 + 2 * layer + direction as usize,
     };
-    // 256 operations, 256 micro-batches, 65,536 steps; then numbers come back, long after their first use.
+    // 256 operations, 256 micro-batches, 65,536 steps; then tags repeat, long after their first use.
     ((operation % 256) | ((key.micro_batch % 256) << 8) | ((key.step % 65_536) << 16)) as u32
 }
 
-/// At least one: a limit of zero would be none for Gloo.
+/// At least one, since zero means no limit for Gloo.
 fn milliseconds(limit: Duration) -> u64 {
     u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).clamp(1, i64::MAX as u64 / 4_000_000)
 }
@@ -286,13 +285,13 @@ fn symptom(exception: cxx::Exception) -> Symptom {
     Symptom(words(exception))
 }
 
-/// The first line of an exception, without the place in Gloo's source it came from.
+/// The first line of an exception, without its position in Gloo's source.
 fn words(exception: cxx::Exception) -> String {
     let text = exception.what().lines().next().filter(|line| !line.is_empty()).unwrap_or("Gloo gave no reason");
     with_ports(text.split_once("] ").map_or(text, |(_, words)| words))
 }
 
-/// Gloo prints a port as it lies in the memory of an address, where the greater byte comes first.
+/// Corrects the byte order of ports, which Gloo prints as they are in the memory of an address.
 fn with_ports(text: &str) -> String {
     let mut parts = text.split("]:");
     let mut fixed = parts.next().unwrap_or_default().to_string();

@@ -24,16 +24,15 @@
 #include "kiln/src/parallel/gloo/mod.rs.h"
 #include "kiln/src/parallel/gloo/sockets.h"
 
-// Gloo's own thread, which reads what comes over its connections. Gloo takes whoever connects first to the port of a peer,
-// and throws in this thread at a header that fits nothing: in Gloo's own version of the loop a stranger ends the process
-// so. The library calls the loop by its name, so that a program can put another one in its place. This one differs in
-// one respect: a connection that cannot be read stays unread, as if its other end were silent, until those who wait for
-// it close it.
+// The loop of Gloo's thread that reads from its connections. Gloo accepts any connection to the port of a peer, and throws
+// in this thread at an invalid header: in Gloo's own version of the loop a foreign process could end this one. The library
+// calls the loop by its name, so that a program can replace it. This one differs in one respect: a connection that cannot
+// be read stays unread, as if its other end were silent, until the callers that wait for it close it.
 void gloo::transport::tcp::Loop::run() {
   constexpr std::chrono::milliseconds tick(10);
   std::array<epoll_event, capacity_> events;
   while (!done_) {
-    // Others wait for the end of a turn before they destroy a handler.
+    // Other threads wait for the end of an iteration before they destroy a handler.
     cv_.notify_all();
     const int count = epoll_wait(fd_, events.data(), capacity_, static_cast<int>(tick.count()));
     if (count < 0 && errno != EINTR) throw std::runtime_error("cannot wait for the connections of Gloo");
@@ -45,7 +44,7 @@ void gloo::transport::tcp::Loop::run() {
         failed = true;
       }
     }
-    // It will be tried, and fail, again.
+    // It will be retried, and fail again.
     if (failed) std::this_thread::sleep_for(tick);
   }
 }
@@ -55,7 +54,7 @@ namespace {
 
 std::chrono::milliseconds milliseconds(std::uint64_t limit) { return std::chrono::milliseconds(limit); }
 
-// Where Gloo leaves the processes' addresses: the Rust side's key-value store. Its errors pass through as exceptions.
+// The Rust side's key-value store, in which Gloo publishes addresses. Its errors become exceptions.
 class Store final : public gloo::rendezvous::Store {
  public:
   Store(rust::Box<Keys> keys, std::size_t peers) : keys_(std::move(keys)), peers_(peers) {}
@@ -72,14 +71,14 @@ class Store final : public gloo::rendezvous::Store {
     return data;
   }
 
-  // `get` waits, and has a limit of its own; to ask twice takes twice as long.
+  // `get` waits itself, with its own limit; a second wait would double it.
   void wait(const std::vector<std::string>&) override {}
 
-  // The addresses that went through.
+  // The addresses that were published or read.
   std::set<std::string> ends() const { return ends_; }
 
  private:
-  // A process publishes one address for each of its peers, a sockaddr_storage first.
+  // A process publishes one address per peer, which begins with a sockaddr_storage.
   void note(const std::vector<char>& data) {
     const std::size_t size = data.size() / peers_;
     if (size < sizeof(sockaddr_storage)) return;
@@ -145,7 +144,7 @@ void Mesh::broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::ui
 }
 
 void Mesh::identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit) const {
-  // No collective has this slot.
+  // No collective uses this slot.
   constexpr std::uint64_t slot = 0;
   const std::size_t size = context_->size, rank = context_->rank, width = tokens.size() / size;
   std::vector<std::uint8_t> shown(tokens.begin(), tokens.end()), seen(tokens.size());
@@ -167,7 +166,7 @@ void Mesh::identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit)
   }
 }
 
-// Gloo's own ways to close a connection leave a blocked caller asleep until its limit; the end of the socket does not.
+// Gloo's own functions to close a connection leave a blocked caller waiting until its limit; closing the socket does not.
 void Mesh::close() const { shut(ends_); }
 
 std::shared_ptr<Device> open(rust::Str host, rust::Str interface) {
@@ -182,7 +181,7 @@ std::shared_ptr<Device> open(rust::Str host, rust::Str interface) {
 
 std::unique_ptr<Mesh> connect(std::size_t rank, std::size_t size, const std::shared_ptr<Device>& device,
                               rust::Box<Keys> keys, std::uint64_t limit) {
-  // Gloo writes to sockets whose other end may be gone.
+  // Gloo may write to closed sockets.
   signal(SIGPIPE, SIG_IGN);
   auto context = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(rank), static_cast<int>(size));
   context->setTimeout(milliseconds(limit));

@@ -1,7 +1,7 @@
-// Gloo's collectives as the Rust side sees them (the bridge is in mod.rs).
+// Gloo's collectives for the Rust side (the bridge is in mod.rs).
 //
-// Every call blocks, at most for its own limit of milliseconds, and throws what Gloo throws; cxx turns that into an
-// error. Calls of different tags may run at the same time.
+// Every call blocks for at most its limit in milliseconds. cxx turns Gloo's exceptions into errors. Calls with different
+// tags may run at the same time.
 #pragma once
 
 #include <chrono>
@@ -33,15 +33,15 @@ class Mesh {
                   std::uint64_t limit) const;
   void broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::uint32_t tag, std::uint64_t limit) const;
 
-  // Shows every process its own token and checks that it shows this one's: `tokens` has those of all, in rank order.
+  // Sends every process its token and checks that it sends this one's: `tokens` has those of all, in rank order.
   void identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit) const;
 
-  // Wakes every call, here and at the peers: their connections end.
+  // Closes all connections, which ends every call, here and on the peers.
   void close() const;
 
  private:
   std::shared_ptr<gloo::rendezvous::Context> context_;
-  // The addresses that connections between the processes begin or end at.
+  // The endpoints of the connections between the processes.
   std::set<std::string> ends_;
 };
 

@@ -25,7 +25,7 @@ std::string bytes(const T& part) {
   return std::string(reinterpret_cast<const char*>(&part), sizeof part);
 }
 
-// The IP address of an end, 16 bytes; empty for what is none.
+// The IP address of an endpoint, 16 bytes; empty for other addresses.
 std::string host_of(const sockaddr* address) {
   if (address != nullptr && address->sa_family == AF_INET) {
     const std::string mapped("\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
@@ -43,16 +43,16 @@ bool is_mapped(const std::string& host) {
   return IN6_IS_ADDR_V4MAPPED(&address);
 }
 
-// A program for the kernel's packet filter: passes a packet of IP version 4 or 6 whose source is one of `hosts`.
+// A program for the kernel's packet filter that accepts packets of IP version 4 or 6 from one of `hosts`.
 std::vector<sock_filter> from(const std::vector<std::string>& hosts, bool four) {
-  // Where a header has its source, how long that is, and where it lies in the 16 bytes of a host.
+  // The offset of the source in a header, its length, and its offset in the 16 bytes of a host.
   const std::uint32_t source = SKF_NET_OFF + (four ? 12 : 8), size = four ? 4 : 16, start = host_size - size;
   std::vector<sock_filter> program;
   for (const std::string& host : hosts) {
     for (std::uint32_t at = 0; at < size; at += 4) {
       std::uint32_t word;
       std::memcpy(&word, host.data() + start + at, sizeof word);
-      // Past the other words of this host, and the instruction that passes the packet.
+      // Past the other words of this host, and the instruction that accepts the packet.
       const auto next_host = static_cast<std::uint8_t>(2 * ((size - at) / 4 - 1) + 1);
       program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, source + at));
       program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ntohl(word), 0, next_host));
@@ -70,7 +70,7 @@ void for_each_file(const std::function<void(int)>& act) {
   while (const dirent* entry = readdir(directory.get())) act(std::atoi(entry->d_name));
 }
 
-// The own or the other end of a file; empty where it has none.
+// The own or the other endpoint of a file; empty if it has none.
 std::string ask(int (*which)(int, sockaddr*, socklen_t*), int file) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
@@ -82,7 +82,7 @@ std::string ask(int (*which)(int, sockaddr*, socklen_t*), int file) {
 
 std::string end_of(const sockaddr_storage& address) {
   const std::string host = host_of(reinterpret_cast<const sockaddr*>(&address));
-  // The port has the same place in both versions.
+  // The port has the same offset in both versions.
   return host.empty() ? host : host + bytes(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
@@ -118,7 +118,7 @@ void admit(rust::Slice<const std::uint8_t> own, rust::Slice<const std::uint8_t> 
 
 void shut(const std::set<std::string>& ends) {
   for_each_file([&](int file) {
-    // The number may belong to another file a moment later; a copy of it keeps to the one that was asked.
+    // The descriptor may be reused for another file at any time; a duplicate keeps this one.
     const int held = fcntl(file, F_DUPFD_CLOEXEC, 0);
     if (held < 0) return;
     const bool ours = ends.count(ask(getsockname, held)) > 0 || ends.count(ask(getpeername, held)) > 0;

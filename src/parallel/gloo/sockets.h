@@ -1,7 +1,7 @@
-// The TCP sockets of this process: which are Gloo's, who may connect to them, how they end.
+// The TCP sockets of Gloo: finding them, limiting which hosts may connect, and closing them.
 //
-// Gloo owns its sockets and shows none of them. It publishes the addresses that they listen at, and by these they are
-// found among the open files of the process.
+// Gloo does not expose its sockets. They are found among the open files of the process by the addresses at which they
+// listen, which Gloo publishes.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace kiln {
 
-// Address and port as bytes; empty for what is no TCP socket.
+// Address and port as bytes; empty for other files than TCP sockets.
 std::string end_of(const sockaddr_storage& address);
 
-// The IP addresses of this host, 16 bytes each, those of version 4 as version 6 maps them.
+// The IP addresses of this host, 16 bytes each; those of version 4 are mapped to version 6.
 rust::Vec<std::uint8_t> addresses();
 
-// Lets the socket that listens at `own`, a sockaddr_storage, hear only `hosts`, addresses as above: to all others it
-// does not answer. Where the kernel cannot do that, it hears everybody.
+// Makes the socket that listens at `own`, a sockaddr_storage, accept only `hosts`, addresses as above; it does not answer
+// others. If the kernel does not support that, it accepts all hosts.
 void admit(rust::Slice<const std::uint8_t> own, rust::Slice<const std::uint8_t> hosts);
 
-// Ends every connection from or to one of `ends`: whoever waits for it wakes, here and at the other end.
+// Closes every connection from or to one of `ends`, which ends all waits for it, here and at the other end.
 void shut(const std::set<std::string>& ends);
 
 }  // namespace kiln

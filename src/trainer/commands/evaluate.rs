@@ -1,4 +1,4 @@
-//! Measures a model on the validation images, sharded over the replicas' devices.
+//! `train evaluate`: measures a model on the validation images, sharded over the replicas' devices.
 
 use std::path::Path;
 use std::time::Instant;
@@ -20,19 +20,19 @@ use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::prepare::{Prepared, blank_model, prepare};
 use crate::trainer::terminal::{say, warn};
 
-/// More classes are not listed on the terminal, only the worst of them.
+/// The most classes on the terminal; of more, only the worst are listed.
 const MOST_CLASSES: usize = 20;
 
 /// Prints loss, top-1, top-5 and a table of the classes for `path`: a checkpoint, a run's directory (its checkpoint
-/// `which`) or a file of weights. A checkpoint brings its configuration along; every layer of `request` wins over it.
+/// `which`) or a file of weights. The configuration of a checkpoint is the first layer, below those of `request`.
 pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Result<()> {
     let file = ModelFile::read(path, which, true)?;
-    // How much a run validates on is its own affair.
+    // The run's limit of validation batches does not apply here.
     let limit = sketch(&request).map_or(0, |config| config.run.limit_val_batches);
     request.saved = file.config.clone();
     let mut config = resolve(&request)?.config;
     config.run.limit_val_batches = limit;
-    // What the user names stays: if it does not fit the weights, they are refused when they are loaded.
+    // A given value stays; if it does not fit the weights, loading them fails.
     let unnamed = |key: &str| !request.names(key);
     if unnamed("model.stem") {
         config.model.stem = file.model.stem;
@@ -44,7 +44,7 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
         config.model.width = file.model.width;
     }
     if unnamed("model.num_classes") {
-        // As many as the images have; the weights are then compared with them.
+        // The number of classes of the images, with which the weights are compared.
         config.model.num_classes = 0;
     }
     if unnamed("run.output_dir") {
@@ -98,7 +98,7 @@ impl Program for Measurement {
         evaluation::write(directory, &evaluation)?;
         say(&format!("files       evaluation.json, classes.csv, confusion.csv|svg|png in {}", directory.display()));
         if let Some(run) = file.run.filter(|run| *directory == run.join(DIRECTORY)) {
-            // The page of the run shows the evaluation, too.
+            // The page of the run shows the evaluation.
             let page = run.join("report.html");
             match crate::report::write(std::slice::from_ref(&run), &page) {
                 Ok(()) => say(&format!("report      {}", page.display())),
@@ -109,7 +109,7 @@ impl Program for Measurement {
     }
 }
 
-/// How many outputs the weights have, if those stand for the classes of the images.
+/// The number of outputs of the weights, if they are classes of the images.
 fn outputs_for(classes: &[String], file: &ModelFile) -> Result<usize> {
     let known = &file.description.classes;
     if known == classes || (known.is_empty() && file.outputs == classes.len()) {
@@ -129,7 +129,7 @@ fn outputs_for(classes: &[String], file: &ModelFile) -> Result<usize> {
     )))
 }
 
-/// A row per class; of many classes, the worst.
+/// A row per class; for many classes, only the worst.
 fn table(evaluation: &findings::Evaluation) -> String {
     let mut rows: Vec<_> = evaluation.classes.iter().zip(evaluation.scores()).collect();
     let all = rows.len();
@@ -149,7 +149,7 @@ fn table(evaluation: &findings::Evaluation) -> String {
     text
 }
 
-/// Each replica's shard on a thread of its own; the sums do not depend on how many there are.
+/// Evaluates each replica's shard on its own thread; the sums do not depend on the number of replicas.
 fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Evaluation> {
     let plan = &prepared.plan;
     let shard = |replica: usize, model: ResNet<B>| -> Result<Evaluation> {

@@ -1,4 +1,4 @@
-//! Hands the weights of a trained model on, in a format of others.
+//! `train export`: writes the weights of a trained model for other programs.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::terminal::say;
 use crate::weights::Format;
 
-/// Writes the model in `path` (of a run, its checkpoint `which`) to the file `output`; `averaged` weights where there are
-/// any and they are wanted.
+/// Writes the model in `path` (of a run, its checkpoint `which`) to the file `output`; with `averaged`, its averaged
+/// weights if there are any.
 pub fn export(path: &Path, which: Option<Which>, to: Format, output: &Path, averaged: bool) -> Result<()> {
     let file = ModelFile::read(path, which, averaged)?;
     check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;

@@ -12,10 +12,10 @@ use crate::trainer::backend::devices;
 use crate::trainer::phases::listen;
 use crate::trainer::terminal::say;
 
-/// Steps of a trial; the first is left out of its speed.
+/// Steps of a trial; the first one does not count for its speed.
 const TRIAL: usize = 4;
 
-/// Finds it for trainings by `arguments`, which came to `request`, and returns the exit code.
+/// Runs the search for trainings by `arguments`, which resolve to `request`; returns the exit code.
 pub fn find(what: &Find, arguments: &[String], request: &Request, output: &Path) -> Result<u8> {
     listen(false);
     match *what {
@@ -38,7 +38,7 @@ fn learning_rate(
     let own = ["optim.learning_rate", "schedule.kind", "schedule.final_lr", "run.limit_train_batches"];
     refuse(request, "find lr", &own)?;
     let config = resolve(request)?.config;
-    // Before the measurement: afterwards is too late to learn that it cannot be made.
+    // Created before the measurement, so that an error comes first.
     create(output)?;
     let accumulated = config.run.accumulation_steps;
     let own = [
@@ -46,14 +46,14 @@ fn learning_rate(
         "--lr-scaling=none".into(),
         format!("--learning-rate={from}"),
         format!("schedule.final_lr={to}"),
-        // An epoch is a step, so that the schedule is as long as the test whatever the size of the data set.
+        // One step per epoch, so that the schedule is as long as the test for any data set.
         format!("--limit-train-batches={accumulated}"),
     ];
     let run = MeasuredRun::run(&[arguments, &own].concat(), 1, steps, false)?;
     if let Some(code) = run.ended.stop {
         return Ok(code);
     }
-    // A run that diverges ends with an error, and that is what it is for.
+    // A run that diverges ends with an error, which the test expects.
     let records = run.steps().unwrap_or_default();
     if records.is_empty() {
         return Err(run.failure("the range test"));
@@ -76,7 +76,7 @@ fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &
     refuse(request, "find batch-size", &["parallel.batch_size"])?;
     let config = resolve(request)?.config;
     create(output)?;
-    // The memory of a GPU shows in what fails; that of this machine must not be filled to find out.
+    // On a GPU a size that does not fit fails; the memory of this machine must not be filled.
     let is_shared = devices(config.parallel.backend)?.count.is_none();
     let memory = is_shared.then(|| {
         let mut system = System::new();
@@ -93,7 +93,7 @@ fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &
         let outcome = match run.ended.code {
             0 => Outcome::Fits { images_per_second: run.rate()?, memory_bytes: run.memory() },
             _ if batch_size == bounds.start => return Err(run.failure(&format!("a batch size of {batch_size}"))),
-            _ => Outcome::TooLarge { why: run.last_words() },
+            _ => Outcome::TooLarge { why: run.error_line() },
         };
         say(&match &outcome {
             Outcome::Fits { images_per_second, .. } => {

@@ -1,4 +1,4 @@
-//! `train launch`: what its processes are to do is checked once, before any of them is started.
+//! `train launch`: checks the settings of its processes once, before any of them is started.
 
 use std::ffi::OsString;
 
@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::launch;
 use crate::trainer::phases::listen;
 
-/// Starts `processes` with `arguments`, which came to `request`, and returns the exit code.
+/// Starts `processes` with `arguments`, which resolve to `request`; returns the exit code.
 pub fn launch(processes: usize, arguments: &[OsString], mut request: Request) -> Result<u8> {
     listen(false);
-    let first = launch::environment::of_first(processes);
+    let first = launch::environment::variables_of_first(processes);
     request.environment.retain(|(name, _)| first.iter().all(|(set, _)| set != name));
     request.environment.extend(first);
     launch::launch(processes, arguments, &resolve(&request)?.config.parallel)

@@ -1,4 +1,4 @@
-//! Short runs in processes of their own, to be measured: what is run, and what its files tell.
+//! Short runs in child processes, for measurements: their settings, and the results in their files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,26 +10,26 @@ use crate::report::phases::Trace;
 use crate::trainer::backend::{devices, name};
 use crate::trainer::child::{Child, Ended};
 
-/// Where replicas wait for each other, in the names of the profiler.
+/// The profiler's names of the phases in which replicas wait for each other.
 const WAITING: [&str; 4] = ["all-reduce", "exchange of losses", "statistics", "wait for replicas"];
-/// Every replica is in it once in a step, and in nothing of the above after it.
+/// The last phase of every step, which every replica has once.
 const LAST: &str = "all-reduce";
 
-/// A run whose directory is gone when this is.
+/// A run whose directory is deleted on drop.
 pub(super) struct MeasuredRun {
     directory: tempfile::TempDir,
     pub(super) ended: Ended,
 }
 
 impl MeasuredRun {
-    /// Trains for `steps` steps by `arguments` in `processes` processes. What a measurement does not need is switched off.
+    /// Trains for `steps` steps by `arguments` in `processes` processes, without superfluous outputs.
     pub(super) fn run(arguments: &[String], processes: usize, steps: usize, profile: bool) -> Result<Self> {
         let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
         let run = directory.path().join("run");
         let mut own = vec![
             format!("--output-dir={}", run.display()),
             format!("--max-steps={steps}"),
-            // Epochs that are long enough in any case.
+            // Enough epochs for any number of steps.
             format!("--epochs={steps}"),
             "--warmup-epochs=0".into(),
             "--limit-val-batches=1".into(),
@@ -45,15 +45,15 @@ impl MeasuredRun {
         Ok(Self { directory, ended })
     }
 
-    /// What it said when it failed.
-    pub(super) fn last_words(&self) -> String {
-        let words = self.ended.last_words.clone().unwrap_or_else(|| format!("exit code {}", self.ended.code));
+    /// Its error line, if it failed.
+    pub(super) fn error_line(&self) -> String {
+        let words = self.ended.error_line.clone().unwrap_or_else(|| format!("exit code {}", self.ended.code));
         words.trim_start_matches("train: ").to_string()
     }
 
-    /// That `what` failed, and why.
+    /// The error that `what` failed, with the reason.
     pub(super) fn failure(&self, what: &str) -> Error {
-        Error::Training(format!("{what} could not be measured: {}", self.last_words()))
+        Error::Training(format!("{what} could not be measured: {}", self.error_line()))
     }
 
     /// Images per second at its end.
@@ -65,7 +65,7 @@ impl MeasuredRun {
         self.directory.path().join("run").join(name)
     }
 
-    /// The steps that were recorded, whole or not.
+    /// The number of recorded steps.
     pub(super) fn steps(&self) -> Result<Vec<StepRecord>> {
         let path = self.path("metrics.jsonl");
         let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
@@ -76,13 +76,13 @@ impl MeasuredRun {
         Ok(text.lines().filter_map(record).collect())
     }
 
-    /// The most memory that the first process used, in bytes; 0 if it is not known.
+    /// The peak memory of the first process, in bytes; 0 if unknown.
     pub(super) fn memory(&self) -> u64 {
         let read = |path: &Path| serde_json::from_slice::<Summary>(&std::fs::read(path).ok()?).ok()?.peak_memory;
         read(&self.path("summary.json")).unwrap_or(0)
     }
 
-    /// Seconds per step in which the first replica waited for others, the median after `skipped` steps.
+    /// Seconds per step that the first replica waited for others: the median after `skipped` steps.
     pub(super) fn waiting(&self, skipped: usize) -> Result<f64> {
         let path = self.path("trace.json");
         let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
@@ -103,7 +103,7 @@ impl MeasuredRun {
     }
 }
 
-/// Settings of every measured run; whoever gives them would not get them.
+/// Settings that every measured run fixes, so that the user cannot give them.
 const FIXED: [&str; 8] = [
     "run.output_dir",
     "run.epochs",
@@ -115,8 +115,7 @@ const FIXED: [&str; 8] = [
     "checkpoint.resume",
 ];
 
-/// Complains about settings among the arguments that `command` chooses by itself: those of every measured run, and
-/// `varied`.
+/// Refuses settings that `command` chooses itself: those of every measured run, and `varied`.
 pub(super) fn refuse(request: &Request, command: &str, varied: &[&str]) -> Result<()> {
     let given = FIXED.iter().chain(varied).filter(|key| request.names(key));
     let name = |key: &str| flag::of_key(key).map_or_else(|| key.to_string(), |flag| format!("--{}", flag.long));
@@ -125,7 +124,7 @@ pub(super) fn refuse(request: &Request, command: &str, varied: &[&str]) -> Resul
     if lines.is_empty() { Ok(()) } else { Err(Error::Usage([lines, faults(request)].concat())) }
 }
 
-/// What measurements were made with, as names and values.
+/// The conditions of the measurements, as names and values.
 pub(super) fn about(config: &Config) -> Result<BTreeMap<String, String>> {
     let place = devices(config.parallel.backend)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

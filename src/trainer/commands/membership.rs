@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::launch::{Attendance, attendance, create_secret, hold_rendezvous};
+use crate::launch::{RunStatus, create_secret, hold_rendezvous, run_status};
 use crate::metrics::line::rate;
 use crate::parallel::ParallelConfig;
 use crate::stop::Stop;
@@ -22,9 +22,9 @@ pub fn rendezvous(bind: SocketAddr, parallel: &ParallelConfig) -> Result<u8> {
     Ok(stop.reason().map_or(0, |reason| reason.exit_code()))
 }
 
-/// Prints who takes part in the run, after asking the process of rank `drain` to leave.
+/// Prints the members of the run, after asking the process of rank `drain`, if given, to leave.
 pub fn members(parallel: &ParallelConfig, drain: Option<usize>) -> Result<()> {
-    say(&table(&attendance(parallel, drain)?));
+    say(&table(&run_status(parallel, drain)?));
     Ok(())
 }
 
@@ -36,25 +36,24 @@ pub fn secret(path: &Path) -> Result<()> {
 }
 
 /// The run as a table.
-fn table(attendance: &Attendance) -> String {
-    let Attendance { generation, phase, why, present } = attendance;
+fn table(RunStatus { generation, phase, why, members }: &RunStatus) -> String {
     let mut lines = vec![format!("generation  {generation}, {phase}: {why}")];
     lines.push(format!(
         "{:>4}  {:<24}  {:>8}  {:>7}  {:<9}  {:>8}  {:>8}",
         "rank", "host", "process", "devices", "replicas", "step", "img/s"
     ));
-    for it in present {
-        let rank = it.rank.map_or("-".into(), |rank| rank.to_string());
+    for (index, it) in members.iter().enumerate() {
+        let rank = if it.has_part() { index.to_string() } else { "-".into() };
         let replicas = match it.replicas.len() {
             0 => "none".into(),
             1 => it.replicas.start.to_string(),
             _ => format!("{}-{}", it.replicas.start, it.replicas.end - 1),
         };
-        let leaves = if it.leaves { "  leaves" } else { "" };
-        let rate = rate((it.images_per_second > 0.0).then_some(it.images_per_second));
+        let leaves = if it.draining { "  leaves" } else { "" };
+        let rate = rate(Some(it.progress.images_per_second).filter(|rate| *rate > 0.0));
         lines.push(format!(
             "{rank:>4}  {:<24}  {:>8}  {:>7}  {replicas:<9}  {:>8}  {rate:>8}{leaves}",
-            it.host, it.process, it.devices, it.step
+            it.host, it.process, it.devices, it.progress.step
         ));
     }
     lines.join("\n")

@@ -1,6 +1,6 @@
-//! The commands beside `train`: a file for each.
+//! The commands other than `train`, one file each.
 //!
-//! `measured_run.rs` is what [`find()`] and [`scaling()`] measure with.
+//! [`find()`] and [`scaling()`] measure with `measured_run.rs`.
 
 mod evaluate;
 mod export;

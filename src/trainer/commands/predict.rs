@@ -1,4 +1,4 @@
-//! What images show, according to a trained model.
+//! `train predict`: classifies images with a trained model.
 
 use std::path::{Path, PathBuf};
 
@@ -17,13 +17,13 @@ use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::prepare::{blank_model, share_threads};
 use crate::trainer::terminal::{say, warn};
 
-/// Images that the model sees at a time.
+/// The batch size.
 const BATCH: usize = 32;
 
-/// What the user asks.
+/// The question of the user.
 #[derive(Debug)]
 pub struct Question {
-    /// Files to look at.
+    /// The image files.
     pub images: Vec<PathBuf>,
     /// How many classes to name for each.
     pub top: usize,
@@ -31,7 +31,7 @@ pub struct Question {
     pub json: bool,
 }
 
-/// An image and the classes it most probably shows.
+/// An image and its most probable classes.
 #[derive(Debug, Serialize)]
 struct Answer {
     image: PathBuf,
@@ -45,7 +45,7 @@ struct Guess {
     probability: f32,
 }
 
-/// Prints the most probable classes of every image, by the model in `path`; of a run, by its checkpoint `which`.
+/// Prints the most probable classes of every image by the model in `path`; of a run, its checkpoint `which`.
 pub fn predict(path: &Path, which: Option<Which>, question: Question, mut request: Request) -> Result<()> {
     let file = ModelFile::read(path, which, true)?;
     request.saved = file.config.clone();
@@ -70,7 +70,7 @@ impl Program for Prediction {
         let Self { config, file, question } = self;
         B::share_threads(share_threads(config.run.threads, 1), 1);
         let device = B::open(config.parallel.gpu_ids[0])?;
-        // Every file is looked at before the first answer, so that nobody reads half of one.
+        // All files are read before the first answer, so that an error does not follow part of the output.
         let side = config.data.image_size;
         let images = ImageSet::from_files(
             &question.images,
@@ -96,7 +96,7 @@ impl Program for Prediction {
                 answers.push(Answer { image, predictions: guesses(row, question.top, &file) });
             }
         }
-        // Beside the answers, which programs read.
+        // To standard error, since programs read the answers.
         warn(&format!("weights of {}", file.title));
         say(&if question.json { json(&answers) } else { text(&answers) });
         Ok(())

@@ -9,7 +9,7 @@ use crate::trainer::phases::listen;
 use crate::trainer::prepare::share_threads;
 use crate::trainer::terminal::say;
 
-/// Measures runs by `arguments`, which came to `request`, writes the analysis, and returns the exit code.
+/// Measures runs by `arguments`, which resolve to `request`, and writes the analysis; returns the exit code.
 pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result<u8> {
     listen(false);
     refuse(request, "scaling", &["parallel.world_size", "parallel.gpu_ids", "run.threads"])?;
@@ -51,7 +51,7 @@ fn batch(mode: Mode, config: &Config, replicas: usize, largest: usize) -> Result
     let own = config.parallel.batch_size;
     match mode {
         Mode::Weak => Ok(own),
-        // The global batch is that of the largest size with the batch it was given.
+        // The global batch of the largest size.
         Mode::Strong if (own * largest).is_multiple_of(replicas) => Ok(own * largest / replicas),
         Mode::Strong => Err(Error::usage(format!(
             "strong scaling splits {own} x {largest} images of a step over '{replicas}' replicas, which leaves a \
@@ -66,7 +66,7 @@ struct Wanted {
     replicas: usize,
     processes: usize,
     batch: usize,
-    /// Of each replica.
+    /// The batch size of a replica.
     threads: usize,
 }
 
@@ -76,7 +76,7 @@ impl Wanted {
         let hosts = replicas.min(devices.count.unwrap_or(replicas));
         let ids: Vec<String> = (0..hosts).map(|device| device.to_string()).collect();
         let mut own = vec![format!("--world-size={replicas}"), format!("--batch-size={batch}")];
-        // Every process has its part of the threads.
+        // The threads are divided among processes.
         own.push(format!("--threads={}", (threads * replicas).div_ceil(processes)));
         if processes == 1 || devices.count.is_some() {
             own.push(format!("--gpu-ids={}", ids.join(",")));

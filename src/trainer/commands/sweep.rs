@@ -1,7 +1,7 @@
-//! `train sweep`: the runs of a grid one after another, each a process of its own.
+//! `train sweep`: the runs of a grid, one after another, each in its own process.
 //!
-//! All are checked before the first one starts. What is complete is left alone, what was cut short goes on, so the same
-//! command takes a sweep up again wherever it was ended, by whatever. How runs compare is the business of `results.rs`.
+//! All runs are checked before the first one starts. Complete runs are skipped and interrupted ones resumed, so the
+//! same command continues a sweep. `results.rs` compares the runs.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -17,17 +17,17 @@ use crate::trainer::child::{Child, Ended};
 use crate::trainer::results::Results;
 use crate::trainer::terminal::{say, warn};
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     New,
-    /// It has a checkpoint to go on from.
+    /// It has a checkpoint to continue from.
     Begun,
     Complete,
 }
 
-/// Runs what is left of the grid in `directory` and returns the exit code: 0, 1 if a run failed, or that of the signal
-/// that ended the sweep.
+/// Runs the rest of the grid in `directory`; returns the exit code: 0, 1 if a run failed, or that of the signal that
+/// ended the sweep.
 pub fn sweep(directory: &Path, points: &[Point]) -> Result<u8> {
     let configs = check(points)?;
     std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
@@ -60,7 +60,7 @@ pub fn sweep(directory: &Path, points: &[Point]) -> Result<u8> {
     Ok(u8::from(results.any_failed()))
 }
 
-/// Two sweeps at once would train the same runs; the claim ends with the process.
+/// Locks the directory, since two sweeps at once would train the same runs. The lock ends with the process.
 fn claim(directory: &Path) -> Result<File> {
     let handle = File::open(directory).map_err(Error::io("open", directory))?;
     match handle.try_lock() {
@@ -68,12 +68,12 @@ fn claim(directory: &Path) -> Result<File> {
             let remedy = "wait for its end, or give another --output-dir";
             Err(Error::usage(format!("another sweep is at work in '{}'; {remedy}", directory.display())))
         }
-        // A file system without locks is no reason not to work.
+        // Works without a lock on file systems that have none.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(handle),
     }
 }
 
-/// Trains one run to its end, or as far as it comes.
+/// Trains one run until it ends.
 fn train(point: &Point, run: &Path, state: State) -> Result<Ended> {
     let mut arguments = point.arguments.clone();
     let mut directory = std::ffi::OsString::from("--output-dir=");
@@ -85,7 +85,7 @@ fn train(point: &Point, run: &Path, state: State) -> Result<Ended> {
     Child::new(arguments).run(false)
 }
 
-/// How far the run in a directory is; one with other settings has something left to do.
+/// The progress of the run in a directory; a run with other settings is not complete.
 fn state(run: &Path, config: &Config) -> State {
     let saved = file::text(&run.join("config.toml"), TEXT).ok();
     let saved: Option<Config> = saved.and_then(|text| toml::from_str(&text).ok());
@@ -98,7 +98,7 @@ fn state(run: &Path, config: &Config) -> State {
     }
 }
 
-/// The configuration of every run, or every complaint about any of them, once.
+/// The configurations of all runs, or all errors in any of them, each once.
 fn check(points: &[Point]) -> Result<Vec<Config>> {
     let (mut configs, mut lines) = (Vec::new(), Vec::new());
     for point in points {
@@ -117,7 +117,7 @@ fn check(points: &[Point]) -> Result<Vec<Config>> {
     if lines.is_empty() { Ok(configs) } else { Err(Error::Usage(lines)) }
 }
 
-/// What a run of a sweep cannot have.
+/// Refuses settings that a run of a sweep cannot have.
 fn misplaced(config: &Config) -> impl Iterator<Item = &'static str> + use<> {
     let parallel = &config.parallel;
     let rules = [
@@ -137,7 +137,7 @@ fn misplaced(config: &Config) -> impl Iterator<Item = &'static str> + use<> {
     rules.into_iter().filter(|(holds, _)| !holds).map(|(_, line)| line)
 }
 
-/// Runs that would share a directory or a file, or be the same.
+/// Refuses runs that share a directory or a file, or are the same.
 fn twins(points: &[Point], configs: &[Config]) -> Vec<String> {
     let (mut names, mut copies, mut texts) = (BTreeSet::new(), BTreeSet::<&PathBuf>::new(), BTreeSet::new());
     let mut lines = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kiln::launch::rendezvous::bulletin::{Action, Newcomer, Phase, Rules};
+use kiln::launch::rendezvous::bulletin::{Action, Phase, ProcessInfo, Rules};
 use kiln::launch::rendezvous::refusal::Refusal;
 
 use super::{Job, SETTLE, TIMEOUT, member, rules};
@@ -49,8 +49,8 @@ fn differing_settings_are_named_and_refused_while_the_job_goes_on() {
     let mut who = member(3);
     who.configuration.insert("batch_size".into(), "16".into());
     who.configuration.remove("epochs");
-    let Refusal { reason, passing, .. } = job.refusal(who);
-    assert!(!passing);
+    let Refusal { reason, transient, .. } = job.refusal(who);
+    assert!(!transient);
     assert_eq!(
         reason,
         "batch_size is '16' on host h3, process 3, '8' on host h1, process 1; epochs is not set on host h3, \
@@ -62,17 +62,17 @@ fn differing_settings_are_named_and_refused_while_the_job_goes_on() {
 #[test]
 fn nonsense_newcomers_are_refused() {
     let mut job = Job::running(rules(1, 4), 1);
-    assert!(job.refusal(Newcomer { devices: 0, ..member(2) }).reason.contains("has no devices"));
-    assert!(job.refusal(Newcomer { host: "h".repeat(256), ..member(2) }).reason.contains("longer than 255 bytes"));
-    assert!(job.refusal(Newcomer { heard: u64::MAX, ..member(2) }).reason.contains("claims generation"));
+    assert!(job.refusal(ProcessInfo { devices: 0, ..member(2) }).reason.contains("has no devices"));
+    assert!(job.refusal(ProcessInfo { host: "h".repeat(256), ..member(2) }).reason.contains("longer than 255 bytes"));
+    assert!(job.refusal(ProcessInfo { latest_generation: u64::MAX, ..member(2) }).reason.contains("claims generation"));
 }
 
 #[test]
 fn a_job_takes_no_more_than_2048_members() {
     let mut job = Job::new(Rules { settle: Duration::from_secs(9), ..rules(1, 4000) });
     (1..=2048).for_each(|id| drop(job.come(id)));
-    let Refusal { reason, passing, .. } = job.refusal(member(2049));
-    assert!(passing && reason.contains("2048 members"), "{reason}");
+    let Refusal { reason, transient, .. } = job.refusal(member(2049));
+    assert!(transient && reason.contains("2048 members"), "{reason}");
     assert_eq!(job.come(7), [Action::Welcome], "whoever is a member may come back");
 }
 
@@ -92,8 +92,8 @@ fn too_few_members_wait_for_more_and_give_up_after_the_elastic_timeout() {
         verdict,
         "1 member is here, --elastic asks for at least 2, and no more came within 600.0 s (--elastic-timeout)"
     );
-    let Refusal { reason, passing, .. } = job.refusal(member(3));
-    assert!(passing && reason.ends_with(&verdict), "{reason}");
+    let Refusal { reason, transient, .. } = job.refusal(member(3));
+    assert!(transient && reason.ends_with(&verdict), "{reason}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Members join, leave in good order, and finish.
 
-use kiln::launch::rendezvous::bulletin::{Action, Assembly, Event, Newcomer, Phase, Progress};
+use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, Placement, ProcessInfo, Progress};
 use kiln::launch::rendezvous::refusal::Refusal;
 
-use super::{Job, PATIENCE, SETTLE, TIMEOUT, computing, member, ready_of, rules, standing};
+use super::{Job, PATIENCE, SETTLE, TIMEOUT, computing, holds, member, ready_of, rules};
 
 #[test]
 fn spares_wait_and_take_the_place_of_the_lost() {
@@ -23,7 +23,7 @@ fn spares_wait_and_take_the_place_of_the_lost() {
 #[test]
 fn a_member_without_room_for_a_replica_ends_no_generation() {
     let mut job = Job::new(rules(1, 4));
-    job.tell(Event::Came(1, Newcomer { devices: 8, ..member(1) }));
+    job.tell(Event::Joined(1, ProcessInfo { devices: 8, ..member(1) }));
     job.pass(SETTLE);
     job.come(2);
     job.pass(10 * SETTLE);
@@ -79,7 +79,7 @@ fn a_rank_can_be_asked_to_leave_and_one_that_nobody_has_is_refused() {
         let actions = job.tell(Event::DrainRank(rank));
         let [Action::Refuse(refusal)] = actions.as_slice() else { panic!("{actions:?}") };
         assert_eq!(refusal.reason, format!("the run has no rank '{rank}', only ranks 0-1 (--drain)"));
-        assert!(!refusal.passing);
+        assert!(!refusal.transient);
     }
     job.is(Phase::Running, 1);
     assert_eq!(job.tell(Event::DrainRank(1)).len(), 1, "an announcement");
@@ -99,7 +99,7 @@ fn before_the_first_generation_no_rank_can_leave_and_yet_it_begins() {
     job.now += 1;
     let actions = job.tell(Event::DrainRank(1));
     let [Action::Refuse(refusal), Action::Announce(_), ..] = actions.as_slice() else { panic!("{actions:?}") };
-    assert!(refusal.passing && refusal.reason.contains("before the first generation"), "{refusal:?}");
+    assert!(refusal.transient && refusal.reason.contains("before the first generation"), "{refusal:?}");
     job.is(Phase::Running, 1);
 }
 
@@ -117,12 +117,12 @@ fn the_only_holder_of_the_newest_state_takes_part_once_more_before_it_leaves() {
     let mut job = Job::running(rules(1, 1), 2);
     job.tell(Event::Drain(1));
     job.announced.clear();
-    job.ready_with(1, standing(1, 50), 1, None);
+    job.ready_with(1, holds(1, 50), 1, None);
     let phases: Vec<_> = job.announced.iter().map(|it| (it.phase, it.generation)).collect();
     assert_eq!(phases, [(Phase::Running, 2), (Phase::Ending, 2)]);
     assert_eq!(job.ids(), [1, 2]);
-    job.ready_with(1, standing(2, 51), 1, None);
-    job.ready_with(2, standing(2, 51), 1, None);
+    job.ready_with(1, holds(2, 51), 1, None);
+    job.ready_with(2, holds(2, 51), 1, None);
     job.is(Phase::Running, 3);
     assert_eq!(job.ids(), [2]);
 }
@@ -130,11 +130,11 @@ fn the_only_holder_of_the_newest_state_takes_part_once_more_before_it_leaves() {
 #[test]
 fn the_newest_state_is_handed_over_though_its_holder_has_devices_for_all_replicas() {
     let mut job = Job::new(rules(1, 4));
-    (1..=2).for_each(|id| drop(job.tell(Event::Came(id, Newcomer { devices: 8, ..member(id) }))));
+    (1..=2).for_each(|id| drop(job.tell(Event::Joined(id, ProcessInfo { devices: 8, ..member(id) }))));
     job.pass(SETTLE);
     assert_eq!(job.ids(), [1]);
     job.tell(Event::Drain(1));
-    job.ready_with(1, standing(1, 50), 8, None);
+    job.ready_with(1, holds(1, 50), 8, None);
     job.is(Phase::Ending, 2);
     assert_eq!(job.parts(), [(1, 0..1), (2, 1..8)]);
 }
@@ -142,10 +142,10 @@ fn the_newest_state_is_handed_over_though_its_holder_has_devices_for_all_replica
 #[test]
 fn progress_is_shown_in_one_short_line_and_survives_a_reconnect() {
     let mut job = Job::running(rules(1, 1), 1);
-    let assembly = job.roster.bulletin().assembly();
+    let placement = job.roster.bulletin().placement();
     let progress = Progress { activity: format!("step 7\n{}", "x".repeat(1000)), step: 7, images_per_second: 9.5 };
     job.tell(Event::Beat(1, progress));
-    job.tell(Event::Came(20, computing(1, &assembly)));
+    job.tell(Event::Joined(20, computing(1, &placement)));
     let shown = job.roster.bulletin().members[0].progress.clone();
     assert_eq!((shown.step, shown.images_per_second), (7, 9.5));
     assert!(shown.activity.starts_with("step 7 xxx") && shown.activity.len() <= 203, "{}", shown.activity);
@@ -176,17 +176,17 @@ fn a_finished_member_completes_the_job_whatever_comes_later() {
     job.close(2);
     job.pass_with(2 * TIMEOUT, &[]);
     assert_eq!(job.verdict, None);
-    assert_eq!(job.refusal(member(3)), Refusal::lasting("the job is complete"));
+    assert_eq!(job.refusal(member(3)), Refusal::permanent("the job is complete"));
 }
 
 #[test]
 fn a_newcomer_has_its_own_time_to_get_ready() {
     let mut job = Job::running(rules(2, 2), 2);
-    let earlier = Assembly { generation: 9, ..job.roster.bulletin().assembly() };
+    let earlier = Placement { generation: 9, ..job.roster.bulletin().placement() };
     job.close(2);
     job.ready(&[1]);
     job.pass(2 * PATIENCE);
-    job.tell(Event::Came(3, computing(3, &earlier)));
+    job.tell(Event::Joined(3, computing(3, &earlier)));
     job.pass(PATIENCE - 100);
     job.is(Phase::Waiting, 1);
     assert_eq!(job.roster.bulletin().members.len(), 2);

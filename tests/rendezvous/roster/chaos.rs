@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use kiln::launch::rendezvous::bulletin::{
-    Action, Assembly, Bulletin, Event, Newcomer, Phase, Progress, Ready, Rules, Seat, Standing,
+    Action, Bulletin, Event, Phase, Placement, ProcessInfo, Progress, Ready, Rules, SessionId, StateVersion,
 };
 use kiln::launch::rendezvous::placement::Block;
 use kiln::launch::rendezvous::roster::Roster;
@@ -24,7 +24,7 @@ pub(super) fn rules() -> Rules {
         lost_after: time(5000),
         elastic_timeout: time(u64::MAX),
         settle: time(1000),
-        patience: time(20_000),
+        ready_timeout: time(20_000),
         strict: false,
     }
 }
@@ -36,13 +36,13 @@ const CALM: u64 = 120_000;
 #[derive(Debug, Clone)]
 struct Actor {
     id: u64,
-    seat: Seat,
+    session: SessionId,
     devices: usize,
-    standing: Standing,
+    holds: StateVersion,
     heard: u64,
-    computing: Option<Assembly>,
+    computing: Option<Placement>,
     /// The seat and the generation to come for which it connected last.
-    connected: (Seat, u64),
+    connected: (SessionId, u64),
     draining: bool,
     /// It neither hears nor says anything until then.
     deaf_until: u64,
@@ -50,16 +50,16 @@ struct Actor {
 }
 
 impl Actor {
-    fn introduction(&self) -> Newcomer {
-        Newcomer {
+    fn introduction(&self) -> ProcessInfo {
+        ProcessInfo {
             id: self.id,
             rank: None,
             host: format!("h{}", self.id),
             process: self.id as u32,
             devices: self.devices,
             configuration: BTreeMap::new(),
-            standing: self.standing,
-            heard: self.heard,
+            holds: self.holds,
+            latest_generation: self.heard,
             computing: self.computing.clone(),
             draining: self.draining,
             peers: BTreeMap::new(),
@@ -69,31 +69,31 @@ impl Actor {
     fn ready(&mut self, reason: Option<&str>) -> Option<Event> {
         let generation = self.computing.take()?.generation;
         let reason = reason.map(Into::into);
-        Some(Event::Ready(self.seat, Ready { generation, standing: self.standing, devices: self.devices, reason }))
+        Some(Event::Ready(self.session, Ready { generation, holds: self.holds, devices: self.devices, reason }))
     }
 
     fn connect(&mut self, bulletin: &Bulletin) -> Option<Event> {
-        let prospect = bulletin.prospect.as_ref().filter(|prospect| prospect.rank(self.id).is_some())?;
-        let attempt = (self.seat, prospect.generation);
+        let pending = bulletin.pending.as_ref().filter(|pending| pending.rank(self.id).is_some())?;
+        let attempt = (self.session, pending.generation);
         (std::mem::replace(&mut self.connected, attempt) != attempt).then_some(Event::Connected(attempt.0, attempt.1))
     }
 
     /// What it does when it hears `bulletin`.
     fn answer(&mut self, bulletin: &Bulletin) -> Option<Event> {
-        let assembly = bulletin.assembly();
-        let part = assembly.rank(self.id).is_some();
+        let placement = bulletin.placement();
+        let part = placement.rank(self.id).is_some();
         let begins = matches!(bulletin.phase, Phase::Running | Phase::Ending) && bulletin.generation > self.heard;
         self.heard = self.heard.max(bulletin.generation);
         self.draining |= bulletin.members.iter().any(|entry| entry.id == self.id && entry.draining);
         match &self.computing {
-            None if begins && part => self.computing = Some(assembly),
+            None if begins && part => self.computing = Some(placement),
             None if self.draining && (!part || bulletin.phase == Phase::Waiting) => {
-                return Some(Event::Left(self.seat, None));
+                return Some(Event::Left(self.session, None));
             }
             Some(mine) if mine.generation == bulletin.generation => match bulletin.phase {
                 Phase::Running => {}
                 // Its first step may be what hands a state over.
-                Phase::Ending if self.standing.generation < bulletin.generation => {}
+                Phase::Ending if self.holds.generation < bulletin.generation => {}
                 _ => return self.ready(None),
             },
             Some(_) => return self.ready(None),
@@ -141,7 +141,7 @@ struct Sim {
     now: u64,
     actors: Vec<Actor>,
     /// What the present roster was told last of whoever is connected: whether the member is ready and what it holds.
-    told: BTreeMap<Seat, (u64, Option<Standing>)>,
+    told: BTreeMap<SessionId, (u64, Option<StateVersion>)>,
     next: u64,
     latest: u64,
     generations: usize,
@@ -186,12 +186,12 @@ impl Sim {
 
     fn note(&mut self, event: &Event) {
         match event {
-            Event::Came(seat, who) => {
+            Event::Joined(session, who) => {
                 self.told.retain(|_, (id, _)| *id != who.id);
-                self.told.insert(*seat, (who.id, who.computing.is_none().then_some(who.standing)));
+                self.told.insert(*session, (who.id, who.computing.is_none().then_some(who.holds)));
             }
-            Event::Ready(seat, ready) => drop(self.told.entry(*seat).and_modify(|it| it.1 = Some(ready.standing))),
-            Event::Left(seat, _) | Event::Closed(seat, _) => drop(self.told.remove(seat)),
+            Event::Ready(session, ready) => drop(self.told.entry(*session).and_modify(|it| it.1 = Some(ready.holds))),
+            Event::Left(session, _) | Event::Closed(session, _) => drop(self.told.remove(session)),
             Event::Beat(..)
             | Event::Connected(..)
             | Event::Trouble(..)
@@ -218,31 +218,31 @@ impl Sim {
     }
 
     fn check_beginning(&mut self, bulletin: &Bulletin) {
-        let assembly = bulletin.assembly();
-        assert!(assembly.covers(WORLD), "{assembly:?}");
-        assert!(assembly.blocks.iter().all(|block| block.replicas.len() >= block.devices && block.devices > 0));
+        let placement = bulletin.placement();
+        assert!(placement.covers(WORLD), "{placement:?}");
+        assert!(placement.blocks.iter().all(|block| block.replicas.len() >= block.devices && block.devices > 0));
         let held: BTreeMap<_, _> = self.told.values().copied().collect();
-        let part = |id: &u64| assembly.rank(*id).is_some();
-        for block in &assembly.blocks {
-            let standing = held.get(&block.id).copied();
-            assert!(standing.is_some(), "{} is lost: {bulletin:?}", block.id);
-            let standing = standing.flatten().expect("all members are ready");
+        let part = |id: &u64| placement.rank(*id).is_some();
+        for block in &placement.blocks {
+            let holds = held.get(&block.id).copied();
+            assert!(holds.is_some(), "{} is lost: {bulletin:?}", block.id);
+            let holds = holds.flatten().expect("all members are ready");
             let heard = self.actors.iter().filter(|actor| actor.id == block.id).map(|actor| actor.heard).max();
             assert!(heard < Some(bulletin.generation), "a member heard of {heard:?} before: {bulletin:?}");
             let entry = bulletin.members.iter().find(|entry| entry.id == block.id).unwrap();
             if entry.draining {
-                let others = assembly.blocks.iter().filter(|other| other.id != block.id);
+                let others = placement.blocks.iter().filter(|other| other.id != block.id);
                 let newest = others.filter_map(|other| held[&other.id]).max();
-                assert!(newest.is_some_and(|newest| newest < standing), "a leaver takes part: {bulletin:?}");
+                assert!(newest.is_some_and(|newest| newest < holds), "a leaver takes part: {bulletin:?}");
                 self.once_more = true;
             }
         }
         let stay =
-            assembly.blocks.iter().filter(|block| bulletin.members.iter().any(|it| it.id == block.id && !it.draining));
+            placement.blocks.iter().filter(|block| bulletin.members.iter().any(|it| it.id == block.id && !it.draining));
         assert!(stay.count() >= 1);
         let there = |id: &u64| bulletin.members.iter().any(|entry| entry.id == *id);
-        let newest = held.iter().filter(|(id, _)| there(id)).filter_map(|(_, standing)| *standing).max();
-        let ours = held.iter().filter(|(id, _)| part(id)).filter_map(|(_, standing)| *standing).max();
+        let newest = held.iter().filter(|(id, _)| there(id)).filter_map(|(_, holds)| *holds).max();
+        let ours = held.iter().filter(|(id, _)| part(id)).filter_map(|(_, holds)| *holds).max();
         assert_eq!(ours, newest, "the newest state is in the generation: {bulletin:?}");
         self.generations += 1;
     }
@@ -254,13 +254,13 @@ impl Sim {
     }
 
     fn join(&mut self, devices: usize) {
-        let (id, seat) = (self.next, self.next);
+        let (id, session) = (self.next, self.next);
         self.next += 1;
         let actor = Actor {
             id,
-            seat,
+            session,
             devices,
-            standing: Standing::default(),
+            holds: StateVersion::default(),
             heard: 0,
             computing: None,
             connected: (0, 0),
@@ -268,15 +268,15 @@ impl Sim {
             deaf_until: 0,
             gone: false,
         };
-        self.tell(Event::Came(seat, actor.introduction()));
+        self.tell(Event::Joined(session, actor.introduction()));
         self.actors.push(actor);
     }
 
     fn reconnect(&mut self, index: usize) {
-        self.actors[index].seat = self.next;
+        self.actors[index].session = self.next;
         self.next += 1;
         let actor = &self.actors[index];
-        self.tell(Event::Came(actor.seat, actor.introduction()));
+        self.tell(Event::Joined(actor.session, actor.introduction()));
     }
 
     fn suffer(&mut self, chaos: Chaos) {
@@ -299,23 +299,23 @@ impl Sim {
         let event = match chaos {
             Chaos::Die(_) => {
                 actor.gone = true;
-                Some(Event::Closed(actor.seat, "its connection closed".into()))
+                Some(Event::Closed(actor.session, "its connection closed".into()))
             }
             Chaos::Deaf(_, time) => {
                 actor.deaf_until = now + time;
                 None
             }
-            Chaos::Disconnect(_) => Some(Event::Closed(actor.seat, "its connection closed".into())),
+            Chaos::Disconnect(_) => Some(Event::Closed(actor.session, "its connection closed".into())),
             Chaos::Reconnect(_) => return self.reconnect(index),
             Chaos::Drain(_) => {
                 actor.draining = true;
-                Some(Event::Drain(actor.seat))
+                Some(Event::Drain(actor.session))
             }
             Chaos::FailDevice(_) => {
                 actor.devices = (actor.devices - 1).max(1);
                 actor.ready(Some("device 0 failed"))
             }
-            _ => actor.computing.as_ref().map(|it| Event::Trouble(actor.seat, it.generation, "reset".into())),
+            _ => actor.computing.as_ref().map(|it| Event::Trouble(actor.session, it.generation, "reset".into())),
         };
         event.into_iter().for_each(|event| self.tell(event));
     }
@@ -343,40 +343,42 @@ impl Sim {
         let actor = &mut self.actors[index];
         let event = actor.answer(&bulletin).or_else(|| actor.connect(&bulletin));
         actor.gone |= matches!(event, Some(Event::Left(..)));
-        let seat = actor.seat;
-        self.tell(event.unwrap_or(Event::Beat(seat, Progress::default())));
+        let session = actor.session;
+        self.tell(event.unwrap_or(Event::Beat(session, Progress::default())));
     }
 
     /// Members of a generation share a state once all of them are there; who misses one has trouble.
     fn compute(&mut self) {
         let assemblies: Vec<_> = self.actors.iter().filter_map(|actor| actor.computing.clone()).collect();
-        for assembly in assemblies {
-            let inside = |actor: &&mut Actor| !actor.gone && actor.computing.as_ref() == Some(&assembly);
+        for placement in assemblies {
+            let inside = |actor: &&mut Actor| !actor.gone && actor.computing.as_ref() == Some(&placement);
             let mut members: Vec<_> = self.actors.iter_mut().filter(inside).collect();
-            if members.len() == assembly.blocks.len() && members.iter().all(|it| it.deaf_until <= self.now) {
-                let step = members.iter().map(|it| it.standing).max().unwrap_or_default().step + 1;
-                let standing = Standing { generation: assembly.generation, step };
-                members.iter_mut().for_each(|member| member.standing = standing);
-            } else if self.peer_is_gone(&assembly) {
-                self.report(&assembly);
+            if members.len() == placement.blocks.len() && members.iter().all(|it| it.deaf_until <= self.now) {
+                let step = members.iter().map(|it| it.holds).max().unwrap_or_default().step + 1;
+                let holds = StateVersion { generation: placement.generation, step };
+                members.iter_mut().for_each(|member| member.holds = holds);
+            } else if self.peer_is_gone(&placement) {
+                self.report(&placement);
             }
         }
     }
 
-    fn peer_is_gone(&self, assembly: &Assembly) -> bool {
+    fn peer_is_gone(&self, placement: &Placement) -> bool {
         let left = |block: &Block| {
             let actor = self.actors.iter().find(|actor| actor.id == block.id);
-            actor.is_none_or(|it| it.gone || it.heard >= assembly.generation && it.computing.as_ref() != Some(assembly))
+            actor.is_none_or(|it| {
+                it.gone || it.heard >= placement.generation && it.computing.as_ref() != Some(placement)
+            })
         };
-        assembly.blocks.iter().any(left)
+        placement.blocks.iter().any(left)
     }
 
-    fn report(&mut self, assembly: &Assembly) {
+    fn report(&mut self, placement: &Placement) {
         let inside =
-            |actor: &&Actor| !actor.gone && actor.deaf_until <= self.now && actor.computing.as_ref() == Some(assembly);
-        let seats: Vec<_> = self.actors.iter().filter(inside).map(|actor| actor.seat).collect();
-        for seat in seats {
-            self.tell(Event::Trouble(seat, assembly.generation, "connection reset".into()));
+            |actor: &&Actor| !actor.gone && actor.deaf_until <= self.now && actor.computing.as_ref() == Some(placement);
+        let sessions: Vec<_> = self.actors.iter().filter(inside).map(|actor| actor.session).collect();
+        for session in sessions {
+            self.tell(Event::Trouble(session, placement.generation, "connection reset".into()));
         }
     }
 
@@ -404,10 +406,10 @@ proptest! {
         }
         prop_assert_eq!(bulletin.phase, Phase::Running, "{:?}", bulletin);
         prop_assert_eq!(bulletin.members.len(), live.len());
-        let assembly = bulletin.assembly();
-        let computing = live.iter().filter(|actor| actor.computing.as_ref() == Some(&assembly)).count();
-        prop_assert_eq!(computing, assembly.blocks.len());
-        prop_assert!(live.iter().any(|actor| actor.standing.generation == assembly.generation), "it commits steps");
+        let placement = bulletin.placement();
+        let computing = live.iter().filter(|actor| actor.computing.as_ref() == Some(&placement)).count();
+        prop_assert_eq!(computing, placement.blocks.len());
+        prop_assert!(live.iter().any(|actor| actor.holds.generation == placement.generation), "it commits steps");
         let before = sim.generations;
         sim.pass(CALM);
         prop_assert_eq!(sim.generations, before, "nothing changes without a cause");

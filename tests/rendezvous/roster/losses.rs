@@ -1,8 +1,8 @@
 //! Members are lost, fail, or have trouble; a generation is broken off and the next one begins.
 
-use kiln::launch::rendezvous::bulletin::{Event, Newcomer, Phase, Ready};
+use kiln::launch::rendezvous::bulletin::{Event, Phase, ProcessInfo, Ready};
 
-use super::{GRACE, Job, LOST, PATIENCE, TIMEOUT, member, rules, standing};
+use super::{GRACE, Job, LOST, PATIENCE, TIMEOUT, holds, member, rules};
 
 #[test]
 fn a_spare_that_is_lost_disturbs_nobody() {
@@ -35,11 +35,11 @@ fn a_failure_is_named_with_its_reason() {
 #[test]
 fn a_failed_device_ends_the_generation_and_the_next_one_does_without_it() {
     let mut job = Job::new(rules(1, 2));
-    (1..=2).for_each(|id| drop(job.tell(Event::Came(id, Newcomer { devices: 2, ..member(id) }))));
-    job.ready_with(2, standing(1, 5), 1, Some("device 1 failed"));
+    (1..=2).for_each(|id| drop(job.tell(Event::Joined(id, ProcessInfo { devices: 2, ..member(id) }))));
+    job.ready_with(2, holds(1, 5), 1, Some("device 1 failed"));
     job.is(Phase::Over, 1);
     assert_eq!(job.why(), "host h2, process 2 failed: device 1 failed");
-    job.ready_with(1, standing(1, 5), 2, None);
+    job.ready_with(1, holds(1, 5), 2, None);
     job.is(Phase::Running, 2);
     assert_eq!(job.parts(), [(1, 0..5), (2, 5..8)]);
 }
@@ -92,7 +92,7 @@ fn a_ready_that_was_said_of_an_earlier_generation_means_nothing() {
     let mut job = Job::running(rules(1, 4), 2);
     job.close(2);
     job.ready(&[1]);
-    let late = Ready { generation: 1, standing: standing(1, 1), devices: 1, reason: None };
+    let late = Ready { generation: 1, holds: holds(1, 1), devices: 1, reason: None };
     job.tell(Event::Ready(1, late));
     job.is(Phase::Running, 2);
 }

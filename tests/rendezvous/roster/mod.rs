@@ -5,7 +5,7 @@ mod changes;
 mod chaos;
 mod losses;
 mod nonsense;
-mod prospect;
+mod pending;
 mod restarts;
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use kiln::launch::rendezvous::bulletin::{
-    Action, Assembly, Bulletin, Event, Newcomer, Phase, Progress, Ready, Rules, Standing,
+    Action, Bulletin, Event, Phase, Placement, ProcessInfo, Progress, Ready, Rules, StateVersion,
 };
 use kiln::launch::rendezvous::refusal::Refusal;
 use kiln::launch::rendezvous::roster::Roster;
@@ -34,19 +34,19 @@ fn rules(min: usize, max: usize) -> Rules {
         lost_after: time(LOST),
         elastic_timeout: time(TIMEOUT),
         settle: time(SETTLE),
-        patience: time(PATIENCE),
+        ready_timeout: time(PATIENCE),
         strict: false,
     }
 }
 
 /// Member `id` on host `h<id>`, process `<id>`, with one device.
-fn member(id: u64) -> Newcomer {
+fn member(id: u64) -> ProcessInfo {
     let configuration = BTreeMap::from([("batch_size".into(), "8".into()), ("epochs".into(), "2".into())]);
-    Newcomer { id, host: format!("h{id}"), process: id as u32, devices: 1, configuration, ..Newcomer::default() }
+    ProcessInfo { id, host: format!("h{id}"), process: id as u32, devices: 1, configuration, ..ProcessInfo::default() }
 }
 
-fn standing(generation: u64, step: u64) -> Standing {
-    Standing { generation, step }
+fn holds(generation: u64, step: u64) -> StateVersion {
+    StateVersion { generation, step }
 }
 
 /// A job in which time passes as the test says, in milliseconds. The seat of a member is its id unless said otherwise.
@@ -81,8 +81,8 @@ impl Job {
             match action {
                 Action::Announce(bulletin) => {
                     self.announced.push(bulletin.clone());
-                    if let Some(prospect) = bulletin.prospect.as_ref().filter(|_| self.connects) {
-                        self.connect(prospect);
+                    if let Some(pending) = bulletin.pending.as_ref().filter(|_| self.connects) {
+                        self.connect(pending);
                     }
                 }
                 Action::Decide(verdict) => assert!(self.verdict.replace(verdict.clone()).is_none(), "two verdicts"),
@@ -93,19 +93,19 @@ impl Job {
     }
 
     /// All members of a generation to come are connected.
-    fn connect(&mut self, prospect: &Assembly) {
-        if self.roster.bulletin().prospect.as_ref() == Some(prospect) {
-            prospect.blocks.iter().for_each(|it| drop(self.tell(Event::Connected(it.id, prospect.generation))));
+    fn connect(&mut self, pending: &Placement) {
+        if self.roster.bulletin().pending.as_ref() == Some(pending) {
+            pending.blocks.iter().for_each(|it| drop(self.tell(Event::Connected(it.id, pending.generation))));
         }
     }
 
     fn come(&mut self, id: u64) -> Vec<Action> {
-        self.tell(Event::Came(id, member(id)))
+        self.tell(Event::Joined(id, member(id)))
     }
 
-    fn refusal(&mut self, who: Newcomer) -> Refusal {
+    fn refusal(&mut self, who: ProcessInfo) -> Refusal {
         let before = self.roster.bulletin();
-        let actions = self.tell(Event::Came(99, who));
+        let actions = self.tell(Event::Joined(99, who));
         assert_eq!(self.roster.bulletin(), before, "a refusal changes nothing");
         match actions.as_slice() {
             [Action::Refuse(refusal)] => refusal.clone(),
@@ -115,16 +115,16 @@ impl Job {
 
     /// Time passes with ticks, and with beats of all members.
     fn pass(&mut self, time: u64) {
-        let seats: Vec<_> = self.roster.bulletin().members.iter().map(|entry| entry.id).collect();
-        self.pass_with(time, &seats);
+        let sessions: Vec<_> = self.roster.bulletin().members.iter().map(|entry| entry.id).collect();
+        self.pass_with(time, &sessions);
     }
 
-    /// Time passes with ticks, and with beats of `seats` only.
-    fn pass_with(&mut self, time: u64, seats: &[u64]) {
+    /// Time passes with ticks, and with beats of `sessions` only.
+    fn pass_with(&mut self, time: u64, sessions: &[u64]) {
         let end = self.now + time;
         while self.now < end {
             self.now = (self.now + 100).min(end);
-            seats.iter().for_each(|seat| drop(self.tell(Event::Beat(*seat, Progress::default()))));
+            sessions.iter().for_each(|session| drop(self.tell(Event::Beat(*session, Progress::default()))));
             self.tell(Event::Tick);
         }
     }
@@ -132,16 +132,16 @@ impl Job {
     /// The members `ids` left the current generation, and hold its first step.
     fn ready(&mut self, ids: &[u64]) {
         let generation = self.roster.bulletin().generation;
-        ids.iter().for_each(|id| drop(self.ready_with(*id, standing(generation, generation), 1, None)));
+        ids.iter().for_each(|id| drop(self.ready_with(*id, holds(generation, generation), 1, None)));
     }
 
-    fn ready_with(&mut self, id: u64, standing: Standing, devices: usize, reason: Option<&str>) -> Vec<Action> {
+    fn ready_with(&mut self, id: u64, holds: StateVersion, devices: usize, reason: Option<&str>) -> Vec<Action> {
         let generation = self.roster.bulletin().generation;
-        self.tell(Event::Ready(id, Ready { generation, standing, devices, reason: reason.map(Into::into) }))
+        self.tell(Event::Ready(id, Ready { generation, holds, devices, reason: reason.map(Into::into) }))
     }
 
-    fn close(&mut self, seat: u64) {
-        self.tell(Event::Closed(seat, "its connection closed".into()));
+    fn close(&mut self, session: u64) {
+        self.tell(Event::Closed(session, "its connection closed".into()));
     }
 
     fn is(&self, phase: Phase, generation: u64) {
@@ -155,7 +155,7 @@ impl Job {
 
     /// `(id, replicas)` of those with a part.
     fn parts(&self) -> Vec<(u64, Range<usize>)> {
-        let blocks = self.roster.bulletin().assembly().blocks;
+        let blocks = self.roster.bulletin().placement().blocks;
         blocks.into_iter().map(|block| (block.id, block.replicas)).collect()
     }
 
@@ -164,17 +164,17 @@ impl Job {
     }
 
     /// Another service takes over; nobody is there yet.
-    fn restart(&mut self, rules: Rules) -> Assembly {
-        let assembly = self.roster.bulletin().assembly();
+    fn restart(&mut self, rules: Rules) -> Placement {
+        let placement = self.roster.bulletin().placement();
         self.roster = Roster::new(rules, self.start + Duration::from_millis(self.now));
-        assembly
+        placement
     }
 }
 
-fn computing(id: u64, assembly: &Assembly) -> Newcomer {
-    Newcomer { computing: Some(assembly.clone()), heard: assembly.generation, ..member(id) }
+fn computing(id: u64, placement: &Placement) -> ProcessInfo {
+    ProcessInfo { computing: Some(placement.clone()), latest_generation: placement.generation, ..member(id) }
 }
 
 fn ready_of(generation: u64) -> Ready {
-    Ready { generation, standing: standing(generation, 1), devices: 1, reason: None }
+    Ready { generation, holds: holds(generation, 1), devices: 1, reason: None }
 }

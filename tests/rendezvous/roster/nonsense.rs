@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use kiln::launch::rendezvous::bulletin::{Action, Assembly, Event, Newcomer, Phase, Progress, Ready, Standing};
+use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, Placement, ProcessInfo, Progress, Ready, StateVersion};
 use kiln::launch::rendezvous::placement::Block;
 use kiln::launch::rendezvous::roster::Roster;
 use proptest::prelude::*;
@@ -22,27 +22,27 @@ fn block() -> impl Strategy<Value = Block> {
     })
 }
 
-fn assembly() -> impl Strategy<Value = Option<Assembly>> {
+fn placement() -> impl Strategy<Value = Option<Placement>> {
     let whole = (1_u64..4).prop_map(|generation| {
         let block = |id: u64| Block { id, devices: 1, replicas: 3 * id as usize..3 * id as usize + 3 };
-        Assembly { generation, blocks: vec![block(0), block(1)] }
+        Placement { generation, blocks: vec![block(0), block(1)] }
     });
     let any = (number(), proptest::collection::vec(block(), 0..4));
-    let any = any.prop_map(|(generation, blocks)| Assembly { generation, blocks });
+    let any = any.prop_map(|(generation, blocks)| Placement { generation, blocks });
     prop_oneof![2 => Just(None), 2 => whole.prop_map(Some), 1 => any.prop_map(Some)]
 }
 
-fn newcomer() -> impl Strategy<Value = Newcomer> {
-    (0_u64..4, number(), number(), number(), assembly(), any::<bool>()).prop_map(
-        |(id, devices, heard, generation, computing, draining)| Newcomer {
+fn process_info() -> impl Strategy<Value = ProcessInfo> {
+    (0_u64..4, number(), number(), number(), placement(), any::<bool>()).prop_map(
+        |(id, devices, heard, generation, computing, draining)| ProcessInfo {
             id,
             rank: None,
             host: "h\n".repeat(heard as usize % 200),
             process: 1,
             devices: devices as usize,
             configuration: BTreeMap::new(),
-            standing: Standing { generation, step: generation },
-            heard,
+            holds: StateVersion { generation, step: generation },
+            latest_generation: heard,
             computing,
             draining,
             peers: BTreeMap::from([(id, "h\n".repeat(heard as usize % 200))]),
@@ -51,25 +51,25 @@ fn newcomer() -> impl Strategy<Value = Newcomer> {
 }
 
 fn nonsense() -> impl Strategy<Value = (Event, u64)> {
-    let seat = || 0_u64..4;
+    let session = || 0_u64..4;
     let text = || Just(String::from("text\nof a stranger"));
     let ready =
         (number(), number(), number(), proptest::option::of(text())).prop_map(|(generation, step, devices, reason)| {
-            let standing = Standing { generation: step, step };
-            Ready { generation, standing, devices: devices as usize, reason }
+            let holds = StateVersion { generation: step, step };
+            Ready { generation, holds, devices: devices as usize, reason }
         });
     let progress =
         (text(), number()).prop_map(|(activity, step)| Progress { activity, step, images_per_second: f64::NAN });
     let event = prop_oneof![
-        4 => (seat(), newcomer()).prop_map(|(seat, who)| Event::Came(seat, who)),
-        1 => (seat(), progress).prop_map(|(seat, progress)| Event::Beat(seat, progress)),
-        3 => (seat(), ready).prop_map(|(seat, ready)| Event::Ready(seat, ready)),
-        1 => (seat(), number(), text()).prop_map(|(seat, generation, why)| Event::Trouble(seat, generation, why)),
-        2 => (seat(), number()).prop_map(|(seat, generation)| Event::Connected(seat, generation)),
-        1 => seat().prop_map(Event::Drain),
+        4 => (session(), process_info()).prop_map(|(session, who)| Event::Joined(session, who)),
+        1 => (session(), progress).prop_map(|(session, progress)| Event::Beat(session, progress)),
+        3 => (session(), ready).prop_map(|(session, ready)| Event::Ready(session, ready)),
+        1 => (session(), number(), text()).prop_map(|(session, generation, why)| Event::Trouble(session, generation, why)),
+        2 => (session(), number()).prop_map(|(session, generation)| Event::Connected(session, generation)),
+        1 => session().prop_map(Event::Drain),
         1 => number().prop_map(|rank| Event::DrainRank(rank as usize)),
-        1 => (seat(), text()).prop_map(|(seat, why)| Event::Left(seat, Some(why))),
-        1 => (seat(), text()).prop_map(|(seat, why)| Event::Closed(seat, why)),
+        1 => (session(), text()).prop_map(|(session, why)| Event::Left(session, Some(why))),
+        1 => (session(), text()).prop_map(|(session, why)| Event::Closed(session, why)),
         3 => Just(Event::Tick),
     ];
     (event, prop_oneof![0_u64..2000, 0_u64..40_000])
@@ -90,7 +90,7 @@ proptest! {
                 let begins = bulletin.phase == Phase::Running && bulletin.generation > latest;
                 // Of an adopted generation, only those who came back are known.
                 let adopted = bulletin.why.contains("restarted");
-                prop_assert!(!begins || adopted || bulletin.assembly().covers(WORLD));
+                prop_assert!(!begins || adopted || bulletin.placement().covers(WORLD));
                 latest = bulletin.generation;
             }
         }

@@ -1,22 +1,22 @@
-//! Why the membership of an elastic job changed, in one line.
+//! The causes of a change of membership, in one line.
 
 use super::sentence;
 
-/// A line names so many causes; the first ones say enough.
+/// How many causes the line names.
 const MOST_CAUSES: usize = 5;
 /// The longest cause, in characters.
 const LONGEST: usize = 500;
 
 /// The causes of one change of generation.
 #[derive(Debug, Default)]
-pub(super) struct Causes {
+pub(super) struct ChangeCauses {
     list: Vec<String>,
-    /// The generation to which they led has begun: the next cause is one of another change.
+    /// The generation after the change has begun: the next cause belongs to another change.
     closed: bool,
 }
 
-impl Causes {
-    /// One more, unless it is known.
+impl ChangeCauses {
+    /// Adds a cause, unless it is known.
     pub fn add(&mut self, cause: impl Into<String>) {
         if std::mem::take(&mut self.closed) {
             self.list.clear();
@@ -31,12 +31,12 @@ impl Causes {
         self.list.push(cause);
     }
 
-    /// The generation to which they led has begun.
+    /// Ends the list: the generation after the change has begun.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// All in one line, and then the `shortage` that came of it.
+    /// All causes in one line, followed by the `shortage`.
     pub fn line(&self, shortage: Option<String>) -> String {
         self.list.iter().cloned().chain(shortage).collect::<Vec<_>>().join("; ")
     }

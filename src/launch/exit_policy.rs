@@ -1,22 +1,21 @@
-//! How a launch goes to its end: which process failed first, and when the others are told to end.
+//! How a launch ends: which process failed first, when the others are signalled, and the exit code.
 //!
-//! Pure policy over (event, time), so that it is tested without processes. [`super::processes`] brings the events and
-//! sends the signals.
+//! A pure state machine over events and times, to be tested without processes. [`super::processes`] sends the signals.
 
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
-/// The exit code of a process that ended because it lost another one: never the cause where there is another code.
+/// The exit code of a process that ended because it lost another one, which is then the cause.
 const PEER_LOST: u8 = 75;
 
-/// The exit codes of processes that stopped in good order: 128 + SIGINT, SIGUSR1, SIGTERM.
+/// The exit codes of processes that stopped in good order after a signal: 128 + SIGINT, SIGUSR1, SIGTERM.
 const STOPPED: [u8; 3] = [130, 138, 143];
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ending {
-    /// Which one.
+    /// The process.
     pub rank: usize,
     /// Its exit code; 128 + signal if a signal killed it.
     pub code: u8,
@@ -24,38 +23,30 @@ pub struct Ending {
     pub signal: Option<i32>,
 }
 
-/// A launch between its first process and its last.
+/// The state of a launch.
 #[derive(Debug)]
-pub struct Course {
-    /// How long the others have to end by themselves after a failure; none where they do not need each other.
+pub struct ExitPolicy {
+    /// How long the others have to end by themselves after a failure; `None` if they can continue.
     grace: Option<Duration>,
     forwarded: Vec<i32>,
     failure: Option<Ending>,
     /// The code of a launch without a failure.
     code: u8,
-    /// Whether a process has done all there was to do.
+    /// Whether a process has ended with code 0.
     has_success: bool,
-    /// When the processes that are left get which signal.
+    /// The next signal for the remaining processes, and its time.
     next: Option<(Instant, i32)>,
 }
 
-impl Course {
-    /// All run. After a failure the others have `grace` to end by themselves, then SIGTERM and `grace` again, then
-    /// SIGKILL.
-    pub fn new(grace: Duration) -> Self {
-        Self::with(Some(grace))
-    }
-
-    /// All run, and each may end without the others: as long as one succeeds, all is well.
-    pub fn elastic() -> Self {
-        Self::with(None)
-    }
-
-    fn with(grace: Option<Duration>) -> Self {
+impl ExitPolicy {
+    /// After a failure the others have `grace` to end by themselves, then they get SIGTERM, and after another `grace`
+    /// SIGKILL. Without `grace`, as for an elastic run, a process may end without the others, and the launch succeeds if
+    /// one process does.
+    pub fn new(grace: Option<Duration>) -> Self {
         Self { grace, forwarded: Vec::new(), failure: None, code: 0, has_success: false, next: None }
     }
 
-    /// The user's `signal` went to all: an end with 128 + `signal` is from now on what was asked for.
+    /// The user's `signal` was forwarded: from now on exit code 128 + `signal` is no failure.
     pub fn forwarded(&mut self, signal: i32) {
         self.forwarded.push(signal);
     }
@@ -71,7 +62,7 @@ impl Course {
             self.has_success = true;
             return;
         }
-        // A process that was signalled saves and makes all others do the same.
+        // A process that was signalled on its own saves and makes all others stop as well.
         let agreed = ending.signal.is_none() && STOPPED.contains(&ending.code);
         if agreed || self.forwarded.iter().any(|signal| 128 + signal == i32::from(ending.code)) {
             self.code = if self.code == 0 { ending.code } else { self.code };
@@ -82,7 +73,7 @@ impl Course {
                 self.failure = Some(ending);
                 self.next = self.grace.map(|grace| (now + grace, SIGTERM));
             }
-            // The one that failed may be slower to end than those that lost it; after SIGTERM ends say nothing.
+            // The process that failed may end after those that lost it. After SIGTERM, exit codes say nothing.
             Some(Ending { code: PEER_LOST, .. }) if ending.code != PEER_LOST && self.others_end_by_themselves() => {
                 self.failure = Some(ending);
             }
@@ -94,30 +85,30 @@ impl Course {
         self.next.is_some_and(|(_, signal)| signal == SIGTERM)
     }
 
-    /// How long nothing is to be done unless something happens.
-    pub fn patience(&self, now: Instant) -> Option<Duration> {
+    /// The time until the next signal is due, if there is one.
+    pub fn time_left(&self, now: Instant) -> Option<Duration> {
         self.next.map(|(time, _)| time.saturating_duration_since(now))
     }
 
-    /// The signal that is due for all that are left.
+    /// The signal to send to all remaining processes now.
     pub fn due(&mut self, now: Instant) -> Option<i32> {
         let (_, signal) = self.next.filter(|(time, _)| *time <= now)?;
         self.next = self.grace.filter(|_| signal == SIGTERM).map(|grace| (now + grace, SIGKILL));
         Some(signal)
     }
 
-    /// Who failed first, if anyone did and it counts.
+    /// The process that failed first; `None` after a success.
     pub fn failure(&self) -> Option<Ending> {
-        self.failure.filter(|_| !self.is_well())
+        self.failure.filter(|_| !self.has_succeeded())
     }
 
     /// The exit code of the whole launch.
     pub fn code(&self) -> u8 {
-        let code = if self.is_well() { 0 } else { self.code };
+        let code = if self.has_succeeded() { 0 } else { self.code };
         self.failure().map_or(code, |failure| failure.code)
     }
 
-    fn is_well(&self) -> bool {
+    fn has_succeeded(&self) -> bool {
         self.grace.is_none() && self.has_success
     }
 }

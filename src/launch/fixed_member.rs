@@ -1,19 +1,18 @@
-//! This process as a member of a job: it meets the others at the rendezvous and connects with them over Gloo.
+//! This process as a member of a job of fixed membership: it joins at the rendezvous and connects over Gloo.
 //!
-//! Rank 0 holds the rendezvous at `--dist-url`, or `train launch` does for the processes it starts. Whatever goes wrong
-//! later, the rendezvous says who is to blame; an engine only notices that something is.
+//! Rank 0 holds the rendezvous at `--dist-url`, or `train launch` does for the processes it starts. The rendezvous
+//! decides which process caused a failure; an error of the engine is only a symptom.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::address::{self, HELD, SECRET};
+use super::fixed::FixedMembership;
+use super::gloo_store::GlooStore;
 use super::holder;
-use super::keys::Keys;
-use super::peers::Peers;
 use super::processes;
 use super::rendezvous::{Client, Secret, Service, Terms, Verdict};
 use crate::error::{Error, Result};
@@ -24,36 +23,30 @@ use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 /// How long one connection between two processes may take, once all are ready.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// One process of several.
-pub(super) struct Job {
+/// One process of a job of fixed membership.
+pub(super) struct FixedMember {
     member: Arc<Client>,
-    /// On rank 0, unless somebody else holds the rendezvous. It ends with the job, after the member has left.
+    /// On rank 0, unless the launcher holds the rendezvous. Dropped after the member has left.
     _service: Mutex<Option<Service>>,
     world: World,
     interface: Interface,
     timeout: Duration,
 }
 
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Job(process {} of {})", self.world.rank(), self.world.processes())
-    }
-}
-
-impl Job {
-    /// Meets the other processes.
+impl FixedMember {
+    /// Joins the job and waits for all other processes.
     pub(super) fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Self> {
-        let (host, port) = address::place(parallel)?;
+        let (host, port) = address::host_and_port(parallel)?;
         let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, host, port)?);
         let held = std::env::var_os(HELD).is_some();
         let service = (parallel.rank == 0 && !held).then(|| hold(host, port, &terms)).transpose()?;
-        let me = address::newcomer(parallel, Some(parallel.rank), configuration);
+        let own = address::process_info(parallel, Some(parallel.rank), configuration);
         let (address, limit) = (format!("{host}:{port}"), terms.timeout * PATIENCE);
         let (place, seconds) = (address.clone(), limit.as_secs());
-        let met = address::say_if_it_takes_long(move || {
+        let met = address::warn_if_slow(move || {
             format!("waiting at the rendezvous '{place}' for all processes to come, at most {seconds} s")
         });
-        let member = Arc::new(Client::join(&address, &terms, me, limit, Box::new(|| ()))?);
+        let member = Arc::new(Client::join(&address, &terms, own, limit, Box::new(|| ()))?);
         drop(met);
         let devices: Vec<usize> = member.members().iter().map(|member| member.devices).collect();
         let (all, size) = (devices.iter().sum::<usize>(), parallel.world_size);
@@ -75,21 +68,21 @@ impl Job {
         })
     }
 
-    fn own(&self, name: &str) -> String {
+    fn own_key(&self, name: &str) -> String {
         format!("{name}/{}", self.world.rank())
     }
 
-    fn of_all(&self, name: &str) -> Vec<String> {
+    fn all_keys(&self, name: &str) -> Vec<String> {
         (0..self.world.processes()).map(|rank| format!("{name}/{rank}")).collect()
     }
 }
 
-impl Peers for Job {
+impl FixedMembership for FixedMember {
     fn world(&self) -> &World {
         &self.world
     }
 
-    fn neighbours(&self) -> usize {
+    fn local_processes(&self) -> usize {
         let members = self.member.members();
         let host = &members[self.world.rank()].host;
         members.iter().filter(|member| member.host == *host).count()
@@ -97,8 +90,8 @@ impl Peers for Job {
 
     fn agree(&self, what: &str, value: &dyn Fn() -> String) -> Result<()> {
         self.member.doing(&format!("comparison of {what}"));
-        self.member.set(&self.own(what), value().as_bytes()).map_err(lost)?;
-        let values = self.member.get(&self.of_all(what), self.timeout * PATIENCE).map_err(lost)?;
+        self.member.set(&self.own_key(what), value().as_bytes()).map_err(lost)?;
+        let values = self.member.get(&self.all_keys(what), self.timeout * PATIENCE).map_err(lost)?;
         let other = values.iter().position(|other| *other != values[0]);
         other.map_or(Ok(()), |rank| {
             let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&values[rank]).into_owned());
@@ -111,16 +104,16 @@ impl Peers for Job {
 
     fn connect(&self, ordered: bool) -> Result<Option<Processes>> {
         self.member.doing("connection of the processes");
-        // Connecting has short limits, so that a host which vanishes is noticed; nobody begins before all are here.
-        self.member.set(&self.own("ready"), &[]).map_err(lost)?;
-        self.member.get(&self.of_all("ready"), self.timeout * PATIENCE).map_err(lost)?;
+        // Connecting has short limits, to detect an unreachable host, so it begins when all processes are ready.
+        self.member.set(&self.own_key("ready"), &[]).map_err(lost)?;
+        self.member.get(&self.all_keys("ready"), self.timeout * PATIENCE).map_err(lost)?;
         let (client, limit) = (self.member.clone(), self.timeout.max(CONNECT * LONGEST));
-        let keys = Keys { client, prefix: String::new(), limit, is_apt: Box::new(|| true) };
+        let gloo_store = GlooStore { client, prefix: String::new(), limit, is_wanted: Box::new(|| true) };
         let (rank, size) = (self.world.rank(), self.world.processes());
-        let gloo = Gloo::connect(rank, size, &self.interface, Box::new(keys), CONNECT)
+        let gloo = Gloo::connect(rank, size, &self.interface, Box::new(gloo_store), CONNECT)
             .map_err(|symptom| Error::PeerLost(self.member.verdict(&symptom)))?;
         let engine = Arc::new(gloo);
-        // From now on the loss of a process ends every wait of the others.
+        // From now on the loss of a process ends every wait for it.
         let waiting = engine.clone();
         self.member.when_over(move || waiting.close());
         let blocks = (0..size).map(|process| self.world.hosted_by(process)).collect();
@@ -136,10 +129,10 @@ impl Peers for Job {
         } else {
             self.member.get(&[KEY.to_string()], limit).map_err(lost)?;
         }
-        self.member.set(&self.own("over"), &[]).map_err(lost)?;
+        self.member.set(&self.own_key("over"), &[]).map_err(lost)?;
         if self.world.rank() == 0 {
-            // The rendezvous stays until all have heard.
-            self.member.get(&self.of_all("over"), limit).map_err(lost)?;
+            // The service must run until all processes know.
+            self.member.get(&self.all_keys("over"), limit).map_err(lost)?;
         }
         Ok(())
     }
@@ -164,8 +157,7 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
     Service::start(listener, terms.clone())
 }
 
-/// `train launch`: holds the rendezvous for the processes it starts, and gives them a secret of their own unless they
-/// have one.
+/// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given.
 pub(super) fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;
     let secret = address::given_secret(parallel)?.unwrap_or_else(Secret::random);

@@ -1,9 +1,9 @@
-//! The processes of a launch, from fork to burial.
+//! The child processes of a launch.
 //!
-//! Four promises hold here: Ctrl-C of the terminal does not reach them past the launcher (each leads a process group
-//! of its own); a killed launcher takes them along (the parent-death signal); whatever they started themselves ends
-//! with them; and no signal ever goes to a process number that was given away (a process is signalled only until it
-//! is waited for). When which signal is due is not decided here.
+//! Four guarantees: Ctrl-C on the terminal reaches a child only through the launcher (each leads its own process
+//! group); a killed launcher kills its children (the parent-death signal); the processes that a child started end with
+//! it; and no signal goes to a reused process id (a child is signalled only until it is waited for). `exit_policy.rs`
+//! decides when a signal is due.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,11 +15,11 @@ use std::thread::{self, JoinHandle};
 
 use signal_hook::consts::SIGKILL;
 
-use super::course::Ending;
+use super::exit_policy::Ending;
 use super::output::{Sink, pass_on};
 use crate::error::{Error, Result};
 
-/// What the launcher waits for.
+/// An event for the launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// The launcher got a signal.
@@ -28,24 +28,24 @@ pub enum Event {
     Ended(usize),
 }
 
-/// The processes that were started; those that still run when it goes out of scope are killed.
-pub(super) struct Family {
+/// The started processes; dropping this kills those that still run.
+pub(super) struct Children {
     /// By rank; `None` once it has ended.
     children: Vec<Option<Child>>,
 }
 
-impl Family {
-    /// Starts them all, or none: an error leaves no process behind.
+impl Children {
+    /// Starts all of them, or none after an error.
     pub(super) fn start(commands: Vec<Command>) -> Result<Self> {
-        let mut family = Self { children: Vec::with_capacity(commands.len()) };
+        let mut started = Self { children: Vec::with_capacity(commands.len()) };
         for mut command in commands {
             let child = command.spawn().map_err(|error| Error::io("start", command.get_program())(error))?;
-            family.children.push(Some(child));
+            started.children.push(Some(child));
         }
-        Ok(family)
+        Ok(started)
     }
 
-    /// One thread per process posts its end.
+    /// Starts a thread per process that posts its end.
     pub(super) fn watch(&self, post: &Sender<Event>) -> io::Result<()> {
         for (rank, child) in self.children.iter().enumerate() {
             let Some(child) = child else { continue };
@@ -58,11 +58,11 @@ impl Family {
         Ok(())
     }
 
-    /// Two threads per process pass on what it prints; in rank order, those of standard error, which end after the
-    /// others and know the last words.
+    /// Starts two threads per process that forward its output. Returns those of standard error in rank order; they end
+    /// after the others, with the line that most likely says why the process failed.
     pub(super) fn pass_on(&mut self, stdout: &Sink, stderr: &Sink) -> io::Result<Vec<JoinHandle<Option<String>>>> {
         let alone = self.children.len() == 1;
-        let mut pumps = Vec::new();
+        let mut threads = Vec::new();
         for (rank, child) in self.children.iter_mut().enumerate() {
             let (out, err) = child.as_mut().map_or((None, None), |child| (child.stdout.take(), child.stderr.take()));
             let prefix = if alone { String::new() } else { format!("[{rank}] ") };
@@ -71,13 +71,13 @@ impl Family {
                 .name(format!("stdout-{rank}"))
                 .spawn(move || out.and_then(|stream| pass_on(stream, &before, &sink)))?;
             let sink = stderr.clone();
-            pumps.push(thread::Builder::new().name(format!("stderr-{rank}")).spawn(move || {
-                let last_words = err.and_then(|stream| pass_on(stream, &prefix, &sink));
+            threads.push(thread::Builder::new().name(format!("stderr-{rank}")).spawn(move || {
+                let error_line = err.and_then(|stream| pass_on(stream, &prefix, &sink));
                 let _ = output.join();
-                last_words
+                error_line
             })?);
         }
-        Ok(pumps)
+        Ok(threads)
     }
 
     /// Whether any has not ended yet.
@@ -90,9 +90,9 @@ impl Family {
         self.children.iter().flatten().for_each(|child| signal_group(child, signal));
     }
 
-    /// Ends what the process of `rank`, which has ended, has started itself: it would be an orphan, and keep the
-    /// launcher waiting for the end of its output.
-    pub(super) fn bury(&mut self, rank: usize) -> Ending {
+    /// Waits for the process of `rank`, which has ended, and kills what it has started: an orphan would keep the output
+    /// open, for whose end the launcher waits.
+    pub(super) fn reap(&mut self, rank: usize) -> Ending {
         let status = self.children[rank].take().and_then(|mut child| {
             signal_group(&child, SIGKILL);
             child.wait().ok()
@@ -103,32 +103,30 @@ impl Family {
     }
 }
 
-impl Drop for Family {
+impl Drop for Children {
     fn drop(&mut self) {
         self.signal(SIGKILL);
-        (0..self.children.len()).for_each(|rank| _ = self.bury(rank));
+        (0..self.children.len()).for_each(|rank| _ = self.reap(rank));
     }
 }
 
-/// `program` with `arguments`, not yet started.
+/// The command `program` with `arguments`.
 pub fn command(program: &Path, arguments: &[OsString]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A group of its own: Ctrl-C on the terminal reaches it only through the launcher, and only once.
     command.process_group(0);
     die_with_parent(&mut command);
     command
 }
 
-/// Sends `signal` to a process that was not waited for, and to what it has started.
+/// Sends `signal` to the group of a process that was not waited for yet.
 fn signal_group(child: &Child, signal: i32) {
-    // SAFETY: touches no memory. The number is still this group's, as its leader has not been waited for. A group
-    // that is gone is none of our concern.
+    // SAFETY: touches no memory. The id cannot be reused before the process is waited for. The group may be empty.
     unsafe { libc::kill(-(child.id() as libc::pid_t), signal) };
 }
 
-/// Waits until `process` has ended, and leaves it to [`Family::bury`], so that its number is not given away yet.
+/// Waits until `process` has ended, but leaves it to [`Children::reap`], so that its id is not reused yet.
 fn wait_without_reaping(process: u32) {
     // SAFETY: all zeros is a valid `siginfo_t`, and the call only fills it.
     unsafe {
@@ -139,11 +137,11 @@ fn wait_without_reaping(process: u32) {
     }
 }
 
-/// The kernel kills the process when its launcher ends, however that ends.
+/// Has the kernel kill the process when its launcher ends, even if that is killed.
 fn die_with_parent(command: &mut Command) {
     let launcher = std::process::id() as libc::pid_t;
     let ask = move || {
-        // SAFETY: system calls without memory. The launcher may have ended before the first; then nobody is told.
+        // SAFETY: system calls without memory. If the launcher ended before the first one, no signal would come.
         match unsafe { (libc::prctl(libc::PR_SET_PDEATHSIG, SIGKILL), libc::getppid()) } {
             (0, parent) if parent == launcher => Ok(()),
             (0, _) => Err(io::Error::from_raw_os_error(libc::ESRCH)),

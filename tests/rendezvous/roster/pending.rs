@@ -1,6 +1,6 @@
 //! Newcomers connect while the others compute: nobody waits for them, and who cannot be connected stays in reserve.
 
-use kiln::launch::rendezvous::bulletin::{Assembly, Event, Phase};
+use kiln::launch::rendezvous::bulletin::{Event, Phase, Placement};
 
 use super::{Job, PATIENCE, SETTLE, member, rules};
 
@@ -9,12 +9,12 @@ fn unconnected(count: u64) -> Job {
     Job { connects: false, ..Job::running(rules(1, 8), count) }
 }
 
-fn prospect(job: &Job) -> Assembly {
-    job.roster.bulletin().prospect.expect("a generation to come")
+fn pending(job: &Job) -> Placement {
+    job.roster.bulletin().pending.expect("a generation to come")
 }
 
-fn ids(assembly: &Assembly) -> Vec<u64> {
-    assembly.blocks.iter().map(|block| block.id).collect()
+fn ids(placement: &Placement) -> Vec<u64> {
+    placement.blocks.iter().map(|block| block.id).collect()
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn a_generation_ends_for_a_newcomer_once_all_are_connected_and_the_next_one_is_t
     let mut job = unconnected(2);
     job.come(3);
     job.pass(SETTLE);
-    let coming = prospect(&job);
+    let coming = pending(&job);
     assert_eq!((coming.generation, ids(&coming)), (2, vec![1, 3, 2]));
     for id in [1, 3] {
         job.tell(Event::Connected(id, 2));
@@ -36,7 +36,7 @@ fn a_generation_ends_for_a_newcomer_once_all_are_connected_and_the_next_one_is_t
     job.is(Phase::Ending, 1);
     job.ready(&[1, 2]);
     job.is(Phase::Running, 2);
-    assert_eq!((job.roster.bulletin().assembly(), job.roster.bulletin().prospect), (coming, None));
+    assert_eq!((job.roster.bulletin().placement(), job.roster.bulletin().pending), (coming, None));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn who_comes_while_others_connect_is_connected_with_them_under_another_number() 
     job.tell(Event::Connected(1, 2));
     job.come(3);
     job.pass(SETTLE);
-    let coming = prospect(&job);
+    let coming = pending(&job);
     assert_eq!((coming.generation, ids(&coming).len()), (3, 3));
     // What was connected for the earlier attempt means nothing.
     job.tell(Event::Connected(2, 2));
@@ -61,7 +61,7 @@ fn who_comes_while_a_step_is_finished_waits_for_its_own_turn() {
     let mut job = unconnected(1);
     job.come(2);
     job.pass(SETTLE);
-    job.connect(&prospect(&job));
+    job.connect(&pending(&job));
     job.is(Phase::Ending, 1);
     job.come(3);
     job.pass(SETTLE);
@@ -69,7 +69,7 @@ fn who_comes_while_a_step_is_finished_waits_for_its_own_turn() {
     job.is(Phase::Running, 2);
     assert_eq!(job.ids(), [1, 2]);
     job.pass(SETTLE);
-    assert_eq!(ids(&prospect(&job)).len(), 3);
+    assert_eq!(ids(&pending(&job)).len(), 3);
 }
 
 #[test]
@@ -77,17 +77,17 @@ fn who_is_not_connected_in_time_stays_in_reserve_and_is_tried_again() {
     let mut job = unconnected(2);
     job.come(3);
     job.pass(SETTLE);
-    assert_eq!(prospect(&job).generation, 2);
+    assert_eq!(pending(&job).generation, 2);
     job.pass(PATIENCE);
     job.is(Phase::Running, 1);
-    assert_eq!(job.roster.bulletin().prospect, None);
+    assert_eq!(job.roster.bulletin().pending, None);
     // Nor does anybody wait for it after a loss.
     job.close(2);
     job.ready(&[1]);
     job.is(Phase::Running, 3);
     assert_eq!(job.ids(), [1]);
     job.pass(PATIENCE);
-    job.connect(&prospect(&job));
+    job.connect(&pending(&job));
     job.ready(&[1]);
     job.is(Phase::Running, 4);
     assert_eq!(job.ids(), [1, 3]);
@@ -98,8 +98,8 @@ fn who_is_in_reserve_takes_part_where_there_are_too_few_without_it() {
     let mut job = Job { connects: false, ..Job::running(rules(2, 8), 2) };
     job.come(3);
     job.pass(SETTLE);
-    job.tell(Event::Trouble(1, prospect(&job).generation, "no route to host".into()));
-    assert_eq!(job.roster.bulletin().prospect, None);
+    job.tell(Event::Trouble(1, pending(&job).generation, "no route to host".into()));
+    assert_eq!(job.roster.bulletin().pending, None);
     job.close(2);
     job.ready(&[1]);
     job.is(Phase::Running, 3);
@@ -113,7 +113,7 @@ fn one_of_several_newcomers_that_cannot_be_connected_keeps_the_others_out_for_a_
     job.pass(SETTLE);
     // Nobody reaches the second member: first alone with the third, then by itself.
     for expected in [vec![1, 2, 3], vec![1, 2]] {
-        let coming = prospect(&job);
+        let coming = pending(&job);
         let mut present = ids(&coming);
         present.sort_unstable();
         assert_eq!(present, expected);
@@ -121,7 +121,7 @@ fn one_of_several_newcomers_that_cannot_be_connected_keeps_the_others_out_for_a_
         job.pass(SETTLE);
     }
     job.pass(PATIENCE - 2 * SETTLE);
-    let coming = prospect(&job);
+    let coming = pending(&job);
     assert_eq!(ids(&coming), [1, 3]);
     job.connect(&coming);
     job.ready(&[1]);
@@ -133,11 +133,11 @@ fn connections_are_made_anew_for_a_member_that_comes_back_and_not_for_one_that_i
     let mut job = unconnected(2);
     job.come(3);
     job.pass(SETTLE);
-    assert_eq!(prospect(&job).generation, 2);
-    job.tell(Event::Came(30, member(3)));
+    assert_eq!(pending(&job).generation, 2);
+    job.tell(Event::Joined(30, member(3)));
     job.pass(SETTLE);
-    assert_eq!(prospect(&job).generation, 3);
+    assert_eq!(pending(&job).generation, 3);
     job.close(30);
-    assert_eq!(job.roster.bulletin().prospect, None);
+    assert_eq!(job.roster.bulletin().pending, None);
     job.is(Phase::Running, 1);
 }

@@ -1,0 +1,201 @@
+//! This process as a member of an elastic run: for each generation it connects with the other members over Gloo.
+//!
+//! Any process on the machine of `--dist-url` holds the rendezvous if no other does; when its holder is lost, another
+//! one takes over. `train rendezvous` holds it for runs that should not depend on a trainer. After an error of the
+//! engine the generation ends, and the next one consists of the members that are still there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::address;
+use super::connector::Connector;
+use super::elastic::{ActiveGeneration, ElasticMembership, Next};
+use super::holder::{HeldService, hold, seconds, terms};
+use super::rendezvous::Client;
+use super::rendezvous::bulletin::{Bulletin, Phase, Placement};
+use super::status::StateVersion;
+use crate::error::{Error, Result};
+use crate::parallel::collective::Broken;
+use crate::parallel::engine::{Engine, Judge, Symptom};
+use crate::parallel::{Generation, ParallelConfig, Processes, World};
+
+/// The time limit of the last checkpoint. It may be long, since heartbeats detect the loss of the writing process.
+const LAST_CHECKPOINT: Duration = Duration::from_secs(3600);
+/// How long a leaving holder of the rendezvous waits at most until the others have begun the next generation.
+const HANDOVER: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
+
+/// One process of an elastic run.
+pub(super) struct ElasticMember {
+    member: Arc<Client>,
+    connector: Arc<Connector>,
+    ordered: bool,
+    timeout: Duration,
+    /// The number of the current generation, and its world.
+    world: Mutex<Option<(u64, World)>>,
+    /// The service, if this process holds it. Dropped after the member has left.
+    service: HeldService,
+}
+
+impl ElasticMember {
+    pub(super) fn join(
+        parallel: &ParallelConfig,
+        configuration: BTreeMap<String, String>,
+        ordered: bool,
+    ) -> Result<Self> {
+        let (host, port) = address::host_and_port(parallel)?;
+        let terms = terms(parallel, address::secret(parallel, host, port)?);
+        let own = address::process_info(parallel, None, configuration);
+        let service = HeldService::default();
+        let limit = seconds(parallel.elastic_timeout);
+        let hold = hold(host, port, &terms, service.clone());
+        let (address, seconds) = (format!("{host}:{port}"), limit.as_secs());
+        let place = address.clone();
+        let met = address::warn_if_slow(move || {
+            format!("waiting for the rendezvous '{place}', at most {seconds} s; a process on its machine must hold it")
+        });
+        let interface = address::interface(parallel, host, port)?;
+        let member = Arc::new(Client::join(&address, &terms, own, limit, hold)?);
+        drop(met);
+        Ok(Self {
+            connector: Connector::start(member.clone(), interface, parallel.limit()),
+            member,
+            ordered,
+            timeout: parallel.limit(),
+            world: Mutex::new(None),
+            service,
+        })
+    }
+
+    /// Begins the generation of `bulletin`: the world of this process, and connections to the others.
+    fn enter(&self, bulletin: &Bulletin, devices: &[usize]) -> std::result::Result<ActiveGeneration, Symptom> {
+        let placement = bulletin.placement();
+        let rank = placement.rank(self.member.id()).ok_or_else(|| Symptom("this process has no part".into()))?;
+        let blocks = placement.blocks.iter().map(|block| block.replicas.clone()).collect();
+        let used = placement.blocks[rank].devices.clamp(1, devices.len());
+        let world = World::placed(rank, blocks, devices[..used].to_vec());
+        let host = bulletin.parts().nth(rank).map(|member| member.host.as_str());
+        let local_processes = bulletin.parts().filter(|member| Some(member.host.as_str()) == host).count();
+        let processes = if world.processes() > 1 { Some(self.connect(&world, &placement)?) } else { None };
+        let (number, why) = (bulletin.generation, bulletin.why.clone());
+        *self.world() = Some((number, world.clone()));
+        let generation = self.member.clone();
+        Ok(ActiveGeneration { number, world, local_processes, processes, generation, why })
+    }
+
+    fn connect(&self, world: &World, placement: &Placement) -> std::result::Result<Processes, Symptom> {
+        self.member.doing("connection of the processes");
+        let gloo = Arc::new(self.connector.connect(placement)?);
+        // From now on the end of the generation ends every wait for other processes.
+        let engine = gloo.clone();
+        self.member.when_over(move || engine.close());
+        let blocks = (0..world.processes()).map(|process| world.hosted_by(process)).collect();
+        Ok(Processes::new(gloo, self.member.clone(), blocks, self.ordered))
+    }
+
+    /// Keeps the service, if it is held here, until the others have begun without this process.
+    fn hand_over(&self, step: u64) {
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(service) = service.as_ref() else { return };
+        let deadline = Instant::now() + HANDOVER;
+        let begun = |bulletin: Bulletin| {
+            bulletin.phase == Phase::Running && bulletin.parts().all(|member| member.progress.step > step)
+        };
+        let others = |bulletin: &Bulletin| bulletin.members.iter().any(|member| !member.draining);
+        while service.bulletin().is_some_and(|it| others(&it) && !begun(it)) && Instant::now() < deadline {
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn world(&self) -> MutexGuard<'_, Option<(u64, World)>> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells all processes of the generation that the run is complete, before any of them leaves.
+    fn announce_end(&self, generation: u64, world: &World) -> std::result::Result<(), super::rendezvous::Verdict> {
+        let complete = format!("{generation}/complete");
+        let over = |rank: usize| format!("{generation}/over/{rank}");
+        if world.rank() > 0 {
+            self.member.get(&[complete], LAST_CHECKPOINT)?;
+            return self.member.set(&over(world.rank()), &[]);
+        }
+        self.member.set(&complete, &[])?;
+        let others: Vec<String> = (1..world.processes()).map(over).collect();
+        // A process that misses this learns from the rendezvous that the job is complete.
+        drop(self.member.get(&others, self.timeout));
+        Ok(())
+    }
+}
+
+impl ElasticMembership for ElasticMember {
+    fn next(
+        &self,
+        holds: StateVersion,
+        devices: &[usize],
+        mut failure: Option<String>,
+        keep: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Next<ActiveGeneration>> {
+        if devices.is_empty() {
+            return Err(Error::Training(failure.unwrap_or_else(|| "no device is left".into())));
+        }
+        loop {
+            let member = self.member.clone();
+            let met = address::warn_if_slow(move || format!("waiting to take part: {}", member.awaited()));
+            let next = self.member.next(holds, devices.len(), failure.take(), keep)?;
+            drop(met);
+            let bulletin = match next {
+                Next::Begin(bulletin) => bulletin,
+                Next::Complete => return Ok(Next::Complete),
+                Next::Left => {
+                    self.hand_over(holds.step);
+                    return Ok(Next::Left);
+                }
+            };
+            match self.enter(&bulletin, devices) {
+                Ok(active) => return Ok(Next::Begin(active)),
+                Err(symptom) => drop(self.member.trouble(&symptom.0)),
+            }
+        }
+    }
+
+    fn complete(&self) -> Result<bool> {
+        self.member.doing("end of the run");
+        let world = self.world().clone();
+        Ok(world.is_none_or(|(generation, world)| self.announce_end(generation, &world).is_ok()))
+    }
+
+    fn progress(&self, step: usize, images_per_second: f64) {
+        self.member.progress(step as u64, images_per_second);
+    }
+
+    fn drain(&self) -> bool {
+        self.member.drain();
+        true
+    }
+
+    fn leave(&self, failure: Option<&str>) {
+        self.member.leave(failure);
+    }
+}
+
+impl Generation for Client {
+    fn confirm(&self) -> std::result::Result<(), Broken> {
+        Client::confirm(self).map_err(|verdict| Broken::Peer(verdict.0))
+    }
+
+    fn is_ending(&self) -> bool {
+        Client::is_ending(self)
+    }
+}
+
+/// The rendezvous decides which process caused an error.
+impl Judge for Client {
+    fn doing(&self, activity: &str) {
+        Client::doing(self, activity);
+    }
+
+    fn verdict(&self, symptom: &Symptom) -> String {
+        self.trouble(&symptom.0).0
+    }
+}

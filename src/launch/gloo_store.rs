@@ -1,0 +1,39 @@
+//! The key-value store of the rendezvous, in which Gloo publishes its addresses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::rendezvous::Client;
+use crate::parallel::gloo::KeyStore;
+
+/// Access to the store for one attempt to connect.
+pub(super) struct GlooStore {
+    pub client: Arc<Client>,
+    /// Put before each key.
+    pub prefix: String,
+    /// How long to wait for values.
+    pub limit: Duration,
+    /// Whether the attempt is still current.
+    pub is_wanted: Box<dyn Fn() -> bool + Send>,
+}
+
+impl GlooStore {
+    fn name(&self, key: &str) -> Result<String, String> {
+        if (self.is_wanted)() {
+            Ok(format!("{}gloo/{key}", self.prefix))
+        } else {
+            Err("another change came first".into())
+        }
+    }
+}
+
+impl KeyStore for GlooStore {
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), String> {
+        self.client.set(&self.name(key)?, value).map_err(|verdict| verdict.0)
+    }
+
+    fn get(&self, gloo_store: &[String]) -> Result<Vec<Vec<u8>>, String> {
+        let gloo_store = gloo_store.iter().map(|key| self.name(key)).collect::<Result<Vec<_>, _>>()?;
+        self.client.get(&gloo_store, self.limit).map_err(|verdict| verdict.0)
+    }
+}

@@ -1,0 +1,366 @@
+//! The state of a client: what it knows of its job, and what follows from that.
+//!
+//! The session's thread stores bulletins; the threads of callers wait for changes.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Progress};
+use super::eligibility::called;
+use super::requests::Requests;
+use super::sentence::span;
+use super::wire::{FromMember, FromService};
+use super::{LATE_BEATS, Terms};
+use crate::error::{Error, Result};
+
+/// How long a waiting thread sleeps at most before it checks the time.
+pub(super) const POLL: Duration = Duration::from_millis(100);
+/// How long a process that wants to leave waits for an unreachable or silent service; longer if heartbeats are rare.
+const SERVICE_WAIT: Duration = Duration::from_secs(3);
+
+/// The state that the threads of callers and the session's thread share.
+pub(super) struct SharedState {
+    pub requests: Requests,
+    state: Mutex<MemberState>,
+    changed: Condvar,
+    /// How long a heartbeat that the service answered is a lease.
+    pub lease: Duration,
+    pub address: String,
+    /// How long the service, or the other members of a fixed job, may be absent.
+    pub absence_limit: Duration,
+}
+
+type Act = Box<dyn FnOnce() + Send>;
+
+pub(super) struct MemberState {
+    /// What this process sends when it joins.
+    pub own: ProcessInfo,
+    pub progress: Progress,
+    /// Counts the sessions.
+    pub session: u64,
+    /// The latest bulletin of this session.
+    pub bulletin: Option<Bulletin>,
+    /// Whether a bulletin of this session lists this process.
+    pub is_known: bool,
+    /// Whether the service said that the run is complete.
+    pub is_complete: bool,
+    /// When the unanswered heartbeats were sent.
+    pub unanswered_beats: VecDeque<Instant>,
+    /// When the last answered heartbeat was sent.
+    pub confirmed: Option<Instant>,
+    /// Since when there is no session.
+    pub disconnected_since: Option<Instant>,
+    /// Whether the introduction was sent and not answered yet, which may take long over a slow link.
+    pub is_introduced: bool,
+    /// Why the last attempt to connect failed, and whether the secret may be wrong.
+    pub failure: (String, bool),
+    started: Instant,
+    /// When the last message of the service came.
+    pub last_heard: Instant,
+    /// When this process was asked to leave.
+    pub leave_requested: Option<Instant>,
+    /// How long it then waits for the service.
+    leave_alone_after: Duration,
+    /// Why this process is out of the job.
+    pub end: Option<End>,
+    /// Called when the generation in which this process computes is over.
+    pub when_over: Option<Act>,
+}
+
+/// Why a process is out of its job.
+#[derive(Debug, Clone)]
+pub(super) enum End {
+    Left,
+    Refused(Vec<String>),
+    Lost(String),
+}
+
+impl End {
+    fn refused(line: String) -> Self {
+        Self::Refused(vec![line])
+    }
+
+    pub fn error(&self) -> Error {
+        match self {
+            Self::Left => Error::PeerLost("this process has left the job".into()),
+            Self::Refused(lines) => Error::Usage(lines.clone()),
+            Self::Lost(why) => Error::PeerLost(why.clone()),
+        }
+    }
+}
+
+/// An attempt to connect for a pending generation; it ends with its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    pub(super) session: u64,
+    /// The pending generation.
+    pub generation: u64,
+}
+
+/// The next action of a process that does not compute.
+pub(super) enum Instruction {
+    /// Take part in this generation.
+    Enter(Bulletin),
+    /// Save the state, since no member computes.
+    Save,
+    /// Report ready again: this generation was over before it began here.
+    Missed(u64),
+    /// Leave, as requested.
+    Leave,
+    /// End: the run is complete.
+    Finish,
+}
+
+impl MemberState {
+    /// Whether membership is fixed.
+    pub fn is_strict(&self) -> bool {
+        self.own.rank.is_some()
+    }
+
+    /// Whether joining has succeeded; a fixed job begins when all of its members have joined.
+    pub fn is_admitted(&self) -> bool {
+        let has_begun = self.bulletin.as_ref().is_some_and(|bulletin| bulletin.phase == Phase::Running);
+        if self.is_strict() { has_begun } else { self.is_known || self.is_complete }
+    }
+
+    /// Gives up if the service, or another member of a fixed job, was absent for too long.
+    fn end_if_overdue(&mut self, SharedState { address, absence_limit, .. }: &SharedState) {
+        let since = if self.is_strict() {
+            Some(self.started).filter(|_| !self.is_admitted())
+        } else {
+            self.disconnected_since.filter(|_| !self.is_introduced)
+        };
+        if self.end.is_some() || since.is_none_or(|since| since.elapsed() < *absence_limit) {
+            return;
+        }
+        let (span, (why, is_unproven)) = (span(*absence_limit), self.failure.clone());
+        // With a session it is the other members that are absent.
+        let missing = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none());
+        let (why, is_unproven) = missing.map_or((why, is_unproven), |it| (format!("{} did not come", it.why), false));
+        self.end = Some(match self.own.rank {
+            Some(rank) if is_unproven => End::refused(format!("rank {rank} did not meet its job within {span}: {why}")),
+            None if is_unproven && self.session == 0 => {
+                End::refused(format!("this process did not meet its job within {span}: {why}"))
+            }
+            Some(rank) => End::Lost(format!(
+                "rank {rank} did not meet everybody at the rendezvous '{address}' within {span}: {why}; start all \
+                 processes, or wait longer with --dist-timeout"
+            )),
+            None => End::Lost(format!(
+                "the rendezvous '{address}' could not be reached for {span}: {why}; start it again, or wait longer \
+                 with --elastic-timeout"
+            )),
+        });
+    }
+
+    /// The next action after the generation `left`; `is_saved` says whether the state was saved since.
+    pub fn instruction(&self, left: u64, is_saved: bool) -> Option<Instruction> {
+        if self.is_complete {
+            return Some(Instruction::Finish);
+        }
+        if self.must_leave_alone() {
+            return Some(if is_saved { Instruction::Leave } else { Instruction::Save });
+        }
+        let bulletin = self.bulletin.as_ref()?;
+        let first = bulletin.members.first().is_none_or(|member| member.id == self.own.id);
+        if bulletin.phase == Phase::Waiting && self.is_known && first && !is_saved {
+            return Some(Instruction::Save);
+        }
+        let has_part = bulletin.member(self.own.id).is_some_and(MemberStatus::has_part);
+        let is_new = bulletin.generation > left;
+        match bulletin.phase {
+            // Others hold the state too, or there are none.
+            Phase::Running | Phase::Ending if self.leave_is_known() && is_new && !has_part => Some(Instruction::Leave),
+            Phase::Waiting if self.leave_is_known() => Some(Instruction::Leave),
+            Phase::Running | Phase::Ending if is_new && has_part => Some(Instruction::Enter(bulletin.clone())),
+            Phase::Over | Phase::Waiting if is_new && has_part => Some(Instruction::Missed(bulletin.generation)),
+            _ => None,
+        }
+    }
+
+    /// From now on this process wants to leave.
+    pub fn request_leave(&mut self) {
+        self.own.draining = true;
+        self.leave_requested.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether this process wants to leave and the service does not answer.
+    pub fn must_leave_alone(&self) -> bool {
+        let Some(requested) = self.leave_requested else { return false };
+        let silent = requested.max(self.last_heard);
+        self.disconnected_since.map_or(silent, |since| since.min(silent)).elapsed() >= self.leave_alone_after
+    }
+
+    /// Whether this process wants to leave, and the service knows.
+    fn leave_is_known(&self) -> bool {
+        self.own.draining && self.is_known
+    }
+
+    /// What a process without replicas waits for, for people.
+    pub fn awaited(&self) -> String {
+        let Some(bulletin) = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none()) else {
+            return "the rendezvous does not answer".into();
+        };
+        let generation = bulletin.generation;
+        match bulletin.phase {
+            // The shortage is the last cause.
+            Phase::Waiting => bulletin.why.rsplit("; ").next().unwrap_or_default().into(),
+            Phase::Ending => format!("the processes of generation {generation} finish their step"),
+            Phase::Over => format!("the processes of generation {generation} get ready for the next one"),
+            Phase::Running if self.pending().is_some() => "this process connects with the others".into(),
+            Phase::Running | Phase::Complete => "in reserve, as there is no replica for this process".into(),
+        }
+    }
+
+    /// The pending generation, if this process has a part in it, and the attempt to connect for it.
+    pub fn pending(&self) -> Option<(Attempt, &Placement)> {
+        let pending = self.bulletin.as_ref()?.pending.as_ref()?;
+        pending.rank(self.own.id)?;
+        Some((Attempt { session: self.session, generation: pending.generation }, pending))
+    }
+
+    pub fn computes_in(&self, bulletin: &Bulletin) -> bool {
+        self.own.computing.as_ref().is_some_and(|placement| placement.generation == bulletin.generation)
+    }
+
+    /// Why the generation in which this process computes, or the run, is over; `None` if it is not.
+    pub fn end_reason(&self) -> Option<String> {
+        if let Some(end) = &self.end {
+            return Some(end.error().to_string());
+        }
+        if self.must_leave_alone() {
+            return Some("this process leaves without the rendezvous, which is away".into());
+        }
+        self.own.computing.as_ref()?;
+        let bulletin = self.bulletin.as_ref()?;
+        // When the run is complete, this process is about to finish it as well.
+        let is_alive = matches!(bulletin.phase, Phase::Running | Phase::Ending | Phase::Complete);
+        let continues = self.computes_in(bulletin) && is_alive && bulletin.member(self.own.id).is_some();
+        (!continues).then(|| bulletin.why.clone())
+    }
+
+    /// If the generation is over, cancels requests and calls `when_over`.
+    pub fn act_if_over(&mut self, requests: &Requests) {
+        if self.end_reason().is_none() {
+            return;
+        }
+        requests.cancel();
+        if let Some(act) = self.when_over.take() {
+            // It may wait for other threads that need this state.
+            let thread = std::thread::Builder::new().name("generation".into());
+            if let Err(error) = thread.spawn(act) {
+                tracing::warn!("cannot start a thread to end the generation: {error}");
+            }
+        }
+    }
+}
+
+impl SharedState {
+    pub fn new(own: ProcessInfo, terms: &Terms, address: &str, absence_limit: Duration) -> Self {
+        let lease = terms.timeout * 2 / 3;
+        let state = MemberState {
+            own,
+            progress: Progress::default(),
+            session: 0,
+            bulletin: None,
+            is_known: false,
+            is_complete: false,
+            unanswered_beats: VecDeque::new(),
+            confirmed: None,
+            disconnected_since: Some(Instant::now()),
+            is_introduced: false,
+            failure: ("no answer".into(), false),
+            started: Instant::now(),
+            last_heard: Instant::now(),
+            leave_requested: None,
+            leave_alone_after: SERVICE_WAIT.max(terms.beat.saturating_mul(LATE_BEATS)),
+            end: None,
+            when_over: None,
+        };
+        let (requests, state, changed) = (Requests::default(), Mutex::new(state), Condvar::new());
+        Self { requests, state, changed, lease, address: address.into(), absence_limit }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, MemberState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `find` returns something, this process is out of the job, or the service was absent for too long.
+    pub fn wait<T>(&self, find: impl Fn(&MemberState) -> Option<T>) -> Result<T> {
+        let mut state = self.state();
+        loop {
+            if let Some(found) = find(&state) {
+                return Ok(found);
+            }
+            state.end_if_overdue(self);
+            if let Some(end) = &state.end {
+                return Err(end.error());
+            }
+            state = self.changed.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Sets why this process is out of the job, unless it is already.
+    pub fn end(&self, end: End) {
+        self.change(|state| {
+            state.end.get_or_insert(end);
+        });
+    }
+
+    /// Changes the state and handles what follows.
+    pub fn change(&self, change: impl FnOnce(&mut MemberState)) {
+        let mut state = self.state();
+        change(&mut state);
+        state.end_if_overdue(self);
+        state.act_if_over(&self.requests);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Takes a message of the service.
+    pub fn handle_message(&self, message: FromService) {
+        self.state().last_heard = Instant::now();
+        let Some(message) = self.requests.take_answer(message) else { return };
+        self.change(|state| match message {
+            FromService::Alive => state.confirmed = state.unanswered_beats.pop_front().or(state.confirmed),
+            FromService::Verdict(verdict) => drop(state.end.get_or_insert(End::Lost(verdict))),
+            FromService::Bulletin(bulletin) => {
+                let own = bulletin.member(state.own.id);
+                state.is_known |= own.is_some();
+                // `train members --drain` may have asked this process to leave.
+                if own.is_some_and(|member| member.draining) {
+                    state.request_leave();
+                }
+                state.is_complete |= bulletin.phase == Phase::Complete;
+                state.own.latest_generation = state.own.latest_generation.max(bulletin.generation);
+                if bulletin.phase == Phase::Running && own.is_some_and(MemberStatus::has_part) {
+                    let name = |member: &MemberStatus| (member.id, called(&member.host, member.process));
+                    state.own.peers = bulletin.parts().map(name).collect();
+                }
+                state.bulletin = Some(bulletin);
+            }
+            _ => {}
+        });
+    }
+
+    /// The next heartbeat.
+    pub fn beat(&self) -> FromMember {
+        let mut state = self.state();
+        state.unanswered_beats.push_back(Instant::now());
+        FromMember::Beat(state.progress.clone())
+    }
+
+    /// Whether the end of the session is expected.
+    pub fn is_over(&self) -> bool {
+        let state = self.state();
+        state.end.is_some() || state.is_complete
+    }
+
+    /// Whether the service has removed this process, which must then join again.
+    pub fn is_unknown(&self) -> bool {
+        let state = self.state();
+        let is_missing = |bulletin: &Bulletin| bulletin.member(state.own.id).is_none();
+        state.is_known && !state.own.draining && state.bulletin.as_ref().is_some_and(is_missing)
+    }
+}

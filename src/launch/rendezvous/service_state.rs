@@ -1,0 +1,157 @@
+//! The state that all sessions of the service share: messages of members go to the roster, its latest announcement goes
+//! to all sessions.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::Terms;
+use super::bulletin::{Action, Bulletin, Event, Phase, Rules, SessionId};
+use super::refusal::Refusal;
+use super::rejections::RejectionLog;
+use super::roster::Roster;
+use super::store::Store;
+use super::wire::{FromMember, FromService, Purpose, decode};
+
+/// A process that proved the secret and was not refused.
+pub(super) enum Admitted {
+    /// A member.
+    Member(SessionId),
+    /// A query, and its answer.
+    Query(FromService),
+}
+
+pub(super) struct ServiceState {
+    pub terms: Terms,
+    pub store: Arc<Store>,
+    pub rejections: Arc<RejectionLog>,
+    /// The latest bulletin, or the verdict; each session sends it to its member.
+    pub latest: watch::Sender<FromService>,
+    /// Turns true when the service is about to end.
+    pub closing: watch::Sender<bool>,
+    /// Whether another process may take over the rendezvous.
+    pub replaceable: AtomicBool,
+    policy: Mutex<Policy>,
+}
+
+struct Policy {
+    /// `None` until the first member of an elastic job brings the rules.
+    roster: Option<Box<Roster>>,
+    /// Counts the sessions of members.
+    sessions: SessionId,
+}
+
+impl ServiceState {
+    pub fn new(terms: Terms) -> Self {
+        let strict = || Box::new(Roster::new(Rules::strict(&terms), Instant::now()));
+        let policy = Mutex::new(Policy { roster: (terms.size > 0).then(strict), sessions: 0 });
+        let (latest, closing) = (watch::Sender::new(FromService::Nobody), watch::Sender::new(false));
+        let (store, rejections, replaceable) = Default::default();
+        Self { terms, store, rejections, latest, closing, replaceable, policy }
+    }
+
+    /// Admits or refuses a process by its introduction.
+    pub fn admit(&self, introduction: &[u8]) -> Result<Admitted, Refusal> {
+        let purpose = decode(introduction).map_err(|_| {
+            Refusal::permanent("this process' introduction cannot be read; start it from the same build")
+        })?;
+        let mut policy = self.policy();
+        match purpose {
+            Purpose::Join(process_info) => {
+                policy.sessions += 1;
+                let session = policy.sessions;
+                if policy.roster.is_none() {
+                    let rules = Rules::read(&process_info.configuration)?;
+                    policy.roster = Some(Box::new(Roster::new(rules, Instant::now())));
+                }
+                match self.tell(&mut policy, Event::Joined(session, process_info)) {
+                    Ok(()) => return Ok(Admitted::Member(session)),
+                    // A process that comes after the end of the run gets the last bulletin.
+                    Err(refusal) if policy.roster.as_ref().is_some_and(|it| it.is_complete_for(&refusal)) => {}
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+            Purpose::Replace if self.replaceable.load(Ordering::Relaxed) => drop(self.closing.send_replace(true)),
+            Purpose::Replace => {
+                return Err(Refusal::permanent(
+                    "no trainer holds it, so it is not handed over; end its holder, or give another --bind",
+                ));
+            }
+            Purpose::Drain(rank) => self.tell(&mut policy, Event::DrainRank(rank))?,
+            Purpose::Look => {}
+        }
+        let bulletin = policy.roster.as_ref().map(|roster| FromService::Bulletin(roster.bulletin()));
+        Ok(Admitted::Query(bulletin.unwrap_or(FromService::Nobody)))
+    }
+
+    /// Hands a message of a member, other than a request to the store, to the roster.
+    pub fn handle_message(&self, session: SessionId, message: FromMember) {
+        message.events(session).into_iter().for_each(|event| self.notify(event));
+    }
+
+    /// Notes that a session ended without a leave, and how.
+    pub fn session_closed(&self, session: SessionId, how: String) {
+        self.notify(Event::Closed(session, how));
+    }
+
+    /// Whether `session` is the current one of a member.
+    pub fn is_member(&self, session: SessionId) -> bool {
+        self.policy().roster.as_ref().is_none_or(|roster| roster.members.iter().any(|member| member.session == session))
+    }
+
+    pub fn tick(&self) {
+        self.rejections.log_due(false);
+        self.notify(Event::Tick);
+    }
+
+    /// Whether a closing service must keep its sessions: a job of fixed membership may yet finish.
+    pub fn is_busy(&self) -> bool {
+        let runs = |bulletin: &Bulletin| self.terms.size > 0 && bulletin.phase == Phase::Running;
+        matches!(&*self.latest.borrow(), FromService::Bulletin(bulletin) if runs(bulletin))
+    }
+
+    /// The refusal for processes that come after the end of the job; transient if the run is not complete.
+    pub fn ending(&self) -> Option<Refusal> {
+        self.policy().roster.as_ref()?.ended.clone()
+    }
+
+    /// The current bulletin; `None` if there was never a member.
+    pub fn bulletin(&self) -> Option<Bulletin> {
+        self.policy().roster.as_ref().map(|roster| roster.bulletin())
+    }
+
+    // Announcements are published under the lock, to keep their order.
+    fn policy(&self) -> MutexGuard<'_, Policy> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the roster about an event that cannot be refused.
+    fn notify(&self, event: Event) {
+        let _ = self.tell(&mut self.policy(), event);
+    }
+
+    fn tell(&self, policy: &mut Policy, event: Event) -> Result<(), Refusal> {
+        let Some(roster) = &mut policy.roster else { return Ok(()) };
+        let mut answer = Ok(());
+        for action in roster.handle(event, Instant::now()) {
+            match action {
+                Action::Refuse(refusal) => answer = Err(refusal),
+                Action::Welcome => {}
+                Action::Announce(bulletin) => {
+                    let pending = bulletin.pending.iter().map(|pending| pending.generation);
+                    let current = pending.chain([bulletin.generation]).map(|generation| format!("{generation}/"));
+                    self.store.keep(&current.collect::<Vec<_>>());
+                    self.latest.send_replace(FromService::Bulletin(bulletin));
+                }
+                Action::Decide(verdict) => {
+                    // Not a warning, since every process prints it as its error.
+                    tracing::info!("{verdict}");
+                    self.latest.send_replace(FromService::Verdict(verdict));
+                }
+            }
+        }
+        answer
+    }
+}
