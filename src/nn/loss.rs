@@ -1,4 +1,4 @@
-//! Softmax cross-entropy with label smoothing, and how far down the list the right class stands.
+//! Softmax cross-entropy with label smoothing, and the rank of the target class.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
@@ -18,10 +18,10 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int
     (of_target * (1.0 - smoothing) + over_classes * (smoothing / classes as f64)).neg()
 }
 
-/// The place of the target among the logits of one sample, 0 for the largest. A tie counts for the lower class.
+/// The rank of the target among the logits of one sample, 0 for the largest. Of equal logits the lower class ranks first.
 pub fn rank_of_target(logits: &[f32], target: usize) -> usize {
     let value = logits[target];
     let before = |(class, logit): (usize, &f32)| *logit > value || (*logit == value && class < target);
-    // A logit that is not a number is nowhere, so it counts as wrong.
+    // A NaN ranks last, so it counts as wrong.
     if value.is_nan() { logits.len() } else { logits.iter().enumerate().filter(|entry| before(*entry)).count() }
 }

@@ -1,8 +1,8 @@
-//! What networks are made of: layers that synchronise and mix precision, initial weights, losses, names. Knows no
-//! architecture, no replica, no file.
+//! Parts of networks: layers with synchronisation and mixed precision, initial weights, losses, tensor names. Knows no
+//! architecture, replica or file.
 //!
-//! Read `layers.rs` for the parts, `context.rs` for how one forward pass treats batch statistics, `named.rs` for the names
-//! under which weights are stored, `flat.rs` for how the engine sees them, `freeze.rs` for what keeps its values.
+//! `layers.rs` holds the layers, `context.rs` the settings of a forward pass, `named.rs` the names of stored weights,
+//! `flat.rs` the engine's view of a model, `freeze.rs` the freezing of weights.
 
 mod context;
 mod flat;

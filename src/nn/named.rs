@@ -1,7 +1,7 @@
-//! A model's weights under the names and in the layout of torchvision: `layer1.0.conv1.weight` and so on.
+//! A model's weights with the names and layout of torchvision, such as `layer1.0.conv1.weight`.
 //!
 //! Two layouts differ from Burn's: a linear layer's weight is `[outputs, inputs]`, and the count of batches is a
-//! scalar. Everything that leaves or enters a model (files, checkpoints, hashes) goes through here.
+//! scalar. All export and import of weights (files, checkpoints, hashes) uses this form.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ pub fn state_dict<B: Backend, M: Module<B>>(model: &M) -> StateDict {
     reader.state
 }
 
-/// The tensors that are trained, in declaration order, with their shapes: those `model` tracks gradients for.
+/// Names and shapes of the tensors with gradients, in declaration order.
 pub fn trained_parameters<B: Backend, M: Module<B>>(model: &M) -> Vec<(String, Vec<usize>)> {
     Survey::of(model).trained
 }
@@ -32,7 +32,8 @@ pub fn parameter_names<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
 
 /// The model with every tensor replaced by the one of the same name in `state`.
 ///
-/// Fails without a trace when names are missing or left over, or shapes differ; `origin` says where `state` comes from.
+/// # Errors
+/// [`Error::Checkpoint`] if names are missing or unknown, or if shapes differ; `origin` names the source of `state`.
 pub fn load_state<B: Backend, M: Module<B>>(model: M, state: &StateDict, origin: &str) -> Result<M> {
     let expected = Survey::of(&model).shapes;
     let mut faults: Vec<String> = Vec::new();
@@ -58,7 +59,7 @@ pub fn load_state<B: Backend, M: Module<B>>(model: M, state: &StateDict, origin:
     Ok(model.map(&mut Writer { path: Path::default(), state }))
 }
 
-/// Where in the module tree a visitor is.
+/// The position of a visitor in the module tree.
 #[derive(Default)]
 pub(crate) struct Path {
     names: Vec<String>,
@@ -80,18 +81,18 @@ impl Path {
         self.names.join(".")
     }
 
-    /// Whether the tensor at hand is the weight matrix of a linear layer.
+    /// Whether the current tensor is the weight matrix of a linear layer.
     fn is_linear_weight(&self) -> bool {
         self.containers.last().is_some_and(|container| container == "Struct:Linear")
             && self.names.last().is_some_and(|name| name == "weight")
     }
 }
 
-/// What a model is made of, without a value of it.
+/// Names and shapes of a model's tensors.
 #[derive(Default)]
 struct Survey {
     path: Path,
-    /// Of every tensor, as in its state dictionary.
+    /// The shape of every tensor, as in the state dictionary.
     shapes: BTreeMap<String, Vec<usize>>,
     trained: Vec<(String, Vec<usize>)>,
 }
@@ -160,8 +161,8 @@ impl<B: Backend> ModuleVisitor<B> for Reader {
     }
 }
 
-/// The model with parameter ids that follow from names, in place of those that Burn draws in every process: what an
-/// optimizer remembers by id is then found again by another process. A tensor with two names goes by its first.
+/// The model with parameter ids derived from names instead of drawn at random, so that another process finds the state
+/// that an optimizer stores by id. The id of a tensor with two names is that of the first.
 pub fn with_named_ids<B: Backend, M: Module<B>>(model: M) -> M {
     #[derive(Default)]
     struct Rename {
@@ -214,7 +215,7 @@ impl<B: Backend> ModuleMapper<B> for Writer<'_> {
         let (device, tracked) = (param.val().device(), param.is_require_grad());
         let mut value = Tensor::<B, D>::from_data(TensorData::new(data.clone(), shape.clone()), &device);
         if self.path.is_linear_weight() {
-            // A copy in Burn's own layout: a transposed view would make every later matmul pay.
+            // A copy in Burn's layout: a transposed view would slow every later matmul.
             let (rows, columns) = (shape[0], shape[1]);
             let turned: Vec<f32> = (0..rows * columns).map(|i| data[(i % rows) * columns + i / rows]).collect();
             value = Tensor::from_data(TensorData::new(turned, [columns, rows]), &device);
