@@ -1,8 +1,8 @@
 //! The table of flags and their keys.
 //!
 //! The command line builds its options from it, and messages take their remedies from it, so a remedy is always an
-//! existing flag. Names of other trainers with exactly the same meaning are listed here, those that need a translation in
-//! [`super::alias`]. The meaning of a flag is written once, above its key in `config/default.toml`.
+//! existing flag. Names of other trainers with exactly the same meaning are listed here, those that need a translation
+//! in [`super::alias`]. The meaning of a flag is written once, above its key in `config/default.toml`.
 
 /// The argument of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -89,7 +89,6 @@ impl Grid {
     }
 }
 
-/// The values between commas.
 fn split(text: &str) -> Vec<String> {
     let (mut values, mut depth, mut quote) = (vec![String::new()], 0_usize, None);
     for letter in text.chars() {

@@ -1,8 +1,8 @@
 //! One layer of settings, with the place of each value.
 //!
 //! A layer is a TOML text or a list of single settings (flags, `KEY=VALUE`, the environment). Reading it checks each
-//! entry by itself: unknown keys, wrong types, unknown choices. Valid entries form a source of the `config` crate, which
-//! keeps their places. Combinations of values are checked by [`super::rules`].
+//! entry by itself: unknown keys, wrong types, unknown choices. Valid entries form a source of the `config` crate,
+//! which keeps their places. Combinations of values are checked by [`super::rules`].
 
 use ::config::{ConfigError, Map, Source, Value as Placed, ValueKind};
 use serde::Deserialize;
@@ -134,7 +134,6 @@ fn place_of<'a>(key: &str, place: &'a str) -> &'a str {
     place.strip_prefix(key).map_or(place, |rest| rest.trim_start_matches(" in "))
 }
 
-/// The `config` crate's form of a value.
 fn kind(value: &Value) -> ValueKind {
     match value {
         Value::Boolean(value) => (*value).into(),

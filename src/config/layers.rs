@@ -11,7 +11,7 @@ use super::{DEFAULT_TOML, group, suggestion};
 use crate::file::{self, TEXT};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const OF_A_SESSION: [&str; 24] = [
+pub const SESSION_KEYS: [&str; 24] = [
     "run.max_steps",
     "run.max_time",
     "run.fast_dev_run",
@@ -78,7 +78,6 @@ impl Layers {
     }
 }
 
-/// Reads the request into layers.
 struct Reader<'a> {
     request: &'a Request,
     schema: &'a Schema,
@@ -118,7 +117,7 @@ impl Reader<'_> {
         let mut layer = self.toml(&saved.text, &saved.path.display().to_string());
         let is_default =
             |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
-        layer.retain(|key, value| !OF_A_SESSION.contains(&key) && !is_default(key, value));
+        layer.retain(|key, value| !SESSION_KEYS.contains(&key) && !is_default(key, value));
         Some(layer)
     }
 

@@ -6,7 +6,6 @@ use super::Config;
 use super::layer::Layer;
 use crate::error::{Error, Result};
 
-/// The name of the defaults in messages.
 pub(super) const DEFAULTS: &str = "config/default.toml";
 
 /// The merged values and their places.
@@ -40,7 +39,6 @@ impl Merged {
     }
 }
 
-/// A field of a table.
 fn field<'a>(value: &'a Placed, name: &str) -> Option<&'a Placed> {
     match &value.kind {
         ValueKind::Table(fields) => fields.get(name),

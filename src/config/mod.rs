@@ -8,10 +8,10 @@
 //! ```
 //!
 //! In the order of the data: [`schema`] knows every key and its type, [`flag`] the flags of keys; `layers` reads a
-//! `request` (a `layer` per source, files of a `group`, the [`alias`]es of other trainers), `launcher` adds a launcher's
-//! variables, `suggestion` guesses what a wrong name means, `merged` merges the layers, `range` and `rules` check them.
-//! `resolve` runs all of this and reports every error at once. Devices and data files are checked by the rooms that open
-//! them. [`grid`] expands one command line to many configurations.
+//! `request` (a `layer` per source, files of a `group`, the [`alias`]es of other trainers), `launcher` adds a
+//! launcher's variables, `suggestion` guesses what a wrong name means, `merged` merges the layers, `range` and `rules`
+//! check them. `resolve` runs all of this and reports every error at once. Devices and data files are checked by the
+//! rooms that open them. [`grid`] expands one command line to many configurations.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub mod schema;
 pub mod suggestion;
 pub mod time_limit;
 
-pub use layers::OF_A_SESSION;
+pub use layers::SESSION_KEYS;
 pub use request::{Request, Saved, Setting};
 pub use resolve::{Resolved, faults, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};
@@ -69,7 +69,7 @@ pub struct Config {
 }
 
 /// Keys that may differ between the processes of one run.
-const OWN: &[&str] = &[
+const PER_PROCESS_KEYS: &[&str] = &[
     "run.threads",
     "run.output_dir",
     "run.progress",
@@ -101,7 +101,7 @@ impl Config {
         let keys = sections.flat_map(|(section, values)| {
             values.iter().map(move |(name, value)| (format!("{section}.{name}"), schema::plain(value)))
         });
-        keys.filter(|(key, _)| !OWN.contains(&key.as_str())).collect()
+        keys.filter(|(key, _)| !PER_PROCESS_KEYS.contains(&key.as_str())).collect()
     }
 
     /// The whole configuration as TOML; reading it back gives an equal one.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     /// The configuration of the checkpoint that is resumed or evaluated, the weakest layer after the defaults; keys of
-    /// [`super::OF_A_SESSION`] are ignored.
+    /// [`super::SESSION_KEYS`] are ignored.
     pub saved: Option<Saved>,
     /// The files of `--config`, the last one winning.
     pub files: Vec<PathBuf>,

@@ -1,6 +1,7 @@
 //! Resolves a request to a checked configuration.
 //!
-//! Merges the layers and checks the result. All errors are reported together, so that a user corrects a command line once.
+//! Merges the layers and checks the result. All errors are reported together, so that a user corrects a command line
+//! once.
 
 use super::layer::Complaints;
 use super::layers::Layers;
@@ -22,7 +23,7 @@ pub struct Resolved {
 }
 
 /// Default start of a warm-up whose peak is the rate of one replica, as a share of the peak; torchvision's recipe.
-const START: f64 = 0.01;
+const WARMUP_START: f64 = 0.01;
 
 /// Keys without effect in a single process.
 const BETWEEN_PROCESSES: [&str; 6] = [
@@ -49,7 +50,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
         notes.extend(saved.note.clone());
     }
     shrink_to_dev_run(&mut layers, &mut notes);
-    listen_to_launcher(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
+    add_launcher_layer(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
     let mut merged = Merged::of(layers.all())?;
     shorten_default_warmup(&layers, &mut merged.config, &mut notes);
     if request.saved.is_none() {
@@ -57,7 +58,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     }
     let Complaints { mut lines, refused } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
-    lines.extend(rules::whose_batch(&merged));
+    lines.extend(rules::ambiguous_batch(&merged));
     let parallel = &merged.config.parallel;
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
@@ -80,7 +81,7 @@ pub fn sketch(request: &Request) -> Option<Config> {
     let schema = Schema::new();
     let mut complaints = Complaints::default();
     let mut layers = Layers::of(request, &schema, &mut complaints);
-    listen_to_launcher(&mut layers, &request.environment, &mut Vec::new(), &mut Vec::new());
+    add_launcher_layer(&mut layers, &request.environment, &mut Vec::new(), &mut Vec::new());
     Merged::of(layers.all()).ok().map(|merged| merged.config)
 }
 
@@ -102,7 +103,7 @@ fn shrink_to_dev_run(layers: &mut Layers, notes: &mut Vec<String>) {
 }
 
 /// Adds the settings from a launcher's variables.
-fn listen_to_launcher(
+fn add_launcher_layer(
     layers: &mut Layers,
     environment: &[(String, String)],
     lines: &mut Vec<String>,
@@ -120,13 +121,13 @@ fn listen_to_launcher(
     }
 }
 
-/// Lets an explicit warm-up start below the peak if the peak is the rate of one replica. Not for resumed runs: their saved
-/// configuration already holds the start.
+/// Lets an explicit warm-up start below the peak if the peak is the rate of one replica. Not for resumed runs: their
+/// saved configuration already holds the start.
 fn start_below_peak(layers: &Layers, config: &mut Config) {
     let is_chosen = |key: &str| layers.chosen(key).is_some();
     let asked = config.schedule.warmup_epochs > 0.0 && is_chosen("schedule.warmup_epochs");
     if asked && !is_chosen("schedule.warmup_start") && growth(config) <= 1.0 {
-        config.schedule.warmup_start = START;
+        config.schedule.warmup_start = WARMUP_START;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rules for a merged configuration: ranges of single numbers, and combinations that cannot run.
 //!
-//! Types and spellings are checked earlier, when a layer is read. Each rule names the place of the offending value and the
-//! flag that corrects it. Rules about already refused keys are skipped. The backend checks that devices exist.
+//! Types and spellings are checked earlier, when a layer is read. Each rule names the place of the offending value and
+//! the flag that corrects it. Rules about already refused keys are skipped. The backend checks that devices exist.
 
 use std::collections::BTreeSet;
 
@@ -239,7 +239,7 @@ impl Rules<'_> {
 
 /// The complaint about an alias for the batch size that some data modules define per replica and others globally: with
 /// several replicas it is ambiguous.
-pub fn whose_batch(merged: &Merged) -> Option<String> {
+pub fn ambiguous_batch(merged: &Merged) -> Option<String> {
     const BATCH: &str = "parallel.batch_size";
     let parallel = &merged.config.parallel;
     let (place, world, batch) = (merged.place(BATCH), parallel.world_size, parallel.batch_size);

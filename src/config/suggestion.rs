@@ -120,8 +120,8 @@ pub fn for_bare_word(word: &str, text: &str, groups: &[String], schema: &Schema)
     }
 }
 
-/// The key closest to `wrong`: the same name in another section or as a flag, a name of another trainer, or a name with a
-/// few wrong letters.
+/// The key closest to `wrong`: the same name in another section or as a flag, a name of another trainer, or a name with
+/// a few wrong letters.
 fn nearest_key(wrong: &str, schema: &Schema) -> Option<String> {
     let wrong = wrong.to_lowercase().replace('-', "_");
     let name = last(&wrong);

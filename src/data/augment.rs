@@ -1,8 +1,9 @@
 //! Augmentation and normalisation of one image.
 //!
-//! The steps after `framing`: RandAugment on the bytes; random crop of the padded image, horizontal flip and normalisation
-//! in one pass; cutout; random erasing. In that pass each output row is a part of a source row, mapped by a table of 256
-//! values per channel. Random numbers are drawn by [`Key`], so the result depends on seed, epoch and sample only.
+//! The steps after `framing`: RandAugment on the bytes; random crop of the padded image, horizontal flip and
+//! normalisation in one pass; cutout; random erasing. In that pass each output row is a part of a source row, mapped by
+//! a table of 256 values per channel. Random numbers are drawn by [`Key`], so the result depends on seed, epoch and
+//! sample only.
 
 use super::config::{CropFill, DataConfig};
 use super::dataset::{CHANNELS, Normalization};

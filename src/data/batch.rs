@@ -48,8 +48,8 @@ impl HostBatch {
     }
 }
 
-/// Prepares one batch in parallel: `pictures` are the samples of `shard`, `partners` the images to mix into them, and how;
-/// `seed` is the experiment's.
+/// Prepares one batch in parallel: `pictures` are the samples of `shard`, `partners` the images to mix into them, and
+/// how; `seed` is the experiment's.
 ///
 /// # Errors
 /// [`crate::error::Error::Data`] or an I/O error if an image file cannot be read or decoded.

@@ -1,8 +1,8 @@
 //! CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in all published formats.
 //!
-//! The binary version consists of records (label bytes, then 3072 bytes of red, green and blue planes), the python version
-//! is a pickle of the same numbers; both are read from a folder or directly from the `.tar.gz`. `download` fetches,
-//! `members` unpacks, `pickle` reads pickles; this file knows the file names and checks the contents.
+//! The binary version consists of records (label bytes, then 3072 bytes of red, green and blue planes), the python
+//! version is a pickle of the same numbers; both are read from a folder or directly from the `.tar.gz`. `download`
+//! fetches, `members` unpacks, `pickle` reads pickles; this file knows the file names and checks the contents.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,6 @@ pub struct Layout {
     normalization: Normalization,
 }
 
-/// The files of one version of a data set.
 #[derive(Debug)]
 struct Form {
     folder: &'static str,
@@ -90,8 +89,7 @@ pub const CIFAR100: Layout = Layout {
     normalization: Normalization::CIFAR100,
 };
 
-/// The path and format of a data set on disk.
-struct Place<'a> {
+struct Location<'a> {
     path: PathBuf,
     form: &'a Form,
     archived: bool,
@@ -125,31 +123,18 @@ pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -
     })
 }
 
-/// The images in the format of CIFAR-10's binary version: records of one label byte and the pixels.
-///
-/// # Errors
-/// Those of [`ImageSet::image`].
-pub fn to_cifar10_binary(images: &ImageSet) -> Result<Vec<u8>> {
-    let mut file = Vec::new();
-    for id in 0..images.len() as u32 {
-        file.push(images.label(id) as u8);
-        file.extend_from_slice(&images.image(id)?);
-    }
-    Ok(file)
-}
-
 impl Layout {
-    fn locate<'a>(&'a self, dir: &Path) -> Option<Place<'a>> {
-        let place = |path: PathBuf, form, archived| Place { path, form, archived };
+    fn locate<'a>(&'a self, dir: &Path) -> Option<Location<'a>> {
+        let place = |path: PathBuf, form, archived| Location { path, form, archived };
         let forms = [&self.binary, &self.python];
         let folders = forms.map(|form| place(dir.join(form.folder), form, false));
         let archives = forms.map(|form| place(dir.join(form.archive), form, true));
         let loose = forms.map(|form| place(dir.to_path_buf(), form, false));
-        folders.into_iter().chain(archives).chain(loose).find(Place::exists)
+        folders.into_iter().chain(archives).chain(loose).find(Location::exists)
     }
 
-    /// Whether `--download` must fetch or verify: only a part of the data set is there, such as the sample in `data/`, or
-    /// there is an archive, whose checksum is not verified yet.
+    /// Whether `--download` must fetch or verify: only a part of the data set is there, such as the sample in `data/`,
+    /// or there is an archive, whose checksum is not verified yet.
     fn needs_fetching(&self, dir: &Path) -> bool {
         self.locate(dir).is_none_or(|place| match place.archived {
             true => place.form.archive == self.archive.name,
@@ -184,7 +169,6 @@ impl Layout {
         ImageSet::new(pixels, labels, classes.to_vec(), [SIDE, SIDE])
     }
 
-    /// Appends the records of one binary file.
     fn decode(&self, content: &[u8], path: &str, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
         let record = self.label_bytes + IMAGE;
         if content.is_empty() || !content.len().is_multiple_of(record) {
@@ -201,7 +185,6 @@ impl Layout {
         Ok(())
     }
 
-    /// Appends the images of one pickled file.
     fn unpickle(&self, content: &[u8], path: &str, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
         let (data, classes) = pickle::batch(content, self.labels)
             .map_err(|reason| self.damaged(path, &format!("is not a {} pickle: {reason}", self.title)))?;
@@ -242,8 +225,9 @@ impl Layout {
     }
 }
 
-impl Place<'_> {
-    /// Whether any part of the data set is there. An incomplete folder counts, so that an error can name the missing file.
+impl Location<'_> {
+    /// Whether any part of the data set is there. An incomplete folder counts, so that an error can name the missing
+    /// file.
     fn exists(&self) -> bool {
         match self.archived {
             true => self.path.is_file(),

@@ -74,8 +74,8 @@ pub struct DataConfig {
     pub cutmix: f64,
     /// Probability that a micro-batch is mixed if mixup or CutMix is on, 0 to 1.
     pub mix_prob: f64,
-    /// Copies of each training image in its micro-batch, each augmented anew; an epoch has that many times fewer images.
-    /// 1 = off.
+    /// Copies of each training image in its micro-batch, each augmented anew; an epoch has that many times fewer
+    /// images. 1 = off.
     pub repeated_augmentation: usize,
     /// Whether an epoch skips its last micro-batch if that is incomplete.
     pub drop_last: bool,

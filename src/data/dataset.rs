@@ -109,8 +109,8 @@ impl ImageSet {
     /// A set of `pixels` `[n, 3, height, width]` with one label per image, class names and `size` `[height, width]`.
     ///
     /// # Errors
-    /// [`Error::Data`] if the number of bytes is not `n * 3 * height * width`, if an image has no pixel, if there are more
-    /// images than a `u32` can count, or if a label has no class.
+    /// [`Error::Data`] if the number of bytes is not `n * 3 * height * width`, if an image has no pixel, if there are
+    /// more images than a `u32` can count, or if a label has no class.
     pub fn new(pixels: Vec<u8>, labels: Vec<u32>, classes: Vec<String>, size: [usize; 2]) -> Result<Self> {
         let [height, width] = size;
         let expected = labels.len().checked_mul(CHANNELS * height * width);
@@ -159,8 +159,8 @@ impl ImageSet {
         }
     }
 
-    /// The same images as squares of `side` pixels. They are framed at every use if they exceed `cache_mb` MiB or if the
-    /// framing is random.
+    /// The same images as squares of `side` pixels. They are framed at every use if they exceed `cache_mb` MiB or if
+    /// the framing is random.
     pub fn framed(self, side: usize, framing: Framing, cache_mb: u64) -> Self {
         let from = self.size;
         if from == [side; 2] && framing == Framing::WHOLE {
@@ -285,8 +285,8 @@ impl Dataset<Picture> for ImageSet {
     }
 }
 
-/// A fingerprint of the data: 16 hexadecimal digits of a SHA-256 over sizes, labels and pixels of both splits; for image
-/// files, over their names and lengths instead of pixels.
+/// A fingerprint of the data: 16 hexadecimal digits of a SHA-256 over sizes, labels and pixels of both splits; for
+/// image files, over their names and lengths instead of pixels.
 ///
 /// A checkpoint carries it, so that resuming on other data is refused.
 pub fn fingerprint(splits: &DataSplits) -> String {

@@ -11,7 +11,6 @@ use image::{Rgb, RgbImage};
 use crate::error::{Error, Result};
 use crate::file::{self, MIB};
 
-/// Suffixes of the files that are read.
 pub(super) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
 
 /// Most bytes of a file, which is also the decoder's limit for an image in memory.
@@ -39,8 +38,8 @@ pub(super) fn picture_of(path: &Path) -> Result<RgbImage> {
     Ok(image.into_rgb8())
 }
 
-/// A cheap check that [`picture_of`] will succeed: reads the first and last bytes, and decodes only if they do not fit the
-/// format. Does not find damage in between.
+/// A cheap check that [`picture_of`] will succeed: reads the first and last bytes, and decodes only if they do not fit
+/// the format. Does not find damage in between.
 ///
 /// # Errors
 /// Those of [`picture_of`].

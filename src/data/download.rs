@@ -34,8 +34,8 @@ pub fn base_url(mirror: Option<String>) -> String {
 /// Ensures that `dir` holds `archive` with the right checksum; otherwise fetches it from `base`.
 ///
 /// # Errors
-/// If the server cannot be reached, ends too early or sends other content, or if `dir` cannot be written. An existing file
-/// is then left unchanged.
+/// If the server cannot be reached, ends too early or sends other content, or if `dir` cannot be written. An existing
+/// file is then left unchanged.
 pub fn ensure(archive: &Archive, dir: &Path, base: &str, progress: &dyn Fn(Progress)) -> Result<PathBuf> {
     let file = Published {
         name: archive.name.into(),

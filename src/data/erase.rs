@@ -1,7 +1,7 @@
 //! Random erasing: blanks a rectangle of some training images (Zhong, Zheng, Kang, Li and Yang, 2020).
 //!
-//! Area, aspect ratio and position are drawn as by torchvision's `RandomErasing` with its defaults. The rectangle becomes
-//! 0, which is the mean after normalisation.
+//! Area, aspect ratio and position are drawn as by torchvision's `RandomErasing` with its defaults. The rectangle
+//! becomes 0, which is the mean after normalisation.
 
 use super::key::{Key, Purpose};
 use super::rectangle::Rectangle;

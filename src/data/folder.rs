@@ -1,9 +1,9 @@
 //! The user's own images: a folder per class below `train`, and below `val` or `test`.
 //!
 //! The layout is torchvision's ImageFolder. Classes are the sorted names of the folders of `train`, images the sorted
-//! names of their files, so the data set is equal on every machine. Other files are reported in a note. If all images fit
-//! into `cache_mb`, they are decoded once, in parallel, to one size. Otherwise, and for random crops, each is decoded at
-//! every use, and all files are checked first.
+//! names of their files, so the data set is equal on every machine. Other files are reported in a note. If all images
+//! fit into `cache_mb`, they are decoded once, in parallel, to one size. Otherwise, and for random crops, each is
+//! decoded at every use, and all files are checked first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,6 @@ const MOST_NAMES: usize = 3;
 /// The largest side that is accepted, in pixels.
 const LARGEST: usize = 1024;
 
-/// One image file and its class.
 struct Item {
     path: PathBuf,
     label: u32,
@@ -36,8 +35,8 @@ struct Item {
 /// Reads `dir/train` and `dir/val` (or `dir/test`), with every image framed as a square of `image_size` pixels.
 ///
 /// # Errors
-/// If a folder is missing or empty, if a class of the validation images is not in `train`, or if a file is not an image or
-/// is truncated.
+/// If a folder is missing or empty, if a class of the validation images is not in `train`, or if a file is not an image
+/// or is truncated.
 pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     if !(1..=LARGEST).contains(&config.image_size) {
         let size = config.image_size;
@@ -81,8 +80,8 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
         Ok(ImageSet::new(pixels, labels, classes.clone(), size)?.with_identity(identity))
     };
     Ok(DataSplits {
-        train: Arc::new(load(train, &folders[0], Framing::varied(config))?),
-        validation: Arc::new(load(validation, &folders[1], Framing::steady(config))?),
+        train: Arc::new(load(train, &folders[0], Framing::for_training(config))?),
+        validation: Arc::new(load(validation, &folders[1], Framing::for_validation(config))?),
         normalization: Normalization::IMAGENET,
         notes,
     })
@@ -128,9 +127,7 @@ fn class_names(folder: &Path) -> Result<Vec<String>> {
 /// The content of a split's class folders.
 #[derive(Default)]
 struct Listing {
-    /// The image files, by class and name.
     items: Vec<Item>,
-    /// All other entries but hidden ones.
     others: Vec<PathBuf>,
 }
 
@@ -186,7 +183,6 @@ fn note(folder: &Path, others: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// The suffixes that are read, as a phrase.
 fn suffixes(conjunction: &str) -> String {
     let (last, first) = SUFFIXES.split_last().expect("there are some");
     format!(".{} {conjunction} .{last}", first.join(", ."))

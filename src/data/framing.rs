@@ -1,8 +1,8 @@
 //! Cropping and resizing of images to the square input of a model.
 //!
 //! For training a random part (Szegedy et al. 2015, "Going Deeper with Convolutions", section 6), as torchvision's
-//! `RandomResizedCrop`; for validation the central square, as its `Resize` and `CenterCrop`; or the whole image, squeezed.
-//! Images that already have the size are not changed.
+//! `RandomResizedCrop`; for validation the central square, as its `Resize` and `CenterCrop`; or the whole image,
+//! squeezed. Images that already have the size are not changed.
 
 use std::path::Path;
 
@@ -50,13 +50,13 @@ impl Framing {
     pub const WHOLE: Self = Self { middle: 0.0, area: 0.0 };
 
     /// For validation images.
-    pub fn steady(config: &DataConfig) -> Self {
+    pub fn for_validation(config: &DataConfig) -> Self {
         Self { middle: config.center_crop, area: 0.0 }
     }
 
     /// For training images.
-    pub fn varied(config: &DataConfig) -> Self {
-        Self { area: if config.augment { config.resized_crop } else { 0.0 }, ..Self::steady(config) }
+    pub fn for_training(config: &DataConfig) -> Self {
+        Self { area: if config.augment { config.resized_crop } else { 0.0 }, ..Self::for_validation(config) }
     }
 
     /// Whether a random part is drawn in every epoch.

@@ -16,7 +16,6 @@ use crate::file::{self, MIB};
 /// Most bytes of an unpacked data set; the largest has 187 million.
 const LIMIT: u64 = 256 * MIB;
 
-/// File contents by file name.
 pub(super) struct Members {
     origin: PathBuf,
     files: BTreeMap<String, Vec<u8>>,
@@ -46,7 +45,6 @@ impl Members {
         Ok(Self { origin: archive.to_path_buf(), files })
     }
 
-    /// Removes and returns a file.
     pub(super) fn take(&mut self, name: &str) -> Option<Vec<u8>> {
         self.files.remove(name)
     }

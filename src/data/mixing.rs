@@ -1,8 +1,8 @@
 //! Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019).
 //!
-//! As in timm's batch mode, the global micro-batch is mixed with itself in reverse order, with one draw for all of it. The
-//! draw depends on its first sample only, so every replica draws the same without communication. The sampler assigns the
-//! partners; the model computes the loss of two labels.
+//! As in timm's batch mode, the global micro-batch is mixed with itself in reverse order, with one draw for all of it.
+//! The draw depends on its first sample only, so every replica draws the same without communication. The sampler
+//! assigns the partners; the model computes the loss of two labels.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;

@@ -1,7 +1,8 @@
 //! The data room: images, augmentation and batches.
 //!
-//! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar`, `folder` and `synthetic`, then `key`,
-//! `augment`, `mixing` and `batch`. The room knows no model, device or replica; the engine decides the order of samples.
+//! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar`, `folder` and `synthetic`, then
+//! `key`, `augment`, `mixing` and `batch`. The room knows no model, device or replica; the engine decides the order of
+//! samples.
 
 pub mod augment;
 pub mod batch;
@@ -88,8 +89,8 @@ fn in_squares(splits: DataSplits, config: &DataConfig) -> DataSplits {
         Arc::new(Arc::unwrap_or_clone(images).framed(config.image_size, framing, config.cache_mb))
     };
     DataSplits {
-        train: framed(splits.train, Framing::varied(config)),
-        validation: framed(splits.validation, Framing::steady(config)),
+        train: framed(splits.train, Framing::for_training(config)),
+        validation: framed(splits.validation, Framing::for_validation(config)),
         ..splits
     }
 }

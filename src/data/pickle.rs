@@ -1,8 +1,8 @@
 //! Reads a pickled dictionary with a numpy array of bytes and a list of labels: CIFAR's "python version".
 //!
 //! `serde-pickle` reads it without calling functions: those that the stream names (numpy's `_reconstruct`, `dtype`)
-//! become inert values, and the array becomes the state `(version, shape, dtype, fortran order, bytes)`. `program` first
-//! checks that this cannot exhaust the memory.
+//! become inert values, and the array becomes the state `(version, shape, dtype, fortran order, bytes)`. `program`
+//! first checks that this cannot exhaust the memory.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,12 @@
 //! Image operations with results bitwise equal to Pillow's.
 //!
-//! They compute what Pillow 13 computes for an RGB image, on planes `[3, height, width]`: in integers where Pillow does,
-//! else with the same floating-point operations in the same order.
+//! They compute what Pillow 13 computes for an RGB image, on planes `[3, height, width]`: in integers where Pillow
+//! does, else with the same floating-point operations in the same order.
 
 use super::dataset::CHANNELS;
 
-/// Source coordinates of an output pixel: `column' = m[0] · [column, row, 1]`, `row' = m[1] · [column, row, 1]`, in pixels.
+/// Source coordinates of an output pixel: `column' = m[0] · [column, row, 1]`, `row' = m[1] · [column, row, 1]`, in
+/// pixels.
 pub(super) type Inverse = [[f64; 3]; 2];
 
 /// Affine transform with nearest-neighbour sampling in 16.16 fixed point; pixels from outside of the image are `fill`.
@@ -117,7 +118,6 @@ pub(super) fn equalized(histogram: &[u32; 256]) -> [u8; 256] {
     })
 }
 
-/// The identity table.
 pub(super) fn identity() -> [u8; 256] {
     std::array::from_fn(|level| level as u8)
 }

@@ -1,8 +1,8 @@
 //! Checks a pickle before it is read.
 //!
-//! A pickle is a program, and a few bytes can create values of any size, for instance a list that contains itself twice,
-//! or nesting that overflows the reader's stack. CIFAR's batches consist of a few containers and many plain values; only
-//! such programs pass. Opcodes are those of Python's `pickletools`.
+//! A pickle is a program, and a few bytes can create values of any size, for instance a list that contains itself
+//! twice, or nesting that overflows the reader's stack. CIFAR's batches consist of a few containers and many plain
+//! values; only such programs pass. Opcodes are those of Python's `pickletools`.
 
 use std::collections::BTreeMap;
 
@@ -31,9 +31,7 @@ pub(super) fn check(program: &[u8]) -> Result<(), String> {
 
 struct Scan<'a> {
     rest: &'a [u8],
-    /// Containers so far.
     containers: usize,
-    /// Marks so far.
     marks: usize,
     /// Whether the value on top of the stack is not a container.
     is_plain: bool,

@@ -1,7 +1,7 @@
 //! A synthetic data set of ten classes of shapes, which needs no files.
 //!
-//! Position, size, colours, background and noise are random, so that neither colour nor position predicts the class and a
-//! linear model fails, while a small convolutional network learns it within minutes. An image depends only on (split,
+//! Position, size, colours, background and noise are random, so that neither colour nor position predicts the class and
+//! a linear model fails, while a small convolutional network learns it within minutes. An image depends only on (split,
 //! index), not on the experiment's seed. Only operations that IEEE 754 rounds exactly are used, so that every machine
 //! draws the same bytes.
 
@@ -100,12 +100,10 @@ impl Stream {
         low + (high - low) * unit
     }
 
-    /// -1 or 1.
     fn sign(&mut self) -> f32 {
         if self.between(0.0, 1.0) < 0.5 { -1.0 } else { 1.0 }
     }
 
-    /// A random colour near a brightness.
     fn colour(&mut self, brightness: f32) -> [f32; CHANNELS] {
         [0; CHANNELS].map(|_| brightness + self.between(-0.15, 0.15))
     }

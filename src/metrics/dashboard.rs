@@ -1,7 +1,7 @@
 //! A full-screen dashboard for a terminal.
 //!
-//! It starts at the first record, so that earlier output stays readable until then. A separate thread draws the [`Panel`]
-//! and reads keys; [`super::screen`] switches the terminal's modes.
+//! It starts at the first record, so that earlier output stays readable until then. A separate thread draws the
+//! [`Panel`] and reads keys; [`super::screen`] switches the terminal's modes.
 
 use std::io::{Write, stdout};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,6 @@ use super::sink::Sink;
 use crate::error::Result;
 use crate::stop::Stop;
 
-/// Time between two frames.
 const FRAME: Duration = Duration::from_millis(100);
 
 /// A sink that shows a dashboard.
@@ -54,7 +53,6 @@ impl Dashboard {
     }
 }
 
-/// Draws until the terminal is restored.
 fn draw(panel: &Mutex<Panel>) {
     while let Some(keys) = screen::show(|frame, lines| lock(panel).draw(frame, lines)) {
         // A single q acts like Ctrl-C; longer input was pasted.

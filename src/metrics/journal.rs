@@ -19,8 +19,8 @@ pub struct Journal {
 impl Journal {
     /// Atomically replaces the file's content by `keep` of it, and opens the file.
     ///
-    /// `keep` gets complete lines only: a last line without a line break was cut off by a kill. A missing file counts as
-    /// empty.
+    /// `keep` gets complete lines only: a last line without a line break was cut off by a kill. A missing file counts
+    /// as empty.
     ///
     /// # Errors
     /// [`Error::Io`] naming the file.

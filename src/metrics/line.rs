@@ -72,6 +72,16 @@ fn fold(line: &str, columns: usize) -> String {
     folded + rest
 }
 
+/// `1 replica`, `2 replicas`, `2 processes`.
+pub fn count(number: usize, name: &str) -> String {
+    let plural = match number {
+        1 => "",
+        _ if name.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {name}{plural}")
+}
+
 /// A fraction as `56.7 %`, seven characters wide.
 pub fn percent(fraction: f64) -> String {
     format!("{:>5.1} %", fraction * 100.0)
@@ -99,7 +109,6 @@ pub fn rate(images_per_second: Option<f64>) -> String {
 
 /// A change of membership: `generation 3  4 processes  paused 0.42 s  host b, process 12 joined`.
 pub fn generation_line(record: &GenerationRecord) -> String {
-    let processes = if record.members == 1 { "process" } else { "processes" };
     let pause = record.pause_seconds.map(|seconds| format!("  paused {seconds:.2} s")).unwrap_or_default();
-    format!("generation {}  {} {processes}{pause}  {}", record.generation, record.members, record.why)
+    format!("generation {}  {}{pause}  {}", record.generation, count(record.members, "process"), record.why)
 }

@@ -64,7 +64,7 @@ impl Throughput {
 #[derive(Debug, Clone)]
 pub struct Curve {
     most: usize,
-    each: u64,
+    per_point: u64,
     points: Vec<(f64, f64)>,
     next: Average,
 }
@@ -72,7 +72,7 @@ pub struct Curve {
 impl Curve {
     /// A curve of at most `most` points.
     pub fn new(most: usize) -> Self {
-        Self { most, each: 1, points: Vec::new(), next: Average::default() }
+        Self { most, per_point: 1, points: Vec::new(), next: Average::default() }
     }
 
     /// Adds a value at `x`, which increases from call to call. Values that are not finite are ignored.
@@ -80,7 +80,7 @@ impl Curve {
         if value.is_finite() {
             self.next.add(value, 1);
         }
-        if self.next.count == self.each {
+        if self.next.count == self.per_point {
             self.points.push((x, std::mem::take(&mut self.next).mean()));
         }
         if self.points.len() > self.most {
@@ -88,7 +88,7 @@ impl Curve {
                 (pair[pair.len() - 1].0, pair.iter().map(|it| it.1).sum::<f64>() / pair.len() as f64)
             };
             self.points = self.points.chunks(2).map(pair).collect();
-            self.each *= 2;
+            self.per_point *= 2;
         }
     }
 
@@ -111,6 +111,11 @@ pub fn format_duration(seconds: f64) -> String {
         3_600..86_400 => format!("{hours}h{minutes:02}m"),
         _ => format!("{days}d{hours:02}h"),
     }
+}
+
+/// Bytes as `1.23 GiB`.
+pub fn gibibytes(bytes: f64) -> String {
+    format!("{:.2} GiB", bytes / (1u64 << 30) as f64)
 }
 
 /// Peak resident memory of this process, in bytes; `None` if the system does not report it.

@@ -1,10 +1,10 @@
 //! Metrics of a run and their outputs.
 //!
 //! [`record`] defines what is measured, [`meter`] computes means and rates, [`sink`] is the trait of outputs:
-//! [`console`], [`bar`] and `dashboard` for a [`mod@terminal`] (all with the texts of [`mod@line`]; the dashboard, with the
-//! feature `tui`, draws a `panel` on the [`screen`]), [`jsonl`] and [`csv`] for programs (both on a [`journal`]),
-//! [`tensorboard`] (with [`utilization`] of the devices). [`summary`] is the closing text, [`mod@environment`] describes the
-//! machine, [`profile`] measures phases.
+//! [`console`], [`bar`] and `dashboard` for a [`mod@terminal`] (all with the texts of [`mod@line`]; the dashboard, with
+//! the feature `tui`, draws a `panel` on the [`screen`]), [`jsonl`] and [`csv`] for programs (both on a [`journal`]),
+//! [`tensorboard`] (with [`utilization`] of the devices). [`summary`] is the closing text, [`mod@environment`]
+//! describes the machine, [`profile`] measures phases.
 //!
 //! Files of a resumed run hold each step once: lines after the step that the run resumes from are dropped first.
 
@@ -39,7 +39,7 @@ pub use dashboard::Dashboard;
 pub use environment::environment;
 pub use jsonl::Jsonl;
 pub use line::Goal;
-pub use meter::{Average, Throughput, format_duration, peak_memory};
+pub use meter::{Average, Throughput, format_duration, gibibytes, peak_memory};
 pub use profile::Profiler;
 pub use record::{EpochRecord, GenerationRecord, Record, StepRecord};
 pub use sink::Sink;

@@ -14,7 +14,6 @@ use crate::stop::Stop;
 
 /// Seconds over which the remaining time is estimated.
 const WINDOW: f64 = 60.0;
-/// Points of the curve of the training loss.
 const POINTS: usize = 400;
 
 /// The displayed state of a run.
@@ -98,7 +97,6 @@ impl Panel {
         Block::bordered().title(format!(" {title} ")).border_style(self.style(Color::DarkGray))
     }
 
-    /// Progress and remaining time.
     fn draw_run(&self, frame: &mut Frame<'_>, area: Rect) {
         let Goal { epochs, steps } = self.goal;
         let (step, done) = self.step.map_or((0, 0.0), |it| (it.step, it.epoch));

@@ -1,8 +1,8 @@
 //! The terminal while a dashboard uses it, restored on every exit path.
 //!
 //! The state is global because a process has one terminal. From [`enter`] to [`close`] the terminal shows the alternate
-//! screen without a cursor and passes keys on as they are pressed; Ctrl-C always remains a signal. Other output is kept by
-//! [`keep`] and printed at the end.
+//! screen without a cursor and passes keys on as they are pressed; Ctrl-C always remains a signal. Other output is kept
+//! by [`keep`] and printed at the end.
 
 use std::io::{self, BufWriter, Stdout, Write, stdin, stdout};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -29,7 +29,6 @@ struct Screen {
 }
 
 static SCREEN: Mutex<Option<Screen>> = Mutex::new(None);
-/// The original modes of the terminal.
 static FOUND: OnceLock<Termios> = OnceLock::new();
 
 /// Switches the terminal to the dashboard.
@@ -100,8 +99,8 @@ fn screen_within(patience: Duration) -> Option<MutexGuard<'static, Option<Screen
     }
 }
 
-/// Modes without line buffering and echo. Ctrl-C remains a signal; the keys that would leave the alternate screen in place
-/// (Ctrl-Z, Ctrl-\) or freeze it (Ctrl-S) are disabled.
+/// Modes without line buffering and echo. Ctrl-C remains a signal; the keys that would leave the alternate screen in
+/// place (Ctrl-Z, Ctrl-\) or freeze it (Ctrl-S) are disabled.
 fn by_key(mut modes: Termios) -> Termios {
     modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::IEXTEN);
     modes.local_modes.insert(LocalModes::ISIG);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::line::percent;
-use super::meter::format_duration;
+use super::line::{count, percent};
+use super::meter::{format_duration, gibibytes};
 
 /// The result of a run. Its `Display` is the closing text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,7 +34,8 @@ pub struct Summary {
     /// The machine and program, as names and values.
     #[serde(default)]
     pub environment: BTreeMap<String, serde_json::Value>,
-    /// Whether the run is finished: by its last step, early stopping or its time limit. A run that a signal ended is not.
+    /// Whether the run is finished: by its last step, early stopping or its time limit. A run that a signal ended is
+    /// not.
     #[serde(default)]
     pub complete: bool,
 }
@@ -47,10 +48,6 @@ impl Summary {
     }
 }
 
-fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let duration = format_duration(self.seconds);
@@ -59,7 +56,7 @@ impl fmt::Display for Summary {
             write!(f, "\nthroughput  {rate:.0} images/s{}", self.measured_over())?;
         }
         if let Some(bytes) = self.peak_memory {
-            write!(f, "\nmemory      {:.2} GiB at its peak", bytes as f64 / (1u64 << 30) as f64)?;
+            write!(f, "\nmemory      {} at its peak", gibibytes(bytes as f64))?;
         }
         if let Some((accuracy, epoch)) = self.best {
             write!(f, "\nbest        {} validation accuracy, epoch {epoch}", percent(accuracy).trim_start())?;

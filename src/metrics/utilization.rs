@@ -1,8 +1,8 @@
 //! Properties and utilization of NVIDIA's devices, from NVML.
 //!
 //! The library is loaded when a run starts; without it there are no numbers and no error. NVML lists all devices in PCI
-//! order; CUDA lists those of `CUDA_VISIBLE_DEVICES`, in the same order only if `CUDA_DEVICE_ORDER` says so. A device that
-//! cannot be matched has no numbers.
+//! order; CUDA lists those of `CUDA_VISIBLE_DEVICES`, in the same order only if `CUDA_DEVICE_ORDER` says so. A device
+//! that cannot be matched has no numbers.
 
 use std::fmt::{Display, Formatter};
 

@@ -1,5 +1,5 @@
-//! ResNet-18 and ResNet-34: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with the
-//! layer names of torchvision. [`ForwardContext`] and [`Precision`] select parallelism and precision from outside.
+//! ResNet-18 and ResNet-34: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with
+//! the layer names of torchvision. [`ForwardContext`] and [`Precision`] select parallelism and precision from outside.
 
 use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};

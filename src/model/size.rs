@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::config::{ModelConfig, Stem};
-use crate::nn::Path;
+use crate::nn::{Path, tracked_path};
 
 /// Elements of a network's parameters, without running statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,25 +18,22 @@ pub struct ParameterCount {
 
 /// Counts the parameters of `model`.
 pub fn count_parameters<B: AutodiffBackend, M: Module<B>>(model: &M) -> ParameterCount {
-    struct Count(Path, ParameterCount);
+    struct Count {
+        path: Path,
+        count: ParameterCount,
+    }
     impl<B: AutodiffBackend> ModuleVisitor<B> for Count {
-        fn enter_module(&mut self, name: &str, container: &str) {
-            self.0.enter(name, container);
-        }
-
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.0.exit();
-        }
+        tracked_path!();
 
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
             let elements = param.lazy_shape().num_elements();
-            self.1.all += if self.0.name().contains("running_") { 0 } else { elements };
-            self.1.trained += if param.is_require_grad() { elements } else { 0 };
+            self.count.all += if self.path.name().contains("running_") { 0 } else { elements };
+            self.count.trained += if param.is_require_grad() { elements } else { 0 };
         }
     }
-    let mut count = Count(Path::default(), ParameterCount { all: 0, trained: 0 });
-    model.visit(&mut count);
-    count.1
+    let mut counter = Count { path: Path::default(), count: ParameterCount { all: 0, trained: 0 } };
+    model.visit(&mut counter);
+    counter.count
 }
 
 /// Elements saved for the backward pass per image: the output of each convolution (batch-norm's input) and of each ReLU

@@ -1,8 +1,9 @@
-//! The settings of one forward pass: whether batch-norm uses running, local or synchronised statistics, and the precision.
+//! The settings of one forward pass: whether batch-norm uses running, local or synchronised statistics, and the
+//! precision.
 //!
-//! A module cannot change itself in `forward`, and must not: replicas share it, and the result would depend on timing. So
-//! a training pass collects batch statistics in forward order, and the owner of the model updates its running statistics
-//! after the step.
+//! A module cannot change itself in `forward`, and must not: replicas share it, and the result would depend on timing.
+//! So a training pass collects batch statistics in forward order, and the owner of the model updates its running
+//! statistics after the step.
 
 use std::cell::RefCell;
 use std::sync::Arc;

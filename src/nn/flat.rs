@@ -95,8 +95,8 @@ pub fn gradients_of<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     gradients: Vec<Tensor<B::InnerBackend, 1>>,
 ) -> GradientsParams {
-    struct Deal<B: AutodiffBackend>(GradientsParams, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
-    impl<B: AutodiffBackend> ModuleVisitor<B> for Deal<B> {
+    struct Register<B: AutodiffBackend>(GradientsParams, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Register<B> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
             if param.is_require_grad() {
                 let gradient = self.1.next().expect("the list holds one gradient for each trained tensor");
@@ -104,9 +104,9 @@ pub fn gradients_of<B: AutodiffBackend, M: AutodiffModule<B>>(
             }
         }
     }
-    let mut deal = Deal::<B>(GradientsParams::new(), gradients.into_iter());
-    model.visit(&mut deal);
-    deal.0
+    let mut register = Register::<B>(GradientsParams::new(), gradients.into_iter());
+    model.visit(&mut register);
+    register.0
 }
 
 /// The gradients of `model`'s trained tensors, each as `[elements]`; the index of the first missing one as an error.

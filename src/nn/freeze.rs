@@ -1,13 +1,13 @@
 //! Freezing a part of a network for transfer learning.
 //!
-//! A frozen tensor has no gradient, so neither the optimizer nor all-reduce processes it. A batch-norm with frozen scale
-//! and shift normalises with its running statistics, leaves them unchanged and takes part in no collective.
+//! A frozen tensor has no gradient, so neither the optimizer nor all-reduce processes it. A batch-norm with frozen
+//! scale and shift normalises with its running statistics, leaves them unchanged and takes part in no collective.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::named::{Path, parameter_names};
+use super::named::{Path, parameter_names, tracked_path};
 use crate::error::{Error, Result};
 
 /// The name of the classifier, the only module that `backbone` does not freeze.
@@ -63,13 +63,7 @@ struct Freezer<'a> {
 }
 
 impl<B: Backend> ModuleMapper<B> for Freezer<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    tracked_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         if (self.is_frozen)(&self.path.name()) { param.set_require_grad(false) } else { param }

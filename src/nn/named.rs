@@ -88,7 +88,20 @@ impl Path {
     }
 }
 
-/// Names and shapes of a model's tensors.
+/// The methods of a visitor or mapper that update its field `path`.
+macro_rules! tracked_path {
+    () => {
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.path.enter(name, container);
+        }
+
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.path.exit();
+        }
+    };
+}
+pub(crate) use tracked_path;
+
 #[derive(Default)]
 struct Survey {
     path: Path,
@@ -106,13 +119,7 @@ impl Survey {
 }
 
 impl<B: Backend> ModuleVisitor<B> for Survey {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    tracked_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let mut shape = param.lazy_shape().to_vec();
@@ -137,13 +144,7 @@ struct Reader {
 }
 
 impl<B: Backend> ModuleVisitor<B> for Reader {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    tracked_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let mut value = param.val();
@@ -170,13 +171,7 @@ pub fn with_named_ids<B: Backend, M: Module<B>>(model: M) -> M {
         known: HashMap<ParamId, ParamId>,
     }
     impl<B: Backend> ModuleMapper<B> for Rename {
-        fn enter_module(&mut self, name: &str, container: &str) {
-            self.path.enter(name, container);
-        }
-
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.path.exit();
-        }
+        tracked_path!();
 
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
             let (id, tensor, mapper) = param.consume();
@@ -202,13 +197,7 @@ impl Writer<'_> {
 }
 
 impl<B: Backend> ModuleMapper<B> for Writer<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    tracked_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let HostTensor::F32 { shape, data } = self.tensor() else { return param };

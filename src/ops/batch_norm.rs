@@ -1,10 +1,10 @@
 //! Batch normalisation as one differentiable primitive, optionally synchronised over replicas and fused with the
 //! residual sum and ReLU that follow it.
 //!
-//! Ioffe and Szegedy 2015; the gradient is the closed form, not the graph of the composed operations. The default bodies
-//! use the view `[batch * channels, height * width]`, where a per-channel value is one number per row: CPU backends have
-//! fast loops for that, and no axes are swapped. Activations may be bf16 or f16; statistics, scale, shift and arithmetic
-//! are f32 on the device and f64 between replicas.
+//! Ioffe and Szegedy 2015; the gradient is the closed form, not the graph of the composed operations. The default
+//! bodies use the view `[batch * channels, height * width]`, where a per-channel value is one number per row: CPU
+//! backends have fast loops for that, and no axes are swapped. Activations may be bf16 or f16; statistics, scale, shift
+//! and arithmetic are f32 on the device and f64 between replicas.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -174,7 +174,6 @@ impl View {
         Self { batch, channels, area: shape.num_elements() / (batch * channels) }
     }
 
-    /// Values per channel.
     fn count(self) -> f64 {
         (self.batch * self.area) as f64
     }
@@ -214,7 +213,6 @@ fn write<B: Backend>(values: &[f64], device: &B::Device) -> FloatTensor<B> {
 #[derive(Debug)]
 struct BatchNormBackward;
 
-/// Values saved for the backward pass.
 #[derive(Debug, Clone)]
 struct Saved<B: Backend> {
     x: FloatTensor<B>,
@@ -258,7 +256,8 @@ fn total<B: BatchNormOps>(own: [FloatTensor<B>; 2], count: f64, sync: &Synchroni
     (totals, if sync.present { 1.0 / count } else { 0.0 })
 }
 
-/// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`]; `share` is one over the number of values per channel.
+/// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`]; `share` is one over the number of values per
+/// channel.
 fn input_factors<B: Backend>(
     weight: FloatTensor<B>,
     inv_std: FloatTensor<B>,

@@ -1,8 +1,8 @@
 //! Convolution as one differentiable primitive: forward, weight gradient and input gradient.
 //!
 //! Burn derives the gradients of a convolution from other convolutions, which on a CPU costs several times the forward
-//! pass. Here they are separate functions that a backend may override (see `flex` and `winograd`); the default bodies are
-//! Burn's own. Bias, dilation and groups are not supported: Kiln's networks have none.
+//! pass. Here they are separate functions that a backend may override (see `flex` and `winograd`); the default bodies
+//! are Burn's own. Bias, dilation and groups are not supported: Kiln's networks have none.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -21,12 +21,12 @@ use super::trim::Trim;
 
 /// The products of a convolution that a backend may compute faster.
 ///
-/// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of the
-/// output) `[batch, outputs, out_height, out_width]`.
+/// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of
+/// the output) `[batch, outputs, out_height, out_width]`.
 pub trait ConvOps: HostOps + GradientOps {
-    /// Images or kernels in the memory layout for which this backend's convolutions are fastest; shape and values do not
-    /// change. `innermost` asks for channels innermost (NHWC) on a CPU: faster for large maps, for [`super::winograd`], and
-    /// in evaluation.
+    /// Images or kernels in the memory layout for which this backend's convolutions are fastest; shape and values do
+    /// not change. `innermost` asks for channels innermost (NHWC) on a CPU: faster for large maps, for
+    /// [`super::winograd`], and in evaluation.
     fn arranged(images: FloatTensor<Self>, _innermost: bool) -> FloatTensor<Self> {
         images
     }
@@ -99,7 +99,6 @@ fn trimmed<B: ConvOps>(
 #[derive(Debug)]
 struct ConvBackward;
 
-/// Values saved for the backward pass.
 #[derive(Debug, Clone)]
 struct Saved<B: Backend> {
     x: FloatTensor<B>,
@@ -161,8 +160,8 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
     }
 }
 
-/// The images `[batch, channels, height, width]` in the backend's fastest layout: see [`ConvOps::arranged`]. No gradient
-/// passes through.
+/// The images `[batch, channels, height, width]` in the backend's fastest layout: see [`ConvOps::arranged`]. No
+/// gradient passes through.
 pub fn arranged<B: ConvOps>(images: Tensor<B, 4>, innermost: bool) -> Tensor<B, 4> {
     let images = images.into_primitive().tensor();
     Tensor::from_primitive(TensorPrimitive::Float(B::arranged(images, innermost)))

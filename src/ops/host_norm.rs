@@ -1,8 +1,8 @@
-//! Batch-norm in the host's memory, fused with the residual sum and ReLU: activations are `[pixels][channels]`, and each
-//! step passes over memory once.
+//! Batch-norm in the host's memory, fused with the residual sum and ReLU: activations are `[pixels][channels]`, and
+//! each step passes over memory once.
 //!
-//! Pixels are split into pieces by the number of channels alone. A piece is summed in f32 around its own mean, the pieces
-//! in f64 and in order: results do not depend on threads.
+//! Pixels are split into pieces by the number of channels alone. A piece is summed in f32 around its own mean, the
+//! pieces in f64 and in order: results do not depend on threads.
 
 use std::mem::MaybeUninit;
 

@@ -7,7 +7,6 @@ use std::mem::MaybeUninit;
 use super::pieces::{ParallelFor, on_pieces};
 use super::trim::Trim;
 
-/// Kernels that one task handles.
 const KERNELS: usize = 1 << 11;
 
 /// Copies the trimmed part of the kernels `whole` to `part`.

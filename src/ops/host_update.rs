@@ -4,9 +4,9 @@ use super::pieces::{PIECE, ParallelFor, on_pieces};
 use super::sums::sum;
 use super::update::Sgd;
 
-/// [`super::UpdateOps::sgd`] in the host's memory: `gradient` becomes the new parameter, `velocity` changes in place; it
-/// starts as zeros, which gives the rule's first step. If the gradient has other references, it is passed as `shared` and
-/// `gradient` is only memory for the result.
+/// [`super::UpdateOps::sgd`] in the host's memory: `gradient` becomes the new parameter, `velocity` changes in place;
+/// it starts as zeros, which gives the rule's first step. If the gradient has other references, it is passed as
+/// `shared` and `gradient` is only memory for the result.
 pub(super) fn sgd_on_host(
     param: &[f32],
     shared: Option<&[f32]>,

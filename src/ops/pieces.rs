@@ -2,13 +2,11 @@
 
 use std::sync::Mutex;
 
-/// Values that one task handles.
 pub(super) const PIECE: usize = 1 << 14;
 
 /// Calls a function once with each number below the first argument, on the backend's threads.
 pub(super) type ParallelFor = fn(usize, &(dyn Fn(usize) + Sync));
 
-/// Does `work` on every piece, in any order.
 pub(super) fn on_pieces<T: Send>(
     pieces: impl Iterator<Item = T>,
     parallel_for: ParallelFor,

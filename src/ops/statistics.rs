@@ -1,9 +1,9 @@
 //! The statistics of a synchronised batch-norm, and the interface by which replicas exchange them.
 //!
 //! A replica's share is (count, mean, M2) per channel, with M2 the sum of squared deviations from the replica's own
-//! mean. All shares are combined in one pass, in f64 and in replica order (Chan, Golub, LeVeque, "Updating formulae and a
-//! pairwise algorithm for computing sample variances", 1979): never `E[x^2] - E[x]^2`, which loses all digits if the mean
-//! is large against the deviation.
+//! mean. All shares are combined in one pass, in f64 and in replica order (Chan, Golub, LeVeque, "Updating formulae and
+//! a pairwise algorithm for computing sample variances", 1979): never `E[x^2] - E[x]^2`, which loses all digits if the
+//! mean is large against the deviation.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub enum Direction {
 pub trait StatisticsGroup: Debug + Send + Sync {
     /// Sends this replica's values for one layer and direction and returns all replicas' values, in replica order.
     ///
-    /// A backward pass cannot return an error: if the group is broken, this function unwinds, and the replica catches that
-    /// and reports the error.
+    /// A backward pass cannot return an error: if the group is broken, this function unwinds, and the replica catches
+    /// that and reports the error.
     fn all_gather(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Arc<Vec<Vec<f64>>>;
 }
 

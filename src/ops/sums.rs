@@ -5,7 +5,6 @@ const WIDTH: usize = 16;
 /// Values per run, which is summed in f32.
 const RUN: usize = 1024;
 
-/// The sum of `term` over all values.
 pub(super) fn sum(values: &[f32], term: impl Fn(f32) -> f32) -> f64 {
     values.chunks(RUN).map(|run| sum_of_run(run, &term)).sum()
 }

@@ -1,8 +1,8 @@
 //! The SGD update in one pass over memory, and the norm for clipping.
 //!
-//! Composed of Burn's operations, SGD with momentum reads and writes a tensor some twenty times; the weights of ResNet-18
-//! are 45 MB, so with small images that is a good part of a step. CPU backends share the loops of `host_update.rs`.
-//! `Autodiff` does not implement it: updates are not on the graph.
+//! Composed of Burn's operations, SGD with momentum reads and writes a tensor some twenty times; the weights of
+//! ResNet-18 are 45 MB, so with small images that is a good part of a step. CPU backends share the loops of
+//! `host_update.rs`. `Autodiff` does not implement it: updates are not on the graph.
 
 use burn::tensor::Shape;
 use burn::tensor::backend::Backend;

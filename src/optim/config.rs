@@ -1,5 +1,5 @@
-//! The `[optim]` and `[schedule]` sections of the configuration, documented for users in `config/default.toml` and checked
-//! by the config room.
+//! The `[optim]` and `[schedule]` sections of the configuration, documented for users in `config/default.toml` and
+//! checked by the config room.
 
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +129,8 @@ pub struct ScheduleConfig {
     pub restart_factor: usize,
     /// Share of the run in which the rate of `onecycle` rises, in `(0, 1)`.
     pub onecycle_rise: f64,
-    /// Learning rate at the very end of `cosine`, `linear`, `exponential` (there above 0) and each period of `restarts`.
+    /// Learning rate at the very end of `cosine`, `linear`, `exponential` (there above 0) and each period of
+    /// `restarts`.
     pub final_lr: f64,
 }
 

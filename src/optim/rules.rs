@@ -28,7 +28,6 @@ pub(super) struct Update<'a, B: Backend> {
 }
 
 impl<B: UpdateOps> Update<'_, B> {
-    /// The new tensor and state.
     pub(super) fn apply(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
         match self.config.optimizer {
             OptimizerKind::Sgd => self.sgd(slots),

@@ -40,8 +40,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of a run of `epochs` epochs of `steps_per_epoch` steps with `world_size` replicas; `base` is the rate
-    /// of one replica.
+    /// The schedule of a run of `epochs` epochs of `steps_per_epoch` steps with `world_size` replicas; `base` is the
+    /// rate of one replica.
     pub fn new(
         config: &ScheduleConfig,
         base: f64,

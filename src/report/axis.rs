@@ -1,6 +1,5 @@
 //! A linear or logarithmic scale with ticks at round numbers.
 
-/// Approximate number of ticks.
 const WANTED: f64 = 5.0;
 /// Most decades of a logarithmic axis with a tick each.
 const MOST_DECADES: i32 = 6;
@@ -117,7 +116,6 @@ fn is_flat(min: f64, max: f64) -> bool {
     max - min <= (min.abs().max(max.abs()) * FLAT).max(LEAST)
 }
 
-/// A range around a constant value.
 fn widened(min: f64, max: f64) -> (f64, f64) {
     let room = (min.abs().max(max.abs()) * 0.1).max(LEAST);
     if max.abs() <= LEAST { (0.0, 1.0) } else { (min - room, max + room) }

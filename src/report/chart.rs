@@ -145,7 +145,7 @@ impl Chart {
         let (legend, top) = self.legend();
         // Each callout has a line of text above the plot.
         let top = top + LEGEND_LINE * self.callouts().len() as f64;
-        let place = Place { top, x: self.x_axis(), y: self.y_axis() };
+        let place = PlotArea { top, x: self.x_axis(), y: self.y_axis() };
         let mut shapes = vec![Shape::Text([4.0, 15.0], Anchor::Start, self.title.clone(), Ink::Title)];
         shapes.extend(legend);
         shapes.extend(place.grid(self.across.title()));
@@ -245,14 +245,13 @@ impl Across {
     }
 }
 
-/// The plot area with its axes.
-struct Place {
+struct PlotArea {
     top: f64,
     x: Axis,
     y: Axis,
 }
 
-impl Place {
+impl PlotArea {
     fn bottom(&self) -> f64 {
         self.top + PLOT_HEIGHT
     }

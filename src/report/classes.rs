@@ -7,9 +7,7 @@ use super::table::{Cell, Table};
 
 /// Most classes of a matrix; for more, the most frequent mistakes are listed instead.
 const MOST_CLASSES: usize = 20;
-/// Most listed mistakes.
 const MOST_MISTAKES: usize = 20;
-/// Most samples.
 const MOST_SAMPLES: usize = 60;
 /// Most classes of a table that is not folded.
 const FEW_CLASSES: usize = 30;

@@ -1,5 +1,5 @@
-//! The charts of runs. A chart of a single run shows related quantities; with several runs, each chart shows one quantity
-//! with a curve per run.
+//! The charts of runs. A chart of a single run shows related quantities; with several runs, each chart shows one
+//! quantity with a curve per run.
 
 use super::chart::{Across, Anchor, Chart, Figure, Scale, Shape, WIDTH};
 use super::palette::Ink;
@@ -7,7 +7,6 @@ use super::run::Run;
 use super::series::Series;
 use crate::metrics::{EpochRecord, StepRecord};
 
-/// The values of a curve.
 #[derive(Clone, Copy)]
 enum Source {
     Step(fn(&StepRecord) -> f64),
@@ -16,11 +15,9 @@ enum Source {
     Epoch(fn(&EpochRecord) -> f64),
 }
 
-/// A chart of one run.
 struct Plot {
     title: &'static str,
     scale: Scale,
-    /// Whether changes of membership are marked.
     marked: bool,
     /// Names and sources of its curves; a single one needs no name.
     curves: &'static [(&'static str, Source)],

@@ -13,7 +13,6 @@ const MOST_NUMBERS: usize = 12;
 const MOST_NAMES: usize = 40;
 const LARGE_CELL: f64 = 40.0;
 const CELL: f64 = 16.0;
-/// Side of a matrix without names.
 const SIDE: f64 = 480.0;
 const TOP: f64 = 62.0;
 const MARGIN: f64 = 14.0;

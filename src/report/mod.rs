@@ -1,9 +1,9 @@
 //! The report of one run or of several compared: an HTML file, and its main curves as pictures.
 //!
 //! [`run`] reads a run's directory, [`evaluation`] and [`phases`] two of its files. [`series`] is a curve, [`axis`] a
-//! scale, [`chart`] lays both out as shapes, [`svg`] and [`png`] render them with the colours of [`palette`]; [`curves`]
-//! defines the charts, [`matrix`] the confusion matrix. [`table`], [`results`] and [`classes`] are the other parts of the
-//! [`page`].
+//! scale, [`chart`] lays both out as shapes, [`svg`] and [`png`] render them with the colours of [`palette`];
+//! [`curves`] defines the charts, [`matrix`] the confusion matrix. [`table`], [`results`] and [`classes`] are the other
+//! parts of the [`page`].
 //!
 //! The HTML file is self-contained: no network, scripts or fonts. [`markup`] escapes all text from files. A killed or
 //! running run has a report too, with notes on missing or damaged parts.

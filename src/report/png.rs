@@ -73,7 +73,6 @@ fn polyline(points: &[[f64; 2]]) -> Option<Path> {
     path.finish()
 }
 
-/// The outlines of a text.
 fn letters(face: &Face<'_>, text: &str, [x, y]: [f64; 2], anchor: Anchor) -> Option<Path> {
     let scale = TEXT as f32 / f32::from(face.units_per_em());
     let glyphs: Vec<GlyphId> = text.chars().map(|letter| face.glyph_index(letter).unwrap_or_default()).collect();

@@ -3,12 +3,11 @@
 use super::markup::tiles;
 use super::run::Run;
 use super::table::{Cell, Table};
-use crate::metrics::{Summary, format_duration};
+use crate::metrics::{Summary, format_duration, gibibytes};
 
-/// Shown for an unknown value.
 const UNKNOWN: &str = "\u{2013}";
 /// A key that differs between all runs and is not compared.
-const OWN: &str = "run.output_dir";
+const OUTPUT_DIR: &str = "run.output_dir";
 
 /// The results of a run.
 ///
@@ -47,8 +46,7 @@ pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
     let summary = run.summary.as_ref();
     let Numbers { best, last, images_per_second: rate, seconds, .. } = Numbers::of(run);
     let step = run.last_step().max(summary.map_or(0, |it| it.steps));
-    let memory =
-        summary.and_then(|it| it.peak_memory).map(|bytes| format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64));
+    let memory = summary.and_then(|it| it.peak_memory).map(|bytes| gibibytes(bytes as f64));
     let setting = |key| run.setting(key).map(String::from);
     let backend = run.environment.get("backend").cloned().or(setting("parallel.backend"));
     let all = [
@@ -99,7 +97,7 @@ pub fn differences(runs: &[Run]) -> String {
     // Runs without a configuration are not compared.
     let known: Vec<&Run> = runs.iter().filter(|run| !run.settings.is_empty()).collect();
     let differs = |key: &&&String| known.windows(2).any(|two| two[0].setting(key) != two[1].setting(key));
-    for key in keys.iter().filter(differs).filter(|key| **key != OWN) {
+    for key in keys.iter().filter(differs).filter(|key| **key != OUTPUT_DIR) {
         let values = runs.iter().map(|run| Cell::text(run.setting(key).unwrap_or(UNKNOWN)));
         table.rows.push(std::iter::once(Cell::text(*key)).chain(values).collect());
     }

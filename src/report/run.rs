@@ -1,7 +1,7 @@
 //! Reads a run's directory.
 //!
-//! Every file may be missing or damaged: what cannot be read is left out with a note. Only a directory without any file of
-//! a run is an error.
+//! Every file may be missing or damaged: what cannot be read is left out with a note. Only a directory without any file
+//! of a run is an error.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

@@ -24,7 +24,7 @@ pub enum Look {
     /// A dashed line of predicted values, not in the legend.
     Predicted,
     /// A faint line behind its moving average of the same style, not in the legend.
-    Behind,
+    Background,
     /// A vertical line at every point, with the name above; not in the legend.
     Callout,
 }
@@ -79,7 +79,7 @@ impl Series {
     pub fn ink(&self) -> Ink {
         match self.look {
             Look::Line => Ink::Series(self.style),
-            Look::Behind => Ink::Faint(self.style),
+            Look::Background => Ink::Faint(self.style),
             Look::Marks | Look::Model | Look::Callout => Ink::Whole(self.style),
             Look::Predicted => Ink::Dashed(self.style),
             Look::Ideal => Ink::Axis,
@@ -88,7 +88,7 @@ impl Series {
 
     /// Whether the legend names it.
     pub fn is_named(&self) -> bool {
-        !matches!(self.look, Look::Model | Look::Predicted | Look::Behind | Look::Callout)
+        !matches!(self.look, Look::Model | Look::Predicted | Look::Background | Look::Callout)
     }
 
     /// Number of values that are not finite.
@@ -104,8 +104,8 @@ impl Series {
     }
 }
 
-/// The bias-corrected exponential moving average in which the weight of a point halves every `half_life` points. Gaps stay
-/// and do not count.
+/// The bias-corrected exponential moving average in which the weight of a point halves every `half_life` points. Gaps
+/// stay and do not count.
 pub fn moving_average(points: &[[f64; 2]], half_life: usize) -> Vec<[f64; 2]> {
     let decay = 0.5f64.powf(1.0 / half_life.max(1) as f64);
     let (mut sum, mut weight) = (0.0, 0.0);

@@ -2,7 +2,6 @@
 
 use super::markup::escape;
 
-/// Most rows; further ones are left out.
 const MOST_ROWS: usize = 1000;
 
 /// A table; the first cell of every row is its header.

@@ -15,7 +15,6 @@ const DEVICES: &str = "trainer.devices";
 const NODES: &str = "trainer.num_nodes";
 const CLIP: &str = "trainer.gradient_clip_algorithm";
 
-/// All keys.
 pub(super) const WORDS: &[Alias] = &[
     Alias::key("trainer.max_epochs", "run.epochs"),
     Alias::word("trainer.max_steps", Read(max_steps)),

@@ -1,8 +1,8 @@
 //! Keys and flags of other trainers that Kiln accepts.
 //!
-//! `lightning.rs` lists the keys of Lightning and its Hydra template (`trainer.max_epochs=3`), `scripts.rs` the flags of
-//! PyTorch's scripts, timm and TensorFlow's (`--amp`) that are not a plain synonym of one flag in [`super::flag`]. A name
-//! without an equivalent is refused with the closest setting. Kiln's own names take precedence over all of these.
+//! `lightning.rs` lists the keys of Lightning and its Hydra template (`trainer.max_epochs=3`), `scripts.rs` the flags
+//! of PyTorch's scripts, timm and TensorFlow's (`--amp`) that are not a plain synonym of one flag in [`super::flag`]. A
+//! name without an equivalent is refused with the closest setting. Kiln's own names take precedence over all of these.
 
 mod lightning;
 mod scripts;
@@ -27,7 +27,6 @@ type Sets = &'static [(&'static str, &'static str)];
 /// Computed settings, or the rule that the value breaks, as in "must be *a number*", and the remedy.
 type Read = Result<Vec<(&'static str, String)>, (&'static str, String)>;
 
-/// The meaning of an alias in Kiln.
 #[derive(Debug)]
 enum Means {
     /// The same value for this key.
@@ -67,7 +66,6 @@ pub struct Typed {
     pub place: String,
 }
 
-/// All aliases of a command line.
 struct Line<'a>(&'a [Typed]);
 
 impl Line<'_> {
@@ -101,7 +99,8 @@ pub fn key_of(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether `value` means that `key` is not set: torch's `env://` refers to a launcher's variables, which are always read.
+/// Whether `value` means that `key` is not set: torch's `env://` refers to a launcher's variables, which are always
+/// read.
 pub fn is_unset(key: &str, value: &str) -> bool {
     (key, value.trim()) == ("parallel.dist_url", "env://")
 }

@@ -22,7 +22,6 @@ const LAUNCH: super::Means =
     Nothing("one process hosts all its --gpu-ids; for several use 'train launch --nproc N -- ARGUMENTS'");
 const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
 
-/// All flags.
 pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--amp", Sets(F16)),
     Alias::switch("--fp16", Sets(F16)),

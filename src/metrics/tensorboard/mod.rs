@@ -41,8 +41,8 @@ pub struct TensorBoard {
 }
 
 impl TensorBoard {
-    /// Opens a new file in `directory`, which is created if necessary, for a run that continues after `after_step`, 0 in a
-    /// new run.
+    /// Opens a new file in `directory`, which is created if necessary, for a run that continues after `after_step`, 0
+    /// in a new run.
     ///
     /// TensorBoard then ignores later steps in earlier files: the run will write them again.
     ///
@@ -54,8 +54,8 @@ impl TensorBoard {
         let file = File::create_new(&path).map_err(Error::io("create", &path))?;
         let mut board = Self { path, file: BufWriter::new(file), flushed: None, has_hparams: false, utilization: None };
         board.write(0, What::FileVersion("brain.Event:2".into()))?;
-        // At this event, TensorBoard drops its steps from this one on. It ignores the first such event of a run, so a new
-        // run needs one too.
+        // At this event, TensorBoard drops its steps from this one on. It ignores the first such event of a run, so a
+        // new run needs one too.
         let start = SessionLog { status: SessionStatus::Start.into() };
         board.write(after_step.saturating_add(1), What::SessionLog(start))?;
         board.flush()?;
@@ -182,7 +182,6 @@ fn file_name(directory: &Path) -> Result<String> {
     Ok(format!("{PREFIX}{:010}.{host}.{}", next.max(now() as u64), std::process::id()))
 }
 
-/// Seconds since 1970.
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }

@@ -1,7 +1,7 @@
 //! TFRecord framing of event files.
 //!
-//! A record is the length of its payload as a little-endian `u64`, the masked CRC of these eight bytes, the payload, and
-//! the masked CRC of the payload.
+//! A record is the length of its payload as a little-endian `u64`, the masked CRC of these eight bytes, the payload,
+//! and the masked CRC of the payload.
 
 use std::io::{self, Write};
 

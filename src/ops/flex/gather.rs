@@ -41,9 +41,7 @@ struct Gather<'a> {
     /// Pixels of the kernel.
     taps: usize,
     target: Lanes,
-    /// Images per task.
     images: usize,
-    /// Whether one task has all images.
     is_single: bool,
     phases: Vec<Phase>,
     /// Target channels as lanes, a row for each source channel and tap.
@@ -78,8 +76,8 @@ pub(super) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: 
     Gather::new(g, source, g.size, lines, weights, weight).run(x);
 }
 
-/// Groups the coordinates of a target axis by their taps; `meets` gives the source coordinate of a target coordinate and
-/// a tap.
+/// Groups the coordinates of a target axis by their taps; `meets` gives the source coordinate of a target coordinate
+/// and a tap.
 fn lines([target, source, kernel]: [usize; 3], meets: impl Fn(usize, usize) -> Option<usize>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for at in 0..target {

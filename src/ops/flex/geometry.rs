@@ -55,8 +55,8 @@ pub(super) fn images_at_once(batch: usize, pixels: usize, enough: usize) -> usiz
     enough.div_ceil(pixels).clamp(1, batch)
 }
 
-/// The size of equal parts of `total` such that `each` times the size is at most [`DEPTH`], if possible; a multiple of a
-/// cache line if it is longer than one.
+/// The size of equal parts of `total` such that `each` times the size is at most [`DEPTH`], if possible; a multiple of
+/// a cache line if it is longer than one.
 pub(super) fn part(total: usize, each: usize) -> usize {
     let most = (DEPTH / each).max(1);
     let part = total.div_ceil(total.div_ceil(most));

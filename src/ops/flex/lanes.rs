@@ -1,7 +1,7 @@
 //! Channels as lanes: pixels `[rows, channels]` to and from `[panels, rows, lanes]`, and kernels to panels.
 //!
-//! A panel holds `lanes` adjacent channels of every pixel, so that one vector load reads the same pixel of many channels.
-//! Unused lanes of the last panel are not touched.
+//! A panel holds `lanes` adjacent channels of every pixel, so that one vector load reads the same pixel of many
+//! channels. Unused lanes of the last panel are not touched.
 
 use std::mem::MaybeUninit;
 
@@ -10,7 +10,6 @@ use rayon::prelude::*;
 use super::tile;
 use crate::ops::winograd::transpose;
 
-/// The layout of some images as panels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lanes {
     pub(super) channels: usize,
@@ -18,7 +17,6 @@ pub(super) struct Lanes {
     pub(super) pixels: usize,
     /// Rows of a panel: at least the pixels of all images.
     pub(super) rows: usize,
-    /// Channels per panel.
     pub(super) lanes: usize,
 }
 

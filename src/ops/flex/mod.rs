@@ -188,8 +188,8 @@ fn vector(values: Vec<f32>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, [length]))
 }
 
-/// Images `[batch, channels, height, width]` as contiguous f32 `[batch, height, width, channels]`, the memory order of all
-/// results of these primitives.
+/// Images `[batch, channels, height, width]` as contiguous f32 `[batch, height, width, channels]`, the memory order of
+/// all results of these primitives.
 fn to_nhwc(images: FlexTensor) -> FlexTensor {
     let turned = as_type::<Flex>(images.permute(&[0, 2, 3, 1]), FloatDType::F32);
     if turned.is_contiguous() || images.dtype() != DType::F32 {
@@ -209,7 +209,6 @@ fn from_nhwc(images: FlexTensor, dtype: DType) -> FlexTensor {
     as_type::<Flex>(images, dtype.into()).permute(&[0, 3, 1, 2])
 }
 
-/// The tensor in f32, contiguous.
 fn as_f32(tensor: FlexTensor) -> FlexTensor {
     contiguous(as_type::<Flex>(tensor, FloatDType::F32))
 }
@@ -219,7 +218,8 @@ fn geometry(x: &Shape, weight: &Shape, sliding: Sliding) -> Geometry {
     Geometry { batch: x[0], inputs: x[1], outputs: weight[0], size, kernel: [weight[2], weight[3]], sliding }
 }
 
-/// The tensor with its elements in order. It consumes the old handle: a second handle would turn every change into a copy.
+/// The tensor with its elements in order. It consumes the old handle: a second handle would turn every change into a
+/// copy.
 fn contiguous(tensor: FlexTensor) -> FlexTensor {
     tensor.to_contiguous()
 }

@@ -21,11 +21,8 @@ impl<'a> Images<'a> {
 /// The layout of padded images, `[images, height, width, channels]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Planes {
-    /// Channels per pixel.
     pub(super) channels: usize,
-    /// Padded height.
     pub(super) height: usize,
-    /// Padded width.
     pub(super) width: usize,
     /// Rows of zeros above the image.
     pub(super) top: usize,

@@ -7,7 +7,6 @@ use rayon::prelude::*;
 use crate::ops::pool::{PADDING, SIDE, STRIDE};
 use crate::ops::winograd::vectorized;
 
-/// The sizes of an image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Image {
     pub(super) height: usize,
@@ -16,7 +15,6 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// The sizes of the output.
     pub(super) fn pooled(self) -> Self {
         let [height, width] = [self.height, self.width].map(|size| (size + 2 * PADDING - SIDE) / STRIDE + 1);
         Self { height, width, ..self }
@@ -33,7 +31,7 @@ impl Image {
     }
 
     /// The ranges of the input pixels in the window of an output pixel.
-    fn seen(self, place: [usize; 2]) -> impl Iterator<Item = Range<usize>> {
+    fn window(self, place: [usize; 2]) -> impl Iterator<Item = Range<usize>> {
         let [ys, xs] = [(place[0], self.height), (place[1], self.width)].map(|(at, size)| {
             let first = at * STRIDE;
             first.saturating_sub(PADDING)..(first + SIDE - PADDING).min(size)
@@ -53,7 +51,7 @@ impl Image {
         let pooled = self.pooled().values();
         let images = gradient.par_chunks(pooled).zip(output.par_chunks(pooled));
         let images = images.zip(x.par_chunks(self.values()).zip(dx.par_chunks_mut(self.values())));
-        images.for_each(|((gradient, output), (x, dx))| vectorized(share, (self, gradient, [x, output], dx)));
+        images.for_each(|((gradient, output), (x, dx))| vectorized(route_gradient, (self, gradient, [x, output], dx)));
     }
 }
 
@@ -62,7 +60,7 @@ fn pool((image, x, output): (Image, &[f32], &mut [f32])) {
     for (place, to) in image.pooled().pixels() {
         let output = &mut output[to];
         output.fill(f32::NEG_INFINITY);
-        for from in image.seen(place) {
+        for from in image.window(place) {
             for (output, x) in output.iter_mut().zip(&x[from]) {
                 *output = if *x > *output || x.is_nan() { *x } else { *output };
             }
@@ -71,11 +69,11 @@ fn pool((image, x, output): (Image, &[f32], &mut [f32])) {
 }
 
 #[inline(always)]
-fn share((image, gradient, [x, output], dx): (Image, &[f32], [&[f32]; 2], &mut [f32])) {
+fn route_gradient((image, gradient, [x, output], dx): (Image, &[f32], [&[f32]; 2], &mut [f32])) {
     let mut left = vec![0.0; image.channels];
     for (place, from) in image.pooled().pixels() {
         left.copy_from_slice(&gradient[from.clone()]);
-        for to in image.seen(place) {
+        for to in image.window(place) {
             let values = x[to.clone()].iter().zip(&output[from.clone()]);
             for ((dx, left), (x, output)) in dx[to].iter_mut().zip(&mut left).zip(values) {
                 let share = if x == output { *left } else { 0.0 };

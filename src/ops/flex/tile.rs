@@ -1,9 +1,9 @@
 //! The inner loop of all convolutions: a few gathered rows times a panel of lanes.
 //!
-//! `out[row.to][lane] += sum over steps of source[row.from + step.source] * panel[step.panel][lane]`. The left factor is
-//! not copied into columns (no im2col): pixel and kernel tap are two offsets into a padded image, whose sum is the
-//! address. It is read as a scalar and broadcast to the lanes; the right factor is read as vectors. The order of additions
-//! depends on the tables alone.
+//! `out[row.to][lane] += sum over steps of source[row.from + step.source] * panel[step.panel][lane]`. The left factor
+//! is not copied into columns (no im2col): pixel and kernel tap are two offsets into a padded image, whose sum is the
+//! address. It is read as a scalar and broadcast to the lanes; the right factor is read as vectors. The order of
+//! additions depends on the tables alone.
 
 use crate::ops::winograd::Set;
 
@@ -15,7 +15,6 @@ pub(super) const ROWS: usize = 8;
 pub(super) struct Row {
     /// Offset into the source, to which the steps are added.
     pub(super) from: usize,
-    /// Row of the output.
     pub(super) to: usize,
 }
 
@@ -24,7 +23,6 @@ pub(super) struct Row {
 pub(super) struct Step {
     /// Offset into the source, added to that of the row.
     pub(super) source: usize,
-    /// Row of the panel.
     pub(super) panel: usize,
 }
 
@@ -38,7 +36,8 @@ pub(super) fn lanes(channels: usize) -> usize {
     16
 }
 
-/// Adds the product of the gathered rows and `panel` `[any, lanes]` to `out` `[rows, lanes]`, or overwrites it if `fresh`.
+/// Adds the product of the gathered rows and `panel` `[any, lanes]` to `out` `[rows, lanes]`, or overwrites it if
+/// `fresh`.
 ///
 /// Panics if a table points outside of a slice, or if `rows` is not a multiple of [`ROWS`].
 pub(super) fn multiply(

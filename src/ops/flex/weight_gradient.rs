@@ -1,7 +1,7 @@
 //! Weight gradient: `weight[o, i, tap] = sum over images and pixels of x[n, i, pixel + tap] * gradient[n, o, pixel]`.
 //!
-//! Rows are (input channel, tap), lanes are output channels, and the sum runs over pixels. A task is a part of the input
-//! channels; if these are few, the batch is split too and the partial sums are added in order.
+//! Rows are (input channel, tap), lanes are output channels, and the sum runs over pixels. A task is a part of the
+//! input channels; if these are few, the batch is split too and the partial sums are added in order.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -37,9 +37,7 @@ struct WeightGradient<'a> {
     steps: Vec<Step>,
     /// The gradient of the output with channels as lanes, `[groups of images][panels, pixels, lanes]`.
     packed: Vec<f32>,
-    /// Layout of a group in `packed`.
     group: Lanes,
-    /// Layout of a task's sums.
     sums: Lanes,
 }
 

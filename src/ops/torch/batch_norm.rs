@@ -1,4 +1,5 @@
-//! Batch-norm on LibTorch's tensors: NHWC f32 tensors on the CPU by the loops of `host_norm.rs`, others by ATen's kernels.
+//! Batch-norm on LibTorch's tensors: NHWC f32 tensors on the CPU by the loops of `host_norm.rs`, others by ATen's
+//! kernels.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;

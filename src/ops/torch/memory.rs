@@ -10,8 +10,8 @@ unsafe extern "C" {
     fn kiln_parallel_for(count: i64, work: extern "C" fn(*mut c_void, i64), context: *mut c_void);
 }
 
-/// Runs `work` on the threads of LibTorch's own operations. They spin for a while after each operation, so another thread
-/// pool would compete with them for cores.
+/// Runs `work` on the threads of LibTorch's own operations. They spin for a while after each operation, so another
+/// thread pool would compete with them for cores.
 pub(super) fn parallel_for(count: usize, mut work: &(dyn Fn(usize) + Sync)) {
     extern "C" fn call(work: *mut c_void, number: i64) {
         // SAFETY: `kiln_parallel_for` passes the pointer given below, which lives until it returns.
@@ -60,7 +60,6 @@ pub(super) fn values<T: Value>(tensor: &Tensor) -> &[T] {
     unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel()) }
 }
 
-/// The uninitialised memory of a new tensor.
 pub(super) fn uninit_mut<T: Value>(tensor: &mut TchTensor) -> &mut [MaybeUninit<T>] {
     let values = values_mut::<T>(tensor);
     // SAFETY: `MaybeUninit<T>` has the layout of `T`.

@@ -24,7 +24,6 @@ use super::sliding::Sliding;
 use super::trim::Trim;
 pub use cuda::cuda_devices;
 
-/// A pointer to an `at::Tensor`.
 type Pointer = *mut c_void;
 
 unsafe extern "C" {
@@ -73,8 +72,8 @@ const WEIGHT: c_int = 2;
 
 impl<E: TchElement> ConvOps for LibTorch<E> {
     /// On the CPU with direct convolutions, channels innermost make a step with the CIFAR stem 5 % faster; with the
-    /// ImageNet stem 14 % at 224 pixels, 10 % at 96, 0 % at 64, and 9 % slower at 32. With Winograd's algorithm it is 5 %
-    /// faster at 32 and 8 % at 64. On CUDA it is for the half types' kernels (NVIDIA's advice, not measured).
+    /// ImageNet stem 14 % at 224 pixels, 10 % at 96, 0 % at 64, and 9 % slower at 32. With Winograd's algorithm it is 5
+    /// % faster at 32 and 8 % at 64. On CUDA it is for the half types' kernels (NVIDIA's advice, not measured).
     fn arranged(images: TchTensor, innermost: bool) -> TchTensor {
         let half = matches!(images.tensor.kind(), tch::Kind::Half | tch::Kind::BFloat16);
         if !(if images.tensor.device().is_cuda() { half } else { innermost }) {

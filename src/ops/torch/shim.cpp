@@ -81,8 +81,8 @@ char *kiln_batch_norm_backward(Tensor **dx, Tensor **dweight, Tensor **dbias, co
                                const Tensor *weight, const Tensor *mean, const Tensor *inv_std, int mask) {
     return guarded([&] {
         std::array<bool, 3> wanted{(mask & 1) != 0, (mask & 2) != 0, (mask & 2) != 0};
-        auto result = at::native_batch_norm_backward(in_layout_of(*gradient, *x), *x, *weight, std::nullopt, std::nullopt, *mean,
-                                                     *inv_std, /*train=*/true, /*eps=*/0.0, wanted);
+        auto result = at::native_batch_norm_backward(in_layout_of(*gradient, *x), *x, *weight, std::nullopt, std::nullopt,
+                                                     *mean, *inv_std, /*train=*/true, /*eps=*/0.0, wanted);
         *dx = owned(std::get<0>(result));
         *dweight = owned(std::get<1>(result));
         *dbias = owned(std::get<2>(result));
@@ -95,8 +95,8 @@ char *kiln_convolution_backward(Tensor **dx, Tensor **dweight, const Tensor *gra
     return guarded([&] {
         const std::array<int64_t, 2> strides{stride, stride}, paddings{padding, padding}, ones{1, 1}, zeros{0, 0};
         std::array<bool, 3> wanted{(mask & 1) != 0, (mask & 2) != 0, false};
-        auto result = at::convolution_backward(in_layout_of(*gradient, *x), *x, *weight, std::nullopt, strides, paddings, ones,
-                                               /*transposed=*/false, zeros, /*groups=*/1, wanted);
+        auto result = at::convolution_backward(in_layout_of(*gradient, *x), *x, *weight, std::nullopt, strides, paddings,
+                                               ones, /*transposed=*/false, zeros, /*groups=*/1, wanted);
         *dx = owned(std::get<0>(result));
         *dweight = owned(std::get<1>(result));
     });

@@ -1,5 +1,5 @@
-//! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of `host_update.rs`, on CUDA by ATen's
-//! fused kernel.
+//! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of `host_update.rs`, on CUDA by
+//! ATen's fused kernel.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;

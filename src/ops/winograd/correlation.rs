@@ -1,8 +1,8 @@
 //! Output and input gradient: transform tiles, multiply at each frequency, transform back.
 //!
 //! A sum runs over the channels of one tile, so tiles can be processed in blocks of any size. The size of the kernels
-//! decides what stays in a cache: small kernels are transformed once and shared by all blocks of tiles; of large kernels,
-//! one panel at a time is transformed and used for all tiles of a large block.
+//! decides what stays in a cache: small kernels are transformed once and shared by all blocks of tiles; of large
+//! kernels, one panel at a time is transformed and used for all tiles of a large block.
 
 use std::ops::Range;
 
@@ -15,7 +15,6 @@ use super::{LANES, Shared, Winograd, panel, part};
 
 /// Largest `inputs * outputs` of small kernels.
 const SMALL: usize = 128 * 128;
-/// Most tiles of a small block.
 const SMALL_BLOCK: usize = 14;
 /// Most values of a large block per frequency.
 const LARGE_BLOCK: usize = 1 << 16;
@@ -27,7 +26,6 @@ const TRANSFORMED: usize = 16;
 pub(super) struct Correlation<'a> {
     pub(super) plan: &'a Winograd,
     pub(super) from: Shared,
-    /// Channels of `from`.
     pub(super) channels: usize,
     pub(super) kernels: Shared,
     pub(super) to: Shared,
@@ -113,7 +111,6 @@ impl Correlation<'_> {
         FREQUENCIES * plane(tiles * self.panel())
     }
 
-    /// All channels of `from`.
     fn source(&self) -> Images {
         Images { first: self.from.at(0), step: self.channels, channels: self.channels }
     }

@@ -17,7 +17,6 @@ pub(super) struct Panel {
     pub(super) inputs: usize,
     /// The first channel of the panel.
     pub(super) first: usize,
-    /// Channels of the panel.
     pub(super) channels: usize,
     /// For the input gradient: rows are output channels and kernels are rotated by 180 degrees.
     pub(super) turned: bool,
@@ -104,7 +103,6 @@ impl ToFrequencies {
 pub(super) struct FromFrequencies {
     /// Not turned.
     pub(super) panel: Panel,
-    /// The first row.
     pub(super) first: usize,
     pub(super) rows: usize,
     pub(super) from: *mut f32,

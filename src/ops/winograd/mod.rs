@@ -1,8 +1,8 @@
 //! 3x3 convolutions of stride 1 by F(4x4, 3x3) on the CPU: a quarter of the multiplications of the definition.
 //!
 //! `transform.rs` is the mathematics, `correlation.rs` and `weight_gradient.rs` plan the three products; `tiles.rs`,
-//! `kernels.rs` and `product.rs` are their parts, written over the vectors of `vector.rs`; `transpose.rs` and `matrix.rs`
-//! transpose.
+//! `kernels.rs` and `product.rs` are their parts, written over the vectors of `vector.rs`; `transpose.rs` and
+//! `matrix.rs` transpose.
 //!
 //! Results depend bitwise on the sizes alone: the order of sums does not depend on threads, instruction set or caches.
 
@@ -46,8 +46,8 @@ pub struct Winograd {
 
 impl Winograd {
     /// The convolution of `[batch, inputs, height, width]` with `[outputs, inputs, 3, 3]`, padded by one. `None` if the
-    /// direct algorithm is better: if channels do not fill vectors, or less than half of the multiplications is saved. The
-    /// choice does not depend on the batch size, so an image's result does not either.
+    /// direct algorithm is better: if channels do not fill vectors, or less than half of the multiplications is saved.
+    /// The choice does not depend on the batch size, so an image's result does not either.
     pub fn new(x: [usize; 4], outputs: usize, parallel_for: ParallelFor) -> Option<Self> {
         let [batch, inputs, height, width] = x;
         let grid = Grid::new(batch, [height, width]);

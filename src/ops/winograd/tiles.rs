@@ -52,7 +52,6 @@ pub(super) struct Images {
     pub(super) first: *mut f32,
     /// Values from one pixel to the next.
     pub(super) step: usize,
-    /// Number of channels.
     pub(super) channels: usize,
 }
 
@@ -90,7 +89,6 @@ pub(super) fn plane(values: usize) -> usize {
     (values.div_ceil(LANES) | 1) * LANES
 }
 
-/// The transform of tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TileKind {
     Input,
@@ -144,7 +142,6 @@ impl ToFrequencies {
 pub(super) struct FromFrequencies {
     pub(super) grid: Grid,
     pub(super) tiles: Range<usize>,
-    /// The channels of a panel.
     pub(super) images: Images,
     /// `[frequency][tiles][channels]`.
     pub(super) from: *mut f32,

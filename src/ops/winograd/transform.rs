@@ -2,8 +2,8 @@
 //! Networks", Lavin and Gray, 2015, with the points 0, ±√½, ±√2 and infinity in place of 0, ±1, ±2 and infinity.
 //!
 //! Output and input gradient are `At [(G g Gt) * (Bt d B)] A`, an elementwise product at 36 frequencies; the weight
-//! gradient `Gt [sum over tiles of (Bt d B) * (A y At)] G` is its adjoint. The map of a square applies the map of a line
-//! to all columns and then to all rows.
+//! gradient `Gt [sum over tiles of (Bt d B) * (A y At)] G` is its adjoint. The map of a square applies the map of a
+//! line to all columns and then to all rows.
 
 use std::f64::consts::{FRAC_1_SQRT_2 as A, SQRT_2 as B};
 
@@ -11,13 +11,11 @@ use super::vector::Vector;
 
 /// Pixels on a side of a tile of the output.
 pub(super) const TILE: usize = 4;
-/// Pixels of a tile.
 pub(super) const PIXELS: usize = TILE * TILE;
 /// Pixels on a side of a tile's input patch, which is also the number of frequencies on a side.
 pub(super) const PATCH: usize = TILE + 2;
 /// Frequencies, and pixels of a patch.
 pub(super) const FREQUENCIES: usize = PATCH * PATCH;
-/// Taps of a kernel.
 pub(super) const TAPS: usize = 9;
 
 /// A map from lines of `N` values to lines of `M`.

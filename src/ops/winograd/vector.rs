@@ -1,13 +1,12 @@
 //! Vectors of sixteen lanes for each instruction set.
 //!
-//! Every routine of this folder is written once, over [`Vector`]. All instruction sets execute the same operations in the
-//! same order with the same fused multiply-adds, so results are bitwise equal. A routine and its callees are inlined into
-//! one function that is compiled for the set.
+//! Every routine of this folder is written once, over [`Vector`]. All instruction sets execute the same operations in
+//! the same order with the same fused multiply-adds, so results are bitwise equal. A routine and its callees are
+//! inlined into one function that is compiled for the set.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
 
-/// Values of a vector.
 pub(super) const LANES: usize = 16;
 
 /// Instruction sets with an implementation.
@@ -75,8 +74,8 @@ pub(super) trait Routine {
     unsafe fn run<V: Vector>(&self);
 }
 
-/// Runs `work` compiled for the fastest set of this processor. Plain Rust loops fuse no operations, so results are bitwise
-/// equal on all sets. `work` must be `inline(always)`.
+/// Runs `work` compiled for the fastest set of this processor. Plain Rust loops fuse no operations, so results are
+/// bitwise equal on all sets. `work` must be `inline(always)`.
 pub(crate) fn vectorized<T>(work: impl Fn(T), with: T) {
     struct Loops<W, T>(W, Cell<Option<T>>);
     impl<W: Fn(T), T> Routine for Loops<W, T> {
@@ -116,7 +115,6 @@ pub(super) trait Vector: Copy {
     unsafe fn zip(self, other: Self) -> [Self; 2];
 }
 
-/// Prefetches a cache line.
 #[inline(always)]
 pub(super) fn prefetch(line: *const f32) {
     #[cfg(target_arch = "x86_64")]
@@ -210,10 +208,8 @@ mod x86 {
         unsafe { routine.run::<Halves>() }
     }
 
-    /// A register of AVX-512.
     type Whole = __m512;
 
-    /// Two registers of AVX.
     #[derive(Clone, Copy)]
     pub(super) struct Halves(__m256, __m256);
 

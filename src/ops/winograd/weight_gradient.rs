@@ -1,8 +1,8 @@
 //! Weight gradient: transform tiles of input and gradient, sum their products over all tiles, transform back.
 //!
-//! The result depends on the order of sums, so the split of tiles follows from the size alone. If the sums are small, each
-//! of a fixed number of tasks sums a part of the tiles, and their results are added in order. If they are large, each task
-//! computes some of the sums over all tiles, which are transformed in blocks.
+//! The result depends on the order of sums, so the split of tiles follows from the size alone. If the sums are small,
+//! each of a fixed number of tasks sums a part of the tiles, and their results are added in order. If they are large,
+//! each task computes some of the sums over all tiles, which are transformed in blocks.
 
 use std::ops::Range;
 
@@ -28,7 +28,6 @@ const TRANSFORMED: usize = 16;
 /// Most inputs per task with large sums.
 const ROWS: usize = 4 * LANES;
 
-/// The operands and the result.
 #[derive(Clone, Copy)]
 pub(super) struct WeightGradient<'a> {
     pub(super) plan: &'a Winograd,
@@ -50,7 +49,6 @@ struct Sums {
     /// Values from one frequency to the next.
     plane: usize,
     rows: Range<usize>,
-    /// The index of the panel.
     panel: usize,
 }
 
@@ -160,7 +158,6 @@ impl WeightGradient<'_> {
         [Slots::new(tiles, self.plan.inputs, LANES), Slots::new(tiles, self.plan.outputs, self.panel())]
     }
 
-    /// Input and gradient.
     fn images(&self) -> [Images; 2] {
         [(self.x, self.plan.inputs), (self.gradient, self.plan.outputs)].map(|(values, channels)| Images {
             first: values.at(0),
