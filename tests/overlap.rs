@@ -42,7 +42,7 @@ pub fn is_told_of_every_kernel<B: HostBackend>(precision: PrecisionKind) {
     let images: Vec<f32> = (0..2 * 3 * 32 * 32).map(|at| (at as f32 * 0.37).sin()).collect();
     let images = Tensor::<Autodiff<B>, 1>::from_floats(images.as_slice(), &device).reshape([2, 3, 32, 32]);
     let labels = Tensor::<Autodiff<B>, 1, Int>::from_ints([3, 7], &device);
-    let context = ForwardContext::local().in_precision(precision).heard_by(Some(heard.clone()));
+    let context = ForwardContext::local().in_precision(precision).with_listener(Some(heard.clone()));
     let (losses, _) = model.losses(images, labels, None, &context);
     let gradients = GradientsParams::from_grads((losses.sum() * 0.5).backward(), &model);
     let gradients = flat_gradients(&model, gradients).unwrap();

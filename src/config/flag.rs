@@ -1,18 +1,17 @@
-//! The flags, as data: which key each one stands for.
+//! The table of flags and their keys.
 //!
-//! One table serves the command line, which builds its options from it, and every message that names a remedy, so that
-//! a remedy is always a flag that exists. Names of other trainers stand here where they mean exactly the same; those that
-//! have to be translated are in [`super::alias`]. What a flag means is written once, above its key in `config/default.toml`.
-//! Parsing arguments is left to the cli.
+//! The command line builds its options from it, and messages take their remedies from it, so a remedy is always an
+//! existing flag. Names of other trainers with exactly the same meaning are listed here, those that need a translation
+//! in [`super::alias`]. The meaning of a flag is written once, above its key in `config/default.toml`.
 
-/// What a flag takes from the command line.
+/// The argument of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     /// A value of its key's type, shown under this name in the help.
     Value(&'static str),
     /// One of its key's choices.
     Choice,
-    /// A value that may be left out, and what is meant then.
+    /// An optional value: its name in the help, and the value if it is left out.
     Optional(&'static str, &'static str),
     /// Nothing: the flag itself means `true`, or `false` for a `--no-` flag.
     Nothing(bool),
@@ -23,11 +22,11 @@ pub enum Takes {
 pub struct Flag {
     /// The name without `--`, in kebab-case.
     pub long: &'static str,
-    /// Other names that mean the same, among them those of other trainers.
+    /// Synonyms, including those of other trainers.
     pub aliases: &'static [&'static str],
     /// The key it sets, as in `run.epochs`.
     pub key: &'static str,
-    /// What it takes.
+    /// Its argument.
     pub takes: Takes,
 }
 
@@ -53,18 +52,18 @@ impl Flag {
     }
 }
 
-/// Flags that stand together in the help.
+/// A group of flags in the help.
 #[derive(Debug)]
 pub struct Heading {
-    /// What the help calls them.
+    /// The group's title.
     pub title: &'static str,
-    /// Whether the flags mean something when nothing is trained, as in `train evaluate`.
+    /// Whether the flags also apply without training, as in `train evaluate`.
     pub evaluates: bool,
     /// The flags, in the order of the help.
     pub flags: &'static [Flag],
 }
 
-/// Every flag that stands for a key, under its heading.
+/// Every flag that sets a key, by heading.
 pub const HEADINGS: &[Heading] = &[
     Heading {
         title: "Training",
@@ -238,7 +237,7 @@ pub fn of_key(key: &str) -> Option<&'static Flag> {
     all().find(|flag| flag.key == key)
 }
 
-/// How to set `key` to `value` on the command line: by its flag if it has one, else as `KEY=VALUE`.
+/// The command-line argument that sets `key` to `value`: its flag if there is one, else `KEY=VALUE`.
 pub fn setting(key: &str, value: &str) -> String {
     let spelled = |flag: &Flag| match flag.takes {
         Takes::Nothing(on) => (on.to_string() == value).then(|| format!("--{}", flag.long)),
@@ -247,7 +246,7 @@ pub fn setting(key: &str, value: &str) -> String {
     all().filter(|flag| flag.key == key).find_map(spelled).unwrap_or_else(|| format!("{key}={value}"))
 }
 
-/// What people call the value of `key`: `learning rate` for `optim.learning_rate`.
+/// The name of `key` in messages: `learning rate` for `optim.learning_rate`.
 pub fn noun(key: &str) -> String {
     match of_key(key) {
         Some(flag) => flag.long.replace('-', " "),

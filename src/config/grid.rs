@@ -1,15 +1,15 @@
-//! A grid of settings: `optim.learning_rate=0.05,0.1 run.seed=1,2` is four points, each with a name of its own.
+//! A grid of settings: `optim.learning_rate=0.05,0.1 run.seed=1,2` is four points, each with its own name.
 //!
-//! Only commas split, and none of those in brackets or quotes, so that a list is a value: `parallel.gpu_ids=[0],[0,1]`.
-//! What a value means is left to [`super::resolve()`].
+//! Commas in brackets or quotes do not split, so a list can be a value: `parallel.gpu_ids=[0],[0,1]`. Values are
+//! interpreted by [`super::resolve()`].
 
 use super::Request;
 use crate::error::{Error, Result};
 
-/// More runs than this are a slip of the finger.
+/// Most runs of a sweep; more are taken for a typing error.
 const MOST: usize = 10_000;
 
-/// What is the same in all runs of a sweep, and what is not.
+/// The common settings of a sweep and the keys that vary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grid {
     /// `KEY=VALUE` arguments with one value, and groups.
@@ -21,13 +21,13 @@ pub struct Grid {
 /// One run of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Its settings, as in `learning_rate=0.05,seed=1`: the name of its directory.
+    /// The name of its directory, as in `learning_rate=0.05,seed=1`.
     pub name: String,
-    /// The keys that are swept, with their values.
+    /// The swept keys with their values.
     pub settings: Vec<(String, String)>,
-    /// The arguments for training it.
+    /// The command-line arguments of this run.
     pub arguments: Vec<std::ffi::OsString>,
-    /// The same as a configuration.
+    /// The same as a request.
     pub request: Request,
 }
 
@@ -75,7 +75,7 @@ impl Grid {
         })
     }
 
-    /// What a run with these settings is called: keys without their section, unless two would be called the same.
+    /// The name of a run with these settings: keys without their section, unless that is ambiguous.
     pub fn name(&self, point: &[(String, String)]) -> String {
         let short = |key: &str| key.rsplit('.').next().unwrap_or_default().to_string();
         let called = |key: &str| {
@@ -84,12 +84,11 @@ impl Grid {
         };
         let part = |(key, value): &(String, String)| format!("{}={value}", called(key));
         let name = point.iter().map(part).collect::<Vec<_>>().join(",");
-        // One directory, not several.
+        // A path separator would make nested directories.
         name.replace(['/', '\\'], "-")
     }
 }
 
-/// The values between commas.
 fn split(text: &str) -> Vec<String> {
     let (mut values, mut depth, mut quote) = (vec![String::new()], 0_usize, None);
     for letter in text.chars() {

@@ -1,7 +1,7 @@
-//! Groups of ready-made settings: `optim=adamw` stands for the layer `config/optim/adamw.toml`.
+//! Groups of predefined settings: `optim=adamw` selects the layer `config/optim/adamw.toml`.
 //!
-//! The built-in files travel inside the binary. A user's `--config-dir DIR` adds `DIR/GROUP/NAME.toml`, and wins where
-//! it has a file of the same name. What is inside a file is left to [`super::layer`].
+//! The built-in files are compiled into the binary. `--config-dir DIR` adds `DIR/GROUP/NAME.toml`, which replaces a
+//! built-in file of the same name. [`super::layer`] reads the files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ const BUILT_IN: &[(&str, &str, &str)] = built_in![
     "trainer" / "single",
 ];
 
-/// The text of a group's file and what to call it in messages.
+/// The text of a group's file, and its name for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupFile {
     /// The path of the file, in the repository or on disk.
@@ -54,10 +54,10 @@ pub fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
     built_in.chain(added).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The file that `group=name` stands for; of several directories the last one wins.
+/// The file of `group=name`; the last directory that has it wins.
 ///
 /// # Errors
-/// One line, when there is no such file or it cannot be read.
+/// One line, if there is no such file or it cannot be read.
 pub fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<GroupFile, String> {
     let added = config_dirs.iter().rev().map(|dir| dir.join(group).join(format!("{name}.toml")));
     if let Some(path) = added.into_iter().find(|path| path.is_file()) {

@@ -1,8 +1,7 @@
-//! What a launcher says about this process, settled with what the user said.
+//! The layer of settings from a launcher's environment.
 //!
-//! The variables of torchrun, MPI and SLURM fill in rank, processes and the address. Where the user said something
-//! else about the same thing, both are shown and nothing is guessed. Devices and the size of the world follow from
-//! them if nobody chose otherwise.
+//! The variables of torchrun, MPI and SLURM set rank, number of processes and address. If the user set one of them to
+//! another value, the complaint shows both. Devices and world size are derived from them unless the user set them.
 
 use toml::Value;
 
@@ -10,15 +9,15 @@ use super::layer::Layer;
 use super::schema::plain;
 use crate::launch::environment::{Identity, Sourced};
 
-/// What the user chose, strongest layer first.
+/// Looks up the user's value of a key and where it was set.
 pub type Chosen<'a> = &'a dyn Fn(&str) -> Option<(&'a Value, &'a str)>;
 
-/// The settings that follow from `identity`; contradictions become `lines`.
+/// The settings from `identity`; contradictions are appended to `lines`.
 pub fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>) -> Layer {
     let mut layer = Layer::default();
     let number = |said: &Sourced<usize>| Sourced { value: Value::from(said.value as i64), source: said.source.clone() };
     let text = |said: &Sourced<String>| Sourced { value: Value::from(said.value.clone()), source: said.source.clone() };
-    let mut settle = |key: &str, said: Sourced<Value>, derived: bool| match chosen(key) {
+    let mut set = |key: &str, said: Sourced<Value>, derived: bool| match chosen(key) {
         Some((value, _)) if derived || *value == said.value => {}
         Some((value, place)) => lines.push(format!(
             "{key} is '{}' ({place}), but '{}' ({}, set by {}); leave one of them out",
@@ -29,17 +28,17 @@ pub fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>) -> La
         )),
         None => layer.set(key, said.value, &said.source),
     };
-    // Processes that come and go have no rank that a launcher could know.
+    // In an elastic run the rendezvous assigns ranks.
     let elastic = chosen("parallel.elastic").is_some_and(|(value, _)| value.as_str() != Some("off"));
     if !elastic {
-        settle("parallel.rank", number(&identity.rank), false);
-        settle("parallel.nnodes", number(&identity.processes), false);
+        set("parallel.rank", number(&identity.rank), false);
+        set("parallel.nnodes", number(&identity.processes), false);
     }
     if elastic || identity.processes.value > 1 {
-        // Only an address that somebody typed contradicts another.
+        // A derived address gives way to the user's.
         let address = identity.address.as_ref().map(|said| (text(said), said.source != "MASTER_ADDR"));
-        address.into_iter().for_each(|(said, derived)| settle("parallel.dist_url", said, derived));
-        identity.job_id.iter().for_each(|said| settle("parallel.job_id", text(said), true));
+        address.into_iter().for_each(|(said, derived)| set("parallel.dist_url", said, derived));
+        identity.job_id.iter().for_each(|said| set("parallel.job_id", text(said), true));
     }
     let devices = devices(identity, chosen, &mut layer);
     if chosen("parallel.world_size").is_none() {
@@ -49,7 +48,7 @@ pub fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>) -> La
     layer
 }
 
-/// How many devices this process has: its part of those that the user named for the machine, or one of its own.
+/// The number of devices of this process: its share of the machine's `gpu_ids`, or one.
 fn devices(identity: &Identity, chosen: Chosen, layer: &mut Layer) -> usize {
     let Some(local) = &identity.local_rank else {
         return chosen("parallel.gpu_ids").and_then(|(ids, _)| ids.as_array()).map_or(1, Vec::len);

@@ -1,9 +1,8 @@
-//! One layer of what the user wrote, and where each value stands in it.
+//! One layer of settings, with the place of each value.
 //!
-//! A layer is a TOML text, or a list of single settings (flags, `KEY=VALUE`, the environment). Reading it finds what
-//! is wrong with each entry by itself: an unknown key, a wrong type, a choice that does not exist. The entries that
-//! are right merge as a source of the `config` crate, which carries their place along. What a value means together
-//! with others is left to [`super::rules`].
+//! A layer is a TOML text or a list of single settings (flags, `KEY=VALUE`, the environment). Reading it checks each
+//! entry by itself: unknown keys, wrong types, unknown choices. Valid entries form a source of the `config` crate,
+//! which keeps their places. Combinations of values are checked by [`super::rules`].
 
 use ::config::{ConfigError, Map, Source, Value as Placed, ValueKind};
 use serde::Deserialize;
@@ -13,7 +12,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::schema::{Schema, plain};
 use super::{flag, suggestion};
 
-/// The values of one layer that may stand.
+/// The valid entries of one layer.
 #[derive(Debug, Clone, Default)]
 pub struct Layer {
     entries: Vec<Entry>,
@@ -27,12 +26,12 @@ struct Entry {
     place: String,
 }
 
-/// What is wrong in the layers so far.
+/// The errors found in the layers.
 #[derive(Debug, Default)]
 pub struct Complaints {
-    /// One line for a person each.
+    /// Messages, one line each.
     pub lines: Vec<String>,
-    /// The keys whose value was refused: what depends on them is not judged.
+    /// Keys with a refused value: rules about them are not checked.
     pub refused: Vec<String>,
 }
 
@@ -53,7 +52,7 @@ impl Layer {
         }
         leaves.sort_by_key(|leaf| leaf.offset);
         for Leaf { key, value, offset } in leaves {
-            // What the `toml` crate cannot hold, as a number of 30 digits, is refused as the text it is.
+            // A value that the `toml` crate cannot represent, such as a number of 30 digits, is refused as text.
             let value = Value::deserialize(ValueDeserializer::from(value.clone()))
                 .unwrap_or_else(|_| Value::String(text.get(value.span()).unwrap_or_default().into()));
             let place = format!("{key} in {file}:{}", line_of(offset));
@@ -62,22 +61,22 @@ impl Layer {
         layer
     }
 
-    /// Reads `text` as the value of `key` and adds it, unless it is wrong.
+    /// Reads `text` as the value of `key` and adds it if it is valid.
     pub fn add_text(&mut self, key: &str, text: &str, place: String, schema: &Schema, complaints: &mut Complaints) {
         self.add(key.into(), schema.parse(key, text), place, schema, complaints);
     }
 
-    /// Adds a value that is known to be right.
+    /// Adds a value that is known to be valid.
     pub fn set(&mut self, key: &str, value: impl Into<Value>, place: &str) {
         self.entries.push(Entry { key: key.into(), value: value.into(), place: place.into() });
     }
 
-    /// Keeps the values for which `holds`.
+    /// Keeps the entries that satisfy `holds`.
     pub fn retain(&mut self, holds: impl Fn(&str, &Value) -> bool) {
         self.entries.retain(|entry| holds(&entry.key, &entry.value));
     }
 
-    /// The last value of `key` in this layer, and where it stands.
+    /// The last value of `key` in this layer, and its place.
     pub fn find(&self, key: &str) -> Option<(&Value, &str)> {
         let entry = self.entries.iter().rev().find(|entry| entry.key == key)?;
         Some((&entry.value, &entry.place))
@@ -109,14 +108,14 @@ impl Source for Layer {
     }
 }
 
-/// A value of a TOML text, its key in full, and where the key begins.
+/// A value of a TOML text, its full key, and the offset of the key.
 struct Leaf<'a, 'text> {
     key: String,
     value: &'a toml::Spanned<DeValue<'text>>,
     offset: usize,
 }
 
-/// Collects the values of `table`: tables are descended into, except where a key of the schema has one for a value.
+/// Collects the values of `table` recursively; a table is a value only if it is that of a key of the schema.
 fn flatten<'a, 'text>(prefix: &str, table: &'a DeTable<'text>, schema: &Schema, leaves: &mut Vec<Leaf<'a, 'text>>) {
     for (name, value) in table {
         let key = if prefix.is_empty() { name.get_ref().to_string() } else { format!("{prefix}.{}", name.get_ref()) };
@@ -130,12 +129,11 @@ fn flatten<'a, 'text>(prefix: &str, table: &'a DeTable<'text>, schema: &Schema, 
     }
 }
 
-/// The place without the key that the sentence has named already.
+/// The place without the key, which the message has already named.
 fn place_of<'a>(key: &str, place: &'a str) -> &'a str {
     place.strip_prefix(key).map_or(place, |rest| rest.trim_start_matches(" in "))
 }
 
-/// The `config` crate's form of a value.
 fn kind(value: &Value) -> ValueKind {
     match value {
         Value::Boolean(value) => (*value).into(),

@@ -1,6 +1,6 @@
-//! The layers of a configuration: each read from where the user wrote it, with all that is wrong with it.
+//! Reads the layers of a configuration from a request, and collects their errors.
 //!
-//! Reads the files it is told to and nothing else: the environment is handed in.
+//! Reads only the files that the request names; the environment is part of the request.
 
 use super::alias::{self, Typed};
 use super::layer::{Complaints, Layer};
@@ -10,8 +10,8 @@ use super::schema::Schema;
 use super::{DEFAULT_TOML, group, suggestion};
 use crate::file::{self, TEXT};
 
-/// Keys about one session of a run, or about several processes: a saved configuration does not set them.
-pub const OF_A_SESSION: [&str; 24] = [
+/// Keys about one session or about processes: they are not taken from a saved configuration.
+pub const SESSION_KEYS: [&str; 24] = [
     "run.max_steps",
     "run.max_time",
     "run.fast_dev_run",
@@ -38,37 +38,37 @@ pub const OF_A_SESSION: [&str; 24] = [
     "parallel.tls_ca",
 ];
 
-/// The layers in the order of their strength.
+/// The layers, the weakest first.
 pub(super) struct Layers {
     pub(super) defaults: Layer,
     /// Files, then groups.
     files: Vec<Layer>,
-    /// What a development run imposes on the files.
+    /// Settings of `--fast-dev-run`.
     pub(super) dev_run: Layer,
     environment: Layer,
     arguments: Layer,
     flags: Layer,
-    /// What a launcher says, where nobody contradicts.
+    /// Settings from a launcher's variables.
     pub(super) launcher: Layer,
 }
 
 impl Layers {
-    /// Those of `request`; what a development run and a launcher impose is not among them yet.
+    /// The layers of `request`; `dev_run` and `launcher` are still empty.
     pub(super) fn of(request: &Request, schema: &Schema, complaints: &mut Complaints) -> Self {
         Reader { request, schema, complaints }.layers()
     }
 
-    /// The weakest first.
+    /// All layers, the weakest first.
     pub(super) fn all(&self) -> impl Iterator<Item = &Layer> {
         std::iter::once(&self.defaults).chain(self.by_the_user())
     }
 
-    /// Everything but the defaults, the weakest first.
+    /// All layers but the defaults, the weakest first.
     pub(super) fn by_the_user(&self) -> impl DoubleEndedIterator<Item = &Layer> {
         self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
     }
 
-    /// The value of `key` that the user chose, and where.
+    /// The user's value of `key`, and where it was set.
     pub(super) fn chosen(&self, key: &str) -> Option<(&toml::Value, &str)> {
         self.by_the_user().rev().find_map(|layer| layer.find(key))
     }
@@ -78,7 +78,6 @@ impl Layers {
     }
 }
 
-/// Turns the request into layers.
 struct Reader<'a> {
     request: &'a Request,
     schema: &'a Schema,
@@ -86,7 +85,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Adds to `layer` what the spellings of other trainers in `line` mean.
+    /// Adds the settings of the aliases in `line` to `layer`.
     fn translate(&mut self, line: &[Typed], layer: &mut Layer) {
         for (typed, alias) in line.iter().filter_map(|typed| Some((typed, alias::find(&typed.name)?))) {
             match alias.read(typed, line, self.schema) {
@@ -112,13 +111,13 @@ impl Reader<'_> {
         Layer::from_toml(text, file, self.schema, self.complaints)
     }
 
-    /// What the saved configuration says beyond the defaults: they count as nobody's choice here, too.
+    /// The saved configuration without default values, which do not count as the user's choice.
     fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
         let saved = self.request.saved.as_ref()?;
         let mut layer = self.toml(&saved.text, &saved.path.display().to_string());
         let is_default =
             |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
-        layer.retain(|key, value| !OF_A_SESSION.contains(&key) && !is_default(key, value));
+        layer.retain(|key, value| !SESSION_KEYS.contains(&key) && !is_default(key, value));
         Some(layer)
     }
 
@@ -134,7 +133,7 @@ impl Reader<'_> {
         layers
     }
 
-    /// The groups chosen among the arguments, and the layer of the others.
+    /// The groups among the arguments, and the layer of the other arguments.
     fn arguments(&mut self) -> (Vec<(String, String)>, Layer) {
         let groups = group::groups(&self.request.config_dirs);
         let (mut chosen, mut layer) = (Vec::new(), Layer::default());
@@ -201,7 +200,7 @@ impl Reader<'_> {
     }
 }
 
-/// `KEY=VALUE` as a word that others may say.
+/// `KEY=VALUE` as a possible alias.
 fn word(argument: &str) -> Option<Typed> {
     let (name, value) = pair(argument)?;
     Some(Typed { name: name.into(), value: value.into(), place: format!("argument '{argument}'") })

@@ -1,4 +1,4 @@
-//! All layers of a configuration in one, which remembers where each value was set.
+//! All layers of a configuration merged, with the place where each value was set.
 
 use ::config::{Value as Placed, ValueKind};
 
@@ -6,10 +6,9 @@ use super::Config;
 use super::layer::Layer;
 use crate::error::{Error, Result};
 
-/// What messages call the defaults.
 pub(super) const DEFAULTS: &str = "config/default.toml";
 
-/// All layers in one: the values, and where each came from.
+/// The merged values and their places.
 pub struct Merged {
     /// The values.
     pub config: Config,
@@ -17,10 +16,10 @@ pub struct Merged {
 }
 
 impl Merged {
-    /// The later layers win.
+    /// Merges layers; later ones win.
     ///
     /// # Errors
-    /// [`Error::Usage`] where a value is not what its key takes.
+    /// [`Error::Usage`] if a value does not have the type of its key.
     pub(super) fn of<'a>(layers: impl Iterator<Item = &'a Layer>) -> Result<Self> {
         let builder = layers.cloned().fold(::config::Config::builder(), |builder, layer| builder.add_source(layer));
         let built = builder.build().map_err(|error| Error::usage(error.to_string()))?;
@@ -29,7 +28,7 @@ impl Merged {
         Ok(Self { config, values })
     }
 
-    /// Whether nobody set `key`.
+    /// Whether `key` has its default because no layer set it.
     pub fn is_default(&self, key: &str) -> bool {
         self.place(key).contains(DEFAULTS)
     }
@@ -40,7 +39,6 @@ impl Merged {
     }
 }
 
-/// The field of a table by its name.
 fn field<'a>(value: &'a Placed, name: &str) -> Option<&'a Placed> {
     match &value.kind {
         ValueKind::Table(fields) => fields.get(name),

@@ -1,18 +1,17 @@
-//! Everything the user can choose, in one value, and the way from what was typed to that value.
+//! The configuration, and its resolution from files, environment and command line.
 //!
-//! [`Config`] composes the sections that the rooms declare beside their code; it is what runs: every value present and
-//! checked, printable as TOML. [`resolve()`] builds it from layers, of which the later win:
+//! [`Config`] is composed of the sections that the rooms declare beside their code: every value is present, checked and
+//! printable as TOML. [`resolve()`] builds it from layers; later ones win:
 //!
 //! ```text
 //! code defaults < config/default.toml < --config FILE < groups (optim=sgd) < TRAIN__SECTION__KEY < KEY=VALUE < flags
 //! ```
 //!
-//! Read on in the order of the data: [`schema`] knows every key and its type, [`flag`] the flags that stand for keys;
-//! `layers` reads a `request` (a `layer` for each place, files of a `group`, and what [`alias`] knows to be spelled as
-//! other trainers do), `launcher` fills in what the variables of a launcher say, `suggestion` guesses what was meant,
-//! `merged` makes one of them all, `range` and `rules` say what is allowed, and `resolve` does all that, collecting
-//! every complaint before it gives up. Whether a device or a file of data exists is left to the rooms that open it.
-//! [`grid`] makes many configurations out of one command line.
+//! In the order of the data: [`schema`] knows every key and its type, [`flag`] the flags of keys; `layers` reads a
+//! `request` (a `layer` per source, files of a `group`, the [`alias`]es of other trainers), `launcher` adds a
+//! launcher's variables, `suggestion` guesses what a wrong name means, `merged` merges the layers, `range` and `rules`
+//! check them. `resolve` runs all of this and reports every error at once. Devices and data files are checked by the
+//! rooms that open them. [`grid`] expands one command line to many configurations.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +40,7 @@ pub mod schema;
 pub mod suggestion;
 pub mod time_limit;
 
-pub use layers::OF_A_SESSION;
+pub use layers::SESSION_KEYS;
 pub use request::{Request, Saved, Setting};
 pub use resolve::{Resolved, faults, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};
@@ -49,13 +48,13 @@ pub use run::{ProgressKind, RunConfig};
 /// The documented defaults, as they are in the repository.
 const DEFAULT_TOML: &str = include_str!("../../config/default.toml");
 
-/// One experiment, completely described.
+/// The complete description of an experiment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How long, how reproducible, how talkative.
+    /// Duration, reproducibility, output.
     pub run: RunConfig,
-    /// Which images, and how they are altered.
+    /// Images and augmentation.
     pub data: DataConfig,
     /// The network.
     pub model: ModelConfig,
@@ -63,14 +62,14 @@ pub struct Config {
     pub parallel: ParallelConfig,
     /// The update rule.
     pub optim: OptimConfig,
-    /// The learning rate over time.
+    /// The learning-rate schedule.
     pub schedule: ScheduleConfig,
-    /// What is kept, and where a run starts from.
+    /// Saving and resuming.
     pub checkpoint: CheckpointConfig,
 }
 
-/// What may differ between the processes of one run; everything else is the experiment's.
-const OWN: &[&str] = &[
+/// Keys that may differ between the processes of one run.
+const PER_PROCESS_KEYS: &[&str] = &[
     "run.threads",
     "run.output_dir",
     "run.progress",
@@ -95,14 +94,14 @@ const OWN: &[&str] = &[
 ];
 
 impl Config {
-    /// What must be the same on all processes of a run: every other key with its value.
+    /// The keys that must be equal on all processes of a run, with their values.
     pub fn shared(&self) -> BTreeMap<String, String> {
         let table = toml::Table::try_from(self).expect("the configuration is plain TOML values");
         let sections = table.iter().filter_map(|(section, values)| Some((section, values.as_table()?)));
         let keys = sections.flat_map(|(section, values)| {
             values.iter().map(move |(name, value)| (format!("{section}.{name}"), schema::plain(value)))
         });
-        keys.filter(|(key, _)| !OWN.contains(&key.as_str())).collect()
+        keys.filter(|(key, _)| !PER_PROCESS_KEYS.contains(&key.as_str())).collect()
     }
 
     /// The whole configuration as TOML; reading it back gives an equal one.

@@ -1,31 +1,31 @@
-//! The numbers that a single key may hold.
+//! The valid range of each numeric key.
 //!
-//! A table, so that the refusal of a wrong type and the refusal of a wrong number state the same rule. Rules about
-//! several keys at once are left to [`super::rules`].
+//! One table, so that the errors for a wrong type and for a wrong number state the same rule. Rules about several keys
+//! are in [`super::rules`].
 
 use std::fmt;
 
 /// An interval of finite numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
-    /// This number and all above.
+    /// At least this number.
     AtLeast(f64),
-    /// All above this number.
+    /// Above this number.
     Above(f64),
-    /// At least 0 and below 1, as momentum and decay rates are.
+    /// At least 0 and below 1, as for momentum and decay rates.
     Fraction,
-    /// From the one to the other, both included.
+    /// From the first to the second, both included.
     Within(f64, f64),
     /// Above 0 and at most this number.
     UpTo(f64),
-    /// From the one to the other, both excluded.
+    /// From the first to the second, both excluded.
     Between(f64, f64),
-    /// The one or the other.
+    /// One of the two.
     Either(f64, f64),
 }
 
 impl Range {
-    /// Whether `value` is inside; what is not finite never is.
+    /// Whether `value` is finite and in the range.
     pub fn contains(self, value: f64) -> bool {
         let inside = match self {
             Self::AtLeast(least) => value >= least,
@@ -54,10 +54,10 @@ impl fmt::Display for Range {
     }
 }
 
-/// More of anything than this is a slip of the finger; below it, no product of two settings overflows.
+/// Larger numbers are taken for typing errors; below it, no product of two settings overflows.
 const MILLION: f64 = 1e6;
 
-/// The keys whose numbers are restricted; whole numbers that are not listed are at least 0 by their type.
+/// The ranges of keys; whole numbers that are not listed are at least 0 by their type.
 pub const RANGES: &[(&str, Range)] = &[
     ("run.epochs", Range::Within(1.0, MILLION)),
     ("run.accumulation_steps", Range::Within(1.0, MILLION)),
@@ -114,7 +114,7 @@ pub const RANGES: &[(&str, Range)] = &[
     ("checkpoint.keep_best", Range::AtLeast(1.0)),
 ];
 
-/// The restriction of `key`.
+/// The range of `key`, if it is listed.
 pub fn of(key: &str) -> Option<Range> {
     RANGES.iter().find(|(name, _)| *name == key).map(|(_, range)| *range)
 }

@@ -1,12 +1,12 @@
-//! What the user asked for, before anything of it is understood.
+//! The user's settings before they are interpreted.
 
 use std::path::PathBuf;
 
-/// What the user asked for, in their own words.
+/// The user's settings, uninterpreted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The configuration in the checkpoint that is resumed or evaluated: it holds where nothing else says otherwise,
-    /// except for what is about one session or about several processes.
+    /// The configuration of the checkpoint that is resumed or evaluated, the weakest layer after the defaults; keys of
+    /// [`super::SESSION_KEYS`] are ignored.
     pub saved: Option<Saved>,
     /// The files of `--config`, the last one winning.
     pub files: Vec<PathBuf>,
@@ -16,9 +16,9 @@ pub struct Request {
     pub environment: Vec<(String, String)>,
     /// `KEY=VALUE` arguments.
     pub arguments: Vec<String>,
-    /// Flags that stand for keys.
+    /// Flags that set keys.
     pub flags: Vec<Setting>,
-    /// What is wrong with arguments that stand for no setting, one line each.
+    /// Errors in arguments that are not settings, one line each.
     pub complaints: Vec<String>,
 }
 
@@ -35,24 +35,24 @@ impl Request {
 pub struct Saved {
     /// Its file, for messages.
     pub path: PathBuf,
-    /// TOML.
+    /// Its TOML text.
     pub text: String,
-    /// What the user should know of it, if anything.
+    /// A note for the user, if any.
     pub note: Option<String>,
 }
 
 /// A flag with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The key, as in `run.epochs`; or the flag itself where another trainer's is to be translated.
+    /// The key, as in `run.epochs`, or the name of an alias.
     pub key: String,
-    /// The value as it was typed.
+    /// The value as typed.
     pub value: String,
     /// The flag, as in `--epochs`.
     pub flag: String,
 }
 
-/// The two sides of `KEY=VALUE`; Hydra's `+KEY=VALUE`, which adds a key, sets one that is there.
+/// The two sides of `KEY=VALUE`, or of Hydra's `+KEY=VALUE`.
 pub(super) fn pair(argument: &str) -> Option<(&str, &str)> {
     argument.trim_start_matches('+').split_once('=')
 }

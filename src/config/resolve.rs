@@ -1,7 +1,7 @@
-//! From what the user wrote to what runs.
+//! Resolves a request to a checked configuration.
 //!
-//! Merges the layers so that later ones win, and checks the outcome. All complaints are collected before anything is
-//! refused, so that a user mends a command line once.
+//! Merges the layers and checks the result. All errors are reported together, so that a user corrects a command line
+//! once.
 
 use super::layer::Complaints;
 use super::layers::Layers;
@@ -13,19 +13,19 @@ use crate::error::{Error, Result};
 use crate::launch::environment::identify;
 use crate::optim::ScheduleKind;
 
-/// What runs.
+/// A checked configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
-    /// Every value, checked.
+    /// The configuration.
     pub config: Config,
-    /// What was decided on the user's behalf, one line each.
+    /// Decisions made for the user, one line each.
     pub notes: Vec<String>,
 }
 
-/// Share of the peak at which a warm-up starts that would have nothing to rise from; that of torchvision's recipe.
-const START: f64 = 0.01;
+/// Default start of a warm-up whose peak is the rate of one replica, as a share of the peak; torchvision's recipe.
+const WARMUP_START: f64 = 0.01;
 
-/// Keys about what happens between processes.
+/// Keys without effect in a single process.
 const BETWEEN_PROCESSES: [&str; 6] = [
     "parallel.dist_interface",
     "parallel.job_secret_file",
@@ -50,7 +50,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
         notes.extend(saved.note.clone());
     }
     shrink_to_dev_run(&mut layers, &mut notes);
-    listen_to_launcher(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
+    add_launcher_layer(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
     let mut merged = Merged::of(layers.all())?;
     shorten_default_warmup(&layers, &mut merged.config, &mut notes);
     if request.saved.is_none() {
@@ -58,7 +58,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     }
     let Complaints { mut lines, refused } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
-    lines.extend(rules::whose_batch(&merged));
+    lines.extend(rules::ambiguous_batch(&merged));
     let parallel = &merged.config.parallel;
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
@@ -69,24 +69,23 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     Ok(Resolved { config: merged.config, notes })
 }
 
-/// What is wrong with the request by itself, whatever its settings mean together, one line each.
+/// The errors of single settings, without the rules about combinations, one line each.
 pub fn faults(request: &Request) -> Vec<String> {
     let mut complaints = Complaints { lines: request.complaints.clone(), ..Complaints::default() };
     Layers::of(request, &Schema::new(), &mut complaints);
     complaints.lines
 }
 
-/// The configuration as far as it can be understood, unchecked; to see what a request is about before it is resolved.
+/// The configuration from the valid settings, unchecked; used before a request is resolved.
 pub fn sketch(request: &Request) -> Option<Config> {
     let schema = Schema::new();
     let mut complaints = Complaints::default();
     let mut layers = Layers::of(request, &schema, &mut complaints);
-    listen_to_launcher(&mut layers, &request.environment, &mut Vec::new(), &mut Vec::new());
+    add_launcher_layer(&mut layers, &request.environment, &mut Vec::new(), &mut Vec::new());
     Merged::of(layers.all()).ok().map(|merged| merged.config)
 }
 
-/// A development run wins over files and groups, which are written for real runs; what is set for this one command
-/// wins over it.
+/// Adds the settings of `--fast-dev-run`, which override files and groups; the environment and arguments override them.
 fn shrink_to_dev_run(layers: &mut Layers, notes: &mut Vec<String>) {
     if !layers.is_dev_run() {
         return;
@@ -103,8 +102,8 @@ fn shrink_to_dev_run(layers: &mut Layers, notes: &mut Vec<String>) {
     notes.push("fast dev run: 1 epoch of 3 training and 2 validation batches, no warm-up, unless set".into());
 }
 
-/// Adds what a launcher says about this process.
-fn listen_to_launcher(
+/// Adds the settings from a launcher's variables.
+fn add_launcher_layer(
     layers: &mut Layers,
     environment: &[(String, String)],
     lines: &mut Vec<String>,
@@ -122,22 +121,22 @@ fn listen_to_launcher(
     }
 }
 
-/// A warm-up that was asked for rises, also where the rate of one replica is the peak. A run that goes on keeps the rates
-/// that it began with: what it began with stands in its saved configuration.
+/// Lets an explicit warm-up start below the peak if the peak is the rate of one replica. Not for resumed runs: their
+/// saved configuration already holds the start.
 fn start_below_peak(layers: &Layers, config: &mut Config) {
     let is_chosen = |key: &str| layers.chosen(key).is_some();
     let asked = config.schedule.warmup_epochs > 0.0 && is_chosen("schedule.warmup_epochs");
     if asked && !is_chosen("schedule.warmup_start") && growth(config) <= 1.0 {
-        config.schedule.warmup_start = START;
+        config.schedule.warmup_start = WARMUP_START;
     }
 }
 
-/// How many times the rate of one replica the peak is.
+/// The ratio of the peak to the rate of one replica.
 fn growth(config: &Config) -> f64 {
     config.schedule.growth(config.parallel.world_size, config.run.accumulation_steps)
 }
 
-/// The default warm-up suits long runs; a short one would be over before it reached its peak.
+/// Limits the default warm-up to a tenth of the run.
 fn shorten_default_warmup(layers: &Layers, config: &mut Config, notes: &mut Vec<String>) {
     let tenth = config.run.epochs as f64 / 10.0;
     let rises_by_itself = config.schedule.kind == ScheduleKind::OneCycle;

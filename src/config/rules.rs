@@ -1,8 +1,7 @@
-//! What a configuration must satisfy as a whole.
+//! Rules for a merged configuration: ranges of single numbers, and combinations that cannot run.
 //!
-//! Types and spellings are checked where they are read; here are the ranges of single numbers, then the combinations
-//! that cannot run. Each rule says where the offending value came from and which flag mends it. Rules whose keys were
-//! refused already are silent. Whether devices exist is left to the backend.
+//! Types and spellings are checked earlier, when a layer is read. Each rule names the place of the offending value and
+//! the flag that corrects it. Rules about already refused keys are skipped. The backend checks that devices exist.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +38,7 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Complains unless `holds`; the first of `keys` is the one to blame.
+    /// Adds a complaint unless `holds`; its place is that of the first of `keys`.
     fn require(&mut self, holds: bool, keys: &[&str], broken: impl FnOnce() -> String, remedy: &str) {
         let judged = keys.iter().all(|key| !self.refused.iter().any(|refused| refused == key));
         if judged && !holds {
@@ -228,7 +227,7 @@ impl Rules<'_> {
         self.require(classes != 1, &["model.num_classes"], broken, "the default is model.num_classes=0");
     }
 
-    /// The name of the best model's copy says its format.
+    /// The suffix of `checkpoint.path` selects the format.
     fn copy(&mut self) {
         let path = &self.merged.config.checkpoint.path;
         let broken = || format!("the checkpoint's copy must end in {}, got '{}'", Format::SUFFIXES, path.display());
@@ -238,9 +237,9 @@ impl Rules<'_> {
     }
 }
 
-/// The batch of some data modules is that of all replicas together and that of others is one replica's: where there are
-/// several, the user has to say which.
-pub fn whose_batch(merged: &Merged) -> Option<String> {
+/// The complaint about an alias for the batch size that some data modules define per replica and others globally: with
+/// several replicas it is ambiguous.
+pub fn ambiguous_batch(merged: &Merged) -> Option<String> {
     const BATCH: &str = "parallel.batch_size";
     let parallel = &merged.config.parallel;
     let (place, world, batch) = (merged.place(BATCH), parallel.world_size, parallel.batch_size);

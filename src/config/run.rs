@@ -1,7 +1,4 @@
-//! What the user may choose about the run as a whole: how long, how reproducible, how talkative.
-//!
-//! The `[run]` section as it runs; `config/default.toml` documents it for users and the rules of the config room check
-//! it.
+//! The `[run]` section of the configuration, documented for users in `config/default.toml`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,40 +33,40 @@ pub struct RunConfig {
     pub epochs: usize,
     /// Micro-batches per optimizer step, at least 1.
     pub accumulation_steps: usize,
-    /// Epochs in a row without a better validation after which the run ends; 0 for never.
+    /// Consecutive epochs without a better validation after which the run ends; 0 means never.
     pub early_stopping: usize,
     /// Optimizer steps after which the run ends; 0 means no limit.
     pub max_steps: usize,
-    /// Time after which the run ends in good order; zero means no limit. Text such as `2h30m` to the user.
+    /// Time after which the run ends regularly; zero means no limit. Written as `2h30m`.
     #[serde(with = "super::time_limit")]
     pub max_time: Duration,
     /// Global micro-batches per epoch; 0 means all.
     pub limit_train_batches: usize,
     /// Global batches per validation; 0 means all.
     pub limit_val_batches: usize,
-    /// What convolutions and the linear layer compute in.
+    /// The precision of convolutions and the linear layer.
     pub precision: PrecisionKind,
-    /// Whether the same bits are asked for; see `config/default.toml`.
+    /// Whether results must be bitwise reproducible; see `config/default.toml`.
     pub deterministic: bool,
     /// CPU threads; 0 means one per core.
     pub threads: usize,
-    /// Where the run is written; empty means the next free `runs/NNNN`.
+    /// The run's directory; empty means the next free `runs/NNNN`.
     pub output_dir: PathBuf,
-    /// A run of seconds that touches every part; see `config/default.toml`.
+    /// Whether to make a run of seconds that uses every part; see `config/default.toml`.
     pub fast_dev_run: bool,
-    /// Whether to stop after everything has been checked and built, before the first step.
+    /// Whether to stop before the first step, after all checks.
     pub dry_run: bool,
     /// How progress is shown.
     pub progress: ProgressKind,
-    /// Optimizer steps between two lines of progress; 0 means about two seconds.
+    /// Optimizer steps between two progress lines; 0 means about two seconds.
     pub log_every: usize,
     /// Whether phases are timed; see [`crate::metrics::profile`].
     pub profile: bool,
     /// Whether event files for TensorBoard are written; see [`crate::metrics::tensorboard`].
     pub tensorboard: bool,
-    /// Whether a job of SLURM that a signal ends is put back into the queue.
+    /// Whether a SLURM job that is ended by a signal is requeued.
     pub requeue: bool,
-    /// Whether the images of every step are written to `samples.jsonl`.
+    /// Whether the ids of every step's images are written to `samples.jsonl`.
     pub log_samples: bool,
 }
 

@@ -1,8 +1,7 @@
-//! What the configuration can hold: every key, its type, its choices, its meaning.
+//! Every key of the configuration with its type, choices and meaning.
 //!
-//! Nothing is listed here by hand. Keys and types come from [`Config::default`], choices from serde, meanings from the
-//! comments of `config/default.toml`; a new field of a section is known at once. What values mean together is left to
-//! `rules.rs`.
+//! Nothing is listed by hand: keys and types come from [`Config::default`], choices from serde, meanings from the
+//! comments of `config/default.toml`.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,7 +11,7 @@ use toml::{Table, Value};
 use super::range::{self, Range};
 use super::{Config, DEFAULT_TOML};
 
-/// What no key with choices or a spelling of its own accepts, so that serde answers with what it does.
+/// A value that no key with choices accepts: serde's error then lists the choices.
 const NONSENSE: &str = "?";
 
 /// Every key of the configuration.
@@ -23,7 +22,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Reads the keys off the default configuration.
+    /// The schema of the default configuration.
     pub fn new() -> Self {
         let defaults = Table::try_from(Config::default()).expect("the defaults are plain TOML values");
         Self { defaults, meanings: meanings(DEFAULT_TOML) }
@@ -44,18 +43,18 @@ impl Schema {
         self.defaults.contains_key(name)
     }
 
-    /// The default of `key`, unless there is no such key.
+    /// The default of `key`; `None` if there is no such key.
     pub fn default(&self, key: &str) -> Option<&Value> {
         let (section, name) = key.split_once('.')?;
         self.defaults.get(section)?.get(name)
     }
 
-    /// What `config/default.toml` says about `key`, on one line.
+    /// The comment of `key` in `config/default.toml`, on one line.
     pub fn meaning(&self, key: &str) -> &str {
         self.meanings.get(key).map_or("", String::as_str)
     }
 
-    /// The choices of `key` in the order of their enum; none if it is not a choice.
+    /// The choices of `key` in the order of their enum; empty if it has none.
     pub fn choices(&self, key: &str) -> Vec<String> {
         let answer = self.refusal(key, &NONSENSE.into()).unwrap_or_default();
         match answer.split_once("unknown variant `?`, expected ") {
@@ -64,7 +63,7 @@ impl Schema {
         }
     }
 
-    /// Reads `text` as what `key` holds; text that fits no better is kept as a string, for [`Schema::rule`] to refuse.
+    /// Parses `text` as a value of `key`. Text of another type becomes a string, which [`Schema::rule`] refuses.
     pub fn parse(&self, key: &str, text: &str) -> Value {
         let toml = |text: &str| text.parse::<Value>().ok();
         let parsed = match self.default(key) {
@@ -76,8 +75,8 @@ impl Schema {
         parsed.unwrap_or_else(|| Value::String(text.into()))
     }
 
-    /// The rule that `value` breaks by its type or its spelling, as in "'key' must be *a whole number, at least 1*";
-    /// none if it may stand for `key`.
+    /// The rule that `value` breaks by its type or spelling, as in "'key' must be *a whole number, at least 1*"; `None`
+    /// if it is valid.
     pub fn rule(&self, key: &str, value: &Value) -> Option<String> {
         let answer = self.refusal(key, value)?;
         let choices = self.choices(key);
@@ -92,7 +91,7 @@ impl Schema {
         })
     }
 
-    /// What serde says against `value` in the place of `key`, were everything else at its default.
+    /// Serde's error for `value` as the value of `key`, if any.
     fn refusal(&self, key: &str, value: &Value) -> Option<String> {
         let (section, name) = key.split_once('.')?;
         let mut probe = self.defaults.clone();
@@ -107,7 +106,7 @@ impl Default for Schema {
     }
 }
 
-/// A value as the user would write it, strings without quotes.
+/// A value as the user writes it, strings without quotes.
 pub fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -130,7 +129,7 @@ pub fn enumerate(items: &[impl Display], conjunction: &str) -> String {
     phrase
 }
 
-/// The comments right above each key, joined to one line.
+/// The comments directly above each key, joined to one line.
 fn meanings(toml: &str) -> BTreeMap<String, String> {
     let mut meanings = BTreeMap::new();
     let (mut section, mut comment) = ("", Vec::new());

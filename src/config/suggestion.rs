@@ -1,6 +1,4 @@
-//! What the user may have meant.
-//!
-//! Guesses end a complaint, they never change a value: a run on a guess would be a run nobody asked for.
+//! Suggestions for unknown names and values. They appear in error messages only and never change a value.
 
 use strsim::damerau_levenshtein;
 use toml::Value;
@@ -8,8 +6,7 @@ use toml::Value;
 use super::schema::{Schema, plain};
 use super::{alias, flag};
 
-/// Names from other trainers that are no spelling of a key's value, and the keys that come closest. Those that are
-/// stand in [`super::alias`].
+/// Names of other trainers that are not in [`super::alias`], and the keys that come closest.
 const FAMILIAR: &[(&str, &str)] = &[
     ("amp", "run.precision"),
     ("ckpt_path", "checkpoint.resume"),
@@ -33,7 +30,7 @@ pub fn for_key(key: &str, schema: &Schema) -> String {
     }
 }
 
-/// The remedy for a value that `key` cannot hold: the choice that is spelled alike, or else the default.
+/// The remedy for an invalid value of `key`: the choice with a similar spelling, else the default.
 pub fn for_value(key: &str, value: &Value, schema: &Schema) -> String {
     match (key, plain(value).as_str()) {
         ("parallel.backend", engine @ ("gloo" | "nccl")) => {
@@ -50,7 +47,7 @@ pub fn for_value(key: &str, value: &Value, schema: &Schema) -> String {
     }
 }
 
-/// A setting of `key` that works.
+/// A valid setting of `key`.
 pub fn example(key: &str, schema: &Schema) -> String {
     let default = schema.default(key).map(|value| match value {
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
@@ -62,20 +59,20 @@ pub fn example(key: &str, schema: &Schema) -> String {
     }
 }
 
-/// What an option that a command does not have may stand for.
+/// The likely meaning of an option that a command does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meant {
-    /// This option, and the remedy.
+    /// This option; with the remedy.
     Option(String, String),
-    /// A key without an option; the remedy.
+    /// A key without an option; with the remedy.
     Setting(String),
-    /// An option of training, which the command does not do.
+    /// An option for training, which the command does not do.
     Training,
-    /// Nothing that is known.
+    /// Unknown.
     Nothing,
 }
 
-/// What is meant by the option `name`, which is followed by `value`; `known` are the options of the command.
+/// The meaning of the option `name`, which is followed by `value`; `known` are the options of the command.
 pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_settings: bool) -> Meant {
     let schema = Schema::new();
     let bare = name.trim_start_matches('-');
@@ -99,7 +96,7 @@ pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_setti
     }
 }
 
-/// The remedy that names `option`, with the value that was typed unless that is wrong, too.
+/// The remedy that names `option`, with the typed value if that is valid.
 fn with_value(option: &str, value: Option<&str>, schema: &Schema) -> String {
     let takes_value = |flag: &&flag::Flag| !matches!(flag.takes, flag::Takes::Nothing(_));
     let flag = flag::all().find(|flag| option.strip_prefix("--") == Some(flag.long)).filter(takes_value);
@@ -110,7 +107,7 @@ fn with_value(option: &str, value: Option<&str>, schema: &Schema) -> String {
     }
 }
 
-/// The remedy for `word=text`, where `word` names no section; `groups` are the words that would be right.
+/// The remedy for `word=text`, where `word` is neither a section nor one of `groups`.
 pub fn for_bare_word(word: &str, text: &str, groups: &[String], schema: &Schema) -> String {
     let meant = nearest_key(word, schema);
     match (nearest(word, groups.iter().cloned()), meant) {
@@ -123,8 +120,8 @@ pub fn for_bare_word(word: &str, text: &str, groups: &[String], schema: &Schema)
     }
 }
 
-/// The key that is closest to `wrong`: the same name in another section or as a flag, a name from another trainer, or
-/// a name with a few letters wrong.
+/// The key closest to `wrong`: the same name in another section or as a flag, a name of another trainer, or a name with
+/// a few wrong letters.
 fn nearest_key(wrong: &str, schema: &Schema) -> Option<String> {
     let wrong = wrong.to_lowercase().replace('-', "_");
     let name = last(&wrong);
@@ -140,7 +137,7 @@ fn nearest_key(wrong: &str, schema: &Schema) -> Option<String> {
         .or_else(|| schema.keys().filter(|key| is_near(name, last(key))).min_by_key(|key| distance(name, last(key))))
 }
 
-/// The candidate with the fewest letters to change, if they are few.
+/// The candidate at the smallest edit distance, if that is small.
 pub fn nearest(word: &str, candidates: impl IntoIterator<Item = String>) -> Option<String> {
     candidates.into_iter().filter(|candidate| is_near(word, candidate)).min_by_key(|near| distance(word, near))
 }

@@ -1,6 +1,4 @@
-//! A length of time as people write it: `90s`, `2h30m`, `1d`; the empty string for none.
-//!
-//! Whole seconds only, as nobody ends a training run by the millisecond. Shaped as a module for `#[serde(with)]`.
+//! Durations of whole seconds as text: `90s`, `2h30m`, `1d`; the empty string for none. A module for `#[serde(with)]`.
 
 use std::time::Duration;
 
@@ -9,10 +7,10 @@ use serde::{Deserialize, Deserializer, Serializer};
 const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
 const RULE: &str = "a time such as 90s, 45m, 2h30m or 1d, or empty for no limit";
 
-/// Reads `2h30m`; each unit of d, h, m and s at most once and in this order.
+/// Parses a duration such as `2h30m`; each of the units d, h, m and s at most once and in this order.
 ///
 /// # Errors
-/// The rule, as a phrase, when the text is nothing like that.
+/// The rule, as a phrase, if the text has another form.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     let mut seconds = Some(0_u64);
@@ -42,12 +40,12 @@ pub fn format(time: Duration) -> String {
     text
 }
 
-/// For serde.
+/// Serializes as text.
 pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&format(*time))
 }
 
-/// For serde.
+/// Deserializes from text.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }

@@ -1,10 +1,9 @@
-//! From the bytes of an image to the numbers a model sees, varied on the way.
+//! Augmentation and normalisation of one image.
 //!
-//! What of a picture is shown at all is decided before, by `framing`. Then RandAugment on the bytes; random crop of the
-//! padded image, horizontal flip and normalisation in one pass; cutout and random erasing. In that pass each output row
-//! is a copied piece of a source row, looked up in a table of 256 values per channel. Random numbers are drawn by
-//! [`Key`], so a sample of an epoch looks the same whoever prepares it. Which samples are prepared, and which are mixed
-//! with others, is not decided here.
+//! The steps after `framing`: RandAugment on the bytes; random crop of the padded image, horizontal flip and
+//! normalisation in one pass; cutout; random erasing. In that pass each output row is a part of a source row, mapped by
+//! a table of 256 values per channel. Random numbers are drawn by [`Key`], so the result depends on seed, epoch and
+//! sample only.
 
 use super::config::{CropFill, DataConfig};
 use super::dataset::{CHANNELS, Normalization};
@@ -13,7 +12,7 @@ use super::key::{Key, Purpose};
 use super::rand_augment::RandAugment;
 use super::rectangle::Rectangle;
 
-/// What happens to an image between its bytes and a batch.
+/// The augmentation and normalisation of images.
 #[derive(Debug, Clone)]
 pub struct Augment {
     rand_augment: Option<RandAugment>,
@@ -25,7 +24,7 @@ pub struct Augment {
     table: Box<[[f32; 256]; CHANNELS]>,
 }
 
-/// The part of the padded image that one sample shows: moved by whole pixels, mirrored or not.
+/// The random crop of the padded image: an offset in whole pixels, and whether it is mirrored.
 #[derive(Debug, Clone, Copy)]
 struct View {
     /// Source row of output row 0; may lie outside.
@@ -36,7 +35,7 @@ struct View {
 }
 
 impl Augment {
-    /// The training images' treatment, as configured.
+    /// The configured augmentation of training images.
     pub fn new(config: &DataConfig, normalization: Normalization) -> Self {
         let plain = Self::plain(normalization);
         if !config.augment {
@@ -51,7 +50,7 @@ impl Augment {
         Self { rand_augment, crop_padding, crop_fill, flip, cutout, erasing, ..plain }
     }
 
-    /// Normalisation only, as validation images get it.
+    /// Normalisation only, for validation images.
     pub fn plain(normalization: Normalization) -> Self {
         let mut table = Box::new([[0.0; 256]; CHANNELS]);
         for (channel, row) in table.iter_mut().enumerate() {
@@ -99,7 +98,7 @@ impl Augment {
         }
     }
 
-    /// A square around a random pixel; the border of the image clips it.
+    /// A square around a random pixel, clipped at the border.
     fn square(&self, size: [usize; 2], key: Key) -> Rectangle {
         let centre = [(Purpose::CutoutRow, size[0]), (Purpose::CutoutColumn, size[1])];
         let centre = centre.map(|(purpose, length)| key.draw(purpose, length as u32) as usize);
@@ -108,7 +107,7 @@ impl Augment {
 }
 
 impl View {
-    /// Fills one output row from one source row: padding, the visible piece, padding.
+    /// Fills one output row from one source row: padding, the visible part, padding.
     fn copy_row(self, source: &[u8], table: &[f32; 256], fill: f32, target: &mut [f32]) {
         let width = source.len() as isize;
         let start = (-self.left).clamp(0, width) as usize;

@@ -1,4 +1,4 @@
-//! Images of the samples of a batch, in host memory, as a network takes them.
+//! Batches of normalised images in host memory.
 
 use rayon::prelude::*;
 
@@ -9,10 +9,10 @@ use super::mixing::Mix;
 use crate::error::Result;
 use crate::parallel::Shard;
 
-/// Images in memory that a thread augments together.
+/// Minimum of images per thread if they need no decoding.
 const FEW: usize = 8;
 
-/// One micro-batch of one replica, in host memory. It may hold no sample.
+/// One micro-batch of one replica, in host memory; it may be empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostBatch {
     /// Normalised pixels `[n, 3, height, width]`.
@@ -21,38 +21,38 @@ pub struct HostBatch {
     pub labels: Vec<u32>,
     /// The id of each sample in its data set.
     pub ids: Vec<u32>,
-    /// What is mixed into them, where images are mixed.
+    /// The classes of the images mixed into them, if any.
     pub partners: Option<Partners>,
     /// `[height, width]`, in pixels.
     pub size: [usize; 2],
 }
 
-/// The other images that a micro-batch's images show.
+/// The images mixed into those of a micro-batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partners {
     /// The class of each sample's partner.
     pub labels: Vec<u32>,
-    /// How much each sample shows of itself, 0 to 1: the weight of its own label beside the partner's.
+    /// The share of each sample's own image, 0 to 1, which is the weight of its own label.
     pub share: f32,
 }
 
 impl HostBatch {
-    /// How many samples it holds.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Whether it holds none.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 }
 
-/// Prepares one batch here and now, in parallel: `pictures` are the samples of `shard`, `partners` those that are mixed
-/// into them, and how; `seed` is the experiment's.
+/// Prepares one batch in parallel: `pictures` are the samples of `shard`, `partners` the images to mix into them, and
+/// how; `seed` is the experiment's.
 ///
 /// # Errors
-/// When an image's file cannot be read or is no image.
+/// [`crate::error::Error::Data`] or an I/O error if an image file cannot be read or decoded.
 pub fn assemble(
     pictures: Vec<Picture>,
     partners: Option<(Vec<Picture>, Mix)>,
@@ -63,7 +63,7 @@ pub fn assemble(
     let size = pictures.first().map_or([0; 2], Picture::size);
     let stride = CHANNELS * size[0] * size[1];
     let labels = |pictures: &[Picture]| pictures.iter().map(Picture::label).collect();
-    // An image in memory is little work; one that has to be decoded is worth a thread.
+    // An image in memory is little work; decoding one is worth a thread.
     let least = if pictures.iter().all(Picture::is_ready) { FEW } else { 1 };
     let show = |picture: Picture, sample: u32, copy: Option<&u32>, out: &mut [f32]| -> Result<()> {
         let key = Key { seed, epoch: shard.epoch, sample }.copy(copy.copied().unwrap_or(0));

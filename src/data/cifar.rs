@@ -1,8 +1,8 @@
-//! CIFAR-10 and CIFAR-100 (Krizhevsky, 2009), in every form in which they are published.
+//! CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in all published formats.
 //!
-//! The binary version is a run of records (label bytes, then 3072 bytes of red, green and blue planes), the python
-//! version a pickle of the same numbers; both are read from a folder or straight from the `.tar.gz`. Fetching is
-//! `download`'s, unpacking `members`', the pickle `pickle`'s; here is what the files are called and what they must hold.
+//! The binary version consists of records (label bytes, then 3072 bytes of red, green and blue planes), the python
+//! version is a pickle of the same numbers; both are read from a folder or directly from the `.tar.gz`. `download`
+//! fetches, `members` unpacks, `pickle` reads pickles; this file knows the file names and checks the contents.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 const SIDE: usize = 32;
 const IMAGE: usize = CHANNELS * SIDE * SIDE;
 
-/// One of the two data sets: names of files and folders, the layout of a record.
+/// One of the two data sets: file names and the layout of a record.
 #[derive(Debug)]
 pub struct Layout {
     title: &'static str,
@@ -27,7 +27,7 @@ pub struct Layout {
     archive: Archive,
     /// Bytes of labels before the pixels of a record; the last of them is the class.
     label_bytes: usize,
-    /// The pickle's entry with the class.
+    /// The pickle's entry with the classes.
     labels: &'static str,
     class_file: &'static str,
     class_names: &'static [&'static str],
@@ -35,12 +35,11 @@ pub struct Layout {
     normalization: Normalization,
 }
 
-/// The files of one version of a data set.
 #[derive(Debug)]
 struct Form {
     folder: &'static str,
     archive: &'static str,
-    /// The first one is required, later ones are read where they exist.
+    /// The first file is required, the others are read if they exist.
     train: &'static [&'static str],
     test: &'static str,
 }
@@ -70,7 +69,7 @@ pub const CIFAR10: Layout = Layout {
     normalization: Normalization::CIFAR10,
 };
 
-/// CIFAR-100, with its fine labels.
+/// CIFAR-100 with fine labels.
 pub const CIFAR100: Layout = Layout {
     title: "CIFAR-100",
     option: "cifar100",
@@ -90,19 +89,18 @@ pub const CIFAR100: Layout = Layout {
     normalization: Normalization::CIFAR100,
 };
 
-/// Where a data set was found, and in which form.
-struct Place<'a> {
+struct Location<'a> {
     path: PathBuf,
     form: &'a Form,
     archived: bool,
 }
 
-/// Reads both splits from `config.dir`, after fetching the archive where `config.download` asks for what is not there.
+/// Reads both splits from `config.dir`; with `config.download`, first fetches the archive if it is missing.
 ///
 /// A folder or archive with the published name is preferred to loose files in `config.dir`.
 ///
 /// # Errors
-/// When the data set is missing, incomplete or damaged.
+/// [`Error::Data`] if the data set is missing, incomplete or damaged; the errors of [`download::ensure`].
 pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     if config.download && layout.needs_fetching(&config.dir) {
         let base = download::base_url(std::env::var("KILN_CIFAR_MIRROR").ok());
@@ -125,31 +123,18 @@ pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -
     })
 }
 
-/// The images as one file of CIFAR-10's binary version: records of one label byte and the pixels.
-///
-/// # Errors
-/// When an image cannot be read.
-pub fn to_cifar10_binary(images: &ImageSet) -> Result<Vec<u8>> {
-    let mut file = Vec::new();
-    for id in 0..images.len() as u32 {
-        file.push(images.label(id) as u8);
-        file.extend_from_slice(&images.image(id)?);
-    }
-    Ok(file)
-}
-
 impl Layout {
-    fn locate<'a>(&'a self, dir: &Path) -> Option<Place<'a>> {
-        let place = |path: PathBuf, form, archived| Place { path, form, archived };
+    fn locate<'a>(&'a self, dir: &Path) -> Option<Location<'a>> {
+        let place = |path: PathBuf, form, archived| Location { path, form, archived };
         let forms = [&self.binary, &self.python];
         let folders = forms.map(|form| place(dir.join(form.folder), form, false));
         let archives = forms.map(|form| place(dir.join(form.archive), form, true));
         let loose = forms.map(|form| place(dir.to_path_buf(), form, false));
-        folders.into_iter().chain(archives).chain(loose).find(Place::exists)
+        folders.into_iter().chain(archives).chain(loose).find(Location::exists)
     }
 
-    /// Whether `--download` has work: only part of the data set is here, or an archive whose checksum is still to be
-    /// taken. Loose files may be a sample, such as the one in `data/`; only all of them make a data set.
+    /// Whether `--download` must fetch or verify: only a part of the data set is there, such as the sample in `data/`,
+    /// or there is an archive, whose checksum is not verified yet.
     fn needs_fetching(&self, dir: &Path) -> bool {
         self.locate(dir).is_none_or(|place| match place.archived {
             true => place.form.archive == self.archive.name,
@@ -184,7 +169,6 @@ impl Layout {
         ImageSet::new(pixels, labels, classes.to_vec(), [SIDE, SIDE])
     }
 
-    /// Appends the records of one binary file.
     fn decode(&self, content: &[u8], path: &str, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
         let record = self.label_bytes + IMAGE;
         if content.is_empty() || !content.len().is_multiple_of(record) {
@@ -201,7 +185,6 @@ impl Layout {
         Ok(())
     }
 
-    /// Appends the images of one pickled file.
     fn unpickle(&self, content: &[u8], path: &str, pixels: &mut Vec<u8>, labels: &mut Vec<u32>) -> Result<()> {
         let (data, classes) = pickle::batch(content, self.labels)
             .map_err(|reason| self.damaged(path, &format!("is not a {} pickle: {reason}", self.title)))?;
@@ -229,7 +212,7 @@ impl Layout {
         Error::Data(format!("'{path}' {complaint}; restore it, or fetch the data set again with --download"))
     }
 
-    /// The names in `file`, one a line, if there is one for each class; else the usual names, else numbers.
+    /// The names in `file`, one per line, if there is one per class; else the published names, else numbers.
     fn class_names(&self, file: Option<Vec<u8>>) -> Vec<String> {
         let text = file.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
         let named: Vec<String> =
@@ -242,8 +225,9 @@ impl Layout {
     }
 }
 
-impl Place<'_> {
-    /// Whether anything of the data set is here; a folder that lacks a file is found, so that the file can be named.
+impl Location<'_> {
+    /// Whether any part of the data set is there. An incomplete folder counts, so that an error can name the missing
+    /// file.
     fn exists(&self) -> bool {
         match self.archived {
             true => self.path.is_file(),

@@ -1,13 +1,11 @@
-//! What runs in the data room: which images, from where, and how training images are varied.
-//!
-//! Plain values, no options: the config room reads layers, fills in defaults and checks ranges before it builds one of
-//! these. What a value means for the images is decided by the file that uses it.
+//! The `[data]` section of the configuration, documented for users in `config/default.toml` and checked by the config
+//! room.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the images come from.
+/// The source of the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -21,7 +19,7 @@ pub enum Source {
     Synthetic,
 }
 
-/// What surrounds an image before the random crop.
+/// The padding around an image before the random crop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CropFill {
@@ -31,7 +29,7 @@ pub enum CropFill {
     Black,
 }
 
-/// Which constants bring pixels to mean 0 and deviation 1.
+/// The constants that normalise pixels to mean 0 and deviation 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NormalizationKind {
@@ -44,21 +42,21 @@ pub enum NormalizationKind {
 /// The `[data]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DataConfig {
-    /// Where the images come from.
+    /// The source of the images.
     pub source: Source,
-    /// The folder that holds them; `source = synthetic` reads nothing.
+    /// Their folder; not used by `source = synthetic`.
     pub dir: PathBuf,
-    /// Whether a CIFAR archive that `dir` lacks is fetched.
+    /// Whether to fetch a CIFAR archive that is missing in `dir`.
     pub download: bool,
-    /// Whether training images are varied at all; `false` switches everything from crop to cutmix off.
+    /// Whether training images are augmented; `false` switches everything from crop to CutMix off.
     pub augment: bool,
-    /// Padding on each side before the random crop, in pixels; 0 = no crop. Where `resized_crop` is on there is none.
+    /// Padding on each side before the random crop, in pixels; 0 = no crop. Ignored if `resized_crop` is on.
     pub crop_padding: usize,
-    /// Least share of a training image's area that a random part covers, which is then resized, 0 to 1; 0 = off.
+    /// Smallest share of a training image's area in a random resized crop, 0 to 1; 0 = off.
     pub resized_crop: f64,
-    /// Side of the middle square that is shown of an image, as a share of its shorter side; 0 = the whole image, squeezed.
+    /// Side of the central square, as a share of the image's shorter side; 0 = the whole image, squeezed.
     pub center_crop: f64,
-    /// What the padding consists of.
+    /// The colour of the padding.
     pub crop_fill: CropFill,
     /// Whether half of the training images are mirrored left to right.
     pub flip: bool,
@@ -72,19 +70,20 @@ pub struct DataConfig {
     pub random_erasing: f64,
     /// Mixup blends two images with a share from Beta(alpha, alpha); this is alpha, 0 = off.
     pub mixup: f64,
-    /// Cutmix pastes a part of one image into another, with a share from Beta(alpha, alpha); 0 = off.
+    /// CutMix pastes a part of one image into another, with a share from Beta(alpha, alpha); 0 = off.
     pub cutmix: f64,
-    /// Probability that a micro-batch is mixed where mixup or cutmix is on, 0 to 1.
+    /// Probability that a micro-batch is mixed if mixup or CutMix is on, 0 to 1.
     pub mix_prob: f64,
-    /// How often a training image stands in its micro-batch, each time varied anew; an epoch shows so many fewer. 1 = off.
+    /// Copies of each training image in its micro-batch, each augmented anew; an epoch has that many times fewer
+    /// images. 1 = off.
     pub repeated_augmentation: usize,
-    /// Whether an epoch skips its last micro-batch when that one is short.
+    /// Whether an epoch skips its last micro-batch if that is incomplete.
     pub drop_last: bool,
-    /// Which constants normalise the pixels.
+    /// The constants that normalise the pixels.
     pub normalization: NormalizationKind,
-    /// Height and width of the images that the model sees, in pixels.
+    /// Height and width of the model's input, in pixels.
     pub image_size: usize,
-    /// MiB of decoded or resized images that are kept in memory; more of them are made whenever they are needed.
+    /// MiB of memory for decoded or resized images; a larger set is decoded again in every epoch.
     pub cache_mb: u64,
     /// Training images that `source = synthetic` draws.
     pub train_size: usize,

@@ -1,8 +1,7 @@
-//! Images as bytes, and the constants that normalise them.
+//! Labelled images as bytes, and their normalisation constants.
 //!
-//! A data set that fits in memory is kept there as `u8`: every image is one slice, random access is free, and a loader's
-//! work pure arithmetic. One that does not stays in its files. Which images exist is the sources' business, their order
-//! the sampler's, their floating-point form the augmentation's.
+//! A data set that fits into memory is kept there as `u8`, one slice per image; a larger one stays in its files. The
+//! sources fill a set, the sampler orders it, the augmentation converts its images to floating point.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ pub struct ImageSet {
     labels: Vec<u32>,
     classes: Vec<String>,
     size: [usize; 2],
-    /// What the fingerprint tells the images by; empty where it is their pixels.
+    /// The content of the fingerprint in place of the pixels; empty if it hashes the pixels.
     identity: Vec<u8>,
 }
 
@@ -35,7 +34,7 @@ enum Pixels {
     /// `[n, 3, height, width]`.
     InMemory(Vec<u8>),
     OnDisk(ImageFiles),
-    /// `[n, 3, height, width]` of another size, made squares whenever they are needed.
+    /// `[n, 3, height, width]` of another size, framed at every use.
     Framed {
         pixels: Vec<u8>,
         from: [usize; 2],
@@ -43,7 +42,7 @@ enum Pixels {
     },
 }
 
-/// Image files that are decoded whenever they are needed, and made squares of `side` pixels.
+/// Image files that are decoded at every use and framed as squares of `side` pixels.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ImageFiles {
     pub(super) paths: Vec<PathBuf>,
@@ -51,7 +50,7 @@ pub(super) struct ImageFiles {
     pub(super) framing: Framing,
 }
 
-/// One image of a set. What has to be decoded or made a square is when it is shown, so that threads can share the work.
+/// One image of a set. It is decoded and framed by [`Picture::shown`], which threads can call in parallel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
     form: Form,
@@ -79,15 +78,15 @@ impl Picture {
         self.label
     }
 
-    /// Whether it is shown without being decoded or resized.
+    /// Whether it needs no decoding or resizing.
     pub fn is_ready(&self) -> bool {
         matches!(self.form, Form::Ready(_))
     }
 
-    /// The bytes `[3, height, width]`; of a set whose images look otherwise every time, as they look for `key`.
+    /// The bytes `[3, height, width]`; `key` selects the random part if the set shows random parts.
     ///
     /// # Errors
-    /// When its file cannot be read or is no image; never for images in memory.
+    /// If its file cannot be read or is not an image; never for images in memory.
     pub fn shown(self, key: Option<Key>) -> Result<Vec<u8>> {
         let side = self.size[0];
         let fresh = || vec![0; CHANNELS * side * side];
@@ -107,11 +106,11 @@ impl Picture {
 }
 
 impl ImageSet {
-    /// Takes `pixels` `[n, 3, height, width]`, one of `labels` per image, class names and `size` `[height, width]`.
+    /// A set of `pixels` `[n, 3, height, width]` with one label per image, class names and `size` `[height, width]`.
     ///
     /// # Errors
-    /// When the number of bytes is not `n * 3 * height * width`, when an image has no pixel, when there are more images
-    /// than a `u32` can count, or when a label has no class.
+    /// [`Error::Data`] if the number of bytes is not `n * 3 * height * width`, if an image has no pixel, if there are
+    /// more images than a `u32` can count, or if a label has no class.
     pub fn new(pixels: Vec<u8>, labels: Vec<u32>, classes: Vec<String>, size: [usize; 2]) -> Result<Self> {
         let [height, width] = size;
         let expected = labels.len().checked_mul(CHANNELS * height * width);
@@ -122,7 +121,7 @@ impl ImageSet {
         Self { pixels: Pixels::InMemory(pixels), labels, classes, size, identity: Vec::new() }.checked()
     }
 
-    /// One file for each of `labels`; `identity` tells them from other files.
+    /// A set of one file per label; `identity` is hashed by the fingerprint.
     pub(super) fn on_disk(
         files: ImageFiles,
         labels: Vec<u32>,
@@ -133,10 +132,10 @@ impl ImageSet {
         Self { pixels: Pixels::OnDisk(files), labels, classes, size, identity }.checked()
     }
 
-    /// Image files that nobody labelled, made squares of `side` pixels as `framing` says.
+    /// Unlabelled image files, framed as squares of `side` pixels.
     ///
     /// # Errors
-    /// When one cannot be read or is no image.
+    /// If a file cannot be read or is not an image.
     pub fn from_files(paths: &[PathBuf], side: usize, framing: Framing) -> Result<Self> {
         let stride = CHANNELS * side * side;
         let mut pixels = vec![0; paths.len() * stride];
@@ -146,7 +145,7 @@ impl ImageSet {
         Self::new(pixels, vec![0; paths.len()], vec!["unknown".into()], [side; 2])
     }
 
-    /// The same images, told from others by `identity` and not by their pixels.
+    /// The same images with `identity` in place of the pixels in the fingerprint.
     pub(super) fn with_identity(self, identity: Vec<u8>) -> Self {
         Self { identity, ..self }
     }
@@ -160,8 +159,8 @@ impl ImageSet {
         }
     }
 
-    /// The same images as squares of `side` pixels. Each is made when it is needed if more than `cache_mb` MiB would come
-    /// together, or if it looks otherwise every time.
+    /// The same images as squares of `side` pixels. They are framed at every use if they exceed `cache_mb` MiB or if
+    /// the framing is random.
     pub fn framed(self, side: usize, framing: Framing, cache_mb: u64) -> Self {
         let from = self.size;
         if from == [side; 2] && framing == Framing::WHOLE {
@@ -172,7 +171,7 @@ impl ImageSet {
             pixels => return Self { pixels, ..self },
         };
         let [source, target] = [from[0] * from[1], side * side].map(|area| CHANNELS * area);
-        // A fingerprint must not depend on whether there was memory for the larger images.
+        // The fingerprint must not depend on `cache_mb`.
         let identity = Sha256::digest(&pixels).to_vec();
         let has_room = (self.labels.len() * target) as u64 <= cache_mb << 20;
         let pixels = if has_room && !framing.is_random() {
@@ -186,12 +185,12 @@ impl ImageSet {
         Self { pixels, size: [side; 2], identity, ..self }
     }
 
-    /// How many images there are.
+    /// Number of images.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
@@ -218,7 +217,7 @@ impl ImageSet {
     /// The bytes `[3, height, width]` of image `id`, which is below [`ImageSet::len`].
     ///
     /// # Errors
-    /// When its file cannot be read or is no image; never for images in memory.
+    /// If its file cannot be read or is not an image; never for images in memory.
     pub fn image(&self, id: u32) -> Result<Vec<u8>> {
         self.picture(id).shown(None)
     }
@@ -259,20 +258,20 @@ impl Normalization {
     pub const CIFAR10: Self = Self { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
     /// The usual constants of CIFAR-100's training set.
     pub const CIFAR100: Self = Self { mean: [0.5071, 0.4865, 0.4409], std: [0.2673, 0.2564, 0.2762] };
-    /// ImageNet's, the custom for photographs of any origin.
+    /// ImageNet's constants, commonly used for photographs.
     pub const IMAGENET: Self = Self { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 }
 
-/// What a run learns from and what it is measured on.
+/// Training and validation images.
 #[derive(Debug, Clone)]
 pub struct DataSplits {
-    /// Images to learn from.
+    /// Training images.
     pub train: Arc<ImageSet>,
-    /// Images to measure on.
+    /// Validation images.
     pub validation: Arc<ImageSet>,
-    /// How both become numbers.
+    /// The normalisation of both.
     pub normalization: Normalization,
-    /// What a person should know of how they were read, one line each.
+    /// Notes for the user about reading them, one line each.
     pub notes: Vec<String>,
 }
 
@@ -286,8 +285,8 @@ impl Dataset<Picture> for ImageSet {
     }
 }
 
-/// A short, stable name of the data: 16 hexadecimal digits of a SHA-256 over sizes, labels and pixels of both splits; for
-/// image files, over their names and lengths.
+/// A fingerprint of the data: 16 hexadecimal digits of a SHA-256 over sizes, labels and pixels of both splits; for
+/// image files, over their names and lengths instead of pixels.
 ///
 /// A checkpoint carries it, so that resuming on other data is refused.
 pub fn fingerprint(splits: &DataSplits) -> String {

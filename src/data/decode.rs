@@ -1,6 +1,6 @@
-//! Image files to pictures, and pictures to the bytes of a data set and back.
+//! Decoding of image files, and conversion of images to planes and back.
 //!
-//! What is cut off is refused, as by PIL and so by torchvision: a decoder for browsers would show grey instead.
+//! Truncated files are refused, as by PIL and torchvision; the decoder itself would fill the missing part with grey.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,39 +11,38 @@ use image::{Rgb, RgbImage};
 use crate::error::{Error, Result};
 use crate::file::{self, MIB};
 
-/// What names of files that are read end with.
 pub(super) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
 
-/// No file has more bytes: a picture that takes more than this in memory is not decoded either.
+/// Most bytes of a file, which is also the decoder's limit for an image in memory.
 const LARGEST: u64 = 512 * MIB;
 
 /// The first bytes of every JPEG.
 const JPEG: &[u8] = b"\xff\xd8";
-/// The last chunk of every PNG: no data, its name, its checksum.
+/// The last chunk of every PNG: length 0, name, checksum.
 const PNG_END: &[u8; 12] = b"\0\0\0\0IEND\xae\x42\x60\x82";
 
-/// The picture in a file.
+/// Decodes an image file.
 ///
 /// # Errors
-/// When it cannot be read, is no image, or is cut off.
+/// If it cannot be read, is not an image, or is truncated.
 pub(super) fn picture_of(path: &Path) -> Result<RgbImage> {
     let bytes = file::read(path, LARGEST).map_err(Error::io("read", path))?;
     if let Some(reason) = cut_off(&bytes) {
         return Err(Error::Data(format!("'{}' is cut off: {reason}; replace or remove it", path.display())));
     }
     let image = image::load_from_memory(&bytes).map_err(|reason| {
-        // Some decoders give reasons of several lines.
+        // Some decoders return several lines.
         let reason = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         Error::Data(format!("'{}' is not a {}: {reason}; replace or remove it", path.display(), kind(path)))
     })?;
     Ok(image.into_rgb8())
 }
 
-/// Fails where [`picture_of`] would, for the price of a few bytes: only a file that does not begin and end as its format
-/// says is decoded. Damage in between is left to be found.
+/// A cheap check that [`picture_of`] will succeed: reads the first and last bytes, and decodes only if they do not fit
+/// the format. Does not find damage in between.
 ///
 /// # Errors
-/// As of [`picture_of`].
+/// Those of [`picture_of`].
 pub(super) fn check(path: &Path) -> Result<()> {
     if has_both_ends(path).unwrap_or(false) { Ok(()) } else { picture_of(path).map(drop) }
 }
@@ -64,7 +63,7 @@ fn has_both_ends(path: &Path) -> std::io::Result<bool> {
     })
 }
 
-/// How an image ends too early, where its decoder would not complain.
+/// The reason why an image is truncated, for formats whose decoder does not report it.
 fn cut_off(bytes: &[u8]) -> Option<String> {
     let length = bytes.len();
     match bytes.first_chunk::<12>() {
@@ -79,18 +78,18 @@ fn cut_off(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// Whether a JPEG goes on to its end-of-image marker, from marker to marker (ITU T.81, annex B); whatever follows.
+/// Whether a JPEG has an end-of-image marker, found by following its markers (ITU T.81, annex B).
 fn reaches_end(bytes: &[u8]) -> bool {
     let mut rest = &bytes[JPEG.len()..];
-    // Between markers there are the numbers of a scan, where 0xff is followed by 0.
+    // Between markers lies entropy-coded data, in which 0 follows each 0xff.
     while let Some(at) = rest.iter().position(|byte| *byte == 0xff) {
-        // Any number of them may come before a marker.
+        // A marker may be preceded by any number of 0xff.
         let Some(code) = rest[at..].iter().position(|byte| *byte != 0xff) else { return false };
         let marker = rest[at + code];
         rest = &rest[at + code + 1..];
         match marker {
             0xd9 => return true,
-            // No marker, one for private use, restarts, the start: nothing belongs to them.
+            // Markers without a segment: stuffed zero, TEM, restarts, start of image.
             0x00 | 0x01 | 0xd0..=0xd8 => {}
             _ => match rest.first_chunk().and_then(|it| rest.get(usize::from(u16::from_be_bytes(*it))..)) {
                 Some(behind) => rest = behind,
@@ -101,7 +100,7 @@ fn reaches_end(bytes: &[u8]) -> bool {
     false
 }
 
-/// What a file is by its name.
+/// The format of a file by its suffix.
 fn kind(path: &Path) -> &'static str {
     let suffix = path.extension().unwrap_or_default().to_ascii_lowercase();
     match suffix.to_str().unwrap_or_default() {
@@ -112,7 +111,7 @@ fn kind(path: &Path) -> &'static str {
     }
 }
 
-/// Planes of red, green and blue, `[3, height, width]`, as a picture.
+/// Planes of red, green and blue, `[3, height, width]`, as an image.
 pub(crate) fn to_image(planes: &[u8], [height, width]: [usize; 2]) -> RgbImage {
     RgbImage::from_fn(width as u32, height as u32, |column, row| {
         let at = row as usize * width + column as usize;

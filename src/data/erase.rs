@@ -1,36 +1,36 @@
-//! Random erasing: a rectangle of some training images shows nothing (Zhong, Zheng, Kang, Li and Yang, 2020).
+//! Random erasing: blanks a rectangle of some training images (Zhong, Zheng, Kang, Li and Yang, 2020).
 //!
-//! Area, aspect ratio and place are drawn as torchvision's `RandomErasing` draws them by default. The rectangle becomes 0,
-//! after normalisation the mean; when that is done is the augmentation's business.
+//! Area, aspect ratio and position are drawn as by torchvision's `RandomErasing` with its defaults. The rectangle
+//! becomes 0, which is the mean after normalisation.
 
 use super::key::{Key, Purpose};
 use super::rectangle::Rectangle;
 
-/// Part of the image's area that a rectangle covers, at least and at most.
+/// Smallest and largest share of the image's area.
 const SCALE: [f64; 2] = [0.02, 0.33];
 
-/// Its height divided by its width, at least and at most; uniform in the logarithm.
+/// Smallest and largest ratio of height to width; uniform in the logarithm.
 const RATIO: [f64; 2] = [0.3, 3.3];
 
-/// How many rectangles are tried until one is smaller than the image.
+/// Rectangles that are drawn until one is smaller than the image.
 const ATTEMPTS: u32 = 10;
 
-/// How many images lose a rectangle.
+/// Random erasing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RandomErasing {
-    /// The probability that an image does, 0 to 1.
+    /// The probability that a rectangle of an image is erased, 0 to 1.
     pub probability: f64,
 }
 
 impl RandomErasing {
-    /// Erases from the normalised `image` `[3, height, width]` what is drawn for its sample, if anything.
+    /// Erases the rectangle drawn for a sample, if any, from its normalised `image` `[3, height, width]`.
     pub fn apply(&self, image: &mut [f32], size: [usize; 2], key: Key) {
         if let Some(rectangle) = self.draw(size, key) {
             rectangle.blank(image, size);
         }
     }
 
-    /// What a sample loses; nothing also where no attempt fits into the image.
+    /// The rectangle of a sample; `None` also if no attempt fits into the image.
     pub fn draw(&self, size: [usize; 2], key: Key) -> Option<Rectangle> {
         if key.fraction(Purpose::Erase, 0) >= self.probability {
             return None;
@@ -42,7 +42,7 @@ impl RandomErasing {
     }
 }
 
-/// Height and width of the `nth` rectangle that is tried, in pixels.
+/// Height and width of the `nth` attempt, in pixels.
 fn sides([height, width]: [usize; 2], key: Key, nth: u32) -> [usize; 2] {
     let within = |[least, most]: [f64; 2], purpose| least + (most - least) * key.fraction(purpose, nth);
     let area = (height * width) as f64 * within(SCALE, Purpose::EraseArea);

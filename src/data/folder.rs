@@ -1,9 +1,9 @@
-//! Images of your own: a folder per class below `train`, and below `val` or `test`.
+//! The user's own images: a folder per class below `train`, and below `val` or `test`.
 //!
-//! The layout is the one torchvision calls ImageFolder. Classes are the sorted names of the folders of `train`, images
-//! the sorted names of their image files, so the data set is the same on every machine. What else lies there is counted
-//! and named. Where all images fit into `cache_mb`, they are decoded once, in parallel, to bytes of one size; else, and
-//! where random parts of them are shown, each is decoded whenever it is needed, and looked at before.
+//! The layout is torchvision's ImageFolder. Classes are the sorted names of the folders of `train`, images the sorted
+//! names of their files, so the data set is equal on every machine. Other files are reported in a note. If all images
+//! fit into `cache_mb`, they are decoded once, in parallel, to one size. Otherwise, and for random crops, each is
+//! decoded at every use, and all files are checked first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,23 +21,22 @@ use crate::error::{Error, Result};
 /// Files decoded between two reports of progress.
 const REPORT_EVERY: usize = 256;
 
-/// So many names stand in a note before it says how many more there are.
+/// Names listed in a note before it only counts the rest.
 const MOST_NAMES: usize = 3;
 
 /// The largest side that is accepted, in pixels.
 const LARGEST: usize = 1024;
 
-/// One image file and its class.
 struct Item {
     path: PathBuf,
     label: u32,
 }
 
-/// Reads `dir/train` and `dir/val` (or `dir/test`), every image made a square of `image_size` pixels.
+/// Reads `dir/train` and `dir/val` (or `dir/test`), with every image framed as a square of `image_size` pixels.
 ///
 /// # Errors
-/// When a folder is missing or empty, when a class of the validation images is not one of `train`, or when a file is no
-/// image or is cut off.
+/// If a folder is missing or empty, if a class of the validation images is not in `train`, or if a file is not an image
+/// or is truncated.
 pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     if !(1..=LARGEST).contains(&config.image_size) {
         let size = config.image_size;
@@ -68,7 +67,7 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
         let labels = items.iter().map(|item| item.label).collect();
         let report = |done, total| progress(Progress::Files { what: folder.display().to_string(), done, total });
         if !cached || framing.is_random() {
-            // Not in the middle of a run.
+            // A bad file should be found now, not in the middle of a run.
             each_in_parallel(&items, &mut vec![(); items.len()], 1, |item, _| decode::check(&item.path), report)?;
             let paths = items.into_iter().map(|item| item.path).collect();
             let files = ImageFiles { paths, side: config.image_size, framing };
@@ -81,14 +80,14 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
         Ok(ImageSet::new(pixels, labels, classes.clone(), size)?.with_identity(identity))
     };
     Ok(DataSplits {
-        train: Arc::new(load(train, &folders[0], Framing::varied(config))?),
-        validation: Arc::new(load(validation, &folders[1], Framing::steady(config))?),
+        train: Arc::new(load(train, &folders[0], Framing::for_training(config))?),
+        validation: Arc::new(load(validation, &folders[1], Framing::for_validation(config))?),
         normalization: Normalization::IMAGENET,
         notes,
     })
 }
 
-/// What a fingerprint tells this set by beside its labels, decoded or not: every file's name and length.
+/// The content of the fingerprint in place of pixels, whether decoded or not: every file's name and length.
 fn identity(items: &[Item]) -> Result<Vec<u8>> {
     let length = |item: &Item| Ok(std::fs::metadata(&item.path).map_err(Error::io("read", &item.path))?.len());
     let lengths: Vec<Result<u64>> = items.par_iter().map(length).collect();
@@ -125,12 +124,10 @@ fn class_names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What lies in the class folders of a split.
+/// The content of a split's class folders.
 #[derive(Default)]
 struct Listing {
-    /// The image files, by class and name.
     items: Vec<Item>,
-    /// Everything else but hidden entries.
     others: Vec<PathBuf>,
 }
 
@@ -168,11 +165,11 @@ fn unknown(place: &Path, classes: &[String]) -> Error {
     ))
 }
 
-/// How many entries of a folder are no images, the first of them by name; none if all are.
+/// A note with the number of other entries in a folder and the first names; `None` if there are none.
 fn note(folder: &Path, others: &[PathBuf]) -> Option<String> {
     let name = |path: &PathBuf| {
         let name = path.strip_prefix(folder).unwrap_or(path).display();
-        // A link that is listed and leads nowhere.
+        // A listed entry that does not exist is a dangling link.
         if path.exists() { format!("'{name}'") } else { format!("'{name}' (a dead link)") }
     };
     let shown: Vec<String> = others.iter().take(MOST_NAMES).map(name).collect();
@@ -186,13 +183,12 @@ fn note(folder: &Path, others: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// The endings that are read, as a sentence lists them.
 fn suffixes(conjunction: &str) -> String {
     let (last, first) = SUFFIXES.split_last().expect("there are some");
     format!(".{} {conjunction} .{last}", first.join(", ."))
 }
 
-/// Everything in a folder but hidden entries, sorted by name.
+/// The entries of a folder but hidden ones, sorted by name.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let listed = std::fs::read_dir(folder).map_err(Error::io("read", folder))?;
     let paths: std::io::Result<Vec<PathBuf>> = listed.map(|entry| Ok(entry?.path())).collect();
@@ -211,8 +207,7 @@ fn is_image(path: &Path) -> bool {
     SUFFIXES.iter().any(|known| extension == *known)
 }
 
-/// Does something with every item and its `stride` elements of `out`; the first failure, in the order of the items, ends
-/// it.
+/// Calls `work` with every item and its `stride` elements of `out`; returns the error of the first item that fails.
 fn each_in_parallel<T: Send>(
     items: &[Item],
     out: &mut [T],

@@ -1,8 +1,8 @@
-//! Which part of a picture fills the square that a model sees.
+//! Cropping and resizing of images to the square input of a model.
 //!
-//! For training a random part (Szegedy et al. 2015, "Going Deeper with Convolutions", section 6), drawn as torchvision's
-//! `RandomResizedCrop` draws it; to be measured, the middle, as by its `Resize` and `CenterCrop`; or the whole picture,
-//! squeezed. Numbers of an image that is a square already stay as they are.
+//! For training a random part (Szegedy et al. 2015, "Going Deeper with Convolutions", section 6), as torchvision's
+//! `RandomResizedCrop`; for validation the central square, as its `Resize` and `CenterCrop`; or the whole image,
+//! squeezed. Images that already have the size are not changed.
 
 use std::path::Path;
 
@@ -14,25 +14,25 @@ use super::decode::{picture_of, to_planes};
 use super::key::{Key, Purpose};
 use crate::error::Result;
 
-/// Width divided by height of a random part, at least and at most; uniform in the logarithm.
+/// Smallest and largest ratio of width to height of a random part; uniform in the logarithm.
 const RATIO: [f64; 2] = [3.0 / 4.0, 4.0 / 3.0];
 
-/// How many random parts are tried until one lies in the picture.
+/// Random parts that are drawn until one lies in the image.
 const ATTEMPTS: u32 = 10;
 
-/// Of a picture that is longer than so many of its shorter side, the middle is taken first: the rest of it never shows.
+/// Images with a larger ratio of sides are cropped to it before they are resized.
 const LONGEST: u32 = 4;
 
-/// How pictures become squares.
+/// How images are framed as squares.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Framing {
-    /// The side of the middle square that is shown, as a share of the shorter side; 0 shows the whole picture.
+    /// Side of the central square as a share of the shorter side; 0 means the whole image.
     pub middle: f64,
-    /// The least share of its area that a random part covers; 0 draws none.
+    /// Smallest share of the image's area in a random part; 0 means no random part.
     pub area: f64,
 }
 
-/// A part of a picture, in pixels.
+/// A part of an image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// First column.
@@ -46,33 +46,33 @@ pub struct Part {
 }
 
 impl Framing {
-    /// The whole picture, squeezed.
+    /// The whole image, squeezed.
     pub const WHOLE: Self = Self { middle: 0.0, area: 0.0 };
 
-    /// Of images to measure on.
-    pub fn steady(config: &DataConfig) -> Self {
+    /// For validation images.
+    pub fn for_validation(config: &DataConfig) -> Self {
         Self { middle: config.center_crop, area: 0.0 }
     }
 
-    /// Of images to learn from.
-    pub fn varied(config: &DataConfig) -> Self {
-        Self { area: if config.augment { config.resized_crop } else { 0.0 }, ..Self::steady(config) }
+    /// For training images.
+    pub fn for_training(config: &DataConfig) -> Self {
+        Self { area: if config.augment { config.resized_crop } else { 0.0 }, ..Self::for_validation(config) }
     }
 
-    /// Whether no two epochs show the same of a picture.
+    /// Whether a random part is drawn in every epoch.
     pub fn is_random(self) -> bool {
         self.area > 0.0
     }
 
-    /// Fills `out` with the planes `[3, side, side]` of what is shown of `image`; of a random part of it for a `key`.
+    /// Fills `out` with the planes `[3, side, side]` of the framed `image`; random parts need a `key`.
     pub(super) fn show(self, image: RgbImage, side: usize, key: Option<Key>, out: &mut [u8]) {
         to_planes(&self.square(image, side as u32, key), out);
     }
 
-    /// As [`Framing::show`], of the image in a file.
+    /// [`Framing::show`] for an image file.
     ///
     /// # Errors
-    /// When it cannot be read, or is no image.
+    /// If it cannot be read or is not an image.
     pub(super) fn show_file(self, path: &Path, side: usize, key: Option<Key>, out: &mut [u8]) -> Result<()> {
         self.show(picture_of(path)?, side, key, out);
         Ok(())
@@ -86,7 +86,7 @@ impl Framing {
         }
     }
 
-    /// What is drawn for a sample out of a picture of `[width, height]`.
+    /// The random part of a sample's image of `[width, height]`.
     pub fn part(self, [width, height]: [u32; 2], key: Key) -> Part {
         let within = |[least, most]: [f64; 2], purpose, nth| least + (most - least) * key.fraction(purpose, nth);
         let tried = (0..ATTEMPTS).map(|nth| {
@@ -101,14 +101,14 @@ impl Framing {
             let top = start(Purpose::PartTop, height, part_height);
             return Part { left, top, width: part_width, height: part_height };
         }
-        // As much of the middle as the ratios allow.
+        // The largest central part within the ratios.
         let [wide, high] = [width, height].map(f64::from);
         let part_width = (high * RATIO[1]).min(wide).round_ties_even() as u32;
         let part_height = (wide / RATIO[0]).min(high).round_ties_even() as u32;
         Part { left: (width - part_width) / 2, top: (height - part_height) / 2, width: part_width, height: part_height }
     }
 
-    /// The shorter side to `side / middle` pixels, then the middle of that.
+    /// Resizes the shorter side to `side / middle` pixels and crops the centre.
     fn centered(self, image: RgbImage, side: u32) -> RgbImage {
         let image = without_ends(image);
         let [width, height] = image.dimensions().into();
@@ -127,12 +127,12 @@ impl Part {
     }
 }
 
-/// Bilinear, and smoothed where it shrinks, as torchvision does.
+/// Bilinear with antialiasing, as in torchvision.
 fn scaled(image: RgbImage, [width, height]: [u32; 2]) -> RgbImage {
     if image.dimensions() == (width, height) { image } else { resize(&image, width, height, FilterType::Triangle) }
 }
 
-/// The middle of a very long picture: an enlarged one could not be held in memory.
+/// The centre of a very long image, which would need too much memory if enlarged.
 fn without_ends(image: RgbImage) -> RgbImage {
     let (width, height) = image.dimensions();
     let limit = width.min(height).saturating_mul(LONGEST);

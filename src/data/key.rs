@@ -1,10 +1,9 @@
-//! Random numbers with names instead of order.
+//! Counter-based random numbers, keyed by (seed, epoch, sample, purpose).
 //!
-//! A draw is a hash of what it is for: (seed, epoch, sample, purpose). No generator is passed around, so nothing
-//! depends on which replica, thread or batch asks, or in which order; that is what makes an experiment the same on any
-//! number of devices. The order of samples has its own stream, in the sampler.
+//! A draw is a hash of its key. There is no generator with state, so results do not depend on replica, thread, batch or
+//! order of draws, and an experiment is the same on any number of devices. The sampler shuffles with its own stream.
 
-/// What a random number decides about a sample. The numbers are part of every result: never reuse one.
+/// The purpose of a random number. The discriminants affect every result: never change or reuse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {
@@ -18,15 +17,15 @@ pub enum Purpose {
     CutoutRow = 4,
     /// Column of the centre of cutout's square.
     CutoutColumn = 5,
-    /// Which operation RandAugment performs as its n-th.
+    /// RandAugment's n-th operation.
     RandAugmentOperation = 6,
-    /// Whether RandAugment's n-th operation goes the other way.
+    /// Whether RandAugment's n-th operation has a negative sign.
     RandAugmentSign = 7,
     /// Whether a rectangle is erased.
     Erase = 8,
-    /// Area of the n-th rectangle that is tried.
+    /// Area of the n-th attempted rectangle.
     EraseArea = 9,
-    /// Height to width of the n-th rectangle that is tried.
+    /// Ratio of height to width of the n-th attempted rectangle.
     EraseAspect = 10,
     /// First row of the erased rectangle.
     EraseTop = 11,
@@ -34,17 +33,17 @@ pub enum Purpose {
     EraseLeft = 12,
     /// Whether a micro-batch is mixed.
     Mix = 13,
-    /// Whether it is mixed by cutmix, where mixup is on as well.
+    /// Whether it is mixed by CutMix, if mixup is on too.
     MixByCutmix = 14,
-    /// Seed of the share that a mixed image keeps of itself.
+    /// Seed of the share of a mixed image's own pixels.
     MixShare = 15,
-    /// Row of the centre of cutmix's rectangle.
+    /// Row of the centre of CutMix's rectangle.
     CutmixRow = 16,
-    /// Column of the centre of cutmix's rectangle.
+    /// Column of the centre of CutMix's rectangle.
     CutmixColumn = 17,
-    /// Area of the n-th part of a picture that is tried.
+    /// Area of the n-th attempted part of an image.
     PartArea = 18,
-    /// Width to height of the n-th part that is tried.
+    /// Ratio of width to height of the n-th attempted part.
     PartAspect = 19,
     /// First column of the part.
     PartLeft = 20,
@@ -52,7 +51,7 @@ pub enum Purpose {
     PartTop = 21,
 }
 
-/// The sample a draw is about, in an epoch of an experiment.
+/// A sample in an epoch of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     /// The experiment's seed.
@@ -64,22 +63,22 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key of another copy of the same sample in the same epoch; the copy 0 is the sample itself.
+    /// The key of copy `nth` of the sample in the same epoch (repeated augmentation); copy 0 is the sample itself.
     pub fn copy(self, nth: u32) -> Self {
         if nth == 0 { self } else { Self { seed: absorb(self.seed, nth.into()), ..self } }
     }
 
-    /// A number in `0..bound` for one purpose; 0 when `bound` is 0.
+    /// A number in `0..bound`; 0 if `bound` is 0.
     pub fn draw(self, purpose: Purpose, bound: u32) -> u32 {
         below(self.hash(purpose), bound)
     }
 
-    /// The `nth` of several numbers in `0..bound` for one purpose; none of them is that of [`Key::draw`].
+    /// The `nth` of several numbers in `0..bound` for one purpose, independent of [`Key::draw`].
     pub fn draw_nth(self, purpose: Purpose, nth: u32, bound: u32) -> u32 {
         below(absorb(self.hash(purpose), nth.into()), bound)
     }
 
-    /// The `nth` of several fractions for one purpose, at least 0 and below 1, in steps of 2^-53.
+    /// The `nth` of several numbers in `[0, 1)` for one purpose, in steps of 2^-53.
     pub fn fraction(self, purpose: Purpose, nth: u32) -> f64 {
         (absorb(self.hash(purpose), nth.into()) >> 11) as f64 * (-53_f64).exp2()
     }
@@ -90,12 +89,12 @@ impl Key {
     }
 }
 
-/// Folds one more word into a hash. Mixing between words keeps (1, 2) apart from (2, 1).
+/// Adds a word to a hash; the order of words matters.
 pub(super) fn absorb(hash: u64, word: u64) -> u64 {
     mix(hash ^ mix(word))
 }
 
-/// Scales a uniform 64-bit number to `0..bound`; the bias is below `bound / 2^32`, the multiplication is Lemire's.
+/// Scales a uniform 64-bit number to `0..bound` by Lemire's multiplication; the bias is below `bound / 2^32`.
 pub(super) fn below(hash: u64, bound: u32) -> u32 {
     (((hash >> 32) * u64::from(bound)) >> 32) as u32
 }

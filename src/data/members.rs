@@ -1,7 +1,7 @@
-//! The named files of a data set, whether they lie in a folder or in a compressed archive.
+//! The files of a data set, from a folder or a compressed archive.
 //!
-//! An archive is read straight through, once, and only the wanted files are kept: nothing is unpacked to disk, and no
-//! path inside it is ever used as a path. What the files mean is decided by who asks for them.
+//! An archive is read once, as a stream, and only the wanted files are kept in memory: nothing is unpacked to disk, so
+//! paths in the archive cannot do harm.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,17 +13,16 @@ use flate2::read::GzDecoder;
 use crate::error::{Error, Result};
 use crate::file::{self, MIB};
 
-/// No data set, unpacked, has more bytes; the largest has 187 million.
+/// Most bytes of an unpacked data set; the largest has 187 million.
 const LIMIT: u64 = 256 * MIB;
 
-/// File contents by file name.
 pub(super) struct Members {
     origin: PathBuf,
     files: BTreeMap<String, Vec<u8>>,
 }
 
 impl Members {
-    /// Reads those of the `wanted` files that `folder` holds.
+    /// Reads the `wanted` files that exist in `folder`.
     pub(super) fn of_folder<'a>(folder: &Path, wanted: impl IntoIterator<Item = &'a str>) -> Result<Self> {
         let present = wanted.into_iter().filter(|name| folder.join(name).is_file());
         let read = |name: &str| {
@@ -33,7 +32,7 @@ impl Members {
         Ok(Self { origin: folder.to_path_buf(), files: present.map(read).collect::<Result<_>>()? })
     }
 
-    /// Reads those of the `wanted` files that the `.tar.gz` at `archive` holds, in whatever folder.
+    /// Reads the `wanted` files that the `.tar.gz` at `archive` holds, in any folder.
     pub(super) fn of_archive<'a>(archive: &Path, wanted: impl IntoIterator<Item = &'a str>) -> Result<Self> {
         let wanted: Vec<&str> = wanted.into_iter().collect();
         let file = File::open(archive).map_err(Error::io("open", archive))?;
@@ -46,12 +45,11 @@ impl Members {
         Ok(Self { origin: archive.to_path_buf(), files })
     }
 
-    /// Hands out a file, once.
     pub(super) fn take(&mut self, name: &str) -> Option<Vec<u8>> {
         self.files.remove(name)
     }
 
-    /// How a message names one of the files.
+    /// The path of a file, for messages.
     pub(super) fn path(&self, name: &str) -> String {
         self.origin.join(name).display().to_string()
     }
@@ -60,7 +58,7 @@ impl Members {
 fn unpack(archive: impl Read, wanted: &[&str]) -> std::io::Result<BTreeMap<String, Vec<u8>>> {
     let mut archive = tar::Archive::new(GzDecoder::new(archive).take(LIMIT));
     let files = unpack_entries(&mut archive, wanted);
-    // A few bytes may unpack to any number.
+    // A small archive may unpack to any size.
     if archive.into_inner().limit() == 0 {
         return Err(std::io::Error::other(format!("it unpacks to more than {} MiB", LIMIT / MIB)));
     }

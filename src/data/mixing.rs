@@ -1,9 +1,8 @@
-//! Two samples in one image: mixup (Zhang et al., 2018) and cutmix (Yun et al., 2019).
+//! Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019).
 //!
-//! As in timm's batch mode a micro-batch is mixed with itself in reverse order, one way for all of it. "It" is the
-//! micro-batch of all replicas, and what is drawn depends on its first sample alone, so every replica draws the same
-//! without asking, on any number of devices. Who is whose partner is the sampler's; what a loss makes of two labels is
-//! not decided here.
+//! As in timm's batch mode, the global micro-batch is mixed with itself in reverse order, with one draw for all of it.
+//! The draw depends on its first sample only, so every replica draws the same without communication. The sampler
+//! assigns the partners; the model computes the loss of two labels.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -13,39 +12,39 @@ use super::config::DataConfig;
 use super::key::{Key, Purpose};
 use super::rectangle::Rectangle;
 
-/// How often micro-batches are mixed, and how much.
+/// The probabilities and strengths of mixing.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixing {
     /// Mixup's share is drawn from Beta(alpha, alpha); 0 = no mixup.
     pub mixup_alpha: f64,
-    /// The same for cutmix.
+    /// The same for CutMix.
     pub cutmix_alpha: f64,
-    /// The probability that a micro-batch is mixed at all, 0 to 1.
+    /// The probability that a micro-batch is mixed, 0 to 1.
     pub prob: f64,
-    /// The probability of cutmix where both are on, 0 to 1.
+    /// The probability of CutMix if both are on, 0 to 1.
     pub switch_prob: f64,
 }
 
-/// How the samples of one micro-batch and their partners become one image each.
+/// How the samples of one micro-batch are mixed with their partners.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mix {
-    /// Not at all.
+    /// Not mixed.
     None,
-    /// Mixup: so much of the own image, the rest of the partner's.
+    /// Mixup with this share of the own image.
     Blend(f32),
-    /// Cutmix: the partner's image shows here.
+    /// CutMix: this rectangle is replaced by the partner's.
     Paste(Rectangle),
 }
 
 impl Mixing {
-    /// What is configured; `None` where no micro-batch would ever be mixed.
+    /// The configured mixing; `None` if no micro-batch is ever mixed.
     pub fn new(config: &DataConfig) -> Option<Self> {
         let DataConfig { augment, mixup, cutmix, mix_prob, .. } = *config;
         let mixes = augment && mix_prob > 0.0 && (mixup > 0.0 || cutmix > 0.0);
         mixes.then_some(Self { mixup_alpha: mixup, cutmix_alpha: cutmix, prob: mix_prob, switch_prob: 0.5 })
     }
 
-    /// How a micro-batch of images of `size` is mixed; `key` is that of the first sample of all replicas' samples.
+    /// Draws the mix of a micro-batch of images of `size`; `key` is that of the first sample of the global micro-batch.
     pub fn draw(&self, key: Key, size: [usize; 2]) -> Mix {
         let happens = |purpose, probability| key.fraction(purpose, 0) < probability;
         if !happens(Purpose::Mix, self.prob) {
@@ -74,7 +73,7 @@ impl Mix {
         }
     }
 
-    /// The part of the result that is the own image, 0 to 1; the loss weighs the own label with it.
+    /// The share of the own image in the result, 0 to 1, which is the weight of the own label in the loss.
     pub fn share(&self, [height, width]: [usize; 2]) -> f32 {
         match self {
             Self::None => 1.0,
@@ -84,7 +83,7 @@ impl Mix {
     }
 }
 
-/// From Beta(alpha, alpha), by a stream of the key's own; none where alpha is not above 0, or is beyond what numbers hold.
+/// Draws from Beta(alpha, alpha) with the key's own stream; `None` if alpha is not above 0 or not representable.
 fn share(alpha: f64, key: Key) -> Option<f64> {
     let mut seed = *b"........own share in a mixed one";
     seed[..8].copy_from_slice(&key.hash(Purpose::MixShare).to_le_bytes());
@@ -92,8 +91,8 @@ fn share(alpha: f64, key: Key) -> Option<f64> {
     (!share.is_nan()).then_some(share)
 }
 
-/// Cutmix's rectangle around a pixel `centre` (row, column): of the image's shape and `1 - share` of its area, before the
-/// border clips it.
+/// CutMix's rectangle around a pixel `centre` (row, column), with the image's aspect ratio and `1 - share` of its area,
+/// clipped at the border.
 pub fn patch(share: f64, centre: [usize; 2], size: [usize; 2]) -> Rectangle {
     let sides = size.map(|length| (length as f64 * (1.0 - share).sqrt()) as usize);
     Rectangle::around(centre, sides, size)

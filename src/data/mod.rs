@@ -1,8 +1,8 @@
-//! The data room: images, how they are varied, and batches of them.
+//! The data room: images, augmentation and batches.
 //!
-//! Read in this order: `config` (what the user chooses), `dataset` (images as bytes), the sources `cifar`, `folder` and
-//! `synthetic` that fill it, then `key`, `augment`, `mixing` and `batch`, which turn it into batches. The room knows
-//! no model, no device and no replica; which samples are seen when is the engine's to say.
+//! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar`, `folder` and `synthetic`, then
+//! `key`, `augment`, `mixing` and `batch`. The room knows no model, device or replica; the engine decides the order of
+//! samples.
 
 pub mod augment;
 pub mod batch;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 
-/// How far a long piece of loading has come; drawn by the caller, who also decides how often.
+/// Progress of loading, which the caller displays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
     /// Bytes arriving over the network.
@@ -49,24 +49,24 @@ pub enum Progress {
         what: String,
         /// Bytes so far.
         done: u64,
-        /// All of them, where the server says so.
+        /// Total bytes, if the server reports it.
         total: Option<u64>,
     },
     /// Files being read and decoded.
     Files {
-        /// The folder they lie in.
+        /// Their folder.
         what: String,
         /// Files so far.
         done: usize,
-        /// All of them.
+        /// Total files.
         total: usize,
     },
 }
 
-/// Reads, draws or fetches the images that `config` names.
+/// Reads, draws or fetches the configured images.
 ///
 /// # Errors
-/// When the data set is missing, damaged or cannot be fetched. Every message names the file and the remedy.
+/// If the data set is missing, damaged or cannot be fetched. Every message names the file and the remedy.
 pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     let splits = match config.source {
         Source::Cifar10 => in_squares(cifar::load(&cifar::CIFAR10, config, progress)?, config),
@@ -83,14 +83,14 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
     })
 }
 
-/// Images that are in memory, as squares of the size that is wanted.
+/// Images in memory, framed as squares of the configured size.
 fn in_squares(splits: DataSplits, config: &DataConfig) -> DataSplits {
     let framed = |images: Arc<ImageSet>, framing| {
         Arc::new(Arc::unwrap_or_clone(images).framed(config.image_size, framing, config.cache_mb))
     };
     DataSplits {
-        train: framed(splits.train, Framing::varied(config)),
-        validation: framed(splits.validation, Framing::steady(config)),
+        train: framed(splits.train, Framing::for_training(config)),
+        validation: framed(splits.validation, Framing::for_validation(config)),
         ..splits
     }
 }

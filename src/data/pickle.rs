@@ -1,10 +1,8 @@
-//! The one pickle that matters here: a dictionary with a numpy array of bytes and a list of labels.
+//! Reads a pickled dictionary with a numpy array of bytes and a list of labels: CIFAR's "python version".
 //!
-//! CIFAR's "python version" is a pickle of protocol 2. `serde-pickle` reads it without running anything: every function
-//! the stream names (numpy's `_reconstruct`, `dtype`) becomes an inert value, and what is left of the array is the state
-//! it would be rebuilt from, `(version, shape, dtype, fortran order, bytes)`. That it cannot fill the memory is for
-//! `program` to see, before. Whether the numbers make images is decided
-//! by the caller.
+//! `serde-pickle` reads it without calling functions: those that the stream names (numpy's `_reconstruct`, `dtype`)
+//! become inert values, and the array becomes the state `(version, shape, dtype, fortran order, bytes)`. `program`
+//! first checks that this cannot exhaust the memory.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +36,7 @@ fn take(entries: &mut BTreeMap<HashableValue, Value>, name: &str) -> Result<Valu
     value.ok_or_else(|| format!("it has no entry '{name}'"))
 }
 
-/// The bytes of a numpy array in C order whose shape accounts for all of them: one byte an element.
+/// The bytes of a numpy array in C order with one byte per element.
 fn array(value: Value) -> Option<Vec<u8>> {
     let Value::Tuple(state) = value else { return None };
     let [_version, Value::Tuple(shape), _dtype, Value::Bool(false), Value::Bytes(bytes)] =

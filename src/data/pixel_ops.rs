@@ -1,15 +1,15 @@
-//! Operations on the bytes of an image, with Pillow's results to the bit.
+//! Image operations with results bitwise equal to Pillow's.
 //!
-//! What Pillow 13 computes for an RGB image, on planes `[3, height, width]`: integers wherever Pillow has integers, and
-//! else the same floating-point operations in the same order. Which operation an image gets, and how much of it, is
-//! decided by its callers.
+//! They compute what Pillow 13 computes for an RGB image, on planes `[3, height, width]`: in integers where Pillow
+//! does, else with the same floating-point operations in the same order.
 
 use super::dataset::CHANNELS;
 
-/// Where an output pixel comes from: `column' = m[0] · [column, row, 1]`, `row' = m[1] · [column, row, 1]`, in pixels.
+/// Source coordinates of an output pixel: `column' = m[0] · [column, row, 1]`, `row' = m[1] · [column, row, 1]`, in
+/// pixels.
 pub(super) type Inverse = [[f64; 3]; 2];
 
-/// Moves the pixels, taking the nearest; `fill` comes from outside. Fixed-point numbers with 16 bits after the point.
+/// Affine transform with nearest-neighbour sampling in 16.16 fixed point; pixels from outside of the image are `fill`.
 pub(super) fn affine(image: &mut [u8], [height, width]: [usize; 2], inverse: Inverse, fill: [u8; CHANNELS]) {
     let fixed = |value: f64| (value * 65536.0 + 0.5).floor() as i64;
     let [column_step, row_step] = inverse.map(|of| [fixed(of[0]), fixed(of[1])]);
@@ -28,14 +28,14 @@ pub(super) fn affine(image: &mut [u8], [height, width]: [usize; 2], inverse: Inv
     }
 }
 
-/// Counter-clockwise around the centre, as `Image.rotate` does.
+/// The inverse of a counter-clockwise rotation around the centre, as in `Image.rotate`.
 pub(super) fn rotation([height, width]: [usize; 2], degrees: f64) -> Inverse {
     let (sin, cos) = (-degrees.to_radians()).sin_cos();
     let (x, y) = (width as f64 / 2.0, height as f64 / 2.0);
     [[cos, sin, x - cos * x - sin * y], [-sin, cos, y + sin * x - cos * y]]
 }
 
-/// The line from `from` (factor 0) through the image (factor 1), cut off at black and white: `ImageEnhance`.
+/// Linear interpolation from `from` (factor 0) to the image (factor 1) and beyond, clipped: `ImageEnhance`.
 pub(super) fn blend(from: &[u8], image: &mut [u8], factor: f64) {
     let factor = factor as f32;
     for (value, from) in image.iter_mut().zip(from) {
@@ -62,7 +62,7 @@ pub(super) fn mean(values: &[u8]) -> u8 {
     ((2 * sum + count) / (2 * count)) as u8
 }
 
-/// `ImageFilter.SMOOTH`: each pixel 5/13 of itself and 1/13 of each of its eight neighbours; the border stays.
+/// `ImageFilter.SMOOTH`: 5/13 of each pixel and 1/13 of each of its eight neighbours; the border is unchanged.
 pub(super) fn smooth(image: &[u8], [height, width]: [usize; 2]) -> Vec<u8> {
     let mut out = image.to_vec();
     for (plane, out) in image.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width)) {
@@ -79,7 +79,7 @@ pub(super) fn smooth(image: &[u8], [height, width]: [usize; 2]) -> Vec<u8> {
     out
 }
 
-/// Replaces every level of each channel by what `table` makes of the channel's histogram.
+/// Maps the levels of each channel by the table that `table` computes from its histogram.
 pub(super) fn map_levels(image: &mut [u8], table: impl Fn(&[u32; 256]) -> [u8; 256]) {
     let area = image.len() / CHANNELS;
     for plane in image.chunks_exact_mut(area.max(1)) {
@@ -90,7 +90,7 @@ pub(super) fn map_levels(image: &mut [u8], table: impl Fn(&[u32; 256]) -> [u8; 2
     }
 }
 
-/// Stretches the levels that occur to all of them: `ImageOps.autocontrast`.
+/// Stretches the occurring levels to the full range: `ImageOps.autocontrast`.
 pub(super) fn stretched(histogram: &[u32; 256]) -> [u8; 256] {
     let occurs = |count: &u32| *count > 0;
     let lowest = histogram.iter().position(occurs).unwrap_or(0);
@@ -103,7 +103,7 @@ pub(super) fn stretched(histogram: &[u32; 256]) -> [u8; 256] {
     identity().map(|level| (f64::from(level) * scale + offset) as u8)
 }
 
-/// Spreads the levels so that all occur about equally often: `ImageOps.equalize`.
+/// Equalises the histogram: `ImageOps.equalize`.
 pub(super) fn equalized(histogram: &[u32; 256]) -> [u8; 256] {
     let last = histogram.iter().rfind(|count| **count > 0).copied().unwrap_or(0);
     let step = (histogram.iter().sum::<u32>() - last) / 255;
@@ -118,7 +118,6 @@ pub(super) fn equalized(histogram: &[u32; 256]) -> [u8; 256] {
     })
 }
 
-/// Every level as it is.
 pub(super) fn identity() -> [u8; 256] {
     std::array::from_fn(|level| level as u8)
 }

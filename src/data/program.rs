@@ -1,19 +1,19 @@
-//! What a pickle can make, seen before it is read.
+//! Checks a pickle before it is read.
 //!
-//! A pickle is a program, and a few bytes of it can make values without end: by a list that holds itself twice, or by
-//! nesting that overflows the stack of who reads it. The programs that write CIFAR's batches make a handful of
-//! containers, and many plain values in them. Only such programs pass. Opcodes are those of Python's `pickletools`.
+//! A pickle is a program, and a few bytes can create values of any size, for instance a list that contains itself
+//! twice, or nesting that overflows the reader's stack. CIFAR's batches consist of a few containers and many plain
+//! values; only such programs pass. Opcodes are those of Python's `pickletools`.
 
 use std::collections::BTreeMap;
 
-/// No batch has more steps: 50,000 images have two labels and a name each.
+/// Most steps: 50,000 images have two labels and a name each.
 const MOST_STEPS: usize = 1 << 20;
-/// No batch has more containers, and so no deeper nesting.
+/// Most containers, which also bounds the nesting.
 const MOST_CONTAINERS: usize = 256;
-/// Lists are filled by a thousand elements at a time, each begun with a mark.
+/// Most marks: a list is filled by a thousand elements per mark.
 const MOST_MARKS: usize = 4096;
 
-/// Fails unless reading `program` takes a bounded amount of memory beside the texts in it.
+/// Fails unless reading `program` needs a bounded amount of memory beside its strings.
 ///
 /// # Errors
 /// A reason that completes "... is not a CIFAR pickle: ".
@@ -31,13 +31,11 @@ pub(super) fn check(program: &[u8]) -> Result<(), String> {
 
 struct Scan<'a> {
     rest: &'a [u8],
-    /// How many containers were made.
     containers: usize,
-    /// How many lists of arguments were begun.
     marks: usize,
-    /// Whether the value on top has no parts.
+    /// Whether the value on top of the stack is not a container.
     is_plain: bool,
-    /// The same of every value that can be recalled, by its place.
+    /// `is_plain` of each memoized value, by its index.
     memo: BTreeMap<u64, bool>,
 }
 
@@ -64,7 +62,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Numbers, texts and names of functions.
+    /// Numbers, strings and names of functions.
     fn plain(&mut self, opcode: u8) -> Result<(), String> {
         let counted = match opcode {
             b'N' | 0x88 | 0x89 | 0x93 => return Ok(()),
@@ -98,7 +96,7 @@ impl Scan<'_> {
         self.number(if matches!(opcode, b'q' | b'h') { 1 } else { 4 })
     }
 
-    /// Little-endian, of so many bytes; at most 8.
+    /// Reads a little-endian number of `length` bytes, at most 8.
     fn number(&mut self, length: usize) -> Result<u64, String> {
         let bytes = self.rest.get(..length).ok_or_else(too_short)?;
         let number = bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));

@@ -1,58 +1,58 @@
-//! RandAugment: a few random operations of one strength (Cubuk, Zoph, Shlens and Le, 2020).
+//! RandAugment: some random operations of one magnitude (Cubuk, Zoph, Shlens and Le, 2020).
 //!
 //! Operations, strengths and signs are those of torchvision's `RandAugment` with its 31 magnitudes, applied to a Pillow
-//! image with nearest interpolation. This file chooses and measures; how bytes change is the pixel operations' business.
+//! image with nearest interpolation. `pixel_ops.rs` implements the operations.
 
 use super::dataset::CHANNELS;
 use super::key::{Key, Purpose};
 use super::pixel_ops::{affine, blend, equalized, identity, luma, map_levels, mean, rotation, smooth, stretched};
 
-/// How many operations, and how strong.
+/// The number of operations and their strength.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RandAugment {
-    /// Operations per image, one after the other; each is drawn from all of [`Operation::ALL`].
+    /// Operations per image, applied in sequence, each drawn from [`Operation::ALL`].
     pub ops: usize,
-    /// Their strength, 0 to [`RandAugment::STRONGEST`]; more is taken as that.
+    /// Their strength, 0 to [`RandAugment::STRONGEST`]; larger values are clamped.
     pub magnitude: u32,
-    /// The colour that comes from outside of the image; torchvision's is black.
+    /// The colour outside of the image; torchvision's is black.
     pub fill: [u8; CHANNELS],
 }
 
-/// What can happen to an image.
+/// An operation on an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Nothing.
     Identity,
-    /// Moves each row sideways, the lower the more.
+    /// Horizontal shear.
     ShearX,
-    /// Moves each column up or down.
+    /// Vertical shear.
     ShearY,
-    /// Moves the image sideways by whole pixels.
+    /// Horizontal shift by whole pixels.
     TranslateX,
-    /// Moves the image up or down by whole pixels.
+    /// Vertical shift by whole pixels.
     TranslateY,
-    /// Turns it around its centre.
+    /// Rotation around the centre.
     Rotate,
-    /// Away from black, or towards it.
+    /// Blend with black.
     Brightness,
-    /// Away from its shades of grey, or towards them.
+    /// Blend with the greyscale image.
     Color,
-    /// Away from its mean grey, or towards it.
+    /// Blend with the mean grey.
     Contrast,
-    /// Away from its smoothed version, or towards it.
+    /// Blend with the smoothed image.
     Sharpness,
-    /// Keeps only the first bits of every level.
+    /// Keeps only the high bits of every level.
     Posterize,
     /// Inverts the levels from a threshold on.
     Solarize,
-    /// Stretches each channel to all levels.
+    /// Stretches each channel to the full range.
     AutoContrast,
-    /// Flattens the histogram of each channel.
+    /// Equalises the histogram of each channel.
     Equalize,
 }
 
 impl Operation {
-    /// All of them, in torchvision's order; a draw is an index into it.
+    /// All operations in torchvision's order; a draw is an index into it.
     pub const ALL: [Self; 14] = [
         Self::Identity,
         Self::ShearX,
@@ -75,7 +75,7 @@ impl RandAugment {
     /// The largest magnitude.
     pub const STRONGEST: u32 = 30;
 
-    /// Draws the operations of one sample and performs them on `image` `[3, height, width]`.
+    /// Draws the operations of one sample and applies them to `image` `[3, height, width]`.
     pub fn apply(&self, image: &[u8], size: [usize; 2], key: Key) -> Vec<u8> {
         let mut image = image.to_vec();
         for nth in 0..self.ops as u32 {
@@ -86,7 +86,7 @@ impl RandAugment {
         image
     }
 
-    /// One operation; `negative` turns the direction of those that have one.
+    /// Applies one operation; `negative` reverses those with a direction.
     pub fn perform(&self, operation: Operation, negative: bool, image: &mut [u8], size: [usize; 2]) {
         let [height, width] = size;
         let signed = |most: f32| if negative { -self.level(0.0, most) } else { self.level(0.0, most) };
@@ -121,8 +121,8 @@ impl RandAugment {
         self.magnitude.min(Self::STRONGEST)
     }
 
-    /// The strength between those of magnitude 0 and of the largest, rounded as `torch.linspace` does on processors that
-    /// multiply and add in one: whole pixels and levels are cut from it, which shows its last bit.
+    /// The strength, interpolated between those of magnitude 0 and of the largest. Rounded as by `torch.linspace` on
+    /// processors with fused multiply-add, because truncation to whole pixels and levels depends on the last bit.
     fn level(&self, weakest: f32, strongest: f32) -> f64 {
         let step = f64::from((strongest - weakest) / Self::STRONGEST as f32);
         let (done, left) = (self.magnitude(), Self::STRONGEST - self.magnitude());

@@ -1,20 +1,18 @@
-//! A part of an image: what cutout and random erasing blank, and what cutmix replaces.
-//!
-//! Where it lies is drawn by whoever uses it.
+//! Rectangles in an image, for cutout, random erasing and CutMix.
 
 use std::ops::Range;
 
 /// Rows and columns within an image, in pixels; may be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rectangle {
-    /// From top to bottom.
+    /// Rows, from the top.
     pub rows: Range<usize>,
-    /// From left to right.
+    /// Columns, from the left.
     pub columns: Range<usize>,
 }
 
 impl Rectangle {
-    /// `sides` (rows, columns) around a pixel `centre` (row, column) of an image of `size`, whose border clips it.
+    /// `sides` (rows, columns) around a pixel `centre` (row, column), clipped to an image of `size`.
     pub(super) fn around(centre: [usize; 2], sides: [usize; 2], size: [usize; 2]) -> Self {
         let [rows, columns] = [0, 1].map(|axis| {
             let end = centre[axis].saturating_add(sides[axis].div_ceil(2)).min(size[axis]);
@@ -23,7 +21,7 @@ impl Rectangle {
         Self { rows, columns }
     }
 
-    /// How many pixels it has.
+    /// Number of pixels.
     pub fn area(&self) -> usize {
         self.rows.len() * self.columns.len()
     }
@@ -33,12 +31,12 @@ impl Rectangle {
         self.spans(image.len(), size).for_each(|span| image[span].fill(0.0));
     }
 
-    /// Replaces it in each plane of `image` by what `other` shows there, both `[3, height, width]`.
+    /// Copies it from `other` to `image` in each plane, both `[3, height, width]`.
     pub(super) fn copy(&self, image: &mut [f32], other: &[f32], size: [usize; 2]) {
         self.spans(image.len(), size).for_each(|span| image[span.clone()].copy_from_slice(&other[span]));
     }
 
-    /// The piece of every row of every plane, as indices into `length` values.
+    /// Its part of every row of every plane, as indices into `length` values.
     fn spans(&self, length: usize, [height, width]: [usize; 2]) -> impl Iterator<Item = Range<usize>> {
         let Self { rows, columns } = self.clone();
         (0..length).step_by((height * width).max(1)).flat_map(move |plane| {

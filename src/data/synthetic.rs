@@ -1,9 +1,9 @@
-//! Ten classes of shapes, drawn by a program: a data set for whoever has none at hand.
+//! A synthetic data set of ten classes of shapes, which needs no files.
 //!
-//! Position, size, colours, background and noise of a shape are random, so that neither a colour nor a place tells the
-//! class and a linear model fails, while a small convolutional network learns it within minutes. An image is a function
-//! of (split, index) alone, not of the experiment's seed: every run sees the same data set. Only operations that
-//! IEEE 754 rounds exactly are used, so that every machine draws the same bytes.
+//! Position, size, colours, background and noise are random, so that neither colour nor position predicts the class and
+//! a linear model fails, while a small convolutional network learns it within minutes. An image depends only on (split,
+//! index), not on the experiment's seed. Only operations that IEEE 754 rounds exactly are used, so that every machine
+//! draws the same bytes.
 
 use std::sync::Arc;
 
@@ -31,25 +31,25 @@ pub const CLASSES: [&str; 10] = [
     "dots",
 ];
 
-/// Mean and standard deviation of the first 50,000 training images; red, green and blue are drawn alike.
+/// Mean and standard deviation of the first 50,000 training images, equal for red, green and blue.
 pub const NORMALIZATION: Normalization = Normalization { mean: [0.477; CHANNELS], std: [0.2525; CHANNELS] };
 
-/// Names this version of the drawings: a change to them needs a new number, and a new sample in `data/`.
+/// The version of the images: a change to them needs a new number, and a new sample in `data/`.
 const GENERATOR: u64 = 1;
 
-/// A part of the data set; the two share no image.
+/// A split of the data set; the two share no image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// Images to learn from.
+    /// Training images.
     Train,
-    /// Images to measure on.
+    /// Validation images.
     Validation,
 }
 
 /// Draws both splits, of `train_size` and `val_size` images.
 ///
 /// # Errors
-/// A usage error when a size is 0.
+/// [`Error::Usage`] if a size is 0.
 pub fn load(config: &DataConfig) -> Result<DataSplits> {
     if config.train_size == 0 || config.val_size == 0 {
         let rule = "data.train_size and data.val_size must be at least 1 with --data synthetic; one of them is '0'";
@@ -66,7 +66,7 @@ pub fn load(config: &DataConfig) -> Result<DataSplits> {
 /// Draws the first `len` images of a split; the class of image `i` is `i` modulo ten.
 ///
 /// # Errors
-/// When a `u32` cannot count them.
+/// [`Error::Usage`] if there are more images than a `u32` can count.
 pub fn draw(split: Split, len: usize) -> Result<ImageSet> {
     let stride = CHANNELS * SIDE * SIDE;
     let labels: Vec<u32> = (0..len).map(|index| (index % CLASSES.len()) as u32).collect();
@@ -81,7 +81,7 @@ pub fn draw(split: Split, len: usize) -> Result<ImageSet> {
     ImageSet::new(pixels, labels, CLASSES.map(String::from).to_vec(), [SIDE, SIDE])
 }
 
-/// The random numbers of one image, in the order in which the drawing asks for them.
+/// The sequence of random numbers of one image.
 struct Stream {
     state: u64,
     count: u64,
@@ -93,30 +93,28 @@ impl Stream {
         Self { state, count: 0 }
     }
 
-    /// A number in `low..high`, with the 24 bits that an `f32` holds exactly.
+    /// A number in `low..high`, from 24 random bits, which an `f32` holds exactly.
     fn between(&mut self, low: f32, high: f32) -> f32 {
         self.count += 1;
         let unit = (mix(self.state ^ mix(self.count)) >> 40) as f32 / 16_777_216.0;
         low + (high - low) * unit
     }
 
-    /// -1 or 1.
     fn sign(&mut self) -> f32 {
         if self.between(0.0, 1.0) < 0.5 { -1.0 } else { 1.0 }
     }
 
-    /// A colour around a brightness.
     fn colour(&mut self, brightness: f32) -> [f32; CHANNELS] {
         [0; CHANNELS].map(|_| brightness + self.between(-0.15, 0.15))
     }
 }
 
-/// Everything about an image but its class and its noise.
+/// The random parameters of an image, without class and noise.
 struct Scene {
     /// Column and row of the shape's middle, in pixels.
     centre: [f32; 2],
     radius: f32,
-    /// The axis along which the dots lie: across (1, 0) or down (0, 1).
+    /// The axis of the dots: horizontal (1, 0) or vertical (0, 1).
     axis: [f32; 2],
     foreground: [f32; CHANNELS],
     background: [[f32; CHANNELS]; 2],
@@ -130,7 +128,7 @@ impl Scene {
         let mut middle = || random.between(radius, SIDE as f32 - radius);
         let centre = [middle(), middle()];
         let axis = if random.sign() > 0.0 { [1.0, 0.0] } else { [0.0, 1.0] };
-        // The shape is either clearly lighter or clearly darker than what is behind it, both equally often.
+        // The shape is clearly lighter or clearly darker than the background, with equal probability.
         let (polarity, contrast) = (random.sign(), random.between(0.15, 0.3));
         let middle = random.between(0.4, 0.6);
         let slant = random.between(0.0, 0.1);
@@ -159,12 +157,12 @@ impl Scene {
         }
     }
 
-    /// How much of the second background colour a pixel shows, `0..=1`.
+    /// The share of the second background colour in a pixel, `0..=1`.
     fn share(&self, column: usize, row: usize) -> f32 {
         self.slope[0] * column as f32 + self.slope[1] * row as f32
     }
 
-    /// How much of a pixel the shape covers, from four points in it.
+    /// The share of a pixel that the shape covers, from four sample points.
     fn cover(&self, class: usize, column: usize, row: usize) -> f32 {
         let points = [[0.25, 0.25], [0.75, 0.25], [0.25, 0.75], [0.75, 0.75]];
         let inside = points.iter().filter(|[right, down]| {
@@ -176,7 +174,7 @@ impl Scene {
     }
 }
 
-/// Whether a point lies in the shape of a class; the shape reaches from -1 to 1, rightwards and downwards.
+/// Whether a point lies in the shape of a class; coordinates are -1 to 1, to the right and down.
 fn covers(class: usize, x: f32, y: f32, axis: [f32; 2]) -> bool {
     let (reach, squared) = (x.abs().max(y.abs()), x * x + y * y);
     let band = |along: f32, width: f32| (along + 1.0) / width % 2.0 < 1.0;

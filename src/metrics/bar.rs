@@ -1,7 +1,7 @@
-//! A progress bar for a terminal: the run on one line, the validation on another while it lasts, and above them a
-//! line per epoch that stays.
+//! Progress bars for a terminal: one for the run, one for the current validation, and above them a permanent line per
+//! epoch.
 //!
-//! It draws on stderr and draws nothing where stderr is no terminal; plain lines are for [`super::console`].
+//! Draws on stderr, and nothing if stderr is not a terminal; [`super::console`] prints plain lines.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -37,7 +37,7 @@ impl Bar {
         Self { screen, training, validation: None, goal, pace: Throughput::new(WINDOW) }
     }
 
-    /// Prints a line above the bars. Drawing may fail when the terminal is gone, which is no reason to stop.
+    /// Prints a line above the bars. Errors are ignored: training goes on without a terminal.
     fn print(&self, text: &str) {
         drop(self.screen.println(text));
     }

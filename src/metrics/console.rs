@@ -1,7 +1,7 @@
 //! Plain lines for a terminal, a log file or a pipe: no colours, no cursor movement.
 //!
-//! One line per interval of steps and one per epoch. When the reader goes away (`train | head`) the console falls
-//! silent and the training goes on.
+//! One line per interval of steps and one per epoch. If the reader closes the pipe (`train | head`), training goes on
+//! without output.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
 
-/// Seconds between two lines if the user has not said.
+/// Default seconds between two lines.
 const INTERVAL: f64 = 2.0;
 
 /// Seconds over which the remaining time is estimated.
@@ -41,7 +41,7 @@ impl<W: Write + Send> Console<W> {
         in_turn || record.step == self.goal.steps
     }
 
-    /// Writes a line; after the first failure nobody is listening, and nothing is written any more.
+    /// Writes a line; after the first error nothing more is written.
     fn line(&mut self, text: &str) {
         let Some(out) = &mut self.out else { return };
         let written = out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush());

@@ -9,16 +9,16 @@ use super::record::{EpochRecord, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
 
-/// A sink that appends a row per epoch; steps are not its business.
+/// A sink that appends a row per epoch.
 #[derive(Debug)]
 pub struct Csv {
     journal: Journal,
 }
 
 impl Csv {
-    /// Opens the file for a run whose last epoch that is over and validated ended at `epoch_end`; a new run's at step 0.
+    /// Opens the file. `epoch_end` is the step at which the last completed and validated epoch ended, 0 in a new run.
     ///
-    /// Rows of later epochs, and rows that are not whole, are dropped first: the run will write them again.
+    /// Incomplete rows and rows of later epochs are dropped: the run will write them again.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`] naming the file.

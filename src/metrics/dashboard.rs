@@ -1,7 +1,7 @@
 //! A full-screen dashboard for a terminal.
 //!
-//! It takes the terminal at the first record, so that what was printed before can be read until then. A thread of its
-//! own draws the [`Panel`] and hears the keys; how the terminal is taken and given back is [`super::screen`]'s business.
+//! It starts at the first record, so that earlier output stays readable until then. A separate thread draws the
+//! [`Panel`] and reads keys; [`super::screen`] switches the terminal's modes.
 
 use std::io::{Write, stdout};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,6 @@ use super::sink::Sink;
 use crate::error::Result;
 use crate::stop::Stop;
 
-/// Time between two frames.
 const FRAME: Duration = Duration::from_millis(100);
 
 /// A sink that shows a dashboard.
@@ -30,14 +29,14 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Of a run that `stop` may end early.
+    /// A dashboard of a run that `stop` may end early.
     pub fn new(goal: Goal, stop: Stop) -> Self {
         Self { goal, panel: Arc::new(Mutex::new(Panel::new(goal, stop))), is_shown: false }
     }
 
-    /// What is shown, on the screen from now on.
+    /// The panel; starts the dashboard if it is not shown yet.
     fn panel(&mut self) -> MutexGuard<'_, Panel> {
-        // A terminal that cannot be taken is no reason to stop.
+        // If the terminal cannot be switched, training goes on without a dashboard.
         if !std::mem::replace(&mut self.is_shown, true) && screen::enter().is_ok() {
             let panel = self.panel.clone();
             drop(thread::Builder::new().name("dashboard".into()).spawn(move || draw(&panel)));
@@ -45,7 +44,7 @@ impl Dashboard {
         lock(&self.panel)
     }
 
-    /// Shows a line that stays when the terminal is given back.
+    /// Shows a line that is printed again when the dashboard closes.
     fn line(&mut self, text: &str) {
         drop(self.panel());
         if !screen::keep(text) {
@@ -54,12 +53,10 @@ impl Dashboard {
     }
 }
 
-/// Draws until the terminal is given back.
 fn draw(panel: &Mutex<Panel>) {
     while let Some(keys) = screen::show(|frame, lines| lock(panel).draw(frame, lines)) {
-        // A longer text that holds a q was pasted.
+        // A single q acts like Ctrl-C; longer input was pasted.
         if matches!(keys[..], [b'q' | b'Q']) {
-            // As Ctrl-C does.
             drop(raise(SIGINT));
         }
         thread::park_timeout(FRAME);

@@ -1,10 +1,10 @@
-//! What a run ran on, for those who read its numbers later.
+//! The machine and program version of a run, to interpret its numbers later.
 
 use std::collections::BTreeMap;
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
-/// This machine and this program: names and values as a person would write them. What cannot be found out is left out.
+/// This machine and this program as names and readable values; unknown values are left out.
 pub fn environment() -> BTreeMap<String, String> {
     let kinds = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::everything());
     let system = System::new_with_specifics(kinds);

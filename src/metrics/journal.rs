@@ -1,7 +1,6 @@
-//! A text file that grows by whole lines and survives kills and resumptions.
+//! An append-only text file of lines that survives kills and resumptions.
 //!
-//! Each line is one write, so that a reader who follows the file sees it at once and a kill can damage only the last.
-//! What the lines mean is for the sinks on top of it to say.
+//! Each line is one write, so that readers see it at once and a kill can damage only the last line.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -18,10 +17,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the file after replacing its content, at once, by what `keep` leaves of it.
+    /// Atomically replaces the file's content by `keep` of it, and opens the file.
     ///
-    /// `keep` gets whole lines only: a last line without its end was cut off by a kill. A file that does not exist
-    /// is empty.
+    /// `keep` gets complete lines only: a last line without a line break was cut off by a kill. A missing file counts
+    /// as empty.
     ///
     /// # Errors
     /// [`Error::Io`] naming the file.

@@ -14,10 +14,10 @@ pub struct Jsonl {
 }
 
 impl Jsonl {
-    /// Opens the file for a run that goes on after `after_step`; a new run goes on after step 0. Its last epoch that
-    /// is over and validated ended at `epoch_end`.
+    /// Opens the file for a run that continues after `after_step`, 0 in a new run. `epoch_end` is the step at which the
+    /// last completed and validated epoch ended.
     ///
-    /// Lines of later steps and epochs, and lines that are not JSON, are dropped first: the run will write them again.
+    /// Lines of later steps and epochs, and lines that are not JSON, are dropped: the run will write them again.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`] naming the file.
@@ -52,7 +52,7 @@ fn up_to(text: &[u8], after_step: usize, epoch_end: usize) -> Vec<u8> {
     let keeps = |line: &&[u8]| match serde_json::from_slice(line) {
         Ok(Record::Step(record)) => record.step <= after_step,
         Ok(Record::Epoch(record)) => record.step <= epoch_end,
-        // What happened has happened, whatever came of it.
+        // Changes of membership stay in the record even if their steps are repeated.
         Ok(Record::Generation(_)) => true,
         Err(_) => false,
     };

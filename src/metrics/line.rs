@@ -1,9 +1,9 @@
-//! A record as a line of text, in columns that stay where they are from the first step to the last.
+//! Records as lines of text with fixed columns.
 
 use super::meter::format_duration;
 use super::record::{EpochRecord, GenerationRecord, StepRecord};
 
-/// Where a run ends; it gives the columns their width.
+/// The end of a run, which determines the widths of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Goal {
     /// Epochs of the whole run.
@@ -14,9 +14,8 @@ pub struct Goal {
 
 /// A step: `epoch  3/50  step  1200/19550  loss  1.2345  acc  56.7 %  lr 0.0500  grad   1.23  1234 img/s  eta 1h02m`.
 ///
-/// `eta` is in seconds; none is shown as `?`.
+/// `eta` is in seconds; `None` is shown as `?`.
 pub fn step_line(record: &StepRecord, goal: &Goal, eta: Option<f64>) -> String {
-    // Within an epoch the fraction is rounded up; at its end it is a whole number already.
     let epoch = (record.epoch.ceil() as usize).max(1);
     format!("{}  {}", position(epoch, record.step, goal), step_numbers(record, eta))
 }
@@ -50,17 +49,17 @@ pub fn epoch_line(record: &EpochRecord, goal: &Goal) -> String {
     )
 }
 
-/// Where the rest of a line goes on: under the text that stands beside a subject.
+/// Indentation of continuation lines: below the text beside a subject.
 const INDENT: usize = 12;
 
-/// `text` with its lines broken between words, for a terminal of so many `columns`.
+/// `text` with its lines broken between words, for a terminal of `columns` columns.
 pub fn folded(text: &str, columns: usize) -> String {
     text.lines().map(|line| fold(line, columns)).collect::<Vec<_>>().join("\n")
 }
 
 fn fold(line: &str, columns: usize) -> String {
     let (mut folded, mut rest, mut room) = (String::new(), line, columns);
-    // A word that is longer than a line stays whole: it may be a path.
+    // A word longer than a line is not broken: it may be a path.
     while let Some((last, letter)) = rest.char_indices().nth(room)
         && let Some(end) = rest[..last + letter.len_utf8()].rfind(' ').filter(|end| !rest[..*end].trim().is_empty())
     {
@@ -71,6 +70,16 @@ fn fold(line: &str, columns: usize) -> String {
         room = columns.saturating_sub(INDENT).max(INDENT);
     }
     folded + rest
+}
+
+/// `1 replica`, `2 replicas`, `2 processes`.
+pub fn count(number: usize, name: &str) -> String {
+    let plural = match number {
+        1 => "",
+        _ if name.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{number} {name}{plural}")
 }
 
 /// A fraction as `56.7 %`, seven characters wide.
@@ -84,12 +93,12 @@ fn position(epoch: usize, step: usize, goal: &Goal) -> String {
     format!("epoch {epoch:>wide$}/{epochs}  step {step:>wider$}/{steps}")
 }
 
-/// Four decimals as long as they say something.
+/// Four decimals, or scientific notation below 0.001.
 pub fn learning_rate(lr: f64) -> String {
     if lr == 0.0 || lr >= 1e-3 { format!("{lr:>6.4}") } else { format!("{lr:>6.0e}") }
 }
 
-/// Images per second; slow ones with a decimal, `?` as long as there is no rate.
+/// Images per second, below 10 with a decimal; `?` if there is no rate.
 pub fn rate(images_per_second: Option<f64>) -> String {
     match images_per_second {
         None => format!("{:>6}", '?'),
@@ -100,7 +109,6 @@ pub fn rate(images_per_second: Option<f64>) -> String {
 
 /// A change of membership: `generation 3  4 processes  paused 0.42 s  host b, process 12 joined`.
 pub fn generation_line(record: &GenerationRecord) -> String {
-    let processes = if record.members == 1 { "process" } else { "processes" };
     let pause = record.pause_seconds.map(|seconds| format!("  paused {seconds:.2} s")).unwrap_or_default();
-    format!("generation {}  {} {processes}{pause}  {}", record.generation, record.members, record.why)
+    format!("generation {}  {}{pause}  {}", record.generation, count(record.members, "process"), record.why)
 }

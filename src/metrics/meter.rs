@@ -1,26 +1,24 @@
-//! How things are measured: means, rates, times and memory.
-//!
-//! No clock is read here. Whoever measures says what time it is, so that tests need not wait.
+//! Means, rates, durations and memory. The caller passes the time, so that tests need not wait.
 
 use std::collections::VecDeque;
 
-/// A mean over samples: sums in f64, so that batches of different sizes weigh as they should.
+/// A mean over samples, weighted by the sizes of batches.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Average {
     /// Sum of the values of all samples.
     pub sum: f64,
-    /// How many samples.
+    /// Number of samples.
     pub count: u64,
 }
 
 impl Average {
-    /// Adds `count` samples whose values add up to `sum`.
+    /// Adds `count` samples with the sum `sum`.
     pub fn add(&mut self, sum: f64, count: u64) {
         self.sum += sum;
         self.count += count;
     }
 
-    /// The mean; 0 if there was no sample.
+    /// The mean; 0 without samples.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
@@ -39,34 +37,34 @@ impl Throughput {
         Self { window, marks: VecDeque::new() }
     }
 
-    /// At the time `now`, in seconds of any clock that does not run back, `total` things are finished.
+    /// Records that `total` items are finished at the time `now`, in seconds of a monotonic clock.
     ///
-    /// Only differences count, so a resumed run may begin with any total; the first mark starts the clock.
+    /// Only differences count, so a resumed run may start with any total.
     pub fn mark(&mut self, now: f64, total: u64) {
         self.marks.push_back((now, total));
-        // Two marks always stay: a step that takes longer than the window still has a rate.
+        // Two marks always stay, so that a step longer than the window has a rate.
         while self.marks.len() > 2 && self.marks.front().is_some_and(|(time, _)| now - time > self.window) {
             self.marks.pop_front();
         }
     }
 
-    /// Things per second; none as long as no time has passed.
+    /// Items per second; `None` if no time has passed.
     pub fn rate(&self) -> Option<f64> {
         let ((start, before), (end, after)) = (self.marks.front()?, self.marks.back()?);
         (end > start).then(|| after.saturating_sub(*before) as f64 / (end - start))
     }
 
-    /// Seconds until `remaining` more are finished at this rate; none as long as there is no rate.
+    /// Seconds until `remaining` more items are finished at this rate; `None` without a rate.
     pub fn eta(&self, remaining: usize) -> Option<f64> {
         self.rate().filter(|rate| *rate > 0.0).map(|rate| remaining as f64 / rate)
     }
 }
 
-/// A curve of at most so many points, however long the run: each is the mean of equally many neighbours.
+/// A curve with a bounded number of points: each is the mean of the same number of consecutive values.
 #[derive(Debug, Clone)]
 pub struct Curve {
     most: usize,
-    each: u64,
+    per_point: u64,
     points: Vec<(f64, f64)>,
     next: Average,
 }
@@ -74,15 +72,15 @@ pub struct Curve {
 impl Curve {
     /// A curve of at most `most` points.
     pub fn new(most: usize) -> Self {
-        Self { most, each: 1, points: Vec::new(), next: Average::default() }
+        Self { most, per_point: 1, points: Vec::new(), next: Average::default() }
     }
 
-    /// Adds a value at `x`, which grows from call to call. A value that is not finite is left out.
+    /// Adds a value at `x`, which increases from call to call. Values that are not finite are ignored.
     pub fn add(&mut self, x: f64, value: f64) {
         if value.is_finite() {
             self.next.add(value, 1);
         }
-        if self.next.count == self.each {
+        if self.next.count == self.per_point {
             self.points.push((x, std::mem::take(&mut self.next).mean()));
         }
         if self.points.len() > self.most {
@@ -90,7 +88,7 @@ impl Curve {
                 (pair[pair.len() - 1].0, pair.iter().map(|it| it.1).sum::<f64>() / pair.len() as f64)
             };
             self.points = self.points.chunks(2).map(pair).collect();
-            self.each *= 2;
+            self.per_point *= 2;
         }
     }
 
@@ -100,7 +98,7 @@ impl Curve {
     }
 }
 
-/// A duration for people, with its two largest units: `42s`, `3m07s`, `1h02m`, `2d03h`; `?` if it is not finite.
+/// A duration with its two largest units: `42s`, `3m07s`, `1h02m`, `2d03h`; `?` if it is not finite.
 pub fn format_duration(seconds: f64) -> String {
     if !seconds.is_finite() {
         return "?".into();
@@ -115,7 +113,12 @@ pub fn format_duration(seconds: f64) -> String {
     }
 }
 
-/// The most resident memory that this process has had, in bytes; none where the system does not say.
+/// Bytes as `1.23 GiB`.
+pub fn gibibytes(bytes: f64) -> String {
+    format!("{:.2} GiB", bytes / (1u64 << 30) as f64)
+}
+
+/// Peak resident memory of this process, in bytes; `None` if the system does not report it.
 pub fn peak_memory() -> Option<u64> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is valid for writes of one `rusage`.

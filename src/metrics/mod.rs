@@ -1,13 +1,12 @@
-//! What a run tells about itself, and to whom.
+//! Metrics of a run and their outputs.
 //!
-//! Reading order: [`record`] is what is measured, [`meter`] how, [`sink`] the trait of the places it goes to:
-//! [`console`], [`bar`] and `dashboard` for people at a [`mod@terminal`] (all with [`mod@line`], the text of a record; the
-//! dashboard, with the feature `tui`, draws a `panel` on the [`screen`]), [`jsonl`] and [`csv`] for programs (both on a
-//! [`journal`]), [`tensorboard`] for TensorBoard (with [`utilization`] of the devices);
-//! [`summary`] is the last word, [`mod@environment`] what it was said on, and [`profile`] says where time went.
+//! [`record`] defines what is measured, [`meter`] computes means and rates, [`sink`] is the trait of outputs:
+//! [`console`], [`bar`] and `dashboard` for a [`mod@terminal`] (all with the texts of [`mod@line`]; the dashboard, with
+//! the feature `tui`, draws a `panel` on the [`screen`]), [`jsonl`] and [`csv`] for programs (both on a [`journal`]),
+//! [`tensorboard`] (with [`utilization`] of the devices). [`summary`] is the closing text, [`mod@environment`]
+//! describes the machine, [`profile`] measures phases.
 //!
-//! Files of a resumed run hold each step once: whatever lies behind the step that the run resumes from is dropped
-//! before new lines follow. This room computes nothing about models; it is handed plain numbers.
+//! Files of a resumed run hold each step once: lines after the step that the run resumes from are dropped first.
 
 pub mod bar;
 pub mod console;
@@ -40,7 +39,7 @@ pub use dashboard::Dashboard;
 pub use environment::environment;
 pub use jsonl::Jsonl;
 pub use line::Goal;
-pub use meter::{Average, Throughput, format_duration, peak_memory};
+pub use meter::{Average, Throughput, format_duration, gibibytes, peak_memory};
 pub use profile::Profiler;
 pub use record::{EpochRecord, GenerationRecord, Record, StepRecord};
 pub use sink::Sink;
@@ -49,7 +48,7 @@ pub use tensorboard::{Hparam, TensorBoard};
 pub use utilization::{Card, Utilization};
 pub use warnings::warnings;
 
-/// Of a build without a dashboard, in which nobody takes the terminal.
+/// The screen of a build without a dashboard: never in use.
 #[cfg(not(feature = "tui"))]
 pub mod screen {
     /// Keeps nothing.
@@ -57,6 +56,6 @@ pub mod screen {
         false
     }
 
-    /// Has nothing to give back.
+    /// Does nothing.
     pub fn close() {}
 }

@@ -1,5 +1,4 @@
-//! What the dashboard shows, drawn from the records of a run: where it is, the numbers of its last step and epoch, the
-//! curve of the loss, and the last lines for the person at the terminal.
+//! The content of the dashboard: progress, numbers of the last step and epoch, the loss curve, and recent messages.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -15,16 +14,15 @@ use crate::stop::Stop;
 
 /// Seconds over which the remaining time is estimated.
 const WINDOW: f64 = 60.0;
-/// Points of the curve of the training loss.
 const POINTS: usize = 400;
 
-/// What is shown.
+/// The displayed state of a run.
 pub struct Panel {
     goal: Goal,
     stop: Stop,
     step: Option<StepRecord>,
     epoch: Option<EpochRecord>,
-    /// Batches of the validation that are done, of how many.
+    /// Finished and total batches of the current validation.
     validating: Option<(usize, usize)>,
     pace: Throughput,
     training: Curve,
@@ -33,9 +31,9 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// Nothing is known of the run yet.
+    /// An empty panel.
     pub fn new(goal: Goal, stop: Stop) -> Self {
-        // By no-color.org.
+        // See no-color.org.
         let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self {
             goal,
@@ -50,14 +48,14 @@ impl Panel {
         }
     }
 
-    /// Takes in a step.
+    /// Updates the panel after a step.
     pub fn step(&mut self, record: &StepRecord) {
         self.pace.mark(record.seconds, record.step as u64);
         self.training.add(record.step as f64, height(record.loss));
         (self.step, self.validating) = (Some(*record), None);
     }
 
-    /// Takes in an epoch.
+    /// Updates the panel after an epoch.
     pub fn epoch(&mut self, record: &EpochRecord) {
         if record.val_loss.is_finite() {
             self.validation.push((record.step as f64, height(record.val_loss)));
@@ -65,12 +63,12 @@ impl Panel {
         (self.epoch, self.validating) = (Some(*record), None);
     }
 
-    /// So many of the batches of a validation are done.
+    /// Updates the progress of a validation.
     pub fn validating(&mut self, done: usize, total: usize) {
         self.validating = Some((done, total));
     }
 
-    /// Draws the panel with the last of `lines`. It is made for 80 columns and 24 rows; what is beyond goes to the curve.
+    /// Draws the panel with the last of `lines`. Laid out for 80 columns and 24 rows; more space goes to the curve.
     pub fn draw(&self, frame: &mut Frame<'_>, lines: &[String]) {
         let messages = 5.max(frame.area().height / 5);
         let rows = [5, 7, 0, messages, 1].map(|rows| match rows {
@@ -99,14 +97,13 @@ impl Panel {
         Block::bordered().title(format!(" {title} ")).border_style(self.style(Color::DarkGray))
     }
 
-    /// How much is done and how long the rest will take.
     fn draw_run(&self, frame: &mut Frame<'_>, area: Rect) {
         let Goal { epochs, steps } = self.goal;
         let (step, done) = self.step.map_or((0, 0.0), |it| (it.step, it.epoch));
         let whole = step as f64 / steps.max(1) as f64;
         let (part, name) = match self.validating {
             Some((done, total)) => (done as f64 / total.max(1) as f64, "validation".into()),
-            // The end of an epoch is a whole number.
+            // A whole number is the end of an epoch.
             None => (done - (done.ceil() - 1.0).max(0.0), format!("epoch {}/{epochs}", (done.ceil() as usize).max(1))),
         };
         let seconds = self.step.map_or(f64::NAN, |it| it.seconds);
@@ -195,13 +192,13 @@ impl Panel {
     }
 }
 
-/// Where a loss is drawn: a first validation may have fifty times the loss of a later one.
+/// The logarithm of a loss: the first validation may have fifty times the loss of later ones.
 fn height(loss: f64) -> f64 {
     const LEAST: f64 = 1e-6;
     if loss < LEAST { LEAST.ln() } else { loss.ln() }
 }
 
-/// From the least to the greatest of `values`, and wide enough to draw.
+/// The smallest and largest of `values`, widened if they are equal.
 fn bounds(values: impl Iterator<Item = f64> + Clone) -> [f64; 2] {
     let (low, high) = (values.clone().reduce(f64::min).unwrap_or(0.0), values.reduce(f64::max).unwrap_or(1.0));
     if low < high { [low, high] } else { [low - 0.5, low + 0.5] }

@@ -1,8 +1,7 @@
-//! Where the time of a run goes: its phases as a table, and as a trace for `chrome://tracing` or ui.perfetto.dev.
+//! Profile of a run: its phases as a table, and as a trace for `chrome://tracing` or ui.perfetto.dev.
 //!
-//! Phases are the crate's `tracing` spans. Nobody listens to them unless a [`Profiler`] is there, and then they cost an
-//! `Instant` each. What a phase spends in phases inside of it is listed below it. A phase that copies
-//! between the host and a device has their `bytes`.
+//! Phases are the crate's `tracing` spans; they are recorded only if there is a [`Profiler`]. Nested phases are listed
+//! below the outer one. A phase that copies between the host and a device has the field `bytes`.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
@@ -19,10 +18,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::warnings::warnings;
 
-/// Spans that the trace keeps, about 100 bytes each in its file; the table counts all.
+/// Most spans in the trace, about 100 bytes each in its file; the table counts all.
 const TRACED: usize = 500_000;
 
-/// Listens to the phases of this process.
+/// Records the phases of this process.
 #[derive(Debug, Clone)]
 pub struct Profiler {
     record: Arc<Mutex<Record>>,
@@ -31,7 +30,7 @@ pub struct Profiler {
 
 #[derive(Debug, Default)]
 struct Record {
-    /// By thread and the names from the outermost phase inwards, in the order of first appearance.
+    /// Totals by thread and path (names from the outermost phase inwards), in the order of first appearance.
     totals: Vec<((String, Vec<&'static str>), Total)>,
     spans: Vec<Span>,
 }
@@ -53,19 +52,20 @@ struct Span {
 }
 
 impl Profiler {
-    /// A profiler that nobody reports to yet.
+    /// A profiler without a subscriber.
     pub fn new() -> Self {
         Self { record: Arc::default(), start: Instant::now() }
     }
 
-    /// Listens for as long as the process lives, and hands warnings to `print`. `None` if somebody else does.
+    /// Installs the profiler for the life of the process, and passes warnings to `print`. `None` if there is already a
+    /// global subscriber.
     pub fn start(print: fn(&str)) -> Option<Self> {
         let profiler = Self::new();
         let subscriber = profiler.subscriber().with(warnings(print));
         tracing::subscriber::set_global_default(subscriber).ok().map(|()| profiler)
     }
 
-    /// What has to be told of spans so that this profiler hears of the crate's own.
+    /// A subscriber that passes the crate's spans to this profiler.
     pub fn subscriber(&self) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<> {
         let ours = |metadata: &Metadata<'_>| metadata.is_span() && metadata.target().starts_with("kiln");
         tracing_subscriber::registry().with(Listener(self.clone()).with_filter(filter_fn(ours)))
@@ -81,7 +81,7 @@ impl Profiler {
             threads.entry(thread).or_default().push((path, total));
         }
         for (thread, mut phases) in threads {
-            // An outer phase ends, and is recorded, after those inside of it.
+            // An outer phase is recorded after its inner ones.
             let outermost: Vec<&str> = phases.iter().map(|(path, _)| path[0]).collect();
             phases.sort_by_key(|(path, _)| (outermost.iter().position(|name| *name == path[0]), path.len()));
             write!(text, "\n{thread}").expect("writing to a string cannot fail");
@@ -97,7 +97,7 @@ impl Profiler {
         text
     }
 
-    /// The first spans in the Trace Event Format (Google, 2016), times in microseconds.
+    /// The recorded spans in the Trace Event Format (Google, 2016), times in microseconds.
     pub fn trace(&self) -> Vec<u8> {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         let mut threads: Vec<&str> = record.spans.iter().map(|span| span.thread.as_str()).collect();
@@ -128,7 +128,7 @@ impl Default for Profiler {
 
 struct Listener(Profiler);
 
-/// What a phase copies between host and device, in its field `bytes`.
+/// Bytes that a phase copies between host and device, from its field `bytes`.
 #[derive(Debug, Default)]
 struct Copied(u64);
 

@@ -1,8 +1,7 @@
-//! What is measured: one record per step, one per epoch, and one per change of membership.
+//! The measured values: one record per step, per epoch, and per change of membership.
 //!
-//! Records are plain numbers, the same for every sink. As JSON lines they carry their kind:
-//! `{"kind":"step","step":1,...}` or `{"kind":"epoch","epoch":1,...}`. JSON has no NaN: a loss that is not finite is
-//! written as `null` and read back as NaN.
+//! JSON lines carry their kind: `{"kind":"step","step":1,...}` or `{"kind":"epoch","epoch":1,...}`. JSON has no NaN: a
+//! loss that is not finite is written as `null` and read back as NaN.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -23,7 +22,7 @@ pub struct StepRecord {
     /// Norm of the mean gradient before clipping.
     #[serde(deserialize_with = "nan_if_null")]
     pub grad_norm: f64,
-    /// Training images per second, over a recent window; none in the first step of a session, which starts the clock.
+    /// Training images per second over a recent window; `None` in the first step of a session.
     pub images_per_second: Option<f64>,
     /// Seconds that this step took.
     pub step_seconds: f64,
@@ -52,24 +51,24 @@ pub struct EpochRecord {
     pub val_top5: f64,
     /// The learning rate of the last step.
     pub lr: f64,
-    /// Training images per second over the epoch's steps in this session, validation not counted; none without a step.
+    /// Training images per second over the epoch's steps in this session, without validation; `None` without a step.
     pub images_per_second: Option<f64>,
     /// Seconds of training so far, over all sessions of the run.
     pub seconds: f64,
 }
 
-/// A generation of an elastic run that begins.
+/// The start of a generation of an elastic run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GenerationRecord {
-    /// Counts the generations of the run from 1.
+    /// Number of the generation, from 1.
     pub generation: u64,
     /// Optimizer steps done before it.
     pub step: usize,
-    /// Processes that take part.
+    /// Number of processes.
     pub members: usize,
-    /// Who came or went.
+    /// Which processes joined or left.
     pub why: String,
-    /// Seconds from the last step of the generation before to the beginning of this one; `null` where nobody knows.
+    /// Seconds from the last step of the previous generation to the start of this one; `null` if unknown.
     pub pause_seconds: Option<f64>,
     /// Seconds of training so far, over all sessions of the run.
     pub seconds: f64,

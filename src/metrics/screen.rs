@@ -1,9 +1,8 @@
-//! The whole terminal, for as long as a dashboard has it: taken once, given back on every way out.
+//! The terminal while a dashboard uses it, restored on every exit path.
 //!
-//! A process has one terminal, so there is one value for it. From [`enter`] to [`close`] the terminal shows the
-//! alternate screen without a cursor and passes keys on as they are pressed. It never stops turning Ctrl-C into a
-//! signal, so there is no moment in which Ctrl-C is lost. What others print meanwhile is kept by [`keep`] and printed
-//! at the end.
+//! The state is global because a process has one terminal. From [`enter`] to [`close`] the terminal shows the alternate
+//! screen without a cursor and passes keys on as they are pressed; Ctrl-C always remains a signal. Other output is kept
+//! by [`keep`] and printed at the end.
 
 use std::io::{self, BufWriter, Stdout, Write, stdin, stdout};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -19,9 +18,9 @@ use rustix::termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex,
 use super::terminal::fitted;
 use crate::stop::restore_by;
 
-/// How long [`close`] waits for a frame that is being drawn; a terminal may take no output any more.
+/// How long [`close`] waits for a frame that is being drawn: a terminal may have stopped accepting output.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// What stands for no key.
+/// The code that disables a special key.
 const NO_KEY: u8 = if cfg!(target_os = "linux") { 0 } else { 0xff };
 
 struct Screen {
@@ -30,13 +29,12 @@ struct Screen {
 }
 
 static SCREEN: Mutex<Option<Screen>> = Mutex::new(None);
-/// The terminal as it was found.
 static FOUND: OnceLock<Termios> = OnceLock::new();
 
-/// Takes the terminal.
+/// Switches the terminal to the dashboard.
 ///
 /// # Errors
-/// Those of the terminal.
+/// I/O errors of the terminal.
 pub fn enter() -> io::Result<()> {
     let mut screen = screen();
     if screen.is_none() {
@@ -47,14 +45,13 @@ pub fn enter() -> io::Result<()> {
         let _ = FOUND.set(found);
         tcsetattr(stdin(), OptionalActions::Now, &own)?;
         *screen = Some(Screen { terminal, kept: Vec::new() });
-        // A terminal that cannot show it is no reason to stop.
+        // An error here must not stop the training.
         drop(execute!(stdout(), EnterAlternateScreen, Hide));
     }
     Ok(())
 }
 
-/// Draws by `view`, which is handed the lines that are kept, and returns the keys since the last call; none when the
-/// terminal was given back.
+/// Draws with `view`, which gets the kept lines, and returns the keys since the last call; `None` after [`close`].
 pub fn show(view: impl FnOnce(&mut Frame<'_>, &[String])) -> Option<Vec<u8>> {
     let mut screen = screen();
     let Screen { terminal, kept } = screen.as_mut()?;
@@ -64,18 +61,18 @@ pub fn show(view: impl FnOnce(&mut Frame<'_>, &[String])) -> Option<Vec<u8>> {
     Some(keys[..pressed].to_vec())
 }
 
-/// Keeps `text` until the terminal is given back; false if nobody has it.
+/// Keeps `text` until [`close`]; false if there is no dashboard.
 pub fn keep(text: &str) -> bool {
     let mut screen = screen();
     let kept = screen.as_mut().map(|screen| screen.kept.extend(text.lines().map(String::from)));
     kept.is_some()
 }
 
-/// Gives the terminal back as it was found, and prints what was kept. Does nothing where nobody has it.
+/// Restores the terminal and prints the kept lines. Does nothing without a dashboard.
 pub fn close() {
     let Some(found) = FOUND.get() else { return };
     let mut kept = Vec::new();
-    // Where a frame cannot be finished, or its drawing has just failed on this thread, the modes still can be.
+    // Restore the modes even if the lock cannot be taken because a frame hangs or failed on this thread.
     if let Some(mut screen) = screen_within(PATIENCE) {
         let Some(screen) = screen.take() else { return };
         kept = screen.kept;
@@ -102,8 +99,8 @@ fn screen_within(patience: Duration) -> Option<MutexGuard<'static, Option<Screen
     }
 }
 
-/// The same terminal with keys that arrive at once, unseen. Ctrl-C stays a signal; the keys that would leave this screen
-/// behind (Ctrl-Z, Ctrl-\) or freeze it (Ctrl-S) do nothing.
+/// Modes without line buffering and echo. Ctrl-C remains a signal; the keys that would leave the alternate screen in
+/// place (Ctrl-Z, Ctrl-\) or freeze it (Ctrl-S) are disabled.
 fn by_key(mut modes: Termios) -> Termios {
     modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::IEXTEN);
     modes.local_modes.insert(LocalModes::ISIG);

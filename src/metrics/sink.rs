@@ -1,11 +1,11 @@
-//! Where records go. The training loop knows this trait only; the files beside this one are the places.
+//! The trait of outputs for records, the only part of this room that the training loop knows.
 
 use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use crate::error::Result;
 
 /// A consumer of records, called by one thread in the order of the run.
 ///
-/// A sink of the terminal never fails: a closed pipe must not end a training. A sink of files fails with
+/// A terminal sink never fails: a closed pipe must not end a training. A file sink fails with
 /// [`crate::error::Error::Io`].
 pub trait Sink: Send {
     /// After an optimizer step.
@@ -14,7 +14,7 @@ pub trait Sink: Send {
     /// After an epoch and its validation.
     fn epoch(&mut self, record: &EpochRecord) -> Result<()>;
 
-    /// Membership has changed.
+    /// After a change of membership.
     fn generation(&mut self, _record: &GenerationRecord) -> Result<()> {
         Ok(())
     }
@@ -34,7 +34,7 @@ pub trait Sink: Send {
         Ok(())
     }
 
-    /// The run is over; nothing follows.
+    /// After the last record.
     fn finish(&mut self) -> Result<()> {
         Ok(())
     }

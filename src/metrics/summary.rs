@@ -1,4 +1,4 @@
-//! The last word of a run: what came out, what it cost, where it is and how to look at it again.
+//! The closing text of a run: its results, cost and files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::line::percent;
-use super::meter::format_duration;
+use super::line::{count, percent};
+use super::meter::{format_duration, gibibytes};
 
-/// What a finished run has to say. Its `Display` is the closing text.
+/// The result of a run. Its `Display` is the closing text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Epochs done.
@@ -22,34 +22,30 @@ pub struct Summary {
     pub last: Option<f64>,
     /// Seconds of training, over all sessions of the run.
     pub seconds: f64,
-    /// Training images per second over the last `session_steps` steps; none without one.
+    /// Training images per second over the last `session_steps` steps; `None` without steps.
     pub images_per_second: Option<f64>,
     /// Steps of this session: all of the run unless it was resumed.
     #[serde(default)]
     pub session_steps: usize,
-    /// The most resident memory of this process, in bytes.
+    /// Peak resident memory of this process, in bytes.
     pub peak_memory: Option<u64>,
-    /// The checkpoint to use from here on, if one was saved.
+    /// The checkpoint to use, if one was saved.
     pub checkpoint: Option<PathBuf>,
-    /// What the run ran on, as names and values.
+    /// The machine and program, as names and values.
     #[serde(default)]
     pub environment: BTreeMap<String, serde_json::Value>,
-    /// Whether nothing is left of what was asked for: the last step is done, early stopping ended the run, or its time
-    /// is used up. A run that a signal ended is to go on.
+    /// Whether the run is finished: by its last step, early stopping or its time limit. A run that a signal ended is
+    /// not.
     #[serde(default)]
     pub complete: bool,
 }
 
 impl Summary {
-    /// The steps that the throughput was measured over, if they are not all: ` over the last 200 steps`.
+    /// The steps of the throughput measurement if they are not all: ` over the last 200 steps`.
     pub fn measured_over(&self) -> String {
         let is_part = (1..self.steps).contains(&self.session_steps);
         if is_part { format!(" over the last {} steps", self.session_steps) } else { String::new() }
     }
-}
-
-fn count(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 impl fmt::Display for Summary {
@@ -60,7 +56,7 @@ impl fmt::Display for Summary {
             write!(f, "\nthroughput  {rate:.0} images/s{}", self.measured_over())?;
         }
         if let Some(bytes) = self.peak_memory {
-            write!(f, "\nmemory      {:.2} GiB at its peak", bytes as f64 / (1u64 << 30) as f64)?;
+            write!(f, "\nmemory      {} at its peak", gibibytes(bytes as f64))?;
         }
         if let Some((accuracy, epoch)) = self.best {
             write!(f, "\nbest        {} validation accuracy, epoch {epoch}", percent(accuracy).trim_start())?;
@@ -70,7 +66,7 @@ impl fmt::Display for Summary {
         }
         if let Some(path) = &self.checkpoint {
             write!(f, "\ncheckpoint  {}", path.display())?;
-            // Of a run, its best checkpoint is measured.
+            // The run's directory stands for its best checkpoint.
             let run = path.parent().filter(|it| it.ends_with("checkpoints")).and_then(Path::parent).unwrap_or(path);
             write!(f, "\nevaluate    train evaluate --checkpoint {}", for_shell(run))?;
         }

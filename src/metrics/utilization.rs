@@ -1,55 +1,55 @@
-//! What NVIDIA's devices are and how busy they are, by their driver's own library (NVML), where there is one.
+//! Properties and utilization of NVIDIA's devices, from NVML.
 //!
-//! The library is looked for when a run starts; a machine without it has no numbers and no complaint. NVML sees all
-//! devices of the machine in the order of their PCI bus; CUDA sees those of `CUDA_VISIBLE_DEVICES`, in the same order only
-//! where `CUDA_DEVICE_ORDER` says so. A device that cannot be told from another one has no numbers.
+//! The library is loaded when a run starts; without it there are no numbers and no error. NVML lists all devices in PCI
+//! order; CUDA lists those of `CUDA_VISIBLE_DEVICES`, in the same order only if `CUDA_DEVICE_ORDER` says so. A device
+//! that cannot be matched has no numbers.
 
 use std::fmt::{Display, Formatter};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-/// The variable that says how CUDA numbers devices.
+/// The variable that sets CUDA's order of devices.
 pub const ORDER: &str = "CUDA_DEVICE_ORDER";
-/// Its value for NVML's own order; CUDA's default is the fastest device first.
+/// Its value for NVML's order; CUDA's default is the fastest device first.
 pub const BY_BUS: &str = "PCI_BUS_ID";
 
 /// The devices of a run.
 #[derive(Debug)]
 pub struct Utilization {
     nvml: Nvml,
-    /// The numbers of the run, and NVML's.
+    /// The run's index and NVML's index of each device.
     devices: Vec<(usize, u32)>,
 }
 
-/// One look at a device.
+/// The load of a device at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Its number among those of the run.
+    /// The run's index of the device.
     pub device: usize,
-    /// Share of the last moments in which it computed, in percent.
+    /// Utilization over NVML's last sampling period, in percent.
     pub percent: f64,
-    /// Memory in use, by whomever, in bytes.
+    /// Memory in use by all processes, in bytes.
     pub memory: f64,
 }
 
-/// A device, as its driver describes it.
+/// A device as described by its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
     /// The product's name.
     pub name: String,
-    /// All of its memory, in bytes.
+    /// Total memory, in bytes.
     pub memory: u64,
     /// The compute capability.
     pub capability: (i32, i32),
     /// The driver's version.
     pub driver: String,
-    /// The version of CUDA up to which the driver goes.
+    /// The newest version of CUDA that the driver supports.
     pub cuda: (i32, i32),
 }
 
 impl Card {
-    /// The device of this number among the visible ones; none without NVML.
+    /// The visible device of this index; `None` without NVML.
     pub fn of(device: usize) -> Option<Self> {
         let Utilization { nvml, devices } = Utilization::of(&[device])?;
         Self::read(&nvml, devices.first()?.1).ok()
@@ -68,7 +68,7 @@ impl Card {
         })
     }
 
-    /// The types below f32 that it has arithmetic for, from the CUDA C++ programming guide's table of capabilities.
+    /// The types with less precision than f32 that it computes in, from the CUDA C++ programming guide.
     fn types(&self) -> &'static str {
         match self.capability {
             (8.., _) => "computes in bf16, f16 and TF32",
@@ -89,7 +89,7 @@ impl Display for Card {
 }
 
 impl Utilization {
-    /// The devices of these numbers among the visible ones; none without NVML.
+    /// The visible devices of these indices; `None` without NVML.
     pub fn of(devices: &[usize]) -> Option<Self> {
         let nvml = Nvml::init().ok()?;
         let uuid = |index: u32| nvml.device_by_index(index).and_then(|device| device.uuid()).unwrap_or_default();
@@ -100,7 +100,7 @@ impl Utilization {
         Some(Self { nvml, devices })
     }
 
-    /// How busy they are now; without those that do not say.
+    /// Their current loads, without devices that do not report one.
     pub fn look(&self) -> Vec<Load> {
         let load = |(device, index): &(usize, u32)| {
             let found = self.nvml.device_by_index(*index).ok()?;
@@ -111,9 +111,9 @@ impl Utilization {
     }
 }
 
-/// NVML's number of the visible device `device`; `uuids` are those of all devices in NVML's order.
+/// NVML's index of the visible device `device`; `uuids` are those of all devices in NVML's order.
 ///
-/// An entry of `CUDA_VISIBLE_DEVICES` is a number in CUDA's order, or the begin of a UUID that no other device shares.
+/// An entry of `CUDA_VISIBLE_DEVICES` is an index in CUDA's order or a unique prefix of a UUID.
 fn index(device: usize, visible: Option<&str>, order: Option<&str>, uuids: &[String]) -> Option<usize> {
     let by_number = |number: usize| {
         let is_same_order = order == Some(BY_BUS) || uuids.len() == 1;

@@ -1,4 +1,4 @@
-//! Warnings of rooms that know no terminal, such as the rendezvous: they reach people as lines.
+//! Prints warnings of rooms without access to the terminal, such as the rendezvous.
 
 use std::fmt::{Debug, Write};
 
@@ -8,7 +8,7 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Hands every warning of this crate to `print`, and hears of nothing else.
+/// A layer that passes every warning of this crate to `print`.
 pub fn warnings<S: Subscriber + for<'a> LookupSpan<'a>>(print: fn(&str)) -> impl Layer<S> {
     let ours = |metadata: &Metadata<'_>| {
         metadata.is_event() && *metadata.level() <= Level::WARN && metadata.target().starts_with("kiln")

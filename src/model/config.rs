@@ -1,7 +1,5 @@
-//! What the user may choose about the network.
-//!
-//! The `[model]` section as it runs; `config/default.toml` documents it for users and the config room checks it. The
-//! network itself is left to the neighbouring files.
+//! The `[model]` section of the configuration, documented for users in `config/default.toml` and checked by the config
+//! room.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +33,7 @@ pub struct ModelConfig {
     pub zero_init_last_bn: bool,
     /// Where weights come from instead of being drawn: `torchvision` or a file; empty draws them.
     pub pretrained: String,
-    /// What keeps its values: see [`crate::nn::freeze`].
+    /// Which tensors are frozen: see [`crate::nn::freeze`].
     pub freeze: String,
 }
 
@@ -61,7 +59,7 @@ impl ModelConfig {
     }
 }
 
-/// How many blocks of two convolutions each of the four stages has (He et al., 2015, table 1).
+/// The number of two-convolution blocks in each of the four stages (He et al., 2015, table 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Architecture {
     /// Blocks by stage, each at least 1.
@@ -74,7 +72,7 @@ impl Architecture {
     /// With 34 layers.
     pub const RESNET34: Self = Self { blocks: [3, 4, 6, 3] };
 
-    /// What tensors with these names belong to, if torchvision named them.
+    /// The architecture of tensors with these torchvision names.
     pub fn of_names<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
         let count = |stage: usize| {
             let prefix = format!("layer{stage}.");

@@ -1,6 +1,7 @@
-//! ResNet-18 and 34: the network, how it is recognised and how large it is, what its logits say. Knows no data set, no file.
+//! ResNet-18 and ResNet-34: the network, its recognition from weights, its size, losses and predictions. Knows no data
+//! set and no file.
 //!
-//! Read `resnet.rs` for the network, `prediction.rs` for what comes of its logits.
+//! Start with `resnet.rs`; `prediction.rs` evaluates the logits.
 
 mod config;
 mod prediction;

@@ -1,4 +1,4 @@
-//! What a network's logits say: losses, classes, hits.
+//! Losses, predicted classes and accuracy from a network's logits.
 
 use burn::tensor::{Int, Tensor};
 
@@ -7,12 +7,13 @@ use crate::nn::{ForwardContext, cross_entropy, rank_of_target};
 use crate::ops::MixedBackend;
 use crate::parallel::Counts;
 
-/// The classes that are mixed into a batch of images, `[batch]`, and the share of the images' own classes, 0 to 1.
+/// The classes mixed into a batch of images by mixup or CutMix, `[batch]`, and the share of the images' own classes, 0
+/// to 1.
 pub type MixedIn<B> = (Tensor<B, 1, Int>, f64);
 
 impl<B: MixedBackend> ResNet<B> {
-    /// Trains: the cross-entropy of every image, `[batch]`, with label smoothing, and its logits `[batch, classes]`.
-    /// `images` are `[batch, 3, height, width]`, `labels` `[batch]`.
+    /// The training loss of every image, `[batch]`, cross-entropy with label smoothing, and the logits
+    /// `[batch, classes]`. `images` are `[batch, 3, height, width]`, `labels` `[batch]`.
     pub fn losses(
         &self,
         images: Tensor<B, 4>,
@@ -24,7 +25,7 @@ impl<B: MixedBackend> ResNet<B> {
         let against = |labels| cross_entropy(logits.clone(), labels, self.label_smoothing());
         let own = against(labels);
         let losses = match mixed {
-            // Cross-entropy is linear in the target: this is that of both classes by their shares.
+            // Cross-entropy is linear in the target.
             Some((others, share)) => own * share + against(others) * (1.0 - share),
             None => own,
         };
@@ -32,7 +33,7 @@ impl<B: MixedBackend> ResNet<B> {
     }
 }
 
-/// What a model takes an image for.
+/// The predicted class of an image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prediction {
     /// The class with the largest logit.
@@ -42,7 +43,7 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// What the logits of one sample, one per class, say. A logit that is not a number never wins.
+    /// The prediction from the logits of one sample, one per class. A NaN is never the largest.
     pub fn of(logits: &[f32]) -> Self {
         let largest = |best: usize, class: usize| if logits[class] > logits[best] { class } else { best };
         let first = logits.iter().position(|logit| !logit.is_nan()).unwrap_or(0);
@@ -51,18 +52,19 @@ impl Prediction {
         Self { class: class as u32, confidence: 1.0 / sum }
     }
 
-    /// As replicas tell each other.
+    /// As exchanged by replicas.
     pub fn to_values(self) -> [f64; 2] {
         [self.class.into(), self.confidence.into()]
     }
 
-    /// The inverse of [`Prediction::to_values`], for several.
+    /// The inverse of [`Prediction::to_values`], for several predictions.
     pub fn from_values(values: &[f64]) -> Vec<Self> {
         values.chunks_exact(2).map(|of| Self { class: of[0] as u32, confidence: of[1] as f32 }).collect()
     }
 }
 
-/// Images of `logits` `[batch, classes]` whose class has the largest logit, and whose class is among the five largest.
+/// Counts the images whose class has the largest logit, and those whose class is among the five largest. `logits` are
+/// `[batch, classes]`.
 pub fn hits(logits: &[f32], labels: &[u32]) -> [f64; 2] {
     let classes = logits.len() / labels.len().max(1);
     let ranks = logits.chunks(classes.max(1)).zip(labels);
@@ -70,15 +72,15 @@ pub fn hits(logits: &[f32], labels: &[u32]) -> [f64; 2] {
     [1, 5].map(|places| ranks.iter().filter(|rank| **rank < places).count() as f64)
 }
 
-/// Counts of images that were classified: [`hits`] is what was counted.
+/// Accuracy from counts of [`hits`].
 pub trait Hits {
     /// Images whose class has the largest logit.
     fn top1(&self) -> usize;
     /// Images whose class is among the five largest logits.
     fn top5(&self) -> usize;
-    /// Share of the first.
+    /// Top-1 accuracy, 0 to 1.
     fn accuracy(&self) -> f64;
-    /// Share of the second.
+    /// Top-5 accuracy, 0 to 1.
     fn top5_accuracy(&self) -> f64;
 }
 

@@ -1,14 +1,14 @@
-//! Which network a dictionary of weights belongs to.
+//! Detects the network that a dictionary of weights belongs to.
 
 use super::config::{Architecture, ModelConfig, Stem};
 use crate::error::{Error, Result};
 use crate::state::StateDict;
 
-/// The stem, depth and width of the ResNet whose weights are `state`, and its number of outputs; `origin` says where they
-/// come from. Whether every tensor is there is for [`crate::nn::load_state`] to say.
+/// The stem, depth and width of the ResNet with the weights `state`, and its number of outputs; `origin` names their
+/// source. [`crate::nn::load_state`] checks that every tensor is there.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] when the first or the last layer is missing or has another form.
+/// [`Error::Checkpoint`] if the first or the last layer is missing or has another shape.
 pub fn recognize(state: &StateDict, origin: &str) -> Result<(ModelConfig, usize)> {
     let shape = |name: &str| state.get(name).map(|tensor| tensor.shape().to_vec()).unwrap_or_default();
     let stem = match shape("conv1.weight")[..] {

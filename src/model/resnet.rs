@@ -1,6 +1,5 @@
-//! ResNet-18 and ResNet-34: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with the layer names
-//! of torchvision. Parallelism and precision are applied from outside, through [`ForwardContext`] and [`Precision`]; the layers
-//! read the same for all of them.
+//! ResNet-18 and ResNet-34: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with
+//! the layer names of torchvision. [`ForwardContext`] and [`Precision`] select parallelism and precision from outside.
 
 use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};
@@ -10,11 +9,11 @@ use burn::tensor::backend::Backend;
 use super::config::{ModelConfig, Stem};
 use crate::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use crate::ops::{
-    Algorithm, BFloat16, Behind, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged, down,
-    max_pool,
+    Algorithm, BFloat16, Epilogue, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged,
+    max_pool, to_compute,
 };
 
-/// Two 3x3 convolutions around which the input is added back.
+/// Two 3x3 convolutions with a residual connection.
 #[derive(Module, Debug)]
 pub struct BasicBlock<B: Backend> {
     conv1: Conv2d<B>,
@@ -29,9 +28,9 @@ impl<B: Backend> BasicBlock<B> {
     fn new([inputs, outputs]: [usize; 2], stride: usize, config: &ModelConfig, device: &B::Device) -> Self {
         let projected = stride != 1 || inputs != outputs;
         Self {
-            conv1: Conv2d::new([inputs, outputs], 3, stride, device).by(config.conv),
+            conv1: Conv2d::new([inputs, outputs], 3, stride, device).with_algorithm(config.conv),
             bn1: BatchNorm::new(outputs, false, device),
-            conv2: Conv2d::new([outputs, outputs], 3, 1, device).by(config.conv),
+            conv2: Conv2d::new([outputs, outputs], 3, 1, device).with_algorithm(config.conv),
             bn2: BatchNorm::new(outputs, config.zero_init_last_bn, device),
             downsample: projected
                 .then(|| (Conv2d::new([inputs, outputs], 1, stride, device), BatchNorm::new(outputs, false, device))),
@@ -42,13 +41,13 @@ impl<B: Backend> BasicBlock<B> {
 impl<B: TrainBackend> BasicBlock<B> {
     fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, context: &ForwardContext<B>) -> Tensor<P::Compute, 4> {
         let y = self.conv1.forward::<P>(x.clone(), context);
-        let y = self.bn1.forward_and::<P>(y, Behind::Rectifier, context);
+        let y = self.bn1.forward_with::<P>(y, Epilogue::Relu, context);
         let y = self.conv2.forward::<P>(y, context);
         let shortcut = match &self.downsample {
             Some((conv, bn)) => bn.forward::<P>(conv.forward::<P>(x, context), context),
             None => x,
         };
-        self.bn2.forward_and::<P>(y, Behind::Sum(shortcut), context)
+        self.bn2.forward_with::<P>(y, Epilogue::AddRelu(shortcut), context)
     }
 }
 
@@ -115,9 +114,9 @@ impl<B: TrainBackend> ResNet<B> {
     ) -> Tensor<P::Compute, 2> {
         let [_, _, height, width] = images.dims();
         let innermost = self.has_large_maps([height, width]) || self.is_by_winograd(context) || !context.is_training();
-        let images = arranged(down::<P, B, 4>(images), innermost);
+        let images = arranged(to_compute::<P, B, 4>(images), innermost);
         let x = self.conv1.forward::<P>(images, context);
-        let mut x = self.bn1.forward_and::<P>(x, Behind::Rectifier, context);
+        let mut x = self.bn1.forward_with::<P>(x, Epilogue::Relu, context);
         if self.is_pooled {
             x = max_pool(x);
         }
@@ -128,17 +127,17 @@ impl<B: TrainBackend> ResNet<B> {
         x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
     }
 
-    /// Whether most layers work on maps of many channels and of many pixels, going by those of the first stage.
+    /// Whether the maps of the first stage have many channels and many pixels.
     fn has_large_maps(&self, image: [usize; 2]) -> bool {
         let shrunk_by = if self.is_pooled { 4 } else { 1 };
         self.bn1.channels() >= 32 && image.into_iter().all(|size| size / shrunk_by > 16)
     }
 
-    /// Whether a processor computes most layers with kernels that want channels innermost, whatever the size of the maps.
+    /// Whether a CPU computes most layers by Winograd's algorithm, whose kernels need channels innermost.
     fn is_by_winograd(&self, context: &ForwardContext<B>) -> bool {
-        let (by, channels) = (self.layer1[0].conv1.algorithm(), self.bn1.channels());
-        let takes_them = channels >= 32 && channels.is_multiple_of(16);
-        takes_them && by == Algorithm::Auto && context.precision() == PrecisionKind::F32
+        let (algorithm, channels) = (self.layer1[0].conv1.algorithm(), self.bn1.channels());
+        let fills_vectors = channels >= 32 && channels.is_multiple_of(16);
+        fills_vectors && algorithm == Algorithm::Auto && context.precision() == PrecisionKind::F32
     }
 
     fn forward_in<P: Precision<B>>(&self, images: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {

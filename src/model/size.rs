@@ -1,48 +1,43 @@
-//! How large a network is, computed and not measured.
+//! Parameter count and activation size of a network, computed from its definition.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::config::{ModelConfig, Stem};
-use crate::nn::Path;
+use crate::nn::{Path, tracked_path};
 
-/// Elements of a network's parameters; running statistics are none.
+/// Elements of a network's parameters, without running statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParameterCount {
-    /// Of all.
+    /// All parameters.
     pub all: usize,
-    /// Of those that are not frozen.
+    /// Parameters that are not frozen.
     pub trained: usize,
 }
 
 /// Counts the parameters of `model`.
 pub fn count_parameters<B: AutodiffBackend, M: Module<B>>(model: &M) -> ParameterCount {
-    struct Count(Path, ParameterCount);
+    struct Count {
+        path: Path,
+        count: ParameterCount,
+    }
     impl<B: AutodiffBackend> ModuleVisitor<B> for Count {
-        fn enter_module(&mut self, name: &str, container: &str) {
-            self.0.enter(name, container);
-        }
-
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.0.exit();
-        }
+        tracked_path!();
 
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
             let elements = param.lazy_shape().num_elements();
-            self.1.all += if self.0.name().contains("running_") { 0 } else { elements };
-            self.1.trained += if param.is_require_grad() { elements } else { 0 };
+            self.count.all += if self.path.name().contains("running_") { 0 } else { elements };
+            self.count.trained += if param.is_require_grad() { elements } else { 0 };
         }
     }
-    let mut count = Count(Path::default(), ParameterCount { all: 0, trained: 0 });
-    model.visit(&mut count);
-    count.1
+    let mut counter = Count { path: Path::default(), count: ParameterCount { all: 0, trained: 0 } };
+    model.visit(&mut counter);
+    counter.count
 }
 
-/// Elements that the backward pass keeps per image: of each convolution its output (which is batch-norm's input), and
-/// what a ReLU makes of batch-norm's output (which is the next convolution's input).
-///
-/// `size` is `[height, width]` of the image. An estimate: backends keep temporaries of their own.
+/// Elements saved for the backward pass per image: the output of each convolution (batch-norm's input) and of each ReLU
+/// (the next convolution's input), for images of `[height, width]`. An estimate: backends allocate temporaries too.
 pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) -> usize {
     let halve = |side: usize| side.div_ceil(2);
     let (mut height, mut width, stem) = match config.stem {
@@ -58,7 +53,7 @@ pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) ->
             (height, width) = (halve(height), halve(width));
         }
         let map = (config.width << stage) * height * width;
-        // Of each block two convolutions, two maps each, and the projection's output.
+        // Two convolutions per block with two maps each, and the projection's output.
         total += (2 * 2 * blocks + usize::from(stage > 0)) * map;
     }
     total

@@ -1,9 +1,9 @@
-//! How one forward pass is done: batch-norm by running statistics or by the batch's, alone or with other replicas; and
-//! in which precision.
+//! The settings of one forward pass: whether batch-norm uses running, local or synchronised statistics, and the
+//! precision.
 //!
-//! A module cannot change itself in `forward`, and must not: replicas and forks would share the change at a moment
-//! that depends on timing. So a training pass collects the statistics it saw, in forward order, and whoever owns the
-//! model takes them into its running statistics after the step.
+//! A module cannot change itself in `forward`, and must not: replicas share it, and the result would depend on timing.
+//! So a training pass collects batch statistics in forward order, and the owner of the model updates its running
+//! statistics after the step.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::ops::statistics::{StatisticsGroup, Synchronized};
-use crate::ops::{GradientListener, Listened, PrecisionKind};
+use crate::ops::{GradientListener, ParameterListener, PrecisionKind};
 
 /// Statistics of one batch-norm layer over one batch.
 #[derive(Debug, Clone)]
 pub struct BatchStatistics<B: Backend> {
-    /// The layer's running mean, running variance and count of batches.
+    /// Ids of the layer's running mean, running variance and count of batches.
     pub(super) layer: [ParamId; 3],
     /// Mean, `[channels]`.
     pub mean: Tensor<B, 1>,
@@ -26,7 +26,7 @@ pub struct BatchStatistics<B: Backend> {
     pub variance: Tensor<B, 1>,
 }
 
-/// One forward pass. Made for it and used once.
+/// The settings and collected statistics of one forward pass; used once.
 #[derive(Debug)]
 pub struct ForwardContext<B: Backend> {
     mode: Mode,
@@ -43,17 +43,18 @@ enum Mode {
 }
 
 impl<B: Backend> ForwardContext<B> {
-    /// Running statistics; nothing is collected and nobody is asked.
+    /// Evaluation: running statistics, nothing is collected or exchanged.
     pub fn evaluate() -> Self {
         Self::new(Mode::Evaluate)
     }
 
-    /// The statistics of this replica's own batch.
+    /// Training with the statistics of this replica's own batch.
     pub fn local() -> Self {
         Self::new(Mode::Local)
     }
 
-    /// The statistics of all replicas' samples. A replica without a sample passes `present: false` and any input.
+    /// Training with the statistics of all replicas' samples. A replica without samples passes `present: false` and any
+    /// input.
     pub fn synchronized(group: Arc<dyn StatisticsGroup>, present: bool) -> Self {
         Self::new(Mode::Synchronized { group, present })
     }
@@ -62,22 +63,22 @@ impl<B: Backend> ForwardContext<B> {
         Self { mode, precision: PrecisionKind::F32, listener: None, seen: RefCell::default() }
     }
 
-    /// The same pass with convolutions and the linear layer in `precision`; f32 unless said otherwise.
+    /// The same pass with convolutions and the linear layer in `precision`; the default is f32.
     pub fn in_precision(self, precision: PrecisionKind) -> Self {
         Self { precision, ..self }
     }
 
-    /// The same pass, and `listener` hears of convolutions' gradients while its backward goes on.
-    pub fn heard_by(self, listener: Option<Arc<dyn GradientListener>>) -> Self {
+    /// The same pass; during its backward, `listener` is called with the gradients of convolution kernels.
+    pub fn with_listener(self, listener: Option<Arc<dyn GradientListener>>) -> Self {
         Self { listener, ..self }
     }
 
-    /// Who hears of the gradient of `parameter`.
-    pub(super) fn listened(&self, parameter: ParamId) -> Option<Listened> {
-        self.listener.clone().map(|listener| Listened { listener, parameter })
+    /// The listener for the gradient of `parameter`.
+    pub(super) fn listener_of(&self, parameter: ParamId) -> Option<ParameterListener> {
+        self.listener.clone().map(|listener| ParameterListener { listener, parameter })
     }
 
-    /// What convolutions and the linear layer compute in.
+    /// The precision of convolutions and the linear layer.
     pub fn precision(&self) -> PrecisionKind {
         self.precision
     }
@@ -87,7 +88,7 @@ impl<B: Backend> ForwardContext<B> {
         !matches!(self.mode, Mode::Evaluate)
     }
 
-    /// What the layer about to run needs to synchronise. Layers are numbered by the statistics collected so far.
+    /// The synchronisation of the next layer. Layers are numbered by the statistics collected so far.
     pub(super) fn synchronized_layer(&self) -> Option<Synchronized> {
         let Mode::Synchronized { group, present } = &self.mode else { return None };
         Some(Synchronized { group: group.clone(), layer: self.seen.borrow().len(), present: *present })

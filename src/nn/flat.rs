@@ -1,19 +1,19 @@
-//! A model's tensors as flat lists in declaration order: the form in which optimizers, averages and all-reduce see it.
+//! A model's tensors as flat lists, the form used by optimizers, averages and all-reduce.
 //!
-//! The order is that of the module tree and the same on all replicas; parameter ids, which Burn draws at random in each
-//! process, only serve to find gradients.
+//! The order is that of the module tree and equal on all replicas. Parameter ids, which Burn draws at random in each
+//! process, are only used to look up gradients.
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
-/// Which float tensors of a model are meant.
+/// A selection of a model's float tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// Those with gradients.
+    /// Tensors with gradients.
     Trained,
-    /// Those with gradients and the running statistics.
+    /// All tensors, including frozen ones and running statistics.
     All,
 }
 
@@ -38,7 +38,7 @@ pub fn flat<B: AutodiffBackend, M: Module<B>>(model: &M, which: Which) -> Vec<Te
     collect.1
 }
 
-/// The model with its tensors replaced by those of `values`, in the order of [`flat`], as fresh leaves of the graph.
+/// The model with its tensors replaced by `values`, in the order of [`flat`], as fresh leaves of the graph.
 pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
     model: M,
     which: Which,
@@ -58,14 +58,14 @@ pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
     model.map(&mut Replace(which, values.into_iter()))
 }
 
-/// Convolution kernels among the trained tensors of a model, whose gradients a backward pass can tell of.
+/// A trained convolution kernel, whose gradient a backward pass can report to a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its place in the list of [`flat`].
+    /// Index in the list of [`flat`].
     pub place: usize,
-    /// Its number of elements.
+    /// Number of elements.
     pub length: usize,
-    /// What the backward pass calls it.
+    /// Burn's id, passed to the listener.
     pub id: ParamId,
 }
 
@@ -90,13 +90,13 @@ pub fn kernels<B: Backend, M: Module<B>>(model: &M) -> Vec<Kernel> {
     collect.0
 }
 
-/// The inverse of [`flat_gradients`]: what Burn's optimizers take.
+/// The inverse of [`flat_gradients`], for Burn's optimizers.
 pub fn gradients_of<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     gradients: Vec<Tensor<B::InnerBackend, 1>>,
 ) -> GradientsParams {
-    struct Deal<B: AutodiffBackend>(GradientsParams, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
-    impl<B: AutodiffBackend> ModuleVisitor<B> for Deal<B> {
+    struct Register<B: AutodiffBackend>(GradientsParams, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
+    impl<B: AutodiffBackend> ModuleVisitor<B> for Register<B> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
             if param.is_require_grad() {
                 let gradient = self.1.next().expect("the list holds one gradient for each trained tensor");
@@ -104,12 +104,12 @@ pub fn gradients_of<B: AutodiffBackend, M: AutodiffModule<B>>(
             }
         }
     }
-    let mut deal = Deal::<B>(GradientsParams::new(), gradients.into_iter());
-    model.visit(&mut deal);
-    deal.0
+    let mut register = Register::<B>(GradientsParams::new(), gradients.into_iter());
+    model.visit(&mut register);
+    register.0
 }
 
-/// The gradients of `model`'s trained tensors, each as `[elements]`, or the position of one that is missing.
+/// The gradients of `model`'s trained tensors, each as `[elements]`; the index of the first missing one as an error.
 pub fn flat_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     gradients: GradientsParams,

@@ -1,23 +1,23 @@
-//! Which tensors keep their values: the frozen part of a network in transfer learning.
+//! Freezing a part of a network for transfer learning.
 //!
-//! A frozen tensor has no gradient, so neither optimizer nor all-reduce ever see it. A batch-norm whose scale and shift
-//! are both frozen uses its running statistics as they are and takes no part in any collective.
+//! A frozen tensor has no gradient, so neither the optimizer nor all-reduce processes it. A batch-norm with frozen
+//! scale and shift normalises with its running statistics, leaves them unchanged and takes part in no collective.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::named::{Path, parameter_names};
+use super::named::{Path, parameter_names, tracked_path};
 use crate::error::{Error, Result};
 
-/// The classifier, which is all that `backbone` leaves out.
+/// The name of the classifier, the only module that `backbone` does not freeze.
 pub const HEAD: &str = "fc";
 
-/// Freezes what `pattern` covers: `none`, `backbone` (all but the classifier), or names of modules or tensors separated
-/// by commas, such as `conv1,bn1,layer*.0`, where `*` stands for anything.
+/// Freezes the tensors named by `pattern`: `none`, `backbone` (all but the classifier), or names of modules or tensors
+/// separated by commas, such as `conv1,bn1,layer*.0`, where `*` matches any text.
 ///
 /// # Errors
-/// A usage error when a name covers nothing, or when nothing is left to train.
+/// A usage error if a name matches nothing, or if nothing is left to train.
 pub fn freeze<B: Backend, M: Module<B>>(model: M, pattern: &str) -> Result<M> {
     let names = parameter_names(&model);
     let parts = match pattern.trim() {
@@ -41,13 +41,13 @@ pub fn freeze<B: Backend, M: Module<B>>(model: M, pattern: &str) -> Result<M> {
     Ok(model.map(&mut Freezer { path: Path::default(), is_frozen: &is_frozen }))
 }
 
-/// Whether `part` is `name` or a module that it belongs to.
+/// Whether `part` matches `name` or a module that contains it.
 fn covers(part: &str, name: &str) -> bool {
     let ends = name.match_indices('.').map(|(end, _)| end).chain([name.len()]);
     ends.into_iter().any(|end| matches(part, &name[..end]))
 }
 
-/// Whether `pattern` fits all of `text`.
+/// Whether `pattern` matches all of `text`.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -63,13 +63,7 @@ struct Freezer<'a> {
 }
 
 impl<B: Backend> ModuleMapper<B> for Freezer<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    tracked_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         if (self.is_frozen)(&self.path.name()) { param.set_require_grad(false) } else { param }

@@ -1,8 +1,8 @@
-//! Initial weights, drawn on the host: the same for every backend, device and world size.
+//! Initial weights, drawn on the host: equal for every backend, device and world size.
 //!
-//! Each tensor has a random stream of its own, keyed by the seed and its name. Convolutions: Kaiming normal, fan-out,
-//! gain of ReLU (He et al. 2015), `std = sqrt(2 / (outputs * kernel area))`. Linear layers: uniform within
-//! `1 / sqrt(inputs)`, as in PyTorch. All else keeps its value: batch-norm its constants.
+//! Each tensor has its own random stream, keyed by the seed and its name. Convolutions: Kaiming normal, fan-out,
+//! gain of ReLU (He et al. 2015), `std = sqrt(2 / (outputs * kernel area))`. Linear layers: uniform in
+//! `±1 / sqrt(inputs)`, as in PyTorch. Other tensors, such as those of batch-norm, keep their constants.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::state::HostTensor;
 /// The model with fresh weights.
 pub fn initialize<B: Backend, M: Module<B>>(model: M, seed: u64) -> Result<M> {
     let mut state = state_dict(&model);
-    // By the name of a linear layer.
+    // Names of linear layers with their number of inputs, which also bounds their biases.
     let matrix = |(name, tensor): (&String, &HostTensor)| match tensor.shape() {
         [_, inputs] => Some((name.strip_suffix(".weight")?.to_string(), *inputs)),
         _ => None,

@@ -7,13 +7,13 @@ use burn::tensor::{Int, Tensor};
 
 use super::context::{BatchStatistics, ForwardContext};
 use crate::ops::{
-    Algorithm, Behind, Precision, Sliding, TrainBackend, across, arranged, batch_norm_and, batch_norm_inference,
-    conv2d, down, up,
+    Algorithm, Epilogue, Precision, Sliding, TrainBackend, arranged, batch_norm_inference, batch_norm_with, conv2d,
+    to_compute, to_compute_f32, to_home,
 };
 
-/// The constant under the root, as in torchvision.
+/// Added to the variance, as in torchvision.
 const EPSILON: f64 = 1e-5;
-/// How much of a running statistic a new batch replaces, as in torchvision.
+/// Weight of a new batch in the running statistics, as in torchvision.
 const MOMENTUM: f64 = 0.1;
 
 /// A square convolution without bias.
@@ -26,19 +26,19 @@ pub struct Conv2d<B: Backend> {
 }
 
 impl<B: Backend> Conv2d<B> {
-    /// All zero, to be filled by [`super::initialize`] or from a file. Padding keeps the size at stride 1.
+    /// A kernel of zeros, to be filled by [`super::initialize`] or from a file. Padding keeps the size at stride 1.
     pub fn new([inputs, outputs]: [usize; 2], kernel: usize, stride: usize, device: &B::Device) -> Self {
         let weight = Initializer::Zeros.init([outputs, inputs, kernel, kernel], device);
         Self { weight, sliding: Sliding { stride, padding: kernel / 2, algorithm: Algorithm::Auto } }
     }
 
-    /// The same, computed like this.
-    pub fn by(mut self, algorithm: Algorithm) -> Self {
+    /// The same with another algorithm.
+    pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
         self.sliding.algorithm = algorithm;
         self
     }
 
-    /// How it is computed.
+    /// The algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.sliding.algorithm
     }
@@ -51,11 +51,11 @@ impl<B: TrainBackend> Conv2d<B> {
         x: Tensor<P::Compute, 4>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
-        conv2d(x, down::<P, B, 4>(self.weight.val()), self.sliding, context.listened(self.weight.id))
+        conv2d(x, to_compute::<P, B, 4>(self.weight.val()), self.sliding, context.listener_of(self.weight.id))
     }
 }
 
-/// The model with its kernels as evaluation wants them in memory, once for all of its batches.
+/// The model with its kernels in the memory layout that is fastest for evaluation, converted once for all batches.
 pub fn for_evaluation<B: TrainBackend, M: Module<B>>(model: M) -> M {
     struct Arrange;
     impl<B: TrainBackend> ModuleMapper<B> for Arrange {
@@ -85,7 +85,7 @@ pub struct BatchNorm<B: Backend> {
 }
 
 impl<B: Backend> BatchNorm<B> {
-    /// Scale one (or zero, for the last of a residual branch), shift zero, statistics of a standard normal.
+    /// Scale one (zero with `zero_scale`), shift zero, running mean zero and variance one.
     pub fn new(channels: usize, zero_scale: bool, device: &B::Device) -> Self {
         let constant = |value: f64| Initializer::Constant { value }.init([channels], device);
         Self {
@@ -97,20 +97,19 @@ impl<B: Backend> BatchNorm<B> {
         }
     }
 
-    /// Whether neither scale nor shift is trained, where anything is.
+    /// Whether scale and shift are both frozen; false on a backend without autodiff.
     pub(super) fn is_frozen(&self) -> bool {
         let tracks = B::ad_enabled(&self.weight.val().device());
         tracks && !self.weight.is_require_grad() && !self.bias.is_require_grad()
     }
 
-    /// How many channels it normalises.
+    /// Number of channels.
     pub fn channels(&self) -> usize {
         self.weight.lazy_shape().num_elements()
     }
 }
 
-/// The model after a training pass that collected `statistics`: its batch-norm layers' running statistics, off the graph,
-/// have taken in those of the batch.
+/// The model with its running statistics updated by the `statistics` of a training pass, off the graph.
 pub fn update_running_statistics<B: AutodiffBackend, M: Module<B>>(model: M, statistics: Vec<BatchStatistics<B>>) -> M {
     struct Update<B: AutodiffBackend>(Vec<BatchStatistics<B>>);
     impl<B: AutodiffBackend> ModuleMapper<B> for Update<B> {
@@ -138,41 +137,39 @@ pub fn update_running_statistics<B: AutodiffBackend, M: Module<B>>(model: M, sta
 }
 
 impl<B: TrainBackend> BatchNorm<B> {
-    /// Normalises `[batch, channels, height, width]` as `context` says; if it is frozen, by its running statistics.
+    /// Normalises `[batch, channels, height, width]` in the mode of `context`; a frozen layer uses running statistics.
     pub fn forward<P: Precision<B>>(
         &self,
         x: Tensor<P::Compute, 4>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
-        self.forward_and::<P>(x, Behind::Nothing, context)
+        self.forward_with::<P>(x, Epilogue::Identity, context)
     }
 
-    /// [`BatchNorm::forward`], and what is behind it.
-    pub fn forward_and<P: Precision<B>>(
+    /// [`BatchNorm::forward`] fused with `epilogue`.
+    pub fn forward_with<P: Precision<B>>(
         &self,
         x: Tensor<P::Compute, 4>,
-        behind: Behind<Tensor<P::Compute, 4>>,
+        epilogue: Epilogue<Tensor<P::Compute, 4>>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
-        let parameters = [&self.weight, &self.bias].map(|param| across::<P, B, 1>(param.val()));
+        let parameters = [&self.weight, &self.bias].map(|param| to_compute_f32::<P, B, 1>(param.val()));
         if !context.is_training() || self.is_frozen() {
-            let statistics = [&self.running_mean, &self.running_var].map(|param| across::<P, B, 1>(param.val()));
-            return batch_norm_inference(x, statistics, parameters, EPSILON, behind);
+            let statistics =
+                [&self.running_mean, &self.running_var].map(|param| to_compute_f32::<P, B, 1>(param.val()));
+            return batch_norm_inference(x, statistics, parameters, EPSILON, epilogue);
         }
-        let done = batch_norm_and(x, parameters, EPSILON, context.synchronized_layer().as_ref(), behind);
-        let [mean, variance] = [done.mean, done.variance].map(up::<P, B, 1>);
+        let done = batch_norm_with(x, parameters, EPSILON, context.synchronized_layer().as_ref(), epilogue);
+        let [mean, variance] = [done.mean, done.variance].map(to_home::<P, B, 1>);
         let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];
         context.collect(BatchStatistics { layer, mean, variance });
         done.output
     }
 }
 
-/// A linear map with bias, computed in the pass's precision.
+/// A linear layer, `[batch, inputs]` to `[batch, outputs]`, computed in the pass's precision.
 pub fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
-    let product = x.matmul(down::<P, B, 2>(layer.weight.val()));
-    let bias = layer.bias.as_ref().map(|bias| down::<P, B, 1>(bias.val()).unsqueeze());
-    up::<P, B, 2>(match bias {
-        Some(bias) => product + bias,
-        None => product,
-    })
+    let product = x.matmul(to_compute::<P, B, 2>(layer.weight.val()));
+    let bias = layer.bias.as_ref().map(|bias| to_compute::<P, B, 1>(bias.val()).unsqueeze());
+    to_home::<P, B, 2>(bias.into_iter().fold(product, |product, bias: Tensor<P::Compute, 2>| product + bias))
 }

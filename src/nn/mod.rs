@@ -1,8 +1,8 @@
-//! What networks are made of: layers that synchronise and mix precision, initial weights, losses, names. Knows no
-//! architecture, no replica, no file.
+//! Parts of networks: layers with synchronisation and mixed precision, initial weights, losses, tensor names. Knows no
+//! architecture, replica or file.
 //!
-//! Read `layers.rs` for the parts, `context.rs` for how one forward pass treats batch statistics, `named.rs` for the names
-//! under which weights are stored, `flat.rs` for how the engine sees them, `freeze.rs` for what keeps its values.
+//! `layers.rs` holds the layers, `context.rs` the settings of a forward pass, `named.rs` the names of stored weights,
+//! `flat.rs` the engine's view of a model, `freeze.rs` the freezing of weights.
 
 mod context;
 mod flat;
@@ -18,5 +18,5 @@ pub use freeze::{HEAD, freeze};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d, for_evaluation, linear, update_running_statistics};
 pub use loss::{cross_entropy, rank_of_target};
-pub(crate) use named::Path;
+pub(crate) use named::{Path, tracked_path};
 pub use named::{load_state, parameter_names, state_dict, trained_parameters, with_named_ids};

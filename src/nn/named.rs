@@ -1,7 +1,7 @@
-//! A model's weights under the names and in the layout of torchvision: `layer1.0.conv1.weight` and so on.
+//! A model's weights with the names and layout of torchvision, such as `layer1.0.conv1.weight`.
 //!
 //! Two layouts differ from Burn's: a linear layer's weight is `[outputs, inputs]`, and the count of batches is a
-//! scalar. Everything that leaves or enters a model (files, checkpoints, hashes) goes through here.
+//! scalar. All export and import of weights (files, checkpoints, hashes) uses this form.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +20,7 @@ pub fn state_dict<B: Backend, M: Module<B>>(model: &M) -> StateDict {
     reader.state
 }
 
-/// The tensors that are trained, in declaration order, with their shapes: those `model` tracks gradients for.
+/// Names and shapes of the tensors with gradients, in declaration order.
 pub fn trained_parameters<B: Backend, M: Module<B>>(model: &M) -> Vec<(String, Vec<usize>)> {
     Survey::of(model).trained
 }
@@ -32,7 +32,8 @@ pub fn parameter_names<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
 
 /// The model with every tensor replaced by the one of the same name in `state`.
 ///
-/// Fails without a trace when names are missing or left over, or shapes differ; `origin` says where `state` comes from.
+/// # Errors
+/// [`Error::Checkpoint`] if names are missing or unknown, or if shapes differ; `origin` names the source of `state`.
 pub fn load_state<B: Backend, M: Module<B>>(model: M, state: &StateDict, origin: &str) -> Result<M> {
     let expected = Survey::of(&model).shapes;
     let mut faults: Vec<String> = Vec::new();
@@ -58,7 +59,7 @@ pub fn load_state<B: Backend, M: Module<B>>(model: M, state: &StateDict, origin:
     Ok(model.map(&mut Writer { path: Path::default(), state }))
 }
 
-/// Where in the module tree a visitor is.
+/// The position of a visitor in the module tree.
 #[derive(Default)]
 pub(crate) struct Path {
     names: Vec<String>,
@@ -80,18 +81,31 @@ impl Path {
         self.names.join(".")
     }
 
-    /// Whether the tensor at hand is the weight matrix of a linear layer.
+    /// Whether the current tensor is the weight matrix of a linear layer.
     fn is_linear_weight(&self) -> bool {
         self.containers.last().is_some_and(|container| container == "Struct:Linear")
             && self.names.last().is_some_and(|name| name == "weight")
     }
 }
 
-/// What a model is made of, without a value of it.
+/// The methods of a visitor or mapper that update its field `path`.
+macro_rules! tracked_path {
+    () => {
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.path.enter(name, container);
+        }
+
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.path.exit();
+        }
+    };
+}
+pub(crate) use tracked_path;
+
 #[derive(Default)]
 struct Survey {
     path: Path,
-    /// Of every tensor, as in its state dictionary.
+    /// The shape of every tensor, as in the state dictionary.
     shapes: BTreeMap<String, Vec<usize>>,
     trained: Vec<(String, Vec<usize>)>,
 }
@@ -105,13 +119,7 @@ impl Survey {
 }
 
 impl<B: Backend> ModuleVisitor<B> for Survey {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    tracked_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let mut shape = param.lazy_shape().to_vec();
@@ -136,13 +144,7 @@ struct Reader {
 }
 
 impl<B: Backend> ModuleVisitor<B> for Reader {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    tracked_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let mut value = param.val();
@@ -160,8 +162,8 @@ impl<B: Backend> ModuleVisitor<B> for Reader {
     }
 }
 
-/// The model with parameter ids that follow from names, in place of those that Burn draws in every process: what an
-/// optimizer remembers by id is then found again by another process. A tensor with two names goes by its first.
+/// The model with parameter ids derived from names instead of drawn at random, so that another process finds the state
+/// that an optimizer stores by id. The id of a tensor with two names is that of the first.
 pub fn with_named_ids<B: Backend, M: Module<B>>(model: M) -> M {
     #[derive(Default)]
     struct Rename {
@@ -169,13 +171,7 @@ pub fn with_named_ids<B: Backend, M: Module<B>>(model: M) -> M {
         known: HashMap<ParamId, ParamId>,
     }
     impl<B: Backend> ModuleMapper<B> for Rename {
-        fn enter_module(&mut self, name: &str, container: &str) {
-            self.path.enter(name, container);
-        }
-
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.path.exit();
-        }
+        tracked_path!();
 
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
             let (id, tensor, mapper) = param.consume();
@@ -201,20 +197,14 @@ impl Writer<'_> {
 }
 
 impl<B: Backend> ModuleMapper<B> for Writer<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    tracked_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let HostTensor::F32 { shape, data } = self.tensor() else { return param };
         let (device, tracked) = (param.val().device(), param.is_require_grad());
         let mut value = Tensor::<B, D>::from_data(TensorData::new(data.clone(), shape.clone()), &device);
         if self.path.is_linear_weight() {
-            // A copy in Burn's own layout: a transposed view would make every later matmul pay.
+            // A copy in Burn's layout: a transposed view would slow every later matmul.
             let (rows, columns) = (shape[0], shape[1]);
             let turned: Vec<f32> = (0..rows * columns).map(|i| data[(i % rows) * columns + i / rows]).collect();
             value = Tensor::from_data(TensorData::new(turned, [columns, rows]), &device);

@@ -1,10 +1,10 @@
-//! Batch normalisation as one differentiable primitive, synchronised over replicas on request, with the shortcut and the
-//! rectifier that stand behind it in a residual network.
+//! Batch normalisation as one differentiable primitive, optionally synchronised over replicas and fused with the
+//! residual sum and ReLU that follow it.
 //!
-//! Ioffe and Szegedy 2015; the gradient is the closed form, not the graph of the composed operations. The default bodies
-//! run on the view `[batch * channels, height * width]`, where per-channel values are one number per row: CPU backends have
-//! fast loops for that, and no axis needs to be swapped. Activations may be of a half type; statistics, scale and shift
-//! are f32 on the device and f64 between replicas, and so is all arithmetic.
+//! Ioffe and Szegedy 2015; the gradient is the closed form, not the graph of the composed operations. The default
+//! bodies use the view `[batch * channels, height * width]`, where a per-channel value is one number per row: CPU
+//! backends have fast loops for that, and no axes are swapped. Activations may be bf16 or f16; statistics, scale, shift
+//! and arithmetic are f32 on the device and f64 between replicas.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -14,16 +14,16 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
 
-use super::behind::{Behind, Rectified, followed, unrectified};
+use super::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
 use super::gradient::{GradientOps, register};
 use super::precision::as_type;
 use super::statistics::{Moments, Synchronized};
 use super::{reading, writing};
 
-/// What training-mode batch-norm returns, as backend primitives.
+/// The result of training-mode batch-norm, as backend primitives.
 #[derive(Debug, Clone)]
 pub struct Normalized<B: Backend> {
-    /// The output, as the input `[batch, channels, height, width]`.
+    /// The output, `[batch, channels, height, width]`.
     pub output: FloatTensor<B>,
     /// Mean over the (global) batch, `[channels]`.
     pub mean: FloatTensor<B>,
@@ -37,65 +37,67 @@ pub struct Normalized<B: Backend> {
     pub count: f64,
 }
 
-/// The steps of batch-norm a backend may do faster. All take `[batch, channels, height, width]` and `[channels]`.
+/// The steps of batch-norm that a backend may override with faster kernels. Activations and their gradients are
+/// `[batch, channels, height, width]`, all other tensors `[channels]`.
 pub trait BatchNormOps: GradientOps {
-    /// Mean and sum of squared deviations from it, per channel, in two passes.
+    /// Mean and sum of squared deviations per channel, in two passes.
     fn bn_moments(x: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let view = View::of(&x.shape());
         let x = view.rows::<Self>(full::<Self>(x));
         let mean = Self::float_div_scalar(view.channel_sum::<Self>(x.clone()), view.count().into());
-        let deviation = Self::float_sub(x, view.spread::<Self>(mean.clone()));
+        let deviation = Self::float_sub(x, view.broadcast::<Self>(mean.clone()));
         (mean, view.channel_sum::<Self>(Self::float_mul(deviation.clone(), deviation)))
     }
 
-    /// `(x - mean) * scale + bias`, and what is behind.
+    /// `(x - mean) * scale + bias`, then the epilogue.
     fn bn_normalize(
         x: FloatTensor<Self>,
         [mean, scale, bias]: [FloatTensor<Self>; 3],
-        behind: Behind<FloatTensor<Self>>,
+        epilogue: Epilogue<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (shape, dtype) = (x.shape(), x.dtype());
         let view = View::of(&shape);
-        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.spread::<Self>(mean));
-        let scaled = Self::float_mul(centred, view.spread::<Self>(scale));
-        let output = Self::float_reshape(Self::float_add(scaled, view.spread::<Self>(bias)), shape);
-        followed::<Self>(as_type::<Self>(output, dtype.into()), behind)
+        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.broadcast::<Self>(mean));
+        let scaled = Self::float_mul(centred, view.broadcast::<Self>(scale));
+        let output = Self::float_reshape(Self::float_add(scaled, view.broadcast::<Self>(bias)), shape);
+        apply_epilogue::<Self>(as_type::<Self>(output, dtype.into()), epilogue)
     }
 
-    /// The gradient before the rectifier, if there is one; its `sum(gradient)` and `sum(gradient * (x - mean))` per channel.
-    /// Without a shortcut nobody else wants the first, and [`BatchNormOps::bn_input_gradient`] may see to it instead.
+    /// The gradient with respect to the ReLU's input, and its `sum(gradient)` and `sum(gradient * (x - mean))` per
+    /// channel. Without a shortcut a backend may return the first unmasked and apply the mask again in
+    /// [`BatchNormOps::bn_input_gradient`].
     fn bn_gradient_sums(
         gradient: FloatTensor<Self>,
         x: FloatTensor<Self>,
         mean: FloatTensor<Self>,
-        rectified: Option<&Rectified<Self>>,
+        relu: Option<&ReluState<Self>>,
     ) -> [FloatTensor<Self>; 3] {
-        let gradient = unrectified::<Self>(gradient, rectified);
+        let gradient = epilogue_backward::<Self>(gradient, relu);
         let view = View::of(&x.shape());
         let rows = view.rows::<Self>(full::<Self>(gradient.clone()));
-        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.spread::<Self>(mean));
+        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.broadcast::<Self>(mean));
         let product = Self::float_mul(rows.clone(), centred);
         [gradient, view.channel_sum::<Self>(rows), view.channel_sum::<Self>(product)]
     }
 
-    /// `gradient * k - (x - mean) * q - r`, the gradient of the input, from what [`BatchNormOps::bn_gradient_sums`] gave.
+    /// The gradient of the input, `gradient * k - (x - mean) * q - r`; `gradient` is the first result of
+    /// [`BatchNormOps::bn_gradient_sums`].
     fn bn_input_gradient(
         gradient: FloatTensor<Self>,
         x: FloatTensor<Self>,
         mean: FloatTensor<Self>,
         [k, q, r]: [FloatTensor<Self>; 3],
-        _rectified: Option<&Rectified<Self>>,
+        _relu: Option<&ReluState<Self>>,
     ) -> FloatTensor<Self> {
         let (shape, dtype) = (x.shape(), x.dtype());
         let view = View::of(&shape);
-        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.spread::<Self>(mean));
-        let direct = Self::float_mul(view.rows::<Self>(full::<Self>(gradient)), view.spread::<Self>(k));
-        let indirect = Self::float_add(Self::float_mul(centred, view.spread::<Self>(q)), view.spread::<Self>(r));
+        let centred = Self::float_sub(view.rows::<Self>(full::<Self>(x)), view.broadcast::<Self>(mean));
+        let direct = Self::float_mul(view.rows::<Self>(full::<Self>(gradient)), view.broadcast::<Self>(k));
+        let indirect = Self::float_add(Self::float_mul(centred, view.broadcast::<Self>(q)), view.broadcast::<Self>(r));
         as_type::<Self>(Self::float_reshape(Self::float_sub(direct, indirect), shape), dtype.into())
     }
 
-    /// Gradients of input, weight, bias and shortcut where no other replica's samples count; the last means nothing where
-    /// there is no shortcut.
+    /// Gradients of input, weight, bias and shortcut without synchronisation. Ignore the last if there is no shortcut.
     ///
     /// `d/dx = k (g - mean(g) - x_hat mean(g x_hat))` with `k = weight * inv_std`, means over the batch.
     fn bn_local_gradients(
@@ -104,19 +106,19 @@ pub trait BatchNormOps: GradientOps {
         weight: FloatTensor<Self>,
         statistics: [FloatTensor<Self>; 2],
         count: f64,
-        rectified: Option<&Rectified<Self>>,
+        relu: Option<&ReluState<Self>>,
     ) -> [FloatTensor<Self>; 4] {
-        gradients::<Self>(gradient, x, weight, statistics, rectified, |totals| (totals, 1.0 / count))
+        gradients::<Self>(gradient, x, weight, statistics, relu, |totals| (totals, 1.0 / count))
     }
 
-    /// Training-mode batch-norm, over the group's batch when `sync` is given.
+    /// Training-mode batch-norm; with `sync`, over the batch of the whole group.
     fn bn_train(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         epsilon: f64,
         sync: Option<&Synchronized>,
-        behind: Behind<FloatTensor<Self>>,
+        epilogue: Epilogue<FloatTensor<Self>>,
     ) -> Normalized<Self> {
         let mut count = View::of(&x.shape()).count();
         let (mut mean, mut m2) = Self::bn_moments(x.clone());
@@ -130,30 +132,30 @@ pub trait BatchNormOps: GradientOps {
         let variance = Self::float_div_scalar(m2.clone(), count.into());
         let inv_std = Self::float_recip(Self::float_sqrt(Self::float_add_scalar(variance, epsilon.into())));
         let scale = Self::float_mul(weight, inv_std.clone());
-        let output = Self::bn_normalize(x, [mean.clone(), scale.clone(), bias], behind);
+        let output = Self::bn_normalize(x, [mean.clone(), scale.clone(), bias], epilogue);
         Normalized { output, mean, m2, inv_std, scale, count }
     }
 }
 
-/// [`BatchNormOps::bn_local_gradients`] where `all` knows the sums over the whole batch of gradients and of gradients times
-/// normal values, from this replica's, and one over the number of values.
+/// The gradients of [`BatchNormOps::bn_local_gradients`]. `all` maps this replica's sums (of the gradient, and of the
+/// gradient times the normalised input) to those of the whole batch, and returns one over its number of values.
 pub(super) fn gradients<B: BatchNormOps>(
     gradient: FloatTensor<B>,
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
     [mean, inv_std]: [FloatTensor<B>; 2],
-    rectified: Option<&Rectified<B>>,
+    relu: Option<&ReluState<B>>,
     all: impl FnOnce([FloatTensor<B>; 2]) -> ([FloatTensor<B>; 2], f64),
 ) -> [FloatTensor<B>; 4] {
-    let [gradient, bias_gradient, weighted] = B::bn_gradient_sums(gradient, x.clone(), mean.clone(), rectified);
+    let [gradient, bias_gradient, weighted] = B::bn_gradient_sums(gradient, x.clone(), mean.clone(), relu);
     let weight_gradient = B::float_mul(weighted, inv_std.clone());
     let (totals, share) = all([bias_gradient.clone(), weight_gradient.clone()]);
     let factors = input_factors::<B>(weight, inv_std, totals, share);
-    let x_gradient = B::bn_input_gradient(gradient.clone(), x, mean, factors, rectified);
+    let x_gradient = B::bn_input_gradient(gradient.clone(), x, mean, factors, relu);
     [x_gradient, weight_gradient, bias_gradient, gradient]
 }
 
-/// The tensor in f32, as statistics want it.
+/// The tensor in f32, the type of all arithmetic here.
 fn full<B: Backend>(x: FloatTensor<B>) -> FloatTensor<B> {
     as_type::<B>(x, FloatDType::F32)
 }
@@ -172,7 +174,6 @@ impl View {
         Self { batch, channels, area: shape.num_elements() / (batch * channels) }
     }
 
-    /// Values per channel.
     fn count(self) -> f64 {
         (self.batch * self.area) as f64
     }
@@ -188,7 +189,7 @@ impl View {
     }
 
     /// `[channels]` to one value per row.
-    fn spread<B: Backend>(self, values: FloatTensor<B>) -> FloatTensor<B> {
+    fn broadcast<B: Backend>(self, values: FloatTensor<B>) -> FloatTensor<B> {
         let row = B::float_reshape(values, Shape::new([1, self.channels]));
         B::float_reshape(B::float_repeat_dim(row, 0, self.batch), Shape::new([self.batch * self.channels, 1]))
     }
@@ -212,7 +213,6 @@ fn write<B: Backend>(values: &[f64], device: &B::Device) -> FloatTensor<B> {
 #[derive(Debug)]
 struct BatchNormBackward;
 
-/// What the backward pass needs of the forward pass.
 #[derive(Debug, Clone)]
 struct Saved<B: Backend> {
     x: FloatTensor<B>,
@@ -221,22 +221,20 @@ struct Saved<B: Backend> {
     inv_std: FloatTensor<B>,
     count: f64,
     sync: Option<Synchronized>,
-    rectified: Option<Rectified<B>>,
+    relu: Option<ReluState<B>>,
 }
 
-/// The parents are input, weight, bias and, if there is one, the shortcut.
+/// The parents are input, weight, bias and, with a residual sum, the shortcut.
 impl<B: BatchNormOps, const N: usize> Backward<B, N> for BatchNormBackward {
     type State = Saved<B>;
 
     fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let gradient = grads.consume::<B>(&ops.node);
-        let Saved { x, weight, mean, inv_std, count, sync, rectified } = ops.state;
-        let (statistics, rectified) = ([mean, inv_std], rectified.as_ref());
+        let Saved { x, weight, mean, inv_std, count, sync, relu } = ops.state;
+        let (statistics, relu) = ([mean, inv_std], relu.as_ref());
         let gradients = match sync {
-            None => B::bn_local_gradients(gradient, x, weight, statistics, count, rectified),
-            Some(sync) => {
-                gradients::<B>(gradient, x, weight, statistics, rectified, |own| total::<B>(own, count, &sync))
-            }
+            None => B::bn_local_gradients(gradient, x, weight, statistics, count, relu),
+            Some(sync) => gradients::<B>(gradient, x, weight, statistics, relu, |own| total::<B>(own, count, &sync)),
         };
         for (node, gradient) in ops.parents.into_iter().zip(gradients).filter_map(|(node, of)| Some((node?, of))) {
             let mut gradient = <Autodiff<B> as AutodiffBackend>::from_inner(gradient);
@@ -246,10 +244,10 @@ impl<B: BatchNormOps, const N: usize> Backward<B, N> for BatchNormBackward {
     }
 }
 
-/// The sums of the whole group, and one over its number of values. The gradients of weight and bias stay this replica's
-/// share: they are reduced with all others.
+/// The sums of the whole group, and one over its number of values. Weight and bias keep this replica's gradients, which
+/// are reduced later with those of all parameters.
 ///
-/// Every replica takes part, also where no gradient of the input is asked for: a missing share would stall the rest.
+/// Every replica takes part, even if it needs no input gradient: a missing message would stall the others.
 fn total<B: BatchNormOps>(own: [FloatTensor<B>; 2], count: f64, sync: &Synchronized) -> ([FloatTensor<B>; 2], f64) {
     let device = B::float_device(&own[0]);
     let channels = own[0].shape()[0];
@@ -258,7 +256,8 @@ fn total<B: BatchNormOps>(own: [FloatTensor<B>; 2], count: f64, sync: &Synchroni
     (totals, if sync.present { 1.0 / count } else { 0.0 })
 }
 
-/// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`]; `share` is one over the number of values.
+/// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`]; `share` is one over the number of values per
+/// channel.
 fn input_factors<B: Backend>(
     weight: FloatTensor<B>,
     inv_std: FloatTensor<B>,
@@ -278,37 +277,37 @@ impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {
         bias: FloatTensor<Self>,
         epsilon: f64,
         sync: Option<&Synchronized>,
-        behind: Behind<FloatTensor<Self>>,
+        epilogue: Epilogue<FloatTensor<Self>>,
     ) -> Normalized<Self> {
         let [x_node, weight_node, bias_node] = [&x, &weight, &bias].map(|tensor| tensor.node.clone());
         let inner = [&x, &weight, &bias].map(|tensor| tensor.primitive.clone());
-        let (inner_behind, sync) = (behind.clone().map(|shortcut| shortcut.primitive), (epsilon, sync));
-        let done = match &behind {
-            Behind::Sum(shortcut) => {
+        let (inner_epilogue, sync) = (epilogue.clone().map(|shortcut| shortcut.primitive), (epsilon, sync));
+        let done = match &epilogue {
+            Epilogue::AddRelu(shortcut) => {
                 let nodes = [x_node, weight_node, bias_node, shortcut.node.clone()];
-                train::<B, C, _>(BatchNormBackward.prepare::<C>(nodes), inner, sync, inner_behind)
+                train::<B, C, _>(BatchNormBackward.prepare::<C>(nodes), inner, sync, inner_epilogue)
             }
             _ => {
                 let nodes = [x_node, weight_node, bias_node];
-                train::<B, C, _>(BatchNormBackward.prepare::<C>(nodes), inner, sync, inner_behind)
+                train::<B, C, _>(BatchNormBackward.prepare::<C>(nodes), inner, sync, inner_epilogue)
             }
         };
-        // The parents' reference counts must outlive the registration above, or another thread's clean-up of the
-        // autodiff graph may take this step away (tracel-ai/burn #5573).
-        drop((x, weight, bias, behind));
+        // The parents must live until this step is registered: otherwise another thread's clean-up of the autodiff
+        // graph may remove it (tracel-ai/burn #5573).
+        drop((x, weight, bias, epilogue));
         done
     }
 }
 
-/// Forward, and the step of the backward pass that is its own.
+/// The forward pass, and the registration of its backward step.
 fn train<B: BatchNormOps, C: CheckpointStrategy, const N: usize>(
     prepared: OpsPrep<BatchNormBackward, B, Saved<B>, C, N>,
     [x, weight, bias]: [FloatTensor<B>; 3],
     (epsilon, sync): (f64, Option<&Synchronized>),
-    behind: Behind<FloatTensor<B>>,
+    epilogue: Epilogue<FloatTensor<B>>,
 ) -> Normalized<Autodiff<B, C>> {
-    let (summed, is_rectified) = (matches!(behind, Behind::Sum(_)), !matches!(behind, Behind::Nothing));
-    let done = B::bn_train(x.clone(), weight.clone(), bias.clone(), epsilon, sync, behind);
+    let (has_shortcut, has_relu) = (matches!(epilogue, Epilogue::AddRelu(_)), !matches!(epilogue, Epilogue::Identity));
+    let done = B::bn_train(x.clone(), weight.clone(), bias.clone(), epsilon, sync, epilogue);
     let output = match prepared.compute_bound().stateful() {
         OpsKind::Tracked(step) => {
             let (output, scale) = (done.output.clone(), done.scale.clone());
@@ -319,7 +318,7 @@ fn train<B: BatchNormOps, C: CheckpointStrategy, const N: usize>(
                 inv_std: done.inv_std.clone(),
                 count: done.count,
                 sync: sync.cloned(),
-                rectified: is_rectified.then_some(Rectified { output, scale, bias, summed }),
+                relu: has_relu.then_some(ReluState { output, scale, bias, has_shortcut }),
             };
             step.finish(saved, done.output)
         }
@@ -336,11 +335,11 @@ pub struct BatchNormOutput<B: Backend> {
     pub output: Tensor<B, 4>,
     /// Mean over the (global) batch, `[channels]`, untracked.
     pub mean: Tensor<B, 1>,
-    /// Unbiased variance over the (global) batch, `[channels]`, untracked. With a single value per channel, zero.
+    /// Unbiased variance over the (global) batch, `[channels]`, untracked; zero if there is one value per channel.
     pub variance: Tensor<B, 1>,
 }
 
-/// Training-mode batch-norm with the statistics of the batch, or of the whole group's batch when `sync` is given.
+/// Training-mode batch-norm with the statistics of this batch or, with `sync`, of the whole group's batch.
 ///
 /// `x` is `[batch, channels, height, width]`, `weight` and `bias` are `[channels]`.
 pub fn batch_norm<B: BatchNormOps>(
@@ -350,40 +349,36 @@ pub fn batch_norm<B: BatchNormOps>(
     epsilon: f64,
     sync: Option<&Synchronized>,
 ) -> BatchNormOutput<B> {
-    batch_norm_and(x, [weight, bias], epsilon, sync, Behind::Nothing)
+    batch_norm_with(x, [weight, bias], epsilon, sync, Epilogue::Identity)
 }
 
-/// [`batch_norm`], and what is behind it.
-pub fn batch_norm_and<B: BatchNormOps>(
+/// [`batch_norm`] followed by `epilogue`; `parameters` are weight and bias.
+pub fn batch_norm_with<B: BatchNormOps>(
     x: Tensor<B, 4>,
     parameters: [Tensor<B, 1>; 2],
     epsilon: f64,
     sync: Option<&Synchronized>,
-    behind: Behind<Tensor<B, 4>>,
+    epilogue: Epilogue<Tensor<B, 4>>,
 ) -> BatchNormOutput<B> {
     let float = |tensor| Tensor::from_primitive(TensorPrimitive::Float(tensor));
     let [weight, bias] = parameters.map(|parameter| parameter.into_primitive().tensor());
-    let behind = behind.map(|shortcut| shortcut.into_primitive().tensor());
-    let done = B::bn_train(x.into_primitive().tensor(), weight, bias, epsilon, sync, behind);
+    let epilogue = epilogue.map(|shortcut| shortcut.into_primitive().tensor());
+    let done = B::bn_train(x.into_primitive().tensor(), weight, bias, epsilon, sync, epilogue);
     let variance = B::float_div_scalar(done.m2, (done.count - 1.0).max(1.0).into());
-    BatchNormOutput {
-        output: Tensor::from_primitive(TensorPrimitive::Float(done.output)),
-        mean: float(done.mean),
-        variance: float(variance),
-    }
+    let output = Tensor::from_primitive(TensorPrimitive::Float(done.output));
+    BatchNormOutput { output, mean: float(done.mean), variance: float(variance) }
 }
 
-/// Batch-norm with given statistics, as at evaluation: `(x - mean) / sqrt(variance + eps) * weight + bias`, and what is
-/// behind it.
+/// Evaluation-mode batch-norm, `(x - mean) / sqrt(variance + eps) * weight + bias`, followed by `epilogue`.
 pub fn batch_norm_inference<B: BatchNormOps>(
     x: Tensor<B, 4>,
     [mean, variance]: [Tensor<B, 1>; 2],
     [weight, bias]: [Tensor<B, 1>; 2],
     epsilon: f64,
-    behind: Behind<Tensor<B, 4>>,
+    epilogue: Epilogue<Tensor<B, 4>>,
 ) -> Tensor<B, 4> {
     let scale = weight * (variance + epsilon).sqrt().recip();
     let factors = [mean, scale, bias].map(|factor| factor.into_primitive().tensor());
-    let behind = behind.map(|shortcut| shortcut.into_primitive().tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::bn_normalize(x.into_primitive().tensor(), factors, behind)))
+    let epilogue = epilogue.map(|shortcut| shortcut.into_primitive().tensor());
+    Tensor::from_primitive(TensorPrimitive::Float(B::bn_normalize(x.into_primitive().tensor(), factors, epilogue)))
 }

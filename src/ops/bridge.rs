@@ -1,5 +1,5 @@
-//! The way between a home backend and a compute backend on the autodiff graph: one node, whose gradient takes the same
-//! way back in the type it came from. Both sides stay on one graph.
+//! Differentiable conversion between a home backend and a compute backend: one node on the common autodiff graph, whose
+//! backward step converts the gradient back to the type of the input.
 
 use std::marker::PhantomData;
 
@@ -14,32 +14,32 @@ use burn::tensor::{FloatDType, TensorMetadata};
 use super::TrainBackend;
 use super::precision::{ComputeBackend, MixedBackend};
 
-/// From the home backend to the compute backend; its state is the type that the gradient returns in.
+/// Backward step of home to compute. The state is the type of the gradient that it returns.
 #[derive(Debug)]
-struct Bring<Home, Compute>(PhantomData<(Home, Compute)>);
+struct FromHome<Home, Compute>(PhantomData<(Home, Compute)>);
 
-impl<Home: Backend, Compute: ComputeBackend<Home>> Backward<Compute, 1> for Bring<Home, Compute> {
+impl<Home: Backend, Compute: ComputeBackend<Home>> Backward<Compute, 1> for FromHome<Home, Compute> {
     type State = FloatDType;
 
     fn backward(self, ops: Ops<FloatDType, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let gradient = grads.consume::<Compute>(&ops.node);
         if let [Some(node)] = ops.parents {
-            grads.register::<Home>(node.id, Compute::give(gradient, ops.state));
+            grads.register::<Home>(node.id, Compute::to_home(gradient, ops.state));
         }
     }
 }
 
-/// From the compute backend back home.
+/// Backward step of compute to home.
 #[derive(Debug)]
-struct Give<Home, Compute>(PhantomData<(Home, Compute)>);
+struct ToHome<Home, Compute>(PhantomData<(Home, Compute)>);
 
-impl<Home: Backend, Compute: ComputeBackend<Home>> Backward<Home, 1> for Give<Home, Compute> {
+impl<Home: Backend, Compute: ComputeBackend<Home>> Backward<Home, 1> for ToHome<Home, Compute> {
     type State = FloatDType;
 
     fn backward(self, ops: Ops<FloatDType, 1>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let gradient = grads.consume::<Home>(&ops.node);
         if let [Some(node)] = ops.parents {
-            grads.register::<Compute>(node.id, Compute::bring(gradient, ops.state));
+            grads.register::<Compute>(node.id, Compute::from_home(gradient, ops.state));
         }
     }
 }
@@ -50,17 +50,17 @@ where
     Compute: ComputeBackend<Home>,
     C: CheckpointStrategy,
 {
-    fn bring(x: FloatTensor<Autodiff<Home, C>>, dtype: FloatDType) -> FloatTensor<Self> {
-        cross::<Home, Compute, C>(Bring::<Home, Compute>(PhantomData), x, |x| Compute::bring(x, dtype))
+    fn from_home(x: FloatTensor<Autodiff<Home, C>>, dtype: FloatDType) -> FloatTensor<Self> {
+        convert::<Home, Compute, C>(FromHome::<Home, Compute>(PhantomData), x, |x| Compute::from_home(x, dtype))
     }
 
-    fn give(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Autodiff<Home, C>> {
-        cross::<Compute, Home, C>(Give::<Home, Compute>(PhantomData), x, |x| Compute::give(x, dtype))
+    fn to_home(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Autodiff<Home, C>> {
+        convert::<Compute, Home, C>(ToHome::<Home, Compute>(PhantomData), x, |x| Compute::to_home(x, dtype))
     }
 }
 
-/// Crosses from `From` to `To` and registers the way back.
-fn cross<From: Backend, To: Backend, C: CheckpointStrategy>(
+/// Converts from `From` to `To` and registers the backward step.
+fn convert<From: Backend, To: Backend, C: CheckpointStrategy>(
     way: impl Backward<To, 1, State = FloatDType>,
     x: FloatTensor<Autodiff<From, C>>,
     cast: impl FnOnce(FloatTensor<From>) -> FloatTensor<To>,
@@ -72,7 +72,7 @@ fn cross<From: Backend, To: Backend, C: CheckpointStrategy>(
         OpsKind::Tracked(step) => step.finish(source, output),
         OpsKind::UnTracked(step) => step.finish(output),
     };
-    // The parent's reference count must outlive the registration above: see `batch_norm`.
+    // The parent must live until this step is registered: see `batch_norm.rs`.
     drop(x.node);
     output
 }

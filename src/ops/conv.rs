@@ -1,8 +1,8 @@
-//! Convolution as one differentiable primitive with the three products a training step needs.
+//! Convolution as one differentiable primitive: forward, weight gradient and input gradient.
 //!
 //! Burn derives the gradients of a convolution from other convolutions, which on a CPU costs several times the forward
-//! pass. Here forward, weight gradient and input gradient are separate steps that a backend may do faster (see
-//! `flex` and `winograd`); the default bodies are Burn's own. No bias, no dilation, no groups: Kiln's networks have none.
+//! pass. Here they are separate functions that a backend may override (see `flex` and `winograd`); the default bodies
+//! are Burn's own. Bias, dilation and groups are not supported: Kiln's networks have none.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -14,24 +14,24 @@ use burn::tensor::{FloatDType, Tensor, TensorMetadata, TensorPrimitive};
 
 use super::gradient::{GradientOps, register};
 use super::host::HostOps;
-use super::listener::Listened;
+use super::listener::ParameterListener;
 use super::precision::as_type;
 use super::sliding::Sliding;
 use super::trim::Trim;
 
 /// The products of a convolution that a backend may compute faster.
 ///
-/// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of the
-/// output) `[batch, outputs, out_height, out_width]`.
+/// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of
+/// the output) `[batch, outputs, out_height, out_width]`.
 pub trait ConvOps: HostOps + GradientOps {
-    /// Images, or kernels, in the memory layout that this backend's convolutions are fastest with. Shape and values stay.
-    /// `innermost` says that on a CPU those with the channels innermost are: of large maps, for [`super::winograd`], and at
-    /// evaluation.
+    /// Images or kernels in the memory layout for which this backend's convolutions are fastest; shape and values do
+    /// not change. `innermost` asks for channels innermost (NHWC) on a CPU: faster for large maps, for
+    /// [`super::winograd`], and in evaluation.
     fn arranged(images: FloatTensor<Self>, _innermost: bool) -> FloatTensor<Self> {
         images
     }
 
-    /// The weight in the memory layout that all three products with `x` want; made once for all of them.
+    /// The weight in the memory layout of all three products with `x`, converted once.
     fn conv_weight(weight: FloatTensor<Self>, _x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
         weight
     }
@@ -61,30 +61,30 @@ pub trait ConvOps: HostOps + GradientOps {
         Self::conv2d_x_backward(x, weight, gradient, sliding.options())
     }
 
-    /// What of the kernels counts.
+    /// The part of the kernels that lies on the image.
     fn conv_trimmed(weight: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
         trim.slice::<Self>(weight)
     }
 
-    /// The gradient of whole kernels from that of what counts of them.
+    /// The gradient of whole kernels from that of their trimmed part: zero elsewhere.
     fn conv_untrimmed(gradient: FloatTensor<Self>, trim: &Trim) -> FloatTensor<Self> {
-        trim.grow::<Self>(gradient)
+        trim.pad::<Self>(gradient)
     }
 
-    /// The whole of it, with as little of the kernel as counts. Where there is a backward pass, who listens hears of the
-    /// weight's gradient.
+    /// The convolution with a trimmed kernel. On an autodiff backend, the backward pass calls the listener with the
+    /// gradient of the weight.
     fn convolution(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         sliding: Sliding,
-        _listened: Option<Listened>,
+        _listener: Option<ParameterListener>,
     ) -> FloatTensor<Self> {
         let (weight, sliding, _) = trimmed::<Self>(&x, weight, sliding);
         Self::conv_forward(x, weight, sliding)
     }
 }
 
-/// The weight that counts for images like `x`, how it moves there, and what was left out.
+/// The weight trimmed for images of the shape of `x`, how it moves over them, and what was trimmed.
 fn trimmed<B: ConvOps>(
     x: &FloatTensor<B>,
     weight: FloatTensor<B>,
@@ -99,14 +99,13 @@ fn trimmed<B: ConvOps>(
 #[derive(Debug)]
 struct ConvBackward;
 
-/// What the backward pass needs of the forward pass.
 #[derive(Debug, Clone)]
 struct Saved<B: Backend> {
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
     sliding: Sliding,
     trim: Option<Trim>,
-    listened: Option<Listened>,
+    listener: Option<ParameterListener>,
 }
 
 impl<B: ConvOps> Backward<B, 2> for ConvBackward {
@@ -115,17 +114,17 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
         let [x_node, weight_node] = ops.parents;
         let gradient = grads.consume::<B>(&ops.node);
-        let Saved { x, weight, sliding, trim, listened } = ops.state;
+        let Saved { x, weight, sliding, trim, listener } = ops.state;
         if let Some(node) = weight_node {
             let found = B::conv_weight_gradient(x.clone(), weight.clone(), gradient.clone(), sliding);
             let found = trim.iter().fold(found, B::conv_untrimmed);
-            if let Some(Listened { listener, parameter }) = listened {
+            if let Some(ParameterListener { listener, parameter }) = listener {
                 let append = |values: &mut Vec<f32>| B::append_to(as_type::<B>(found.clone(), FloatDType::F32), values);
                 listener.ready(parameter, &append);
             }
             grads.register::<B>(node.id, found);
         }
-        // The first layer's input is data: no gradient is asked for, and none is computed.
+        // The first layer's input is data and needs no gradient.
         if let Some(node) = x_node {
             let found = B::conv_input_gradient(x, weight, gradient, sliding);
             let mut found = <Autodiff<B> as AutodiffBackend>::from_inner(found);
@@ -144,7 +143,7 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         sliding: Sliding,
-        listened: Option<Listened>,
+        listener: Option<ParameterListener>,
     ) -> FloatTensor<Self> {
         let prepared = ConvBackward.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful();
         let image = x.primitive.clone();
@@ -152,31 +151,31 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
         let kernel = B::conv_weight(kernel, &image, sliding);
         let output = B::conv_forward(image.clone(), kernel.clone(), sliding);
         let output = match prepared {
-            OpsKind::Tracked(step) => step.finish(Saved { x: image, weight: kernel, sliding, trim, listened }, output),
+            OpsKind::Tracked(step) => step.finish(Saved { x: image, weight: kernel, sliding, trim, listener }, output),
             OpsKind::UnTracked(step) => step.finish(output),
         };
-        // The parents' reference counts must outlive the registration above: see `batch_norm`.
+        // The parents must live until this step is registered: see `batch_norm.rs`.
         drop((x, weight));
         output
     }
 }
 
-/// The images `[batch, channels, height, width]` as the backend likes them best: see [`ConvOps::arranged`]. They are
-/// data: no gradient passes through.
+/// The images `[batch, channels, height, width]` in the backend's fastest layout: see [`ConvOps::arranged`]. No
+/// gradient passes through.
 pub fn arranged<B: ConvOps>(images: Tensor<B, 4>, innermost: bool) -> Tensor<B, 4> {
     let images = images.into_primitive().tensor();
     Tensor::from_primitive(TensorPrimitive::Float(B::arranged(images, innermost)))
 }
 
 /// The convolution of `x` `[batch, inputs, height, width]` with `weight` `[outputs, inputs, kernel, kernel]`:
-/// `[batch, outputs, out_height, out_width]`, where `out = (size + 2 padding - kernel) / stride + 1`, rounded down. Who
-/// listens hears of the weight's gradient.
+/// `[batch, outputs, out_height, out_width]`, where `out = (size + 2 padding - kernel) / stride + 1`, rounded down. The
+/// backward pass calls the listener with the gradient of the weight.
 pub fn conv2d<B: ConvOps>(
     x: Tensor<B, 4>,
     weight: Tensor<B, 4>,
     sliding: Sliding,
-    listened: Option<Listened>,
+    listener: Option<ParameterListener>,
 ) -> Tensor<B, 4> {
     let [x, weight] = [x.into_primitive(), weight.into_primitive()].map(|primitive| primitive.tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::convolution(x, weight, sliding, listened)))
+    Tensor::from_primitive(TensorPrimitive::Float(B::convolution(x, weight, sliding, listener)))
 }

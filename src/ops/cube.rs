@@ -1,4 +1,4 @@
-//! The CubeCL backends: Burn's kernels, fused by Burn, through the default bodies; one gradient goes another way.
+//! The CubeCL backends: Burn's kernels, fused by Burn, through the default bodies; one gradient works around a bug.
 
 #[cfg(feature = "cuda")]
 use burn::backend::Cuda;
@@ -41,11 +41,11 @@ default_bodies!(Cuda<f32, i32>, Cuda<bf16, i32>, Cuda<f16, i32>);
 #[cfg(feature = "wgpu")]
 default_bodies!(Wgpu<f32, i32>, Wgpu<bf16, i32>, Wgpu<f16, i32>);
 
-/// Burn's gradient of the input, but for a kernel narrower than its stride, as a shortcut's is.
+/// Burn's input gradient, corrected for kernels narrower than their stride, as in a shortcut's 1x1 projection.
 ///
-/// Of the two ways that Burn 0.21 picks from by speed, the direct one (burn-cubecl, `transpose_direct.rs`) visits
-/// `kernel - stride + 1` positions per pixel: none there, so it is fast and all its gradients are zero. Zeros behind
-/// the weights make the kernel as wide as the stride, which changes nothing else and which both can do.
+/// Burn 0.21 picks the faster of two algorithms. The direct one (burn-cubecl, `transpose_direct.rs`) visits
+/// `kernel - stride + 1` positions per pixel: none for such a kernel, so it is fast and all gradients are zero. Padding
+/// the kernel with zeros to the width of the stride makes both correct and changes no value.
 fn input_gradient<B: Backend>(
     x: FloatTensor<B>,
     weight: FloatTensor<B>,
@@ -58,7 +58,7 @@ fn input_gradient<B: Backend>(
         return B::conv2d_x_backward(x, weight, gradient, sliding.options());
     }
     let weight = widened::<B>(widened::<B>(weight, 2, stride), 3, stride);
-    // The widened kernel may reach beyond the image, which is cut off below, or not to its end.
+    // The widened kernel may reach beyond the image, which is cut off below, or end before it.
     let reached = |axis: usize| (gradient.shape()[axis] - 1) * stride + weight.shape()[axis] - 2 * padding;
     let missing = [2, 3].map(|axis| x.shape()[axis].saturating_sub(reached(axis)));
     let options = ConvTransposeOptions::new([stride; 2], [padding; 2], missing, [1, 1], 1);
@@ -66,7 +66,7 @@ fn input_gradient<B: Backend>(
     B::float_slice(B::conv_transpose2d(gradient, weight, None, options), &whole)
 }
 
-/// With zeros behind the values of `axis` until it is `size` long.
+/// `values`, padded with zeros at the end of `axis` to a length of `size`.
 fn widened<B: Backend>(values: FloatTensor<B>, axis: usize, size: usize) -> FloatTensor<B> {
     let mut shape = values.shape();
     if shape[axis] >= size {

@@ -1,4 +1,4 @@
-//! What gradients go through on their way between layers: the rectifier, and sums where several steps use one tensor.
+//! Gradients between layers: through ReLU, and summed if several operations use one tensor.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -6,10 +6,10 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-/// Both, which a backend may do in one pass over memory, whatever its layout.
+/// Operations on gradients that a backend may do in one pass over memory, in any layout.
 pub trait GradientOps: Backend {
     /// `gradient` where the output is positive, zero elsewhere.
-    fn rectified(output: FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn relu_gradient(output: FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self> {
         Self::relu_backward(output, gradient)
     }
 
@@ -21,7 +21,7 @@ pub trait GradientOps: Backend {
 
 impl<B: Backend, C: CheckpointStrategy> GradientOps for Autodiff<B, C> {}
 
-/// As [`Gradients::register`], with the backend's own sum: `gradient` is a tensor of the node that it is for.
+/// Like [`Gradients::register`], but adds with [`GradientOps::sum`]; `gradient` carries the node it belongs to.
 pub(super) fn register<B: GradientOps>(grads: &mut Gradients, gradient: FloatTensor<Autodiff<B>>) {
     let (id, other) = (gradient.node.id, grads.remove::<B>(&gradient));
     let gradient = gradient.primitive;

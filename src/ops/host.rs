@@ -1,4 +1,4 @@
-//! Tensors between a device and the host's memory, each with a single copy; and their sums where they are.
+//! Transfers of f32 tensors between a device and the host, each with a single copy, and sums in place.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -22,7 +22,7 @@ pub trait HostOps: Backend {
         values.extend_from_slice(data.as_slice::<f32>().expect("gradients and weights are f32"));
     }
 
-    /// The sum, in the memory of `left` where nobody else holds it.
+    /// The sum, in the memory of `left` if that has no other reference.
     fn add(left: FloatTensor<Self>, right: FloatTensor<Self>) -> FloatTensor<Self> {
         Self::float_add(left, right)
     }
@@ -50,26 +50,26 @@ impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
     }
 }
 
-/// The phase in which the host waits for `count` values of a device. `--profile` counts such phases and their bytes.
+/// A tracing span in which the host reads `count` values from a device. `--profile` counts such spans and their bytes.
 pub fn reading(count: usize, dtype: DType) -> EnteredSpan {
     info_span!("copy to host", bytes = count * dtype.size()).entered()
 }
 
-/// The phase in which the host passes `count` values on to a device.
+/// A tracing span in which the host writes `count` values to a device.
 pub fn writing(count: usize, dtype: DType) -> EnteredSpan {
     info_span!("copy to device", bytes = count * dtype.size()).entered()
 }
 
-/// Waits until the device has done what it was asked for, if somebody takes the time: so that the phase that asked for
-/// it pays, and not the next one that reads.
+/// Waits for the device if phases are timed, so that its work counts for the phase that queued it and not for the next
+/// one that reads.
 pub fn settle<B: Backend>(device: &B::Device) {
     if is_timed() {
-        // A device that fails says so at the next read, in a message of its own.
+        // An error of the device is reported by the next read.
         drop(B::sync(device));
     }
 }
 
-/// Whether somebody takes the time of the crate's phases.
+/// Whether the crate's phases are timed.
 pub fn is_timed() -> bool {
     tracing::span_enabled!(tracing::Level::INFO)
 }

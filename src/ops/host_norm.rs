@@ -1,44 +1,44 @@
-//! Batch-norm with what stands behind it, a shortcut and the rectifier, in the host's memory: activations are `[pixels][channels]`,
-//! and each step passes over memory once.
+//! Batch-norm in the host's memory, fused with the residual sum and ReLU: activations are `[pixels][channels]`, and
+//! each step passes over memory once.
 //!
-//! Pixels are cut into pieces by the number of channels alone. A piece is summed in f32, around a mean of its own, and the
-//! pieces in f64 in their order: no thread changes a bit.
+//! Pixels are split into pieces by the number of channels alone. A piece is summed in f32 around its own mean, the
+//! pieces in f64 and in order: results do not depend on threads.
 
 use std::mem::MaybeUninit;
 
-use super::pieces::{Each, on_pieces};
-use super::winograd::widely;
+use super::pieces::{ParallelFor, on_pieces};
+use super::winograd::vectorized;
 
-/// Values of a piece, which stays in a cache while it is read twice.
+/// Values of a piece: it stays in a cache while it is read twice.
 const VALUES: usize = 1 << 14;
-/// Pixels of a piece at most: so many values are summed in f32.
+/// Most pixels of a piece: the length of an f32 sum.
 const PIXELS: usize = 256;
 
-/// Values per channel in the order of the pieces: one for each channel.
-type Lists<const N: usize> = [Vec<f32>; N];
+/// `N` values per channel.
+type PerChannel<const N: usize> = [Vec<f32>; N];
 
-/// What to do it with.
+/// The loops for activations of one number of channels.
 #[derive(Clone, Copy)]
 pub(super) struct HostNorm {
     pub(super) channels: usize,
-    pub(super) each: Each,
+    pub(super) parallel_for: ParallelFor,
 }
 
 impl HostNorm {
-    /// Values of a piece, whole pixels.
+    /// Values of a piece: whole pixels.
     fn piece(&self) -> usize {
         (VALUES / self.channels).clamp(1, PIXELS) * self.channels
     }
 
-    /// Mean and sum of squared deviations from it, per channel.
-    pub(super) fn moments(&self, x: &[f32]) -> Lists<2> {
-        // Of each piece: its mean, and the sums of deviations from that and of their squares.
+    /// Mean and sum of squared deviations, per channel.
+    pub(super) fn moments(&self, x: &[f32]) -> PerChannel<2> {
+        // Of each piece: mean, sum of deviations from it, and sum of their squares.
         let mut pieces = self.lists::<3>(x.len());
-        on_pieces(x.chunks(self.piece()).zip(&mut pieces), self.each, |(x, [mean, sum, squares])| {
+        on_pieces(x.chunks(self.piece()).zip(&mut pieces), self.parallel_for, |(x, [mean, sum, squares])| {
             let count = (x.len() / self.channels) as f32;
-            widely(add_rows, (*x, mean.as_mut_slice()));
+            vectorized(add_rows, (*x, mean.as_mut_slice()));
             mean.iter_mut().for_each(|sum| *sum /= count);
-            widely(add_deviations, (*x, mean.as_slice(), [sum.as_mut_slice(), squares.as_mut_slice()]));
+            vectorized(add_deviations, (*x, mean.as_slice(), [sum.as_mut_slice(), squares.as_mut_slice()]));
         });
         let counts = x.chunks(self.piece()).map(|x| (x.len() / self.channels) as f64);
         let (pixels, pieces) = ((x.len() / self.channels) as f64, counts.zip(&pieces));
@@ -55,41 +55,43 @@ impl HostNorm {
         [mean, m2]
     }
 
-    /// `(x - mean) * scale + bias`, with the shortcut added if there is one, and rectified if that is asked for.
+    /// `(x - mean) * scale + bias`, plus the shortcut if there is one, then ReLU if `relu`.
     pub(super) fn normalize(
         &self,
         x: &[f32],
         factors: [&[f32]; 3],
         shortcut: Option<&[f32]>,
-        rectified: bool,
+        relu: bool,
         output: &mut [MaybeUninit<f32>],
     ) {
         let pieces = x.chunks(self.piece()).zip(output.chunks_mut(self.piece())).enumerate();
-        on_pieces(pieces, self.each, |(i, (x, output))| {
+        on_pieces(pieces, self.parallel_for, |(i, (x, output))| {
             let shortcut = shortcut.map(|shortcut| &shortcut[*i * self.piece()..][..x.len()]);
-            widely(normalize_rows, (*x, factors, shortcut, rectified, &mut **output));
+            vectorized(normalize_rows, (*x, factors, shortcut, relu, &mut **output));
         });
     }
 
-    /// Zero where the output is not positive.
-    pub(super) fn rectify(&self, gradient: &mut [f32], output: &[f32]) {
+    /// The backward pass of ReLU in place: zero where the output is not positive.
+    pub(super) fn relu_backward(&self, gradient: &mut [f32], output: &[f32]) {
         let pieces = gradient.chunks_mut(self.piece()).zip(output.chunks(self.piece()));
-        on_pieces(pieces, self.each, |(gradient, output)| widely(rectify, (&mut **gradient, *output)));
+        on_pieces(pieces, self.parallel_for, |(gradient, output)| {
+            vectorized(relu_backward, (&mut **gradient, *output))
+        });
     }
 
-    /// `sum(gradient)` and `sum(gradient * (x - mean))`, per channel; of the gradient only where what `sign` normalises is
-    /// positive, if it is given.
+    /// `sum(gradient)` and `sum(gradient * (x - mean))`, per channel. With `mask` (scale and bias), the gradient counts
+    /// only where `(x - mean) * scale + bias` is positive.
     pub(super) fn gradient_sums(
         &self,
         gradient: &[f32],
         x: &[f32],
         mean: &[f32],
-        sign: Option<[&[f32]; 2]>,
-    ) -> Lists<2> {
+        mask: Option<[&[f32]; 2]>,
+    ) -> PerChannel<2> {
         let mut pieces = self.lists::<2>(x.len());
         let of_piece = gradient.chunks(self.piece()).zip(x.chunks(self.piece())).zip(&mut pieces);
-        on_pieces(of_piece, self.each, |((gradient, x), [sums, weighted])| {
-            widely(add_gradients, (*gradient, *x, mean, sign, [sums.as_mut_slice(), weighted.as_mut_slice()]));
+        on_pieces(of_piece, self.parallel_for, |((gradient, x), [sums, weighted])| {
+            vectorized(add_gradients, (*gradient, *x, mean, mask, [sums.as_mut_slice(), weighted.as_mut_slice()]));
         });
         [0, 1].map(|list| {
             let total = |c: usize| pieces.iter().map(|lists| f64::from(lists[list][c])).sum::<f64>() as f32;
@@ -97,23 +99,23 @@ impl HostNorm {
         })
     }
 
-    /// `gradient * k - ((x - mean) * q + r)`, with the gradient as [`HostNorm::gradient_sums`] takes it.
+    /// `gradient * k - ((x - mean) * q + r)`, with the gradient masked as in [`HostNorm::gradient_sums`].
     pub(super) fn input_gradient(
         &self,
         gradient: &[f32],
         x: &[f32],
         factors: [&[f32]; 4],
-        sign: Option<[&[f32]; 2]>,
+        mask: Option<[&[f32]; 2]>,
         output: &mut [MaybeUninit<f32>],
     ) {
         let pieces = gradient.chunks(self.piece()).zip(x.chunks(self.piece())).zip(output.chunks_mut(self.piece()));
-        on_pieces(pieces, self.each, |((gradient, x), output)| {
-            widely(input_gradient_rows, (*gradient, *x, factors, sign, &mut **output));
+        on_pieces(pieces, self.parallel_for, |((gradient, x), output)| {
+            vectorized(input_gradient_rows, (*gradient, *x, factors, mask, &mut **output));
         });
     }
 
-    /// Zeros for each piece of so many values.
-    fn lists<const N: usize>(&self, values: usize) -> Vec<Lists<N>> {
+    /// Zeros for each piece of `values` values.
+    fn lists<const N: usize>(&self, values: usize) -> Vec<PerChannel<N>> {
         (0..values.div_ceil(self.piece())).map(|_| [(); N].map(|()| vec![0.0; self.channels])).collect()
     }
 }
@@ -138,52 +140,52 @@ fn add_deviations((x, mean, [sums, squares]): (&[f32], &[f32], [&mut [f32]; 2]))
     }
 }
 
-/// Input, factors, shortcut, whether it is rectified, output.
-type Normalized<'a> = (&'a [f32], [&'a [f32]; 3], Option<&'a [f32]>, bool, &'a mut [MaybeUninit<f32>]);
+/// Input, mean and scale and bias, shortcut, whether ReLU follows, output.
+type NormalizeArgs<'a> = (&'a [f32], [&'a [f32]; 3], Option<&'a [f32]>, bool, &'a mut [MaybeUninit<f32>]);
 
 #[inline(always)]
-fn normalize_rows((x, [mean, scale, bias], shortcut, rectified, output): Normalized) {
+fn normalize_rows((x, [mean, scale, bias], shortcut, relu, output): NormalizeArgs) {
     let channels = mean.len();
     let (scale, bias) = (&scale[..channels], &bias[..channels]);
-    // What is no number stays none.
-    let floor = if rectified { 0.0 } else { f32::NEG_INFINITY };
-    let above = |value: f32| MaybeUninit::new(if value < floor { floor } else { value });
+    // The comparison keeps NaN, which `f32::max` would drop.
+    let floor = if relu { 0.0 } else { f32::NEG_INFINITY };
+    let clamped = |value: f32| MaybeUninit::new(if value < floor { floor } else { value });
     let rows = x.chunks_exact(channels).zip(output.chunks_exact_mut(channels));
     let Some(shortcut) = shortcut else {
         for (x, output) in rows {
             for c in 0..channels {
-                output[c] = above((x[c] - mean[c]) * scale[c] + bias[c]);
+                output[c] = clamped((x[c] - mean[c]) * scale[c] + bias[c]);
             }
         }
         return;
     };
     for ((x, output), shortcut) in rows.zip(shortcut.chunks_exact(channels)) {
         for c in 0..channels {
-            output[c] = above((x[c] - mean[c]) * scale[c] + bias[c] + shortcut[c]);
+            output[c] = clamped((x[c] - mean[c]) * scale[c] + bias[c] + shortcut[c]);
         }
     }
 }
 
 #[inline(always)]
-fn rectify((gradient, output): (&mut [f32], &[f32])) {
-    gradient.iter_mut().zip(output).for_each(|(gradient, output)| *gradient = kept(*gradient, *output));
+fn relu_backward((gradient, output): (&mut [f32], &[f32])) {
+    gradient.iter_mut().zip(output).for_each(|(gradient, output)| *gradient = masked(*gradient, *output));
 }
 
-/// A gradient where the output is positive.
+/// The gradient of ReLU's input.
 #[inline(always)]
-fn kept(gradient: f32, output: f32) -> f32 {
+fn masked(gradient: f32, output: f32) -> f32 {
     if output > 0.0 { gradient } else { 0.0 }
 }
 
-/// Gradient, input, mean, what its sign follows from, both sums.
-type Added<'a> = (&'a [f32], &'a [f32], &'a [f32], Option<[&'a [f32]; 2]>, [&'a mut [f32]; 2]);
+/// Gradient, input, mean, scale and bias of the ReLU mask, both sums.
+type SumArgs<'a> = (&'a [f32], &'a [f32], &'a [f32], Option<[&'a [f32]; 2]>, [&'a mut [f32]; 2]);
 
 #[inline(always)]
-fn add_gradients((gradient, x, mean, sign, [sums, weighted]): Added) {
+fn add_gradients((gradient, x, mean, mask, [sums, weighted]): SumArgs) {
     let channels = mean.len();
     let (sums, weighted) = (&mut sums[..channels], &mut weighted[..channels]);
     let rows = gradient.chunks_exact(channels).zip(x.chunks_exact(channels));
-    let Some([scale, bias]) = sign.map(|factors| factors.map(|factor| &factor[..channels])) else {
+    let Some([scale, bias]) = mask.map(|factors| factors.map(|factor| &factor[..channels])) else {
         for (gradient, x) in rows {
             for c in 0..channels {
                 sums[c] += gradient[c];
@@ -195,22 +197,22 @@ fn add_gradients((gradient, x, mean, sign, [sums, weighted]): Added) {
     for (gradient, x) in rows {
         for c in 0..channels {
             let off = x[c] - mean[c];
-            let gradient = kept(gradient[c], off * scale[c] + bias[c]);
+            let gradient = masked(gradient[c], off * scale[c] + bias[c]);
             sums[c] += gradient;
             weighted[c] += gradient * off;
         }
     }
 }
 
-/// Gradient, input, factors, what its sign follows from, output.
-type Written<'a> = (&'a [f32], &'a [f32], [&'a [f32]; 4], Option<[&'a [f32]; 2]>, &'a mut [MaybeUninit<f32>]);
+/// Gradient, input, factors, scale and bias of the ReLU mask, output.
+type InputGradientArgs<'a> = (&'a [f32], &'a [f32], [&'a [f32]; 4], Option<[&'a [f32]; 2]>, &'a mut [MaybeUninit<f32>]);
 
 #[inline(always)]
-fn input_gradient_rows((gradient, x, [mean, k, q, r], sign, output): Written) {
+fn input_gradient_rows((gradient, x, [mean, k, q, r], mask, output): InputGradientArgs) {
     let channels = mean.len();
     let (k, q, r) = (&k[..channels], &q[..channels], &r[..channels]);
     let rows = gradient.chunks_exact(channels).zip(x.chunks_exact(channels)).zip(output.chunks_exact_mut(channels));
-    let Some([scale, bias]) = sign.map(|factors| factors.map(|factor| &factor[..channels])) else {
+    let Some([scale, bias]) = mask.map(|factors| factors.map(|factor| &factor[..channels])) else {
         for ((gradient, x), output) in rows {
             for c in 0..channels {
                 output[c] = MaybeUninit::new(gradient[c] * k[c] - ((x[c] - mean[c]) * q[c] + r[c]));
@@ -221,7 +223,7 @@ fn input_gradient_rows((gradient, x, [mean, k, q, r], sign, output): Written) {
     for ((gradient, x), output) in rows {
         for c in 0..channels {
             let off = x[c] - mean[c];
-            let gradient = kept(gradient[c], off * scale[c] + bias[c]);
+            let gradient = masked(gradient[c], off * scale[c] + bias[c]);
             output[c] = MaybeUninit::new(gradient * k[c] - (off * q[c] + r[c]));
         }
     }

@@ -1,23 +1,23 @@
-//! Gradients that are heard of while the backward pass goes on, so that somebody can send them meanwhile.
+//! Notification of gradients during the backward pass, so that they can be reduced while it continues.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use burn::module::ParamId;
 
-/// Hears of a parameter's gradient as soon as it is there. Implemented in `parallel`.
+/// Is called with a parameter's gradient as soon as it is computed. Implemented in `parallel`.
 pub trait GradientListener: Debug + Send + Sync {
-    /// The gradient of `parameter` is whole; `append` adds its values to a vector, f32 in row-major order, as often as
-    /// it is called.
+    /// The gradient of `parameter` is complete. Each call of `append` appends its values to a vector, f32 in row-major
+    /// order.
     fn ready(&self, parameter: ParamId, append: &dyn Fn(&mut Vec<f32>));
 }
 
-/// Who hears of which parameter. The parameter must be used once in a forward pass: its gradient is whole after the one
-/// backward step it has.
+/// A listener for one parameter. The parameter must be used once per forward pass: its gradient is complete after that
+/// use's backward step.
 #[derive(Debug, Clone)]
-pub struct Listened {
-    /// Who hears of it.
+pub struct ParameterListener {
+    /// The listener.
     pub listener: Arc<dyn GradientListener>,
-    /// Whose gradient it is.
+    /// The parameter.
     pub parameter: ParamId,
 }

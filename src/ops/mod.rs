@@ -1,15 +1,15 @@
-//! Backend-generic primitives that Burn lacks or that training a convolutional network must not be slow at.
+//! Backend-generic primitives that Burn lacks or computes too slowly for training convolutional networks.
 //!
-//! Each primitive is a trait over backends with a default body in Burn's own operations, faster bodies where a backend
-//! offers them, and a hand-written backward for `Autodiff`. The room knows no model, no world and no thread: what a
-//! primitive needs from other replicas comes through [`statistics::StatisticsGroup`].
+//! Each primitive is a trait over backends with a default body in Burn's own operations, faster bodies for some
+//! backends, and a hand-written backward for `Autodiff`. The room knows no model, world or thread: values of other
+//! replicas come through [`statistics::StatisticsGroup`].
 
 mod batch_norm;
-mod behind;
 mod bridge;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
+mod epilogue;
 #[cfg(feature = "flex")]
 mod flex;
 mod gradient;
@@ -36,22 +36,23 @@ mod update;
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub mod winograd;
 
-pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_and, batch_norm_inference};
-pub use behind::{Behind, Rectified};
+pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference, batch_norm_with};
 pub use conv::{ConvOps, arranged, conv2d};
+pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
 pub use host::{HostOps, is_timed, reading, settle, writing};
-pub use listener::{GradientListener, Listened};
+pub use listener::{GradientListener, ParameterListener};
 pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{
-    BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, across, down, up,
+    BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, to_compute, to_compute_f32,
+    to_home,
 };
 pub use sliding::{Algorithm, Sliding};
 #[cfg(feature = "tch")]
 pub use torch::cuda_devices;
 pub use update::{Sgd, UpdateOps};
 
-/// Everything a backend must be able to do to train Kiln's models.
+/// All primitives that Kiln's models need of a backend.
 pub trait TrainBackend: BatchNormOps + ConvOps + PoolOps {}
 
 impl<B: BatchNormOps + ConvOps + PoolOps> TrainBackend for B {}

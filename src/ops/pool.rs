@@ -1,4 +1,4 @@
-//! Max-pooling as the stem of a residual network has it, 3x3 with stride 2 and padding 1, as one differentiable primitive.
+//! The max-pooling of a ResNet's stem, 3x3 with stride 2 and padding 1, as one differentiable primitive.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
@@ -8,22 +8,23 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Tensor, TensorPrimitive};
 
-/// Pixels on a side of what is pooled.
+/// Width and height of a window.
 pub(super) const SIDE: usize = 3;
-/// Pixels from one pool to the next.
+/// Pixels from one window to the next.
 pub(super) const STRIDE: usize = 2;
-/// Pixels that the first pool reaches over the image.
+/// Padding on each side of the image.
 pub(super) const PADDING: usize = 1;
 
 /// Max-pooling and its gradient.
 pub trait PoolOps: Backend {
-    /// The largest values, and where they are if [`PoolOps::pool_gradient`] asks for that.
+    /// The largest value of each window, `[batch, channels, out_height, out_width]`, and their indices if
+    /// [`PoolOps::pool_gradient`] needs them.
     fn pool_forward(x: FloatTensor<Self>) -> (FloatTensor<Self>, Option<IntTensor<Self>>) {
         let done = Self::max_pool2d_with_indices(x, [SIDE; 2], [STRIDE; 2], [PADDING; 2], [1; 2], false);
         (done.output, Some(done.indices))
     }
 
-    /// The gradient of the input: each pool's goes to the first of its largest values.
+    /// The gradient of the input: that of a window goes to the first of its largest values.
     fn pool_gradient(gradient: FloatTensor<Self>, pooled: Pooled<Self>) -> FloatTensor<Self> {
         let places = pooled.places.expect("`pool_forward` says where they are");
         let (sides, strides, paddings) = ([SIDE; 2], [STRIDE; 2], [PADDING; 2]);
@@ -32,14 +33,14 @@ pub trait PoolOps: Backend {
     }
 }
 
-/// What the backward pass needs of the forward pass.
+/// Values saved for the backward pass.
 #[derive(Debug, Clone)]
 pub struct Pooled<B: Backend> {
     /// The input.
     pub x: FloatTensor<B>,
     /// The output.
     pub output: FloatTensor<B>,
-    /// Where its values are.
+    /// Indices of its values in the input, if the backend uses them.
     pub places: Option<IntTensor<B>>,
 }
 
@@ -64,13 +65,13 @@ impl<B: PoolOps, C: CheckpointStrategy> PoolOps for Autodiff<B, C> {
             OpsKind::Tracked(step) => step.finish(Pooled { x: inner, output: output.clone(), places }, output),
             OpsKind::UnTracked(step) => step.finish(output),
         };
-        // The parent's reference count must outlive the registration above: see `batch_norm`.
+        // The parent must live until this step is registered: see `batch_norm.rs`.
         drop(x);
         (output, None)
     }
 }
 
-/// The largest value of each 3x3 pixels, every second one, of `[batch, channels, height, width]`.
+/// 3x3 max-pooling with stride 2 and padding 1 of `[batch, channels, height, width]`.
 pub fn max_pool<B: PoolOps>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     Tensor::from_primitive(TensorPrimitive::Float(B::pool_forward(x.into_primitive().tensor()).0))
 }

@@ -1,12 +1,12 @@
 //! Mixed precision by types: a *home* backend in f32, and *compute* backends in the half types.
 //!
-//! Parameters, optimizer, batch-norm's statistics and the loss live on the home backend `B`; convolutions, the linear
-//! layer and the activations between them on a [`Precision`]'s `Compute`. Micikevicius et al. 2018, "Mixed precision
-//! training". The two backends share their tensors' memory format, so going from one to the other costs a cast at most;
-//! `bridge.rs` makes it differentiable. With [`Full`] the compute backend *is* the home backend: no cast, no node.
+//! Parameters, optimizer, batch-norm's statistics and the loss are on the home backend `B`; convolutions, the linear
+//! layer and activations are on a [`Precision`]'s `Compute`. Micikevicius et al. 2018, "Mixed precision training". Both
+//! backends share their tensors' memory format, so a conversion costs at most a cast; `bridge.rs` makes it
+//! differentiable. With [`Full`] the compute backend *is* the home backend: no cast, no node.
 //!
-//! The element type of a tensor is data in Burn 0.21 and the backend's own is only a default for new tensors, and
-//! not a reliable one (the first backend on a device sets it): so types are named wherever a tensor is cast.
+//! In Burn 0.21 the element type of a tensor is data; the backend's own is only a default for new tensors, and an
+//! unreliable one (the first backend on a device sets it). So every cast names its type.
 
 use std::fmt::Debug;
 
@@ -24,7 +24,7 @@ pub enum PrecisionKind {
     /// Everything in f32.
     #[serde(alias = "32", alias = "32-true", alias = "float32")]
     F32,
-    /// 8 bits of exponent, as f32, and 8 of precision.
+    /// 8 bits of exponent, like f32, and 8 of precision.
     #[serde(alias = "bf16-mixed", alias = "bfloat16")]
     Bf16,
     /// 5 bits of exponent and 11 of precision: gradients need a loss scale.
@@ -33,7 +33,7 @@ pub enum PrecisionKind {
 }
 
 impl PrecisionKind {
-    /// The tensors' type.
+    /// Burn's name of the type.
     pub fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
@@ -42,17 +42,17 @@ impl PrecisionKind {
         }
     }
 
-    /// Bytes of a value.
+    /// Bytes per value.
     pub fn bytes(self) -> usize {
         self.dtype().size()
     }
 
-    /// Whether small gradients vanish in it, so that the loss has to be scaled.
+    /// Whether small gradients underflow, so that the loss must be scaled.
     pub fn needs_loss_scale(self) -> bool {
         self == Self::F16
     }
 
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -62,16 +62,16 @@ impl PrecisionKind {
     }
 }
 
-/// A backend that computes for `Home` and shares its tensors' memory format.
+/// A backend that computes for `Home` and shares its memory format.
 pub trait ComputeBackend<Home: Backend>: TrainBackend<Device = Home::Device> {
-    /// A home tensor as one of this backend, in type `dtype`. The gradient goes back in the type that `x` has.
-    fn bring(x: FloatTensor<Home>, dtype: FloatDType) -> FloatTensor<Self>;
+    /// Converts a home tensor to this backend and type `dtype`. Its gradient is converted back to the type of `x`.
+    fn from_home(x: FloatTensor<Home>, dtype: FloatDType) -> FloatTensor<Self>;
 
-    /// The inverse of [`ComputeBackend::bring`].
-    fn give(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Home>;
+    /// The inverse of [`ComputeBackend::from_home`].
+    fn to_home(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Home>;
 }
 
-/// A home backend and those that compute for it in half the bits.
+/// A home backend with its compute backends of 16 bits.
 pub trait MixedBackend: TrainBackend {
     /// Computes in bf16.
     type Bf16: ComputeBackend<Self>;
@@ -79,19 +79,19 @@ pub trait MixedBackend: TrainBackend {
     type F16: ComputeBackend<Self>;
 }
 
-/// A precision as a type: what a forward pass is generic over.
+/// A precision as a type parameter of a forward pass.
 pub trait Precision<B: TrainBackend>: Debug + 'static {
-    /// Where convolutions and the linear layer run.
+    /// The backend of convolutions and the linear layer.
     type Compute: TrainBackend<Device = B::Device>;
 
-    /// To the compute backend, in its type.
-    fn down(x: FloatTensor<B>) -> FloatTensor<Self::Compute>;
+    /// To the compute backend, in the precision's type.
+    fn to_compute(x: FloatTensor<B>) -> FloatTensor<Self::Compute>;
 
     /// To the compute backend, in f32: for batch-norm's parameters and statistics.
-    fn across(x: FloatTensor<B>) -> FloatTensor<Self::Compute>;
+    fn to_compute_f32(x: FloatTensor<B>) -> FloatTensor<Self::Compute>;
 
-    /// Back home, in f32.
-    fn up(x: FloatTensor<Self::Compute>) -> FloatTensor<B>;
+    /// To the home backend, in f32.
+    fn to_home(x: FloatTensor<Self::Compute>) -> FloatTensor<B>;
 }
 
 /// Everything in f32, on the home backend itself.
@@ -109,15 +109,15 @@ pub struct Float16;
 impl<B: TrainBackend> Precision<B> for Full {
     type Compute = B;
 
-    fn down(x: FloatTensor<B>) -> FloatTensor<B> {
+    fn to_compute(x: FloatTensor<B>) -> FloatTensor<B> {
         x
     }
 
-    fn across(x: FloatTensor<B>) -> FloatTensor<B> {
+    fn to_compute_f32(x: FloatTensor<B>) -> FloatTensor<B> {
         x
     }
 
-    fn up(x: FloatTensor<B>) -> FloatTensor<B> {
+    fn to_home(x: FloatTensor<B>) -> FloatTensor<B> {
         x
     }
 }
@@ -127,16 +127,16 @@ macro_rules! half_precision {
         impl<B: MixedBackend> Precision<B> for $policy {
             type Compute = B::$compute;
 
-            fn down(x: FloatTensor<B>) -> FloatTensor<Self::Compute> {
-                B::$compute::bring(x, FloatDType::$dtype)
+            fn to_compute(x: FloatTensor<B>) -> FloatTensor<Self::Compute> {
+                B::$compute::from_home(x, FloatDType::$dtype)
             }
 
-            fn across(x: FloatTensor<B>) -> FloatTensor<Self::Compute> {
-                B::$compute::bring(x, FloatDType::F32)
+            fn to_compute_f32(x: FloatTensor<B>) -> FloatTensor<Self::Compute> {
+                B::$compute::from_home(x, FloatDType::F32)
             }
 
-            fn up(x: FloatTensor<Self::Compute>) -> FloatTensor<B> {
-                B::$compute::give(x, FloatDType::F32)
+            fn to_home(x: FloatTensor<Self::Compute>) -> FloatTensor<B> {
+                B::$compute::to_home(x, FloatDType::F32)
             }
         }
     };
@@ -145,7 +145,7 @@ macro_rules! half_precision {
 half_precision!(BFloat16, Bf16, BF16);
 half_precision!(Float16, F16, F16);
 
-/// Joins a home backend to compute backends of the same memory format.
+/// Implements [`MixedBackend`] for a home backend and compute backends of the same memory format.
 macro_rules! mixed_backend {
     ($home:ty: $bf16:ty, $f16:ty) => {
         impl MixedBackend for $home {
@@ -155,7 +155,7 @@ macro_rules! mixed_backend {
         mixed_backend!(@bridge $home, $bf16);
         mixed_backend!(@bridge $home, $f16);
     };
-    // A backend whose element type is data alone computes for itself.
+    // A backend without an element type of its own is its own compute backend.
     ($home:ty) => {
         impl MixedBackend for $home {
             type Bf16 = $home;
@@ -165,11 +165,11 @@ macro_rules! mixed_backend {
     };
     (@bridge $home:ty, $compute:ty) => {
         impl ComputeBackend<$home> for $compute {
-            fn bring(x: FloatTensor<$home>, dtype: FloatDType) -> FloatTensor<Self> {
+            fn from_home(x: FloatTensor<$home>, dtype: FloatDType) -> FloatTensor<Self> {
                 as_type::<Self>(x, dtype)
             }
 
-            fn give(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<$home> {
+            fn to_home(x: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<$home> {
                 as_type::<$home>(x, dtype)
             }
         }
@@ -188,22 +188,22 @@ mixed_backend!(burn::backend::Cuda<f32, i32>:
 mixed_backend!(burn::backend::Wgpu<f32, i32>:
     burn::backend::Wgpu<burn::tensor::bf16, i32>, burn::backend::Wgpu<burn::tensor::f16, i32>);
 
-/// The tensor in type `dtype`, itself where it has it.
+/// The tensor cast to `dtype`, unchanged if it already has that type.
 pub(super) fn as_type<B: Backend>(x: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
     if FloatDType::from(x.dtype()) == dtype { x } else { B::float_cast(x, dtype) }
 }
 
-/// [`Precision::down`] for tensors.
-pub fn down<P: Precision<B>, B: TrainBackend, const D: usize>(x: Tensor<B, D>) -> Tensor<P::Compute, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(P::down(x.into_primitive().tensor())))
+/// [`Precision::to_compute`] for tensors.
+pub fn to_compute<P: Precision<B>, B: TrainBackend, const D: usize>(x: Tensor<B, D>) -> Tensor<P::Compute, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(P::to_compute(x.into_primitive().tensor())))
 }
 
-/// [`Precision::across`] for tensors.
-pub fn across<P: Precision<B>, B: TrainBackend, const D: usize>(x: Tensor<B, D>) -> Tensor<P::Compute, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(P::across(x.into_primitive().tensor())))
+/// [`Precision::to_compute_f32`] for tensors.
+pub fn to_compute_f32<P: Precision<B>, B: TrainBackend, const D: usize>(x: Tensor<B, D>) -> Tensor<P::Compute, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(P::to_compute_f32(x.into_primitive().tensor())))
 }
 
-/// [`Precision::up`] for tensors.
-pub fn up<P: Precision<B>, B: TrainBackend, const D: usize>(x: Tensor<P::Compute, D>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(P::up(x.into_primitive().tensor())))
+/// [`Precision::to_home`] for tensors.
+pub fn to_home<P: Precision<B>, B: TrainBackend, const D: usize>(x: Tensor<P::Compute, D>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(P::to_home(x.into_primitive().tensor())))
 }

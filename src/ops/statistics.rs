@@ -1,14 +1,14 @@
-//! The statistics of a synchronised batch-norm, and the seam through which they reach other replicas.
+//! The statistics of a synchronised batch-norm, and the interface by which replicas exchange them.
 //!
 //! A replica's share is (count, mean, M2) per channel, with M2 the sum of squared deviations from the replica's own
-//! mean. Shares are combined pairwise-free in one pass, in f64 and in replica order (Chan, Golub, LeVeque, "Updating
-//! formulae and a pairwise algorithm for computing sample variances", 1979): never `E[x^2] - E[x]^2`, which loses all
-//! digits when the mean is large against the deviation.
+//! mean. All shares are combined in one pass, in f64 and in replica order (Chan, Golub, LeVeque, "Updating formulae and
+//! a pairwise algorithm for computing sample variances", 1979): never `E[x^2] - E[x]^2`, which loses all digits if the
+//! mean is large against the deviation.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Which half of the graph asks; forward and backward of a layer are different messages.
+/// The pass a message belongs to; forward and backward of a layer are different messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// Moments of the activations.
@@ -18,7 +18,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// What all replicas' values are together: moments are combined, sums are added.
+    /// Combines the values of all replicas: moments by their counts, sums by addition.
     pub fn total(self, shares: &[Vec<f64>]) -> Vec<f64> {
         match self {
             Self::Forward => Moments::combine(shares).into_values(),
@@ -29,22 +29,22 @@ impl Direction {
 
 /// The replicas whose samples form one batch for batch-norm. Implemented in `parallel`.
 pub trait StatisticsGroup: Debug + Send + Sync {
-    /// Hands in this replica's values for one layer and direction and returns their [`Direction::total`] over all
-    /// replicas, in replica order.
+    /// Sends this replica's values for one layer and direction and returns the [`Direction::total`] of all replicas'
+    /// values, in replica order.
     ///
-    /// It cannot return an error, because it is called inside a backward pass: when the group is broken it unwinds, and
-    /// the replica's own frame turns that into an error.
+    /// A backward pass cannot return an error: if the group is broken, this function unwinds, and the replica catches
+    /// that and reports the error.
     fn total(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Vec<f64>;
 }
 
-/// One layer's place in a synchronised forward and backward pass.
+/// One layer in a synchronised forward and backward pass.
 #[derive(Debug, Clone)]
 pub struct Synchronized {
     /// The replicas.
     pub group: Arc<dyn StatisticsGroup>,
     /// The layer's number in forward order: the same on all replicas.
     pub layer: usize,
-    /// False for a replica without a sample of this batch. It still takes part in every message, with weight zero.
+    /// False for a replica without samples in this batch. It still sends every message, with weight zero.
     pub present: bool,
 }
 
@@ -60,13 +60,9 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// The message form: count, means, M2.
+    /// As a message: count, means, M2.
     fn into_values(self) -> Vec<f64> {
-        let mut values = Vec::with_capacity(1 + 2 * self.mean.len());
-        values.push(self.count);
-        values.extend(self.mean);
-        values.extend(self.m2);
-        values
+        [vec![self.count], self.mean, self.m2].concat()
     }
 
     /// The inverse of [`Moments::into_values`].
@@ -75,7 +71,7 @@ impl Moments {
         Self { count: values[0], mean: mean.to_vec(), m2: m2.to_vec() }
     }
 
-    /// Combines shares in their order; a share with count zero adds nothing.
+    /// Combines messages in their order; one with count zero adds nothing.
     fn combine(shares: &[Vec<f64>]) -> Self {
         let channels = shares.first().map_or(0, |share| (share.len() - 1) / 2);
         let count: f64 = shares.iter().map(|share| share[0]).sum();

@@ -1,8 +1,8 @@
-//! Kernels without the rows and columns that meet padding only.
+//! Kernels without the rows and columns that only meet padding.
 //!
-//! Where a convolution's output is one pixel, the kernel has one position, and what of it lies outside the image is
-//! multiplied by zeros. The last stage of a network for small images is like that: of a 3x3 kernel on a map of one pixel
-//! one ninth counts, and reading the rest takes longer than computing. Its gradient is zero.
+//! If a convolution's output is one pixel, the kernel has one position, and its part outside of the image is multiplied
+//! by zeros and has a zero gradient. In the last stage of a network for small images, with maps of one pixel, only one
+//! ninth of a 3x3 kernel lies on the image, and reading the rest takes longer than computing.
 
 use std::ops::Range;
 
@@ -17,15 +17,15 @@ use super::sliding::Sliding;
 pub struct Trim {
     /// The shape of the kernels.
     pub whole: Shape,
-    /// Which of their rows lie on the image.
+    /// The rows that lie on the image.
     pub rows: Range<usize>,
-    /// Which of their columns do.
+    /// The columns that lie on the image.
     pub columns: Range<usize>,
 }
 
 impl Trim {
-    /// `None` where all of the kernel is of use, or the output is more than one pixel. With what is left of the kernel
-    /// the image needs no padding.
+    /// `None` if the whole kernel lies on the image or the output is larger than one pixel. A trimmed kernel needs no
+    /// padding.
     pub(super) fn of(x: &Shape, weight: &Shape, Sliding { stride, padding, .. }: Sliding) -> Option<Self> {
         let on_image = |axis: usize| {
             let (size, kernel) = (x[axis], weight[axis]);
@@ -37,18 +37,18 @@ impl Trim {
         (!is_whole).then(|| Self { whole: weight.clone(), rows, columns })
     }
 
-    /// The shape of what is left.
+    /// The shape of the trimmed kernels.
     pub fn part(&self) -> Shape {
         Shape::new([self.whole[0], self.whole[1], self.rows.len(), self.columns.len()])
     }
 
-    /// What is left of a weight, by Burn's own operation.
+    /// The trimmed part of a weight, by Burn's operations.
     pub(super) fn slice<B: Backend>(&self, weight: FloatTensor<B>) -> FloatTensor<B> {
         B::float_slice(weight, &self.slices())
     }
 
-    /// The gradient of the whole from that of the part, by Burn's own operations.
-    pub(super) fn grow<B: Backend>(&self, gradient: FloatTensor<B>) -> FloatTensor<B> {
+    /// The gradient of whole kernels from that of their part, by Burn's operations.
+    pub(super) fn pad<B: Backend>(&self, gradient: FloatTensor<B>) -> FloatTensor<B> {
         let zeros = B::float_zeros(self.whole.clone(), &B::float_device(&gradient), gradient.dtype().into());
         B::float_slice_assign(zeros, &self.slices(), gradient)
     }

@@ -1,8 +1,8 @@
-//! The update of a tensor by its gradient in one pass over memory, and the norm that clipping asks for.
+//! The SGD update in one pass over memory, and the norm for clipping.
 //!
-//! Composed from Burn's operations, SGD with momentum reads and writes a tensor some twenty times; the weights of
-//! ResNet-18 are 45 MB, so on small images that is a good part of a step. CPU backends share the loops in
-//! `host_update.rs`. Off the graph: `Autodiff` has no part in it.
+//! Composed of Burn's operations, SGD with momentum reads and writes a tensor some twenty times; the weights of
+//! ResNet-18 are 45 MB, so with small images that is a good part of a step. CPU backends share the loops of
+//! `host_update.rs`. `Autodiff` does not implement it: updates are not on the graph.
 
 use burn::tensor::Shape;
 use burn::tensor::backend::Backend;
@@ -21,9 +21,9 @@ pub struct Sgd {
     pub nesterov: bool,
 }
 
-/// What an optimizer does with a parameter and its gradient, both `[elements]` and f32.
+/// Operations of optimizers on a parameter and its gradient, both `[elements]` and f32.
 pub trait UpdateOps: Backend {
-    /// The new parameter and velocity; `velocity` is `None` before the first step, and stays so without momentum.
+    /// The new parameter and velocity; `velocity` is `None` before the first step and without momentum.
     ///
     /// `g += weight_decay * p; v = momentum * v + g (first: g); p -= rate * (v, or g + momentum * v for Nesterov)`.
     fn sgd(

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-/// `average = decay * average + (1 - decay) * value` after each step; starts as the initial values.
+/// `average = decay * average + (1 - decay) * value` after each step.
 #[derive(Debug, Clone)]
 pub struct WeightAverage<B: Backend> {
     decay: f64,
@@ -11,12 +11,12 @@ pub struct WeightAverage<B: Backend> {
 }
 
 impl<B: Backend> WeightAverage<B> {
-    /// Starts at `values`; `decay` in `[0, 1)`.
+    /// An average that starts at `values`; `decay` is in `[0, 1)`.
     pub fn new(decay: f64, values: Vec<Tensor<B, 1>>) -> Self {
         Self { decay, values }
     }
 
-    /// Takes in the values after a step, in the same order.
+    /// Updates the average with the values after a step, in the same order.
     pub fn update(&mut self, values: Vec<Tensor<B, 1>>) {
         let old = std::mem::take(&mut self.values);
         let blend = |(old, new): (Tensor<B, 1>, Tensor<B, 1>)| old * self.decay + new * (1.0 - self.decay);

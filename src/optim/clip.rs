@@ -4,7 +4,7 @@ use burn::tensor::{DType, Tensor, TensorPrimitive};
 
 use crate::ops::{UpdateOps, reading};
 
-/// Euclidean norm over all elements of all tensors; the tensors' shares are added in f64.
+/// Euclidean norm over all elements of all tensors; their squared norms are added in f64.
 pub fn global_norm<B: UpdateOps>(tensors: &[Tensor<B, 1>]) -> f64 {
     let norm = |tensor: &Tensor<B, 1>| {
         let norm = B::norm(tensor.clone().into_primitive().tensor());
@@ -18,7 +18,7 @@ pub fn global_norm<B: UpdateOps>(tensors: &[Tensor<B, 1>]) -> f64 {
     Tensor::cat(norms, 0).into_data().iter::<f64>().map(|norm| norm * norm).sum::<f64>().sqrt()
 }
 
-/// The factor that brings a gradient of norm `norm` down to `limit`; 1 when it is shorter or `limit` is 0.
+/// The factor that scales a gradient of norm `norm` to `limit`; 1 if the norm is smaller or `limit` is 0.
 pub fn clip_factor(norm: f64, limit: f64) -> f64 {
     if limit > 0.0 && norm > limit { limit / (norm + 1e-6) } else { 1.0 }
 }

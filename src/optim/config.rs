@@ -1,8 +1,5 @@
-//! What the user may choose about the optimizer and its learning-rate schedule.
-//!
-//! Two sections of the configuration, `[optim]` and `[schedule]`, as they run: every value present, checked by the
-//! config room, documented for users in `config/default.toml`. How a step or a learning rate is computed from them is
-//! left to the neighbouring files.
+//! The `[optim]` and `[schedule]` sections of the configuration, documented for users in `config/default.toml` and
+//! checked by the config room.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +21,7 @@ pub enum OptimizerKind {
 pub struct OptimConfig {
     /// The update rule.
     pub optimizer: OptimizerKind,
-    /// Learning rate for the batch of one replica; `schedule.lr_scaling` says how it grows with the world.
+    /// Learning rate for the batch of one replica; `schedule.lr_scaling` scales it with the world size.
     pub learning_rate: f64,
     /// Momentum of SGD and LARS, in `[0, 1)`.
     pub momentum: f64,
@@ -36,15 +33,15 @@ pub struct OptimConfig {
     pub beta1: f64,
     /// AdamW's decay of the second moment, in `[0, 1)`.
     pub beta2: f64,
-    /// The small number in AdamW's denominator, above 0.
+    /// Added to AdamW's denominator, above 0.
     pub eps: f64,
-    /// LARS's ratio of a layer's step to its weights, above 0.
+    /// LARS's trust coefficient, the ratio of a layer's step to the norm of its weights, above 0.
     pub trust_coefficient: f64,
     /// Probability mass spread evenly over all classes, in `[0, 1)`.
     pub label_smoothing: f64,
-    /// Factor of the learning rate of everything but the classifier, above 0.
+    /// Factor on the learning rate of all layers but the classifier, above 0.
     pub backbone_lr_scale: f64,
-    /// Whether weight decay acts on tensors of one axis: batch-norm's parameters and biases.
+    /// Whether weight decay applies to one-dimensional tensors: batch-norm's parameters and biases.
     pub decay_norm_bias: bool,
     /// Largest L2 norm of the whole gradient; 0 clips nothing.
     pub clip_grad_norm: f64,
@@ -82,21 +79,21 @@ impl Default for OptimConfig {
 pub enum ScheduleKind {
     /// Half a cosine from the peak to `final_lr` (Loshchilov & Hutter, 2017).
     Cosine,
-    /// Half a cosine again and again, each longer than the one before (Loshchilov & Hutter, 2017).
+    /// Cosine annealing with warm restarts of growing length (Loshchilov & Hutter, 2017).
     Restarts,
     /// Up and down once over the whole run (Smith & Topin, 2018).
     OneCycle,
-    /// Times `gamma` every `step_epochs`.
+    /// Multiplied by `gamma` every `step_epochs`.
     Step,
     /// A straight line from the peak to `final_lr`.
     Linear,
-    /// From the peak to `final_lr` by the same factor in every step, as a range test does (Smith, 2017).
+    /// From the peak to `final_lr` by the same factor in every step, as in a range test (Smith, 2017).
     Exponential,
     /// The peak until the end.
     Constant,
 }
 
-/// How the learning rate grows with the number of samples per step, relative to one replica.
+/// How the learning rate scales with the number of samples per step, relative to one replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LrScaling {
@@ -116,28 +113,29 @@ pub struct ScheduleConfig {
     pub kind: ScheduleKind,
     /// Epochs of linear warm-up, at least 0 and at most all of them; fractions count.
     pub warmup_epochs: f64,
-    /// Share of the peak at which the warm-up starts, in `[0, 1]`; 0 stands for the rate of one replica.
+    /// Share of the peak at which the warm-up starts, in `[0, 1]`; 0 means the rate of one replica.
     pub warmup_start: f64,
-    /// How the learning rate grows with the world size.
+    /// How the learning rate scales with the world size.
     pub lr_scaling: LrScaling,
     /// Whether `lr_scaling` counts the accumulated micro-batches too.
     pub scale_accumulation: bool,
     /// Epochs between two drops of `step`, at least 1.
     pub step_epochs: usize,
-    /// What a drop of `step` multiplies with, in `(0, 1]`.
+    /// Factor of a drop of `step`, in `(0, 1]`.
     pub gamma: f64,
     /// Epochs of the first period of `restarts`, at least 1.
     pub restart_epochs: usize,
-    /// How many times longer each period of `restarts` is than the one before, at least 1.
+    /// Ratio of the lengths of consecutive periods of `restarts`, at least 1.
     pub restart_factor: usize,
     /// Share of the run in which the rate of `onecycle` rises, in `(0, 1)`.
     pub onecycle_rise: f64,
-    /// Learning rate at the very end of `cosine`, `linear`, `exponential` (there above 0) and each period of `restarts`.
+    /// Learning rate at the very end of `cosine`, `linear`, `exponential` (there above 0) and each period of
+    /// `restarts`.
     pub final_lr: f64,
 }
 
 impl ScheduleConfig {
-    /// How many times the rate of one replica the peak is.
+    /// The ratio of the peak to the rate of one replica.
     pub fn growth(&self, world_size: usize, accumulation_steps: usize) -> f64 {
         let growth = world_size * if self.scale_accumulation { accumulation_steps } else { 1 };
         match self.lr_scaling {

@@ -1,24 +1,24 @@
 //! Dynamic loss scaling for f16 (Micikevicius et al. 2018, section 3.2; the constants of `torch.amp.GradScaler`).
 //!
-//! Small gradients vanish in f16, so the loss is multiplied by a scale that the update divides out again. A step whose
-//! gradient overflows is left out on all replicas, which all see the same reduced gradient, and the scale is halved.
+//! Small gradients underflow in f16, so the loss is multiplied by a scale and the update divides by it. A step whose
+//! gradient overflows is skipped on all replicas, which all have the same reduced gradient, and the scale is halved.
 
 use serde::{Deserialize, Serialize};
 
-/// Good steps after which the scale doubles.
+/// Successful steps after which the scale doubles.
 const INTERVAL: usize = 2000;
 const GROWTH: f64 = 2.0;
 const BACK_OFF: f64 = 0.5;
 
-/// The scale and what led to it; part of a run's position.
+/// The scale and its step counters; part of a run's position.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LossScale {
-    /// What the loss is multiplied by; always a power of two, so that it costs no precision.
+    /// Factor on the loss; always a power of two, so that scaling is exact.
     pub scale: f64,
     /// Steps since the scale changed.
     pub good_steps: usize,
-    /// Steps left out since the last good one.
+    /// Steps skipped since the last successful one.
     pub skipped: usize,
 }
 
@@ -29,7 +29,7 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// After a step whose gradient was finite.
+    /// Records a step with a finite gradient.
     pub fn good(&mut self) {
         self.skipped = 0;
         self.good_steps += 1;
@@ -38,7 +38,7 @@ impl LossScale {
         }
     }
 
-    /// After a step that was left out; false when no scale is left to try, because the gradient overflows unscaled.
+    /// Records a skipped step; false if the scale cannot be reduced further, because the gradient overflows unscaled.
     pub fn overflow(&mut self) -> bool {
         let possible = self.scale > 1.0;
         *self = Self { scale: self.scale * BACK_OFF, good_steps: 0, skipped: self.skipped + 1 };

@@ -1,6 +1,6 @@
 //! From gradients to new weights: update rules, the learning-rate schedule, loss scaling, clipping, weight averaging.
 //!
-//! Works on flat tensors in the order of the model's declaration; knows no model, no replica and no thread.
+//! Works on flat tensors in declaration order; knows no model, replica or thread.
 
 mod average;
 mod clip;

@@ -1,4 +1,4 @@
-//! An update rule over all tensors of a model, with its memory and its place in a checkpoint.
+//! An update rule applied to all tensors of a model, with its state and its form in a checkpoint.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
@@ -9,10 +9,10 @@ use crate::error::{Error, Result};
 use crate::ops::UpdateOps;
 use crate::state::{HostTensor, StateDict};
 
-/// Steps taken, as stored in a checkpoint.
+/// The key of the number of steps in a checkpoint.
 const STEP: &str = "step";
 
-/// Owns what the update rule remembers of each tensor. One per replica, all equal.
+/// Owns the update rule's state of each tensor. Every replica has one; all are equal.
 #[derive(Debug, Clone)]
 pub struct Optimizer<B: Backend> {
     config: OptimConfig,
@@ -21,12 +21,12 @@ pub struct Optimizer<B: Backend> {
     steps: usize,
 }
 
-/// What the optimizer needs to know of a tensor.
+/// A tensor's properties that decide its weight decay and learning rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
     /// The tensor's name in the model.
     pub name: String,
-    /// Whether it has a single axis: a bias or a parameter of batch-norm.
+    /// Whether it is one-dimensional: a bias or a parameter of batch-norm.
     pub vector: bool,
     /// Whether it belongs to the classifier.
     pub head: bool,
@@ -68,7 +68,10 @@ impl<B: UpdateOps> Optimizer<B> {
         state
     }
 
-    /// Takes up where the optimizer that gave `state` stood.
+    /// Restores the state of [`Optimizer::state`].
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if it belongs to another model or update rule.
     pub fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()> {
         let foreign = || Error::Checkpoint("the optimizer's state belongs to another model or optimizer".into());
         let data = state.get(STEP).and_then(HostTensor::as_i64).ok_or_else(foreign)?;

@@ -1,4 +1,4 @@
-//! The update rules: how one tensor and its gradient become the tensor after the step.
+//! The update rules for one tensor.
 //!
 //! - SGD with momentum, dampening 0, coupled weight decay, optional Nesterov: as `torch.optim.SGD`.
 //! - AdamW: Loshchilov and Hutter 2019, decoupled weight decay, bias correction: as `torch.optim.AdamW`.
@@ -11,7 +11,7 @@ use burn::tensor::{Tensor, TensorPrimitive};
 use super::config::{OptimConfig, OptimizerKind};
 use crate::ops::{Sgd, UpdateOps};
 
-/// What a rule remembers of one tensor: momentum, or first and second moment. Empty before the first step.
+/// A rule's state of one tensor: momentum, or first and second moment. Empty before the first step.
 pub(super) type Slots<B> = Vec<Tensor<B, 1>>;
 
 /// One step of one tensor, all `[elements]`.
@@ -21,14 +21,13 @@ pub(super) struct Update<'a, B: Backend> {
     pub(super) weight_decay: f64,
     /// 1 for the first step.
     pub(super) step: usize,
-    /// Whether the tensor is a vector: a bias or a parameter of batch-norm.
+    /// Whether the tensor is one-dimensional: a bias or a parameter of batch-norm.
     pub(super) vector: bool,
     pub(super) param: Tensor<B, 1>,
     pub(super) gradient: Tensor<B, 1>,
 }
 
 impl<B: UpdateOps> Update<'_, B> {
-    /// The new tensor and what to remember.
     pub(super) fn apply(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
         match self.config.optimizer {
             OptimizerKind::Sgd => self.sgd(slots),

@@ -1,7 +1,7 @@
 //! The learning rate as a pure function of the global step.
 //!
 //! Linear scaling and gradual warm-up as in Goyal et al. 2017, "Accurate, Large Minibatch SGD": the peak is the rate of
-//! one replica times the number of replicas, and it is reached in even steps from the unscaled rate, or from a share of
+//! one replica times the number of replicas; the warm-up rises linearly to it from the unscaled rate or from a share of
 //! the peak.
 //!
 //! Restarts follow Loshchilov and Hutter 2017, as `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`; one cycle
@@ -19,11 +19,11 @@ use super::config::{ScheduleConfig, ScheduleKind};
 pub struct Schedule {
     /// Shape after the warm-up.
     pub kind: ScheduleKind,
-    /// Where the warm-up starts.
+    /// Learning rate at the start of the warm-up.
     pub base: f64,
-    /// Where it ends.
+    /// Learning rate at its end.
     pub peak: f64,
-    /// Where cosine and linear end.
+    /// Learning rate at the end of the run, where the shape has one.
     pub last: f64,
     /// Steps of warm-up.
     pub warmup_steps: usize,
@@ -33,15 +33,15 @@ pub struct Schedule {
     pub decay_steps: usize,
     /// For `step`: the factor of a decay.
     pub gamma: f64,
-    /// For `restarts`: steps of the first period, and how many times longer each one is than that before.
+    /// For `restarts`: steps of the first period, and the ratio of the lengths of consecutive periods.
     pub period: (usize, usize),
     /// For `onecycle`: the share of the run in which the rate rises.
     pub rise: f64,
 }
 
 impl Schedule {
-    /// The schedule of a run of `epochs` epochs of `steps_per_epoch` steps with `world_size` replicas, each with the
-    /// rate `base` of its own.
+    /// The schedule of a run of `epochs` epochs of `steps_per_epoch` steps with `world_size` replicas; `base` is the
+    /// rate of one replica.
     pub fn new(
         config: &ScheduleConfig,
         base: f64,
@@ -56,7 +56,7 @@ impl Schedule {
             peak,
             last: config.final_lr,
             warmup_steps: match config.kind {
-                // It has a rise of its own.
+                // The cycle starts with its own rise.
                 ScheduleKind::OneCycle => 0,
                 _ => (config.warmup_epochs * steps_per_epoch as f64).round() as usize,
             },
@@ -68,7 +68,7 @@ impl Schedule {
         }
     }
 
-    /// The same rate in all of `total_steps` steps.
+    /// A constant rate for `total_steps` steps.
     pub fn constant(rate: f64, total_steps: usize) -> Self {
         let config = ScheduleConfig { kind: ScheduleKind::Constant, warmup_epochs: 0.0, ..ScheduleConfig::default() };
         Self { peak: rate, ..Self::new(&config, rate, 1, 1, [total_steps, 1]) }
@@ -92,7 +92,7 @@ impl Schedule {
         }
     }
 
-    /// How much of its period the step `step` after the warm-up has behind it.
+    /// Progress within its period, 0 to 1, of step `step` after the warm-up.
     fn in_period(&self, step: usize) -> f64 {
         let (mut length, factor) = self.period;
         let mut start = 0;
@@ -103,12 +103,12 @@ impl Schedule {
         (step - start) as f64 / length as f64
     }
 
-    /// Up from a 25th of the peak, then down to a ten thousandth of where it began.
+    /// Up from 1/25 of the peak, then down to 1/10000 of the initial rate.
     fn one_cycle(&self, step: usize) -> f64 {
         let initial = self.peak / 25.0;
         let (top, end) = (self.rise * self.total_steps as f64 - 1.0, self.total_steps as f64 - 1.0);
         let step = (step as f64).min(end);
-        // A rise of a single step has no way up: it is the peak.
+        // A rise of a single step starts at the peak.
         if step <= top && top > 0.0 {
             cosine(initial, self.peak, step / top)
         } else {
@@ -117,7 +117,7 @@ impl Schedule {
     }
 }
 
-/// A schedule on its way, as Burn's learner asks for it: step by step.
+/// A schedule with its current step, as Burn's learner uses it.
 #[derive(Debug, Clone)]
 pub struct Scheduled {
     schedule: Schedule,
@@ -147,7 +147,7 @@ impl LrScheduler for Scheduled {
     }
 }
 
-/// From one value to another along half a cosine; `progress` goes from 0 to 1.
+/// Half a cosine from one value to another; `progress` goes from 0 to 1.
 fn cosine(from: f64, to: f64, progress: f64) -> f64 {
     to + (from - to) * 0.5 * (1.0 + (PI * progress).cos())
 }

@@ -124,7 +124,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             input,
             samples,
             weight: if is_present { weight } else { 0.0 },
-            context: context.in_precision(self.plan.precision).heard_by(early.map(|early| early as _)),
+            context: context.in_precision(self.plan.precision).with_listener(early.map(|early| early as _)),
             fence: (self.collective.size() > 1).then_some(group as Arc<dyn Fence>),
         };
         // Rule 1: fresh leaves before every forward.

@@ -1,16 +1,15 @@
-//! A scale from values to places, linear or logarithmic, with ticks at round numbers.
+//! A linear or logarithmic scale with ticks at round numbers.
 
-/// Ticks of an axis, about.
 const WANTED: f64 = 5.0;
-/// A logarithmic axis with more decades leaves some without a tick.
+/// Most decades of a logarithmic axis with a tick each.
 const MOST_DECADES: i32 = 6;
-/// An axis with more doublings leaves some without a tick.
+/// Most doublings of an axis with a tick each.
 const MOST_DOUBLINGS: i32 = 8;
-/// On a shorter logarithmic axis, powers of ten alone are too few.
+/// A logarithmic axis with a smaller ratio of its ends also has ticks at 2 and 5.
 const FEW_DECADES: f64 = 300.0;
-/// Values that differ by less than this part of them are one and the same to the eye, and close to what f64 tells apart.
+/// Values with a smaller relative difference count as equal; close to the precision of f64.
 const FLAT: f64 = 1e-9;
-/// No step of an axis is smaller: far below all that is measured, far above where f64 loses digits.
+/// The smallest step of an axis: far below all measurements, far above f64's subnormals.
 const LEAST: f64 = 1e-30;
 
 /// An axis.
@@ -19,9 +18,9 @@ pub struct Axis {
     low: f64,
     high: f64,
     logarithmic: bool,
-    /// The distance of two neighbouring ticks of a linear axis.
+    /// The distance of neighbouring ticks of a linear axis.
     step: f64,
-    /// Values that have a line and a number.
+    /// Values with a grid line and a label.
     pub ticks: Vec<f64>,
 }
 
@@ -36,7 +35,7 @@ impl Axis {
         Self { low: first * step, high: last * step, logarithmic: false, step, ticks }
     }
 
-    /// A linear axis that ends where the values end, as for time.
+    /// A linear axis that ends at the last value, as for time.
     pub fn tight(min: f64, max: f64) -> Self {
         let mut axis = Self::linear(min, max);
         if !is_flat(min, max) {
@@ -62,7 +61,7 @@ impl Axis {
 
     /// A logarithmic axis with ticks at powers of two, as for replicas; `min` must be above 0.
     pub fn doubling(min: f64, max: f64) -> Self {
-        // Room for what is drawn around the first and the last point.
+        // Room for the marks of the first and the last point.
         let (low, high) = (min / 1.15, max * 1.15);
         let (first, last) = (low.log2().ceil() as i32, high.log2().floor() as i32);
         let stride = ((last - first) / MOST_DOUBLINGS + 1) as usize;
@@ -70,7 +69,7 @@ impl Axis {
         Self { low, high, logarithmic: true, step: 0.0, ticks }
     }
 
-    /// Where a value lies between the ends of the axis: 0 at the low one, 1 at the high one.
+    /// The position of a value on the axis: 0 at the low end, 1 at the high end.
     pub fn place(&self, value: f64) -> f64 {
         let place = if self.logarithmic {
             (value / self.low).log10() / (self.high / self.low).log10()
@@ -80,7 +79,7 @@ impl Axis {
         place.clamp(0.0, 1.0)
     }
 
-    /// The number at a tick, with as many decimals as tell it from its neighbours.
+    /// The label of a tick, with enough decimals to distinguish it from its neighbours.
     pub fn label(&self, tick: f64) -> String {
         if self.logarithmic || tick == 0.0 && self.step >= 1.0 {
             return plain(tick);
@@ -94,12 +93,12 @@ impl Axis {
         if decimals > 4.0 || tick.abs() >= 1e9 {
             return format!("{tick:.1e}");
         }
-        // A sum of -0.0 and 0.0 has no sign.
+        // Adding 0.0 removes the sign of -0.0.
         format!("{:.*}{name}", decimals as usize, tick / unit + 0.0)
     }
 }
 
-/// A number of a logarithmic axis or of a sentence, with about four digits.
+/// A number with about four digits.
 pub fn plain(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -117,13 +116,12 @@ fn is_flat(min: f64, max: f64) -> bool {
     max - min <= (min.abs().max(max.abs()) * FLAT).max(LEAST)
 }
 
-/// Room around a value that never changes.
 fn widened(min: f64, max: f64) -> (f64, f64) {
     let room = (min.abs().max(max.abs()) * 0.1).max(LEAST);
     if max.abs() <= LEAST { (0.0, 1.0) } else { (min - room, max + room) }
 }
 
-/// The next of 1, 2, 5, 10 and so on.
+/// The smallest of 1, 2, 5 times a power of ten that is at least `step`.
 fn round_step(step: f64) -> f64 {
     let decade = 10f64.powf(step.log10().floor());
     let multiple = [1.0, 2.0, 5.0].into_iter().find(|it| it * decade >= step * (1.0 - FLAT)).unwrap_or(10.0);

@@ -1,5 +1,4 @@
-//! A chart and how it becomes shapes: lines and texts at places, of which [`super::svg`] and [`super::png`] make a
-//! picture.
+//! A chart and its layout as shapes, which [`super::svg`] and [`super::png`] render.
 
 use super::axis::{Axis, plain};
 use super::palette::Ink;
@@ -14,32 +13,32 @@ const TITLE_LINE: f64 = 24.0;
 const LEGEND_LINE: f64 = 19.0;
 const BELOW: f64 = 40.0;
 const SWATCH: f64 = 24.0;
-/// Size of a text.
+/// Font size.
 pub const TEXT: f64 = 12.5;
-/// Width of a letter, on average.
+/// Average width of a letter.
 const LETTER: f64 = 0.54 * TEXT;
 /// Longer names are cut.
 const LONGEST_NAME: usize = 40;
-/// The largest value must be so many times the smallest before a logarithmic scale helps.
+/// Smallest ratio of the largest to the smallest value for a logarithmic scale.
 const WIDE: f64 = 20.0;
 
-/// Where the scale of a chart may begin, and whether it may be logarithmic.
+/// The vertical scale of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Around the values.
     Linear,
     /// From zero.
     FromZero,
-    /// From zero to the largest value, as for parts of a whole.
+    /// From zero to the largest value, as for shares.
     Tight,
-    /// Logarithmic if the values span more than a decade, else around them.
+    /// Logarithmic if the values span a factor of 20, else around them.
     MaybeLogarithmic,
 }
 
-/// What lies along the bottom of a chart.
+/// The horizontal axis of a chart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Across {
-    /// Time, in epochs from the start of a run.
+    /// Epochs from the start of a run.
     Epochs,
     /// Numbers of replicas, logarithmic.
     Replicas,
@@ -56,11 +55,11 @@ pub struct Chart {
     pub title: String,
     /// The curves, at least one.
     pub series: Vec<Series>,
-    /// How values become heights.
+    /// The vertical scale.
     pub scale: Scale,
-    /// What lies along the bottom.
+    /// The horizontal axis.
     pub across: Across,
-    /// Epochs with a line across: changes of membership.
+    /// Epochs with a vertical line: changes of membership.
     pub marks: Vec<f64>,
 }
 
@@ -73,14 +72,14 @@ pub enum Shape {
     Dot([f64; 2], Ink),
     /// A filled rectangle: its upper left corner, its width and height, and its opacity.
     Area([f64; 2], [f64; 2], f64, Ink),
-    /// A text that begins at a point, or ends there, or has its middle there.
+    /// A text with its anchor at a point.
     Text([f64; 2], Anchor, String, Ink),
 }
 
-/// Which part of a text is at its point.
+/// The anchor of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// Its begin.
+    /// Its start.
     Start,
     /// Its middle.
     Middle,
@@ -88,21 +87,21 @@ pub enum Anchor {
     End,
 }
 
-/// Shapes on a sheet.
+/// Shapes on a canvas.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Figure {
-    /// Width of the sheet.
+    /// Width of the canvas.
     pub width: f64,
-    /// Height of the sheet.
+    /// Height of the canvas.
     pub height: f64,
-    /// From back to front.
+    /// Shapes from back to front.
     pub shapes: Vec<Shape>,
-    /// What it shows, in words.
+    /// A description for screen readers.
     pub words: String,
 }
 
 impl Chart {
-    /// What the curves do, in words.
+    /// The curves in words, for screen readers.
     pub fn words(&self) -> String {
         let ends = |series: &Series| {
             let (first, last) = series.ends()?;
@@ -114,7 +113,7 @@ impl Chart {
         format!("{}, by {}: {}", self.title, self.across.title(), words.join("; "))
     }
 
-    /// How the curves were drawn, one sentence each.
+    /// Remarks about averaging, scale and gaps, one sentence each.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.is_logarithmic() {
@@ -144,9 +143,9 @@ impl Chart {
     /// The chart as shapes.
     pub fn figure(&self) -> Figure {
         let (legend, top) = self.legend();
-        // A line above the plot for every name there.
+        // Each callout has a line of text above the plot.
         let top = top + LEGEND_LINE * self.callouts().len() as f64;
-        let place = Place { top, x: self.x_axis(), y: self.y_axis() };
+        let place = PlotArea { top, x: self.x_axis(), y: self.y_axis() };
         let mut shapes = vec![Shape::Text([4.0, 15.0], Anchor::Start, self.title.clone(), Ink::Title)];
         shapes.extend(legend);
         shapes.extend(place.grid(self.across.title()));
@@ -167,7 +166,7 @@ impl Chart {
         Figure { width: WIDTH, height: place.bottom() + BELOW, shapes, words: self.words() }
     }
 
-    /// From left to right: no line then passes through a name, which ends at its line in the row below.
+    /// Callouts from left to right, so that no line passes through a name.
     fn callouts(&self) -> Vec<&Series> {
         let mut callouts: Vec<&Series> = self.series.iter().filter(|series| series.look == Look::Callout).collect();
         let x = |series: &Series| series.points.first().map_or(f64::NAN, |[x, _]| *x);
@@ -175,8 +174,7 @@ impl Chart {
         callouts
     }
 
-    /// Names beside a piece of their lines, and where the plot begins below them. A single curve has its name from the
-    /// title.
+    /// The legend and the top of the plot below it. A single curve has no legend.
     fn legend(&self) -> (Vec<Shape>, f64) {
         let (mut shapes, mut x, mut y) = (Vec::new(), LEFT, TITLE_LINE + 12.0);
         let named: Vec<&Series> = self.series.iter().filter(|series| series.is_named()).collect();
@@ -199,7 +197,7 @@ impl Chart {
         (shapes, y + 12.0)
     }
 
-    /// The smallest and the largest of all that is drawn, of x (0) or y (1).
+    /// The smallest and the largest drawn x (0) or y (1).
     fn ends(&self, of: usize) -> Option<(f64, f64)> {
         let drawn =
             self.series.iter().flat_map(|series| if series.is_bare { series.line() } else { series.points.clone() });
@@ -247,14 +245,13 @@ impl Across {
     }
 }
 
-/// The rectangle in which the curves are.
-struct Place {
+struct PlotArea {
     top: f64,
     x: Axis,
     y: Axis,
 }
 
-impl Place {
+impl PlotArea {
     fn bottom(&self) -> f64 {
         self.top + PLOT_HEIGHT
     }
@@ -286,7 +283,7 @@ impl Place {
         shapes
     }
 
-    /// Lines across the plot, and the name in that row above it, which ends there or else where the sheet has room.
+    /// A vertical line at every point, with the name in row `row` above the plot.
     fn callout(&self, row: usize, series: &Series) -> Vec<Shape> {
         let name = shortened(&series.name);
         let width = LETTER * name.chars().count() as f64;
@@ -301,7 +298,7 @@ impl Place {
         drawn.map(|[x, y]| mark([self.x(*x), self.y(*y)], style)).collect()
     }
 
-    /// A line through all points between two gaps; a point with gaps on both sides is a dot.
+    /// A line through the points between two gaps; a single point is a dot.
     fn curve(&self, points: &[[f64; 2]], ink: Ink) -> Vec<Shape> {
         let piece = |points: &[[f64; 2]]| -> Option<Shape> {
             let line: Vec<[f64; 2]> = points.iter().map(|[x, y]| [self.x(*x), self.y(*y)]).collect();
@@ -316,7 +313,7 @@ impl Place {
 }
 
 impl Figure {
-    /// One figure below the other.
+    /// The figures one below the other.
     pub fn stack(figures: Vec<Self>) -> Self {
         let mut sheet = Self::default();
         for figure in figures {
@@ -336,7 +333,7 @@ impl Figure {
     }
 }
 
-/// A mark whose form, as its colour, is that of the style: nobody needs to tell colours apart.
+/// A mark with the colour and form of the style, so that curves differ without colour too.
 fn mark(at: [f64; 2], style: usize) -> Shape {
     let outline: &[[f64; 2]] = match style % 4 {
         0 => return Shape::Dot(at, Ink::Whole(style)),

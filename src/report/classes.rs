@@ -1,20 +1,18 @@
-//! What the model makes of the validation images: its scores, class by class, what it takes for what, and samples.
+//! The evaluation part of the page: per-class accuracy, confusion matrix and samples.
 
 use super::evaluation::{Evaluation, Sample, sum};
 use super::markup::{escape, folded, tiles};
 use super::results::percent;
 use super::table::{Cell, Table};
 
-/// A matrix of more classes is too large to read; its most frequent mistakes are listed instead.
+/// Most classes of a matrix; for more, the most frequent mistakes are listed instead.
 const MOST_CLASSES: usize = 20;
-/// So many mistakes are listed.
 const MOST_MISTAKES: usize = 20;
-/// So many samples are shown.
 const MOST_SAMPLES: usize = 60;
-/// A table of more classes is folded.
+/// Most classes of a table that is not folded.
 const FEW_CLASSES: usize = 30;
 
-/// All that an evaluation says, as HTML.
+/// An evaluation as HTML.
 pub fn html(evaluation: &Evaluation) -> String {
     let scores = scores(evaluation).html();
     let scores = if evaluation.classes.len() > FEW_CLASSES { folded("Accuracy by class", &scores) } else { scores };

@@ -1,5 +1,5 @@
-//! Which charts there are: those of one run show what belongs together, those of several show one quantity each, with a
-//! curve per run.
+//! The charts of runs. A chart of a single run shows related quantities; with several runs, each chart shows one
+//! quantity with a curve per run.
 
 use super::chart::{Across, Anchor, Chart, Figure, Scale, Shape, WIDTH};
 use super::palette::Ink;
@@ -7,22 +7,19 @@ use super::run::Run;
 use super::series::Series;
 use crate::metrics::{EpochRecord, StepRecord};
 
-/// Where the values of a curve come from.
 #[derive(Clone, Copy)]
 enum Source {
     Step(fn(&StepRecord) -> f64),
-    /// The same, drawn behind its mean.
+    /// The same with a moving average.
     Noisy(fn(&StepRecord) -> f64),
     Epoch(fn(&EpochRecord) -> f64),
 }
 
-/// A chart of one run.
 struct Plot {
     title: &'static str,
     scale: Scale,
-    /// Whether changes of membership show in it.
     marked: bool,
-    /// Names and sources of its curves; one alone needs no name.
+    /// Names and sources of its curves; a single one needs no name.
     curves: &'static [(&'static str, Source)],
 }
 
@@ -67,7 +64,7 @@ pub fn charts(runs: &[Run]) -> Vec<Chart> {
 
 /// The main curve: validation accuracy above the losses.
 pub fn main(runs: &[Run]) -> Figure {
-    // The first chart of the accuracy is that of the validation, whether it has one curve or all.
+    // The first accuracy chart shows the validation, with one run or several.
     let accuracy = ACCURACY.charts(runs).into_iter().take(1);
     let charts: Vec<Chart> = accuracy.chain(LOSS.charts(runs)).collect();
     if charts.is_empty() {
@@ -104,7 +101,7 @@ impl Plot {
 }
 
 impl Source {
-    /// The curve of a run; none without a value to draw.
+    /// The curve of a run; `None` without a finite value.
     fn series(self, run: &Run, name: &str, style: usize) -> Option<Series> {
         let steps = |value: fn(&StepRecord) -> f64| run.steps.iter().map(|it| [it.epoch, value(it)]).collect();
         let series = match self {

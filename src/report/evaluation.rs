@@ -1,18 +1,18 @@
-//! `evaluation.json`: what a trained model makes of the validation images, class by class.
+//! `evaluation.json`: a model's results on the validation images, with confusion matrix and samples.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a run's directory has an evaluation that was made after the run.
+/// The subdirectory of a run for an evaluation made after it.
 pub const DIRECTORY: &str = "evaluation";
 
 /// The first bytes of every PNG file, in base64.
 const PNG: &str = "iVBORw0KGgo";
 
-/// A measured model.
+/// The results of a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evaluation {
-    /// What was measured, such as `epoch 3` or a checkpoint.
+    /// The evaluated model, such as `epoch 3` or a checkpoint.
     pub of: String,
     /// Mean loss over the images; absent if it is not finite.
     pub loss: Option<f64>,
@@ -22,50 +22,50 @@ pub struct Evaluation {
     pub top5: Option<f64>,
     /// Names of the classes.
     pub classes: Vec<String>,
-    /// Images by their class (row) and the class they were taken for (column).
+    /// Images by true class (row) and predicted class (column).
     pub confusion: Vec<Vec<u64>>,
-    /// Some images and what they were taken for.
+    /// Some images with their predictions.
     pub samples: Vec<Sample>,
 }
 
-/// An image and what it was taken for.
+/// An image with its prediction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The image as a PNG file in base64.
     pub png: String,
-    /// Its class.
+    /// The true class.
     pub truth: usize,
-    /// The class it was taken for.
+    /// The predicted class.
     pub predicted: usize,
-    /// The probability that the model gave to that class.
+    /// The predicted class's probability.
     pub confidence: f64,
 }
 
-/// How the images of one class did.
+/// The results of one class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClassScore {
     /// Images of the class.
     pub images: u64,
-    /// Those that were recognised.
+    /// Correctly predicted images of the class.
     pub correct: u64,
-    /// Images, of this class or another, that were taken for it.
+    /// Images of any class that are predicted as this class.
     pub taken: u64,
 }
 
 impl ClassScore {
-    /// The share that was recognised; none without an image.
+    /// Recall, the share of correct predictions; `None` without images.
     pub fn accuracy(&self) -> Option<f64> {
         (self.images > 0).then(|| self.correct as f64 / self.images as f64)
     }
 
-    /// The share of what was taken for it that is of this class; none if nothing was.
+    /// Precision, the share of predictions of this class that are correct; `None` without predictions.
     pub fn precision(&self) -> Option<f64> {
         (self.taken > 0).then(|| self.correct as f64 / self.taken as f64)
     }
 }
 
 impl Evaluation {
-    /// Drops the parts that contradict each other, and says which.
+    /// Drops inconsistent parts and returns a note for each.
     pub fn check(&mut self) -> Vec<&'static str> {
         let mut complaints = Vec::new();
         let classes = self.classes.len();
@@ -82,7 +82,7 @@ impl Evaluation {
         complaints
     }
 
-    /// How each class did, in the order of the classes; nothing without a confusion matrix.
+    /// The results of each class, in order; empty without a confusion matrix.
     pub fn scores(&self) -> Vec<ClassScore> {
         let mut taken = vec![0_u64; self.confusion.len()];
         for row in &self.confusion {
@@ -96,7 +96,7 @@ impl Evaluation {
         self.confusion.iter().enumerate().map(score).collect()
     }
 
-    /// The most frequent mistakes as (images, class, class it was taken for), the most frequent first.
+    /// The most frequent mistakes as (images, true class, predicted class), the most frequent first.
     pub fn mistakes(&self, most: usize) -> Vec<(u64, usize, usize)> {
         let row = |(truth, row): (usize, &Vec<u64>)| {
             let wrong = row.iter().enumerate().filter(|(predicted, count)| *predicted != truth && **count > 0);
@@ -109,7 +109,7 @@ impl Evaluation {
     }
 }
 
-/// All images of a row. Counts that a damaged file makes up may not add up.
+/// The images of a row. The sum saturates because the counts of a damaged file may overflow.
 pub fn sum(row: &[u64]) -> u64 {
     row.iter().fold(0, |sum, count| sum.saturating_add(*count))
 }

@@ -1,8 +1,8 @@
-//! HTML from text: the one place that escapes, and the elements that more than one part of the page uses.
+//! HTML elements that several parts of the page use, and the escaping of text.
 
-/// A text as it may stand between tags and in attributes, of HTML as of XML.
+/// Escapes a text for content and attributes of HTML and XML.
 ///
-/// XML 1.0 has no place for most control characters, not even escaped; they become U+FFFD.
+/// XML 1.0 does not allow most control characters, not even escaped; they become U+FFFD.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -21,7 +21,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// A part of the page under a heading; nothing without a body, which is HTML.
+/// A section with a heading; empty if `body`, which is HTML, is empty.
 pub fn section(heading: &str, body: &str) -> String {
     if body.is_empty() {
         return String::new();
@@ -29,7 +29,7 @@ pub fn section(heading: &str, body: &str) -> String {
     format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escape(heading))
 }
 
-/// A part that is folded until somebody opens it; its body is HTML.
+/// A section that is initially folded; `body` is HTML.
 pub fn folded(summary: &str, body: &str) -> String {
     if body.is_empty() {
         return String::new();
@@ -37,7 +37,7 @@ pub fn folded(summary: &str, body: &str) -> String {
     format!("<details>\n<summary>{}</summary>\n{body}</details>\n", escape(summary))
 }
 
-/// What the reader must know before the rest; nothing without a note.
+/// Notes at the top of the page; empty without notes.
 pub fn notes(notes: &[String]) -> String {
     if notes.is_empty() {
         return String::new();
@@ -46,7 +46,7 @@ pub fn notes(notes: &[String]) -> String {
     format!("<aside aria-label=\"Notes\"><ul>\n{notes}</ul></aside>\n")
 }
 
-/// Names and values, each name above its value and a remark below it.
+/// Tiles of a name, a value and a remark.
 pub fn tiles(tiles: &[(&str, String, String)]) -> String {
     if tiles.is_empty() {
         return String::new();

@@ -1,18 +1,18 @@
-//! The confusion matrix as a picture: a row per class, a column per class it was taken for.
+//! The confusion matrix as a picture: a row per true class, a column per predicted class.
 //!
-//! A cell is as dark as its share of the images of its class; what was recognised has one colour, mistakes another.
+//! The opacity of a cell grows with its share of the images of its class; correct predictions and mistakes differ in
+//! colour.
 
 use super::chart::{Anchor, Figure, Shape, TEXT};
 use super::evaluation::{Evaluation, sum};
 use super::palette::Ink;
 
-/// A matrix of more classes has no numbers in its cells.
+/// Most classes of a matrix with numbers in its cells.
 const MOST_NUMBERS: usize = 12;
-/// A matrix of more classes has no names at its rows.
+/// Most classes of a matrix with names at its rows.
 const MOST_NAMES: usize = 40;
 const LARGE_CELL: f64 = 40.0;
 const CELL: f64 = 16.0;
-/// Side of the cells of a matrix without names, all together.
 const SIDE: f64 = 480.0;
 const TOP: f64 = 62.0;
 const MARGIN: f64 = 14.0;
@@ -21,7 +21,7 @@ const LONGEST_NAME: usize = 18;
 const RIGHT: Ink = Ink::Series(0);
 const WRONG: Ink = Ink::Series(1);
 
-/// The picture; of an evaluation without a matrix, an empty one.
+/// The picture; empty without a confusion matrix.
 pub fn figure(evaluation: &Evaluation) -> Figure {
     let count = evaluation.confusion.len();
     let cell = match count {
@@ -49,7 +49,7 @@ pub fn figure(evaluation: &Evaluation) -> Figure {
             let corner = [left + cell * predicted as f64, y];
             let ink = if predicted == truth { RIGHT } else { WRONG };
             let share = *images as f64 / all;
-            // The root makes a single mistake visible.
+            // The square root keeps a single mistake visible.
             shapes.push(Shape::Area(corner, [cell; 2], 0.85 * share.sqrt(), ink));
             if count <= MOST_NUMBERS {
                 let middle = [corner[0] + cell / 2.0, corner[1] + cell / 2.0 + TEXT / 3.0];

@@ -1,13 +1,12 @@
-//! The report of a run: one HTML file for people, of one run or of several compared, and its main curve as pictures.
+//! The report of one run or of several compared: an HTML file, and its main curves as pictures.
 //!
-//! Reading order: [`run`] reads a run's directory, [`evaluation`] and [`phases`] two of its files; [`series`] is a
-//! curve, [`axis`] a scale with its ticks, [`chart`] how both become shapes, [`svg`] and [`png`] what shapes become,
-//! [`curves`] which charts there are, [`matrix`] what is taken for what, [`palette`] their colours; [`table`], [`results`] and [`classes`] are the other
+//! [`run`] reads a run's directory, [`evaluation`] and [`phases`] two of its files. [`series`] is a curve, [`axis`] a
+//! scale, [`chart`] lays both out as shapes, [`svg`] and [`png`] render them with the colours of [`palette`];
+//! [`curves`] defines the charts, [`matrix`] the confusion matrix. [`table`], [`results`] and [`classes`] are the other
 //! parts of the [`page`].
 //!
-//! The file needs nothing but itself: no network, no script, no font. Whatever comes from a file is escaped in
-//! [`markup`]. A run that was killed, or is still going, has a report too: what is missing or damaged is named in a note
-//! at its top, and the rest is shown. This room only reads a run; it knows no model and no backend.
+//! The HTML file is self-contained: no network, scripts or fonts. [`markup`] escapes all text from files. A killed or
+//! running run has a report too, with notes on missing or damaged parts.
 
 pub mod axis;
 pub mod chart;
@@ -36,8 +35,8 @@ use crate::error::{Error, Result};
 /// Writes the report of `runs` to the file `to`, and `curves.svg` and `curves.png` beside it.
 ///
 /// # Errors
-/// [`Error::Usage`] without a run or where `to` cannot be written, [`Error::Data`] naming a directory that is not a
-/// run's, [`Error::Io`] naming another file that cannot be written.
+/// [`Error::Usage`] without a run or if `to` cannot be written, [`Error::Data`] if a directory is not a run's,
+/// [`Error::Io`] if another file cannot be written.
 pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
     if runs.is_empty() {
         return Err(Error::usage("a report needs at least one run; give its directory, such as runs/0001"));
@@ -51,7 +50,7 @@ pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
     write_atomic(to, page::page(&runs).as_bytes())
 }
 
-/// Runs that share their name, such as `a/0001` and `b/0001`, go by their paths.
+/// Replaces equal names, as of `a/0001` and `b/0001`, by paths.
 fn tell_apart(runs: &mut [Run]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in runs {

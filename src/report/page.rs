@@ -1,4 +1,4 @@
-//! The page: its sections in the order in which people ask.
+//! The HTML page and its sections.
 
 use super::chart::Chart;
 use super::markup::{self, escape, folded, section};
@@ -7,7 +7,7 @@ use super::table::{Cell, Table};
 use super::{classes, curves, palette, results, svg};
 
 const STYLE: &str = include_str!("style.css");
-/// Nothing is fetched and nothing is run, whatever a file contains.
+/// No scripts and no network access, whatever a run's files contain.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 /// The report of one run, or of several compared.
@@ -27,7 +27,7 @@ pub fn page(runs: &[Run]) -> String {
     document(&title, &places, &body.concat())
 }
 
-/// A whole page around `body`, which is HTML: the title, below it where its numbers come from, and the style.
+/// A complete page around `body`, which is HTML: title, directories of the runs, and style.
 pub fn document(title: &str, places: &[String], body: &str) -> String {
     let (title, colours) = (escape(title), palette::css());
     let places: String = places.iter().map(|place| format!("<p>{}</p>\n", escape(place))).collect();
@@ -50,7 +50,7 @@ fn notes(runs: &[Run]) -> String {
     markup::notes(&runs.iter().flat_map(of_run).collect::<Vec<_>>())
 }
 
-/// The charts with their remarks, side by side; nothing without a chart.
+/// The charts with their remarks, side by side; empty without a chart.
 pub fn charts(charts: &[Chart]) -> String {
     let figure = |chart: &Chart| {
         let remarks = escape(&chart.remarks().join(" "));
@@ -60,7 +60,7 @@ pub fn charts(charts: &[Chart]) -> String {
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">\n{figures}</div>\n") }
 }
 
-/// What is said run by run; the headings name the run where there are several.
+/// The sections of one run; with several runs, their headings name the run.
 fn of_run(run: &Run, is_alone: bool) -> String {
     let heading = |what: &str| if is_alone { what.to_string() } else { format!("{what} of {}", run.name) };
     let evaluation: String = run.evaluations.iter().map(classes::html).collect();

@@ -1,12 +1,11 @@
-//! The colours of curves, named once for the page, which follows the reader's light or dark scheme, and for the pictures
-//! beside it, which are always light.
+//! Colours of curves, for the page, which follows the reader's light or dark scheme, and for pictures, which are light.
 //!
 //! All curves have a contrast of at least 3 to 1 with their background (WCAG 2.2, 1.4.11), and neighbours in the list
-//! differ in their dashes too, so that nobody needs to tell colours apart.
+//! differ in their dashes too, so that curves can be distinguished without colour.
 
 use std::fmt::Write;
 
-/// Colours of a curve in the light and in the dark scheme; a ninth curve begins anew with other dashes.
+/// Colours of a curve in the light and in the dark scheme; the ninth curve repeats the first colour with other dashes.
 const SERIES: [(u32, u32); 8] = [
     (0x1f6fb5, 0x6cb6ff),
     (0xc2500a, 0xffa657),
@@ -18,30 +17,30 @@ const SERIES: [(u32, u32); 8] = [
     (0x5c6570, 0xaab4be),
 ];
 
-/// Lengths of dashes and gaps; a whole line first.
+/// Lengths of dashes and gaps; the first is a solid line.
 const DASHES: [&[f32]; 4] = [&[], &[7.0, 3.0], &[2.0, 3.0], &[9.0, 3.0, 2.0, 3.0]];
 
-/// Opacity of a curve that only stands behind its mean.
+/// Opacity of a curve behind its moving average.
 pub const FAINT: f64 = 0.35;
 
-/// What a shape is drawn with.
+/// The style of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ink {
-    /// Lines behind the curves.
+    /// Grid lines.
     Grid,
-    /// The lines along the edges, and marks across the chart.
+    /// Axes and vertical marks.
     Axis,
     /// Numbers and names.
     Label,
-    /// What the chart shows.
+    /// The title of a chart.
     Title,
-    /// The curve with this place in the list.
+    /// The curve with this index.
     Series(usize),
-    /// The same, behind its mean.
+    /// The same curve behind its moving average.
     Faint(usize),
-    /// A line in the colour of that curve, without dashes.
+    /// A solid line in the colour of that curve.
     Whole(usize),
-    /// The same, dashed: what was not measured.
+    /// A dashed line in its colour: predicted values.
     Dashed(usize),
 }
 
@@ -57,7 +56,7 @@ impl Ink {
         }
     }
 
-    /// The class that the page styles.
+    /// The CSS class.
     pub fn class(self) -> String {
         match self {
             Self::Grid => "grid".into(),
@@ -69,10 +68,10 @@ impl Ink {
         }
     }
 
-    /// Lengths of dashes and gaps; empty for a whole line.
+    /// Lengths of dashes and gaps; empty for a solid line.
     pub fn dashes(self) -> &'static [f32] {
         match self {
-            // One step further in every round: the ninth curve has the colour of the first, but not its dashes.
+            // Shifted by one per round of colours, so that the ninth curve differs from the first.
             Self::Series(at) => DASHES[(at + at / SERIES.len()) % DASHES.len()],
             Self::Dashed(_) => DASHES[1],
             _ => &[],

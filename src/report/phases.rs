@@ -1,14 +1,12 @@
-//! Where the time of a run went: the totals of `trace.json`, whose spans are the phases of each thread.
-//!
-//! A trace does not say which span lies in which; their times do.
+//! Totals of the phases of each thread, from the spans of `trace.json`. Nesting is derived from their times.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The spans that the profiler keeps; a trace of that many breaks off before the run ends.
+/// The profiler's limit of spans; a trace of that many is incomplete.
 const MOST_SPANS: usize = 500_000;
-/// So many phases within each other are told apart; those inside count as part of the innermost.
+/// Most levels of nesting; deeper phases count as part of the innermost.
 const DEEPEST: usize = 16;
 
 /// A file in the Trace Event Format.
@@ -40,18 +38,18 @@ struct Arguments {
     name: String,
 }
 
-/// All spans of one name that lie in the same phases.
+/// All spans of one path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
     /// The thread it ran on.
     pub thread: String,
-    /// Its name, after those of the phases around it, the outermost first.
+    /// The names of the enclosing phases, the outermost first, then its own.
     pub path: Vec<String>,
-    /// How often it ran.
+    /// Number of spans.
     pub calls: usize,
-    /// Seconds it took, with all phases inside of it.
+    /// Seconds, including nested phases.
     pub seconds: f64,
-    /// Those seconds as a fraction of all outermost phases of the thread.
+    /// Seconds as a fraction of all outermost phases of the thread.
     pub share: f64,
 }
 
@@ -62,11 +60,11 @@ impl Trace {
     }
 
     fn spans(&self) -> impl Iterator<Item = &Event> {
-        // Only a damaged file has negative lengths; without them every sum below can be compared with every other.
+        // A damaged file may have negative or NaN lengths, which could not be sorted below.
         self.events.iter().filter(|event| event.ph == "X" && event.dur >= 0.0)
     }
 
-    /// Name and seconds of all spans, by their start, of the first thread that has one called `name`.
+    /// Name and seconds of all spans, sorted by start, of the first thread with a span called `name`.
     pub fn spans_beside(&self, name: &str) -> Vec<(&str, f64)> {
         let first = self.spans().filter(|span| span.name == name).map(|span| span.tid).min();
         let mut spans: Vec<&Event> = self.spans().filter(|span| Some(span.tid) == first).collect();
@@ -80,7 +78,7 @@ impl Trace {
     }
 }
 
-/// The phases of every thread, each followed by those inside of it, the longest first.
+/// The phases of every thread, each followed by its nested phases, the longest first.
 pub fn total(trace: &Trace) -> Vec<Phase> {
     let mut threads: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
     trace.spans().for_each(|span| threads.entry(span.tid).or_default().push(span));
@@ -92,7 +90,7 @@ fn of_thread(thread: &str, mut spans: Vec<&Event>) -> Vec<Phase> {
     let mut totals: BTreeMap<Vec<&str>, (usize, f64)> = BTreeMap::new();
     let mut around: Vec<(&str, f64)> = Vec::new();
     for span in spans {
-        // Times are rounded: the middle of a span tells more surely than its end what it lies in.
+        // Times are rounded, so the middle of a span decides in which one it lies.
         let middle = span.ts + span.dur / 2.0;
         while around.last().is_some_and(|(_, end)| middle >= *end) {
             around.pop();
@@ -109,7 +107,7 @@ fn of_thread(thread: &str, mut spans: Vec<&Event>) -> Vec<Phase> {
 
 fn in_order(thread: &str, totals: &BTreeMap<Vec<&str>, (usize, f64)>) -> Vec<Phase> {
     let all: f64 = totals.iter().filter(|(path, _)| path.len() == 1).map(|(_, (_, seconds))| seconds).sum();
-    // A phase sorts by the time of every phase that it lies in, from the outermost inwards.
+    // Sort by the times of the enclosing phases, from the outermost inwards.
     let rank = |path: &[&str]| -> Vec<(f64, String)> {
         (1..=path.len())
             .map(|depth| (-totals.get(&path[..depth]).map_or(0.0, |it| it.1), path[depth - 1].into()))

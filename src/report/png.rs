@@ -1,7 +1,7 @@
-//! Shapes as a PNG file, twice as large as the SVG file for screens with small pixels.
+//! Renders shapes to a PNG file, at twice the size of the SVG file for high-density screens.
 //!
-//! The font is part of the program, for servers have none: Roboto (Apache-2.0, `roboto-LICENSE.txt`), reduced to Latin,
-//! Greek and Cyrillic letters. A letter that it lacks is drawn as a box.
+//! The font is compiled in, because servers may have none: Roboto (Apache-2.0, `roboto-LICENSE.txt`), reduced to Latin,
+//! Greek and Cyrillic. Missing letters are drawn as boxes.
 
 use std::io::Cursor;
 
@@ -14,7 +14,7 @@ use super::palette::{FAINT, Ink};
 
 const FONT: &[u8] = include_bytes!("roboto.ttf");
 const ZOOM: f64 = 2.0;
-/// The largest side of a picture; the legend of very many runs is cut off there.
+/// Largest side of a picture in pixels; a longer legend is cut off.
 const LARGEST: f64 = 8192.0;
 
 /// The picture of a figure, on white.
@@ -25,7 +25,7 @@ pub fn file(figure: &Figure) -> Vec<u8> {
     let face = Face::parse(FONT, 0).expect("the font that is part of the program is whole");
     figure.shapes.iter().for_each(|shape| put(&mut sheet, &face, shape));
     let (width, height) = (sheet.width(), sheet.height());
-    // White below everything makes every pixel opaque, so that premultiplied colours are plain ones.
+    // The white background makes every pixel opaque, so premultiplied colours equal straight ones.
     let image = RgbaImage::from_raw(width, height, sheet.take()).expect("there are four bytes for every pixel");
     let mut png = Cursor::new(Vec::new());
     image.write_to(&mut png, ImageFormat::Png).expect("a picture in memory has a PNG form");
@@ -73,7 +73,6 @@ fn polyline(points: &[[f64; 2]]) -> Option<Path> {
     path.finish()
 }
 
-/// The outlines of a text, letter by letter.
 fn letters(face: &Face<'_>, text: &str, [x, y]: [f64; 2], anchor: Anchor) -> Option<Path> {
     let scale = TEXT as f32 / f32::from(face.units_per_em());
     let glyphs: Vec<GlyphId> = text.chars().map(|letter| face.glyph_index(letter).unwrap_or_default()).collect();
@@ -86,14 +85,14 @@ fn letters(face: &Face<'_>, text: &str, [x, y]: [f64; 2], anchor: Anchor) -> Opt
     };
     let mut pen = Pen { path: PathBuilder::new(), x: x as f32 - before, y: y as f32, scale };
     for glyph in &glyphs {
-        // A space has no outline, and that is no failure.
+        // A space has no outline.
         let _ = face.outline_glyph(*glyph, &mut pen);
         pen.x += advance(glyph);
     }
     pen.path.finish()
 }
 
-/// Moves outlines from the units of the font, whose y grows upwards, to their place.
+/// Converts outlines from font units, with y upwards, to positions in the figure.
 struct Pen {
     path: PathBuilder,
     x: f32,

@@ -1,19 +1,17 @@
-//! What came out of a run in a few numbers, and how several runs compare.
+//! Key results of a run, and the comparison of several runs.
 
 use super::markup::tiles;
 use super::run::Run;
 use super::table::{Cell, Table};
-use crate::metrics::{Summary, format_duration};
+use crate::metrics::{Summary, format_duration, gibibytes};
 
-/// Stands for what is not known.
 const UNKNOWN: &str = "\u{2013}";
-/// Every run has a directory of its own: that it differs says nothing.
-const OWN: &str = "run.output_dir";
+/// A key that differs between all runs and is not compared.
+const OUTPUT_DIR: &str = "run.output_dir";
 
-/// What came out of a run.
+/// The results of a run.
 ///
-/// Records go before the summary, which may lack what a run that was resumed did before; the summary has what no record
-/// says.
+/// Records take precedence over the summary, which may not cover the sessions before a resumption.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Numbers {
     /// The best validation accuracy, as a fraction, and the first epoch (from 1) it was reached in.
@@ -24,12 +22,12 @@ pub struct Numbers {
     pub loss: Option<f64>,
     /// Training images per second.
     pub images_per_second: Option<f64>,
-    /// Seconds that it took.
+    /// Duration in seconds.
     pub seconds: Option<f64>,
 }
 
 impl Numbers {
-    /// Of a run.
+    /// The results of `run`.
     pub fn of(run: &Run) -> Self {
         let summary = run.summary.as_ref();
         let last = run.epochs.last();
@@ -48,8 +46,7 @@ pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
     let summary = run.summary.as_ref();
     let Numbers { best, last, images_per_second: rate, seconds, .. } = Numbers::of(run);
     let step = run.last_step().max(summary.map_or(0, |it| it.steps));
-    let memory =
-        summary.and_then(|it| it.peak_memory).map(|bytes| format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64));
+    let memory = summary.and_then(|it| it.peak_memory).map(|bytes| gibibytes(bytes as f64));
     let setting = |key| run.setting(key).map(String::from);
     let backend = run.environment.get("backend").cloned().or(setting("parallel.backend"));
     let all = [
@@ -73,7 +70,7 @@ pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
         .collect()
 }
 
-/// The results of one run as tiles, of several as a table; what is not known of any of them has no place.
+/// The results of one run as tiles, of several as a table, without values that are unknown for all runs.
 pub fn html(runs: &[Run]) -> String {
     let all: Vec<_> = runs.iter().map(headline).collect();
     let is_known = |at: &usize| all.iter().any(|run| run[*at].1 != UNKNOWN);
@@ -90,24 +87,24 @@ pub fn html(runs: &[Run]) -> String {
     table.html()
 }
 
-/// The settings that are not the same in all runs.
+/// The settings that differ between runs, as a table.
 pub fn differences(runs: &[Run]) -> String {
     let mut keys: Vec<&String> = runs.iter().flat_map(|run| run.settings.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
     let mut table = Table::new("The value in each run", ["Setting"]);
     table.head.extend(runs.iter().map(|run| run.name.clone()));
-    // A run without a configuration differs in nothing that could be said.
+    // Runs without a configuration are not compared.
     let known: Vec<&Run> = runs.iter().filter(|run| !run.settings.is_empty()).collect();
     let differs = |key: &&&String| known.windows(2).any(|two| two[0].setting(key) != two[1].setting(key));
-    for key in keys.iter().filter(differs).filter(|key| **key != OWN) {
+    for key in keys.iter().filter(differs).filter(|key| **key != OUTPUT_DIR) {
         let values = runs.iter().map(|run| Cell::text(run.setting(key).unwrap_or(UNKNOWN)));
         table.rows.push(std::iter::once(Cell::text(*key)).chain(values).collect());
     }
     table.html()
 }
 
-/// A fraction with as many digits as ten thousand validation images give it.
+/// A fraction in percent with two decimals, the resolution of ten thousand images.
 pub fn percent(fraction: f64) -> String {
     format!("{:.2} %", 100.0 * fraction)
 }

@@ -1,8 +1,7 @@
-//! A run as its directory tells of it.
+//! Reads a run's directory.
 //!
-//! Every file may be missing: a run writes its summary last, and much only if asked to. Every file may be damaged or cut
-//! off: what cannot be read is left out with a note, and the rest stays. Only a directory that holds no file of a run at
-//! all is an error.
+//! Every file may be missing or damaged: what cannot be read is left out with a note. Only a directory without any file
+//! of a run is an error.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::file::{self, GIB, MIB, TEXT};
 use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Summary};
 
-/// The files that are read, and the most bytes that each usefully has.
+/// The files that are read, with the most bytes of each.
 const FILES: [(&str, u64); 5] = [
     ("metrics.jsonl", 4 * GIB),
     ("summary.json", TEXT),
@@ -27,12 +26,12 @@ const FILES: [(&str, u64); 5] = [
     ("trace.json", 128 * MIB),
 ];
 
-/// What is known of a run.
+/// The content of a run's directory.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// What people call it: the last part of its path.
+    /// The last part of its path.
     pub name: String,
-    /// Where it is.
+    /// Its path.
     pub directory: PathBuf,
     /// All steps, in the order of the file.
     pub steps: Vec<StepRecord>,
@@ -42,23 +41,23 @@ pub struct Run {
     pub generations: Vec<GenerationRecord>,
     /// Its configuration: values by `section.key`.
     pub settings: BTreeMap<String, String>,
-    /// Its last word, unless it went on afterwards.
+    /// Its summary, unless the run continued afterwards.
     pub summary: Option<Summary>,
-    /// What it ran on, as the summary says.
+    /// Its machine and program, from the summary.
     pub environment: BTreeMap<String, String>,
-    /// How its model does on the validation images: as the run saw it, then as it was measured afterwards.
+    /// Evaluations of its model: by the run, then made afterwards.
     pub evaluations: Vec<Evaluation>,
-    /// Where its time went.
+    /// Phases of its profile.
     pub phases: Vec<Phase>,
-    /// What is missing, damaged or odd, one sentence each.
+    /// Notes on missing, damaged or unusual files, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Run {
-    /// Reads what there is in `directory`.
+    /// Reads `directory`.
     ///
     /// # Errors
-    /// [`Error::Data`] if that is nothing, or no directory.
+    /// [`Error::Data`] if it holds no file of a run or is not a directory.
     pub fn read(directory: &Path) -> Result<Self> {
         if !FILES.iter().any(|(file, _)| directory.join(file).exists()) {
             let what = if directory.is_dir() { "holds no run" } else { "is not a directory" };
@@ -82,13 +81,13 @@ impl Run {
         Ok(run)
     }
 
-    /// Optimizer steps done, as far as the records say.
+    /// Optimizer steps done, from the records.
     pub fn last_step(&self) -> usize {
         let (step, epoch) = (self.steps.iter().map(|it| it.step), self.epochs.iter().map(|it| it.step));
         step.chain(epoch).max().unwrap_or(0)
     }
 
-    /// The epochs done, as a fraction, after so many steps; where no step is recorded, there is no answer.
+    /// The fractional epoch after `step` steps, from the nearest record; `None` without records.
     pub fn epoch_at(&self, step: usize) -> Option<f64> {
         self.steps.iter().min_by_key(|it| it.step.abs_diff(step)).map(|it| it.epoch)
     }
@@ -131,7 +130,7 @@ impl Run {
         }
     }
 
-    /// A summary that is older than the records is not the last word any more.
+    /// Reads the summary; one that is older than the records is ignored.
     fn read_summary(&mut self) {
         let Some(value) = self.json::<Value>("summary.json") else {
             let so = "the run is still going or was killed, and its numbers are those of its last record";
@@ -178,13 +177,13 @@ impl Run {
         }
     }
 
-    /// A note on a file that does not exist; one that cannot be read has its note already.
+    /// A note on a file that does not exist; an unreadable file already has a note.
     fn lacks(&self, file: &str, so: &str) -> Option<String> {
         (!self.directory.join(file).exists()).then(|| format!("there is no {file}: {so}"))
     }
 }
 
-/// The last part of the path; for `.` and `..` of the path they stand for.
+/// The last part of the path; `.` and `..` are resolved first.
 fn name(directory: &Path) -> String {
     let resolved = directory.file_name().is_none().then(|| directory.canonicalize().ok()).flatten();
     let directory = resolved.as_deref().unwrap_or(directory);
@@ -195,7 +194,7 @@ fn damage(file: &str, how: &str) -> String {
     format!("{file} is damaged and left out: {}", how.lines().next().unwrap_or_default())
 }
 
-/// Values by the path of keys that leads to them, as in `run.epochs`.
+/// Adds nested values under their key paths, as in `run.epochs`.
 fn flatten(into: &mut BTreeMap<String, String>, path: &str, value: &Value) {
     match value {
         Value::Null => {}

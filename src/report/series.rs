@@ -1,85 +1,85 @@
-//! A curve: points, their mean for the eye, and fewer of them where there are more than a screen can show.
+//! A curve: points, their moving average, and thinning to the resolution of a screen.
 //!
-//! A value that is not finite is a gap, and so is one that no f32 can hold: no computation of a run gives it.
+//! A value that is not finite, or exceeds f32 and so cannot come from a run, is a gap.
 
 use super::palette::Ink;
 
-/// The most points of a curve.
+/// Most points of a drawn curve.
 pub const MOST: usize = 1000;
-/// Fewer points need no mean.
+/// Fewest points with a moving average.
 const FEW: usize = 50;
 
 /// How a curve is drawn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Look {
-    /// A line with the colour and the dashes of its style, in the legend by its name.
+    /// A line with the colour and dashes of its style, in the legend.
     #[default]
     Line,
-    /// A mark at every point, in the legend by its name.
+    /// A mark at every point, in the legend.
     Marks,
-    /// A thin line to compare with, in the legend by its name.
+    /// A thin reference line, in the legend.
     Ideal,
-    /// A line that belongs to the marks of the same style, and has no place in the legend.
+    /// A solid line through the marks of the same style, not in the legend.
     Model,
-    /// The same where nothing was measured.
+    /// A dashed line of predicted values, not in the legend.
     Predicted,
-    /// A faint line behind that of the same style, which is its mean.
-    Behind,
-    /// A line across the chart through every point, with its name above; it has no place in the legend.
+    /// A faint line behind its moving average of the same style, not in the legend.
+    Background,
+    /// A vertical line at every point, with the name above; not in the legend.
     Callout,
 }
 
 /// A curve of a chart.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Series {
-    /// What it shows.
+    /// Name in the legend.
     pub name: String,
-    /// Its place in the list of colours.
+    /// Index of the colour.
     pub style: usize,
-    /// All points as measured, x growing.
+    /// All measured points, with increasing x.
     pub points: Vec<[f64; 2]>,
-    /// The half-life of its exponential moving average, in points; none for a curve that is smooth by itself.
+    /// The half-life of the exponential moving average, in points; `None` without one.
     pub half_life: Option<usize>,
-    /// Whether the average hides the points.
+    /// Whether only the average is drawn.
     pub is_bare: bool,
     /// How it is drawn.
     pub look: Look,
 }
 
 impl Series {
-    /// A curve as it was measured.
+    /// A curve of measured points.
     pub fn new(name: &str, style: usize, points: Vec<[f64; 2]>) -> Self {
         let gap = |[x, y]: [f64; 2]| [x, if y.abs() <= f64::from(f32::MAX) { y } else { f64::NAN }];
         let points = points.into_iter().filter(|[x, _]| x.abs() <= f64::from(f32::MAX)).map(gap).collect();
         Self { name: name.into(), style, points, ..Self::default() }
     }
 
-    /// The same curve behind a moving average over a hundredth of it.
+    /// The same curve with a moving average whose half-life is a hundredth of it.
     pub fn smooth(mut self) -> Self {
         self.half_life = (self.points.len() >= FEW).then(|| self.points.len().div_ceil(100));
         self
     }
 
-    /// Without the points behind the average, which would cover other curves.
+    /// The same curve without the points behind the average, which would cover other curves.
     pub fn bare(self) -> Self {
         Self { is_bare: self.half_life.is_some(), ..self }
     }
 
-    /// What is drawn behind the line.
+    /// The points to draw behind the line.
     pub fn background(&self) -> &[[f64; 2]] {
         if self.half_life.is_some() && !self.is_bare { &self.points } else { &[] }
     }
 
-    /// What stands out: the mean if there is one, else the points themselves.
+    /// The moving average if there is one, else the points.
     pub fn line(&self) -> Vec<[f64; 2]> {
         self.half_life.map_or_else(|| self.points.clone(), |half_life| moving_average(&self.points, half_life))
     }
 
-    /// What its line or its marks are drawn with.
+    /// The style of its line or marks.
     pub fn ink(&self) -> Ink {
         match self.look {
             Look::Line => Ink::Series(self.style),
-            Look::Behind => Ink::Faint(self.style),
+            Look::Background => Ink::Faint(self.style),
             Look::Marks | Look::Model | Look::Callout => Ink::Whole(self.style),
             Look::Predicted => Ink::Dashed(self.style),
             Look::Ideal => Ink::Axis,
@@ -88,15 +88,15 @@ impl Series {
 
     /// Whether the legend names it.
     pub fn is_named(&self) -> bool {
-        !matches!(self.look, Look::Model | Look::Predicted | Look::Behind | Look::Callout)
+        !matches!(self.look, Look::Model | Look::Predicted | Look::Background | Look::Callout)
     }
 
-    /// Values that are not finite.
+    /// Number of values that are not finite.
     pub fn gaps(&self) -> usize {
         self.points.iter().filter(|[_, y]| y.is_nan()).count()
     }
 
-    /// The first and the last value that is finite.
+    /// The first and the last finite value.
     pub fn ends(&self) -> Option<(f64, f64)> {
         let mut values = self.points.iter().map(|[_, y]| *y).filter(|y| y.is_finite());
         let first = values.next()?;
@@ -104,8 +104,8 @@ impl Series {
     }
 }
 
-/// The exponential moving average in which the weight of a point halves every `half_life` points. The first points are
-/// averaged over what there is; a gap stays a gap and does not count.
+/// The bias-corrected exponential moving average in which the weight of a point halves every `half_life` points. Gaps
+/// stay and do not count.
 pub fn moving_average(points: &[[f64; 2]], half_life: usize) -> Vec<[f64; 2]> {
     let decay = 0.5f64.powf(1.0 / half_life.max(1) as f64);
     let (mut sum, mut weight) = (0.0, 0.0);
@@ -119,12 +119,12 @@ pub fn moving_average(points: &[[f64; 2]], half_life: usize) -> Vec<[f64; 2]> {
     points.iter().map(average).collect()
 }
 
-/// How many neighbouring points are drawn as two; 1 if all are drawn.
+/// The number of consecutive points that are drawn as two; 1 if all are drawn.
 pub fn bucket(points: usize) -> usize {
     if points <= MOST { 1 } else { points.div_ceil(MOST / 2) }
 }
 
-/// At most [`MOST`] points: of each [`bucket`] the smallest and the largest, in their order, and a gap if there was one.
+/// At most [`MOST`] points: of each [`bucket`] the smallest and the largest in order, and a gap if there is one.
 pub fn thin(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let size = bucket(points.len());
     if size == 1 { points.to_vec() } else { points.chunks(size).flat_map(extremes).collect() }

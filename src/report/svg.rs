@@ -1,4 +1,4 @@
-//! Shapes as SVG: inside the page, where its style sheet gives the colours, or as a file of its own.
+//! Renders shapes as SVG, inside the page or as a file.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::chart::{Anchor, Figure, Shape, TEXT};
 use super::markup::escape;
 use super::palette::{FAINT, Ink};
 
-/// For the page: colours come from classes.
+/// SVG for the page, with colours from CSS classes.
 pub fn inline(figure: &Figure) -> String {
     let words = escape(&figure.words);
     let (width, height) = (figure.width, figure.height);
@@ -16,7 +16,7 @@ pub fn inline(figure: &Figure) -> String {
     svg + "</svg>\n"
 }
 
-/// A whole file: dark on white, whatever shows it.
+/// A complete SVG file, dark on white.
 pub fn file(figure: &Figure) -> String {
     let (width, height, words) = (figure.width, figure.height, escape(&figure.words));
     let mut svg = format!(

@@ -1,14 +1,13 @@
-//! Tables: a caption, headers for columns and rows, and cells that are texts, numbers or shades.
+//! HTML tables.
 
 use super::markup::escape;
 
-/// A longer table is cut.
 const MOST_ROWS: usize = 1000;
 
 /// A table; the first cell of every row is its header.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
-    /// What it says.
+    /// The caption.
     pub caption: String,
     /// A header for every column.
     pub head: Vec<String>,
@@ -16,18 +15,18 @@ pub struct Table {
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// What stands in a cell.
+/// The content of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     /// A text.
     Text(String),
-    /// A text below so many others that it belongs to.
+    /// A text at this level of indentation.
     Indented(usize, String),
-    /// A number as it is written.
+    /// A formatted number.
     Number(String),
-    /// A number and how much of a whole it is, from 0 to 1, as a bar.
+    /// A number with a bar of this share, 0 to 1.
     Bar(String, f64),
-    /// A number on a shade of this strength, from 0 to 1, and whether it is what it should be.
+    /// A number on a shade of this strength, 0 to 1, and whether it counts correct predictions.
     Shade(String, f64, bool),
 }
 
@@ -72,7 +71,7 @@ impl Table {
         Self { caption: caption.into(), head: head.map(String::from).into(), rows: Vec::new() }
     }
 
-    /// The table in a frame that scrolls where it is too wide; nothing without a row.
+    /// The table, which scrolls if it is too wide; empty without rows.
     pub fn html(&self) -> String {
         if self.rows.is_empty() {
             return String::new();

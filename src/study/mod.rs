@@ -1,6 +1,6 @@
-//! What short runs tell: settings that suit a machine ([`finding`]), and how training scales ([`scaling`]).
+//! Studies of short runs: settings that suit a machine ([`finding`]), and scaling ([`scaling`]).
 //!
-//! The room makes no run; it is handed what runs measured, and writes numbers, figures and a page.
+//! The room gets the measurements of runs made by others, and writes numbers, figures and a page.
 
 pub mod finding;
 pub mod scaling;
@@ -40,17 +40,15 @@ fn write(
     files.iter().try_for_each(|(path, bytes)| write_atomic(path, bytes))
 }
 
-/// What a study was made with, as a table.
+/// Hardware and settings of a study, as a table.
 fn settings(caption: &str, about: &BTreeMap<String, String>) -> String {
     Table { rows: page::pairs(about), ..Table::new(caption, ["Name", "Value"]) }.html()
 }
 
-/// Charts under a line that says how to read them.
 fn with_legend(legend: &str, charts: String) -> String {
     format!("<p class=\"caption\">{}</p>\n{charts}", escape(legend))
 }
 
-/// A list to unfold.
 fn sources(title: &str, sources: &[&str]) -> String {
     let list: String = sources.iter().map(|source| format!("<li>{}</li>\n", escape(source))).collect();
     format!("<details>\n<summary>{title}</summary>\n<ul>\n{list}</ul>\n</details>\n")

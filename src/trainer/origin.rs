@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::requeue;
 use super::resume::settings;
 use crate::checkpoint::{self, Loaded, Lock, MANIFEST, Resume, Store, Which, differences, run_dir};
-use crate::config::{Config, OF_A_SESSION, Request, Saved, Setting, sketch};
+use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, sketch};
 use crate::error::{Error, Result};
 use crate::file;
 
@@ -121,7 +121,7 @@ fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
     })?;
     let sections = ["run", "data", "model", "parallel", "optim", "schedule", "checkpoint"];
     let mut changed = differences(&saved.text, &text, &sections);
-    changed.retain(|line| !OF_A_SESSION.iter().any(|key| line.strip_prefix(key).is_some_and(|it| it.starts_with(':'))));
+    changed.retain(|line| !SESSION_KEYS.iter().any(|key| line.strip_prefix(key).is_some_and(|it| it.starts_with(':'))));
     let changed = changed.join("; ");
     Ok((!changed.is_empty())
         .then(|| format!("'{}' differs from the checkpoint's settings, which are used: {changed}", shown.display())))

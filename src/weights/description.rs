@@ -1,6 +1,5 @@
-//! What a file of weights says about itself: enough to show the model an image and to name the answer.
-//!
-//! It travels as text in the header of a safetensors file, which other readers ignore.
+//! The metadata of a weight file: preprocessing of images and names of classes, as text in the header of a safetensors
+//! file, which other readers ignore.
 
 use crate::data::Normalization;
 use crate::state::Metadata;
@@ -11,16 +10,16 @@ const STD: &str = "std";
 const SIZE: &str = "image_size";
 const CENTER: &str = "center_crop";
 
-/// How images have to look, and what the outputs mean.
+/// The preprocessing of images and the meaning of the outputs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
-    /// Names of the classes; fewer than outputs where nobody named them.
+    /// Names of the classes; fewer than outputs if they are not known.
     pub classes: Vec<String>,
-    /// How pixels become numbers.
+    /// Normalisation of pixels.
     pub normalization: Normalization,
     /// Height and width of the training images, in pixels.
     pub size: usize,
-    /// Side of the middle square that was shown of images to measure on, as a share of the shorter side; 0 for all.
+    /// Side of the central square of validation images, as a share of the shorter side; 0 means the whole image.
     pub center_crop: f64,
 }
 
@@ -35,7 +34,7 @@ impl Description {
         pairs.map(|(key, value)| (key.to_string(), value)).into()
     }
 
-    /// Out of a file's header; none unless all of it is there.
+    /// From a file's header; `None` if a part is missing or invalid.
     pub fn from_metadata(metadata: &Metadata) -> Option<Self> {
         let value = |key: &str| Some(metadata.iter().find(|(name, _)| name == key)?.1.as_str());
         let numbers = |key: &str| {
@@ -46,13 +45,13 @@ impl Description {
             classes: serde_json::from_str(value(CLASSES)?).ok()?,
             normalization: Normalization { mean: numbers(MEAN)?, std: numbers(STD)? },
             size: value(SIZE)?.parse().ok().filter(|size| (1..=4096).contains(size))?,
-            // Files that do not say so are of squeezed images.
+            // Older files are for squeezed images.
             center_crop: value(CENTER).map_or(Some(0.0), |share| share.parse().ok()).filter(|it| is_share(*it))?,
         })
     }
 }
 
-/// Whether a middle square can have this share: all of it, or not so little that it would be a few pixels.
+/// Whether a central square may have this share; a smaller one would have too few pixels.
 fn is_share(share: f64) -> bool {
     share == 0.0 || (0.1..=1.0).contains(&share)
 }

@@ -1,4 +1,4 @@
-//! The bytes of a weight file, if it can be one.
+//! Memory maps of weight files.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,11 +8,10 @@ use memmap2::Mmap;
 use crate::error::{Error, Result};
 use crate::file::{self, GIB};
 
-/// No weight file of a ResNet-18 is larger, not even with an optimizer's state.
+/// Most bytes of a file, enough for weights with an optimizer's state.
 const LIMIT: u64 = 4 * GIB;
 
-/// All bytes of a file, of which those that are looked at come into memory; refuses a folder, a pipe, and more than
-/// 4 GiB.
+/// Maps a file; refuses a folder, a pipe, and more than 4 GiB.
 pub(super) fn map(path: &Path) -> Result<Mmap> {
     file::map(path, LIMIT).map_err(|error| match error.kind() {
         ErrorKind::FileTooLarge | ErrorKind::Other => Error::Checkpoint(format!(

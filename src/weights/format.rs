@@ -1,4 +1,4 @@
-//! The formats in which weights are handed on.
+//! The formats of exported weights.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::{Description, onnx, to_pth};
 use crate::error::Result;
 use crate::state::{HostTensor, StateDict, to_safetensors};
 
-/// A format of others.
+/// An export format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Tensors by name; torchvision's `load_state_dict` accepts them.
@@ -21,10 +21,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// The bytes of a file with these weights, which are from `origin`.
+    /// The bytes of a file with these weights; `origin` names their source in errors.
     ///
     /// # Errors
-    /// As of [`to_pth()`] and [`onnx::to_onnx`].
+    /// Those of [`to_pth()`] and [`onnx::to_onnx`].
     pub fn encode(self, tensors: &StateDict, description: &Description, origin: &str) -> Result<Vec<u8>> {
         match self {
             Self::Safetensors => Ok(to_safetensors(tensors, &description.to_metadata())),
@@ -34,7 +34,7 @@ impl Format {
                 let outputs = tensors.get("fc.bias").map_or(0, HostTensor::len);
                 let options = onnx::Options {
                     origin: origin.into(),
-                    // More outputs than names would leave the last ones without.
+                    // Names are used only if every output has one.
                     classes: if classes.len() == outputs { classes } else { Vec::new() },
                     size: [size; 2],
                     normalization: Some((normalization.mean, normalization.std)),
@@ -44,10 +44,10 @@ impl Format {
         }
     }
 
-    /// The names that files of a format end with, as messages list them.
+    /// The suffixes of all formats, for messages.
     pub const SUFFIXES: &str = ".safetensors, .pth, .pt or .onnx";
 
-    /// The format that a file's name asks for; none without one of [`Format::SUFFIXES`].
+    /// The format of a file by its suffix; `None` unless that is one of [`Format::SUFFIXES`].
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_ascii_lowercase().to_str()? {
             "safetensors" => Some(Self::Safetensors),
@@ -57,7 +57,7 @@ impl Format {
         }
     }
 
-    /// What its files' names end with.
+    /// The suffix of its files.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Safetensors => "safetensors",

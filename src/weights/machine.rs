@@ -1,8 +1,8 @@
-//! The stack machine that a pickle is a program for, as far as `torch.save` (protocol 2) writes programs.
+//! The stack machine that runs a pickle, limited to the opcodes that `torch.save` (protocol 2) writes.
 //!
-//! Every opcode takes a bounded number of steps or uses up what others have put on the stack, so that work and memory
-//! are linear in the number of steps, whatever the program says. Of those there is a limit. Opcodes are those of Python's
-//! `pickletools`; what their operands look like is for `operands`, which functions there are for `value`.
+//! Every opcode takes a bounded number of operations or consumes the stack, so that work and memory are linear in the
+//! number of steps, which is limited. Opcodes are those of Python's `pickletools`; `operands` reads their operands,
+//! `value` defines the functions.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,18 @@ use super::operands::Operands;
 use super::value::{Function, Id, Value, global};
 use super::view::{Storage, View};
 
-/// Enough for the dictionary of a training and its optimizer many times over. A step may be one byte of the file and
-/// take a hundred of memory.
+/// Most steps, many times those of a state dictionary with its optimizer. A step is at least one byte of the file and
+/// may take a hundred bytes of memory.
 const MOST_STEPS: usize = 1 << 19;
 
-/// More axes than this has no tensor.
 const MOST_AXES: usize = 8;
 
 pub(super) struct Machine<'a> {
     pub operands: Operands<'a>,
-    /// Everything the program made.
+    /// Every value that the program created.
     pub values: Vec<Value<'a>>,
     stack: Vec<Id>,
-    /// Heights of the stack; never more than its height.
+    /// Stack heights at the marks; never above the current height.
     marks: Vec<usize>,
     memo: BTreeMap<u32, Id>,
 }
@@ -33,7 +32,7 @@ impl<'a> Machine<'a> {
         Self { operands, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: BTreeMap::new() }
     }
 
-    /// Runs the program to its end and gives the value on top.
+    /// Runs the program and returns the value on top of the stack.
     pub fn run(&mut self) -> Result<Id, String> {
         for _ in 0..MOST_STEPS {
             match self.operands.byte()? {
@@ -116,7 +115,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Attributes of an object: those of a dictionary (`_metadata`, versions of modules) say nothing about weights.
+    /// Sets attributes of an object. Those of a dictionary (`_metadata`, versions of modules) are ignored.
     fn build(&mut self) -> Result<(), String> {
         self.pop()?;
         let target = self.top()?;
@@ -132,7 +131,7 @@ impl<'a> Machine<'a> {
         };
         let value = match (function, arguments.as_slice()) {
             (Function::OrderedDict, []) => Value::Dict(Vec::new()),
-            // A parameter is its tensor.
+            // A parameter counts as its tensor.
             (Function::RebuildParameter, [tensor, ..]) if matches!(self.values[*tensor], Value::Tensor(_)) => {
                 self.stack.push(*tensor);
                 return Ok(());
@@ -162,8 +161,8 @@ impl<'a> Machine<'a> {
         if let Value::Int(number) = self.values[id] { usize::try_from(number).ok() } else { None }
     }
 
-    /// The persistent id of a storage: `("storage", class, key, device, elements)`, in the old format also none, where
-    /// something else would be a view of another storage.
+    /// The persistent id of a storage: `("storage", class, key, device, elements)`; in the old format followed by
+    /// `None`, where views of other storages are not supported.
     fn storage(&mut self) -> Result<Value<'a>, String> {
         let id = self.pop()?;
         let parts = if let Value::Tuple(parts) = &self.values[id] { parts.as_slice() } else { &[] };
@@ -183,7 +182,7 @@ impl<'a> Machine<'a> {
         self.values.push(value);
     }
 
-    /// How many values lie above the last mark.
+    /// Number of values above the last mark.
     fn available(&self) -> usize {
         self.stack.len() - self.marks.last().unwrap_or(&0)
     }

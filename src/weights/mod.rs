@@ -1,10 +1,10 @@
-//! The weights room: a ResNet-18's weights in from files of other programs, and out to them.
+//! Import and export of a ResNet's weights in the formats of other programs.
 //!
-//! Its currency is the [`StateDict`], under torchvision's names and in its layouts. Read in this order: `pth`, which
-//! reads files of `torch.save` by way of `zip` (the container), `pickle` (what is in it: `value`s, made by `machine`
-//! from `operands`) and `view` (tensors in storages); `to_pth`, the way back; `onnx`, which writes the network itself;
-//! `transplant`, which fits foreign weights into a model's; `torchvision`, which fetches the published ones; `format`
-//! and `description`, what is written and what it says of itself. The room knows no model and no device.
+//! Weights are a [`StateDict`] with torchvision's names and layouts. `pth` reads files of `torch.save`, with `zip` (the
+//! container), `pickle` (its `value`s, created by `machine` from `operands`) and `view` (tensors in storages); `to_pth`
+//! writes them. `onnx` writes the network; `transplant` loads foreign weights into a model's state; `torchvision`
+//! fetches published ones; `format` and `description` are the export formats and their metadata. The room knows no
+//! model or device.
 
 mod description;
 mod file;
@@ -31,12 +31,11 @@ pub use transplant::{Report, transplant};
 use crate::error::{Error, Result};
 use crate::state::{self, Metadata, StateDict};
 
-/// The tensors of a weight file, safetensors or PyTorch's, and what its header says, which PyTorch's have none of; which
-/// of them it is is seen from the content, or else the name.
+/// The tensors and metadata of a weight file, safetensors or PyTorch's (without metadata). The format is detected from
+/// the content, or else from the suffix.
 ///
 /// # Errors
-/// [`crate::error::Error::Io`] if it cannot be read; [`crate::error::Error::Checkpoint`] if it is not a whole file of
-/// either kind.
+/// [`Error::Io`] if it cannot be read; [`Error::Checkpoint`] if it is not a complete file of either format.
 pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
     let bytes = file::map(path)?;
     // Safetensors: the length of the header in eight bytes, then the header, a JSON object.
@@ -45,7 +44,7 @@ pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
     }
     match pth::from_bytes(&bytes, path) {
         Ok(tensors) => Ok((tensors, Metadata::new())),
-        // What is neither of them is judged as what it is called.
+        // The suffix of an unreadable file selects the error message.
         Err(error) => match Format::of(path) {
             Some(Format::Safetensors) => state::from_safetensors(&bytes, path),
             Some(Format::Onnx) => Err(Error::Checkpoint(format!(
@@ -57,7 +56,7 @@ pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
     }
 }
 
-/// A name out of a file, in quotes, fit for one line of a message: escaped, and cut after 80 characters.
+/// A name from a file, quoted for a message: escaped, and cut after 80 characters.
 fn quoted(name: &str) -> String {
     let mut characters = name.chars();
     let start: String = characters.by_ref().take(80).flat_map(char::escape_debug).collect();

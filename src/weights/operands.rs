@@ -1,9 +1,7 @@
-//! The operands behind a pickle's opcodes: numbers, texts and names, taken from the front of its bytes.
+//! Reads the operands of a pickle's opcodes: numbers, strings and names.
 //!
-//! Lengths are checked against the bytes that are there; texts are borrowed. What an opcode does with its operand is for
-//! `pickle`.
+//! Lengths are checked against the available bytes; strings are borrowed.
 
-/// The bytes that are still to be read.
 pub(super) struct Operands<'a> {
     pub rest: &'a [u8],
 }
@@ -30,7 +28,7 @@ impl<'a> Operands<'a> {
         if is_short { self.byte().map(u32::from) } else { self.array().map(u32::from_le_bytes) }
     }
 
-    /// An integer behind its length, little-endian in two's complement; none if it has more than 64 bits.
+    /// An integer after its length, little-endian in two's complement; `None` if it has more than 64 bits.
     pub fn long(&mut self) -> Outcome<Option<i64>> {
         let count = self.byte()?;
         let bytes = self.take(count.into())?;

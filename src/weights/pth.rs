@@ -1,10 +1,9 @@
 //! Reading a file of `torch.save`: a `.pth` or `.pt` with a state dictionary, in the format of PyTorch 1.6 and later (a
 //! zip archive) or in the one before.
 //!
-//! A file is data from a stranger. Nothing in it is run (see `pickle`), no size it states is believed before it was
-//! compared with the bytes that are there, and what it makes takes a fixed multiple of its own length. burn-store's
-//! reader could not be used: it ignores strides and puts zeros where bytes are missing. What the tensors are for is
-//! decided by others.
+//! Files are untrusted. No code in them is run (see `pickle`), every stated size is checked against the available
+//! bytes, and memory is bounded by a fixed multiple of the file's length. burn-store's reader is not used: it ignores
+//! strides and fills missing bytes with zeros.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,25 +19,25 @@ use crate::state::{self, StateDict};
 /// The pickled magic number 0x1950a86a20f9469cfc6c that the old format starts with.
 const OLD_MAGIC: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
 
-/// Keys under which training scripts keep a state dictionary beside other things, the usual one first.
+/// Keys of a state dictionary inside a training script's checkpoint, the most common one first.
 const WRAPPINGS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 
-/// What could be read, or a reason that completes "... is not a readable PyTorch file".
+/// A result, or a reason that completes "... is not a readable PyTorch file".
 type Outcome<T> = std::result::Result<T, String>;
 
 /// A file's tensors of floats (as f32) and of integers (as i64), by name: those of a state dictionary, or of one under
 /// `state_dict`, `model_state_dict` or `model`.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read; [`Error::Checkpoint`] as [`from_bytes`].
+/// [`Error::Io`] if it cannot be read; the errors of [`from_bytes`].
 pub fn read(path: &Path) -> Result<StateDict> {
     from_bytes(&file::map(path)?, path)
 }
 
-/// As [`read`], for a file in memory; `origin` is the path that errors name.
+/// [`read`] for a file in memory; `origin` is its path, for errors.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if it is damaged, is no file of `torch.save`, holds anything but numbers by name, or asks for
+/// [`Error::Checkpoint`] if it is damaged, is not a file of `torch.save`, holds anything but named tensors, or requires
 /// code to be run.
 pub fn from_bytes(bytes: &[u8], origin: &Path) -> Result<StateDict> {
     let outcome = match bytes {
@@ -56,7 +55,6 @@ pub fn from_bytes(bytes: &[u8], origin: &Path) -> Result<StateDict> {
     })
 }
 
-/// The bytes of each storage, by its key.
 type Storages<'a> = BTreeMap<&'a str, &'a [u8]>;
 
 /// `NAME/data.pkl` is the pickle, `NAME/data/KEY` a storage.
@@ -136,8 +134,8 @@ fn weights<'p, 'a>(pickle: &'p Pickle<'a>) -> Outcome<BTreeMap<&'a str, &'p View
     if views.is_empty() { Err("it holds no tensors".into()) } else { Ok(views) }
 }
 
-/// The views' elements. `length` is the file's: each of its bytes may be an element once, which leaves room for tensors
-/// that share memory and none for a tensor of nothing but repetition.
+/// The elements of the views. Their number is limited to the file's `length` in bytes, which allows shared storages but
+/// not a huge tensor of repeated elements.
 fn decode(views: &BTreeMap<&str, &View<'_>>, storages: &Storages, length: usize) -> Outcome<StateDict> {
     let mut budget = length;
     let mut tensors = StateDict::new();

@@ -1,8 +1,7 @@
-//! Writing a state dictionary as a file of `torch.save`, for `torch.load(FILE, weights_only=True)`.
+//! Writes a state dictionary as a file of `torch.save`, for `torch.load(FILE, weights_only=True)`.
 //!
-//! The pickle is written by hand: an `OrderedDict` whose values are `torch._utils._rebuild_tensor_v2` of one storage
-//! each, in the opcodes of Python's `pickletools`. How an archive is laid out is for `zip`; where the bytes go is for
-//! the caller.
+//! The pickle is an `OrderedDict` whose values are `torch._utils._rebuild_tensor_v2` of one storage each, in the
+//! opcodes of Python's `pickletools`; `zip` writes the archive.
 
 use super::zip;
 use crate::error::{Error, Result};
@@ -11,7 +10,7 @@ use crate::state::{HostTensor, StateDict};
 /// The dictionary as a `.pth` file, sorted by name; the same tensors always give the same bytes.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if they take more than 4 GiB, the most that a plain zip archive holds.
+/// [`Error::Checkpoint`] if they exceed 4 GiB, the limit of a plain zip archive.
 pub fn to_pth(tensors: &StateDict) -> Result<Vec<u8>> {
     let mut entries = vec![
         ("archive/data.pkl".to_owned(), pickle(tensors)),
@@ -26,7 +25,7 @@ pub fn to_pth(tensors: &StateDict) -> Result<Vec<u8>> {
     })
 }
 
-/// The program that makes the dictionary; storages are named by their tensors' positions.
+/// The program that creates the dictionary; storages are named by the indices of their tensors.
 fn pickle(tensors: &StateDict) -> Vec<u8> {
     let mut program = Program(b"\x80\x02".to_vec());
     program.ordered_dict();
@@ -55,7 +54,7 @@ impl Program {
         self.integer(0);
         self.tuple(tensor.shape());
         self.tuple(&row_major(tensor.shape()));
-        // Neither tracked nor hooked.
+        // No gradient and no hooks.
         self.0.push(0x89);
         self.ordered_dict();
         self.0.extend(b"tR");
@@ -70,14 +69,14 @@ impl Program {
         self.0.extend(format!("c{module}\n{name}\n").bytes());
     }
 
-    /// BINUNICODE, and the length of the text in four bytes.
+    /// BINUNICODE, with the length in four bytes.
     fn text(&mut self, text: &str) {
         self.0.push(b'X');
         self.0.extend((text.len() as u32).to_le_bytes());
         self.0.extend(text.bytes());
     }
 
-    /// LONG1, and the number in eight bytes.
+    /// LONG1, with the number in eight bytes.
     fn integer(&mut self, number: usize) {
         self.0.extend(b"\x8a\x08");
         self.0.extend((number as u64).to_le_bytes());
@@ -92,7 +91,7 @@ impl Program {
     }
 }
 
-/// The distance between neighbours along each axis, in elements.
+/// The strides of a row-major tensor, in elements.
 fn row_major(shape: &[usize]) -> Vec<usize> {
     let mut stride = vec![1; shape.len()];
     for axis in (1..shape.len()).rev() {

@@ -1,7 +1,6 @@
-//! The published weights of torchvision's ResNet-18 and 34 (`IMAGENET1K_V1`), fetched once and kept where PyTorch keeps them.
+//! The published weights of torchvision's ResNet-18 and 34 (`IMAGENET1K_V1`), cached in PyTorch's directory.
 //!
-//! PyTorch ends a published file's name with the first digits of its SHA-256. How a file is fetched is for
-//! `crate::fetch`, how it is read for `pth`.
+//! The name of a published file ends with the first digits of its SHA-256. `crate::fetch` downloads, `pth` reads.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,23 +17,23 @@ pub const RESNET34: &str = "resnet34-b627a593.pth";
 /// PyTorch's home of published weights.
 pub const HOME: &str = "https://download.pytorch.org/models";
 
-/// More bytes than this are not the file: it has 46.8 million, or that of ResNet-34 87.3 million.
+/// Most bytes of the files, which have 46.8 and 87.3 million.
 const LIMITS: [u64; 2] = [64 << 20, 96 << 20];
 
-/// The path of the weights `name` in the folder `cache`; fetches them where they are missing or damaged.
+/// The path of the weights `name` in the folder `cache`; fetches them if they are missing or damaged.
 ///
-/// `progress` hears the bytes so far, and all of them where the server says so.
+/// `progress` is called with the bytes so far and, if the server reports it, the total.
 ///
 /// # Errors
-/// As [`fetch_from`].
+/// Those of [`fetch_from`].
 pub fn fetch(name: &str, cache: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
     fetch_from(HOME, name, cache, progress)
 }
 
-/// As [`fetch()`], for the file `NAME-CHECKSUM.pth` below the URL `base`.
+/// [`fetch()`] for the file `NAME-CHECKSUM.pth` below the URL `base`.
 ///
 /// # Errors
-/// When `name` has no checksum, the server cannot be reached, ends too early or sends something else, or when `cache`
+/// If `name` has no checksum, if the server cannot be reached, ends too early or sends other content, or if `cache`
 /// cannot be written. The message says where to put the file by hand.
 pub fn fetch_from(base: &str, name: &str, cache: &Path, progress: &dyn Fn(u64, Option<u64>)) -> Result<PathBuf> {
     let checksum = name.rsplit_once('-').and_then(|(_, end)| end.strip_suffix(".pth"));
@@ -54,20 +53,20 @@ pub fn fetch_from(base: &str, name: &str, cache: &Path, progress: &dyn Fn(u64, O
     fetch::ensure::<Sha256>(&file, cache, progress)
 }
 
-/// Where PyTorch keeps the weights it fetched: `$TORCH_HOME/hub/checkpoints`, else below `$XDG_CACHE_HOME/torch`, else
+/// PyTorch's directory of fetched weights: `$TORCH_HOME/hub/checkpoints`, else below `$XDG_CACHE_HOME/torch`, else
 /// below `~/.cache/torch`.
 pub fn cache_directory() -> PathBuf {
     let [torch_home, cache_home] = ["TORCH_HOME", "XDG_CACHE_HOME"].map(std::env::var_os);
     directory(torch_home, cache_home, std::env::home_dir())
 }
 
-/// [`cache_directory`] for these values of the environment; an empty one is as good as none.
+/// [`cache_directory`] for these values of the environment; empty values count as unset.
 pub fn directory(torch_home: Option<OsString>, cache_home: Option<OsString>, home: Option<PathBuf>) -> PathBuf {
     let given = |value: Option<OsString>| value.filter(|it| !it.is_empty()).map(PathBuf::from);
     let home = home.unwrap_or_default();
     let cache = given(cache_home).unwrap_or_else(|| Path::new("~/.cache").into());
     let torch = given(torch_home).unwrap_or_else(|| cache.join("torch"));
-    // As Python's os.path.expanduser does for the user's own folder.
+    // Like Python's os.path.expanduser.
     let torch = torch.strip_prefix("~").map(|rest| home.join(rest)).unwrap_or(torch);
     torch.join("hub/checkpoints")
 }

@@ -1,7 +1,5 @@
-//! Weights of another training in a model of ours: names brought into line, shapes compared, the head left out where it
-//! is for other classes.
-//!
-//! Both sides are state dictionaries under torchvision's names; how one comes out of a file or a model is for others.
+//! Loads weights of another training into a model's state: removes prefixes of names, compares shapes, and leaves out a
+//! head for other classes.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +7,23 @@ use super::quoted;
 use crate::error::{Error, Result};
 use crate::state::{HostTensor, StateDict};
 
-/// What wrappers put before every name: DDP, `torch.compile`, Lightning and the like, backbones of larger models.
+/// Prefixes that wrappers add to every name: DDP, `torch.compile`, Lightning and others, backbones of larger models.
 const PREFIXES: [&str; 6] = ["module.", "_orig_mod.", "model.", "net.", "backbone.", "encoder."];
-/// So many names stand in a message before it says how many more there are.
 const MOST_NAMES: usize = 3;
 
-/// What did not find its place.
+/// The tensors that were not loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
-    /// Names of ours that the weights lack; they stay as they were. Counts of batches are not among them.
+    /// The model's tensors that the weights lack and that keep their values, except counts of batches.
     pub missing: Vec<String>,
-    /// Names of the weights that the model lacks.
+    /// Tensors that the model lacks.
     pub unexpected: Vec<String>,
-    /// Classes of their head and of ours, where they differ and the head stayed as it was.
+    /// Numbers of classes of the given head and the model's, if they differ and the head was not loaded.
     pub dropped_head: Option<(usize, usize)>,
 }
 
 impl Report {
-    /// What a person should know, a line each; none if everything fitted.
+    /// Notes for the user, a line each; empty if everything was loaded.
     pub fn notes(&self) -> Vec<String> {
         let head = self.dropped_head.map(|(theirs, ours)| {
             format!("head of {theirs} classes left out, the new one has {ours} and starts afresh")
@@ -40,16 +37,14 @@ impl Report {
     }
 }
 
-/// Puts the weights `from` into a fresh model's state; `origin` says where they come from.
-///
-/// Leaves `into` as it was if it fails.
+/// Loads the weights `from` into a new model's state; `origin` names their source. An error leaves `into` unchanged.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if no name of theirs is one of ours, or a shape other than the head's differs.
+/// [`Error::Checkpoint`] if no name matches, or if a shape other than the head's differs.
 pub fn transplant(into: &mut StateDict, from: StateDict, origin: &str) -> Result<Report> {
     let mut from = plain_names(from, origin)?;
     let dropped_head = drop_head(into, &mut from);
-    // The first convolution first: it tells why others differ.
+    // The first convolution first: its error names the flags that correct the others too.
     for name in ["conv1.weight"].into_iter().chain(into.keys().map(String::as_str)) {
         if let Some(theirs) = from.get(name) {
             check(name, &into[name], theirs, origin)?;
@@ -91,7 +86,7 @@ fn plain_names(mut state: StateDict, origin: &str) -> Result<StateDict> {
     Ok(state)
 }
 
-/// Takes a head for another number of classes out of `from`.
+/// Removes a head with another number of classes from `from`; returns both numbers.
 fn drop_head(into: &StateDict, from: &mut StateDict) -> Option<(usize, usize)> {
     let [ours, theirs] = [into, from].map(|state| state.get("fc.weight").map(HostTensor::shape));
     let (&[ours, features], &[theirs, their_features]) = (ours?, theirs?) else { return None };
@@ -102,7 +97,6 @@ fn drop_head(into: &StateDict, from: &mut StateDict) -> Option<(usize, usize)> {
     Some((theirs, ours))
 }
 
-/// Fails unless `theirs` fits in the place of `ours`.
 fn check(name: &str, ours: &HostTensor, theirs: &HostTensor, origin: &str) -> Result<()> {
     if theirs.as_f32().is_some() != ours.as_f32().is_some() {
         let kind = if ours.as_f32().is_some() { "floating-point numbers" } else { "integers" };
@@ -120,7 +114,7 @@ fn check(name: &str, ours: &HostTensor, theirs: &HostTensor, origin: &str) -> Re
     )))
 }
 
-/// The flags with which our first convolution `[width, 3, kernel, kernel]` would have their shape.
+/// The flags that give the model's first convolution `[width, 3, kernel, kernel]` their shape.
 fn flags(ours: &[usize], theirs: &[usize]) -> Option<String> {
     let stem = match theirs {
         [0, ..] => return None,

@@ -1,14 +1,13 @@
-//! What a pickle of a state dictionary can make: dictionaries, tensors and what they are made of, and nothing else.
+//! The values that a pickle may create: dictionaries, tensors and their parts.
 
 use safetensors::Dtype;
 
 use super::quoted;
 use super::view::{Storage, View};
 
-/// A value's place among all that a program made.
+/// The index of a value among all values of a program.
 pub(super) type Id = usize;
 
-/// What a program can make.
 #[derive(Debug)]
 pub(super) enum Value<'a> {
     None,
@@ -23,11 +22,10 @@ pub(super) enum Value<'a> {
     /// A class of storages.
     Type(Dtype),
     Function(Function),
-    /// A number that no tensor and no dictionary is made of.
+    /// A number that is not part of a tensor or dictionary.
     Other,
 }
 
-/// What a program can call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Function {
     OrderedDict,
@@ -35,7 +33,7 @@ pub(super) enum Function {
     RebuildParameter,
 }
 
-/// The names a program may use.
+/// The function or class of a name; refuses all others.
 pub(super) fn global<'a>(module: &str, name: &str) -> Result<Value<'a>, String> {
     let dtype = match (module, name) {
         ("collections", "OrderedDict") => return Ok(Value::Function(Function::OrderedDict)),

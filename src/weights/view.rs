@@ -1,20 +1,17 @@
-//! A tensor as PyTorch stores it: a view of a storage, by offset, shape and stride.
-//!
-//! Turns a view into elements in row-major order, and refuses one that leaves its storage. Where storages come from is
-//! for `pth`, what their bytes mean for `crate::state`.
+//! A tensor as PyTorch stores it: a view of a storage with offset, shape and stride.
 
 use std::borrow::Cow;
 
 use safetensors::Dtype;
 
-/// The one-dimensional memory that tensors share.
+/// One-dimensional memory that tensors may share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Storage<'a> {
     /// Its name in the file.
     pub key: &'a str,
     /// The type of its elements.
     pub dtype: Dtype,
-    /// How many elements it is said to have.
+    /// The stated number of elements.
     pub elements: usize,
 }
 
@@ -25,28 +22,28 @@ impl Storage<'_> {
     }
 }
 
-/// Which elements of a storage a tensor shows.
+/// The elements of a storage that form a tensor.
 #[derive(Debug)]
 pub(super) struct View<'a> {
-    /// The memory.
+    /// The storage.
     pub storage: Storage<'a>,
-    /// The first element.
+    /// The index of the first element.
     pub offset: usize,
     /// Length of each axis.
     pub shape: Vec<usize>,
-    /// Distance between neighbours along each axis, in elements.
+    /// Stride of each axis, in elements.
     pub stride: Vec<usize>,
 }
 
 impl View<'_> {
-    /// How many elements it shows; none if that is no number of this machine.
+    /// The number of elements; `None` if it overflows.
     pub fn len(&self) -> Option<usize> {
         self.shape.iter().try_fold(1_usize, |product, axis| product.checked_mul(*axis))
     }
 
-    /// Its elements in row-major order, out of the `bytes` of its storage; none if it leaves them.
+    /// Its elements in row-major order, from the `bytes` of its storage; `None` if it exceeds them.
     ///
-    /// Allocates [`View::len`] elements at most: the caller has checked that number.
+    /// Allocates at most [`View::len`] elements; the caller must limit that number.
     pub fn gather<'d>(&self, bytes: &'d [u8]) -> Option<Cow<'d, [u8]>> {
         let (len, width) = (self.len()?, self.storage.width());
         if len == 0 {
@@ -66,7 +63,7 @@ impl View<'_> {
         Some(Cow::Owned(gathered))
     }
 
-    /// Whether neighbours in row-major order are neighbours in the storage; the stride of a single element is moot.
+    /// Whether the elements are contiguous; the stride of an axis of length 1 is ignored.
     fn is_row_major(&self) -> bool {
         let mut expected = 1;
         self.shape.iter().zip(&self.stride).rev().filter(|(axis, _)| **axis != 1).all(|(axis, stride)| {
@@ -76,7 +73,7 @@ impl View<'_> {
         })
     }
 
-    /// Where in the storage the element at `index` of the row-major order is.
+    /// The index in the storage of the element at `index` in row-major order.
     fn position(&self, mut index: usize) -> usize {
         self.shape.iter().zip(&self.stride).rev().fold(self.offset, |at, (axis, stride)| {
             let along = index % axis;

@@ -1,8 +1,7 @@
-//! Zip archives as PyTorch writes them: every entry stored as it is, none compressed, at most 4 GiB in all.
+//! Zip archives as PyTorch writes them: uncompressed entries, at most 4 GiB in all.
 //!
-//! An archive is read as slices of its bytes, so nothing is allocated by what it claims. What the entries mean is for
-//! `pth` (reading) and `to_pth` (writing). Layout: PKWARE's APPNOTE.TXT, sections 4.3.7, 4.3.12 and 4.3.16. PyTorch adds
-//! zip64 records, which are only needed, and here only allowed, where the plain ones suffice.
+//! Entries are slices of the archive, so stated sizes cause no allocation. Layout: PKWARE's APPNOTE.TXT, sections
+//! 4.3.7, 4.3.12 and 4.3.16. PyTorch adds zip64 records, which are ignored: the plain ones must suffice.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +15,9 @@ const END: [u8; 4] = *b"PK\x05\x06";
 /// PyTorch's alignment of every entry's data, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// The entries of an archive, by name.
 pub(super) struct Archive<'a> {
     entries: BTreeMap<&'a str, Entry<'a>>,
-    /// How many more bytes may be looked at: entries do not overlap, so there are as many as the archive has.
+    /// Bytes that may still be read: entries do not overlap, so they have at most the archive's length in total.
     budget: usize,
 }
 
@@ -54,10 +52,10 @@ impl<'a> Archive<'a> {
         self.entries.keys().copied()
     }
 
-    /// The bytes of an entry, which have the right checksum; none if there is no such name.
+    /// The bytes of an entry, after a check of their checksum; `None` if there is no such name.
     ///
     /// # Errors
-    /// As [`Archive::open`].
+    /// Those of [`Archive::open`].
     pub fn get(&mut self, name: &str) -> Result<Option<&'a [u8]>, String> {
         let Some(entry) = self.entries.get(name) else { return Ok(None) };
         self.budget = self.budget.checked_sub(entry.data.len()).ok_or("entries of it overlap")?;
@@ -68,7 +66,7 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// The first entry of a directory, and the directory behind it.
+/// The first entry of a directory, and the rest of the directory.
 fn directory_entry<'a>(bytes: &'a [u8], directory: &'a [u8]) -> Result<(&'a str, Entry<'a>, &'a [u8]), String> {
     let (header, rest) =
         directory.split_at_checked(46).filter(|(it, _)| it.starts_with(&CENTRAL)).ok_or_else(damaged)?;
@@ -107,9 +105,8 @@ fn crc(bytes: &[u8]) -> u32 {
     crc.sum()
 }
 
-/// An archive of `entries`, in their order; none where it would have more than 4 GiB or 65,535 entries.
-///
-/// No time of day and no name of a system goes in: equal entries give equal bytes.
+/// An archive of `entries`, in order; `None` if it would exceed 4 GiB or 65,534 entries. Equal entries give equal
+/// bytes: there is no time or system name.
 pub(super) fn write(entries: &[(String, Vec<u8>)]) -> Option<Vec<u8>> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     for (name, data) in entries {

@@ -1,6 +1,5 @@
 //! The drawn data set: reproducible to the byte, balanced, and the origin of the sample in `data/`.
 
-use kiln::data::cifar::to_cifar10_binary;
 use kiln::data::synthetic::{CLASSES, NORMALIZATION, Split, draw};
 use kiln::data::{DataConfig, ImageSet, Source, fingerprint};
 
@@ -10,7 +9,9 @@ use super::{assert_names, load, repository};
 fn the_sample_in_the_repository_is_what_the_generator_draws() {
     for (file, split, len) in [("data_batch_1.bin", Split::Train, 512), ("test_batch.bin", Split::Validation, 128)] {
         let stored = std::fs::read(repository("data").join(file)).expect("the sample");
-        let drawn = to_cifar10_binary(&draw(split, len).expect("images")).expect("images in memory");
+        let images = draw(split, len).expect("images");
+        let record = |id| [vec![images.label(id) as u8], images.image(id).expect("an image in memory")].concat();
+        let drawn: Vec<u8> = (0..len as u32).flat_map(record).collect();
         assert!(stored == drawn, "data/{file} differs from the generator: a new generator needs a new sample");
     }
     let names = std::fs::read_to_string(repository("data/batches.meta.txt")).expect("the names");

@@ -94,7 +94,7 @@ fn the_fall_fills_the_chart_whatever_comes_after() {
     probes[118].loss = 1e6;
     let test = RangeTest::new(&probes, 1.0).unwrap();
     let drawn = charts::loss(&test).series;
-    assert_eq!((drawn[0].look, drawn[1].look), (Look::Behind, Look::Line));
+    assert_eq!((drawn[0].look, drawn[1].look), (Look::Background, Look::Line));
     let highest = drawn.iter().flat_map(|it| &it.points).map(|[_, y]| *y).fold(0.0, f64::max);
     assert!((2.3..4.0).contains(&highest), "{highest}");
     assert!(drawn[1].points.len() > 90);

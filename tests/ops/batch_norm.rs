@@ -6,7 +6,7 @@ use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, bf16};
 use kiln::ops::statistics::{Direction, StatisticsGroup, Synchronized};
 use kiln::ops::{
-    BatchNormOps, Behind, ConvOps, PrecisionKind, arranged, batch_norm, batch_norm_and, batch_norm_inference,
+    BatchNormOps, ConvOps, Epilogue, PrecisionKind, arranged, batch_norm, batch_norm_inference, batch_norm_with,
 };
 use kiln::parallel::HostBackend;
 
@@ -189,7 +189,7 @@ fn inference<B: BatchNormOps>() {
     let mean: Vec<f32> = expected.mean.iter().map(|value| *value as f32).collect();
     let statistics = [mean, biased].map(|values| tensor::<B, 1>(&values, [3]));
     let affine = [&case.weight, &case.bias].map(|values| tensor::<B, 1>(values, [3]));
-    let output = batch_norm_inference(tensor(&case.x, case.shape), statistics, affine, EPSILON, Behind::Nothing);
+    let output = batch_norm_inference(tensor(&case.x, case.shape), statistics, affine, EPSILON, Epilogue::Identity);
     assert_close("output", &to_vec(output), &expected.output, 1e-5);
 }
 
@@ -208,8 +208,8 @@ fn with_what_is_behind<B: BatchNormOps + ConvOps>() {
                 let parameters =
                     [&case.weight, &case.bias].map(|v| tensor::<Autodiff<B>, 1>(v, [v.len()]).require_grad());
                 let output = if fused {
-                    let behind = if summed { Behind::Sum(other.clone()) } else { Behind::Rectifier };
-                    batch_norm_and(x.clone(), parameters.clone(), EPSILON, None, behind).output
+                    let epilogue = if summed { Epilogue::AddRelu(other.clone()) } else { Epilogue::Relu };
+                    batch_norm_with(x.clone(), parameters.clone(), EPSILON, None, epilogue).output
                 } else {
                     let [weight, bias] = parameters.clone();
                     let output = batch_norm(x.clone(), weight, bias, EPSILON, None).output;

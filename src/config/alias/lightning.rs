@@ -1,4 +1,4 @@
-//! The words of Lightning's trainer, of lightning-hydra-template and of Hydra itself.
+//! Keys of Lightning's trainer, of lightning-hydra-template and of Hydra.
 
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ const DEVICES: &str = "trainer.devices";
 const NODES: &str = "trainer.num_nodes";
 const CLIP: &str = "trainer.gradient_clip_algorithm";
 
-/// All of them.
 pub(super) const WORDS: &[Alias] = &[
     Alias::key("trainer.max_epochs", "run.epochs"),
     Alias::word("trainer.max_steps", Read(max_steps)),
@@ -153,7 +152,7 @@ pub(super) const WORDS: &[Alias] = &[
 ];
 
 fn max_steps(value: &str, _: &Line) -> super::Read {
-    // Lightning's word for no limit.
+    // -1 means no limit in Lightning.
     Ok(vec![("run.max_steps", if value == "-1" { "0" } else { value }.into())])
 }
 
@@ -171,7 +170,7 @@ fn max_time(value: &str, _: &Line) -> super::Read {
     }
 }
 
-/// A number of batches of each process, which is that of the micro-batches of all replicas. `1.0` means all.
+/// A number of batches per process, equal to the number of global micro-batches. `1.0` means all.
 fn limit(key: &'static str, value: &str) -> super::Read {
     match value.parse::<u32>() {
         Ok(1..) => Ok(vec![(key, value.into())]),

@@ -1,9 +1,8 @@
-//! Spellings of other trainers that work as they are typed.
+//! Keys and flags of other trainers that Kiln accepts.
 //!
-//! `lightning.rs` lists the words of Lightning and of its Hydra template (`trainer.max_epochs=3`), `scripts.rs` the
-//! flags of PyTorch's scripts, timm and TensorFlow's (`--amp`) that do not mean exactly what one flag of the table in
-//! [`super::flag`] means. A spelling whose meaning is another one here is refused with the setting that comes closest.
-//! What is spelled in Kiln's own way wins over all of these.
+//! `lightning.rs` lists the keys of Lightning and its Hydra template (`trainer.max_epochs=3`), `scripts.rs` the flags
+//! of PyTorch's scripts, timm and TensorFlow's (`--amp`) that are not a plain synonym of one flag in [`super::flag`]. A
+//! name without an equivalent is refused with the closest setting. Kiln's own names take precedence over all of these.
 
 mod lightning;
 mod scripts;
@@ -12,34 +11,33 @@ pub use lightning::BATCHES;
 
 use super::schema::{Schema, enumerate};
 
-/// A spelling of another trainer.
+/// A key or flag of another trainer.
 #[derive(Debug)]
 pub struct Alias {
-    /// A word, as in `trainer.max_epochs`, or a flag with its `--`.
+    /// A key, as in `trainer.max_epochs`, or a flag with its `--`.
     pub name: &'static str,
-    /// Whether it has a value; words always have one.
+    /// Whether it takes a value; keys always do.
     pub takes_value: bool,
     means: Means,
 }
 
-/// Settings: our keys with their values.
+/// Settings: Kiln's keys with their values.
 type Sets = &'static [(&'static str, &'static str)];
 
-/// The same where they are computed; else the rule that the value breaks, as in "must be *a number*", and the remedy.
+/// Computed settings, or the rule that the value breaks, as in "must be *a number*", and the remedy.
 type Read = Result<Vec<(&'static str, String)>, (&'static str, String)>;
 
-/// What a spelling means here.
 #[derive(Debug)]
 enum Means {
-    /// The same value of this key.
+    /// The same value for this key.
     Key(&'static str),
-    /// This, for a flag that has no value.
+    /// These settings, for a flag without a value.
     Sets(Sets),
-    /// What stands beside its value, and a remedy for values that are not listed.
+    /// The settings listed for its value, and a remedy for other values.
     Choice(&'static [(&'static str, Sets)], &'static str),
-    /// What the function makes of its value.
+    /// Settings computed from its value.
     Read(fn(&str, &Line) -> Read),
-    /// Nothing; the remedy.
+    /// Not supported; the remedy.
     Nothing(&'static str),
 }
 
@@ -57,43 +55,42 @@ impl Alias {
     }
 }
 
-/// An [`Alias`] that was typed.
+/// An [`Alias`] on the command line.
 #[derive(Debug, Clone)]
 pub struct Typed {
-    /// Its name.
+    /// Name of the alias.
     pub name: String,
-    /// Its value.
+    /// Value as typed.
     pub value: String,
-    /// What messages call the place.
+    /// Where it was set, for messages.
     pub place: String,
 }
 
-/// All that were typed together.
 struct Line<'a>(&'a [Typed]);
 
 impl Line<'_> {
-    /// The value of another one, if it was typed.
+    /// The value of the alias `name`, if it was typed.
     fn value(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|typed| typed.name == name).map(|typed| typed.value.as_str())
     }
 }
 
-/// The flags, which the command line has to know.
+/// The aliases that are flags, for the command line's parser.
 pub fn flags() -> &'static [Alias] {
     scripts::FLAGS
 }
 
-/// All of them.
+/// All aliases.
 pub fn all() -> impl Iterator<Item = &'static Alias> {
     lightning::WORDS.iter().chain(scripts::FLAGS)
 }
 
-/// The spelling of this name.
+/// The alias of this name.
 pub fn find(name: &str) -> Option<&'static Alias> {
     all().find(|alias| alias.name == name)
 }
 
-/// The key for which others say `name`, as in `max_epochs`.
+/// The key with an alias whose last part is `name`, as in `max_epochs`.
 pub fn key_of(name: &str) -> Option<&'static str> {
     let last = |alias: &Alias| alias.name.rsplit('.').next().map(|last| last.trim_start_matches('-').replace('-', "_"));
     all().find_map(|alias| match alias.means {
@@ -102,14 +99,14 @@ pub fn key_of(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether `value` says no more than that `key` is not set: torch's `env://` means the variables of a launcher, which
-/// are read in any case.
+/// Whether `value` means that `key` is not set: torch's `env://` refers to a launcher's variables, which are always
+/// read.
 pub fn is_unset(key: &str, value: &str) -> bool {
     (key, value.trim()) == ("parallel.dist_url", "env://")
 }
 
 impl Alias {
-    /// The keys that it is known to set; what is computed is not.
+    /// The keys that it sets, except computed ones.
     pub fn keys(&self) -> Vec<&'static str> {
         match self.means {
             Means::Key(key) => vec![key],
@@ -119,17 +116,17 @@ impl Alias {
         }
     }
 
-    /// The settings that it stands for among all of `line`, or the complaint.
+    /// The settings of `typed`, which may depend on the other aliases in `line`, or the complaint.
     pub fn read(&self, typed: &Typed, line: &[Typed], schema: &Schema) -> Result<Vec<(&'static str, String)>, String> {
         let (Typed { name, value, place }, line) = (typed, &Line(line));
-        // Python's and YAML's words for a value that is not given.
+        // Python's and YAML's spelling of a missing value.
         if ["null", "None"].contains(&value.as_str()) && !matches!(self.means, Means::Nothing(_)) {
             return Ok(Vec::new());
         }
         let place = if place == name { String::new() } else { format!(" ({place})") };
         let own = |sets: Sets| sets.iter().map(|(key, text)| (*key, text.to_string())).collect();
         match self.means {
-            // Python's True.
+            // Python spells it True.
             Means::Key(key) if schema.default(key).is_some_and(|value| value.is_bool()) => {
                 Ok(vec![(key, value.to_lowercase())])
             }
@@ -149,7 +146,7 @@ impl Alias {
     }
 }
 
-/// Devices as a number, or as their indices in a list.
+/// Device indices, from a count or a list of indices.
 fn devices(text: &str) -> Option<Vec<i64>> {
     let list = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if let Some(indices) = list.or(text.contains(',').then_some(text)) {
@@ -158,7 +155,7 @@ fn devices(text: &str) -> Option<Vec<i64>> {
     text.trim().parse().ok().filter(|count| (1..=1024).contains(count)).map(|count| (0..count).collect())
 }
 
-/// One replica on each of these devices of each of `machines` machines.
+/// Settings for one replica on each of these devices of each of `machines` machines.
 fn placed(devices: &[i64], machines: usize) -> Vec<(&'static str, String)> {
     let indices: Vec<_> = devices.iter().map(ToString::to_string).collect();
     vec![

@@ -1,6 +1,6 @@
-//! The flags of PyTorch's and torchvision's scripts, timm, Hugging Face's and TensorFlow's that have to be translated.
+//! Flags of PyTorch's and torchvision's scripts, timm, Hugging Face and TensorFlow that need a translation.
 //!
-//! In this order: where two set the same key, the later one counts.
+//! If two flags set the same key, the later one in this table wins.
 
 use super::Means::{Choice, Nothing, Read, Sets};
 use super::{Alias, Line, devices, placed};
@@ -22,7 +22,6 @@ const LAUNCH: super::Means =
     Nothing("one process hosts all its --gpu-ids; for several use 'train launch --nproc N -- ARGUMENTS'");
 const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
 
-/// All of them.
 pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--amp", Sets(F16)),
     Alias::switch("--fp16", Sets(F16)),
@@ -153,7 +152,7 @@ fn clip(value: &str, line: &Line) -> super::Read {
     Ok(vec![(if by_value { "optim.clip_grad_value" } else { "optim.clip_grad_norm" }, value.into())])
 }
 
-/// timm's `rand-m9-n2` is a RandAugment of its own: strengths up to 10, and each operation happens half of the time.
+/// timm's RandAugment (`rand-m9-n2`) differs: magnitudes up to 10, and each operation is applied with probability 0.5.
 fn rand_augment(value: &str, _: &Line) -> super::Read {
     const RULE: &str = "empty, because timm's RandAugment differs from torchvision's, which Kiln has";
     let part = |letter: char, usual: u32| {

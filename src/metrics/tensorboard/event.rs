@@ -1,7 +1,6 @@
-//! The payload of a record: the part of TensorBoard's protobuf messages that is written here, as Rust types.
+//! TensorBoard's protobuf messages as Rust types, as far as they are written.
 //!
-//! Names and field numbers are those of TensorBoard's `event.proto`, `summary.proto` and `tensor.proto`; fields that are
-//! never written are left out.
+//! Names and field numbers are those of TensorBoard's `event.proto`, `summary.proto` and `tensor.proto`.
 
 use prost::{Enumeration, Message, Oneof};
 
@@ -14,15 +13,15 @@ pub struct Event {
     /// The global step it belongs to.
     #[prost(int64, tag = "2")]
     pub step: i64,
-    /// What it says.
+    /// Its content.
     #[prost(oneof = "What", tags = "3, 5, 7")]
     pub what: Option<What>,
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum What {
-    /// The format of the file, said by its first event.
+    /// The format of the file, in its first event.
     #[prost(string, tag = "3")]
     FileVersion(String),
     /// Values to show.
@@ -33,21 +32,21 @@ pub enum What {
     SessionLog(SessionLog),
 }
 
-/// A turn in the life of a session.
+/// A change of a session's status.
 #[derive(Clone, PartialEq, Message)]
 pub struct SessionLog {
-    /// Which.
+    /// The new status.
     #[prost(enumeration = "SessionStatus", tag = "1")]
     pub status: i32,
 }
 
-/// The turns in the life of a session.
+/// The status of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub enum SessionStatus {
-    /// None was named.
+    /// Not given.
     Unspecified = 0,
-    /// It starts; what the file's predecessors say about the event's step and later ones is void.
+    /// The session starts; earlier files' events from this event's step on are invalid.
     Start = 1,
 }
 
@@ -62,13 +61,13 @@ pub struct Summary {
 /// A value under its tag.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
-    /// The name; what stands before the first slash is the group it is shown in.
+    /// The name; the part before the first slash is its group.
     #[prost(string, tag = "1")]
     pub tag: String,
-    /// Which plugin it is for; scalars and images are known by their content.
+    /// The plugin it is for; not needed for scalars and images.
     #[prost(message, optional, tag = "9")]
     pub metadata: Option<SummaryMetadata>,
-    /// The value; a message to a plugin is all in the metadata.
+    /// The value; a message to a plugin is in the metadata.
     #[prost(oneof = "Content", tags = "2, 4, 8")]
     pub content: Option<Content>,
 }
@@ -90,10 +89,10 @@ pub enum Content {
 /// An encoded image.
 #[derive(Clone, PartialEq, Message)]
 pub struct Image {
-    /// Pixels from top to bottom.
+    /// Height in pixels.
     #[prost(uint32, tag = "1")]
     pub height: u32,
-    /// Pixels from left to right.
+    /// Width in pixels.
     #[prost(uint32, tag = "2")]
     pub width: u32,
     /// Channels: 3 is RGB.
@@ -118,7 +117,7 @@ pub struct TensorProto {
 /// `DataType::DT_STRING` of `types.proto`.
 pub const DT_STRING: i32 = 7;
 
-/// What TensorBoard is told about a tag.
+/// Metadata of a tag.
 #[derive(Clone, PartialEq, Message)]
 pub struct SummaryMetadata {
     /// The plugin that shows it.

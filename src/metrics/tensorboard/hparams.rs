@@ -1,7 +1,7 @@
-//! What the HPARAMS tab reads: the hyperparameters of a run, the metrics it is judged by, when it began and ended.
+//! Messages for the HPARAMS tab: hyperparameters, metrics, start and end of a run.
 //!
-//! Three messages, each under a tag of its own. Names and field numbers are those of the plugin's `api.proto` and
-//! `plugin_data.proto`; fields that are never written are left out. The metrics are ordinary scalars.
+//! Names and field numbers are those of the plugin's `api.proto` and `plugin_data.proto`. The metrics are ordinary
+//! scalars.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ pub fn session_start(hparams: &BTreeMap<String, Hparam>, now: f64) -> [Value; 2]
     ]
 }
 
-/// The good end of a run at `now`, in seconds since 1970.
+/// The successful end of a run at `now`, in seconds since 1970.
 pub fn session_end(now: f64) -> Value {
     let end = SessionEndInfo { status: Status::Success.into(), end_time_secs: now };
     message("_hparams_/session_end_info", Data::SessionEndInfo(end))

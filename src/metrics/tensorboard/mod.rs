@@ -1,6 +1,6 @@
 //! `tensorboard/`: event files, for TensorBoard.
 //!
-//! Every session of a run writes a file of its own, `events.out.tfevents.<seconds>.<host>.<pid>`; TensorBoard reads the
+//! Every session of a run writes its own file, `events.out.tfevents.<seconds>.<host>.<pid>`; TensorBoard reads the
 //! files of a directory as one run, in the order of their names. The framing is in `record`, the messages in
 //! `event`, those of the HPARAMS tab in `hparams`.
 
@@ -23,29 +23,28 @@ use super::sink::Sink;
 use super::utilization::Utilization;
 use crate::error::{Error, Result};
 
-/// What the names of event files begin with; TensorBoard goes by it.
+/// Prefix of event files, by which TensorBoard finds them.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// Seconds of training that may pass until a step can be seen.
+/// Most seconds of training until a step becomes visible.
 const FLUSH_INTERVAL: f64 = 1.0;
 
 /// A sink that writes an event file.
 #[derive(Debug)]
 pub struct TensorBoard {
     path: PathBuf,
-    // Flushes what is left when it is dropped.
     file: BufWriter<File>,
-    /// The [`StepRecord::seconds`] of the last step that was flushed by its own time.
+    /// The [`StepRecord::seconds`] of the last periodic flush.
     flushed: Option<f64>,
     has_hparams: bool,
     utilization: Option<Utilization>,
 }
 
 impl TensorBoard {
-    /// Opens a new file in `directory`, which is made if need be, for a run that goes on after `after_step`; a new run
-    /// goes on after step 0.
+    /// Opens a new file in `directory`, which is created if necessary, for a run that continues after `after_step`, 0
+    /// in a new run.
     ///
-    /// TensorBoard does not show what earlier files say about later steps: the run will write it again.
+    /// TensorBoard then ignores later steps in earlier files: the run will write them again.
     ///
     /// # Errors
     /// [`Error::Io`] naming the file or the directory.
@@ -55,15 +54,15 @@ impl TensorBoard {
         let file = File::create_new(&path).map_err(Error::io("create", &path))?;
         let mut board = Self { path, file: BufWriter::new(file), flushed: None, has_hparams: false, utilization: None };
         board.write(0, What::FileVersion("brain.Event:2".into()))?;
-        // TensorBoard drops what it has of the step of this event and later ones. It takes the first such event of a
-        // run for the start of the run and drops nothing, so that a new run needs one too.
+        // At this event, TensorBoard drops its steps from this one on. It ignores the first such event of a run, so a
+        // new run needs one too.
         let start = SessionLog { status: SessionStatus::Start.into() };
         board.write(after_step.saturating_add(1), What::SessionLog(start))?;
         board.flush()?;
         Ok(board)
     }
 
-    /// The same, showing with the steps how busy these devices are, where NVML tells.
+    /// The same, with the utilization of these devices if NVML reports it.
     pub fn watching(self, devices: &[usize]) -> Self {
         Self { utilization: Utilization::of(devices), ..self }
     }
@@ -88,7 +87,7 @@ impl TensorBoard {
 
     /// Shows the run as a row of the HPARAMS tab, beside the validation accuracy and loss of its last epoch.
     ///
-    /// Of the sessions of a run, TensorBoard heeds the first that does so.
+    /// TensorBoard uses the first such row of a run.
     ///
     /// # Errors
     /// [`Error::Io`] naming the file.
@@ -158,12 +157,12 @@ impl Sink for TensorBoard {
         self.flush()
     }
 
-    /// No step comes during a validation, however long, to flush the last ones.
+    /// Flushes, because no steps do so during a validation.
     fn validating(&mut self, _done: usize, _total: usize) -> Result<()> {
         self.flush()
     }
 
-    /// For a run that is complete, not for one that was stopped: the HPARAMS tab shows it as a success from now on.
+    /// Marks the run as successful in the HPARAMS tab; only for a complete run, not for one that was stopped.
     fn finish(&mut self) -> Result<()> {
         if self.has_hparams {
             self.show(0, vec![hparams::session_end(now())])?;
@@ -172,7 +171,7 @@ impl Sink for TensorBoard {
     }
 }
 
-/// A name behind those of all earlier sessions, whatever their clocks said.
+/// A name that sorts after those of all earlier sessions, whatever their clocks.
 fn file_name(directory: &Path) -> Result<String> {
     let entries = fs::read_dir(directory).map_err(Error::io("read", directory))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -183,7 +182,6 @@ fn file_name(directory: &Path) -> Result<String> {
     Ok(format!("{PREFIX}{:010}.{host}.{}", next.max(now() as u64), std::process::id()))
 }
 
-/// Seconds since 1970.
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }

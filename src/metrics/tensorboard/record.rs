@@ -1,13 +1,13 @@
-//! TFRecord framing: what an event file is made of.
+//! TFRecord framing of event files.
 //!
-//! A record is the length of its payload as a little-endian `u64`, the masked CRC of these eight bytes, the payload, and
-//! the masked CRC of the payload. What a payload means is for `event` to say.
+//! A record is the length of its payload as a little-endian `u64`, the masked CRC of these eight bytes, the payload,
+//! and the masked CRC of the payload.
 
 use std::io::{self, Write};
 
 use crc::{CRC_32_ISCSI, Crc};
 
-/// CRC-32C; the catalogue of CRCs knows it by its use in iSCSI.
+/// CRC-32C, also known as CRC-32/ISCSI.
 const CASTAGNOLI: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// Writes one record.

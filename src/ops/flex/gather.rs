@@ -1,8 +1,8 @@
-//! Forward pass and input gradient: every pixel of the target gathers what it needs from the source.
+//! Forward pass and input gradient: every pixel of the target gathers its terms from the source.
 //!
-//! Both are sums over source channels and kernel taps, `target[pixel] = sum source[pixel + tap] * weight[tap]`. Pixels that
-//! see the same taps are a phase: those within an image, those at its edges, and with a stride, in the input gradient, those
-//! whose place relative to it is the same. No multiplication by a zero of the padding is made up.
+//! Both are sums over source channels and kernel taps, `target[pixel] = sum source[pixel + tap] * weight[tap]`. Target
+//! pixels with the same taps form a phase: the interior, each kind of edge and, in the input gradient of a strided
+//! convolution, each position modulo the stride. So no product with a padding zero is computed.
 
 use std::mem::MaybeUninit;
 
@@ -14,36 +14,34 @@ use super::planes::Images;
 use super::scratch;
 use super::tile::{self, ROWS, Row, Step};
 
-/// Pixels of the target that one task computes for each phase at least, if the batch has them: a phase fills whole tiles.
+/// Minimum of target pixels per task and phase, if the batch has them: a phase fills whole tiles.
 const PHASE_PIXELS: usize = 32;
 
-/// Pixels of the target that see the same taps.
+/// Pixels of the target with the same taps.
 struct Phase {
     /// Pixels of all images of a task, image by image.
     rows: Vec<Row>,
-    /// Source channels of each tap, of a whole part and of the last: neighbours in memory one after the other.
+    /// Source channels of each tap in memory order, for a whole part of the channels and for the last part.
     steps: [Vec<Step>; 2],
 }
 
-/// Coordinates on one axis of the target that see the same taps.
+/// Coordinates on one axis of the target with the same taps.
 struct Line {
-    /// Where the first tap meets the source, and where the target is.
+    /// Pairs of the source coordinate of the first tap and the target coordinate.
     places: Vec<[usize; 2]>,
-    /// How far from there the source is, and which tap of the kernel that is.
+    /// Pairs of the source offset from the first tap and the number of the kernel tap.
     taps: Vec<[usize; 2]>,
 }
 
-/// One pass over a batch: how target pixels are made of source pixels.
+/// One pass over a batch: which source pixels each target pixel sums.
 struct Gather<'a> {
     source: Images<'a>,
-    /// Channels that are added up together.
+    /// Source channels summed by one tile.
     part: usize,
     /// Pixels of the kernel.
     taps: usize,
     target: Lanes,
-    /// Images per task.
     images: usize,
-    /// Whether one task has all images.
     is_single: bool,
     phases: Vec<Phase>,
     /// Target channels as lanes, a row for each source channel and tap.
@@ -78,7 +76,8 @@ pub(super) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: 
     Gather::new(g, source, g.size, lines, weights, weight).run(x);
 }
 
-/// The coordinates of a target by the taps that they see; `meets` says where on the source a coordinate and a tap meet.
+/// Groups the coordinates of a target axis by their taps; `meets` gives the source coordinate of a target coordinate
+/// and a tap.
 fn lines([target, source, kernel]: [usize; 3], meets: impl Fn(usize, usize) -> Option<usize>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for at in 0..target {
@@ -93,13 +92,13 @@ fn lines([target, source, kernel]: [usize; 3], meets: impl Fn(usize, usize) -> O
     lines
 }
 
-/// All pairs, those of the same first one after the other.
+/// All pairs, grouped by the first.
 fn pairs<'a>(y: &'a [[usize; 2]], x: &'a [[usize; 2]]) -> impl Iterator<Item = ([usize; 2], [usize; 2])> {
     y.iter().flat_map(move |y| x.iter().map(|x| (*y, *x)))
 }
 
 impl<'a> Gather<'a> {
-    /// For targets of `size` and a kernel `weights`, whose layout is `weight`.
+    /// A pass to targets of `size` with the kernel `weights` in the layout `weight`.
     fn new(
         g: &Geometry,
         source: Images<'a>,
@@ -111,9 +110,9 @@ impl<'a> Gather<'a> {
         let pixels = size[0] * size[1];
         let phases = lines[0].len() * lines[1].len();
         let images = images_at_once(g.batch, pixels, PHASE_PIXELS * phases);
-        // One row more than there are pixels: rows that only fill up a tile go there.
+        // One more row than pixels: the rows that only fill up a tile write there.
         let target = Lanes::new(weight.channels, pixels, images * pixels + 1);
-        let (weights, is_single) = (weight.spread_kernel(weights), images >= g.batch);
+        let (weights, is_single) = (weight.pack_kernel(weights), images >= g.batch);
         let part = part(source.channels, g.taps());
         let mut gather =
             Self { source, part, taps: g.taps(), target, images, is_single, phases: Vec::new(), weight, weights };
@@ -149,7 +148,7 @@ impl<'a> Gather<'a> {
         tasks.for_each(|(target, source)| self.images(target.len() / image, source, target));
     }
 
-    /// One task, of so many images.
+    /// One task of `images` images.
     fn images(&self, images: usize, source: &[f32], target: &mut [MaybeUninit<f32>]) {
         scratch::with([self.target.len()], |[panels]| {
             if self.phases.iter().map(|phase| phase.rows.len()).sum::<usize>() < self.images * self.target.pixels {
@@ -158,7 +157,7 @@ impl<'a> Gather<'a> {
             let rows: Vec<Vec<Row>> = self.phases.iter().map(|phase| self.rows(phase, images)).collect();
             let panels_of =
                 self.weights.par_chunks(self.weight.panel()).zip(panels.par_chunks_mut(self.target.panel()));
-            // Where small maps leave a single task, its panels are what there is to share.
+            // A single task is parallel over its panels.
             panels_of.with_min_len(if self.is_single { 1 } else { usize::MAX }).for_each(|(weights, panel)| {
                 for (rows, phase) in rows.iter().zip(&self.phases) {
                     self.add(rows, phase, source, weights, panel);
@@ -168,14 +167,14 @@ impl<'a> Gather<'a> {
         });
     }
 
-    /// The rows of so many images, in whole tiles.
+    /// The rows of `images` images, filled up to whole tiles.
     fn rows(&self, phase: &Phase, images: usize) -> Vec<Row> {
         let mut rows = phase.rows[..phase.rows.len() / self.images * images].to_vec();
         rows.resize(rows.len().next_multiple_of(ROWS), Row { from: 0, to: self.target.rows - 1 });
         rows
     }
 
-    /// A panel of one phase.
+    /// Computes one panel of one phase.
     fn add(&self, rows: &[Row], phase: &Phase, source: &[f32], weights: &[f32], panel: &mut [f32]) {
         let lanes = self.target.lanes;
         for first in (0..self.source.channels).step_by(self.part) {

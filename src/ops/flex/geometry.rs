@@ -1,12 +1,12 @@
-//! The sizes of one convolution, and how its work is cut.
+//! The sizes of one convolution, and how its work is split.
 //!
-//! Every cut follows from the sizes alone: neither the number of threads nor their timing can change the order of an
-//! addition, so results are the same bits on one thread and on many.
+//! Every split follows from the sizes alone: neither the number of threads nor their timing changes the order of
+//! additions, so results are bitwise equal on any number of threads.
 
 use super::planes::Planes;
 use crate::ops::sliding::Sliding;
 
-/// Terms of a sum that one tile adds up before it goes to memory: a panel of so many rows stays in the first cache.
+/// Terms that one tile adds before it writes to memory: a panel of this many rows fits into the L1 cache.
 const DEPTH: usize = 192;
 /// Values of a cache line.
 const LINE: usize = 16;
@@ -50,13 +50,13 @@ impl Geometry {
     }
 }
 
-/// Images that are worked on together, so that there are at least `enough` pixels.
+/// Images per task, so that it has at least `enough` pixels.
 pub(super) fn images_at_once(batch: usize, pixels: usize, enough: usize) -> usize {
     enough.div_ceil(pixels).clamp(1, batch)
 }
 
-/// The size of equal parts of `total` that keep `each` times their size within [`DEPTH`], if it is at all possible; whole
-/// cache lines, if there is one.
+/// The size of equal parts of `total` such that `each` times the size is at most [`DEPTH`], if possible; a multiple of
+/// a cache line if it is longer than one.
 pub(super) fn part(total: usize, each: usize) -> usize {
     let most = (DEPTH / each).max(1);
     let part = total.div_ceil(total.div_ceil(most));

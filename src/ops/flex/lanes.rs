@@ -1,7 +1,7 @@
 //! Channels as lanes: pixels `[rows, channels]` to and from `[panels, rows, lanes]`, and kernels to panels.
 //!
-//! A panel holds `lanes` channels side by side for every pixel, so that one vector load reads the same pixel of many
-//! channels. Where the last panel has more lanes than channels are left, the remaining lanes are not touched.
+//! A panel holds `lanes` adjacent channels of every pixel, so that one vector load reads the same pixel of many
+//! channels. Unused lanes of the last panel are not touched.
 
 use std::mem::MaybeUninit;
 
@@ -10,7 +10,6 @@ use rayon::prelude::*;
 use super::tile;
 use crate::ops::winograd::transpose;
 
-/// The layout of some images as panels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lanes {
     pub(super) channels: usize,
@@ -18,7 +17,6 @@ pub(super) struct Lanes {
     pub(super) pixels: usize,
     /// Rows of a panel: at least the pixels of all images.
     pub(super) rows: usize,
-    /// Channels side by side.
     pub(super) lanes: usize,
 }
 
@@ -42,7 +40,7 @@ impl Lanes {
     }
 
     /// Pixels `[rows, channels]` to panels.
-    pub(super) fn spread(&self, pixels: &[f32], panels: &mut [f32]) {
+    pub(super) fn pack(&self, pixels: &[f32], panels: &mut [f32]) {
         for (panel, to) in panels.chunks_mut(self.panel()).enumerate() {
             let first = panel * self.lanes;
             for (from, to) in pixels.chunks(self.channels).zip(to.chunks_mut(self.lanes)) {
@@ -52,16 +50,16 @@ impl Lanes {
     }
 
     /// A kernel `[images, channels, pixels]` to panels, in parallel over the panels.
-    pub(super) fn spread_kernel(&self, weights: &[f32]) -> Vec<f32> {
+    pub(super) fn pack_kernel(&self, weights: &[f32]) -> Vec<f32> {
         let mut panels = Vec::with_capacity(self.len());
         let parts = panels.spare_capacity_mut()[..self.len()].par_chunks_mut(self.panel()).enumerate();
-        parts.for_each(|(panel, to)| self.spread_panel(panel, weights, to));
-        // SAFETY: each panel is written by `spread_panel`.
+        parts.for_each(|(panel, to)| self.pack_panel(panel, weights, to));
+        // SAFETY: each panel is written by `pack_panel`.
         unsafe { panels.set_len(self.len()) };
         panels
     }
 
-    fn spread_panel(&self, panel: usize, images: &[f32], to: &mut [MaybeUninit<f32>]) {
+    fn pack_panel(&self, panel: usize, images: &[f32], to: &mut [MaybeUninit<f32>]) {
         if self.filled(panel) < self.lanes {
             to.fill(MaybeUninit::new(0.0));
         }

@@ -1,4 +1,4 @@
-//! A zero-padded copy of a few channels of a few images, channels innermost: what the tables of [`super::tile`] point into.
+//! A zero-padded NHWC copy of some channels of some images, into which the tables of [`super::tile`] point.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub(super) struct Images<'a> {
 }
 
 impl<'a> Images<'a> {
-    /// Pixels from the first of a row on.
+    /// Pixels from the start of a row on.
     fn row(&self, image: usize, row: usize) -> impl Iterator<Item = &'a [f32]> {
         self.values[(image * self.height + row) * self.width * self.channels..].chunks(self.channels)
     }
@@ -21,11 +21,8 @@ impl<'a> Images<'a> {
 /// The layout of padded images, `[images, height, width, channels]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Planes {
-    /// Room for so many channels of an image.
     pub(super) channels: usize,
-    /// Padded height.
     pub(super) height: usize,
-    /// Padded width.
     pub(super) width: usize,
     /// Rows of zeros above the image.
     pub(super) top: usize,
@@ -41,7 +38,7 @@ impl Planes {
 
     /// Copies `channels` of `images` into `to`. The margins stay as they are: zero, if `to` began as zeros.
     pub(super) fn fill(&self, to: &mut [f32], from: Images, images: Range<usize>, channels: Range<usize>) {
-        // An image may be larger than what a stride ever reaches; what is beyond is left out.
+        // With a stride, the last rows and columns of an image may never be read.
         let height = from.height.min(self.height - self.top);
         let width = from.width.min(self.width - self.left);
         for (image, to) in images.zip(to.chunks_mut(self.image())) {
@@ -56,7 +53,7 @@ impl Planes {
     }
 }
 
-/// Pixels are short: a loop in place beats a call of memcpy.
+/// A pixel is short: an inline loop is faster than a call of memcpy.
 fn copy_short(to: &mut [f32], from: &[f32]) {
     let (to, to_rest) = to.as_chunks_mut::<4>();
     let (from, from_rest) = from.as_chunks::<4>();

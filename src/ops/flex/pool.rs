@@ -1,13 +1,12 @@
-//! Max-pooling's loops over images whose channels lie innermost.
+//! Max-pooling over NHWC images.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use crate::ops::pool::{PADDING, SIDE, STRIDE};
-use crate::ops::winograd::widely;
+use crate::ops::winograd::vectorized;
 
-/// The sizes of an image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Image {
     pub(super) height: usize,
@@ -16,7 +15,6 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// The sizes of what comes out.
     pub(super) fn pooled(self) -> Self {
         let [height, width] = [self.height, self.width].map(|size| (size + 2 * PADDING - SIDE) / STRIDE + 1);
         Self { height, width, ..self }
@@ -26,14 +24,14 @@ impl Image {
         self.height * self.width * self.channels
     }
 
-    /// Every pixel's channels, as a place among the values.
+    /// Every pixel, with the range of its channels among the values.
     fn pixels(self) -> impl Iterator<Item = ([usize; 2], Range<usize>)> {
         let places = (0..self.height).flat_map(move |y| (0..self.width).map(move |x| [y, x]));
         places.enumerate().map(move |(i, place)| (place, i * self.channels..(i + 1) * self.channels))
     }
 
-    /// What the pool at a place sees.
-    fn seen(self, place: [usize; 2]) -> impl Iterator<Item = Range<usize>> {
+    /// The ranges of the input pixels in the window of an output pixel.
+    fn window(self, place: [usize; 2]) -> impl Iterator<Item = Range<usize>> {
         let [ys, xs] = [(place[0], self.height), (place[1], self.width)].map(|(at, size)| {
             let first = at * STRIDE;
             first.saturating_sub(PADDING)..(first + SIDE - PADDING).min(size)
@@ -42,18 +40,18 @@ impl Image {
             .map(move |pixel| pixel * self.channels..(pixel + 1) * self.channels)
     }
 
-    /// The largest values; one that is no number is larger than all.
+    /// The largest values; NaN counts as the largest.
     pub(super) fn pool(self, x: &[f32], output: &mut [f32]) {
         let images = x.par_chunks(self.values()).zip(output.par_chunks_mut(self.pooled().values()));
-        images.for_each(|(x, output)| widely(pool, (self, x, output)));
+        images.for_each(|(x, output)| vectorized(pool, (self, x, output)));
     }
 
-    /// The gradient of `x`, which begins as zeros, from that of the output.
+    /// Adds the gradient of `x` to `dx`, from that of the output.
     pub(super) fn gradient(self, gradient: &[f32], x: &[f32], output: &[f32], dx: &mut [f32]) {
         let pooled = self.pooled().values();
         let images = gradient.par_chunks(pooled).zip(output.par_chunks(pooled));
         let images = images.zip(x.par_chunks(self.values()).zip(dx.par_chunks_mut(self.values())));
-        images.for_each(|((gradient, output), (x, dx))| widely(share, (self, gradient, [x, output], dx)));
+        images.for_each(|((gradient, output), (x, dx))| vectorized(route_gradient, (self, gradient, [x, output], dx)));
     }
 }
 
@@ -62,7 +60,7 @@ fn pool((image, x, output): (Image, &[f32], &mut [f32])) {
     for (place, to) in image.pooled().pixels() {
         let output = &mut output[to];
         output.fill(f32::NEG_INFINITY);
-        for from in image.seen(place) {
+        for from in image.window(place) {
             for (output, x) in output.iter_mut().zip(&x[from]) {
                 *output = if *x > *output || x.is_nan() { *x } else { *output };
             }
@@ -71,11 +69,11 @@ fn pool((image, x, output): (Image, &[f32], &mut [f32])) {
 }
 
 #[inline(always)]
-fn share((image, gradient, [x, output], dx): (Image, &[f32], [&[f32]; 2], &mut [f32])) {
+fn route_gradient((image, gradient, [x, output], dx): (Image, &[f32], [&[f32]; 2], &mut [f32])) {
     let mut left = vec![0.0; image.channels];
     for (place, from) in image.pooled().pixels() {
         left.copy_from_slice(&gradient[from.clone()]);
-        for to in image.seen(place) {
+        for to in image.window(place) {
             let values = x[to.clone()].iter().zip(&output[from.clone()]);
             for ((dx, left), (x, output)) in dx[to].iter_mut().zip(&mut left).zip(values) {
                 let share = if x == output { *left } else { 0.0 };

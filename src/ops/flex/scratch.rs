@@ -1,8 +1,7 @@
 //! Working memory of a thread, kept from one task to the next.
 //!
-//! It grows to the largest task the thread has seen and no further: some channels of some images, and one block of
-//! results. A task that waits for its parts may begin another task meanwhile, which then finds the memory taken and makes
-//! its own.
+//! It grows to the size of the thread's largest task: some channels of some images, and one block of results. While a
+//! task waits for its parts, its thread may start another one, which finds the memory taken and allocates its own.
 
 use std::cell::Cell;
 
@@ -10,7 +9,7 @@ thread_local! {
     static MEMORY: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `work` with slices of these lengths, whatever is in them.
+/// Calls `work` with slices of these lengths and arbitrary contents.
 pub(super) fn with<const N: usize, R>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N]) -> R) -> R {
     let mut memory = MEMORY.take();
     let total = lengths.iter().sum();

@@ -1,11 +1,11 @@
-//! The one inner loop of all convolutions: a few gathered rows times a panel of lanes.
+//! The inner loop of all convolutions: a few gathered rows times a panel of lanes.
 //!
-//! `out[row.to][lane] += sum over steps of source[row.from + step.source] * panel[step.panel][lane]`. The left factor is never copied
-//! into columns (no im2col): a pixel and a kernel tap are two offsets into a padded image, and their sum is an address.
-//! It is read as a scalar and spread over the lanes; the right factor is read as vectors. The order of additions
-//! depends on the tables alone, never on threads.
+//! `out[row.to][lane] += sum over steps of source[row.from + step.source] * panel[step.panel][lane]`. The left factor
+//! is not copied into columns (no im2col): pixel and kernel tap are two offsets into a padded image, whose sum is the
+//! address. It is read as a scalar and broadcast to the lanes; the right factor is read as vectors. The order of
+//! additions depends on the tables alone.
 
-use std::sync::LazyLock;
+use crate::ops::winograd::Set;
 
 /// Rows of one tile; tables of rows have a multiple of this length.
 pub(super) const ROWS: usize = 8;
@@ -15,7 +15,6 @@ pub(super) const ROWS: usize = 8;
 pub(super) struct Row {
     /// Offset into the source, to which the steps are added.
     pub(super) from: usize,
-    /// Row of the output.
     pub(super) to: usize,
 }
 
@@ -24,47 +23,23 @@ pub(super) struct Row {
 pub(super) struct Step {
     /// Offset into the source, added to that of the row.
     pub(super) source: usize,
-    /// Row of the panel.
     pub(super) panel: usize,
 }
 
-/// Instruction sets with a tile of their own, found at run time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Machine {
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    Plain,
-}
-
-static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f") {
-            return Machine::Avx512;
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            return Machine::Avx2;
-        }
-    }
-    Machine::Plain
-});
-
-/// Lanes of a panel for `channels` of them: 32 where the registers hold two vectors per row and both would be used.
+/// Lanes of a panel for `channels`: 32 if the registers hold two vectors per row and both are used, else 16.
 pub(super) fn lanes(channels: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if *MACHINE == Machine::Avx512 && channels > 16 {
+    if Set::best() == Set::Avx512 && channels > 16 {
         return 32;
     }
     let _ = channels;
     16
 }
 
-/// Adds the product of the gathered rows and `panel` `[any, lanes]` to `out` `[rows, lanes]`; if that is `fresh`, writes it
-/// there.
+/// Adds the product of the gathered rows and `panel` `[any, lanes]` to `out` `[rows, lanes]`, or overwrites it if
+/// `fresh`.
 ///
-/// Panics when a table leads outside of a slice, or when `rows` is not made of whole tiles.
+/// Panics if a table points outside of a slice, or if `rows` is not a multiple of [`ROWS`].
 pub(super) fn multiply(
     rows: &[Row],
     steps: &[Step],
@@ -82,23 +57,22 @@ pub(super) fn multiply(
     assert!((line + 1) * lanes <= panel.len() && (to + 1) * lanes <= out.len(), "the tables end within their slices");
     assert!(rows.len().is_multiple_of(ROWS), "rows come in whole tiles");
     let (source, panel, out) = (source.as_ptr(), panel.as_ptr(), out.as_mut_ptr());
-    // SAFETY: the assertions bound every address that the tables can form, and the machine has been asked for the
-    // instructions that each variant uses.
+    // SAFETY: the assertions bound every address that the tables can form, and the processor has the set.
     unsafe {
-        match (*MACHINE, lanes) {
+        match (Set::best(), lanes) {
             #[cfg(target_arch = "x86_64")]
-            (Machine::Avx512, 32) => avx512::<2, 32>(rows, steps, source, panel, out, fresh),
+            (Set::Avx512, 32) => avx512::<2, 32>(rows, steps, source, panel, out, fresh),
             #[cfg(target_arch = "x86_64")]
-            (Machine::Avx512, 16) => avx512::<1, 16>(rows, steps, source, panel, out, fresh),
+            (Set::Avx512, 16) => avx512::<1, 16>(rows, steps, source, panel, out, fresh),
             #[cfg(target_arch = "x86_64")]
-            (Machine::Avx2, 16) => avx2(rows, steps, source, panel, out, fresh),
+            (Set::Avx2, 16) => avx2(rows, steps, source, panel, out, fresh),
             (_, 16) => plain::<4, 16, false>(rows, steps, source, panel, out, fresh),
             _ => unreachable!("`lanes` gives 16 or 32"),
         }
     }
 }
 
-/// Eight rows of `V` vectors: at most 16 sums in registers, two vectors of the panel, one spread scalar.
+/// Eight rows of `V` vectors: at most 16 sums, two vectors of the panel and one broadcast scalar in registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn avx512<const V: usize, const L: usize>(
@@ -143,7 +117,7 @@ unsafe fn avx2(rows: &[Row], steps: &[Step], source: *const f32, panel: *const f
     unsafe { plain::<4, 16, true>(rows, steps, source, panel, out, fresh) }
 }
 
-/// `R` rows of `L` lanes in plain Rust, which the compiler turns into vectors of whatever width it may use.
+/// `R` rows of `L` lanes in plain Rust, vectorised by the compiler.
 #[inline(always)]
 unsafe fn plain<const R: usize, const L: usize, const FUSED: bool>(
     rows: &[Row],

@@ -1,11 +1,11 @@
-//! Updates and transfers on tensors that lie in the host's memory already.
+//! Weight updates and transfers; Flex tensors already lie in the host's memory.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{TensorData, TensorMetadata};
+use burn::tensor::{DType, TensorMetadata};
 use rayon::prelude::*;
 
-use super::{all_f32, contiguous, values};
+use super::{contiguous, values, vector};
 use crate::ops::host::{HostOps, reading};
 use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::update::{Sgd, UpdateOps};
@@ -17,28 +17,31 @@ impl UpdateOps for Flex {
         velocity: Option<FlexTensor>,
         step: &Sgd,
     ) -> (FlexTensor, Option<FlexTensor>) {
-        assert!(all_f32(&[&param, &gradient]), "parameters and their gradients are f32");
+        assert!(
+            [&param, &gradient].map(|tensor| tensor.dtype()) == [DType::F32; 2],
+            "parameters and their gradients are f32"
+        );
         let (param, mut gradient) = (contiguous(param), contiguous(gradient));
         let zeros = || vector(vec![0.0; values(&param).len()]);
         let mut velocity = velocity.or_else(|| (step.momentum != 0.0).then(zeros));
-        // Where somebody else holds it too, `storage_mut` makes a copy.
+        // `storage_mut` copies if there is another reference.
         let memory = velocity.as_mut().map(FlexTensor::storage_mut::<f32>);
         if let Some(values_of) = gradient.try_storage_mut::<f32>() {
-            sgd_on_host(values(&param), None, values_of, memory, step, each);
+            sgd_on_host(values(&param), None, values_of, memory, step, parallel_for);
             return (gradient, velocity);
         }
         let mut updated = vec![0.0; values(&param).len()];
-        sgd_on_host(values(&param), Some(values(&gradient)), &mut updated, memory, step, each);
+        sgd_on_host(values(&param), Some(values(&gradient)), &mut updated, memory, step, parallel_for);
         (vector(updated), velocity)
     }
 
     fn norm(x: FlexTensor) -> FlexTensor {
-        vector(vec![norm_on_host(values(&x.to_contiguous()), each) as f32])
+        vector(vec![norm_on_host(values(&x.to_contiguous()), parallel_for) as f32])
     }
 }
 
-/// On rayon's threads, as all of Flex; a single piece, as most tensors are, is not worth waking them.
-pub(super) fn each(count: usize, work: &(dyn Fn(usize) + Sync)) {
+/// Runs `work` on rayon's threads, as Flex does. Most tensors are a single piece, which stays on the calling thread.
+pub(super) fn parallel_for(count: usize, work: &(dyn Fn(usize) + Sync)) {
     match count {
         1 => work(0),
         _ => (0..count).into_par_iter().for_each(work),
@@ -55,12 +58,7 @@ impl HostOps for Flex {
 
     fn add(left: FlexTensor, right: FlexTensor) -> FlexTensor {
         let mut left = contiguous(left);
-        add_on_host(left.storage_mut::<f32>(), values(&contiguous(right)), each);
+        add_on_host(left.storage_mut::<f32>(), values(&contiguous(right)), parallel_for);
         left
     }
-}
-
-fn vector(values: Vec<f32>) -> FlexTensor {
-    let length = values.len();
-    FlexTensor::from_data(TensorData::new(values, [length]))
 }

@@ -1,7 +1,7 @@
 //! Weight gradient: `weight[o, i, tap] = sum over images and pixels of x[n, i, pixel + tap] * gradient[n, o, pixel]`.
 //!
-//! Rows are (input channel, tap), lanes are output channels, and the sum runs over pixels. Tasks are parts of the input
-//! channels; where these are few, the batch is cut as well and the cuts are added in their order.
+//! Rows are (input channel, tap), lanes are output channels, and the sum runs over pixels. A task is a part of the
+//! input channels; if these are few, the batch is split too and the partial sums are added in order.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -15,14 +15,14 @@ use super::scratch;
 use super::tile::{self, ROWS, Row, Step};
 use crate::ops::winograd::transpose;
 
-/// Input channels of one task at most, and of a kernel of few taps.
+/// Most input channels of a task: for kernels of many taps, and divided by the taps for kernels of few.
 const TASK_CHANNELS: [usize; 2] = [16, 64];
-/// Tasks at least, if the batch can be cut so far.
+/// Minimum of tasks, if the batch can be split that far.
 const TASKS: usize = 16;
-/// Pixels that one tile sums at least, if the batch has them.
+/// Minimum of pixels that one tile sums, if the batch has them.
 const ENOUGH_PIXELS: usize = 128;
 
-/// Output channels that are brought from lanes into the weight's order together; divides the lanes of a panel.
+/// Output channels that are copied from lanes to the weight's layout at once; divides the lanes of a panel.
 const TOGETHER: usize = 16;
 
 struct WeightGradient<'a> {
@@ -36,10 +36,8 @@ struct WeightGradient<'a> {
     /// Output pixels of the images that are padded together.
     steps: Vec<Step>,
     /// The gradient of the output with channels as lanes, `[groups of images][panels, pixels, lanes]`.
-    spread: Vec<f32>,
-    /// Layout of a group in `spread`.
+    packed: Vec<f32>,
     group: Lanes,
-    /// Layout of a task's sums.
     sums: Lanes,
 }
 
@@ -67,21 +65,21 @@ pub(super) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight:
 
 impl<'a> WeightGradient<'a> {
     fn new(g: &'a Geometry, x: &'a [f32], gradient: &[f32]) -> Self {
-        // All tasks read the whole gradient, which is worth some rows of sums.
+        // Every task reads the whole gradient, so a task should have many rows.
         let parts = g.inputs.div_ceil((TASK_CHANNELS[1] / g.taps()).max(TASK_CHANNELS[0]));
         let planes = g.padded_input(g.inputs.div_ceil(parts));
         let images = images_at_once(g.batch, g.pixels(), ENOUGH_PIXELS);
         let (rows, steps) = (rows(g, &planes), steps(g, &planes, images));
         let group = Lanes::new(g.outputs, g.pixels(), images * g.pixels());
         let sums = Lanes::new(g.outputs, g.pixels(), rows.len() + 1);
-        let mut spread = vec![0.0; g.batch.div_ceil(images) * group.len()];
+        let mut packed = vec![0.0; g.batch.div_ceil(images) * group.len()];
         let groups = gradient.par_chunks(images * g.outputs * g.pixels());
-        spread.par_chunks_mut(group.len()).zip(groups).for_each(|(to, from)| group.spread(from, to));
+        packed.par_chunks_mut(group.len()).zip(groups).for_each(|(to, from)| group.pack(from, to));
         let x = Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] };
-        Self { g, x, planes, images, rows, steps, spread, group, sums }
+        Self { g, x, planes, images, rows, steps, packed, group, sums }
     }
 
-    /// Adds to `sums` what some groups of images give for one part of the input channels.
+    /// Adds the products of some groups of images, for one part of the input channels, to `sums`.
     fn add(&self, part_number: usize, groups: Range<usize>, sums: &mut [f32]) {
         let first = part_number * self.planes.channels;
         let channels = first..self.g.inputs.min(first + self.planes.channels);
@@ -90,17 +88,17 @@ impl<'a> WeightGradient<'a> {
             for group in groups {
                 let images = group * self.images..self.g.batch.min((group + 1) * self.images);
                 self.planes.fill(planes, self.x, images, channels.clone());
-                self.add_group(&self.spread[group * self.group.len()..][..self.group.len()], planes, sums);
+                self.add_group(&self.packed[group * self.group.len()..][..self.group.len()], planes, sums);
             }
         });
     }
 
-    fn add_group(&self, spread: &[f32], planes: &[f32], sums: &mut [f32]) {
+    fn add_group(&self, packed: &[f32], planes: &[f32], sums: &mut [f32]) {
         let lanes = self.group.lanes;
         let depth = part(self.steps.len(), 1);
         for steps in self.steps.chunks(depth) {
-            for (spread, sums) in spread.chunks(self.group.panel()).zip(sums.chunks_mut(self.sums.panel())) {
-                tile::multiply(&self.rows, steps, planes, (spread, lanes), sums, false);
+            for (packed, sums) in packed.chunks(self.group.panel()).zip(sums.chunks_mut(self.sums.panel())) {
+                tile::multiply(&self.rows, steps, planes, (packed, lanes), sums, false);
             }
         }
     }
@@ -115,8 +113,7 @@ impl<'a> WeightGradient<'a> {
     }
 }
 
-/// Where each (channel, tap) finds its first pixel: the channels of a tap, which are neighbours in memory, one after the
-/// other.
+/// The first pixel of each (channel, tap), ordered by tap, then by channel, as in memory.
 fn rows(g: &Geometry, planes: &Planes) -> Vec<Row> {
     let (taps, [_, width]) = (g.taps(), g.kernel);
     let count = planes.channels * taps;
@@ -126,12 +123,12 @@ fn rows(g: &Geometry, planes: &Planes) -> Vec<Row> {
     };
     let mut rows: Vec<Row> = (0..taps).flat_map(|tap| (0..planes.channels).map(move |c| row(tap, c))).collect();
     let whole = count.next_multiple_of(ROWS);
-    // Rows that only fill up a tile go behind the others.
+    // Rows that only fill up a tile write behind the others.
     rows.resize(whole, Row { from: 0, to: whole });
     rows
 }
 
-/// Where each output pixel of some images begins to read.
+/// The first source pixel of each output pixel of some images.
 fn steps(g: &Geometry, planes: &Planes, images: usize) -> Vec<Step> {
     let [_, width] = g.output();
     let stride = g.sliding.stride;

@@ -1,5 +1,5 @@
-//! Batch-norm on LibTorch's tensors: in the host's memory with channels innermost by the loops of `host_norm.rs`, elsewhere by
-//! ATen's own kernels.
+//! Batch-norm on LibTorch's tensors: NHWC f32 tensors on the CPU by the loops of `host_norm.rs`, others by ATen's
+//! kernels.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
@@ -8,11 +8,11 @@ use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
 use tch::{Device, Kind, Tensor};
 
-use super::memory::{alone, each, room, values, values_mut};
-use super::winograd::{alike, innermost, outermost};
+use super::memory::{exclusive, parallel_for, uninit_mut, values, values_mut};
+use super::winograd::{empty_nhwc, from_nhwc, to_nhwc};
 use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
 use crate::ops::batch_norm::{BatchNormOps, gradients};
-use crate::ops::behind::{Behind, Rectified, followed, unrectified};
+use crate::ops::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
 use crate::ops::host_norm::HostNorm;
 
 unsafe extern "C" {
@@ -31,17 +31,17 @@ unsafe extern "C" {
     ) -> *mut c_char;
 }
 
-/// The loops for activations in the host's memory, whose order in memory they want.
+/// The loops of `host_norm.rs`, if `x` is an f32 tensor on the CPU with channels innermost.
 fn on_host(x: &TchTensor) -> Option<HostNorm> {
     let here = x.tensor.device() == Device::Cpu && x.tensor.kind() == Kind::Float;
     let channels = usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
-    (here && x.tensor.permute([0, 2, 3, 1]).is_contiguous()).then_some(HostNorm { channels, each })
+    (here && x.tensor.permute([0, 2, 3, 1]).is_contiguous()).then_some(HostNorm { channels, parallel_for })
 }
 
 impl<E: TchElement> BatchNormOps for LibTorch<E> {
     fn bn_moments(x: TchTensor) -> (TchTensor, TchTensor) {
         if let Some(norm) = on_host(&x) {
-            let [mean, m2] = norm.moments(values(&innermost(&x))).map(per_channel);
+            let [mean, m2] = norm.moments(values(&to_nhwc(&x))).map(per_channel);
             return (mean, m2);
         }
         let count = x.tensor.numel() / usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
@@ -52,40 +52,40 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         (owned(mean), m2)
     }
 
-    fn bn_normalize(x: TchTensor, [mean, scale, bias]: [TchTensor; 3], behind: Behind<TchTensor>) -> TchTensor {
-        let Some(norm) = on_host(&x) else { return followed::<Self>(apply(&x, &mean, &scale, &bias), behind) };
-        let rectified = !matches!(behind, Behind::Nothing);
-        let shortcut = if let Behind::Sum(shortcut) = behind { Some(innermost(&shortcut)) } else { None };
-        let (x, factors) = (innermost(&x), [mean, scale, bias].map(|factor| factor.tensor.contiguous()));
-        let mut output = alike(&x, x.size()[3]);
+    fn bn_normalize(x: TchTensor, [mean, scale, bias]: [TchTensor; 3], epilogue: Epilogue<TchTensor>) -> TchTensor {
+        let Some(norm) = on_host(&x) else { return apply_epilogue::<Self>(apply(&x, &mean, &scale, &bias), epilogue) };
+        let relu = !matches!(epilogue, Epilogue::Identity);
+        let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(to_nhwc(&shortcut)) } else { None };
+        let (x, factors) = (to_nhwc(&x), [mean, scale, bias].map(|factor| factor.tensor.contiguous()));
+        let mut output = empty_nhwc(&x, x.size()[3]);
         let factors = factors.each_ref().map(values);
-        norm.normalize(values(&x), factors, shortcut.as_ref().map(values), rectified, room(&mut output));
-        outermost(output)
+        norm.normalize(values(&x), factors, shortcut.as_ref().map(values), relu, uninit_mut(&mut output));
+        from_nhwc(output)
     }
 
     fn bn_gradient_sums(
         gradient: TchTensor,
         x: TchTensor,
         mean: TchTensor,
-        rectified: Option<&Rectified<Self>>,
+        relu: Option<&ReluState<Self>>,
     ) -> [TchTensor; 3] {
         let Some(norm) = on_host(&x) else {
-            let gradient = unrectified::<Self>(gradient, rectified);
-            // With an inverse deviation of one, the gradient of the weight is the sum of gradient * (x - mean).
+            let gradient = epilogue_backward::<Self>(gradient, relu);
+            // With `inv_std` one, the gradient of the weight is the sum of gradient * (x - mean).
             let one = TchTensor::new(mean.tensor.ones_like());
             let [_, weighted, sum] = backward(&gradient, &x, &one, [&mean, &one], WEIGHT);
             return [gradient, owned(sum), owned(weighted)];
         };
-        let mut gradient = TchTensor::from_existing(innermost(&gradient), gradient.storage);
-        if let Some(rectified) = rectified.filter(|rectified| rectified.summed) {
-            gradient = alone(gradient);
-            norm.rectify(values_mut(&mut gradient), values(&innermost(&rectified.output)));
+        let mut gradient = TchTensor::from_existing(to_nhwc(&gradient), gradient.storage);
+        if let Some(relu) = relu.filter(|relu| relu.has_shortcut) {
+            gradient = exclusive(gradient);
+            norm.relu_backward(values_mut(&mut gradient), values(&to_nhwc(&relu.output)));
         }
-        let (x, mean, sign) = (innermost(&x), mean.tensor.contiguous(), sign(rectified));
-        let sign = sign.as_ref().map(|factors| factors.each_ref().map(values));
-        let sums = norm.gradient_sums(values(&gradient.tensor), values(&x), values(&mean), sign);
+        let (x, mean, mask) = (to_nhwc(&x), mean.tensor.contiguous(), mask(relu));
+        let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
+        let sums = norm.gradient_sums(values(&gradient.tensor), values(&x), values(&mean), mask);
         let [sum, weighted] = sums.map(per_channel);
-        [outermost(gradient), sum, weighted]
+        [from_nhwc(gradient), sum, weighted]
     }
 
     fn bn_input_gradient(
@@ -93,7 +93,7 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         x: TchTensor,
         mean: TchTensor,
         [k, q, r]: [TchTensor; 3],
-        rectified: Option<&Rectified<Self>>,
+        relu: Option<&ReluState<Self>>,
     ) -> TchTensor {
         let Some(norm) = on_host(&x) else {
             let minus = |tensor: TchTensor| TchTensor::new(-tensor.tensor);
@@ -101,13 +101,13 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
             let channels = k.tensor.size()[0];
             return TchTensor::new(sum.addcmul_(&gradient.tensor, &k.tensor.view([1, channels, 1, 1])));
         };
-        let (gradient, x, sign) = (innermost(&gradient), innermost(&x), sign(rectified));
-        let sign = sign.as_ref().map(|factors| factors.each_ref().map(values));
+        let (gradient, x, mask) = (to_nhwc(&gradient), to_nhwc(&x), mask(relu));
+        let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
         let factors = [mean, k, q, r].map(|factor| factor.tensor.contiguous());
-        let mut output = alike(&x, x.size()[3]);
+        let mut output = empty_nhwc(&x, x.size()[3]);
         let factors = factors.each_ref().map(values);
-        norm.input_gradient(values(&gradient), values(&x), factors, sign, room(&mut output));
-        outermost(output)
+        norm.input_gradient(values(&gradient), values(&x), factors, mask, uninit_mut(&mut output));
+        from_nhwc(output)
     }
 
     fn bn_local_gradients(
@@ -116,21 +116,21 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         weight: TchTensor,
         statistics: [TchTensor; 2],
         count: f64,
-        rectified: Option<&Rectified<Self>>,
+        relu: Option<&ReluState<Self>>,
     ) -> [TchTensor; 4] {
         if on_host(&x).is_some() {
-            return gradients::<Self>(gradient, x, weight, statistics, rectified, |totals| (totals, 1.0 / count));
+            return gradients::<Self>(gradient, x, weight, statistics, relu, |totals| (totals, 1.0 / count));
         }
-        let gradient = unrectified::<Self>(gradient, rectified);
+        let gradient = epilogue_backward::<Self>(gradient, relu);
         let [dx, dweight, dbias] = backward(&gradient, &x, &weight, statistics.each_ref(), INPUT | WEIGHT).map(owned);
         [dx, dweight, dbias, gradient]
     }
 }
 
-/// What the sign of the output follows from, where no shortcut has a say.
-fn sign<E: TchElement>(rectified: Option<&Rectified<LibTorch<E>>>) -> Option<[Tensor; 2]> {
-    let rectified = rectified.filter(|rectified| !rectified.summed)?;
-    Some([&rectified.scale, &rectified.bias].map(|factor| factor.tensor.contiguous()))
+/// Scale and bias that give the sign of the output, if no shortcut was added.
+fn mask<E: TchElement>(relu: Option<&ReluState<LibTorch<E>>>) -> Option<[Tensor; 2]> {
+    let relu = relu.filter(|relu| !relu.has_shortcut)?;
+    Some([&relu.scale, &relu.bias].map(|factor| factor.tensor.contiguous()))
 }
 
 fn per_channel(values: Vec<f32>) -> TchTensor {

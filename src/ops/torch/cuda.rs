@@ -1,12 +1,12 @@
-//! LibTorch's CUDA library, which is loaded where an NVIDIA driver is found and nowhere else.
+//! LibTorch's CUDA library, loaded at run time if there is an NVIDIA driver.
 //!
-//! Linked in, as burn-tch has it, it would come with cuBLAS, cuDNN and hundreds of megabytes at every start of the
-//! program. `shim.cpp` keeps it out of the link.
+//! Linked as burn-tch links it, every start of the program would load it with cuBLAS and cuDNN, hundreds of megabytes.
+//! `shim.cpp` keeps it out of the link.
 
 use std::sync::LazyLock;
 
-/// How many CUDA devices LibTorch can use. LibTorch looks for its library once: ask before anything else of it that has
-/// to do with devices.
+/// How many CUDA devices LibTorch can use. LibTorch looks for its CUDA library once: call this before any other of its
+/// functions that involves devices.
 pub fn cuda_devices() -> usize {
     static COUNT: LazyLock<usize> = LazyLock::new(|| {
         #[cfg(target_os = "linux")]
@@ -16,7 +16,7 @@ pub fn cuda_devices() -> usize {
     *COUNT
 }
 
-/// Loads a library for good, its symbols for all; whether it could be found.
+/// Loads a library permanently, with its symbols visible to all others; returns whether it was found.
 #[cfg(target_os = "linux")]
 fn loaded(name: &std::ffi::CStr) -> bool {
     // SAFETY: the libraries are the driver's and LibTorch's, whose constructors may run at any time.

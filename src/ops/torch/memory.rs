@@ -1,4 +1,4 @@
-//! LibTorch's tensors as memory of the host, and the threads that work on it.
+//! CPU tensors of LibTorch as slices, and work on LibTorch's threads.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -7,23 +7,23 @@ use burn::backend::libtorch::TchTensor;
 use tch::{Device, Kind, Tensor};
 
 unsafe extern "C" {
-    fn kiln_each(count: i64, work: extern "C" fn(*mut c_void, i64), context: *mut c_void);
+    fn kiln_parallel_for(count: i64, work: extern "C" fn(*mut c_void, i64), context: *mut c_void);
 }
 
-/// On the threads of LibTorch's own operations: they spin for a while after each, and another pool's would have to share
-/// the cores with them.
-pub(super) fn each(count: usize, mut work: &(dyn Fn(usize) + Sync)) {
+/// Runs `work` on the threads of LibTorch's own operations. They spin for a while after each operation, so another
+/// thread pool would compete with them for cores.
+pub(super) fn parallel_for(count: usize, mut work: &(dyn Fn(usize) + Sync)) {
     extern "C" fn call(work: *mut c_void, number: i64) {
-        // SAFETY: `kiln_each` passes on what it is given below, while it lives.
+        // SAFETY: `kiln_parallel_for` passes the pointer given below, which lives until it returns.
         let work = unsafe { &*work.cast::<&(dyn Fn(usize) + Sync)>() };
         work(number as usize);
     }
-    // SAFETY: all threads are done with `work`, which they only share, when the call returns.
-    unsafe { kiln_each(count as i64, call, (&raw mut work).cast()) };
+    // SAFETY: `work` is `Sync`, and no thread uses it after the call returns.
+    unsafe { kiln_parallel_for(count as i64, call, (&raw mut work).cast()) };
 }
 
-/// The tensor, contiguous, in memory that nobody else holds.
-pub(super) fn alone(tensor: TchTensor) -> TchTensor {
+/// The tensor, contiguous and without another reference to its memory.
+pub(super) fn exclusive(tensor: TchTensor) -> TchTensor {
     match (tensor.tensor.is_contiguous(), tensor.can_mut()) {
         (true, true) => tensor,
         (true, false) => TchTensor::new(tensor.tensor.copy()),
@@ -31,7 +31,7 @@ pub(super) fn alone(tensor: TchTensor) -> TchTensor {
     }
 }
 
-/// What a tensor of some types holds: any bits are a value of it.
+/// An element type for which any bits are a valid value.
 pub(super) trait Value {
     fn is_of(kind: Kind) -> bool;
 }
@@ -56,24 +56,23 @@ pub(super) fn values<T: Value>(tensor: &Tensor) -> &[T] {
     if tensor.numel() == 0 {
         return &[];
     }
-    // SAFETY: so much memory, of that type and without gaps, belongs to the tensor that is borrowed.
+    // SAFETY: the borrowed tensor owns that much contiguous memory of that type.
     unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel()) }
 }
 
-/// The memory of a new tensor, which may hold anything.
-pub(super) fn room<T: Value>(tensor: &mut TchTensor) -> &mut [MaybeUninit<T>] {
+pub(super) fn uninit_mut<T: Value>(tensor: &mut TchTensor) -> &mut [MaybeUninit<T>] {
     let values = values_mut::<T>(tensor);
-    // SAFETY: what may be uninitialised has the layout of what is not.
+    // SAFETY: `MaybeUninit<T>` has the layout of `T`.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), values.len()) }
 }
 
-/// As [`values`], for a tensor that is made by [`alone`].
+/// Like [`values`], for a new tensor or the result of [`exclusive`].
 pub(super) fn values_mut<T: Value>(tensor: &mut TchTensor) -> &mut [T] {
     check::<T>(&tensor.tensor);
     if tensor.tensor.numel() == 0 {
         return &mut [];
     }
-    // SAFETY: as in `values`; nobody else holds this memory.
+    // SAFETY: as in `values`; there is no other reference to this memory.
     unsafe { std::slice::from_raw_parts_mut(tensor.tensor.data_ptr().cast(), tensor.tensor.numel()) }
 }
 

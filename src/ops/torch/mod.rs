@@ -1,6 +1,6 @@
-//! LibTorch's own kernels for what Burn composes from many: batch-norm and the gradients of convolution and ReLU.
+//! LibTorch's fused kernels for operations that Burn composes of many: batch-norm, gradients of convolution and ReLU.
 //!
-//! tch binds none of them in a usable form, so `shim.cpp` does. All functions panic on an ATen error, as tch's own do;
+//! tch does not bind them in a usable form, so `shim.cpp` does. All functions panic on an ATen error, as tch's own do;
 //! a replica turns that into the run's error.
 
 mod batch_norm;
@@ -24,7 +24,6 @@ use super::sliding::Sliding;
 use super::trim::Trim;
 pub use cuda::cuda_devices;
 
-/// A pointer to an `at::Tensor`.
 type Pointer = *mut c_void;
 
 unsafe extern "C" {
@@ -39,7 +38,7 @@ unsafe extern "C" {
         mask: c_int,
     ) -> *mut c_char;
     fn kiln_channels_last(y: *mut Pointer, x: Pointer) -> *mut c_char;
-    fn kiln_alike(y: *mut Pointer, x: Pointer, model: Pointer) -> *mut c_char;
+    fn kiln_in_layout_of(y: *mut Pointer, x: Pointer, model: Pointer) -> *mut c_char;
     fn kiln_relu_backward(dx: *mut Pointer, gradient: Pointer, output: Pointer, given_away: c_int) -> *mut c_char;
 }
 
@@ -47,10 +46,10 @@ fn borrowed(tensor: &TchTensor) -> Pointer {
     tensor.tensor.as_ptr().cast_mut().cast()
 }
 
-/// Takes over a tensor that the shim made.
+/// Takes ownership of a tensor that the shim returned.
 fn owned(pointer: Pointer) -> TchTensor {
     assert!(!pointer.is_null(), "the shim returns every tensor that was asked for");
-    // SAFETY: the shim hands out a new `at::Tensor`, which nobody else frees.
+    // SAFETY: the shim returns a new `at::Tensor` and gives up its ownership.
     TchTensor::new(unsafe { tch::Tensor::from_ptr(pointer.cast()) })
 }
 
@@ -59,7 +58,7 @@ fn check(message: *mut c_char) {
     if message.is_null() {
         return;
     }
-    // SAFETY: the shim returns a string of its own made by `strdup`, to be freed by the caller.
+    // SAFETY: the shim returns a string made by `strdup`, which the caller frees.
     let text = unsafe {
         let text = CStr::from_ptr(message).to_string_lossy().into_owned();
         libc::free(message.cast());
@@ -72,10 +71,9 @@ const INPUT: c_int = 1;
 const WEIGHT: c_int = 2;
 
 impl<E: TchElement> ConvOps for LibTorch<E> {
-    /// On the CPU, channels innermost make a step of the CIFAR stem 5 % faster and one of the ImageNet stem 14 % with
-    /// images of 224 pixels, 10 % with 96, none with 64; with 32 it is 9 % slower. That is with direct convolutions; with
-    /// Winograd's it is 5 % faster with 32, and 8 % with 64. On CUDA they are what the half types' kernels want (NVIDIA's
-    /// advice, not measured).
+    /// On the CPU with direct convolutions, channels innermost make a step with the CIFAR stem 5 % faster; with the
+    /// ImageNet stem 14 % at 224 pixels, 10 % at 96, 0 % at 64, and 9 % slower at 32. With Winograd's algorithm it is 5
+    /// % faster at 32 and 8 % at 64. On CUDA it is for the half types' kernels (NVIDIA's advice, not measured).
     fn arranged(images: TchTensor, innermost: bool) -> TchTensor {
         let half = matches!(images.tensor.kind(), tch::Kind::Half | tch::Kind::BFloat16);
         if !(if images.tensor.device().is_cuda() { half } else { innermost }) {
@@ -93,7 +91,7 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         }
         let mut arranged = null_mut();
         // SAFETY: as above.
-        check(unsafe { kiln_alike(&mut arranged, borrowed(&weight), borrowed(x)) });
+        check(unsafe { kiln_in_layout_of(&mut arranged, borrowed(&weight), borrowed(x)) });
         TchTensor::from_existing(owned(arranged).tensor, weight.storage)
     }
 
@@ -145,7 +143,7 @@ fn convolution_backward(
 impl<E: TchElement> PoolOps for LibTorch<E> {}
 
 impl<E: TchElement> GradientOps for LibTorch<E> {
-    fn rectified(output: TchTensor, gradient: TchTensor) -> TchTensor {
+    fn relu_gradient(output: TchTensor, gradient: TchTensor) -> TchTensor {
         let mut dx = null_mut();
         // SAFETY: as above.
         let given_away = c_int::from(gradient.can_mut());

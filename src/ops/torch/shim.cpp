@@ -1,7 +1,7 @@
 // A C interface to the ATen kernels that tch does not bind.
 //
-// Tensors come in as borrowed `at::Tensor*` (what `tch::Tensor::as_ptr` gives) and go out as owned ones (what
-// `tch::Tensor::from_ptr` takes), null where a gradient was not asked for. Every function returns null, or a message
+// Arguments are borrowed `at::Tensor*` (from `tch::Tensor::as_ptr`), results are owned ones (for
+// `tch::Tensor::from_ptr`), null for a gradient that was not asked for. Every function returns null, or an error message
 // that the caller frees; no exception leaves this file.
 
 #include <ATen/core/Tensor.h>
@@ -28,8 +28,8 @@ namespace {
 
 Tensor *owned(Tensor tensor) { return tensor.defined() ? new Tensor(std::move(tensor)) : nullptr; }
 
-// `x` in the memory layout of the activations that it belongs to, which kernels are fast for.
-Tensor alike(const Tensor &x, const Tensor &model) { return x.contiguous(model.suggest_memory_format()); }
+// `x` in the memory layout of `model`: kernels are fast if all their tensors share one.
+Tensor in_layout_of(const Tensor &x, const Tensor &model) { return x.contiguous(model.suggest_memory_format()); }
 
 template <typename Body> char *guarded(Body body) {
     try {
@@ -45,8 +45,8 @@ template <typename Body> char *guarded(Body body) {
 
 } // namespace
 
-// burn-tch names these two in a function that nobody calls, so that the linker takes libtorch_cuda in. They are here so
-// that it does not: `cuda.rs` loads it where it is of use. Hidden, lest that library finds these instead of its own.
+// burn-tch references these two functions to make the linker include libtorch_cuda. Defining them here prevents that:
+// `cuda.rs` loads the library at run time if needed. They are hidden so that the library does not bind to them itself.
 namespace at::cuda {
 __attribute__((visibility("hidden"))) void *getCurrentCUDABlasHandle() { return nullptr; }
 __attribute__((visibility("hidden"))) int warp_size() { return 0; }
@@ -54,8 +54,8 @@ __attribute__((visibility("hidden"))) int warp_size() { return 0; }
 
 extern "C" {
 
-// Mean and biased variance per channel, in f32 at least. On the CPU their type is that of the running averages, which
-// are there for nothing else.
+// Mean and biased variance per channel, in f32 at least. On the CPU their type is that of the running averages, which are
+// passed for that reason only.
 char *kiln_batch_norm_moments(Tensor **mean, Tensor **variance, const Tensor *x) {
     return guarded([&] {
         std::optional<Tensor> running;
@@ -81,8 +81,8 @@ char *kiln_batch_norm_backward(Tensor **dx, Tensor **dweight, Tensor **dbias, co
                                const Tensor *weight, const Tensor *mean, const Tensor *inv_std, int mask) {
     return guarded([&] {
         std::array<bool, 3> wanted{(mask & 1) != 0, (mask & 2) != 0, (mask & 2) != 0};
-        auto result = at::native_batch_norm_backward(alike(*gradient, *x), *x, *weight, std::nullopt, std::nullopt, *mean,
-                                                     *inv_std, /*train=*/true, /*eps=*/0.0, wanted);
+        auto result = at::native_batch_norm_backward(in_layout_of(*gradient, *x), *x, *weight, std::nullopt, std::nullopt,
+                                                     *mean, *inv_std, /*train=*/true, /*eps=*/0.0, wanted);
         *dx = owned(std::get<0>(result));
         *dweight = owned(std::get<1>(result));
         *dbias = owned(std::get<2>(result));
@@ -95,17 +95,17 @@ char *kiln_convolution_backward(Tensor **dx, Tensor **dweight, const Tensor *gra
     return guarded([&] {
         const std::array<int64_t, 2> strides{stride, stride}, paddings{padding, padding}, ones{1, 1}, zeros{0, 0};
         std::array<bool, 3> wanted{(mask & 1) != 0, (mask & 2) != 0, false};
-        auto result = at::convolution_backward(alike(*gradient, *x), *x, *weight, std::nullopt, strides, paddings, ones,
-                                               /*transposed=*/false, zeros, /*groups=*/1, wanted);
+        auto result = at::convolution_backward(in_layout_of(*gradient, *x), *x, *weight, std::nullopt, strides, paddings,
+                                               ones, /*transposed=*/false, zeros, /*groups=*/1, wanted);
         *dx = owned(std::get<0>(result));
         *dweight = owned(std::get<1>(result));
     });
 }
 
-// The gradient of ReLU from its output; in the memory of `gradient` if that is given away.
+// The gradient of ReLU from its output, in the memory of `gradient` if the caller gives that up.
 char *kiln_relu_backward(Tensor **dx, const Tensor *gradient, const Tensor *output, int given_away) {
     return guarded([&] {
-        Tensor same = alike(*gradient, *output);
+        Tensor same = in_layout_of(*gradient, *output);
         if (given_away != 0 && same.is_same(*gradient))
             *dx = owned(at::threshold_backward_out(same, same, *output, 0));
         else
@@ -113,8 +113,8 @@ char *kiln_relu_backward(Tensor **dx, const Tensor *gradient, const Tensor *outp
     });
 }
 
-// One step of SGD: `param` and `velocity` change in place; the velocity is null without momentum. All are contiguous,
-// which the kernel relies on and does not check.
+// One step of SGD: `param` and `velocity` change in place; the velocity is null without momentum. All must be contiguous:
+// the kernel does not check it.
 char *kiln_sgd(Tensor *param, const Tensor *gradient, Tensor *velocity, double rate, double momentum,
                double weight_decay, int nesterov, int first) {
     return guarded([&] {
@@ -125,16 +125,16 @@ char *kiln_sgd(Tensor *param, const Tensor *gradient, Tensor *velocity, double r
     });
 }
 
-// Calls `work` with each number below `count`, on the threads that operations run on. It must not throw. Not by
-// `at::parallel_for`, which in a thread that is new to it takes the number of threads that any other set last.
-void kiln_each(int64_t count, void (*work)(void *, int64_t), void *context) {
+// Calls `work` with each number below `count` on the threads of ATen's operations; `work` must not throw. Not
+// `at::parallel_for`: in a new thread that uses the number of threads that another thread set last.
+void kiln_parallel_for(int64_t count, void (*work)(void *, int64_t), void *context) {
 #pragma omp parallel for schedule(static) if (count > 1)
     for (int64_t number = 0; number < count; ++number) work(context, number);
 }
 
 // `x` in the memory layout of `model`.
-char *kiln_alike(Tensor **y, const Tensor *x, const Tensor *model) {
-    return guarded([&] { *y = owned(alike(*x, *model)); });
+char *kiln_in_layout_of(Tensor **y, const Tensor *x, const Tensor *model) {
+    return guarded([&] { *y = owned(in_layout_of(*x, *model)); });
 }
 
 // The images with their channels innermost.

@@ -5,8 +5,8 @@ use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::Shape;
 use tch::{Device, Kind, Tensor};
 
-use super::memory::{each, room, values};
-use crate::ops::host_trim::{put, take};
+use super::memory::{parallel_for, uninit_mut, values};
+use crate::ops::host_trim::{crop, pad};
 use crate::ops::trim::Trim;
 
 pub(super) fn trimmed<E: TchElement>(weight: TchTensor, trim: &Trim) -> TchTensor {
@@ -15,8 +15,8 @@ pub(super) fn trimmed<E: TchElement>(weight: TchTensor, trim: &Trim) -> TchTenso
     }
     let mut part = empty(trim.part(), &weight.tensor);
     match weight.tensor.kind() {
-        Kind::Float => take::<f32>(trim, values(&weight.tensor), room(&mut part), each),
-        _ => take::<u16>(trim, values(&weight.tensor), room(&mut part), each),
+        Kind::Float => crop::<f32>(trim, values(&weight.tensor), uninit_mut(&mut part), parallel_for),
+        _ => crop::<u16>(trim, values(&weight.tensor), uninit_mut(&mut part), parallel_for),
     }
     part
 }
@@ -24,13 +24,13 @@ pub(super) fn trimmed<E: TchElement>(weight: TchTensor, trim: &Trim) -> TchTenso
 pub(super) fn untrimmed<E: TchElement>(gradient: TchTensor, trim: &Trim) -> TchTensor {
     let gradient = TchTensor::new(gradient.tensor.contiguous());
     if !is_plain(&gradient.tensor) {
-        return trim.grow::<LibTorch<E>>(gradient);
+        return trim.pad::<LibTorch<E>>(gradient);
     }
     let mut whole = empty(trim.whole.clone(), &gradient.tensor);
     match gradient.tensor.kind() {
-        Kind::Float => put::<f32>(trim, values(&gradient.tensor), room(&mut whole), each),
+        Kind::Float => pad::<f32>(trim, values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
         // The zero of both half types is all bits zero.
-        _ => put::<u16>(trim, values(&gradient.tensor), room(&mut whole), each),
+        _ => pad::<u16>(trim, values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
     }
     whole
 }

@@ -1,5 +1,5 @@
-//! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of `host_update.rs`, on CUDA by ATen's
-//! fused kernel.
+//! Updates and transfers of LibTorch's tensors: in the host's memory by the loops of `host_update.rs`, on CUDA by
+//! ATen's fused kernel.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::DType;
 use burn::tensor::ops::FloatTensorOps;
 
-use super::memory::{alone, each, values, values_mut};
+use super::memory::{exclusive, parallel_for, values, values_mut};
 use super::{Pointer, borrowed, check};
 use crate::ops::host::{HostOps, reading, writing};
 use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
@@ -36,25 +36,33 @@ impl UpdateOps for LibTorch<f32> {
         step: &Sgd,
     ) -> (TchTensor, Option<TchTensor>) {
         let (first, remembers) = (velocity.is_none(), step.momentum != 0.0);
-        let mut velocity = velocity.map(alone).or_else(|| remembers.then(|| TchTensor::new(param.tensor.zeros_like())));
+        let mut velocity =
+            velocity.map(exclusive).or_else(|| remembers.then(|| TchTensor::new(param.tensor.zeros_like())));
         if param.tensor.device() == tch::Device::Cpu {
             let param = param.tensor.contiguous();
             let shared = (!gradient.can_mut()).then(|| gradient.tensor.contiguous());
             let mut gradient = match &shared {
                 Some(gradient) => TchTensor::new(gradient.empty_like()),
-                None => alone(gradient),
+                None => exclusive(gradient),
             };
             let memory = velocity.as_mut().map(values_mut);
-            sgd_on_host(values(&param), shared.as_ref().map(values), values_mut(&mut gradient), memory, step, each);
+            sgd_on_host(
+                values(&param),
+                shared.as_ref().map(values),
+                values_mut(&mut gradient),
+                memory,
+                step,
+                parallel_for,
+            );
             return (gradient, velocity);
         }
-        // The model still holds the old values, so the new ones are a copy that changes in place.
+        // The model still holds the old values, so the kernel changes a copy.
         let param = TchTensor::new(param.tensor.copy());
         let gradient = TchTensor::new(gradient.tensor.contiguous());
         let (rate, momentum, decay) = (step.rate, step.momentum, step.weight_decay);
         let (nesterov, first) = (c_int::from(step.nesterov), c_int::from(first));
         let memory = velocity.as_ref().map_or(null_mut(), borrowed);
-        // SAFETY: all three live until after the call; nobody else holds the memory that it writes.
+        // SAFETY: all three live until after the call; the memory that it writes has no other reference.
         check(unsafe {
             kiln_sgd(borrowed(&param), borrowed(&gradient), memory, rate, momentum, decay, nesterov, first)
         });
@@ -65,7 +73,7 @@ impl UpdateOps for LibTorch<f32> {
         if x.tensor.device() != tch::Device::Cpu {
             return TchTensor::new(x.tensor.norm().view([1]));
         }
-        TchTensor::new(tch::Tensor::from_slice(&[norm_on_host(values(&x.tensor.contiguous()), each) as f32]))
+        TchTensor::new(tch::Tensor::from_slice(&[norm_on_host(values(&x.tensor.contiguous()), parallel_for) as f32]))
     }
 }
 
@@ -81,8 +89,8 @@ impl<E: TchElement> HostOps for LibTorch<E> {
         if left.tensor.device() != tch::Device::Cpu {
             return Self::float_add(left, right);
         }
-        let mut left = alone(left);
-        add_on_host(values_mut(&mut left), values(&right.tensor.contiguous()), each);
+        let mut left = exclusive(left);
+        add_on_host(values_mut(&mut left), values(&right.tensor.contiguous()), parallel_for);
         left
     }
 

@@ -1,33 +1,31 @@
-//! Output and input gradient: tiles to frequencies, the products there, and back.
+//! Output and input gradient: transform tiles, multiply at each frequency, transform back.
 //!
-//! A sum is over the channels of one tile, so tiles may be taken in blocks of any size. What is largest decides what stays
-//! in a cache: few channels have small kernels, which all blocks of tiles share; many channels have large ones, each panel
-//! of which is transformed for all tiles of a large block at once and then forgotten.
+//! A sum runs over the channels of one tile, so tiles can be processed in blocks of any size. The size of the kernels
+//! decides what stays in a cache: small kernels are transformed once and shared by all blocks of tiles; of large
+//! kernels, one panel at a time is transformed and used for all tiles of a large block.
 
 use std::ops::Range;
 
 use super::kernels::{self, Panel};
 use super::product::OverChannels;
 use super::scratch::{self, Kind};
-use super::tiles::{As, FromFrequencies, Images, Slots, ToFrequencies, plane};
+use super::tiles::{FromFrequencies, Images, Slots, TileKind, ToFrequencies, plane};
 use super::transform::FREQUENCIES;
-use super::{SIXTEEN, Shared, Winograd, panel, part};
+use super::{LANES, Shared, Winograd, panel, part};
 
-/// Kernels up to this size, `inputs * outputs`, are shared by blocks of tiles.
+/// Largest `inputs * outputs` of small kernels.
 const SMALL: usize = 128 * 128;
-/// Tiles of a small block at most.
 const SMALL_BLOCK: usize = 14;
-/// Values of a large block at a frequency at most.
+/// Most values of a large block per frequency.
 const LARGE_BLOCK: usize = 1 << 16;
-/// Tiles of a large block that are transformed by one task.
+/// Tiles of a large block that one task transforms.
 const TRANSFORMED: usize = 16;
 
-/// What is multiplied with what.
+/// One product: `from` with `kernels`, to `to`.
 #[derive(Clone, Copy)]
 pub(super) struct Correlation<'a> {
     pub(super) plan: &'a Winograd,
     pub(super) from: Shared,
-    /// Channels of `from`.
     pub(super) channels: usize,
     pub(super) kernels: Shared,
     pub(super) to: Shared,
@@ -40,7 +38,7 @@ pub(super) struct Correlation<'a> {
 impl Correlation<'_> {
     /// # Safety
     ///
-    /// The addresses are those of whole batches and kernels of the plan's size, and nobody else uses those of `to`.
+    /// The addresses are those of whole batches and kernels of the plan's size, and `to` is not used elsewhere.
     pub(super) unsafe fn run(&self) {
         if self.channels * self.outputs <= SMALL { self.small() } else { self.large() }
     }
@@ -54,20 +52,20 @@ impl Correlation<'_> {
         panel(self.outputs)
     }
 
-    /// Values of a panel of kernels at a frequency.
+    /// Values of a panel of kernels per frequency.
     fn kernel_plane(&self) -> usize {
         plane(self.channels * self.panel())
     }
 
     fn small(&self) {
-        let Winograd { grid, each, .. } = *self.plan;
+        let Winograd { grid, parallel_for, .. } = *self.plan;
         let of_panel = FREQUENCIES * self.kernel_plane();
         scratch::with(Kind::Shared, [self.panels() * of_panel], |[kernels]| {
             let kernels = Shared(kernels);
-            each(self.panels(), &|panel| self.transform_kernels(panel, kernels.at(panel * of_panel)));
+            parallel_for(self.panels(), &|panel| self.transform_kernels(panel, kernels.at(panel * of_panel)));
             let blocks = grid.tiles.div_ceil(SMALL_BLOCK);
             let tiles = |block| part(&(0..grid.tiles), block, blocks);
-            each(blocks, &|block| {
+            parallel_for(blocks, &|block| {
                 let (these, next) = (tiles(block), tiles((block + 1).min(blocks - 1)));
                 let slots = self.slots(these.len());
                 scratch::with(Kind::Own, [slots.len(), self.sums(these.len())], |[frequencies, sums]| {
@@ -82,18 +80,18 @@ impl Correlation<'_> {
     }
 
     fn large(&self) {
-        let Winograd { grid, each, .. } = *self.plan;
+        let Winograd { grid, parallel_for, .. } = *self.plan;
         let blocks = grid.tiles.div_ceil((LARGE_BLOCK / self.channels).max(1));
         let slots = self.slots(grid.tiles.div_ceil(blocks));
         scratch::with(Kind::Shared, [slots.len()], |[frequencies]| {
             let frequencies = Shared(frequencies);
             for tiles in (0..blocks).map(|block| part(&(0..grid.tiles), block, blocks)) {
                 let tasks = tiles.len().div_ceil(TRANSFORMED);
-                each(tasks, &|task| {
+                parallel_for(tasks, &|task| {
                     let these = part(&tiles, task, tasks);
                     self.transform_tiles(these.clone(), frequencies.at(0), slots, these.start - tiles.start);
                 });
-                each(self.panels(), &|panel| {
+                parallel_for(self.panels(), &|panel| {
                     let own = [FREQUENCIES * self.kernel_plane(), self.sums(tiles.len())];
                     scratch::with(Kind::Own, own, |[kernels, sums]| {
                         self.transform_kernels(panel, kernels);
@@ -105,7 +103,7 @@ impl Correlation<'_> {
     }
 
     fn slots(&self, tiles: usize) -> Slots {
-        Slots::new(tiles, self.channels, SIXTEEN)
+        Slots::new(tiles, self.channels, LANES)
     }
 
     /// Values of a panel's sums at all frequencies.
@@ -113,7 +111,6 @@ impl Correlation<'_> {
         FREQUENCIES * plane(tiles * self.panel())
     }
 
-    /// All of what is multiplied with kernels.
     fn source(&self) -> Images {
         Images { first: self.from.at(0), step: self.channels, channels: self.channels }
     }
@@ -126,18 +123,18 @@ impl Correlation<'_> {
             turned: self.turned,
         };
         let (rows, kernels, plane) = (self.channels, self.kernels.at(0).cast_const(), self.kernel_plane());
-        // SAFETY: `run`'s contract, and as much memory as a panel needs.
+        // SAFETY: `run`'s contract; `to` is large enough for a panel.
         unsafe { self.plan.set.run(&kernels::ToFrequencies { panel, rows, kernels, to, plane }) };
     }
 
     fn transform_tiles(&self, tiles: Range<usize>, to: *mut f32, slots: Slots, slot: usize) {
         let (grid, images) = (self.plan.grid, self.source());
-        // SAFETY: `run`'s contract, and as much memory as the slots need.
-        unsafe { self.plan.set.run(&ToFrequencies { grid, tiles, images, to, slots, slot, kind: As::Input }) };
+        // SAFETY: `run`'s contract; `to` is large enough for the slots.
+        unsafe { self.plan.set.run(&ToFrequencies { grid, tiles, images, to, slots, slot, kind: TileKind::Input }) };
     }
 
-    /// A panel of the output of `tiles`, from their frequencies and those of its kernels; the tiles `next` are fetched
-    /// meanwhile.
+    /// Computes a panel of the output of `tiles` from the frequencies of tiles and kernels, and prefetches the tiles
+    /// `next`.
     fn multiply(
         &self,
         panel: usize,
@@ -150,7 +147,7 @@ impl Correlation<'_> {
         let plane = plane(count * channels);
         let grid = self.plan.grid;
         let images = Images { first: self.to.at(panel * channels), step: self.outputs, channels };
-        // SAFETY: the memory is as large as `slots`, a panel of kernels and the sums of `tiles` need.
+        // SAFETY: the memory is large enough for `slots`, a panel of kernels and the sums of `tiles`.
         unsafe {
             for frequency in 0..FREQUENCIES {
                 grid.fetch(images, &tiles, [frequency, FREQUENCIES]);
@@ -158,7 +155,7 @@ impl Correlation<'_> {
                 grid.fetch(self.source(), next, share);
                 self.plan.set.run(&OverChannels {
                     tiles: from.add(frequency * slots.plane),
-                    step: slots.count * SIXTEEN,
+                    step: slots.count * LANES,
                     count,
                     channels: self.channels,
                     kernels: kernels.add(frequency * self.kernel_plane()),

@@ -1,7 +1,7 @@
-//! Kernels to their frequencies, and the gradients of kernels back.
+//! Kernels to frequencies, and the gradients of kernels back.
 //!
-//! Kernels are `[outputs, inputs, 3, 3]`. Sixteen by sixteen of them go through a block in which the panel's channels lie
-//! side by side.
+//! Kernels are `[outputs, inputs, 3, 3]`. They are copied 16 by 16 through a block in which the panel's channels are
+//! adjacent.
 
 use super::transform::{Kernel, KernelGradient, PATCH, Planes, TAPS, square};
 use super::transpose::{self, load};
@@ -10,21 +10,20 @@ use super::vector::{LANES, Routine, Vector, prefetch};
 /// `[row][tap][panel's channel]`.
 type Block = [f32; LANES * TAPS * LANES];
 
-/// One panel of kernels: which of the two channels of a kernel are its rows, and which its columns.
+/// One panel of kernels. Its columns are its channels, its rows the channels on the other side of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panel {
     /// Input channels of all kernels.
     pub(super) inputs: usize,
     /// The first channel of the panel.
     pub(super) first: usize,
-    /// Channels of the panel.
     pub(super) channels: usize,
-    /// Rows are output channels and kernels are turned around, as the input's gradient wants them.
+    /// For the input gradient: rows are output channels and kernels are rotated by 180 degrees.
     pub(super) turned: bool,
 }
 
 impl Panel {
-    /// Where the kernel of a row and a channel of the panel begins.
+    /// Offset of the kernel of a row and a channel of the panel.
     fn kernel(&self, row: usize, channel: usize) -> usize {
         let (output, input) = if self.turned { (row, self.first + channel) } else { (self.first + channel, row) };
         (output * self.inputs + input) * TAPS
@@ -37,7 +36,7 @@ pub(super) struct ToFrequencies {
     pub(super) rows: usize,
     pub(super) kernels: *const f32,
     pub(super) to: *mut f32,
-    /// Values from a frequency to the next.
+    /// Values from one frequency to the next.
     pub(super) plane: usize,
 }
 
@@ -63,7 +62,7 @@ impl Routine for ToFrequencies {
 }
 
 impl ToFrequencies {
-    /// Asks for one of sixteen stretches of kernels of the block that begins with row `first`.
+    /// Prefetches one of the sixteen contiguous parts of the block of kernels that begins with row `first`.
     #[inline(always)]
     fn fetch(&self, first: usize, channel: usize, number: usize) {
         let (row, lane) = if self.panel.turned { (number, 0) } else { (0, number) };
@@ -75,12 +74,12 @@ impl ToFrequencies {
 
     #[inline(always)]
     unsafe fn fill<V: Vector>(&self, first: usize, channel: usize, block: &mut Block) {
-        // SAFETY: passed on to the caller; nothing of the block is beyond its end.
+        // SAFETY: passed on to the caller; all indices lie within the block.
         unsafe {
             if self.panel.turned {
                 for row in 0..LANES {
                     let kernels = self.kernels.add(self.panel.kernel(first + row, channel));
-                    // The taps of sixteen kernels, and room behind them for those that the last vector reads too many.
+                    // The taps of sixteen kernels, padded because the last vector reads beyond them.
                     let mut taps = [0.0; LANES * TAPS + LANES];
                     taps[..LANES * TAPS].copy_from_slice(std::slice::from_raw_parts(kernels, LANES * TAPS));
                     for (tap, lanes) in transpose::square(load::<V>(taps.as_ptr(), TAPS))[..TAPS].iter().enumerate() {
@@ -104,11 +103,10 @@ impl ToFrequencies {
 pub(super) struct FromFrequencies {
     /// Not turned.
     pub(super) panel: Panel,
-    /// The first row.
     pub(super) first: usize,
     pub(super) rows: usize,
     pub(super) from: *mut f32,
-    /// Values from a frequency to the next.
+    /// Values from one frequency to the next.
     pub(super) plane: usize,
     pub(super) kernels: *mut f32,
 }
@@ -136,7 +134,7 @@ impl Routine for FromFrequencies {
 impl FromFrequencies {
     #[inline(always)]
     unsafe fn take<V: Vector>(&self, first: usize, channel: usize, block: &Block) {
-        // SAFETY: passed on to the caller; nothing of the block is beyond its end.
+        // SAFETY: passed on to the caller; all indices lie within the block.
         unsafe {
             let kernels = self.kernels.add(self.panel.kernel(first, channel));
             for part in 0..TAPS {

@@ -1,7 +1,6 @@
-//! Matrices with their rows as columns: images whose channels lie one behind the other, to and from those whose channels lie
-//! side by side.
+//! Transposition of matrices: NCHW images to NHWC and back.
 
-use super::Place;
+use super::F32Memory;
 use super::transpose::{load, square};
 use super::vector::{LANES, Routine, Set, Vector};
 
@@ -10,7 +9,7 @@ struct Transpose {
     from_step: usize,
     to: *mut f32,
     to_step: usize,
-    /// Of what is read; sixteen at least.
+    /// Rows and columns of the source, at least sixteen each.
     rows: usize,
     columns: usize,
 }
@@ -18,7 +17,7 @@ struct Transpose {
 impl Routine for Transpose {
     #[inline(always)]
     unsafe fn run<V: Vector>(&self) {
-        // Along the longer side: there are fewer places at a time to read from and to write to.
+        // The inner loop runs along the longer side, which keeps fewer streams of memory open.
         // SAFETY: passed on to the caller.
         unsafe {
             if self.rows > self.columns {
@@ -51,15 +50,15 @@ impl Transpose {
     }
 }
 
-/// Where squares begin; the last may take values again that the one before it took.
+/// Where squares begin; the last may overlap the one before it.
 #[inline(always)]
 fn starts(length: usize) -> impl Iterator<Item = usize> {
     (0..length).step_by(LANES).map(move |first| first.min(length - LANES))
 }
 
-/// Writes a matrix of `size`, rows and columns, with its rows as columns. Its rows are `from_step` apart, and `to_step` those
-/// that are written.
-pub(crate) fn transpose<P: Place>(
+/// Writes the transpose of a matrix of `[rows, columns]`. Rows are `from_step` values apart in `from` and `to_step` in
+/// `to`.
+pub(crate) fn transpose<P: F32Memory>(
     from: &[f32],
     from_step: usize,
     to: &mut [P],
@@ -72,7 +71,7 @@ pub(crate) fn transpose<P: Place>(
     if rows.min(columns) < LANES {
         for (row, from) in from.chunks(from_step).take(rows).enumerate() {
             for (column, value) in from[..columns].iter().enumerate() {
-                to[column * to_step + row].put(*value);
+                to[column * to_step + row].set(*value);
             }
         }
         return;
@@ -84,20 +83,20 @@ pub(crate) fn transpose<P: Place>(
     unsafe { Set::best().run(&Transpose { from, from_step, to, to_step, rows, columns }) };
 }
 
-/// As [`transpose`] of rows that lie one behind the other and are shorter than a vector.
-fn narrow<P: Place>(from: &[f32], to: &mut [P], to_step: usize, [rows, columns]: [usize; 2]) {
+/// [`transpose`] for contiguous rows that are shorter than a vector.
+fn narrow<P: F32Memory>(from: &[f32], to: &mut [P], to_step: usize, [rows, columns]: [usize; 2]) {
     let mut turned = [0.0; LANES * LANES];
     for first in starts(rows) {
-        // Room behind the last row for what its vector reads too many.
+        // Padded: the vector of the last row reads beyond it.
         let mut values = [0.0; LANES * LANES];
         values[..LANES * columns].copy_from_slice(&from[first * columns..(first + LANES) * columns]);
         let (from, whole) = (values.as_ptr(), turned.as_mut_ptr());
-        let size = Transpose { from, from_step: columns, to: whole, to_step: LANES, rows: LANES, columns: LANES };
+        let square = Transpose { from, from_step: columns, to: whole, to_step: LANES, rows: LANES, columns: LANES };
         // SAFETY: sixteen vectors, each `columns` behind the one before, end within `values`.
-        unsafe { Set::best().run(&size) };
+        unsafe { Set::best().run(&square) };
         for (column, turned) in turned.chunks(LANES).take(columns).enumerate() {
             let to = &mut to[column * to_step + first..][..LANES];
-            to.iter_mut().zip(turned).for_each(|(to, value)| to.put(*value));
+            to.iter_mut().zip(turned).for_each(|(to, value)| to.set(*value));
         }
     }
 }

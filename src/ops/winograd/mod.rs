@@ -1,10 +1,10 @@
-//! 3x3 convolutions of stride 1 by F(4x4, 3x3) on the host's processor: a quarter of the multiplications of the definition.
+//! 3x3 convolutions of stride 1 by F(4x4, 3x3) on the CPU: a quarter of the multiplications of the definition.
 //!
-//! `transform.rs` is the mathematics, `correlation.rs` and `weight_gradient.rs` the plans of the three products; `tiles.rs`,
-//! `kernels.rs` and `product.rs` what they are made of, over the vectors of `vector.rs`; `transpose.rs` and `matrix.rs` turn
-//! rows into columns.
+//! `transform.rs` is the mathematics, `correlation.rs` and `weight_gradient.rs` plan the three products; `tiles.rs`,
+//! `kernels.rs` and `product.rs` are their parts, written over the vectors of `vector.rs`; `transpose.rs` and
+//! `matrix.rs` transpose.
 //!
-//! Bits depend on the sizes alone: neither threads nor their number, nor the instruction set, nor a cache divides a sum.
+//! Results depend bitwise on the sizes alone: the order of sums does not depend on threads, instruction set or caches.
 
 mod correlation;
 mod kernels;
@@ -21,18 +21,18 @@ mod weight_gradient;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::pieces::Each;
+use super::pieces::ParallelFor;
 use correlation::Correlation;
 #[cfg(feature = "flex")]
 pub(crate) use matrix::transpose;
 use tiles::Grid;
 use transform::TAPS;
-use vector::LANES as SIXTEEN;
+use vector::LANES;
 pub use vector::Set;
-pub(crate) use vector::widely;
+pub(crate) use vector::vectorized;
 use weight_gradient::WeightGradient;
 
-/// A convolution of one size, and how it is computed.
+/// The plan of a convolution of one size.
 #[derive(Clone, Copy)]
 pub struct Winograd {
     inputs: usize,
@@ -40,32 +40,32 @@ pub struct Winograd {
     /// Pixels of all images.
     pixels: usize,
     grid: Grid,
-    each: Each,
+    parallel_for: ParallelFor,
     set: Set,
 }
 
 impl Winograd {
-    /// The convolution of `[batch, inputs, height, width]` with `[outputs, inputs, 3, 3]`, padded by one; none where the
-    /// definition does better: where channels do not fill vectors, or less than half of the multiplications is saved. What
-    /// becomes of an image does not depend on those beside it, so their number has no say.
-    pub fn new(x: [usize; 4], outputs: usize, each: Each) -> Option<Self> {
+    /// The convolution of `[batch, inputs, height, width]` with `[outputs, inputs, 3, 3]`, padded by one. `None` if the
+    /// direct algorithm is better: if channels do not fill vectors, or less than half of the multiplications is saved.
+    /// The choice does not depend on the batch size, so an image's result does not either.
+    pub fn new(x: [usize; 4], outputs: usize, parallel_for: ParallelFor) -> Option<Self> {
         let [batch, inputs, height, width] = x;
         let grid = Grid::new(batch, [height, width]);
         let pixels = batch * height * width;
         let saves = grid.tiles * 2 * transform::FREQUENCIES <= pixels * TAPS;
-        let fills = inputs.is_multiple_of(SIXTEEN) && outputs.is_multiple_of(SIXTEEN);
+        let fills = inputs.is_multiple_of(LANES) && outputs.is_multiple_of(LANES);
         let any = pixels * inputs * outputs > 0;
-        (saves && fills && any).then(|| Self { inputs, outputs, pixels, grid, each, set: Set::best() })
+        (saves && fills && any).then(|| Self { inputs, outputs, pixels, grid, parallel_for, set: Set::best() })
     }
 
-    /// The same on another instruction set.
+    /// The same plan with another instruction set. Panics if the processor lacks it.
     pub fn on(self, set: Set) -> Self {
         assert!(Set::available().contains(&set), "the processor has the instruction set");
         Self { set, ..self }
     }
 
-    /// The output, from the input.
-    pub fn forward(&self, x: &[f32], kernels: &[f32], y: &mut [impl Place]) {
+    /// Writes the output `y` `[batch, height, width, outputs]`, from `x` `[batch, height, width, inputs]`.
+    pub fn forward(&self, x: &[f32], kernels: &[f32], y: &mut [impl F32Memory]) {
         self.check([x.len(), kernels.len(), y.len()]);
         let (from, kernels, to) = (Shared::of(x), Shared::of(kernels), Shared(y.as_mut_ptr().cast()));
         let (channels, outputs) = (self.inputs, self.outputs);
@@ -73,8 +73,8 @@ impl Winograd {
         unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: false }.run() };
     }
 
-    /// The gradient of the input, from that of the output.
-    pub fn input_gradient(&self, gradient: &[f32], kernels: &[f32], x: &mut [impl Place]) {
+    /// Writes the gradient of the input, in NHWC, to `x`.
+    pub fn input_gradient(&self, gradient: &[f32], kernels: &[f32], x: &mut [impl F32Memory]) {
         self.check([x.len(), kernels.len(), gradient.len()]);
         let (from, kernels, to) = (Shared::of(gradient), Shared::of(kernels), Shared(x.as_mut_ptr().cast()));
         let (channels, outputs) = (self.outputs, self.inputs);
@@ -82,8 +82,8 @@ impl Winograd {
         unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: true }.run() };
     }
 
-    /// The gradient of the kernels.
-    pub fn weight_gradient(&self, x: &[f32], gradient: &[f32], kernels: &mut [impl Place]) {
+    /// Writes the gradient of the kernels, `[outputs, inputs, 3, 3]`, to `kernels`.
+    pub fn weight_gradient(&self, x: &[f32], gradient: &[f32], kernels: &mut [impl F32Memory]) {
         self.check([x.len(), kernels.len(), gradient.len()]);
         let (x, gradient, kernels) = (Shared::of(x), Shared::of(gradient), Shared(kernels.as_mut_ptr().cast()));
         // SAFETY: as above.
@@ -96,41 +96,41 @@ impl Winograd {
     }
 }
 
-/// Memory for an f32.
+/// Memory for an f32, initialised or not.
 ///
 /// # Safety
 ///
-/// Its bits are those of the f32 that is put there.
-pub unsafe trait Place {
-    /// Puts it there.
-    fn put(&mut self, value: f32);
+/// It has the layout of an f32.
+pub unsafe trait F32Memory {
+    /// Writes the value.
+    fn set(&mut self, value: f32);
 }
 
-// SAFETY: it is one.
-unsafe impl Place for f32 {
-    fn put(&mut self, value: f32) {
+// SAFETY: it is an f32.
+unsafe impl F32Memory for f32 {
+    fn set(&mut self, value: f32) {
         *self = value;
     }
 }
 
-// SAFETY: it has the layout of one.
-unsafe impl Place for MaybeUninit<f32> {
-    fn put(&mut self, value: f32) {
+// SAFETY: it has the layout of an f32.
+unsafe impl F32Memory for MaybeUninit<f32> {
+    fn set(&mut self, value: f32) {
         self.write(value);
     }
 }
 
-/// An address that several threads use, each its part of what is there.
+/// A pointer that several threads use, each for its own part of the memory.
 #[derive(Clone, Copy)]
 struct Shared(*mut f32);
 
-// SAFETY: whoever reads or writes at the address says why it may.
+// SAFETY: every access through the pointer states why it is allowed.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Of values that are only read.
+    /// For values that are only read.
     fn of(values: &[f32]) -> Self {
         Self(values.as_ptr().cast_mut())
     }
@@ -140,12 +140,12 @@ impl Shared {
     }
 }
 
-/// Channels that a panel has side by side: two vectors, if they come out even.
+/// Channels of a panel: two vectors if they divide `channels`, else one.
 fn panel(channels: usize) -> usize {
-    if channels.is_multiple_of(2 * SIXTEEN) { 2 * SIXTEEN } else { SIXTEEN }
+    if channels.is_multiple_of(2 * LANES) { 2 * LANES } else { LANES }
 }
 
-/// One of `parts` parts of a range, which are as even as can be.
+/// One of `parts` parts of a range, whose lengths differ by at most one.
 fn part(of: &Range<usize>, number: usize, parts: usize) -> Range<usize> {
     of.start + of.len() * number / parts..of.start + of.len() * (number + 1) / parts
 }

@@ -1,20 +1,20 @@
 //! The products at each frequency: blocks of rows whose sums stay in registers.
 //!
-//! A sum over channels is one chain of fused multiply-adds, a sum over tiles one chain for every [`CHAIN`] tiles, added up
-//! in their order. How rows are cut into blocks depends on the registers and changes no sum.
+//! A sum over channels is one chain of fused multiply-adds; a sum over tiles is one chain per [`CHAIN`] tiles, and
+//! chains are added in order. The number of rows per block depends on the registers and does not affect any sum.
 
 use std::ops::Range;
 
 use super::vector::{LANES, Routine, Vector, prefetch};
 
-/// Tiles of a chain: sums of sums round less than one long sum, and longer chains would be hardly faster.
+/// Tiles of a chain: short chains round less than one long sum, and longer ones would be hardly faster.
 pub(super) const CHAIN: usize = 32;
 
 /// `sums[tile] = sum over channels of tiles[tile][channel] * kernels[channel]`, over a panel of outputs.
 pub(super) struct OverChannels {
     /// `[channels / 16][tiles][16]`.
     pub(super) tiles: *const f32,
-    /// Values from sixteen channels to the next sixteen.
+    /// Values from one group of sixteen channels to the next.
     pub(super) step: usize,
     pub(super) count: usize,
     pub(super) channels: usize,
@@ -65,7 +65,7 @@ impl OverChannels {
             for sixteen in 0..self.channels / LANES {
                 let tiles = self.tiles.add(sixteen * self.step + first * LANES);
                 for channel in 0..LANES {
-                    // The next sixteen channels lie a jump away, which the processor does not foresee.
+                    // The hardware prefetcher does not predict the jump to the next sixteen channels.
                     if channel < ROWS {
                         prefetch(tiles.wrapping_add(self.step + channel * LANES));
                     }
@@ -94,7 +94,7 @@ pub(super) struct OverTiles {
     pub(super) sums: *mut f32,
     /// Outputs of a panel: one or two vectors.
     pub(super) panel: usize,
-    /// Whether `sums` holds nothing yet.
+    /// Overwrites `sums` instead of adding.
     pub(super) fresh: bool,
 }
 

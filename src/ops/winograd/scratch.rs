@@ -1,20 +1,20 @@
-//! Working memory of a thread, kept from one task to the next: it grows to the largest and is not cleared.
+//! Working memory of a thread, kept from one task to the next; it grows to the largest task and is not cleared.
 
 use std::cell::Cell;
 
 use super::vector::LANES;
 
-/// A cache line: vectors that lie across two are slow.
+/// A cache line: unaligned vectors, which span two, are slow.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line {
     _values: [f32; LANES],
 }
 
-/// Which of a thread's memories: a thread that shares one with others takes part in their work.
+/// Which of a thread's two memories: a thread that lends one to others needs another for its own tasks.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
-    /// For all threads, lent by the one that asked for the work.
+    /// For all threads of one product, owned by the calling thread.
     Shared,
     /// For one task.
     Own,
@@ -24,7 +24,7 @@ thread_local! {
     static MEMORY: [Cell<Vec<Line>>; 2] = const { [const { Cell::new(Vec::new()) }; 2] };
 }
 
-/// Calls `work` with memory for each of these numbers of values, whatever is in it.
+/// Calls `work` with memory for each of these numbers of values, with arbitrary contents.
 pub(super) fn with<const N: usize>(kind: Kind, lengths: [usize; N], work: impl FnOnce([*mut f32; N])) {
     let mut memory = MEMORY.with(|memory| memory[kind as usize].take());
     let lines = lengths.map(|length| length.div_ceil(LANES));

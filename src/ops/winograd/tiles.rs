@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::transform::{FREQUENCIES, Gradient, Input, Line, Output, PATCH, PIXELS, Planes, TILE, square};
 use super::vector::{LANES, Routine, Vector, prefetch};
 
-/// The tiles of a batch, image by image and row by row. Those at the lower and right edge may reach over it.
+/// The tiles of a batch, image by image and row by row. Tiles at the lower and right edges may extend beyond the image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grid {
     height: usize,
@@ -22,7 +22,7 @@ impl Grid {
         Self { height, width, rows, columns, tiles: batch * rows * columns }
     }
 
-    /// The number of a pixel that is so far below and right of the corner of a tile; none outside of the image.
+    /// The index of the pixel `y` below and `x` right of a tile's corner; `None` outside of the image.
     #[inline(always)]
     fn pixel(&self, tile: usize, y: isize, x: isize) -> Option<usize> {
         let (image, place) = (tile / (self.rows * self.columns), tile % (self.rows * self.columns));
@@ -31,8 +31,8 @@ impl Grid {
         (y < self.height && x < self.width).then(|| (image * self.height + y) * self.width + x)
     }
 
-    /// Asks for part `number` of `parts` of the pixels of some tiles, which are soon read or written. Between products, so
-    /// that memory works while they are computed.
+    /// Prefetches part `number` of `parts` of the pixels of some tiles. Called between products, so that loads overlap
+    /// with computation.
     pub(super) fn fetch(&self, images: Images, tiles: &Range<usize>, [number, parts]: [usize; 2]) {
         for wanted in super::part(&(0..tiles.len() * PIXELS), number, parts) {
             let (tile, place) = (tiles.start + wanted / PIXELS, wanted % PIXELS);
@@ -45,25 +45,24 @@ impl Grid {
     }
 }
 
-/// Some channels of the activations of a batch, which lie side by side for each pixel.
+/// Some adjacent channels of the NHWC activations of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Images {
     /// The first of these channels of the first pixel.
     pub(super) first: *mut f32,
-    /// Values from a pixel to the next.
+    /// Values from one pixel to the next.
     pub(super) step: usize,
-    /// How many of the channels count.
     pub(super) channels: usize,
 }
 
-/// Where tiles lie at their frequencies: `[frequency][channels / group][slots][group]`.
+/// The layout of transformed tiles: `[frequency][channels / group][slots][group]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slots {
-    /// Channels side by side, in sixteens.
+    /// Adjacent channels, a multiple of sixteen.
     pub(super) group: usize,
-    /// Tiles that there is room for.
+    /// Capacity in tiles.
     pub(super) count: usize,
-    /// Values from a frequency to the next.
+    /// Values from one frequency to the next.
     pub(super) plane: usize,
 }
 
@@ -77,26 +76,26 @@ impl Slots {
         FREQUENCIES * self.plane
     }
 
-    /// Where a tile's sixteen channels from `channel` on are, at the first frequency.
+    /// Offset of a tile's sixteen channels from `channel` on, at the first frequency.
     #[inline(always)]
     pub(super) fn at(&self, slot: usize, channel: usize) -> usize {
         (channel / self.group * self.count + slot) * self.group + channel % self.group
     }
 }
 
-/// Room for so many values, in an odd number of cache lines: planes a power of two apart would share few sets of a cache.
+/// The distance of planes of `values` values, an odd number of cache lines: planes a power of two apart would share few
+/// cache sets.
 pub(super) fn plane(values: usize) -> usize {
     (values.div_ceil(LANES) | 1) * LANES
 }
 
-/// What tiles are turned into frequencies as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum As {
+pub(super) enum TileKind {
     Input,
     Gradient,
 }
 
-/// Tiles of images to their frequencies; the first goes to slot `slot`.
+/// Transforms tiles of images to frequencies; the first is written to slot `slot`.
 pub(super) struct ToFrequencies {
     pub(super) grid: Grid,
     pub(super) tiles: Range<usize>,
@@ -104,7 +103,7 @@ pub(super) struct ToFrequencies {
     pub(super) to: *mut f32,
     pub(super) slots: Slots,
     pub(super) slot: usize,
-    pub(super) kind: As,
+    pub(super) kind: TileKind,
 }
 
 impl Routine for ToFrequencies {
@@ -113,14 +112,14 @@ impl Routine for ToFrequencies {
         // SAFETY: passed on to the caller.
         unsafe {
             match self.kind {
-                As::Input => self.map::<V, Input, PATCH, FREQUENCIES>(1),
-                As::Gradient => self.map::<V, Gradient, TILE, PIXELS>(0),
+                TileKind::Input => self.map::<V, Input, PATCH, FREQUENCIES>(1),
+                TileKind::Gradient => self.map::<V, Gradient, TILE, PIXELS>(0),
             }
         }
     }
 }
 
-/// What pixels outside of an image are.
+/// The values of pixels outside of an image.
 static ZEROS: [f32; LANES] = [0.0; LANES];
 
 impl ToFrequencies {
@@ -139,15 +138,14 @@ impl ToFrequencies {
     }
 }
 
-/// Sums at all frequencies to tiles of images.
+/// Transforms sums at all frequencies to tiles of images.
 pub(super) struct FromFrequencies {
     pub(super) grid: Grid,
     pub(super) tiles: Range<usize>,
-    /// Those of a panel.
     pub(super) images: Images,
     /// `[frequency][tiles][channels]`.
     pub(super) from: *mut f32,
-    /// Values from a frequency to the next.
+    /// Values from one frequency to the next.
     pub(super) plane: usize,
 }
 
@@ -167,15 +165,15 @@ impl Routine for FromFrequencies {
     }
 }
 
-/// The places of sixteen channels of the pixels of a square.
+/// Addresses of sixteen channels of the pixels of a square.
 struct Square<const N: usize> {
     places: [*mut f32; N],
-    /// From each place to that of the next sixteen channels.
+    /// Distance to the next sixteen channels; 0 outside of the image.
     steps: [usize; N],
 }
 
 impl<const N: usize> Square<N> {
-    /// Of a square whose corner is `halo` above and left of that of a tile.
+    /// A square whose corner is `halo` above and left of a tile's; pixels outside of the image are at `outside`.
     #[inline(always)]
     fn new(grid: &Grid, tile: usize, halo: isize, images: Images, outside: *mut f32) -> Self {
         let side = N.isqrt();

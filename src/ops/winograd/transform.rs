@@ -1,9 +1,9 @@
-//! The linear maps of F(4x4, 3x3): Winograd's minimal filtering, as in "Fast Algorithms for Convolutional Neural Networks",
-//! Lavin and Gray, 2015, with the points 0, ±√½, ±√2 and infinity in place of 0, ±1, ±2 and infinity.
+//! The linear maps of F(4x4, 3x3): Winograd's minimal filtering, as in "Fast Algorithms for Convolutional Neural
+//! Networks", Lavin and Gray, 2015, with the points 0, ±√½, ±√2 and infinity in place of 0, ±1, ±2 and infinity.
 //!
-//! Output and input gradient are `At [(G g Gt) * (Bt d B)] A`, a product of values at each of 36 frequencies; the weight
-//! gradient `Gt [sum over tiles of (Bt d B) * (A y At)] G` is its adjoint. A map of a square is that of a line applied to
-//! all columns and then to all rows.
+//! Output and input gradient are `At [(G g Gt) * (Bt d B)] A`, an elementwise product at 36 frequencies; the weight
+//! gradient `Gt [sum over tiles of (Bt d B) * (A y At)] G` is its adjoint. The map of a square applies the map of a
+//! line to all columns and then to all rows.
 
 use std::f64::consts::{FRAC_1_SQRT_2 as A, SQRT_2 as B};
 
@@ -11,32 +11,30 @@ use super::vector::Vector;
 
 /// Pixels on a side of a tile of the output.
 pub(super) const TILE: usize = 4;
-/// Pixels of a tile.
 pub(super) const PIXELS: usize = TILE * TILE;
-/// Pixels on a side of what a tile sees of the input; frequencies on a side too.
+/// Pixels on a side of a tile's input patch, which is also the number of frequencies on a side.
 pub(super) const PATCH: usize = TILE + 2;
 /// Frequencies, and pixels of a patch.
 pub(super) const FREQUENCIES: usize = PATCH * PATCH;
-/// Taps of a kernel.
 pub(super) const TAPS: usize = 9;
 
 /// A map from lines of `N` values to lines of `M`.
 pub(super) trait Line<const N: usize, const M: usize> {
     /// # Safety
     ///
-    /// The processor has the registers of `V`.
+    /// The processor has the instructions of `V`.
     unsafe fn map<V: Vector>(line: [V; N]) -> [V; M];
 }
 
-/// `Bt`: what a tile sees, to frequencies.
+/// `Bt`: an input patch to frequencies.
 pub(super) struct Input;
-/// `A`, the transpose of [`Output`]: the gradient of a tile, to frequencies.
+/// `A`, the transpose of [`Output`]: the gradient of a tile to frequencies.
 pub(super) struct Gradient;
-/// `At`: frequencies, to a tile.
+/// `At`: frequencies to a tile.
 pub(super) struct Output;
-/// `G`: a kernel, to frequencies.
+/// `G`: a kernel to frequencies.
 pub(super) struct Kernel;
-/// `Gt`: frequencies, to the gradient of a kernel.
+/// `Gt`: frequencies to the gradient of a kernel.
 pub(super) struct KernelGradient;
 
 /// `factor * x + term`.
@@ -59,7 +57,7 @@ unsafe fn times<V: Vector>(factor: f64, x: V) -> V {
     unsafe { V::splat(factor as f32).mul(x) }
 }
 
-/// Even and odd parts at a point and its opposite: `even ± point * odd`.
+/// The values at a point and its negative: `even ± point * odd`.
 #[inline(always)]
 unsafe fn pair<V: Vector>(even: V, point: f64, odd: V) -> [V; 2] {
     // SAFETY: as above.
@@ -133,12 +131,12 @@ impl Line<PATCH, 3> for KernelGradient {
     }
 }
 
-/// Where the values of a square are, by their number; sixteen channels each.
+/// Addresses of the values of a square, sixteen channels each, by their index.
 pub(super) trait Places {
     fn place(&self, number: usize) -> *mut f32;
 }
 
-/// Each so far behind the one before.
+/// Addresses at equal distances of `step` values.
 #[derive(Clone, Copy)]
 pub(super) struct Planes {
     pub(super) first: *mut f32,
@@ -163,7 +161,7 @@ impl<const N: usize> Places for [*mut f32; N] {
 ///
 /// # Safety
 ///
-/// The processor has the registers of `V`, and sixteen values are at each place.
+/// The processor has the instructions of `V`, and each address is that of sixteen values.
 #[inline(always)]
 pub(super) unsafe fn square<V: Vector, L: Line<N, M>, const N: usize, const M: usize>(
     from: &impl Places,

@@ -1,16 +1,16 @@
-//! Squares of sixteen by sixteen values with their rows as columns, in registers.
+//! Transposition of 16 x 16 values in registers.
 
 use super::vector::{LANES, Vector};
 
-/// Sixteen rows as sixteen columns.
+/// The transpose of sixteen rows.
 ///
 /// # Safety
 ///
-/// The processor has the registers of `V`.
+/// The processor has the instructions of `V`.
 #[inline(always)]
 pub(super) unsafe fn square<V: Vector>(mut rows: [V; LANES]) -> [V; LANES] {
-    // As bits, the number of a value is `[row][column]`. Each time it turns by one; after four, row and column have
-    // changed places.
+    // The index of a value has the bits `[row][column]`. Each round rotates them by one; after four, row and column are
+    // exchanged.
     for _ in 0..LANES.ilog2() {
         let before = rows;
         for i in 0..LANES / 2 {
@@ -21,11 +21,11 @@ pub(super) unsafe fn square<V: Vector>(mut rows: [V; LANES]) -> [V; LANES] {
     rows
 }
 
-/// Sixteen vectors that are so far apart.
+/// Sixteen vectors, `step` values apart.
 ///
 /// # Safety
 ///
-/// The processor has the registers of `V`, and there are sixteen values at each place.
+/// The processor has the instructions of `V`, and each address is that of sixteen values.
 #[inline(always)]
 pub(super) unsafe fn load<V: Vector>(from: *const f32, step: usize) -> [V; LANES] {
     // SAFETY: passed on to the caller.

@@ -1,16 +1,15 @@
-//! Sixteen lanes, in whatever registers the processor has.
+//! Vectors of sixteen lanes for each instruction set.
 //!
-//! Every routine of this folder is written once, over [`Vector`]. All sets do the same operations in the same order and
-//! fuse the same multiplications with the same additions, so they give the same bits. A routine and all that it calls is
-//! inlined into one function that is compiled for its set.
+//! Every routine of this folder is written once, over [`Vector`]. All instruction sets execute the same operations in
+//! the same order with the same fused multiply-adds, so results are bitwise equal. A routine and its callees are
+//! inlined into one function that is compiled for the set.
 
 use std::cell::Cell;
 use std::sync::LazyLock;
 
-/// Values of a vector; a channel each.
 pub(super) const LANES: usize = 16;
 
-/// Instruction sets with registers of their own.
+/// Instruction sets with an implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Set {
     /// 32 registers of 16 lanes.
@@ -24,7 +23,7 @@ pub enum Set {
 }
 
 impl Set {
-    /// What this processor has, the fastest first.
+    /// The sets of this processor, the fastest first.
     pub fn available() -> Vec<Self> {
         let mut sets = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -40,17 +39,17 @@ impl Set {
         sets
     }
 
-    /// The fastest that this processor has.
+    /// The fastest set of this processor.
     pub fn best() -> Self {
         static BEST: LazyLock<Set> = LazyLock::new(|| Set::available()[0]);
         *BEST
     }
 
-    /// Does `routine` with the registers of this set.
+    /// Runs `routine` with this set.
     ///
     /// # Safety
     ///
-    /// The processor has the set, and the caller keeps the routine's own contract.
+    /// The processor has the set, and the caller keeps the routine's contract.
     pub(super) unsafe fn run(self, routine: &impl Routine) {
         // SAFETY: passed on to the caller.
         unsafe {
@@ -65,19 +64,19 @@ impl Set {
     }
 }
 
-/// Something to compute, with all that it reads and writes.
+/// A computation with its inputs and outputs.
 pub(super) trait Routine {
-    /// Marked `inline(always)` by every implementation.
+    /// Every implementation must be `inline(always)`.
     ///
     /// # Safety
     ///
-    /// The processor has the registers of `V`, and the addresses of the routine are those of values that it may touch.
+    /// The processor has the instructions of `V`, and the routine's addresses are valid for its reads and writes.
     unsafe fn run<V: Vector>(&self);
 }
 
-/// Does plain loops, compiled for the fastest set that this processor has. They fuse nothing, so bits are the same on all.
-/// `work` is a function that is always inlined.
-pub(crate) fn widely<T>(work: impl Fn(T), with: T) {
+/// Runs `work` compiled for the fastest set of this processor. Plain Rust loops fuse no operations, so results are
+/// bitwise equal on all sets. `work` must be `inline(always)`.
+pub(crate) fn vectorized<T>(work: impl Fn(T), with: T) {
     struct Loops<W, T>(W, Cell<Option<T>>);
     impl<W: Fn(T), T> Routine for Loops<W, T> {
         #[inline(always)]
@@ -95,11 +94,11 @@ pub(crate) fn widely<T>(work: impl Fn(T), with: T) {
 ///
 /// # Safety
 ///
-/// All functions need a processor with the set; `load` and `store` an address of sixteen values.
+/// All functions need a processor with the set; `load` and `store` need the address of sixteen values.
 pub(super) trait Vector: Copy {
-    /// Vectors of a row whose sums are in registers together.
+    /// Vectors per row of a block of sums.
     const WIDE: usize;
-    /// Rows whose sums are: with all of their vectors and what they are made of they fit into the registers.
+    /// Rows of a block of sums: sums and operands fit into the registers.
     const ROWS: usize;
 
     unsafe fn splat(value: f32) -> Self;
@@ -112,11 +111,10 @@ pub(super) trait Vector: Copy {
     unsafe fn mul_add(self, factor: Self, term: Self) -> Self;
     /// `term - self * factor`, rounded once.
     unsafe fn mul_sub_from(self, factor: Self, term: Self) -> Self;
-    /// The lanes of both in turns: those of the first halves, and those of the second.
+    /// The interleaved lanes of both: of the first halves, and of the second.
     unsafe fn zip(self, other: Self) -> [Self; 2];
 }
 
-/// Asks for a cache line that is soon read or written.
 #[inline(always)]
 pub(super) fn prefetch(line: *const f32) {
     #[cfg(target_arch = "x86_64")]
@@ -140,7 +138,7 @@ impl Vector for [f32; LANES] {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller's address is that of as many values, with an alignment of one of them.
+        // SAFETY: the caller's address is that of sixteen values; an array has the alignment of f32.
         unsafe { from.cast::<Self>().read() }
     }
 
@@ -210,10 +208,8 @@ mod x86 {
         unsafe { routine.run::<Halves>() }
     }
 
-    /// A register of AVX-512.
     type Whole = __m512;
 
-    /// Two registers of AVX.
     #[derive(Clone, Copy)]
     pub(super) struct Halves(__m256, __m256);
 

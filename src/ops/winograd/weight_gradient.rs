@@ -1,34 +1,33 @@
-//! Weight gradient: tiles of input and gradient to frequencies, their products summed over all tiles, and back.
+//! Weight gradient: transform tiles of input and gradient, sum their products over all tiles, transform back.
 //!
-//! The order of the sums is part of the result, so how tiles are divided follows from the size alone. Where the sums are
-//! small, a fixed number of tasks sums a part of the tiles each, and their sums are added in order. Where they are large,
-//! every task makes some of them over all tiles, which are transformed in blocks.
+//! The result depends on the order of sums, so the split of tiles follows from the size alone. If the sums are small,
+//! each of a fixed number of tasks sums a part of the tiles, and their results are added in order. If they are large,
+//! each task computes some of the sums over all tiles, which are transformed in blocks.
 
 use std::ops::Range;
 
 use super::kernels::{FromFrequencies, Panel};
 use super::product::{CHAIN, OverTiles};
 use super::scratch::{self, Kind};
-use super::tiles::{As, Images, Slots, ToFrequencies, plane};
+use super::tiles::{Images, Slots, TileKind, ToFrequencies, plane};
 use super::transform::FREQUENCIES;
-use super::{SIXTEEN, Shared, Winograd, panel, part};
+use super::{LANES, Shared, Winograd, panel, part};
 
-/// Sums up to this size, `inputs * outputs`, are small.
+/// Largest `inputs * outputs` of small sums.
 const SMALL: usize = 128 * 128;
-/// Tiles that a task sums at least where sums are small: adding its sums to the others' takes as long as some tiles.
+/// Minimum of tiles per task with small sums: adding the task's sums to the others' takes as long as some tiles.
 const ENOUGH: usize = 8 * CHAIN;
-/// Tasks at most where sums are small.
+/// Most tasks with small sums.
 const TASKS: usize = 16;
-/// Tiles of a small block: whole chains, so that the size of blocks changes no sum.
+/// Tiles of a small block: whole chains, so that the size of blocks affects no sum.
 const SMALL_BLOCK: usize = CHAIN;
-/// Values of a large block at a frequency, of input or gradient, at most; as long as it has a whole chain.
+/// Most values of a large block per frequency, of input or gradient, but at least a whole chain of tiles.
 const LARGE_BLOCK: usize = 1 << 16;
-/// Tiles of a large block that are transformed by one task.
+/// Tiles of a large block that one task transforms.
 const TRANSFORMED: usize = 16;
-/// Inputs whose large sums one task makes at most.
-const ROWS: usize = 4 * SIXTEEN;
+/// Most inputs per task with large sums.
+const ROWS: usize = 4 * LANES;
 
-/// What is multiplied with what.
 #[derive(Clone, Copy)]
 pub(super) struct WeightGradient<'a> {
     pub(super) plan: &'a Winograd,
@@ -37,7 +36,7 @@ pub(super) struct WeightGradient<'a> {
     pub(super) kernels: Shared,
 }
 
-/// Some tiles of input and gradient at their frequencies.
+/// Some transformed tiles of input and gradient.
 #[derive(Clone, Copy)]
 struct Block {
     memory: [Shared; 2],
@@ -47,24 +46,23 @@ struct Block {
 /// The sums of some inputs and a panel of outputs, `[frequency][rows][panel]`.
 struct Sums {
     at: *mut f32,
-    /// Values from a frequency to the next.
+    /// Values from one frequency to the next.
     plane: usize,
     rows: Range<usize>,
-    /// The number of the panel.
     panel: usize,
 }
 
 impl WeightGradient<'_> {
     /// # Safety
     ///
-    /// The addresses are those of whole batches and kernels of the plan's size, and nobody else uses the kernels'.
+    /// The addresses are those of whole batches and kernels of the plan's size, and the kernels are not used elsewhere.
     pub(super) unsafe fn run(&self) {
         let tasks = (self.plan.grid.tiles / ENOUGH).min(TASKS);
         if self.plan.inputs * self.plan.outputs <= SMALL && tasks > 1 { self.small(tasks) } else { self.large() }
     }
 
     fn small(&self, tasks: usize) {
-        let Winograd { inputs, grid, each, .. } = *self.plan;
+        let Winograd { inputs, grid, parallel_for, .. } = *self.plan;
         let plane = plane(inputs * self.panel());
         let of_panel = FREQUENCIES * plane;
         let of_task = self.panels() * of_panel;
@@ -76,11 +74,13 @@ impl WeightGradient<'_> {
                 rows: 0..inputs,
                 panel,
             };
-            each(tasks, &|task| self.sum_alone(part(&(0..grid.tiles), task, tasks), &|panel| sums(task, panel)));
-            each(self.panels(), &|panel| {
+            parallel_for(tasks, &|task| {
+                self.sum_alone(part(&(0..grid.tiles), task, tasks), &|panel| sums(task, panel))
+            });
+            parallel_for(self.panels(), &|panel| {
                 let total = sums(0, panel);
                 for task in 1..tasks {
-                    // SAFETY: the sums of two tasks do not overlap, and nobody else touches those of this panel.
+                    // SAFETY: the sums of two tasks do not overlap, and no other thread uses those of this panel.
                     let [total, more] = [&total, &sums(task, panel)]
                         .map(|sums| unsafe { std::slice::from_raw_parts_mut(sums.at, of_panel) });
                     total.iter_mut().zip(more).for_each(|(total, more)| *total += *more);
@@ -90,7 +90,7 @@ impl WeightGradient<'_> {
         });
     }
 
-    /// One task's part of the tiles, in small blocks.
+    /// Sums one task's part of the tiles, in small blocks.
     fn sum_alone(&self, tiles: Range<usize>, sums: &dyn Fn(usize) -> Sums) {
         let slots = self.slots(SMALL_BLOCK);
         scratch::with(Kind::Own, slots.map(|slots| slots.len()), |memory| {
@@ -107,20 +107,20 @@ impl WeightGradient<'_> {
     }
 
     fn large(&self) {
-        let Winograd { inputs, outputs, grid, each, .. } = *self.plan;
+        let Winograd { inputs, outputs, grid, parallel_for, .. } = *self.plan;
         let size = (LARGE_BLOCK / inputs.max(outputs)).max(1).next_multiple_of(CHAIN).min(grid.tiles);
         let groups = inputs.div_ceil(ROWS);
         let tasks = groups * self.panels();
         let plane = plane(ROWS.min(inputs) * self.panel());
         let slots = self.slots(size);
-        // Sums that outlive a block.
+        // Sums over several blocks.
         let kept = if size < grid.tiles { tasks * FREQUENCIES * plane } else { 0 };
         scratch::with(Kind::Shared, [slots[0].len(), slots[1].len(), kept], |[x, gradient, kept]| {
             let (block, kept) = (Block { memory: [x, gradient].map(Shared), slots }, Shared(kept));
             for first in (0..grid.tiles).step_by(size) {
                 let tiles = first..grid.tiles.min(first + size);
                 self.transform_all(tiles.clone(), &block);
-                each(tasks, &|task| {
+                parallel_for(tasks, &|task| {
                     let (panel, group) = (task / groups, task % groups);
                     let rows = group * ROWS..inputs.min((group + 1) * ROWS);
                     scratch::with(Kind::Own, [FREQUENCIES * plane], |[own]| {
@@ -136,10 +136,10 @@ impl WeightGradient<'_> {
         });
     }
 
-    /// By all threads.
+    /// [`Self::transform`] on all threads.
     fn transform_all(&self, tiles: Range<usize>, block: &Block) {
         let tasks = tiles.len().div_ceil(TRANSFORMED);
-        (self.plan.each)(tasks, &|task| {
+        (self.plan.parallel_for)(tasks, &|task| {
             let these = part(&tiles, task, tasks);
             self.transform(these.clone(), block, these.start - tiles.start);
         });
@@ -155,10 +155,9 @@ impl WeightGradient<'_> {
     }
 
     fn slots(&self, tiles: usize) -> [Slots; 2] {
-        [Slots::new(tiles, self.plan.inputs, SIXTEEN), Slots::new(tiles, self.plan.outputs, self.panel())]
+        [Slots::new(tiles, self.plan.inputs, LANES), Slots::new(tiles, self.plan.outputs, self.panel())]
     }
 
-    /// Input and gradient.
     fn images(&self) -> [Images; 2] {
         [(self.x, self.plan.inputs), (self.gradient, self.plan.outputs)].map(|(values, channels)| Images {
             first: values.at(0),
@@ -167,35 +166,35 @@ impl WeightGradient<'_> {
         })
     }
 
-    /// Input and gradient of `tiles` to the slots of `block` from `slot` on.
+    /// Transforms input and gradient of `tiles` to the slots of `block` from `slot` on.
     fn transform(&self, tiles: Range<usize>, block: &Block, slot: usize) {
         let Winograd { grid, set, .. } = *self.plan;
-        for (side, kind) in [As::Input, As::Gradient].into_iter().enumerate() {
+        for (side, kind) in [TileKind::Input, TileKind::Gradient].into_iter().enumerate() {
             let (images, to, slots, tiles) =
                 (self.images()[side], block.memory[side].at(0), block.slots[side], tiles.clone());
-            // SAFETY: `run`'s contract, and as much memory as the slots need.
+            // SAFETY: `run`'s contract; the memory is large enough for the slots.
             unsafe { set.run(&ToFrequencies { grid, tiles, images, to, slots, slot, kind }) };
         }
     }
 
-    /// Adds what the first `count` slots give to `sums`, which hold nothing yet if they are `fresh`; the tiles `next` are
-    /// fetched meanwhile.
+    /// Adds the products of the first `count` slots to `sums`, or overwrites them if `fresh`, and prefetches the tiles
+    /// `next`.
     fn add(&self, sums: &Sums, block: &Block, count: usize, fresh: bool, next: &Range<usize>) {
         let (panel, [x, gradient]) = (self.panel(), block.slots);
         for frequency in 0..FREQUENCIES {
             let share = [sums.panel * FREQUENCIES + frequency, self.panels() * FREQUENCIES];
             self.images().into_iter().for_each(|images| self.plan.grid.fetch(images, next, share));
             let gradients = block.memory[1].at(frequency * gradient.plane + gradient.at(0, sums.panel * panel));
-            for (i, row) in sums.rows.clone().step_by(SIXTEEN).enumerate() {
+            for (i, row) in sums.rows.clone().step_by(LANES).enumerate() {
                 let tiles = block.memory[0].at(frequency * x.plane + x.at(0, row));
-                let sums = sums.at.wrapping_add(frequency * sums.plane + i * SIXTEEN * panel);
-                // SAFETY: the memory is as large as the slots and the sums need.
+                let sums = sums.at.wrapping_add(frequency * sums.plane + i * LANES * panel);
+                // SAFETY: the memory is large enough for the slots and the sums.
                 unsafe { self.plan.set.run(&OverTiles { tiles, gradients, count, sums, panel, fresh }) };
             }
         }
     }
 
-    /// The gradients of kernels from their whole sums.
+    /// Writes the gradients of kernels from their complete sums.
     fn collect(&self, Sums { at, plane, rows, panel }: &Sums) {
         let (channels, kernels) = (self.panel(), self.kernels.at(0));
         let panel = Panel { inputs: self.plan.inputs, first: panel * channels, channels, turned: false };

@@ -1,6 +1,4 @@
-//! What batch sizes cost and gain: short runs of several sizes, compared.
-//!
-//! Which sizes to try is for [`super::search`] to say, and how to run them for the caller.
+//! Comparison of short runs with several batch sizes, which [`super::search`] selects and the caller runs.
 
 use serde::Serialize;
 
@@ -8,11 +6,10 @@ use super::search::{is_past_peak, predicted, unit};
 use super::trial::{MemoryLine, Trial};
 use crate::error::{Error, Result};
 
-/// More throughput than this part of the best is not worth a larger batch: it needs more memory, and fewer updates are
-/// made per epoch.
+/// The share of the best throughput that suffices: a larger batch needs more memory and makes fewer updates per epoch.
 const ENOUGH: f64 = 0.95;
 
-/// Trials and what follows from them.
+/// Trials and the suggested batch size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
     /// Every trial, by size.
@@ -23,11 +20,11 @@ pub struct Analysis {
     pub largest: Option<usize>,
     /// The smallest size above it that does not.
     pub too_large: Option<usize>,
-    /// The size with the most images per second, and those.
+    /// The size with the highest throughput, and its images per second.
     pub best: Option<(usize, f64)>,
-    /// The size to use: the smallest with at least 95 % of that.
+    /// The suggested size: the smallest with at least 95 % of that throughput.
     pub suggestion: Option<usize>,
-    /// What memory depends on, from two sizes on.
+    /// Memory as a function of the size, from at least two sizes.
     pub memory: Option<MemoryLine>,
 }
 
@@ -35,7 +32,7 @@ impl Analysis {
     /// Compares trials, in any order.
     ///
     /// # Errors
-    /// [`Error::Usage`] without a trial; [`Error::Data`] naming one that cannot be, or that there is twice.
+    /// [`Error::Usage`] without a trial; [`Error::Data`] for an impossible trial or one that occurs twice.
     pub fn new(mut trials: Vec<Trial>, memory_limit: Option<u64>) -> Result<Self> {
         if trials.is_empty() {
             return Err(Error::usage("no batch size was tried; name one to begin with, as in --batch-size 8"));
@@ -70,7 +67,7 @@ impl Analysis {
         self.too_large.is_none() && is_past_peak(&self.trials)
     }
 
-    /// Whether memory, not a failure, ended the search.
+    /// Whether the search ended because the next size would not fit by prediction.
     fn is_memory_full(&self) -> bool {
         let largest = self.largest.unwrap_or(0);
         self.too_large.is_none() && predicted(&self.trials, self.memory_limit) < largest + unit(largest)
@@ -81,12 +78,12 @@ impl Analysis {
         self.trials.iter().find(|it| it.batch_size == batch_size)
     }
 
-    /// The images per second of a size as a part of the most.
+    /// The throughput of a size as a share of the best.
     pub fn share(&self, batch_size: usize) -> Option<f64> {
         Some(self.trial(batch_size)?.images_per_second()? / self.best?.1)
     }
 
-    /// What a reader must know, a sentence or two each.
+    /// Notes for the reader, a sentence or two each.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
         let Some(largest) = self.largest else {

@@ -1,4 +1,4 @@
-//! Which charts there are: the loss over the learning rate; throughput and memory over the batch size.
+//! Charts of the loss over the learning rate, and of throughput and memory over the batch size.
 
 use super::batch_size::Analysis;
 use super::curve::Probe;
@@ -7,14 +7,14 @@ use super::trial::Trial;
 use crate::report::chart::{Across, Chart, Figure, Scale};
 use crate::report::series::{Look, Series};
 
-/// How the chart of a range test is to be read.
+/// The legend of the range test's chart.
 pub const LEGEND: &str = "Faint: the loss of every step. Bold: its exponential moving average, which the suggestion is \
                           made from. Both are drawn until the loss is far above its start.";
 
-/// A limit is shown up to so many times the memory that was needed.
+/// The memory limit is shown up to this multiple of the needed memory.
 const FAR: f64 = 4.0;
 
-/// The loss until it ran away, and the rates that matter.
+/// The loss until it diverged, with the suggested rate, the minimum and the cut-off.
 pub fn loss(test: &RangeTest) -> Chart {
     let (lowest, top) = heights(&test.averaged);
     let end = test.averaged.iter().position(|it| it.loss > top).unwrap_or(test.averaged.len());
@@ -26,7 +26,7 @@ pub fn loss(test: &RangeTest) -> Chart {
         ..Series::new(&name, style, vec![[rate, lowest]])
     };
     let mut series = vec![
-        Series { look: Look::Behind, ..Series::new("every step", 0, points(&test.probes)) },
+        Series { look: Look::Background, ..Series::new("every step", 0, points(&test.probes)) },
         Series::new("loss", 0, points(&test.averaged)),
     ];
     if let Ok(it) = &test.verdict {
@@ -38,8 +38,8 @@ pub fn loss(test: &RangeTest) -> Chart {
     Chart { title, series, scale: Scale::Linear, across: Across::LearningRate, marks: Vec::new() }
 }
 
-/// The smallest loss, and how high the chart reaches: as far above the highest loss before it as that is above it, or
-/// half as high again. Higher, and the fall would be too small to see.
+/// The smallest loss, and the top of the chart: the highest loss before the minimum plus the fall, or plus half of that
+/// loss if that is more. In a higher chart the fall would be too small to see.
 fn heights(averaged: &[Probe]) -> (f64, f64) {
     let Some(least) = averaged.iter().enumerate().min_by(|a, b| a.1.loss.total_cmp(&b.1.loss)) else {
         return (0.0, f64::INFINITY);
@@ -49,7 +49,7 @@ fn heights(averaged: &[Probe]) -> (f64, f64) {
     (lowest, start + (start - lowest).max(start.abs() / 2.0))
 }
 
-/// Images per second and, where it is known, memory.
+/// Throughput and, if known, memory.
 pub fn trials(analysis: &Analysis) -> Vec<Chart> {
     let mut charts = Vec::new();
     let rates = |it: &Trial| Some([it.batch_size as f64, it.images_per_second()?]);
@@ -72,7 +72,7 @@ pub fn trials(analysis: &Analysis) -> Vec<Chart> {
         if end > *last {
             series.push(Series { look: Look::Predicted, ..Series::new("", 0, between(*last, end)) });
         }
-        // A limit far above would press everything else flat.
+        // A much higher limit would flatten the curve.
         if let Some(limit) = analysis.memory_limit.map(|it| gibibytes(it as f64)).filter(|it| *it <= FAR * line_end) {
             series.push(Series { look: Look::Ideal, ..Series::new("limit", 0, vec![[*first, limit], [end, limit]]) });
         }
@@ -82,7 +82,7 @@ pub fn trials(analysis: &Analysis) -> Vec<Chart> {
     charts
 }
 
-/// The main figure: all of them.
+/// The main figure: all charts.
 pub fn main(analysis: &Analysis) -> Figure {
     Figure::stack(trials(analysis).iter().map(Chart::figure).collect())
 }

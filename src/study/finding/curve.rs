@@ -1,19 +1,18 @@
-//! The averaged curve of a range test, up to where the loss runs away, and how sure its heights are.
+//! The averaged curve of a range test up to divergence, and the noise of its losses.
 //!
-//! Loss and logarithm of the rate are averaged with the same weights: the average lags behind the run, and this moves
-//! its points back to the rates that they speak of, so that a straight fall stays where it was. What the curve says
-//! about learning rates is for [`super::learning_rate`] to say.
+//! Loss and logarithm of the rate are averaged with the same weights. Both then lag equally, so that a linear fall of
+//! the loss keeps its position.
 
 use serde::{Deserialize, Serialize};
 
 use crate::report::series::moving_average;
 
-/// The weight of a step halves every so many parts of the run: 4 steps of 100. The decay of 0.98 that fastai takes for
-/// its 100 steps would be a half-life of 34 of them, and the average at the end of the fall still that of its begin.
+/// The half-life is the run divided by this: 4 of 100 steps. fastai's decay of 0.98 would be a half-life of 34 steps,
+/// too long to follow the fall.
 const PARTS: usize = 25;
-/// The test ends where the averaged loss is so many times its minimum, as in fastai.
+/// The test ends if the averaged loss exceeds this multiple of its minimum, as in fastai.
 const RUNAWAY: f64 = 4.0;
-/// The median size of a normal deviate, in standard deviations.
+/// The median absolute value of a standard normal deviate.
 const MEDIAN_DEVIATE: f64 = 0.6745;
 
 /// A step of the test.
@@ -28,18 +27,18 @@ pub struct Probe {
 /// An averaged curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Averaged rates and losses, those of the first steps kept.
+    /// Averaged rates and losses of the steps before divergence.
     pub points: Vec<Probe>,
-    /// Steps in which the weight of a step halves.
+    /// Half-life of the average, in steps.
     pub half_life: usize,
-    /// The first rate that is left out, if the loss ran away.
+    /// The first excluded rate, if the loss diverged.
     pub cut_off: Option<f64>,
-    /// Standard deviation of an averaged loss, from how neighbouring losses differ.
+    /// Standard deviation of an averaged loss, from the differences of neighbouring losses.
     pub noise: f64,
 }
 
 impl Curve {
-    /// Averages the losses until they run away: until one is not finite, or their average four times its minimum.
+    /// Averages the losses until they diverge: until one is not finite, or the average exceeds four times its minimum.
     pub fn new(probes: &[Probe]) -> Self {
         let half_life = (probes.len() / PARTS).max(1);
         let finite = probes.iter().position(|it| !is_loss(it.loss)).unwrap_or(probes.len());
@@ -62,8 +61,8 @@ impl Curve {
         Self { points, half_life, cut_off, noise }
     }
 
-    /// The steepest fall around each point from `first` to `last`: the point and the slope there, as loss per natural
-    /// logarithm of the rate, over a half-life to both sides.
+    /// The point of the steepest fall from `first` to `last`, and the slope there: loss per natural logarithm of the
+    /// rate, over a half-life to both sides.
     pub fn steepest(&self, first: usize, last: usize) -> Option<(usize, f64)> {
         let slope = |at: usize| {
             let ends = [at.saturating_sub(self.half_life), (at + self.half_life).min(self.points.len() - 1)];
@@ -74,13 +73,13 @@ impl Curve {
     }
 }
 
-/// Whether a run can have this loss: no computation of a run gives what no f32 can hold.
+/// Whether a run can have this loss: it is finite as an f32.
 fn is_loss(loss: f64) -> bool {
     loss.abs() <= f64::from(f32::MAX)
 }
 
-/// Neighbours differ by the noise of two losses and hardly by the curve; the median passes over the few where it is
-/// steep. An average with decay `b` has (1 - b) / (1 + b) of the variance of its terms.
+/// Neighbouring losses differ mainly by noise; the median ignores the few where the curve is steep. An average with
+/// decay `b` has (1 - b) / (1 + b) of the variance of its terms.
 fn noise(probes: &[Probe], half_life: usize) -> f64 {
     let mut differences: Vec<f64> = probes.windows(2).map(|two| (two[1].loss - two[0].loss).abs()).collect();
     differences.sort_by(f64::total_cmp);

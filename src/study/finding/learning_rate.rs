@@ -1,71 +1,70 @@
-//! The learning-rate range test: a run whose rate grows exponentially, and the rate that its losses suggest.
+//! The learning-rate range test: a run with an exponentially growing rate, and the rate that its losses suggest.
 //!
-//! L. N. Smith, Cyclical Learning Rates for Training Neural Networks, WACV 2017 (arXiv 1506.01186), with the practice of
-//! fastai and Lightning: losses are averaged ([`super::curve`]), the first are passed over, and the test ends where the
-//! loss runs away.
+//! L. N. Smith, Cyclical Learning Rates for Training Neural Networks, WACV 2017 (arXiv 1506.01186), with the practice
+//! of fastai and Lightning: losses are averaged ([`super::curve`]), the first ones are skipped, and the test ends if
+//! the loss diverges.
 //!
-//! Two rules of thumb are shown, and one is recommended: **a tenth of the rate at which the loss was smallest**. The
-//! rate of the steepest fall depends on where the loss starts: a fresh network first loses what its loss has above that
-//! of guessing, at whatever small rate it has then. In sixteen tests of a small residual network, eight seeds with two
-//! batch sizes (`tests/fixtures/finding/range.py`), the steepest fall was anywhere from 0.0002 to 0.5. The tenth of the
-//! minimum varied by a factor of ten for a batch size, and up to three times as much or as little held a rate whose loss
-//! after a real training was within a tenth of the best. That is one small network: try the ends of the range too.
+//! Two rules of thumb are shown, and one is recommended: **a tenth of the rate with the smallest loss**. The rate of
+//! the steepest fall depends on the initial loss: a new network first drops to the loss of guessing, at whatever small
+//! rate the test has then. In sixteen tests of a small residual network, eight seeds with two batch sizes
+//! (`tests/fixtures/finding/range.py`), the steepest fall was anywhere from 0.0002 to 0.5. A tenth of the minimum
+//! varied by a factor of ten for a batch size; the range from a third to three times of it contained a rate whose loss
+//! after a full training was within a tenth of the best. That is one small network: try the ends of the range too.
 //!
-//! A test that proves nothing suggests nothing, and says what to do. Rates are those that the optimizer used, for all
-//! replicas together. This room makes no run.
+//! An inconclusive test suggests nothing and says what to do. Rates are those of the optimizer, for all replicas
+//! together.
 
 use serde::{Deserialize, Serialize};
 
 use super::curve::{Curve, Probe};
 use crate::error::{Error, Result};
 
-/// A shorter test says nothing.
 const FEWEST: usize = 20;
-/// The first half-lives are passed over: their average is that of few steps.
+/// Half-lives that are skipped at the start, where the average has few terms.
 const PASSED_OVER: usize = 2;
-/// A difference of averaged losses by so many standard deviations is no accident, wherever it is on the curve.
+/// A significant difference of averaged losses, in standard deviations.
 const CERTAIN: f64 = 8.0;
-/// A fall is one by this part of the loss at least.
+/// The smallest fall, as a share of the loss.
 const LEAST_FALL: f64 = 0.02;
-/// The loss has turned when it rose by this part of its fall.
+/// The smallest rise after the minimum, as a share of the fall.
 const LEAST_RISE: f64 = 0.1;
-/// The recommended rate is so many times below that of the smallest loss.
+/// The ratio of the rate of the smallest loss to the recommended rate.
 const SAFETY: f64 = 10.0;
-/// Tests of different seeds differ by a factor of ten, about three to each side.
+/// Tests with different seeds differ by a factor of ten, about three to each side.
 const UNCERTAINTY: f64 = 3.0;
 
-/// A range test and what follows from it.
+/// A range test and its suggestion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RangeTest {
     /// Every step.
     pub probes: Vec<Probe>,
-    /// The averaged curve, until the loss ran away.
+    /// The averaged curve, until the loss diverged.
     pub averaged: Vec<Probe>,
-    /// The first rate that is left out, if the loss ran away.
+    /// The first excluded rate, if the loss diverged.
     pub cut_off: Option<f64>,
-    /// What `schedule.lr_scaling` multiplies `--learning-rate` with.
+    /// The factor of `schedule.lr_scaling` on `--learning-rate`.
     pub growth: f64,
-    /// The rates to use, or why there are none.
+    /// The suggested rates, or the reason why there are none.
     #[serde(skip)]
     pub verdict: std::result::Result<Suggestion, NoSuggestion>,
 }
 
-/// Rates that a test suggests, for all replicas together unless it says otherwise.
+/// Suggested rates, for all replicas together unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Suggestion {
-    /// Where the averaged loss falls fastest over the logarithm of the rate.
+    /// The rate of the steepest fall of the averaged loss over the logarithm of the rate.
     pub steepest: f64,
-    /// How fast it falls there, as loss per decade of the rate; negative.
+    /// The slope there, as loss per decade of the rate; negative.
     pub slope: f64,
-    /// Where the averaged loss is smallest.
+    /// The rate of the smallest averaged loss.
     pub minimum: f64,
-    /// A tenth of that.
+    /// A tenth of `minimum`.
     pub tenth: f64,
-    /// The value for `--learning-rate`: the tenth before the schedule's scaling, with two digits.
+    /// The value for `--learning-rate`: `tenth` before the schedule's scaling, with two digits.
     pub learning_rate: f64,
-    /// What the optimizer then uses: `learning_rate` times the scaling.
+    /// The optimizer's rate: `learning_rate` times the scaling.
     pub effective: f64,
-    /// From a third of it to three times as much.
+    /// A third of `effective` to three times `effective`.
     pub range: [f64; 2],
 }
 
@@ -78,15 +77,15 @@ pub enum NoSuggestion {
         /// Steps of the test.
         steps: usize,
     },
-    /// The loss ran away before there was anything to see.
+    /// The loss diverged at the start.
     #[error("the loss diverged after {steps} steps; start lower, with --from {}", shown(*from))]
     RanAway {
-        /// Steps until then.
+        /// Steps until divergence.
         steps: usize,
         /// A rate to begin with.
         from: f64,
     },
-    /// The loss rose, and did not fall before, or no more than it does by chance.
+    /// The loss rose without a significant fall before.
     #[error("the loss did not fall by more than chance before it rose; \
              try more steps with --steps {steps}, or begin lower with --from {}", shown(*from))]
     Rose {
@@ -103,7 +102,7 @@ pub enum NoSuggestion {
         /// A number of steps.
         steps: usize,
     },
-    /// The loss had not risen yet.
+    /// The loss did not rise at the end.
     #[error("the loss was still falling at the highest rate; try --to {}", shown(*to))]
     StillFalling {
         /// A rate to end with.
@@ -112,7 +111,7 @@ pub enum NoSuggestion {
 }
 
 impl RangeTest {
-    /// Reads a test: `probes` in the order of steps, and how much `schedule.lr_scaling` multiplies `--learning-rate`.
+    /// Evaluates a test: `probes` in the order of steps, and the factor of `schedule.lr_scaling` on `--learning-rate`.
     ///
     /// # Errors
     /// [`Error::Data`] if the rates do not grow from above 0, or the growth is not a number above 0.
@@ -179,12 +178,12 @@ fn suggest(probes: &[Probe], curve: &Curve, growth: f64) -> std::result::Result<
     })
 }
 
-/// A number rounded to two digits, more than a range test knows.
+/// A number rounded to two digits, more than the precision of a range test.
 fn two_digits(value: f64) -> f64 {
     shown(value).parse().unwrap_or(value)
 }
 
-/// Two digits of a rate as they are shown, and can be given to a flag.
+/// A rate with two digits, in a form that a flag accepts.
 pub fn shown(rate: f64) -> String {
     let rounded: f64 = format!("{rate:.1e}").parse().unwrap_or(rate);
     if (1e-4..1e5).contains(&rounded.abs()) { rounded.to_string() } else { format!("{rounded:e}") }

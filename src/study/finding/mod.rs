@@ -1,7 +1,7 @@
-//! Settings that a short run can find: a learning rate and a batch size.
+//! Learning rate and batch size from short runs.
 //!
-//! Reading order: [`learning_rate`] is the range test and [`curve`] its averaged losses; [`batch_size`] compares trials,
-//! [`search`] says which to make; [`text`], [`charts`] and [`page`] show it all.
+//! [`learning_rate`] is the range test, [`curve`] its averaged losses; [`batch_size`] compares trials, [`search`]
+//! selects the next one; [`text`], [`charts`] and [`page`] present the results.
 
 pub mod batch_size;
 pub mod charts;
@@ -25,14 +25,14 @@ pub use search::{Bounds, next};
 pub use trial::{MemoryLine, Outcome, Trial};
 pub use wanted::Find;
 
+use super::scaling::table::csv;
 use super::write;
 use crate::error::Result;
 
-/// What a JSON file holds.
 #[derive(Serialize)]
 struct File<'a, Findings> {
     about: &'a BTreeMap<String, String>,
-    /// What a reader must know; says why, if nothing is suggested.
+    /// Notes for the reader, among them the reason if nothing is suggested.
     notes: Vec<String>,
     #[serde(flatten)]
     findings: &'a Findings,
@@ -41,8 +41,8 @@ struct File<'a, Findings> {
 }
 
 impl RangeTest {
-    /// Writes `find-lr.csv`, `.json`, `.svg`, `.png` and, last, `.html`; `about` says what the test was made with. In
-    /// JSON a loss that is not finite is null.
+    /// Writes `find-lr.csv`, `.json`, `.svg`, `.png` and, last, `.html`; `about` describes hardware and settings. In
+    /// JSON, losses that are not finite are null.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`] naming the file that cannot be written.
@@ -50,20 +50,20 @@ impl RangeTest {
         let notes = self.verdict.as_ref().err().map(|none| format!("no suggestion: {none}")).into_iter().collect();
         let json = File { about, notes, findings: self, suggestion: self.verdict.as_ref().ok() };
         let figure = charts::loss(self).figure();
-        let csv = text::csv(&text::step_rows(self));
+        let csv = csv(&text::step_rows(self));
         write(directory, "find-lr", &figure, csv, &json, page::learning_rate(self, about))
     }
 }
 
 impl Analysis {
-    /// Writes `find-batch-size.csv`, `.json`, `.svg`, `.png` and, last, `.html`; `about` says what the trials were made
-    /// with.
+    /// Writes `find-batch-size.csv`, `.json`, `.svg`, `.png` and, last, `.html`; `about` describes hardware and
+    /// settings.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`] naming the file that cannot be written.
     pub fn write(&self, directory: &Path, about: &BTreeMap<String, String>) -> Result<()> {
         let json = File { about, notes: self.caveats(), findings: self, suggestion: None };
-        let csv = text::csv(&text::trial_rows(self));
+        let csv = csv(&text::trial_rows(self));
         write(directory, "find-batch-size", &charts::main(self), csv, &json, page::batch_size(self, about))
     }
 }

@@ -1,19 +1,19 @@
-//! The pages: what to use first, then the curves, the numbers, and where the rules are from.
+//! HTML pages: the suggestion, curves, numbers and sources.
 
 use std::collections::BTreeMap;
 
 use super::batch_size::Analysis;
 use super::charts;
 use super::learning_rate::{RangeTest, shown};
-use super::text::{self, cells, gibibytes, scaled, step_rows, trial_rows};
+use super::text::{self, cells, scaled, step_rows, trial_rows};
 use super::trial::Trial;
+use crate::metrics::gibibytes;
 use crate::report::markup::{folded, notes, section, tiles};
 use crate::report::page;
 use crate::report::table::{Cell, Table};
 use crate::study::scaling::table::{percent, rate};
 use crate::study::{settings, sources, with_legend};
 
-/// The sources of the range test.
 const SOURCES: [&str; 3] = [
     "L. N. Smith, Cyclical Learning Rates for Training Neural Networks, WACV 2017, arXiv 1506.01186",
     "J. Howard, S. Gugger, fastai: A Layered API for Deep Learning, Information 11(2), 2020, arXiv 2002.04688",

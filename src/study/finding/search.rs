@@ -1,22 +1,22 @@
-//! Which batch size to try next: doubling while all goes well, then halving the distance to what does not fit. Larger
-//! sizes are of no use once two in a row are slower than a smaller one.
+//! Selects the next batch size to try: doubles it while it fits, then bisects. The search ends once the two largest
+//! sizes are slower than a smaller one.
 //!
-//! A size that the memory of the last two sizes predicts not to fit is never tried: running out of memory can end a
-//! process, or worse, another one. No size is tried twice, so a search ends.
+//! A size that does not fit by extrapolation of the last two is never tried: running out of memory can kill a process,
+//! even another one. No size is tried twice, so a search terminates.
 
 use super::trial::{MemoryLine, Trial};
 
-/// Above this part of the memory something else may not fit any more.
+/// The share of the memory to use at most.
 const FILL: f64 = 0.9;
-/// Sizes are multiples of this, where they are not smaller.
+/// Larger sizes are multiples of this.
 const MULTIPLE: usize = 8;
 
-/// Where a search begins and what it must not exceed.
+/// The limits of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// The first size to try.
     pub start: usize,
-    /// No larger size makes sense, as when a replica has no more images.
+    /// The largest size to try, such as the images of a replica.
     pub largest: usize,
     /// The memory of the device in bytes, if known.
     pub memory: Option<u64>,
@@ -30,10 +30,10 @@ impl Default for Bounds {
     }
 }
 
-/// The batch size to try after these trials, in any order; none when the search is over.
+/// The batch size to try after these trials, in any order; `None` if the search is over.
 ///
-/// The largest size that fits is then known up to [`unit()`], unless the number of trials or a throughput that falls ended
-/// the search.
+/// The largest size that fits is then known up to [`unit()`], unless the search ended by the number of trials or by
+/// decreasing throughput.
 pub fn next(trials: &[Trial], bounds: &Bounds) -> Option<usize> {
     if trials.len() >= bounds.trials || bounds.largest == 0 || is_past_peak(trials) {
         return None;
@@ -51,7 +51,7 @@ pub fn next(trials: &[Trial], bounds: &Bounds) -> Option<usize> {
     };
     let unit = unit(fits);
     let size = wanted.min(most) / unit * unit;
-    // The largest size of all need not be a multiple of anything.
+    // The largest allowed size need not be a multiple.
     let size = if too_large.is_none() && wanted >= bounds.largest && most == bounds.largest { most } else { size };
     (size > fits).then_some(size)
 }
@@ -65,12 +65,13 @@ pub fn is_past_peak(trials: &[Trial]) -> bool {
     smaller.iter().any(|(_, rate)| largest.iter().all(|(_, slower)| slower < rate))
 }
 
-/// How exactly the largest size is sought: to multiples of 8, or of an eighth of the size where that is more.
+/// The resolution of the search: 1 below 8, else 8 or, if larger, an eighth of the power of two below the size.
 pub fn unit(size: usize) -> usize {
     if size < MULTIPLE { 1 } else { ((1 << size.ilog2()) / MULTIPLE).max(MULTIPLE) }
 }
 
-/// The largest size for which the last two leave room; before there are two, any, unless one has filled the memory.
+/// The largest size that fits by extrapolation of the last two; with fewer, any size, unless the memory is already
+/// full.
 pub fn predicted(trials: &[Trial], memory: Option<u64>) -> usize {
     let Some(memory) = memory else { return usize::MAX };
     let room = FILL * memory as f64;

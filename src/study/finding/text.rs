@@ -1,4 +1,4 @@
-//! What was found as text: a few lines for the terminal, cells that the page shares, and CSV for programs.
+//! Findings as text: lines for the terminal, table cells and CSV.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use super::batch_size::Analysis;
 use super::curve::Probe;
 use super::learning_rate::{RangeTest, Suggestion, shown};
 use super::trial::{MemoryLine, Outcome, Trial};
+use crate::metrics::gibibytes;
 use crate::report::axis::plain;
 use crate::study::scaling::table::{aligned, percent, rate};
 
-/// Stands for what is not known.
 const UNKNOWN: &str = "-";
 /// The headers of [`cells`].
 pub const HEAD: [&str; 4] = ["images", "images/s", "of the best", "memory"];
@@ -19,15 +19,15 @@ pub const HEAD: [&str; 4] = ["images", "images/s", "of the best", "memory"];
 /// A step of a range test: a row of `find-lr.csv`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRow {
-    /// From 1.
+    /// Number of the step, from 1.
     pub step: usize,
     /// The rate of the step.
     pub learning_rate: f64,
     /// Its loss.
     pub loss: f64,
-    /// The rate that the average speaks of; none after the loss ran away.
+    /// The averaged rate; `None` after divergence.
     pub averaged_learning_rate: Option<f64>,
-    /// The average of the loss.
+    /// The averaged loss.
     pub averaged_loss: Option<f64>,
 }
 
@@ -40,9 +40,9 @@ pub struct TrialRow {
     pub fits: bool,
     /// Images per second, if it fits.
     pub images_per_second: Option<f64>,
-    /// Those as a part of the most.
+    /// Throughput as a share of the best.
     pub of_the_best: Option<f64>,
-    /// Bytes, if it fits and they are known.
+    /// Memory in bytes, if it fits and is known.
     pub memory_bytes: Option<u64>,
     /// Why it does not fit.
     pub why: String,
@@ -79,7 +79,7 @@ pub fn trial_rows(analysis: &Analysis) -> Vec<TrialRow> {
     analysis.trials.iter().map(row).collect()
 }
 
-/// A trial as it is shown, without the reason.
+/// The cells of a trial, without the reason.
 pub fn cells(row: &TrialRow) -> [String; 4] {
     let known = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.into());
     [
@@ -90,24 +90,12 @@ pub fn cells(row: &TrialRow) -> [String; 4] {
     ]
 }
 
-/// Rows as CSV, with a header.
-pub fn csv<Row: Serialize>(rows: &[Row]) -> Vec<u8> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    rows.iter().for_each(|row| writer.serialize(row).expect("a row is flat, and memory takes what is written to it"));
-    writer.into_inner().expect("memory takes what is written to it")
-}
-
-/// A large memory.
-pub fn gibibytes(bytes: f64) -> String {
-    format!("{:.2} GiB", bytes / (1u64 << 30) as f64)
-}
-
-/// What memory depends on.
+/// The memory line in words.
 pub fn memory(line: &MemoryLine) -> String {
     format!("{} + {:.2} MiB per image", gibibytes(line.fixed), line.per_image / (1u64 << 20) as f64)
 }
 
-/// What the schedule makes of the suggested flag, if that is another rate.
+/// The rate after the schedule's scaling, if it differs from the flag.
 pub fn scaled(suggestion: &Suggestion, growth: f64) -> Option<String> {
     let effective = shown(suggestion.effective);
     let times = plain(growth);

@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A batch size that was tried.
+/// A trial of one batch size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Images of a replica in a step.
     pub batch_size: usize,
-    /// How it went.
+    /// Its outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// How a trial went.
+/// The outcome of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -20,12 +20,12 @@ pub enum Outcome {
     Fits {
         /// Images per second, of all replicas.
         images_per_second: f64,
-        /// The most memory in use, in bytes; 0 if it is not known.
+        /// Peak memory, in bytes; 0 if unknown.
         memory_bytes: u64,
     },
     /// It did not fit into memory.
     TooLarge {
-        /// What was said about it.
+        /// The error message.
         why: String,
     },
 }
@@ -44,7 +44,7 @@ impl Trial {
         }
     }
 
-    /// Its size and its memory, where both are known.
+    /// Its size and memory, if known.
     pub fn memory(&self) -> Option<(usize, u64)> {
         match self.outcome {
             Outcome::Fits { memory_bytes, .. } if memory_bytes > 0 => Some((self.batch_size, memory_bytes)),
@@ -56,14 +56,14 @@ impl Trial {
 /// Memory as a linear function of the batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct MemoryLine {
-    /// Bytes whatever the size: weights, optimizer, the program.
+    /// Bytes independent of the size: weights, optimizer, the program.
     pub fixed: f64,
-    /// Bytes of each image more.
+    /// Bytes per image.
     pub per_image: f64,
 }
 
 impl MemoryLine {
-    /// The line of least squares through sizes and their bytes: a level one through one point, none through none.
+    /// The least-squares line through sizes and their bytes; constant for one point, `None` for none.
     pub fn through(points: &[(usize, u64)]) -> Option<Self> {
         let count = points.len() as f64;
         let points = || points.iter().map(|(size, bytes)| (*size as f64, *bytes as f64));
@@ -79,9 +79,9 @@ impl MemoryLine {
         self.fixed + self.per_image * size
     }
 
-    /// The largest size that needs no more than these bytes; any size if more images need no more.
+    /// The largest size that needs at most `bytes`; `usize::MAX` if memory does not grow with the size.
     pub fn largest(&self, bytes: f64) -> usize {
-        // Beyond what `usize` holds, the conversion stops at its ends.
+        // The conversion saturates.
         if self.per_image > 0.0 { ((bytes - self.fixed) / self.per_image).floor() as usize } else { usize::MAX }
     }
 }

@@ -1,9 +1,9 @@
-//! What is to be found.
+//! The arguments of a search.
 
-/// What to find.
+/// The setting to find.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Find {
-    /// A learning rate: from the first rate to the second one in so many steps.
+    /// A learning rate, by a range test.
     LearningRate {
         /// The lowest rate, of all replicas together.
         from: f64,
@@ -14,7 +14,7 @@ pub enum Find {
     },
     /// The largest batch of a replica that fits.
     BatchSize {
-        /// No larger one is tried.
+        /// The largest size to try.
         largest: usize,
     },
 }

@@ -1,33 +1,29 @@
-//! Which charts there are: for each mode the rate, the efficiency and the time of a step over the replicas.
+//! Charts of throughput, efficiency and step time over the replicas, for each mode.
 //!
-//! All three are functions of the time of a step, so measurements, model and ideal are drawn in the same way.
+//! All three are functions of the step time, so measurements, model and ideal are drawn in the same way.
 
 use super::curve::{Curve, Prediction, Row};
 use super::measurement::Mode;
 use crate::report::chart::{Across, Chart, Figure, Scale};
 use crate::report::series::{Look, Series};
 
-/// How the charts are to be read.
+/// The legend of all charts.
 pub const LEGEND: &str = "Marks: medians of measured steps, with bars over the middle half of them. Lines: the fitted \
                           model; dashed, with bars over its range at a level of 95 %: predicted. Thin lines: ideal \
                           scaling.";
-/// Ranges of curves that share a chart stand beside each other, each so many times as far right as that before.
+/// Horizontal distance of the ranges of curves in one chart, as a factor.
 const BESIDE: f64 = 1.035;
-/// Points of a line that is not straight.
 const POINTS: usize = 48;
 
-/// What a chart shows.
 struct Plot {
     title: &'static str,
     scale: Scale,
-    /// The quantity from a curve, replicas, and seconds of a step.
+    /// The quantity as a function of curve, replicas and seconds of a step.
     of: fn(&Curve, f64, f64) -> f64,
-    /// Whether it shows the middle half of the measured steps; on an efficiency it would be too short to see.
+    /// Whether it shows the middle half of the measured steps; for the efficiency it would be too short to see.
     has_halves: bool,
-    /// Whether it shows the range of a prediction. The time of a step does not: one large size would press everything
-    /// else flat.
+    /// Whether it shows the ranges of predictions; for the step time, one large range would flatten the curves.
     has_ranges: bool,
-    /// Whether it shows the time of waiting as well.
     has_waiting: bool,
 }
 
@@ -75,7 +71,6 @@ fn by_mode(curves: &[Curve]) -> Vec<Vec<&Curve>> {
 }
 
 impl Plot {
-    /// One quantity of all curves of a mode.
     fn chart(&self, curves: &[&Curve]) -> Chart {
         let mut series = Vec::new();
         for (style, curve) in curves.iter().enumerate() {
@@ -106,7 +101,7 @@ impl Plot {
         Series { look: Look::Marks, ..Series::new(name, style, curve.rows.iter().map(point).collect()) }
     }
 
-    /// What the smallest configuration would become if more replicas cost nothing.
+    /// Ideal scaling of the smallest configuration.
     fn ideal(&self, curve: &Curve) -> Series {
         let [first, last] = ends(curve);
         let point = |replicas: f64| [replicas, (self.of)(curve, replicas, curve.ideal(replicas))];
@@ -114,7 +109,7 @@ impl Plot {
         Series { look: Look::Ideal, ..Series::new("ideal", 0, points) }
     }
 
-    /// The model from the first fitted size to the last predicted one, and bars over what is not sure.
+    /// The model from the first fitted size to the last predicted one, and bars for the spread and the ranges.
     fn lines(&self, curve: &Curve, style: usize) -> Vec<Series> {
         let line = |look: Look, points: Vec<[f64; 2]>| Series { look, ..Series::new("", style, points) };
         let bar = |replicas: usize, ends: [f64; 2], aside: f64| {
@@ -143,7 +138,7 @@ impl Plot {
     }
 }
 
-/// The smallest and the largest size that is measured or predicted.
+/// The smallest and the largest measured or predicted size.
 fn ends(curve: &Curve) -> [usize; 2] {
     let sizes = || curve.rows.iter().map(|row| row.replicas).chain(curve.predictions.iter().map(|it| it.replicas));
     [sizes().min().unwrap_or(1), sizes().max().unwrap_or(1)]

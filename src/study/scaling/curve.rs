@@ -1,18 +1,19 @@
-//! Measurements compared: how far more replicas helped, and what the fitted model says about more still.
+//! Comparison of measurements: speed-up, efficiency, and predictions of the fitted model.
 
 use serde::{Deserialize, Serialize};
 
 use super::fit::{Estimate, Fit};
-use super::measurement::{Measurement, Mode, count};
+use super::measurement::{Measurement, Mode};
+use crate::metrics::line::count;
 
-/// A measurement beside the smallest configuration of its mode: a row of the table and of `scaling.csv`.
+/// A measurement relative to the smallest configuration of its mode: a row of the table and of `scaling.csv`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What stayed the same.
+    /// Weak or strong scaling.
     pub mode: Mode,
     /// Replicas of the run.
     pub replicas: usize,
-    /// Processes that hosted them.
+    /// Processes of the run.
     pub processes: usize,
     /// Whether some replicas shared a device or its cores.
     pub devices_shared: bool,
@@ -22,64 +23,64 @@ pub struct Row {
     pub images_per_step: usize,
     /// The median time of a step.
     pub step_seconds: f64,
-    /// A quarter of the steps was at most as long.
+    /// The lower quartile.
     pub step_seconds_q1: f64,
-    /// A quarter of the steps was at least as long.
+    /// The upper quartile.
     pub step_seconds_q3: f64,
     /// Images per second in the median step.
     pub images_per_second: f64,
-    /// Images per second, as a multiple of those of the smallest configuration.
+    /// Throughput as a multiple of that of the smallest configuration.
     pub speed_up: f64,
-    /// The speed-up as a part of how many times more replicas there are.
+    /// The speed-up divided by the ratio of replicas.
     pub efficiency: f64,
     /// Seconds of a step in which a replica waited for collectives.
     pub exposed_communication: f64,
-    /// The same as a part of the median step.
+    /// The same as a share of the median step.
     pub exposed_share: f64,
-    /// The most memory of a process, in bytes; 0 if it is not known.
+    /// Peak memory of a process, in bytes; 0 if unknown.
     pub memory_bytes: u64,
 }
 
-/// How the replicas of a curve were spread over processes.
+/// The distribution of a curve's replicas over processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// All in so many processes.
+    /// A fixed number of processes.
     Processes(usize),
-    /// Each in a process of its own.
+    /// A process per replica.
     Each,
 }
 
 /// Measurements that differ in the number of replicas only.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Curve {
-    /// What stayed the same.
+    /// Weak or strong scaling.
     pub mode: Mode,
-    /// Where the replicas were.
+    /// The distribution over processes.
     pub layout: Layout,
     /// The measurements, the smallest first.
     pub rows: Vec<Row>,
-    /// The model; none for a single size.
+    /// The model; `None` for a single size.
     pub fit: Option<Fit>,
-    /// What the model says about sizes that were not measured.
+    /// Predictions for sizes that were not measured.
     pub predictions: Vec<Prediction>,
 }
 
-/// What a model says about a number of replicas.
+/// The model's prediction for a number of replicas.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The number.
+    /// Number of replicas.
     pub replicas: usize,
     /// Seconds of a step.
     pub step_seconds: Estimate,
     /// Images per second.
     pub images_per_second: Estimate,
-    /// Speed-up by replicas, against the smallest configuration of the mode.
+    /// Efficiency relative to the smallest configuration of the mode.
     pub efficiency: Estimate,
 }
 
 impl Row {
-    /// The measurement beside `base`, the smallest one of its mode.
+    /// The measurement relative to `base`, the smallest one of its mode.
     pub fn new(it: &Measurement, base: &Measurement) -> Self {
         let [step_seconds_q1, step_seconds_q3] = it.quartiles();
         let speed_up = it.images_per_second() / base.images_per_second();
@@ -120,7 +121,7 @@ impl Layout {
     }
 }
 
-/// The rows of a mode as few curves, the longest first, until each row is in one of them.
+/// The rows of a mode as few curves that cover all rows, the longest first.
 pub fn curves(mode: Mode, rows: &[Row]) -> Vec<Curve> {
     let mut left: Vec<&Row> = rows.iter().filter(|row| row.mode == mode).collect();
     let mut layouts: Vec<Layout> = left.iter().map(|row| Layout::Processes(row.processes)).collect();
@@ -143,7 +144,7 @@ impl Curve {
             let fitted = rows.iter().filter(move |row| all || !row.devices_shared);
             fitted.map(|row| (row.replicas, row.step_seconds)).collect::<Vec<_>>()
         };
-        // Replicas that share a device would bend the curve of those that do not.
+        // Sizes with shared devices would bias the fit of those without.
         let fit = Fit::new(mode, &points(false)).or_else(|| Fit::new(mode, &points(true)));
         Self { mode, layout, rows, fit, predictions: Vec::new() }
     }
@@ -154,8 +155,7 @@ impl Curve {
         self.rows.iter().filter(fitted).any(|row| row.devices_shared)
     }
 
-    /// Predicts those of the sizes that were not measured, are above the smallest one, and leave an image for each
-    /// replica.
+    /// Predicts the given sizes that were not measured, are above the smallest one, and have an image per replica.
     pub fn predict(&mut self, sizes: &[usize]) {
         let smallest = self.rows[0].replicas;
         let is_new = |size: &&usize| **size > smallest && self.rows.iter().all(|row| row.replicas != **size);
@@ -166,11 +166,11 @@ impl Curve {
         self.predictions = sizes.into_iter().filter_map(|size| self.prediction(size)).collect();
     }
 
-    /// What the model says about a number of replicas; nothing without a model.
+    /// The prediction for a number of replicas; `None` without a model.
     pub fn prediction(&self, replicas: usize) -> Option<Prediction> {
         let size = replicas as f64;
         let step_seconds = self.step_seconds(size)?;
-        // The longest step has the lowest rate.
+        // The upper end of the time is the lower end of a rate.
         let of = |rate: &dyn Fn(f64) -> f64| Estimate {
             value: rate(step_seconds.value),
             range: step_seconds.range.map(|[low, high]| [rate(high), rate(low)]),
@@ -180,31 +180,31 @@ impl Curve {
         Some(Prediction { replicas, step_seconds, images_per_second, efficiency })
     }
 
-    /// Seconds of a step of so many replicas by the model; nothing without one.
+    /// Predicted seconds of a step; `None` without a model.
     ///
-    /// Noise can bend a model below ideal scaling, which no device can beat: it ends there.
+    /// Noise can bend a model below the ideal time, which is impossible, so the ideal time is a lower limit.
     pub fn step_seconds(&self, replicas: f64) -> Option<Estimate> {
         let Estimate { value, range } = self.fit.as_ref()?.step_seconds(replicas);
         let possible = |seconds: f64| seconds.max(self.ideal(replicas));
         Some(Estimate { value: possible(value), range: range.map(|ends| ends.map(possible)) })
     }
 
-    /// Whether the model scales better than ideally at some size that it predicts.
+    /// Whether the model is better than ideal at a predicted size.
     pub fn is_cut_off(&self) -> bool {
-        // Less than a thousandth is rounding.
+        // Smaller differences are rounding.
         let beyond =
             |it: &Prediction, fit: &Fit| fit.step_seconds(it.replicas as f64).value < 0.999 * it.step_seconds.value;
         self.fit.as_ref().is_some_and(|fit| self.predictions.iter().any(|it| beyond(it, fit)))
     }
 
-    /// Images of a step of so many replicas.
+    /// Images of a step with `replicas` replicas.
     pub fn images(&self, replicas: f64) -> f64 {
         let first = &self.rows[0];
         let times = if self.mode == Mode::Weak { replicas / first.replicas as f64 } else { 1.0 };
         first.images_per_step as f64 * times
     }
 
-    /// Seconds of a step of so many replicas at an efficiency of 1.
+    /// Seconds of a step with `replicas` replicas at an efficiency of 1.
     pub fn ideal(&self, replicas: f64) -> f64 {
         let first = &self.rows[0];
         let times = if self.mode == Mode::Weak { 1.0 } else { first.replicas as f64 / replicas };

@@ -1,12 +1,12 @@
-//! A model that was fitted to measured times of a step, and how far it can be trusted.
+//! The model fitted to measured step times, with confidence ranges.
 //!
-//! Residuals are relative, and coefficients are not negative. There are fewer terms than sizes wherever that leaves
-//! anything to fit, for a model with as many terms as sizes meets every measurement and proves nothing.
+//! Residuals are relative, and coefficients are not negative. There are fewer terms than sizes if possible, because a
+//! model with as many terms as sizes fits every measurement and proves nothing.
 //!
-//! A range holds everything that the model may say, at a level of 95 %: its ends are the extremes over *all* coefficients
-//! of *all* terms, those left out too, that miss the measurements by no more than F(1, d) times the variance of the
-//! residuals beyond the best fit, with d degrees of freedom (Seber and Lee, Linear Regression Analysis, 2003, section
-//! 5.1). It is about the typical step, not about a single one.
+//! A range is a confidence interval at a level of 95 %: its ends are the extremes over all coefficients of all terms,
+//! including those left out, whose sum of squares exceeds that of the best fit by at most F(1, d) times the variance of
+//! the residuals, with d degrees of freedom (Seber and Lee, Linear Regression Analysis, 2003, section 5.1). It is about
+//! the typical step, not about a single one.
 
 use serde::Serialize;
 
@@ -14,52 +14,51 @@ use super::least_squares::LeastSquares;
 use super::measurement::Mode;
 use super::model::Term;
 
-/// Student's t for a two-sided level of 95 %, by degrees of freedom from 1; more are taken for ten.
+/// Student's t for a two-sided level of 95 %, by degrees of freedom from 1; more than ten count as ten.
 const STUDENT: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-/// Where a model that misses one measurement by all of it cannot be ruled out, nothing can.
+/// Largest sum of squared relative residuals of a meaningful bound.
 const MOST_RESIDUAL: f64 = 1.0;
-/// Halvings until the range of the serial fraction is known to six digits.
+/// Bisections for six digits of the serial fraction.
 const HALVINGS: usize = 20;
 
-/// A number and the range that it lies in at a level of 95 %; none if the measurements do not tell.
+/// A number with its confidence range at a level of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The best guess.
+    /// The best estimate.
     pub value: f64,
-    /// From where to where it may be.
+    /// The range; `None` if the measurements do not determine it.
     pub range: Option<[f64; 2]>,
 }
 
 /// A fitted model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Fit {
-    /// Which model it is.
+    /// The model.
     pub mode: Mode,
     /// The numbers of replicas it was fitted to.
     pub replicas: Vec<usize>,
-    /// What each of [`Mode::terms`] is multiplied with, in seconds.
+    /// The coefficients of [`Mode::terms`], in seconds.
     pub coefficients: Vec<f64>,
-    /// The terms that were given up because there are too few sizes to tell them from the others.
+    /// The terms that were left out because there are too few sizes to determine them.
     pub left_out: Vec<Term>,
-    /// How far the model misses the measured times: the root of the mean square, as a part of them.
+    /// Root mean square of the relative residuals.
     pub misses_by: f64,
-    /// Points that there are beyond terms.
+    /// Number of points minus number of terms.
     pub degrees_of_freedom: usize,
     /// The times in the formula, in seconds, by their symbols.
     pub parameters: Vec<(&'static str, Estimate)>,
-    /// The part of the work that more replicas do not make shorter; only strong scaling shows it.
+    /// The serial share of the work; only for strong scaling.
     pub serial_fraction: Option<Estimate>,
     #[serde(skip)]
     squares: LeastSquares,
-    /// The largest sum of squares at a level of 95 %; none if the measurements do not tell.
+    /// The largest sum of squares at a level of 95 %; `None` if the measurements do not determine it.
     #[serde(skip)]
     bound: Option<f64>,
 }
 
 impl Fit {
-    /// Fits the model of a mode to numbers of replicas and their times of a step in seconds, each finite and above 0.
-    ///
-    /// One size has no fit: it says nothing about another one.
+    /// Fits the model of a mode to numbers of replicas and their step times in seconds. `None` for fewer than two
+    /// sizes, or if a time is not finite and above 0.
     pub fn new(mode: Mode, points: &[(usize, f64)]) -> Option<Self> {
         let mut replicas: Vec<usize> = points.iter().map(|(replicas, _)| *replicas).collect();
         replicas.sort_unstable();
@@ -96,17 +95,17 @@ impl Fit {
         Some(fit)
     }
 
-    /// The time of a step for so many replicas, in seconds.
+    /// The step time for a number of replicas, in seconds.
     pub fn step_seconds(&self, replicas: f64) -> Estimate {
         self.sum(&self.mode.terms().map(|term| term.at(replicas)))
     }
 
-    /// Whether it says how far its numbers may be off.
+    /// Whether it has confidence ranges.
     pub fn has_error(&self) -> bool {
         self.bound.is_some()
     }
 
-    /// What a reader must know about its terms and its ranges, a sentence each.
+    /// Remarks about its terms and ranges, a sentence each.
     pub fn remarks(&self) -> Vec<String> {
         let (sizes, terms) = (self.replicas.len(), self.mode.terms().len());
         let misses = match self.degrees_of_freedom {
@@ -139,7 +138,7 @@ impl Fit {
         Estimate { value, range: self.bound.and_then(|bound| self.squares.range(weights, bound)) }
     }
 
-    /// Constant / (constant + shared), whose range is where that quotient may be: it may be below a fraction `f` if
+    /// Constant / (constant + shared). The ends of its range are found by bisection: the quotient may be below `f` if
     /// constant - f (constant + shared) may be below zero.
     fn serial_fraction(&self) -> Estimate {
         let [constant, shared] = [self.coefficients[0], self.coefficients[1]];

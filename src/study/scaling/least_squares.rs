@@ -1,16 +1,14 @@
-//! Least squares with coefficients that cannot be negative, exactly, for a handful of terms.
+//! Exact non-negative least squares for a few terms.
 //!
 //! The solution is the ordinary one over the terms that are not zero (Lawson and Hanson, Solving Least Squares
-//! Problems, 1974, chapter 23). With three terms there are seven such sets: all are tried. What the terms mean is for
-//! [`super::fit`] to say.
+//! Problems, 1974, chapter 23). With three terms there are seven such sets: all are tried.
 
-/// A set of terms whose columns differ by less than this part in direction does not tell them apart.
+/// Columns with a smaller relative distance from the span of the others count as linearly dependent.
 const DEPENDENT: f64 = 1e-7;
-/// Sums of squares of relative residuals that differ by less are equal, and the simpler set is taken.
+/// Sums of squares with a smaller difference count as equal, and the smaller set is taken.
 const EQUAL: f64 = 1e-20;
 
-/// Measured values and what each term contributes to them, relative to the value: residuals count as parts of what was
-/// measured, for its noise grows with it.
+/// The terms at every point, relative to the measured value, because noise grows with the value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeastSquares {
     /// For every term its value at every point, divided by the measured value.
@@ -21,20 +19,20 @@ pub struct LeastSquares {
 /// Coefficients of all terms and the sum of the squares of the relative residuals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Solution {
-    /// One for every term; 0 for those that are not in use.
+    /// One per term; 0 for unused terms.
     pub coefficients: Vec<f64>,
     /// The sum of squares.
     pub residual: f64,
 }
 
-/// Columns as an orthonormal matrix times an upper triangle.
+/// A QR decomposition: orthonormal columns times an upper triangle.
 struct Factors {
     columns: Vec<Vec<f64>>,
     triangle: Vec<Vec<f64>>,
 }
 
 impl LeastSquares {
-    /// `terms[k][i]` is the term `k` at the point `i`, where `values[i]`, above 0, was measured.
+    /// `terms[k][i]` is term `k` at point `i`; `values[i]`, above 0, is the measured value there.
     pub fn new(terms: &[Vec<f64>], values: &[f64]) -> Self {
         let relative = |term: &Vec<f64>| term.iter().zip(values).map(|(term, value)| term / value).collect();
         Self { columns: terms.iter().map(relative).collect(), points: values.len() }
@@ -42,8 +40,8 @@ impl LeastSquares {
 
     /// The best solution with at most `most` terms above zero.
     ///
-    /// Where there are more terms than that, the first set of `most` of them with a solution above zero is taken, not
-    /// the best one: residuals chosen to be small would no longer tell how large the noise is.
+    /// Of sets with `most` terms, the first with a positive solution is used, not the best: selecting the smallest
+    /// residual would underestimate the noise.
     pub fn solve(&self, most: usize) -> Solution {
         let positive = |set: &Vec<usize>| {
             let (solution, _) = self.over(set)?;
@@ -62,8 +60,8 @@ impl LeastSquares {
     /// The smallest and the largest value of `weights` times coefficients, over all coefficients that are not negative
     /// and whose sum of squares is at most `bound`; `None` if there are no such coefficients.
     ///
-    /// The coefficients fill a convex body. Where a linear function is extreme on it, the terms above zero lie at an
-    /// extreme of their own ellipsoid, which has a closed form.
+    /// These coefficients form a convex body. At an extreme of a linear function, the positive terms are at an extreme
+    /// of their own ellipsoid, which has a closed form.
     pub fn range(&self, weights: &[f64], bound: f64) -> Option<[f64; 2]> {
         let mut range: Option<[f64; 2]> = None;
         for set in self.sets() {
@@ -99,11 +97,11 @@ impl LeastSquares {
         sets
     }
 
-    /// The ordinary solution over a set of terms; none if the points do not tell them apart.
+    /// The ordinary solution over a set of terms; `None` if they are linearly dependent.
     fn over(&self, set: &[usize]) -> Option<(Solution, Factors)> {
         let factors = Factors::new(set.iter().map(|at| self.columns[*at].clone()).collect())?;
         let mut rest = vec![1.0; self.points];
-        let projected: Vec<f64> = factors.columns.iter().map(|column| take_out(&mut rest, column)).collect();
+        let projected: Vec<f64> = factors.columns.iter().map(|column| subtract_projection(&mut rest, column)).collect();
         let mut coefficients = vec![0.0; self.columns.len()];
         set.iter().zip(factors.solve(&projected)).for_each(|(at, value)| coefficients[*at] = value);
         Some((Solution { coefficients, residual: dot(&rest, &rest) }, factors))
@@ -118,7 +116,7 @@ impl Factors {
         for (at, mut column) in columns.into_iter().enumerate() {
             let whole = dot(&column, &column).sqrt();
             for (row, earlier) in factors.columns.iter().enumerate() {
-                factors.triangle[row][at] = take_out(&mut column, earlier);
+                factors.triangle[row][at] = subtract_projection(&mut column, earlier);
             }
             let rest = dot(&column, &column).sqrt();
             if rest <= DEPENDENT * whole {
@@ -150,8 +148,8 @@ impl Factors {
     }
 }
 
-/// Takes the part along the unit vector `along` out of `of`, and says how long it was.
-fn take_out(of: &mut [f64], along: &[f64]) -> f64 {
+/// Removes the projection on the unit vector `along` from `of`, and returns its length.
+fn subtract_projection(of: &mut [f64], along: &[f64]) -> f64 {
     let part = dot(of, along);
     of.iter_mut().zip(along).for_each(|(it, unit)| *it -= part * unit);
     part

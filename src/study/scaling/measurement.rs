@@ -1,18 +1,18 @@
-//! One short training run that was measured, and what follows from it alone.
+//! The measurement of one short training run.
 //!
-//! Medians and quartiles, not means: a step that the system interrupted says nothing about training. How runs compare
-//! is for [`super::curve`] to say, how to make them for the caller.
+//! Medians and quartiles are used instead of means, because interruptions by the system cause outliers.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::metrics::line::count;
 
-/// The shortest and the longest time that is believed of a step, in seconds.
+/// The plausible times of a step, in seconds.
 const BELIEVED: std::ops::RangeInclusive<f64> = 1e-9..=1e9;
 
-/// What stays the same when replicas are added.
+/// Weak or strong scaling: the quantity that stays constant when replicas are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -34,28 +34,28 @@ impl fmt::Display for Mode {
 /// The measured steps of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// What stayed the same.
+    /// Weak or strong scaling.
     pub mode: Mode,
     /// Replicas of the run.
     pub replicas: usize,
-    /// Processes that hosted them.
+    /// Processes of the run.
     pub processes: usize,
     /// Whether some replicas shared a device, or processor cores that each could have used alone.
     pub devices_shared: bool,
-    /// Steps that were measured.
+    /// Number of measured steps.
     pub steps: usize,
-    /// Seconds that each of them took.
+    /// Seconds of each step.
     pub step_seconds: Vec<f64>,
     /// Images of a step, over all replicas.
     pub images_per_step: usize,
-    /// Seconds per step in which a replica waited for collectives, the median.
+    /// Median seconds per step in which a replica waited for collectives.
     pub exposed_communication: f64,
-    /// The most memory that a process used, in bytes; 0 if it is not known.
+    /// Peak memory of a process, in bytes; 0 if unknown.
     pub memory_bytes: u64,
 }
 
 impl Measurement {
-    /// Refuses what cannot have been measured.
+    /// Refuses an impossible measurement.
     ///
     /// # Errors
     /// [`Error::Data`] naming the measurement and the rule.
@@ -78,7 +78,7 @@ impl Measurement {
         }
     }
 
-    /// Which one it is, in words.
+    /// A description for messages.
     pub fn name(&self) -> String {
         format!("{} scaling, {}, {}", self.mode, count(self.replicas, "replica"), count(self.processes, "process"))
     }
@@ -88,7 +88,7 @@ impl Measurement {
         self.quantile(0.5)
     }
 
-    /// The times within which the middle half of the steps lies, in seconds.
+    /// The lower and upper quartile of the step times, in seconds.
     pub fn quartiles(&self) -> [f64; 2] {
         [0.25, 0.75].map(|share| self.quantile(share))
     }
@@ -98,13 +98,13 @@ impl Measurement {
         self.images_per_step as f64 / self.median()
     }
 
-    /// The part of the median step in which a replica waited for collectives.
+    /// The share of the median step in which a replica waited for collectives.
     pub fn exposed_share(&self) -> f64 {
         self.exposed_communication / self.median()
     }
 
-    /// Between two steps in the order of their times, the quantile is interpolated (definition 7 of Hyndman and Fan,
-    /// Sample Quantiles in Statistical Packages, 1996).
+    /// The quantile by linear interpolation (definition 7 of Hyndman and Fan, Sample Quantiles in Statistical Packages,
+    /// 1996).
     fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.step_seconds.clone();
         sorted.sort_by(f64::total_cmp);
@@ -113,14 +113,4 @@ impl Measurement {
         let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
         below + (above - below) * at.fract()
     }
-}
-
-/// `1 replica`, `2 replicas`, `2 processes`.
-pub fn count(number: usize, name: &str) -> String {
-    let plural = match number {
-        1 => "",
-        _ if name.ends_with('s') => "es",
-        _ => "s",
-    };
-    format!("{number} {name}{plural}")
 }

@@ -1,13 +1,11 @@
-//! How training scales: measured runs of several sizes, compared, modelled, and shown to people.
+//! Scaling of training: measured runs of several sizes, compared and modelled.
 //!
-//! Reading order: [`Sizes`] is what was asked for, [`measurement`] one measured run, [`curve`] compares those that
-//! differ in the number of replicas only; [`model`] says what the time of a step is made of and where that is known
-//! from, [`fit`] finds the numbers in it and how far to trust them, by [`least_squares`]; [`table`], [`charts`] and
-//! [`page`] show it all.
+//! [`Sizes`] are the requested sizes, [`measurement`] is one measured run, [`curve`] compares runs that differ in the
+//! number of replicas only; [`model`] is the model of the step time with its sources, [`fit`] determines its
+//! coefficients and their confidence by [`least_squares`]; [`table`], [`charts`] and [`page`] present the results.
 //!
-//! Speed-up and efficiency are those of the images per second against the smallest configuration that was measured in
-//! the same mode, for weak as for strong scaling. A prediction is for a device per replica: what is known of replicas
-//! that share devices is told, not hidden in a curve.
+//! Speed-up and efficiency compare images per second with the smallest measured configuration of the same mode, for
+//! weak and strong scaling. Predictions assume a device per replica.
 
 pub mod charts;
 pub mod curve;
@@ -35,27 +33,27 @@ use crate::error::{Error, Result};
 /// The sizes that are always predicted, in replicas.
 const SIZES: [usize; 3] = [8, 16, 64];
 
-/// Measurements and what follows from them.
+/// Measurements with their comparison and models.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
-    /// Hardware and settings, as the caller names them.
+    /// Hardware and settings, from the caller.
     pub about: BTreeMap<String, String>,
-    /// What a reader must know before the numbers, a sentence or two each.
+    /// Notes for the reader, a sentence or two each.
     pub caveats: Vec<String>,
-    /// The measurements by mode, replicas and processes.
+    /// The measurements, sorted by mode, replicas and processes.
     pub measurements: Vec<Measurement>,
-    /// The same, each beside the smallest of its mode.
+    /// The same relative to the smallest of its mode.
     pub rows: Vec<Row>,
     /// The rows as curves, with a model each.
     pub curves: Vec<Curve>,
 }
 
 impl Analysis {
-    /// Compares and fits measurements, in any order; `about` says what they were made with.
+    /// Compares and fits measurements, in any order; `about` describes hardware and settings.
     ///
     /// # Errors
-    /// [`Error::Usage`] without a measurement; [`Error::Data`] naming one that cannot be, that there is twice, or that
-    /// does not have the batch of the others of its mode.
+    /// [`Error::Usage`] without a measurement; [`Error::Data`] for one that is impossible, occurs twice, or has another
+    /// batch size than the others of its mode.
     pub fn new(mut measurements: Vec<Measurement>, about: BTreeMap<String, String>) -> Result<Self> {
         if measurements.is_empty() {
             return Err(Error::usage("nothing was measured; say which sizes to measure, as in --replicas 1,2,4"));
@@ -71,7 +69,7 @@ impl Analysis {
         Ok(Self { about, caveats: Vec::new(), measurements, rows, curves }.predict(&[]))
     }
 
-    /// Predicts 8, 16 and 64 replicas and those given, as far as they were not measured.
+    /// Predicts 8, 16 and 64 replicas and the given sizes, unless measured.
     pub fn predict(mut self, replicas: &[usize]) -> Self {
         let sizes = [&SIZES, replicas].concat();
         self.curves.iter_mut().for_each(|curve| curve.predict(&sizes));
@@ -130,7 +128,7 @@ impl Analysis {
     }
 }
 
-/// Two neighbours in the order of modes and sizes must differ in size, and share what their mode keeps the same.
+/// Two neighbouring measurements of a mode must differ in size and agree in the quantity that the mode keeps constant.
 fn differ(a: &Measurement, b: &Measurement) -> Result<()> {
     if a.mode != b.mode {
         return Ok(());

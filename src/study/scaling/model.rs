@@ -1,40 +1,40 @@
-//! What the time of a step is made of, as a function of the number p of replicas.
+//! Models of the step time as a function of the number p of replicas.
 //!
-//! - *Strong scaling*: t(p) = t1 (s + (1 - s) / p) + α log2(p). The part s of the work of one replica is serial: it does
-//!   not get less with more replicas (Amdahl, Validity of the single processor approach to achieving large scale
-//!   computing capabilities, AFIPS 1967).
-//! - *Weak scaling*: t(p) = t1 + α log2(p) + β 2 (p - 1) / p. The work of a replica stays, so that the speed-up is the
-//!   scaled one of Gustafson (Reevaluating Amdahl's law, CACM 31(5), 1988), and what grows is communication.
+//! - *Strong scaling*: t(p) = t1 (s + (1 - s) / p) + α log2(p). The share s of the work is serial and does not decrease
+//!   with more replicas (Amdahl, Validity of the single processor approach to achieving large scale computing
+//!   capabilities, AFIPS 1967).
+//! - *Weak scaling*: t(p) = t1 + α log2(p) + β 2 (p - 1) / p. The work of a replica is constant, so the speed-up is
+//!   Gustafson's scaled one (Reevaluating Amdahl's law, CACM 31(5), 1988); communication grows.
 //! - *Communication*: latency and bandwidth add up (Hockney, The communication challenge for MPP, Parallel Computing
 //!   20(3), 1994). An all-reduce over a tree takes log2(p) rounds; one over a ring, or by halving and doubling, sends
 //!   2 (p - 1) / p times the gradient (Thakur, Rabenseifner and Gropp, Optimization of collective communication
 //!   operations in MPICH, IJHPCA 19(1), 2005).
 //!
-//! All coefficients are times and none is negative. How they are found is for [`super::fit`].
+//! All coefficients are times and none is negative; [`super::fit`] determines them.
 
 use serde::Serialize;
 
 use super::measurement::Mode;
 
-/// A part of the time of a step, in units of its coefficient.
+/// A term of the step time, in units of its coefficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Term {
-    /// 1: work that every replica does, however many they are.
+    /// 1: work of every replica, independent of their number.
     Constant,
-    /// 1/p: work that replicas share.
+    /// 1/p: work divided among replicas.
     Shared,
     /// log2(p): rounds over a tree.
     Tree,
-    /// 2 (p - 1) / p: what a ring sends.
+    /// 2 (p - 1) / p: data sent over a ring.
     Ring,
 }
 
-/// A number of the model: its symbol, what it means, and its share in each coefficient.
+/// A parameter of the model: its symbol, its meaning, and its weights on the coefficients.
 pub type Parameter = (&'static str, &'static str, [f64; 3]);
 
 impl Term {
-    /// Its value for so many replicas.
+    /// Its value for a number of replicas.
     pub fn at(self, replicas: f64) -> f64 {
         match self {
             Self::Constant => 1.0,
@@ -57,17 +57,17 @@ impl Term {
 }
 
 impl Mode {
-    /// The terms of its model, those first that are the last to be given up.
+    /// The terms of its model, the most important first.
     pub fn terms(self) -> [Term; 3] {
         match self {
-            // Where a tree and a ring cannot be told apart, the tree is the more careful guess: its cost never levels
+            // If tree and ring cannot be distinguished, the tree is the more conservative choice: its cost never levels
             // off.
             Self::Weak => [Term::Constant, Term::Tree, Term::Ring],
             Self::Strong => [Term::Constant, Term::Shared, Term::Tree],
         }
     }
 
-    /// The time of a step as a function of p.
+    /// The formula of the step time.
     pub fn formula(self) -> &'static str {
         match self {
             Self::Weak => "t(p) = t1 + \u{3b1} log2(p) + \u{3b2} 2(p-1)/p",
@@ -75,7 +75,7 @@ impl Mode {
         }
     }
 
-    /// The times in its formula, as sums of coefficients.
+    /// The parameters of its formula, as sums of coefficients.
     pub fn parameters(self) -> Vec<Parameter> {
         match self {
             Self::Weak => vec![

@@ -1,16 +1,16 @@
-//! The page of an analysis: what came out first, then the charts, the numbers, the models and what the reader must know.
+//! The HTML page of an analysis: notes, results, charts, numbers and models.
 
 use super::Analysis;
 use super::charts;
 use super::curve::{Curve, Row};
-use super::measurement::{Mode, count};
+use super::measurement::Mode;
 use super::table;
+use crate::metrics::line::count;
 use crate::report::markup::{self, escape, section, tiles};
 use crate::report::page;
 use crate::report::table::{Cell, Table};
 use crate::study::{settings, sources, with_legend};
 
-/// The sources of the models.
 const SOURCES: [&str; 4] = [
     "G. M. Amdahl, Validity of the single processor approach to achieving large scale computing capabilities, AFIPS 1967",
     "J. L. Gustafson, Reevaluating Amdahl's law, CACM 31(5), 1988",
@@ -41,7 +41,7 @@ fn headline(analysis: &Analysis) -> Vec<(&'static str, String, String)> {
         .into_iter()
         .collect();
     for (mode, name) in [(Mode::Weak, "Weak efficiency"), (Mode::Strong, "Strong efficiency")] {
-        // Of several layouts of the largest size, the best one.
+        // The best layout of the largest size.
         let rows = analysis.rows.iter().filter(|row| row.mode == mode);
         let largest = rows.max_by(|a, b| a.replicas.cmp(&b.replicas).then(a.efficiency.total_cmp(&b.efficiency)));
         tiles.extend(largest.map(|row| (name, table::percent(row.efficiency), place(row))));

@@ -1,10 +1,13 @@
-//! The numbers as people read them: cells that the page shares, an aligned table for the terminal, and CSV for programs.
+//! Results as text: table cells, an aligned table for the terminal, and formatted numbers.
+
+use serde::Serialize;
 
 use super::curve::{Curve, Prediction, Row};
 use super::fit::{Estimate, Fit};
-use super::measurement::{Mode, count};
+use super::measurement::Mode;
+use crate::metrics::gibibytes;
+use crate::metrics::line::count;
 
-/// Stands for what is not known.
 const UNKNOWN: &str = "-";
 
 /// The headers of [`cells`].
@@ -13,7 +16,7 @@ pub const HEAD: [&str; 9] =
 /// The headers of [`predicted`].
 pub const PREDICTED: [&str; 7] = ["replicas", "images/s", "range", "step", "range", "efficiency", "range"];
 
-/// A measurement as it is shown.
+/// The cells of a measurement.
 pub fn cells(row: &Row) -> [String; 9] {
     let images = row.images_per_step as f64;
     [
@@ -27,12 +30,12 @@ pub fn cells(row: &Row) -> [String; 9] {
         percent(row.exposed_share),
         match row.memory_bytes {
             0 => UNKNOWN.into(),
-            bytes => format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64),
+            bytes => gibibytes(bytes as f64),
         },
     ]
 }
 
-/// A prediction as it is shown.
+/// The cells of a prediction.
 pub fn predicted(it: &Prediction) -> [String; 7] {
     [
         it.replicas.to_string(),
@@ -45,7 +48,7 @@ pub fn predicted(it: &Prediction) -> [String; 7] {
     ]
 }
 
-/// The numbers of a model: symbol, value, range and meaning.
+/// The parameters of a model: symbol, value, range and meaning.
 pub fn parameters(curve: &Curve) -> Vec<[String; 4]> {
     let Some(fit) = &curve.fit else { return Vec::new() };
     let meanings = curve.mode.parameters();
@@ -62,7 +65,7 @@ pub fn parameters(curve: &Curve) -> Vec<[String; 4]> {
     times.chain(serial).collect()
 }
 
-/// Which curve it is, in words.
+/// The title of a curve.
 pub fn title(curve: &Curve) -> String {
     let first = &curve.rows[0];
     let fixed = match curve.mode {
@@ -72,7 +75,7 @@ pub fn title(curve: &Curve) -> String {
     format!("{} scaling, {}, {fixed}", curve.mode, curve.layout.name())
 }
 
-/// A curve for the terminal: what was measured, the model, and what it predicts.
+/// A curve for the terminal: measurements, model and predictions.
 pub fn text(curve: &Curve) -> String {
     let mut text = format!("{}\n", title(curve));
     text += &aligned(&HEAD, &curve.rows.iter().map(cells).collect::<Vec<_>>());
@@ -93,7 +96,7 @@ pub fn text(curve: &Curve) -> String {
     text
 }
 
-/// What stands above predictions.
+/// The title of the predictions.
 pub fn prediction_title(fit: &Fit) -> &'static str {
     if fit.has_error() {
         "Predicted for sizes that were not measured"
@@ -102,8 +105,8 @@ pub fn prediction_title(fit: &Fit) -> &'static str {
     }
 }
 
-/// All rows as CSV, with a header.
-pub fn csv(rows: &[Row]) -> Vec<u8> {
+/// Rows as CSV, with a header.
+pub fn csv<Row: Serialize>(rows: &[Row]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     rows.iter().for_each(|row| writer.serialize(row).expect("a row is flat, and memory takes what is written to it"));
     writer.into_inner().expect("memory takes what is written to it")
@@ -115,7 +118,7 @@ pub fn rate(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A time, in the unit in which it is a number from 1 to 1000.
+/// A time with its unit.
 pub fn seconds(value: f64) -> String {
     let (factor, unit) = match value {
         0.0 => return "0 s".into(),
@@ -124,12 +127,12 @@ pub fn seconds(value: f64) -> String {
         _ => (1e6, "\u{b5}s"),
     };
     let scaled = value * factor;
-    // Three digits, as many as the median of a few steps deserves.
+    // Three digits, the precision of a median of few steps.
     let decimals = (2.0 - scaled.log10().floor()).clamp(0.0, 2.0) as usize;
     format!("{scaled:.decimals$} {unit}")
 }
 
-/// A part of a whole.
+/// A fraction in percent.
 pub fn percent(part: f64) -> String {
     format!("{:.1} %", 100.0 * part)
 }
@@ -139,7 +142,7 @@ pub fn range(it: &Estimate, show: impl Fn(f64) -> String) -> String {
     it.range.map_or_else(|| UNKNOWN.into(), |[low, high]| format!("{} to {}", show(low), show(high)))
 }
 
-/// Columns as wide as their widest cell, with their ends below each other.
+/// Right-aligned columns, as wide as their widest cell.
 pub fn aligned<const COLUMNS: usize>(head: &[&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
     let lines: Vec<[&str; COLUMNS]> =
         std::iter::once(*head).chain(rows.iter().map(|row| row.each_ref().map(String::as_str))).collect();

@@ -1,21 +1,19 @@
-//! The parts of a network as ONNX nodes: a value's name in, the name of the result out.
+//! Layers as ONNX nodes; every function takes the name of its input value and returns that of its result.
 //!
-//! A node's result has the node's name, but for the classifier's; a constant has that of its tensor in torchvision.
-//! Every tensor is taken from the state dictionary under its full name and must have the shape that its place asks for.
-//! How places follow one another is left to `network`.
+//! A node's result has the node's name, except the classifier's; a constant has the name of its tensor in torchvision.
+//! Every tensor is taken from the state dictionary under its full name and must have the expected shape.
 
 use std::collections::BTreeSet;
 
 use super::proto::{AttributeProto, FLOAT, NodeProto, TensorProto};
 use crate::state::{HostTensor, StateDict};
 
-/// The constant under the root, as in training.
 const EPSILON: f32 = 1e-5;
 
-/// What keeps a dictionary from being the network, as a clause.
+/// Why a dictionary is not a ResNet, as a clause.
 pub type Fault = String;
 
-/// A square window with a stride; padded by half its size, so that stride 1 keeps the size of a map.
+/// A square window with a stride, padded by half its size, so that stride 1 keeps the size of a map.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     /// Side, in pixels; odd.
@@ -35,7 +33,7 @@ impl Window {
     }
 }
 
-/// A graph on its way, and the dictionary that its constants come from.
+/// An unfinished graph, and the dictionary of its constants.
 pub struct Builder<'a> {
     tensors: &'a StateDict,
     /// The operations so far, in forward order.
@@ -50,7 +48,7 @@ impl<'a> Builder<'a> {
         Self { tensors, nodes: Vec::new(), constants: Vec::new() }
     }
 
-    /// The tensor of that name.
+    /// The tensor called `name`.
     pub fn find(&self, name: &str) -> Result<&'a HostTensor, Fault> {
         self.tensors.get(name).ok_or_else(|| format!("'{name}' is missing"))
     }
@@ -62,7 +60,7 @@ impl<'a> Builder<'a> {
         Ok(self.node("Conv", name, &[x, &weight], window.attributes()))
     }
 
-    /// Batch normalisation by the running statistics.
+    /// Batch normalisation with running statistics.
     pub fn batch_norm(&mut self, name: &str, x: &str, channels: usize) -> Result<String, Fault> {
         let mut inputs = vec![x.to_string()];
         for part in ["weight", "bias", "running_mean", "running_var"] {
@@ -72,12 +70,12 @@ impl<'a> Builder<'a> {
         Ok(self.node("BatchNormalization", name, &inputs, vec![AttributeProto::float("epsilon", EPSILON)]))
     }
 
-    /// The largest value under the window; padding counts for none.
+    /// Max-pooling; padding is ignored.
     pub fn max_pool(&mut self, name: &str, x: &str, window: Window) -> String {
         self.node("MaxPool", name, &[x], window.attributes())
     }
 
-    /// A linear map with bias, from `inputs` to `outputs` features; its value is called `result`.
+    /// A linear layer with bias, from `inputs` to `outputs` features; its result is called `result`.
     pub fn linear(&mut self, name: &str, x: &str, result: &str, [inputs, outputs]: [usize; 2]) -> Result<(), Fault> {
         let weight = self.constant(format!("{name}.weight"), &[outputs, inputs])?;
         let bias = self.constant(format!("{name}.bias"), &[outputs])?;
@@ -85,13 +83,13 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Any operation with one result, which gets its name.
+    /// Any operation with one result, which has the node's name.
     pub fn node(&mut self, op_type: &str, name: &str, inputs: &[&str], attribute: Vec<AttributeProto>) -> String {
         self.push(op_type, name, inputs, name, attribute);
         name.into()
     }
 
-    /// The first tensor of the dictionary that is no part of the graph. Counts of batches matter to training only.
+    /// The first tensor of the dictionary that is not in the graph, except counts of batches, which only training uses.
     pub fn left_over(&self) -> Option<&'a str> {
         let used: BTreeSet<&str> = self.constants.iter().map(|constant| constant.name.as_str()).collect();
         let counted = |name: &str| {

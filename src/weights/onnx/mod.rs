@@ -1,9 +1,8 @@
-//! `onnx/`: the trained network as an ONNX file, which other programs run.
+//! Export of a trained ResNet as an ONNX file.
 //!
-//! Exactly one graph: ResNet-18 in inference mode, derived from the shapes of its weights (`network`, of the parts in
-//! `builder`, as the messages in [`proto`]). Batch-norms stay operations of their own and constants keep torchvision's
-//! names, so that the weights in the file can be compared with others. Reading ONNX is left out, and so is where the
-//! bytes go.
+//! `network` derives the graph, in inference mode, from the shapes of the weights, with the layers of `builder` and the
+//! messages of [`proto`]. Batch-norms are not folded and constants keep torchvision's names, so that the weights in the
+//! file can be compared with others.
 
 mod builder;
 mod network;
@@ -16,38 +15,37 @@ use self::proto::{ModelProto, OperatorSetIdProto, StringStringEntryProto};
 use crate::error::{Error, Result};
 use crate::state::StateDict;
 
-/// The version of the messages, and that of the operators which came out with it (ONNX 1.12).
+/// The version of the messages, and of the operators (ONNX 1.12).
 const IR_VERSION: i64 = 8;
 const OPSET: i64 = 17;
 
-/// Kiln's own.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The most bytes that a reader of protobuf takes.
+/// Protobuf's limit, in bytes.
 const LONGEST: usize = i32::MAX as usize;
 
-/// What a file says beside the weights.
+/// The metadata of a file.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the weights come from, for errors to name, as in `'run/best'`.
+    /// The source of the weights in errors, as in `'run/best'`.
     pub origin: String,
-    /// The names of the classes, by label; empty if they are not known.
+    /// The names of the classes, by label; empty if unknown.
     pub classes: Vec<String>,
-    /// Height and width of the images of the training, in pixels. The graph takes others as well.
+    /// Height and width of the training images, in pixels; the graph accepts other sizes too.
     pub size: [usize; 2],
-    /// Mean and standard deviation of each channel, for values in `[0, 1]`; none if they are not known.
+    /// Mean and standard deviation of each channel, for values in `[0, 1]`; `None` if unknown.
     pub normalization: Option<([f32; 3], [f32; 3])>,
 }
 
 /// The network as an ONNX file: input `images`, f32 `[batch, 3, height, width]`, normalised; output `logits`, f32
 /// `[batch, classes]`.
 ///
-/// How to prepare an image stands in the file, in words (`doc_string`) and as JSON (`metadata_props`). The same
+/// The file describes the preprocessing of images in words (`doc_string`) and as JSON (`metadata_props`). The same
 /// arguments always give the same bytes.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if `tensors` are not the weights of a ResNet-18 under torchvision's names, if there is not one
-/// class name per output, or if the file would pass protobuf's limit of 2 GiB.
+/// [`Error::Checkpoint`] if `tensors` are not the weights of a ResNet with torchvision's names, if there is not one
+/// class name per output, or if the file would exceed protobuf's limit of 2 GiB.
 pub fn to_onnx(tensors: &StateDict, options: &Options) -> Result<Vec<u8>> {
     let refused = |fault: String, remedy: &str| {
         Error::Checkpoint(format!("cannot export the weights in {} to ONNX: {fault}; {remedy}", options.origin))
@@ -75,7 +73,6 @@ pub fn to_onnx(tensors: &StateDict, options: &Options) -> Result<Vec<u8>> {
     Ok(model.encode_to_vec())
 }
 
-/// How to use the file, for people.
 fn description(options: &Options) -> String {
     let [height, width] = options.size;
     let values = match options.normalization {
@@ -88,7 +85,7 @@ fn description(options: &Options) -> String {
     )
 }
 
-/// The same for programs: `size`, `mean`, `std` and `classes` are JSON. What is not known is left out.
+/// The same for programs: `size`, `mean`, `std` and `classes` as JSON, if known.
 fn metadata(options: &Options) -> Vec<StringStringEntryProto> {
     let mut pairs = vec![("kiln_version", VERSION.to_string()), ("size", format!("{:?}", options.size))];
     if let Some((mean, std)) = options.normalization {

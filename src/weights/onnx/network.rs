@@ -1,8 +1,7 @@
-//! A ResNet in inference mode as an ONNX graph: the same network as `model/resnet.rs`, read off the shapes of its
+//! A ResNet in inference mode as an ONNX graph: the network of `model/resnet.rs`, derived from the shapes of its
 //! weights.
 //!
-//! The first convolution tells the stem by its kernel and the width by its outputs, the classifier the classes. What
-//! surrounds the graph in a file is left to the room's `mod`.
+//! The first convolution determines the stem by its kernel and the width by its outputs, the classifier the classes.
 
 use super::builder::{Builder, Fault, Window};
 use super::proto::{
@@ -17,7 +16,7 @@ const CHANNELS: usize = 3;
 /// Images `[batch, 3, height, width]`, of any such size, to logits `[batch, classes]`.
 ///
 /// # Errors
-/// A tensor is missing, left over, or not of the shape that the network asks for.
+/// If a tensor is missing, unused, or has another shape than the network's.
 pub fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
     let mut builder = Builder::new(tensors);
     let classes = classes(&builder)?;
@@ -50,7 +49,7 @@ pub fn resnet(tensors: &StateDict) -> Result<GraphProto, Fault> {
     })
 }
 
-/// The layers before the first stage, and the width.
+/// The layers before the first stage; returns their result and the width.
 fn stem(builder: &mut Builder, images: &str) -> Result<(String, usize), Fault> {
     let (width, kernel) = match *builder.find("conv1.weight")?.shape() {
         [width @ (1..), CHANNELS, height @ (3 | 7), kernel] if height == kernel => (width, kernel),
@@ -71,7 +70,7 @@ fn stem(builder: &mut Builder, images: &str) -> Result<(String, usize), Fault> {
     Ok((x, width))
 }
 
-/// Two 3x3 convolutions around which the input is added back, projected where its shape differs from the output's.
+/// Two 3x3 convolutions with a residual connection, projected if input and output differ in shape.
 fn block(builder: &mut Builder, name: &str, x: &str, channels: [usize; 2], stride: usize) -> Result<String, Fault> {
     let part = |part: &str| format!("{name}.{part}");
     let [inputs, outputs] = channels;

@@ -1,7 +1,6 @@
-//! The messages of an ONNX file that are written here, as Rust types.
+//! The messages of an ONNX file as Rust types, as far as they are written.
 //!
-//! Names and field numbers are those of `onnx.proto` (IR version 8); fields that are never written are left out. What
-//! they are filled with is left to the neighbouring files.
+//! Names and field numbers are those of `onnx.proto` (IR version 8).
 
 use prost::{Message, Oneof};
 
@@ -11,19 +10,19 @@ pub struct ModelProto {
     /// The version of these messages.
     #[prost(int64, tag = "1")]
     pub ir_version: i64,
-    /// What wrote the file.
+    /// The program that wrote the file.
     #[prost(string, tag = "2")]
     pub producer_name: String,
-    /// The version of what wrote it.
+    /// Its version.
     #[prost(string, tag = "3")]
     pub producer_version: String,
-    /// What the model is, for people.
+    /// A description.
     #[prost(string, tag = "6")]
     pub doc_string: String,
     /// The computation.
     #[prost(message, optional, tag = "7")]
     pub graph: Option<GraphProto>,
-    /// Which definitions of the operators it counts on.
+    /// The versions of the operators.
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
     /// Free-form pairs, for programs.
@@ -31,7 +30,7 @@ pub struct ModelProto {
     pub metadata_props: Vec<StringStringEntryProto>,
 }
 
-/// A version of the standard operators: without a domain it is ONNX's own.
+/// A version of the operators; without a domain, those of ONNX.
 #[derive(Clone, PartialEq, Message)]
 pub struct OperatorSetIdProto {
     /// The version.
@@ -45,12 +44,12 @@ pub struct StringStringEntryProto {
     /// The name.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// What it says.
+    /// The value.
     #[prost(string, tag = "2")]
     pub value: String,
 }
 
-/// A computation: nodes in an order in which they can run, between named values.
+/// A computation: nodes between named values, in topological order.
 #[derive(Clone, PartialEq, Message)]
 pub struct GraphProto {
     /// The operations.
@@ -62,10 +61,10 @@ pub struct GraphProto {
     /// The constants.
     #[prost(message, repeated, tag = "5")]
     pub initializer: Vec<TensorProto>,
-    /// What comes in.
+    /// The inputs.
     #[prost(message, repeated, tag = "11")]
     pub input: Vec<ValueInfoProto>,
-    /// What goes out.
+    /// The outputs.
     #[prost(message, repeated, tag = "12")]
     pub output: Vec<ValueInfoProto>,
 }
@@ -73,16 +72,16 @@ pub struct GraphProto {
 /// An operation.
 #[derive(Clone, PartialEq, Message)]
 pub struct NodeProto {
-    /// Names of the values it takes, by position.
+    /// Names of its inputs, by position.
     #[prost(string, repeated, tag = "1")]
     pub input: Vec<String>,
-    /// Names of the values it makes.
+    /// Names of its results.
     #[prost(string, repeated, tag = "2")]
     pub output: Vec<String>,
     /// Its name.
     #[prost(string, tag = "3")]
     pub name: String,
-    /// Which operator it is.
+    /// The operator.
     #[prost(string, tag = "4")]
     pub op_type: String,
     /// The operator's settings.
@@ -90,7 +89,7 @@ pub struct NodeProto {
     pub attribute: Vec<AttributeProto>,
 }
 
-/// A setting of an operator; one of the three values is there, as `type` says.
+/// A setting of an operator, with one of the three values according to `type`.
 #[derive(Clone, PartialEq, Message)]
 pub struct AttributeProto {
     /// Its name.
@@ -156,7 +155,7 @@ pub struct ValueInfoProto {
     /// The type.
     #[prost(message, optional, tag = "2")]
     pub r#type: Option<TypeProto>,
-    /// What it is, for people.
+    /// A description.
     #[prost(string, tag = "3")]
     pub doc_string: String,
 }
@@ -164,7 +163,7 @@ pub struct ValueInfoProto {
 /// The type of a value: a tensor.
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeProto {
-    /// Which.
+    /// The tensor type.
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorType>,
 }
@@ -183,7 +182,7 @@ pub struct TensorType {
 /// The axes of a tensor.
 #[derive(Clone, PartialEq, Message)]
 pub struct TensorShapeProto {
-    /// In row-major order.
+    /// The axes in row-major order.
     #[prost(message, repeated, tag = "1")]
     pub dim: Vec<Dimension>,
 }
@@ -199,10 +198,10 @@ pub struct Dimension {
 /// The length of an axis.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Length {
-    /// Always this.
+    /// A fixed length.
     #[prost(int64, tag = "1")]
     Value(i64),
-    /// Any, but the same wherever the name stands.
+    /// Any length, equal wherever the name occurs.
     #[prost(string, tag = "2")]
     Param(String),
 }
