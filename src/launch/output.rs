@@ -26,6 +26,7 @@ pub fn pass_on(mut stream: impl Read, prefix: &str, sink: &Sink) -> Option<Strin
             Ok(length) => lines.push(&chunk[..length]),
         }
         open = open && lines.write(sink);
+        lines.ready.clear();
     }
     lines.finish();
     if open {
@@ -85,9 +86,7 @@ impl Lines {
             return true;
         }
         let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = sink.write_all(&self.ready).and_then(|()| sink.flush());
-        self.ready.clear();
-        written.is_ok()
+        sink.write_all(&self.ready).and_then(|()| sink.flush()).is_ok()
     }
 }
 

@@ -278,6 +278,14 @@ fn the_first_verdict_stays() {
 }
 
 #[test]
+fn no_rank_of_a_fixed_membership_can_be_asked_to_leave() {
+    let mut court = Court::at_work();
+    let actions = court.tell(Event::DrainRank(1));
+    let [Action::Refuse(refusal)] = actions.as_slice() else { panic!("{actions:?}") };
+    assert!(!refusal.transient && refusal.reason.contains("--elastic"), "{refusal:?}");
+}
+
+#[test]
 fn the_missing_are_told_until_all_are_there() {
     let mut court = Court::empty();
     for (rank, named) in [(1, "ranks 0, 2"), (2, "rank 0")] {

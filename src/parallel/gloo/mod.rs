@@ -259,6 +259,9 @@ impl Engine for Gloo {
     }
 }
 
+/// The operations that a tag can tell apart: layers of batch-norm count up, buckets of gradients count down.
+const OPERATIONS: usize = 1 << 12;
+
 /// The tag of Gloo's messages: different for all collectives that may run at the same time.
 fn tag(key: Key) -> u32 {
     let operation = match key.operation {
@@ -266,14 +269,14 @@ fn tag(key: Key) -> u32 {
         Operation::BackwardDone => 1,
         Operation::Counts => 2,
         Operation::Gradients { bucket: 0 } => 3,
-        Operation::Gradients { bucket } => 256 - bucket,
+        Operation::Gradients { bucket } => OPERATIONS - bucket,
         Operation::EvaluationModel => 5,
         Operation::Validation => 6,
         Operation::StartingPoint => 7,
         Operation::Statistics { layer, direction } => 8 + 2 * layer + direction as usize,
     };
-    // 256 operations, 256 micro-batches, 65,536 steps; then tags repeat, long after their first use.
-    ((operation % 256) | ((key.micro_batch % 256) << 8) | ((key.step % 65_536) << 16)) as u32
+    // Beyond 256 micro-batches or 4096 steps tags repeat, long after their first use.
+    (operation | ((key.micro_batch % 256) << 12) | ((key.step % 4096) << 20)) as u32
 }
 
 /// At least one, since zero means no limit for Gloo.
@@ -301,4 +304,24 @@ fn with_ports(text: &str) -> String {
         fixed.extend(["]:", &port, &part[end..]]);
     }
     fixed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::ops::statistics::Direction;
+
+    #[test]
+    fn collectives_of_a_large_model_have_tags_of_their_own() {
+        let statistics = |layer| [Direction::Forward, Direction::Backward].map(|direction| (layer, direction));
+        let operations =
+            (0..1000).flat_map(statistics).map(|(layer, direction)| Operation::Statistics { layer, direction });
+        let operations: Vec<_> = operations.chain((0..1000).map(|bucket| Operation::Gradients { bucket })).collect();
+        let keys = operations.iter().flat_map(|operation| {
+            [(0, 0), (0, 1), (1, 0)].map(|(step, micro_batch)| Key { step, micro_batch, operation: *operation })
+        });
+        assert_eq!(keys.map(tag).collect::<BTreeSet<_>>().len(), 3 * operations.len());
+    }
 }

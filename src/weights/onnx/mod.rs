@@ -57,11 +57,12 @@ pub fn to_onnx(tensors: &StateDict, options: &Options) -> Result<Vec<u8>> {
         let fault = format!("{names} class names were given for a network of {outputs} classes");
         return Err(refused(fault, "give the data set that the network was trained on"));
     }
+    let doc_string = description(&graph.name, options);
     let model = ModelProto {
         ir_version: IR_VERSION,
         producer_name: "kiln".into(),
         producer_version: VERSION.into(),
-        doc_string: description(options),
+        doc_string,
         graph: Some(graph),
         opset_import: vec![OperatorSetIdProto { version: OPSET }],
         metadata_props: metadata(options),
@@ -73,14 +74,14 @@ pub fn to_onnx(tensors: &StateDict, options: &Options) -> Result<Vec<u8>> {
     Ok(model.encode_to_vec())
 }
 
-fn description(options: &Options) -> String {
+fn description(network: &str, options: &Options) -> String {
     let [height, width] = options.size;
     let values = match options.normalization {
         Some((mean, std)) => format!("(byte / 255 - mean) / std by channel, mean {mean:?}, std {std:?}"),
         None => "normalised as in training".into(),
     };
     format!(
-        "ResNet-18, written by Kiln {VERSION}. 'images': RGB, float32 [batch, 3, height, width], {values}; trained on \
+        "{network}, written by Kiln {VERSION}. 'images': RGB, float32 [batch, 3, height, width], {values}; trained on \
          images of {height}x{width} pixels (height x width). 'logits': float32 [batch, classes], before the softmax."
     )
 }

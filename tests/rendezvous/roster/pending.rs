@@ -94,6 +94,24 @@ fn who_is_not_connected_in_time_stays_in_reserve_and_is_tried_again() {
 }
 
 #[test]
+fn a_pause_of_the_service_counts_neither_as_time_to_connect_nor_as_time_in_reserve() {
+    let mut job = unconnected(2);
+    job.come(3);
+    job.pass(SETTLE);
+    let coming = pending(&job);
+    job.now += 2 * PATIENCE;
+    job.tell(Event::Tick);
+    assert_eq!(pending(&job), coming);
+    job.pass(PATIENCE);
+    assert_eq!(job.roster.bulletin().pending, None);
+    job.now += 2 * PATIENCE;
+    job.tell(Event::Tick);
+    assert_eq!(job.roster.bulletin().pending, None);
+    job.pass(PATIENCE);
+    assert_ne!(pending(&job), coming);
+}
+
+#[test]
 fn who_is_in_reserve_takes_part_where_there_are_too_few_without_it() {
     let mut job = Job { connects: false, ..Job::running(rules(2, 8), 2) };
     job.come(3);

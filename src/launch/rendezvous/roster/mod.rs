@@ -194,11 +194,15 @@ impl Roster {
         if pause <= self.rules.beat.saturating_mul(LATE_BEATS) {
             return;
         }
-        let members = self.members.iter_mut().flat_map(|member| [&mut member.joined_at, &mut member.last_heard]);
+        let members = self.members.iter_mut().flat_map(|member| {
+            [&mut member.joined_at, &mut member.last_heard].into_iter().chain(&mut member.reserved_until)
+        });
         let arrivals = self.arrivals.iter_mut().flat_map(|it| [&mut it.first, &mut it.last]);
         let trouble = self.trouble.iter_mut().map(|(reported, _)| reported);
         let optional = [&mut self.returning_since, &mut self.short_since, &mut self.verdict_due].into_iter().flatten();
-        members.chain(arrivals).chain(trouble).chain(optional).chain([&mut self.since]).for_each(|time| *time += pause);
+        let pending = self.pending.iter_mut().map(|pending| &mut pending.since);
+        let times = members.chain(arrivals).chain(trouble).chain(optional).chain(pending).chain([&mut self.since]);
+        times.for_each(|time| *time += pause);
     }
 
     fn apply(&mut self, event: Event, now: Instant) -> Option<()> {
@@ -228,6 +232,11 @@ impl Roster {
 
     fn drain_rank(&mut self, rank: usize) -> Result<(), Refusal> {
         self.ended.clone().map_or(Ok(()), Err)?;
+        if self.rules.strict {
+            let rule =
+                "the membership of this run is fixed, so no rank can leave it (--drain); start it with --elastic";
+            return Err(Refusal::permanent(rule));
+        }
         let mut ranks: Vec<_> = self.members.iter().filter_map(|member| member.rank).collect();
         ranks.sort_unstable();
         if ranks.is_empty() {

@@ -20,7 +20,7 @@ pub(super) struct PendingGeneration {
     pub placement: Placement,
     /// The ids of the members that have reported their connections.
     connected: BTreeSet<u64>,
-    since: Instant,
+    pub since: Instant,
 }
 
 impl PendingGeneration {
