@@ -4,9 +4,9 @@
 //! ResNet-18 are 45 MB, so with small images that is a good part of a step. CPU backends share the loops of
 //! `host_update.rs`. `Autodiff` does not implement it: updates are not on the graph.
 
-use burn::tensor::Shape;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Shape, Slice, TensorMetadata};
 
 /// The constants of one step of `torch.optim.SGD` with dampening 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,7 +49,17 @@ pub trait UpdateOps: Backend {
 
     /// The Euclidean norm, `[1]`.
     fn norm(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let total = Self::float_sum(Self::float_mul(x.clone(), x));
+        // In rows: of one of 2^18 values or more CubeCL 0.10 adds up the first 2^18 only, on Mesa's Vulkan driver.
+        const ROW: usize = 1 << 14;
+        let (length, squares) = (x.shape().num_elements(), Self::float_mul(x.clone(), x));
+        let whole = length - length % ROW;
+        let part = |from: usize, to: usize| Self::float_slice(squares.clone(), &[Slice::from(from..to)]);
+        let rest = (whole < length).then(|| Self::float_sum(part(whole, length)));
+        let rows = (whole > 0).then(|| {
+            let rows = Self::float_reshape(part(0, whole), Shape::new([whole / ROW, ROW]));
+            Self::float_sum(Self::float_sum_dim(rows, 1))
+        });
+        let total = rows.into_iter().chain(rest).reduce(Self::float_add).unwrap_or_else(|| Self::float_sum(squares));
         Self::float_reshape(Self::float_sqrt(total), Shape::new([1]))
     }
 }

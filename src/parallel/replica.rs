@@ -72,7 +72,7 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) average: Option<WeightAverage<B>>,
     pub(super) position: Position,
     /// The batches to train on, and the number of this replica's own samples in each.
-    pub(super) batches: Loader<(T::Input, usize)>,
+    pub(super) batches: Batches<T::Input>,
     /// Reduces gradients during the backward pass, if there are other processes.
     pub(super) overlap: Option<Overlap>,
     /// Called on the first replica of the process only.
@@ -284,19 +284,27 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 }
 
-/// The batches of some shards, prepared ahead, and the number of the replica's own samples in each.
+/// Batches, and the number of the replica's own samples in each.
+pub(super) type Batches<I> = Box<dyn Iterator<Item = Result<(I, usize)>> + Send>;
+
+/// The batches of some shards, prepared ahead. Where threads cannot share a tensor only the samples are: the batch is
+/// made by the thread that computes with it.
 pub(super) fn loader<B: HostBackend, T: Task<B>>(
     task: &Arc<T>,
     split: Split,
     shards: impl Iterator<Item = Shard> + Send + 'static,
     device: &B::Device,
-) -> Result<Loader<(T::Input, usize)>> {
-    let (task, device) = (task.clone(), device.clone());
-    let read = move |shard: Shard| {
-        let items = task.fetch(split, &shard.ids)?;
-        Ok((task.batch(split, items, &shard, &device)?, shard.samples()))
+) -> Result<Batches<T::Input>> {
+    let (fetching, batching, device) = (task.clone(), task.clone(), device.clone());
+    let fetch = move |shard: Shard| Ok((fetching.fetch(split, &shard.ids)?, shard));
+    let batch = move |(items, shard): (Vec<T::Item>, Shard)| {
+        Ok((batching.batch(split, items, &shard, &device)?, shard.samples()))
     };
-    Loader::new(shards, read, PREFETCH)
+    Ok(if B::CAN_SHARE {
+        Box::new(Loader::new(shards, move |shard| batch(fetch(shard)?), PREFETCH)?)
+    } else {
+        Box::new(Loader::new(shards, fetch, PREFETCH)?.map(move |fetched| batch(fetched?)))
+    })
 }
 
 /// The error for a panic of replica `rank`, in one line; `when` says at which step.

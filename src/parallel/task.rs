@@ -38,7 +38,7 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// The model. Layers of [`crate::nn`] synchronise batch-norm, mix precision and overlap the all-reduce.
     type Model: AutodiffModule<Autodiff<B>, InnerModule: ModuleDisplay> + ModuleDisplay + 'static;
     /// A sample as it is read.
-    type Item: Send;
+    type Item: Send + 'static;
     /// Some samples on a device.
     type Input: Send + 'static;
     /// The outputs of a forward pass for [`Task::count`] and [`Task::answers`].
@@ -59,7 +59,8 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         fetch(self.dataset(split), ids)
     }
 
-    /// Makes a batch of `items`, the samples of `shard`, on a device. Called ahead of the step, on the loader's thread.
+    /// Makes a batch of `items`, the samples of `shard`, on a device. Called ahead of the step on
+    /// the loader's thread, or where [`HostOps::CAN_SHARE`](crate::ops::HostOps) does not hold, in the step.
     ///
     /// Random numbers must depend only on the experiment's seed, the epoch and the sample.
     ///
