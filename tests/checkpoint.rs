@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use kiln::checkpoint::{
     Best, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir,
@@ -391,4 +392,23 @@ fn processes_that_save_at_the_same_time_damage_nothing() {
     Store::save_beside_others(run.path(), &snapshot(5)).unwrap();
     assert_eq!(latest(), Path::new("step-00000009"), "the newest state is the one to go on from");
     assert_eq!(names(&run.path().join("checkpoints")).len(), 7, "best, latest and five checkpoints");
+}
+
+#[test]
+fn the_checkpoints_of_a_run_that_goes_on_are_read_whole() {
+    let (run, mut store) = run_with(&[1]);
+    let latest = run.path().join("checkpoints/latest");
+    let (saved, reader) = (AtomicBool::new(false), Store::at(run.path()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (2..400).for_each(|step| drop(store.save(&snapshot(step), true, Keep { last: 1, best: 1 }).unwrap()));
+            saved.store(true, SeqCst);
+        });
+        while !saved.load(SeqCst) {
+            for loaded in [read(&latest), reader.load(&Which::Best, &mut no_warning)] {
+                let Loaded { step, files, .. } = loaded.unwrap();
+                assert_eq!(sorted(files.into_iter().collect()), sorted(snapshot(step).files));
+            }
+        }
+    });
 }

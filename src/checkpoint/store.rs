@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 /// How often a process tries to save a checkpoint while others may save the same.
 const ATTEMPTS: usize = 4;
 
+/// How often a pointer is followed while the run that owns it moves it.
+const MOVES: usize = 100;
+
 /// Which checkpoint to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
@@ -124,6 +127,9 @@ impl Store {
             Which::Best => "best",
             Which::Path(path) => return read(path),
         };
+        if let Ok(loaded) = follow(&self.dir.join(pointer), verify) {
+            return Ok(loaded);
+        }
         for step in self.candidates(pointer, warn)? {
             match verify(&self.dir.join(directory_name(step))) {
                 Ok(loaded) => return Ok(loaded),
@@ -217,13 +223,28 @@ impl Store {
 /// # Errors
 /// [`Error::Checkpoint`] with the reason, and with the name of another intact checkpoint if there is one.
 pub fn read(path: &Path) -> Result<Loaded> {
-    verify(path).map_err(|error| {
+    let named = |loaded| Loaded { path: path.into(), ..loaded };
+    follow(path, verify).map(named).map_err(|error| {
         let remedy = match intact_neighbour(path) {
             Some(good) => format!("use '{}' instead, which is intact", good.display()),
             None => "give the directory of a checkpoint, such as 'runs/0001/checkpoints/latest'".into(),
         };
         Error::Checkpoint(format!("{error}; {remedy}"))
     })
+}
+
+/// Reads the directory that `path` is or points to. A run that is still training may move its pointer meanwhile, and
+/// delete the directory; then the next one is read.
+fn follow(path: &Path, read: fn(&Path) -> Result<Loaded>) -> Result<Loaded> {
+    let target = || fs::read_link(path).map_or_else(|_| path.into(), |target| path.with_file_name(target));
+    let mut followed: PathBuf = target();
+    for _ in 1..MOVES {
+        match read(&followed) {
+            Err(_) if target() != followed => followed = target(),
+            done => return done,
+        }
+    }
+    read(&followed)
 }
 
 fn verify(path: &Path) -> Result<Loaded> {
