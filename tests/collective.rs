@@ -11,7 +11,7 @@ use kiln::parallel::{HostBackend, local_group, sum_here};
 use crate::command::skip;
 
 /// The handles of a group of so many replicas with this timeout.
-type Make = fn(usize, Duration) -> Vec<Arc<dyn Collective>>;
+type Make = fn(usize, Duration) -> Vec<Arc<Collective>>;
 
 /// Long enough for any test that is not about time.
 const PATIENT: Duration = Duration::from_secs(20);
@@ -22,7 +22,7 @@ fn key(step: usize, operation: Operation) -> Key {
 }
 
 /// Lets every replica of a group do `work` on a thread of its own; the results in the order of ranks.
-fn together<T: Send>(group: &[Arc<dyn Collective>], work: impl Fn(&dyn Collective) -> T + Sync) -> Vec<T> {
+fn together<T: Send>(group: &[Arc<Collective>], work: impl Fn(&Collective) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = group.iter().map(|replica| scope.spawn(move || work(replica.as_ref()))).collect();
@@ -265,8 +265,8 @@ macro_rules! on_any_engine {
     };
 }
 
-fn threads(size: usize, timeout: Duration) -> Vec<Arc<dyn Collective>> {
-    local_group(size, timeout).into_iter().map(|replica| replica as Arc<dyn Collective>).collect()
+fn threads(size: usize, timeout: Duration) -> Vec<Arc<Collective>> {
+    local_group(size, timeout)
 }
 
 on_any_engine!(local, super::threads;
@@ -281,17 +281,17 @@ mod between_processes {
     use crate::engines::connected;
 
     /// The replicas of a world over so many processes, which are threads here.
-    fn spread(size: usize, processes: usize, timeout: Duration, ordered: bool) -> Vec<Arc<dyn Collective>> {
+    fn spread(size: usize, processes: usize, timeout: Duration, ordered: bool) -> Vec<Arc<Collective>> {
         let world = World::across(size, 0, vec![1; processes], vec![0]);
-        let group = |processes| spanning_group(processes, timeout).into_iter().map(|replica| replica as _);
+        let group = |processes| spanning_group(processes, timeout);
         connected(&world, ordered).into_iter().flat_map(group).collect()
     }
 
-    fn one_replica_each(size: usize, timeout: Duration) -> Vec<Arc<dyn Collective>> {
+    fn one_replica_each(size: usize, timeout: Duration) -> Vec<Arc<Collective>> {
         spread(size, size, timeout, true)
     }
 
-    fn blocks_of_two(size: usize, timeout: Duration) -> Vec<Arc<dyn Collective>> {
+    fn blocks_of_two(size: usize, timeout: Duration) -> Vec<Arc<Collective>> {
         spread(size, size.div_ceil(2), timeout, true)
     }
 
@@ -374,8 +374,7 @@ fn tensors_are_summed_in_the_tree<B: HostBackend>() {
     }
     let device = B::open(0).unwrap();
     for size in [2, 3, 5, 8] {
-        let group: Vec<Arc<dyn Collective>> =
-            local_group(size, PATIENT).into_iter().map(|replica| replica as _).collect();
+        let group = local_group(size, PATIENT);
         let shares = |round| (0..size).map(|rank| values(rank, round)).collect::<Vec<_>>();
         let sums = together(&group, |replica| {
             let tensor = |round| {

@@ -22,7 +22,7 @@ impl<B: MixedBackend> ResNet<B> {
         context: &ForwardContext<B>,
     ) -> (Tensor<B, 1>, Tensor<B, 2>) {
         let logits = self.forward(images, context);
-        let against = |labels| cross_entropy(logits.clone(), labels, self.label_smoothing());
+        let against = |labels| cross_entropy(logits.clone(), labels, self.label_smoothing);
         let own = against(labels);
         let losses = match mixed {
             // Cross-entropy is linear in the target.

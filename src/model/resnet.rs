@@ -63,7 +63,8 @@ pub struct ResNet<B: Backend> {
     layer3: Vec<BasicBlock<B>>,
     layer4: Vec<BasicBlock<B>>,
     fc: Linear<B>,
-    label_smoothing: f64,
+    /// Of the training loss.
+    pub(super) label_smoothing: f64,
 }
 
 impl<B: Backend> ResNet<B> {
@@ -93,11 +94,6 @@ impl<B: Backend> ResNet<B> {
             fc: LinearConfig::new(8 * width, classes).with_initializer(Initializer::Zeros).init(device),
             label_smoothing,
         }
-    }
-
-    /// Label smoothing of the training loss.
-    pub fn label_smoothing(&self) -> f64 {
-        self.label_smoothing
     }
 
     fn blocks(&self) -> impl Iterator<Item = &BasicBlock<B>> {
@@ -135,7 +131,7 @@ impl<B: TrainBackend> ResNet<B> {
 
     /// Whether a CPU computes most layers by Winograd's algorithm, whose kernels need channels innermost.
     fn is_by_winograd(&self, context: &ForwardContext<B>) -> bool {
-        let (algorithm, channels) = (self.layer1[0].conv1.algorithm(), self.bn1.channels());
+        let (algorithm, channels) = (self.layer1[0].conv1.sliding.algorithm, self.bn1.channels());
         let fills_vectors = channels >= 32 && channels.is_multiple_of(16);
         fills_vectors && algorithm == Algorithm::Auto && context.precision() == PrecisionKind::F32
     }

@@ -21,8 +21,9 @@ const MOMENTUM: f64 = 0.1;
 pub struct Conv2d<B: Backend> {
     /// Kernel `[out_channels, in_channels, kernel, kernel]`.
     pub weight: Param<Tensor<B, 4>>,
+    /// Stride, padding and algorithm.
     #[module(skip)]
-    sliding: Sliding,
+    pub sliding: Sliding,
 }
 
 impl<B: Backend> Conv2d<B> {
@@ -36,11 +37,6 @@ impl<B: Backend> Conv2d<B> {
     pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
         self.sliding.algorithm = algorithm;
         self
-    }
-
-    /// The algorithm.
-    pub fn algorithm(&self) -> Algorithm {
-        self.sliding.algorithm
     }
 }
 

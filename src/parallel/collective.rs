@@ -1,4 +1,4 @@
-//! Collectives between replicas, as a trait: one implementation per engine, one test suite for all of them.
+//! Collectives between replicas: in memory within a process (`local.rs`), over an engine between processes.
 //!
 //! A collective is matched by its [`Key`], never by the order of calls, which depends on the autodiff graph. Every call
 //! has a time limit. When a replica is lost, all calls that wait for it, and all later ones, return the same verdict on
@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 use burn::tensor::bf16;
 
+use super::combine::Message;
+use super::local::Group;
+use super::processes::Processes;
 use crate::ops::statistics::Direction;
 
 /// The purpose of a collective.
@@ -101,49 +104,94 @@ pub type Part = Arc<dyn Any + Send + Sync>;
 pub type Combine = fn(Vec<Vec<f64>>) -> Vec<Vec<f64>>;
 
 /// One replica's handle on its group.
-pub trait Collective: fmt::Debug + Send + Sync {
+#[derive(Debug)]
+pub struct Collective {
+    /// Among the replicas of this process.
+    pub(super) place: usize,
+    pub(super) group: Arc<Group>,
+}
+
+impl Collective {
     /// This replica, from 0.
-    fn rank(&self) -> usize;
+    pub fn rank(&self) -> usize {
+        self.group.first() + self.place
+    }
 
     /// Replicas in the group.
-    fn size(&self) -> usize;
+    pub fn size(&self) -> usize {
+        self.group.processes.as_ref().map_or(self.group.size, Processes::replicas)
+    }
 
     /// Combines the parts of all replicas of this process, in rank order; all get the same result.
-    fn meet(&self, key: Key, part: Part, combine: &dyn Fn(Vec<Part>) -> Part) -> Result<Part, Broken>;
+    pub fn meet(&self, key: Key, part: Part, combine: &dyn Fn(Vec<Part>) -> Part) -> Result<Part, Broken> {
+        let all = |parts: Vec<Message>| Ok(Message::Part(combine(parts.into_iter().map(Message::into_part).collect())));
+        self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
+    }
 
     /// Element-wise sum over replicas, taken in a fixed binary tree over their ranks: `(0+1)+(2+3)`.
-    fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken>;
+    pub fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken> {
+        let sum = |shares| self.group.sum(key, shares, false);
+        self.group.meet(self.place, key, Message::Floats(Arc::new(values)), sum).map(Message::into_floats)
+    }
 
     /// As [`Collective::all_reduce`], with half the traffic: each replica's share is rounded to bf16, sums are f32.
-    fn all_reduce_bf16(&self, key: Key, values: Vec<bf16>) -> Result<Arc<Vec<f32>>, Broken>;
+    pub fn all_reduce_bf16(&self, key: Key, values: Vec<bf16>) -> Result<Arc<Vec<f32>>, Broken> {
+        let sum = |shares| self.group.sum(key, shares, true);
+        self.group.meet(self.place, key, Message::Halves(values), sum).map(Message::into_floats)
+    }
 
     /// An empty vector for the next all-reduce, with the memory of an earlier one if there is one: allocating and
     /// clearing the gradients of a large model in every step is slow.
-    fn buffer(&self) -> Vec<f32> {
-        Vec::new()
+    pub fn buffer(&self) -> Vec<f32> {
+        self.group.spare()
     }
 
     /// Takes back a result that is not needed any more.
-    fn recycle(&self, _result: Arc<Vec<f32>>) {}
+    pub fn recycle(&self, result: Arc<Vec<f32>>) {
+        // Only the last replica owns the vector.
+        if let Some(values) = Arc::into_inner(result) {
+            self.group.keep(values);
+        }
+    }
 
     /// The values of all replicas in rank order, equally many of each, as `combine` returns them; each process calls it
     /// once.
-    fn all_gather(&self, key: Key, values: Vec<f64>, combine: Combine) -> Result<Arc<Vec<Vec<f64>>>, Broken>;
+    pub fn all_gather(&self, key: Key, values: Vec<f64>, combine: Combine) -> Result<Arc<Vec<Vec<f64>>>, Broken> {
+        let gather = |messages| Ok(Message::Gathered(Arc::new(combine(self.group.gather(key, messages)?))));
+        match self.group.meet(self.place, key, Message::Values(values), gather)? {
+            Message::Gathered(all) => Ok(all),
+            _ => Ok(Arc::default()),
+        }
+    }
 
     /// The values of replica `root`; the others pass `None`.
-    fn broadcast(&self, key: Key, root: usize, values: Option<Vec<f32>>) -> Result<Arc<Vec<f32>>, Broken>;
+    pub fn broadcast(&self, key: Key, root: usize, values: Option<Vec<f32>>) -> Result<Arc<Vec<f32>>, Broken> {
+        let message = values.map_or(Message::Nothing, |values| Message::Floats(Arc::new(values)));
+        let broadcast = |messages| self.group.broadcast(key, root, messages);
+        self.group.meet(self.place, key, message, broadcast).map(Message::into_floats)
+    }
 
     /// Returns when all replicas of this process have arrived.
-    fn barrier(&self, key: Key) -> Result<(), Broken>;
+    pub fn barrier(&self, key: Key) -> Result<(), Broken> {
+        self.group.meet(self.place, key, Message::Nothing, |_| Ok(Message::Nothing)).map(|_| ())
+    }
 
     /// Breaks the group, because this replica or another process failed. The first reason is kept.
-    fn abort(&self, reason: Broken);
+    pub fn abort(&self, reason: Broken) {
+        let mut table = self.group.lock();
+        self.group.fail(&mut table, reason);
+        drop(table);
+        // This process will not take part in the collectives that other processes wait for.
+        self.group.processes.iter().for_each(Processes::close);
+    }
 
     /// Whether there are other processes, so that gradients should be sent early.
-    fn is_distributed(&self) -> bool {
-        false
+    pub fn is_distributed(&self) -> bool {
+        self.group.processes.is_some()
     }
 
     /// Whether this is the first replica of its process, which reports for all of them.
-    fn is_local_leader(&self) -> bool;
+    pub fn is_local_leader(&self) -> bool {
+        self.place == 0
+    }
 }

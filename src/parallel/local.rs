@@ -8,35 +8,25 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use burn::tensor::bf16;
-
-use super::collective::{Broken, Collective, Combine, Key, Operation, Part};
-use super::message::Message;
+use super::collective::{Broken, Collective, Key, Operation};
+use super::combine::Message;
 use super::processes::Processes;
 
 /// How much longer than a collective the first step, a validation and the start of processes may take, because of
 /// kernels to compile, uneven shares and data to read.
 pub(crate) const PATIENCE: u32 = 10;
 
-/// One replica's handle on its group.
-#[derive(Debug)]
-pub struct LocalReplica {
-    /// Among the replicas of this process.
-    place: usize,
-    group: Arc<Group>,
-}
-
 /// Makes the handles of a group of `size` replicas. `timeout` limits the wait for the slowest of them.
-pub fn local_group(size: usize, timeout: Duration) -> Vec<Arc<LocalReplica>> {
+pub fn local_group(size: usize, timeout: Duration) -> Vec<Arc<Collective>> {
     group(size, None, timeout)
 }
 
 /// Makes the handles of the replicas of this process in a world of several processes.
-pub fn spanning_group(processes: Processes, timeout: Duration) -> Vec<Arc<LocalReplica>> {
+pub fn spanning_group(processes: Processes, timeout: Duration) -> Vec<Arc<Collective>> {
     group(processes.hosted().len(), Some(processes), timeout)
 }
 
-fn group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Arc<LocalReplica>> {
+fn group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Arc<Collective>> {
     let group = Arc::new(Group {
         size,
         processes,
@@ -46,7 +36,7 @@ fn group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Ar
         arrived: Condvar::new(),
         spare: Mutex::default(),
     });
-    (0..size).map(|place| Arc::new(LocalReplica { place, group: group.clone() })).collect()
+    (0..size).map(|place| Arc::new(Collective { place, group: group.clone() })).collect()
 }
 
 pub(super) struct Group {
@@ -68,7 +58,7 @@ impl fmt::Debug for Group {
 }
 
 #[derive(Default)]
-struct Table {
+pub(super) struct Table {
     pending: HashMap<Key, PendingCollective>,
     verdict: Option<Broken>,
 }
@@ -82,7 +72,7 @@ struct PendingCollective {
 }
 
 impl Group {
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,14 +100,14 @@ impl Group {
         self.processes.as_ref().map_or(0, |processes| processes.hosted().start)
     }
 
-    fn fail(&self, table: &mut Table, reason: Broken) -> Broken {
+    pub(super) fn fail(&self, table: &mut Table, reason: Broken) -> Broken {
         let verdict = table.verdict.get_or_insert(reason).clone();
         self.arrived.notify_all();
         verdict
     }
 
     /// Contributes `message` to the collective `key`; the last replica to arrive combines all messages into the result.
-    fn meet(
+    pub(super) fn meet(
         &self,
         place: usize,
         key: Key,
@@ -192,74 +182,4 @@ fn late(missing: &[usize], key: Key, limit: Duration) -> String {
         names.join(", "),
         limit.as_secs_f64()
     )
-}
-
-impl Collective for LocalReplica {
-    fn rank(&self) -> usize {
-        self.group.first() + self.place
-    }
-
-    fn size(&self) -> usize {
-        self.group.processes.as_ref().map_or(self.group.size, Processes::replicas)
-    }
-
-    fn meet(&self, key: Key, part: Part, combine: &dyn Fn(Vec<Part>) -> Part) -> Result<Part, Broken> {
-        let all = |parts: Vec<Message>| Ok(Message::Part(combine(parts.into_iter().map(Message::into_part).collect())));
-        self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
-    }
-
-    fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken> {
-        let sum = |shares| self.group.sum(key, shares, false);
-        self.group.meet(self.place, key, Message::Floats(Arc::new(values)), sum).map(Message::into_floats)
-    }
-
-    fn all_reduce_bf16(&self, key: Key, values: Vec<bf16>) -> Result<Arc<Vec<f32>>, Broken> {
-        let sum = |shares| self.group.sum(key, shares, true);
-        self.group.meet(self.place, key, Message::Halves(values), sum).map(Message::into_floats)
-    }
-
-    fn buffer(&self) -> Vec<f32> {
-        self.group.spare()
-    }
-
-    fn recycle(&self, result: Arc<Vec<f32>>) {
-        // Only the last replica owns the vector.
-        if let Some(values) = Arc::into_inner(result) {
-            self.group.keep(values);
-        }
-    }
-
-    fn all_gather(&self, key: Key, values: Vec<f64>, combine: Combine) -> Result<Arc<Vec<Vec<f64>>>, Broken> {
-        let gather = |messages| Ok(Message::Gathered(Arc::new(combine(self.group.gather(key, messages)?))));
-        match self.group.meet(self.place, key, Message::Values(values), gather)? {
-            Message::Gathered(all) => Ok(all),
-            _ => Ok(Arc::default()),
-        }
-    }
-
-    fn broadcast(&self, key: Key, root: usize, values: Option<Vec<f32>>) -> Result<Arc<Vec<f32>>, Broken> {
-        let message = values.map_or(Message::Nothing, |values| Message::Floats(Arc::new(values)));
-        let broadcast = |messages| self.group.broadcast(key, root, messages);
-        self.group.meet(self.place, key, message, broadcast).map(Message::into_floats)
-    }
-
-    fn barrier(&self, key: Key) -> Result<(), Broken> {
-        self.group.meet(self.place, key, Message::Nothing, |_| Ok(Message::Nothing)).map(|_| ())
-    }
-
-    fn abort(&self, reason: Broken) {
-        let mut table = self.group.lock();
-        self.group.fail(&mut table, reason);
-        drop(table);
-        // This process will not take part in the collectives that other processes wait for.
-        self.group.processes.iter().for_each(Processes::close);
-    }
-
-    fn is_distributed(&self) -> bool {
-        self.group.processes.is_some()
-    }
-
-    fn is_local_leader(&self) -> bool {
-        self.place == 0
-    }
 }

@@ -44,11 +44,7 @@ pub(super) struct Overlap {
 
 impl Overlap {
     /// Starts the thread for a model with these kernels. It ends with this value, or with the group.
-    pub(super) fn new(
-        kernels: Vec<Kernel>,
-        collective: Arc<dyn Collective>,
-        precision: ReducePrecision,
-    ) -> Result<Self> {
+    pub(super) fn new(kernels: Vec<Kernel>, collective: Arc<Collective>, precision: ReducePrecision) -> Result<Self> {
         let (jobs, inbox) = channel::<(Key, Vec<f32>)>();
         let (outbox, sums) = channel();
         let rank = collective.rank();
@@ -73,7 +69,7 @@ impl Overlap {
         &self,
         key: Key,
         earlier: &[Tensor<B, 1>],
-        collective: &dyn Collective,
+        collective: &Collective,
     ) -> Arc<Early<B>> {
         let bucket = |kernels: &Vec<Kernel>| {
             let earlier = kernels.iter().filter_map(|kernel| earlier.get(kernel.place).cloned()).collect();
@@ -203,7 +199,7 @@ impl<B: HostBackend> GradientListener for Early<B> {
 }
 
 /// The sum of all replicas' shares, which are sent in `precision`.
-pub(super) fn all_reduce(collective: &dyn Collective, key: Key, share: Vec<f32>, precision: ReducePrecision) -> Sum {
+pub(super) fn all_reduce(collective: &Collective, key: Key, share: Vec<f32>, precision: ReducePrecision) -> Sum {
     match precision {
         ReducePrecision::F32 => collective.all_reduce(key, share),
         ReducePrecision::Bf16 => {

@@ -76,7 +76,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 /// # Errors
 /// Those of [`Collective::meet`].
 pub fn sum_here<B: HostBackend>(
-    collective: &dyn Collective,
+    collective: &Collective,
     key: Key,
     own: Vec<Tensor<B, 1>>,
     device: &B::Device,

@@ -19,7 +19,6 @@ use std::time::Instant;
 use burn::module::Module;
 
 use super::collective::{Broken, Collective, Key, Operation};
-use super::counts::Counts;
 use super::device::HostBackend;
 use super::events::{EpochReport, StepReport};
 use super::generation::Generation;
@@ -50,7 +49,7 @@ pub(super) enum Event {
 
 /// What follows a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flow {
+pub(super) enum Flow {
     /// The next step, or the end of the plan.
     Continue,
     /// The end of the run, as requested.
@@ -63,7 +62,7 @@ enum Flow {
 pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) task: Arc<T>,
     pub(super) plan: Arc<Plan>,
-    pub(super) collective: Arc<dyn Collective>,
+    pub(super) collective: Arc<Collective>,
     pub(super) device: B::Device,
     pub(super) learner: TaskLearner<B, T>,
     /// That of the learner.
@@ -93,15 +92,6 @@ pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     Failed(Error),
 }
 
-/// The results of a step beside new weights.
-pub(super) struct StepResult {
-    pub(super) counts: Counts,
-    pub(super) gradient_norm: f64,
-    pub(super) stop: bool,
-    /// Whether the generation ends with this step.
-    pub(super) part: bool,
-}
-
 impl From<Broken> for Error {
     fn from(verdict: Broken) -> Self {
         match verdict {
@@ -122,7 +112,7 @@ impl From<&Error> for Broken {
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Makes a replica by `new`; if that fails, aborts `group`, so that no other replica waits for this one.
-    pub(super) fn set_up(group: &dyn Collective, new: impl FnOnce() -> Result<Self>) -> Result<Self> {
+    pub(super) fn set_up(group: &Collective, new: impl FnOnce() -> Result<Self>) -> Result<Self> {
         let replica = catch_unwind(AssertUnwindSafe(new))
             .unwrap_or_else(|panic| Err(verdict(panic, group.rank(), "while it was set up")));
         replica.inspect_err(|error| group.abort(error.into()))
@@ -132,7 +122,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn new(
         recipe: &Recipe<B, T>,
         plan: Arc<Plan>,
-        collective: Arc<dyn Collective>,
+        collective: Arc<Collective>,
         model: T::Model,
         start: &StartingPoint,
         report: Box<dyn FnMut(Event) + Send>,
@@ -256,11 +246,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if !(learning_rate as f32).is_finite() {
             return Err(self.not_finite("the learning rate", None));
         }
-        let result = self.step(&group)?;
+        let (counts, gradient_norm, flow) = self.step(&group)?;
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
-        self.position.samples_seen += result.counts.samples as u64;
-        self.position.running.add_step(result.counts);
+        self.position.samples_seen += counts.samples as u64;
+        self.position.running.add_step(counts);
         if self.collective.is_local_leader() {
             let named = if self.plan.report_samples { group.micro_batches() } else { 0 };
             let samples = (0..named).flat_map(|micro| group.ids(micro)).collect();
@@ -268,19 +258,15 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 step: self.position.global_step,
                 epoch: self.position.epoch,
                 step_in_epoch: self.position.step_in_epoch,
-                counts: result.counts,
+                counts,
                 learning_rate,
-                gradient_norm: result.gradient_norm,
+                gradient_norm,
                 duration: start.elapsed(),
                 skipped: self.position.loss_scale.skipped,
                 samples,
             }));
         }
-        Ok(match result {
-            StepResult { stop: true, .. } => Flow::Stop,
-            StepResult { part: true, .. } => Flow::Part,
-            _ => Flow::Continue,
-        })
+        Ok(flow)
     }
 }
 

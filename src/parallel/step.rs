@@ -7,30 +7,23 @@ use burn::tensor::Tensor;
 use burn_train::TrainOutput;
 use tracing::info_span;
 
-use super::collective::{Key, Operation};
+use super::collective::{Collective, Combine, Key, Operation};
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::overlap::{Early, Overlap};
-use super::replica::{Replica, StepResult};
+use super::replica::{Flow, Replica};
 use super::sampler::Group;
-use super::synchronization::MicroBatchGroup;
 use super::task::Task;
-use super::trainee::{Fence, Micro};
+use super::trainee::Micro;
 use crate::error::{Error, Result};
 use crate::nn::{
     BatchStatistics, ForwardContext, Which, flat, flat_gradients, gradients_of, parameter_names,
     update_running_statistics,
 };
 use crate::ops::settle;
+use crate::ops::statistics::{Direction, StatisticsGroup};
 use crate::optim::{clip_factor, global_norm};
 use crate::stop::Reason;
-
-/// What replicas exchange in every step.
-struct Exchange {
-    counts: Counts,
-    stop: bool,
-    part: bool,
-}
 
 /// The sums over micro-batches on one replica.
 struct Share<B: HostBackend> {
@@ -60,8 +53,9 @@ impl<B: HostBackend> Share<B> {
 }
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// Forward and backward over the group's micro-batches, one reduction, one update.
-    pub(super) fn step(&mut self, group: &Group) -> Result<StepResult> {
+    /// Forward and backward over the group's micro-batches, one reduction, one update. Returns the losses, the norm of
+    /// the gradient, and what follows.
+    pub(super) fn step(&mut self, group: &Group) -> Result<(Counts, f64, Flow)> {
         let scale = self.loss_scale();
         let weight = scale / group.samples() as f64;
         let mut sum = Share::default();
@@ -74,14 +68,14 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
             sum.add(self.micro_batch(micro_batch, weight, early.clone())?);
         }
-        let Exchange { counts, stop, part } = self.exchange(sum.counts)?;
+        let (counts, flow) = self.exchange(sum.counts)?;
         let gradients = self.reduce(sum.gradients, early)?;
         let gradient_norm = info_span!("gradient norm").in_scope(|| global_norm(&gradients)) / scale;
         // The commit: no state has changed yet, and from here on nothing waits for others.
         self.confirm()?;
         if !gradient_norm.is_finite() || !counts.loss.is_finite() {
             self.skip()?;
-            return Ok(StepResult { counts, gradient_norm, stop, part });
+            return Ok((counts, gradient_norm, flow));
         }
         let factor = clip_factor(gradient_norm, self.plan.optim.clip_grad_norm) / scale;
         for statistics in sum.statistics {
@@ -92,7 +86,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if self.plan.precision.needs_loss_scale() {
             self.position.loss_scale.good();
         }
-        Ok(StepResult { counts, gradient_norm, stop, part })
+        Ok((counts, gradient_norm, flow))
     }
 
     fn loss_scale(&self) -> f64 {
@@ -114,9 +108,14 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let (input, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
         let is_present = samples > 0;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
-        let group = MicroBatchGroup::new(self.collective.clone(), key);
+        let collective = self.collective.clone();
+        let fence = move || {
+            let key = Key { operation: Operation::ForwardDone, ..key };
+            collective.barrier(key).unwrap_or_else(|verdict| verdict.unwind());
+        };
         let context = if self.synchronizes() {
-            ForwardContext::synchronized(group.clone(), is_present)
+            let collective = self.collective.clone();
+            ForwardContext::synchronized(Arc::new(MicroBatchGroup { collective, key }), is_present)
         } else {
             ForwardContext::local()
         };
@@ -125,7 +124,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             samples,
             weight: if is_present { weight } else { 0.0 },
             context: context.in_precision(self.plan.precision).with_listener(early.map(|early| early as _)),
-            fence: (self.collective.size() > 1).then_some(group as Arc<dyn Fence>),
+            fence: (self.collective.size() > 1).then(|| Box::new(fence) as _),
         };
         // Rule 1: fresh leaves before every forward.
         self.learner.fork(&self.device);
@@ -150,7 +149,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// Sums losses and hits over all replicas, and agrees on whether to continue. A loss that is not finite ends the
     /// run here, before it can reach the weights; in f16 it may be an overflow, which the gradient shows too.
-    fn exchange(&self, counts: Counts) -> Result<Exchange> {
+    fn exchange(&self, counts: Counts) -> Result<(Counts, Flow)> {
         let mut values = counts.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
         values.push(self.generation.as_ref().is_some_and(|generation| generation.is_ending()).into());
@@ -166,9 +165,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
         let reason = all.iter().find_map(|values| Reason::of_number(values[Counts::VALUES] as u32));
         // If one process was asked to stop, all do.
-        let stop = reason.map(|reason| self.plan.stop.request(reason)).is_some();
-        let part = all.iter().any(|values| values[Counts::VALUES + 1] != 0.0);
-        Ok(Exchange { counts: total, stop, part })
+        if let Some(reason) = reason {
+            self.plan.stop.request(reason);
+            return Ok((total, Flow::Stop));
+        }
+        let parts = all.iter().any(|values| values[Counts::VALUES + 1] != 0.0);
+        Ok((total, if parts { Flow::Part } else { Flow::Continue }))
     }
 
     pub(super) fn not_finite(&self, what: &str, replica: Option<usize>) -> Error {
@@ -192,5 +194,26 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             average.update(flat(&self.learner.model(), Which::All));
         }
         settle::<B>(&self.device);
+    }
+}
+
+/// The replicas that share the batch-norm statistics of one micro-batch.
+#[derive(Debug)]
+struct MicroBatchGroup {
+    collective: Arc<Collective>,
+    /// Names the step and the micro-batch; its operation does not matter.
+    key: Key,
+}
+
+impl StatisticsGroup for MicroBatchGroup {
+    fn total(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Vec<f64> {
+        let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
+        let combine: Combine = match direction {
+            Direction::Forward => |shares| vec![Direction::Forward.total(&shares)],
+            Direction::Backward => |shares| vec![Direction::Backward.total(&shares)],
+        };
+        let gather = || self.collective.all_gather(key, values, combine);
+        let total = info_span!("statistics").in_scope(gather).unwrap_or_else(|verdict| verdict.unwind());
+        total[0].clone()
     }
 }

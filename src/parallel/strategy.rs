@@ -19,7 +19,6 @@ use burn_train::{
     SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, TrainingItem, ValidLoader,
 };
 
-use super::collective::Collective;
 use super::device::HostBackend;
 use super::ending::{Endings, Outcome};
 use super::events::{EpochReport, Observer, StepReport};

@@ -20,12 +20,6 @@ use super::task::{Evaluated, Task};
 use crate::nn::{BatchStatistics, ForwardContext};
 use crate::ops::{reading, settle};
 
-/// A barrier between replicas.
-pub trait Fence: Debug + Send + Sync {
-    /// Waits for the others. Unwinds if one of them is lost, see `local.rs`.
-    fn wait(&self);
-}
-
 /// A task, shared by all replicas.
 pub struct Handle<T>(pub(super) Arc<T>);
 
@@ -74,8 +68,8 @@ pub struct Micro<B: Backend, I> {
     pub weight: f64,
     /// How layers treat batch statistics and precision.
     pub context: ForwardContext<B>,
-    /// Passed between forward and backward.
-    pub fence: Option<Arc<dyn Fence>>,
+    /// Called between forward and backward to wait for the other replicas; unwinds if one of them is lost.
+    pub fence: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// The output of a micro-batch beside its gradients.
@@ -110,13 +104,6 @@ impl ItemLazy for Evaluation {
     }
 }
 
-impl ItemLazy for Counts {
-    type ItemSync = Self;
-    fn sync(self) -> Self {
-        self
-    }
-}
-
 impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Handle<T>> {
     type Input = Micro<Autodiff<B>, T::Input>;
     type Output = MicroOutput<Autodiff<B>>;
@@ -131,7 +118,7 @@ impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Ha
         settle::<Autodiff<B>>(&device);
         drop(forward);
         if let Some(fence) = fence {
-            info_span!("wait for replicas").in_scope(|| fence.wait());
+            info_span!("wait for replicas").in_scope(fence);
         }
         let backward = info_span!("backward").entered();
         let gradients = objective.backward();

@@ -31,18 +31,18 @@ fn sums(criterion: &mut Criterion) {
 
 /// Processes of one replica each, which are threads here; their messages go through the machine's network all the same.
 #[cfg(feature = "gloo")]
-fn over_gloo(processes: usize, ordered: bool) -> Vec<Arc<dyn Collective>> {
+fn over_gloo(processes: usize, ordered: bool) -> Vec<Arc<Collective>> {
     let world = kiln::parallel::World::across(processes, 0, vec![1; processes], vec![0]);
-    let group = |others| kiln::parallel::spanning_group(others, LIMIT).into_iter().map(|replica| replica as _);
+    let group = |others| kiln::parallel::spanning_group(others, LIMIT);
     super::engines::connected(&world, ordered).into_iter().flat_map(group).collect()
 }
 
-fn in_memory(replicas: usize) -> Vec<Arc<dyn Collective>> {
-    local_group(replicas, LIMIT).into_iter().map(|replica| replica as _).collect()
+fn in_memory(replicas: usize) -> Vec<Arc<Collective>> {
+    local_group(replicas, LIMIT)
 }
 
 /// The time of so many rounds, with the copy into the buffer that every round needs.
-fn time(handles: Vec<Arc<dyn Collective>>, rounds: usize) -> Duration {
+fn time(handles: Vec<Arc<Collective>>, rounds: usize) -> Duration {
     let values = vec![1.0_f32; LENGTH];
     let start = Instant::now();
     std::thread::scope(|scope| {
