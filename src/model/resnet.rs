@@ -10,7 +10,7 @@ use super::config::{ModelConfig, Stem};
 use crate::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use crate::ops::{
     Algorithm, BFloat16, Epilogue, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged,
-    max_pool, to_compute,
+    max_pool,
 };
 
 /// Two 3x3 convolutions with a residual connection.
@@ -110,7 +110,7 @@ impl<B: TrainBackend> ResNet<B> {
     ) -> Tensor<P::Compute, 2> {
         let [_, _, height, width] = images.dims();
         let innermost = self.has_large_maps([height, width]) || self.is_by_winograd(context) || !context.is_training();
-        let images = arranged(to_compute::<P, B, 4>(images), innermost);
+        let images = arranged(P::to_compute(images), innermost);
         let x = self.conv1.forward::<P>(images, context);
         let mut x = self.bn1.forward_with::<P>(x, Epilogue::Relu, context);
         if self.is_pooled {

@@ -1,11 +1,10 @@
 //! Parameter count and activation size of a network, computed from its definition.
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
+use burn::module::Module;
+use burn::tensor::backend::Backend;
 
 use super::config::{ModelConfig, Stem};
-use crate::nn::{Path, tracked_path};
+use crate::nn::{Weights, float_tensors};
 
 /// Elements of a network's parameters, without running statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,23 +16,14 @@ pub struct ParameterCount {
 }
 
 /// Counts the parameters of `model`.
-pub fn count_parameters<B: AutodiffBackend, M: Module<B>>(model: &M) -> ParameterCount {
-    struct Count {
-        path: Path,
-        count: ParameterCount,
+pub fn count_parameters<B: Backend, M: Module<B>>(model: &M) -> ParameterCount {
+    let mut count = ParameterCount { all: 0, trained: 0 };
+    for Weights { name, shape, is_trained, .. } in float_tensors(model) {
+        let elements: usize = shape.iter().product();
+        count.all += if name.contains("running_") { 0 } else { elements };
+        count.trained += if is_trained { elements } else { 0 };
     }
-    impl<B: AutodiffBackend> ModuleVisitor<B> for Count {
-        tracked_path!();
-
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            let elements = param.lazy_shape().num_elements();
-            self.count.all += if self.path.name().contains("running_") { 0 } else { elements };
-            self.count.trained += if param.is_require_grad() { elements } else { 0 };
-        }
-    }
-    let mut counter = Count { path: Path::default(), count: ParameterCount { all: 0, trained: 0 } };
-    model.visit(&mut counter);
-    counter.count
+    count
 }
 
 /// Elements saved for the backward pass per image: the output of each convolution (batch-norm's input) and of each ReLU

@@ -8,6 +8,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
+use super::named::{Weights, trained_parameters};
+
 /// A selection of a model's float tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
@@ -71,23 +73,8 @@ pub struct Kernel {
 
 /// The convolution kernels of `model`, in the order of [`flat`].
 pub fn kernels<B: Backend, M: Module<B>>(model: &M) -> Vec<Kernel> {
-    #[derive(Default)]
-    struct Collect(Vec<Kernel>, usize);
-    impl<B: Backend> ModuleVisitor<B> for Collect {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            if !param.is_require_grad() {
-                return;
-            }
-            if D == 4 {
-                let length = param.lazy_shape().num_elements();
-                self.0.push(Kernel { place: self.1, length, id: param.id });
-            }
-            self.1 += 1;
-        }
-    }
-    let mut collect = Collect::default();
-    model.visit(&mut collect);
-    collect.0
+    let kernels = trained_parameters(model).enumerate().filter(|(_, tensor)| tensor.shape.len() == 4);
+    kernels.map(|(place, Weights { shape, id, .. })| Kernel { place, length: shape.iter().product(), id }).collect()
 }
 
 /// The inverse of [`flat_gradients`], for Burn's optimizers.

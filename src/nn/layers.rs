@@ -8,7 +8,6 @@ use burn::tensor::{Int, Tensor};
 use super::context::{BatchStatistics, ForwardContext};
 use crate::ops::{
     Algorithm, Epilogue, Precision, Sliding, TrainBackend, arranged, batch_norm_inference, batch_norm_with, conv2d,
-    to_compute, to_compute_f32, to_home,
 };
 
 /// Added to the variance, as in torchvision.
@@ -47,7 +46,7 @@ impl<B: TrainBackend> Conv2d<B> {
         x: Tensor<P::Compute, 4>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
-        conv2d(x, to_compute::<P, B, 4>(self.weight.val()), self.sliding, context.listener_of(self.weight.id))
+        conv2d(x, P::to_compute(self.weight.val()), self.sliding, context.listener_of(self.weight.id))
     }
 }
 
@@ -149,14 +148,13 @@ impl<B: TrainBackend> BatchNorm<B> {
         epilogue: Epilogue<Tensor<P::Compute, 4>>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
-        let parameters = [&self.weight, &self.bias].map(|param| to_compute_f32::<P, B, 1>(param.val()));
+        let parameters = [&self.weight, &self.bias].map(|param| P::to_compute_f32(param.val()));
         if !context.is_training() || self.is_frozen() {
-            let statistics =
-                [&self.running_mean, &self.running_var].map(|param| to_compute_f32::<P, B, 1>(param.val()));
+            let statistics = [&self.running_mean, &self.running_var].map(|param| P::to_compute_f32(param.val()));
             return batch_norm_inference(x, statistics, parameters, EPSILON, epilogue);
         }
         let done = batch_norm_with(x, parameters, EPSILON, context.synchronized_layer().as_ref(), epilogue);
-        let [mean, variance] = [done.mean, done.variance].map(to_home::<P, B, 1>);
+        let [mean, variance] = [done.mean, done.variance].map(P::to_home);
         let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];
         context.collect(BatchStatistics { layer, mean, variance });
         done.output
@@ -165,7 +163,7 @@ impl<B: TrainBackend> BatchNorm<B> {
 
 /// A linear layer, `[batch, inputs]` to `[batch, outputs]`, computed in the pass's precision.
 pub fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
-    let product = x.matmul(to_compute::<P, B, 2>(layer.weight.val()));
-    let bias = layer.bias.as_ref().map(|bias| to_compute::<P, B, 1>(bias.val()).unsqueeze());
-    to_home::<P, B, 2>(bias.into_iter().fold(product, |product, bias: Tensor<P::Compute, 2>| product + bias))
+    let product = x.matmul(P::to_compute(layer.weight.val()));
+    let bias = layer.bias.as_ref().map(|bias| P::to_compute(bias.val()).unsqueeze());
+    P::to_home(bias.into_iter().fold(product, |product, bias: Tensor<P::Compute, 2>| product + bias))
 }

@@ -18,5 +18,4 @@ pub use freeze::{HEAD, freeze};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d, for_evaluation, linear, update_running_statistics};
 pub use loss::{cross_entropy, rank_of_target};
-pub(crate) use named::{Path, tracked_path};
-pub use named::{load_state, parameter_names, state_dict, trained_parameters, with_named_ids};
+pub use named::{Weights, float_tensors, load_state, parameter_names, state_dict, trained_parameters, with_named_ids};

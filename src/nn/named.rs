@@ -20,14 +20,32 @@ pub fn state_dict<B: Backend, M: Module<B>>(model: &M) -> StateDict {
     reader.state
 }
 
-/// Names and shapes of the tensors with gradients, in declaration order.
-pub fn trained_parameters<B: Backend, M: Module<B>>(model: &M) -> Vec<(String, Vec<usize>)> {
-    Survey::of(model).trained
+/// A float tensor of a model.
+#[derive(Debug)]
+pub struct Weights {
+    /// The name.
+    pub name: String,
+    /// The shape in the state dictionary.
+    pub shape: Vec<usize>,
+    /// Burn's id.
+    pub id: ParamId,
+    /// Whether it has a gradient.
+    pub is_trained: bool,
+}
+
+/// All float tensors, in declaration order.
+pub fn float_tensors<B: Backend, M: Module<B>>(model: &M) -> Vec<Weights> {
+    Survey::of(model).floats
+}
+
+/// The tensors with gradients, in declaration order.
+pub fn trained_parameters<B: Backend, M: Module<B>>(model: &M) -> impl Iterator<Item = Weights> + use<B, M> {
+    float_tensors(model).into_iter().filter(|tensor| tensor.is_trained)
 }
 
 /// The names of [`trained_parameters`].
 pub fn parameter_names<B: Backend, M: Module<B>>(model: &M) -> Vec<String> {
-    trained_parameters(model).into_iter().map(|(name, _)| name).collect()
+    trained_parameters(model).map(|tensor| tensor.name).collect()
 }
 
 /// The model with every tensor replaced by the one of the same name in `state`.
@@ -61,23 +79,23 @@ pub fn load_state<B: Backend, M: Module<B>>(model: M, state: &StateDict, origin:
 
 /// The position of a visitor in the module tree.
 #[derive(Default)]
-pub(crate) struct Path {
+pub(super) struct Path {
     names: Vec<String>,
     containers: Vec<String>,
 }
 
 impl Path {
-    pub(crate) fn enter(&mut self, name: &str, container: &str) {
+    pub(super) fn enter(&mut self, name: &str, container: &str) {
         self.names.push(name.into());
         self.containers.push(container.into());
     }
 
-    pub(crate) fn exit(&mut self) {
+    pub(super) fn exit(&mut self) {
         self.names.pop();
         self.containers.pop();
     }
 
-    pub(crate) fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.names.join(".")
     }
 
@@ -100,14 +118,14 @@ macro_rules! tracked_path {
         }
     };
 }
-pub(crate) use tracked_path;
+pub(super) use tracked_path;
 
 #[derive(Default)]
 struct Survey {
     path: Path,
     /// The shape of every tensor, as in the state dictionary.
     shapes: BTreeMap<String, Vec<usize>>,
-    trained: Vec<(String, Vec<usize>)>,
+    floats: Vec<Weights>,
 }
 
 impl Survey {
@@ -126,10 +144,9 @@ impl<B: Backend> ModuleVisitor<B> for Survey {
         if self.path.is_linear_weight() {
             shape.reverse();
         }
-        if param.is_require_grad() {
-            self.trained.push((self.path.name(), shape.clone()));
-        }
-        self.shapes.insert(self.path.name(), shape);
+        let (name, is_trained) = (self.path.name(), param.is_require_grad());
+        self.shapes.insert(name.clone(), shape.clone());
+        self.floats.push(Weights { name, shape, id: param.id, is_trained });
     }
 
     fn visit_int<const D: usize>(&mut self, _param: &Param<Tensor<B, D, Int>>) {

@@ -12,13 +12,13 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, OpsPrep};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorData, TensorMetadata, TensorPrimitive};
+use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorData, TensorMetadata};
 
 use super::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
 use super::gradient::{GradientOps, register};
 use super::precision::as_type;
 use super::statistics::{Moments, Synchronized};
-use super::{reading, writing};
+use super::{primitive, reading, tensor, writing};
 
 /// The result of training-mode batch-norm, as backend primitives.
 #[derive(Debug, Clone)]
@@ -360,13 +360,10 @@ pub fn batch_norm_with<B: BatchNormOps>(
     sync: Option<&Synchronized>,
     epilogue: Epilogue<Tensor<B, 4>>,
 ) -> BatchNormOutput<B> {
-    let float = |tensor| Tensor::from_primitive(TensorPrimitive::Float(tensor));
-    let [weight, bias] = parameters.map(|parameter| parameter.into_primitive().tensor());
-    let epilogue = epilogue.map(|shortcut| shortcut.into_primitive().tensor());
-    let done = B::bn_train(x.into_primitive().tensor(), weight, bias, epsilon, sync, epilogue);
+    let [weight, bias] = parameters.map(primitive);
+    let done = B::bn_train(primitive(x), weight, bias, epsilon, sync, epilogue.map(primitive));
     let variance = B::float_div_scalar(done.m2, (done.count - 1.0).max(1.0).into());
-    let output = Tensor::from_primitive(TensorPrimitive::Float(done.output));
-    BatchNormOutput { output, mean: float(done.mean), variance: float(variance) }
+    BatchNormOutput { output: tensor(done.output), mean: tensor(done.mean), variance: tensor(variance) }
 }
 
 /// Evaluation-mode batch-norm, `(x - mean) / sqrt(variance + eps) * weight + bias`, followed by `epilogue`.
@@ -378,7 +375,5 @@ pub fn batch_norm_inference<B: BatchNormOps>(
     epilogue: Epilogue<Tensor<B, 4>>,
 ) -> Tensor<B, 4> {
     let scale = weight * (variance + epsilon).sqrt().recip();
-    let factors = [mean, scale, bias].map(|factor| factor.into_primitive().tensor());
-    let epilogue = epilogue.map(|shortcut| shortcut.into_primitive().tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::bn_normalize(x.into_primitive().tensor(), factors, epilogue)))
+    tensor(B::bn_normalize(primitive(x), [mean, scale, bias].map(primitive), epilogue.map(primitive)))
 }

@@ -10,7 +10,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{FloatDType, Tensor, TensorMetadata, TensorPrimitive};
+use burn::tensor::{FloatDType, Tensor, TensorMetadata};
 
 use super::gradient::{GradientOps, register};
 use super::host::HostOps;
@@ -18,6 +18,7 @@ use super::listener::ParameterListener;
 use super::precision::as_type;
 use super::sliding::Sliding;
 use super::trim::Trim;
+use super::{primitive, tensor};
 
 /// The products of a convolution that a backend may compute faster.
 ///
@@ -163,8 +164,7 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
 /// The images `[batch, channels, height, width]` in the backend's fastest layout: see [`ConvOps::arranged`]. No
 /// gradient passes through.
 pub fn arranged<B: ConvOps>(images: Tensor<B, 4>, innermost: bool) -> Tensor<B, 4> {
-    let images = images.into_primitive().tensor();
-    Tensor::from_primitive(TensorPrimitive::Float(B::arranged(images, innermost)))
+    tensor(B::arranged(primitive(images), innermost))
 }
 
 /// The convolution of `x` `[batch, inputs, height, width]` with `weight` `[outputs, inputs, kernel, kernel]`:
@@ -176,6 +176,5 @@ pub fn conv2d<B: ConvOps>(
     sliding: Sliding,
     listener: Option<ParameterListener>,
 ) -> Tensor<B, 4> {
-    let [x, weight] = [x.into_primitive(), weight.into_primitive()].map(|primitive| primitive.tensor());
-    Tensor::from_primitive(TensorPrimitive::Float(B::convolution(x, weight, sliding, listener)))
+    tensor(B::convolution(primitive(x), primitive(weight), sliding, listener))
 }

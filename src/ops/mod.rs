@@ -36,6 +36,10 @@ mod update;
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub mod winograd;
 
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorPrimitive};
+
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference, batch_norm_with};
 pub use conv::{ConvOps, arranged, conv2d};
 pub use epilogue::{Epilogue, ReluState};
@@ -43,14 +47,21 @@ pub use gradient::GradientOps;
 pub use host::{HostOps, is_timed, reading, settle, writing};
 pub use listener::{GradientListener, ParameterListener};
 pub use pool::{PoolOps, Pooled, max_pool};
-pub use precision::{
-    BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind, to_compute, to_compute_f32,
-    to_home,
-};
+pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
 pub use sliding::{Algorithm, Sliding};
 #[cfg(feature = "tch")]
 pub use torch::cuda_devices;
 pub use update::{Sgd, UpdateOps};
+
+/// The tensor of a backend's primitive.
+pub(crate) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+/// The inverse of [`tensor`].
+pub(crate) fn primitive<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+    tensor.into_primitive().tensor()
+}
 
 /// All primitives that Kiln's models need of a backend.
 pub trait TrainBackend: BatchNormOps + ConvOps + PoolOps {}

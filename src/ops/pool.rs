@@ -4,9 +4,11 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{Tensor, TensorPrimitive};
+
+use super::{primitive, tensor};
 
 /// Width and height of a window.
 pub(super) const SIDE: usize = 3;
@@ -73,5 +75,5 @@ impl<B: PoolOps, C: CheckpointStrategy> PoolOps for Autodiff<B, C> {
 
 /// 3x3 max-pooling with stride 2 and padding 1 of `[batch, channels, height, width]`.
 pub fn max_pool<B: PoolOps>(x: Tensor<B, 4>) -> Tensor<B, 4> {
-    Tensor::from_primitive(TensorPrimitive::Float(B::pool_forward(x.into_primitive().tensor()).0))
+    tensor(B::pool_forward(primitive(x)).0)
 }

@@ -12,10 +12,10 @@ use std::fmt::Debug;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, FloatDType, Tensor, TensorMetadata, TensorPrimitive};
+use burn::tensor::{DType, FloatDType, Tensor, TensorMetadata};
 use serde::{Deserialize, Serialize};
 
-use super::TrainBackend;
+use super::{TrainBackend, primitive, tensor};
 
 /// The type in which convolutions and the linear layer compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,13 +85,13 @@ pub trait Precision<B: TrainBackend>: Debug + 'static {
     type Compute: TrainBackend<Device = B::Device>;
 
     /// To the compute backend, in the precision's type.
-    fn to_compute(x: FloatTensor<B>) -> FloatTensor<Self::Compute>;
+    fn to_compute<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D>;
 
     /// To the compute backend, in f32: for batch-norm's parameters and statistics.
-    fn to_compute_f32(x: FloatTensor<B>) -> FloatTensor<Self::Compute>;
+    fn to_compute_f32<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D>;
 
     /// To the home backend, in f32.
-    fn to_home(x: FloatTensor<Self::Compute>) -> FloatTensor<B>;
+    fn to_home<const D: usize>(x: Tensor<Self::Compute, D>) -> Tensor<B, D>;
 }
 
 /// Everything in f32, on the home backend itself.
@@ -109,15 +109,15 @@ pub struct Float16;
 impl<B: TrainBackend> Precision<B> for Full {
     type Compute = B;
 
-    fn to_compute(x: FloatTensor<B>) -> FloatTensor<B> {
+    fn to_compute<const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
         x
     }
 
-    fn to_compute_f32(x: FloatTensor<B>) -> FloatTensor<B> {
+    fn to_compute_f32<const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
         x
     }
 
-    fn to_home(x: FloatTensor<B>) -> FloatTensor<B> {
+    fn to_home<const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
         x
     }
 }
@@ -127,16 +127,16 @@ macro_rules! half_precision {
         impl<B: MixedBackend> Precision<B> for $policy {
             type Compute = B::$compute;
 
-            fn to_compute(x: FloatTensor<B>) -> FloatTensor<Self::Compute> {
-                B::$compute::from_home(x, FloatDType::$dtype)
+            fn to_compute<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D> {
+                tensor(B::$compute::from_home(primitive(x), FloatDType::$dtype))
             }
 
-            fn to_compute_f32(x: FloatTensor<B>) -> FloatTensor<Self::Compute> {
-                B::$compute::from_home(x, FloatDType::F32)
+            fn to_compute_f32<const D: usize>(x: Tensor<B, D>) -> Tensor<Self::Compute, D> {
+                tensor(B::$compute::from_home(primitive(x), FloatDType::F32))
             }
 
-            fn to_home(x: FloatTensor<Self::Compute>) -> FloatTensor<B> {
-                B::$compute::to_home(x, FloatDType::F32)
+            fn to_home<const D: usize>(x: Tensor<Self::Compute, D>) -> Tensor<B, D> {
+                tensor(B::$compute::to_home(primitive(x), FloatDType::F32))
             }
         }
     };
@@ -191,19 +191,4 @@ mixed_backend!(burn::backend::Wgpu<f32, i32>:
 /// The tensor cast to `dtype`, unchanged if it already has that type.
 pub(super) fn as_type<B: Backend>(x: FloatTensor<B>, dtype: FloatDType) -> FloatTensor<B> {
     if FloatDType::from(x.dtype()) == dtype { x } else { B::float_cast(x, dtype) }
-}
-
-/// [`Precision::to_compute`] for tensors.
-pub fn to_compute<P: Precision<B>, B: TrainBackend, const D: usize>(x: Tensor<B, D>) -> Tensor<P::Compute, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(P::to_compute(x.into_primitive().tensor())))
-}
-
-/// [`Precision::to_compute_f32`] for tensors.
-pub fn to_compute_f32<P: Precision<B>, B: TrainBackend, const D: usize>(x: Tensor<B, D>) -> Tensor<P::Compute, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(P::to_compute_f32(x.into_primitive().tensor())))
-}
-
-/// [`Precision::to_home`] for tensors.
-pub fn to_home<P: Precision<B>, B: TrainBackend, const D: usize>(x: Tensor<P::Compute, D>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(P::to_home(x.into_primitive().tensor())))
 }

@@ -1,16 +1,12 @@
 //! The global norm of gradients, and clipping by it (Pascanu, Mikolov, Bengio 2013; `torch.nn.utils.clip_grad_norm_`).
 
-use burn::tensor::{DType, Tensor, TensorPrimitive};
+use burn::tensor::{DType, Tensor};
 
-use crate::ops::{UpdateOps, reading};
+use crate::ops::{UpdateOps, primitive, reading, tensor};
 
 /// Euclidean norm over all elements of all tensors; their squared norms are added in f64.
 pub fn global_norm<B: UpdateOps>(tensors: &[Tensor<B, 1>]) -> f64 {
-    let norm = |tensor: &Tensor<B, 1>| {
-        let norm = B::norm(tensor.clone().into_primitive().tensor());
-        Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(norm))
-    };
-    let norms: Vec<Tensor<B, 1>> = tensors.iter().map(norm).collect();
+    let norms: Vec<Tensor<B, 1>> = tensors.iter().map(|values| tensor(B::norm(primitive(values.clone())))).collect();
     if norms.is_empty() {
         return 0.0;
     }

@@ -4,12 +4,11 @@
 //! - AdamW: Loshchilov and Hutter 2019, decoupled weight decay, bias correction: as `torch.optim.AdamW`.
 //! - LARS: You, Gitman, Ginsburg 2017, eq. 6; one-dimensional tensors (biases, batch-norm) take plain SGD without decay.
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorPrimitive};
 
 use super::config::{OptimConfig, OptimizerKind};
-use crate::ops::{Sgd, UpdateOps};
+use crate::ops::{Sgd, UpdateOps, primitive, tensor};
 
 /// A rule's state of one tensor: momentum, or first and second moment. Empty before the first step.
 pub(super) type Slots<B> = Vec<Tensor<B, 1>>;
@@ -39,8 +38,6 @@ impl<B: UpdateOps> Update<'_, B> {
     fn sgd(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
         let OptimConfig { momentum, nesterov, .. } = *self.config;
         let step = Sgd { rate: self.rate, momentum, weight_decay: self.weight_decay, nesterov };
-        let primitive = |tensor: Tensor<B, 1>| tensor.into_primitive().tensor();
-        let tensor = |primitive: FloatTensor<B>| Tensor::from_primitive(TensorPrimitive::Float(primitive));
         let velocity = slots.into_iter().next().map(primitive);
         let (param, velocity) = B::sgd(primitive(self.param), primitive(self.gradient), velocity, &step);
         (tensor(param), velocity.into_iter().map(tensor).collect())

@@ -22,7 +22,7 @@ use super::plan::Plan;
 use super::task::Task;
 use super::trainee::{Handle, Trainee};
 use crate::error::{Error, Result};
-use crate::nn::{Which, flat, flat_gradients, trained_parameters, with_flat, with_named_ids};
+use crate::nn::{Weights, Which, flat, flat_gradients, trained_parameters, with_flat, with_named_ids};
 use crate::optim;
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
@@ -60,12 +60,12 @@ impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
     }
 
     fn parameters(&self, model: &T::Model) -> Vec<optim::Parameter> {
-        let parameter = |(name, shape): (String, Vec<usize>)| optim::Parameter {
+        let parameter = |Weights { name, shape, .. }| optim::Parameter {
             vector: shape.len() < 2,
             head: self.task.is_head(&name),
             name,
         };
-        trained_parameters(model).into_iter().map(parameter).collect()
+        trained_parameters(model).map(parameter).collect()
     }
 }
 

@@ -20,7 +20,7 @@ use super::config::ReducePrecision;
 use super::device::HostBackend;
 use crate::error::{Error, Result};
 use crate::nn::Kernel;
-use crate::ops::GradientListener;
+use crate::ops::{GradientListener, primitive};
 
 /// The least elements of a bucket, except for the last one: 4 MiB.
 const BUCKET: usize = 1 << 20;
@@ -161,7 +161,7 @@ impl<B: HostBackend> Filling<B> {
     fn close(&mut self) {
         if let Some(earlier) = self.earlier.get(self.filled) {
             let mut values = Vec::with_capacity(earlier.dims()[0]);
-            B::append_to(earlier.clone().into_primitive().tensor(), &mut values);
+            B::append_to(primitive(earlier.clone()), &mut values);
             let start = self.share.len() - values.len();
             self.share[start..].iter_mut().zip(values).for_each(|(sum, earlier)| *sum += earlier);
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::tensor::Tensor;
 use tracing::info_span;
 
 use super::collective::{Broken, Collective, Key, Operation, Part};
@@ -15,9 +15,10 @@ use super::device::HostBackend;
 use super::overlap::{Early, Reduced, all_reduce, in_buckets};
 use super::replica::Replica;
 use super::task::Task;
-use super::transfer::{download_to, unpack};
+use super::transfer::{download, unpack};
 use super::tree::fold;
 use crate::error::Result;
+use crate::ops::{primitive, tensor};
 
 /// The gradients in no bucket.
 const GRADIENTS: Operation = Operation::Gradients { bucket: 0 };
@@ -53,7 +54,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         for (i, places) in in_buckets(left, |place| gradients[*place].dims()[0]).into_iter().enumerate() {
             let key = self.key(Operation::Gradients { bucket: if i == 0 { 0 } else { buckets + i } });
             let shares = places.iter().map(|place| gradients[*place].clone()).collect();
-            let share = download_to(self.collective.buffer(), shares);
+            let share = download(self.collective.buffer(), shares);
             let sum = all_reduce(self.collective.as_ref(), key, share, self.plan.reduce_precision)?;
             self.replace(&mut gradients, &places, sum);
         }
@@ -82,10 +83,9 @@ pub fn sum_here<B: HostBackend>(
     device: &B::Device,
 ) -> std::result::Result<Vec<Tensor<B, 1>>, Broken> {
     let tensors = |part: Part| Arc::unwrap_or_clone(part.downcast::<Vec<Tensor<B, 1>>>().expect("all bring tensors"));
-    let primitive = |tensor: Tensor<B, 1>| tensor.into_primitive().tensor();
     let add = |left: Tensor<B, 1>, right: Tensor<B, 1>| {
         let right = right.to_device(&left.device());
-        Tensor::from_primitive(TensorPrimitive::Float(B::add(primitive(left), primitive(right))))
+        tensor(B::add(primitive(left), primitive(right)))
     };
     let combine = |parts: Vec<Part>| -> Part {
         let mut slots: Vec<_> = parts.into_iter().map(|part| Some(tensors(part))).collect();

@@ -1,24 +1,20 @@
 //! Copies flat tensors between devices and the host.
 
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn::tensor::Tensor;
 
 use super::device::HostBackend;
+use crate::ops::{primitive, tensor};
 
 /// A vector on a device.
 pub(super) fn upload<B: HostBackend>(values: &[f32], device: &B::Device) -> Tensor<B, 1> {
-    Tensor::from_primitive(TensorPrimitive::Float(B::from_host(values, device)))
+    tensor(B::from_host(values, device))
 }
 
-/// The values of all tensors, one after the other.
-pub(super) fn download<B: HostBackend>(tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
-    download_to(Vec::new(), tensors)
-}
-
-/// As [`download`], into the memory of an empty vector.
-pub(super) fn download_to<B: HostBackend>(mut values: Vec<f32>, tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
+/// The values of all tensors, one after the other, in the memory of an empty vector.
+pub(super) fn download<B: HostBackend>(mut values: Vec<f32>, tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
     values.reserve_exact(tensors.iter().map(|tensor| tensor.dims()[0]).sum());
     for tensor in tensors {
-        B::append_to(tensor.into_primitive().tensor(), &mut values);
+        B::append_to(primitive(tensor), &mut values);
     }
     values
 }

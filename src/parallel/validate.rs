@@ -57,7 +57,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if alone {
             return Ok(with_flat(self.model(), Which::All, values));
         }
-        let sent = (self.collective.rank() == 0).then(|| download(values));
+        let sent = (self.collective.rank() == 0).then(|| download(Vec::new(), values));
         let values = self.collective.broadcast(self.key(Operation::EvaluationModel), 0, sent)?;
         Ok(with_flat(self.model(), Which::All, unpack(&values, &lengths, &self.device)))
     }
