@@ -266,7 +266,7 @@ macro_rules! on_any_engine {
 }
 
 fn threads(size: usize, timeout: Duration) -> Vec<Arc<Collective>> {
-    local_group(size, timeout)
+    local_group(size, None, timeout)
 }
 
 on_any_engine!(local, super::threads;
@@ -275,7 +275,7 @@ on_any_engine!(local, super::threads;
 
 #[cfg(feature = "gloo")]
 mod between_processes {
-    use kiln::parallel::{World, spanning_group};
+    use kiln::parallel::World;
 
     use super::*;
     use crate::engines::connected;
@@ -283,7 +283,7 @@ mod between_processes {
     /// The replicas of a world over so many processes, which are threads here.
     fn spread(size: usize, processes: usize, timeout: Duration, ordered: bool) -> Vec<Arc<Collective>> {
         let world = World::across(size, 0, vec![1; processes], vec![0]);
-        let group = |processes| spanning_group(processes, timeout);
+        let group = |processes| local_group(size, Some(processes), timeout);
         connected(&world, ordered).into_iter().flat_map(group).collect()
     }
 
@@ -374,7 +374,7 @@ fn tensors_are_summed_in_the_tree<B: HostBackend>() {
     }
     let device = B::open(0).unwrap();
     for size in [2, 3, 5, 8] {
-        let group = local_group(size, PATIENT);
+        let group = local_group(size, None, PATIENT);
         let shares = |round| (0..size).map(|rank| values(rank, round)).collect::<Vec<_>>();
         let sums = together(&group, |replica| {
             let tensor = |round| {

@@ -93,7 +93,7 @@ fn average_by_formula<B: HostBackend>() {
     average.update(doubled.clone());
     average.update(doubled);
     let expected: Vec<_> = params.iter().map(|param| param.clone() * (0.81 + 2.0 * 0.19)).collect();
-    for (ours, theirs) in average.values().iter().zip(expected) {
+    for (ours, theirs) in average.values.iter().zip(expected) {
         let distance: f32 = (ours.clone() - theirs).abs().max().into_data().iter::<f32>().next().unwrap();
         assert!(distance < 1e-6, "off by {distance:e}");
     }

@@ -90,7 +90,7 @@ impl ElasticMember {
         // From now on the end of the generation ends every wait for other processes.
         let engine = gloo.clone();
         self.member.when_over(move || engine.close());
-        let blocks = (0..world.processes()).map(|process| world.hosted_by(process)).collect();
+        let blocks = world.blocks.clone();
         Ok(Processes::new(gloo, self.member.clone(), blocks, self.ordered))
     }
 
@@ -116,9 +116,9 @@ impl ElasticMember {
     fn announce_end(&self, generation: u64, world: &World) -> std::result::Result<(), super::rendezvous::Verdict> {
         let complete = format!("{generation}/complete");
         let over = |rank: usize| format!("{generation}/over/{rank}");
-        if world.rank() > 0 {
+        if world.rank > 0 {
             self.member.get(&[complete], LAST_CHECKPOINT)?;
-            return self.member.set(&over(world.rank()), &[]);
+            return self.member.set(&over(world.rank), &[]);
         }
         self.member.set(&complete, &[])?;
         let others: Vec<String> = (1..world.processes()).map(over).collect();

@@ -69,7 +69,7 @@ impl FixedMember {
     }
 
     fn own_key(&self, name: &str) -> String {
-        format!("{name}/{}", self.world.rank())
+        format!("{name}/{}", self.world.rank)
     }
 
     fn all_keys(&self, name: &str) -> Vec<String> {
@@ -84,7 +84,7 @@ impl FixedMembership for FixedMember {
 
     fn local_processes(&self) -> usize {
         let members = self.member.members();
-        let host = &members[self.world.rank()].host;
+        let host = &members[self.world.rank].host;
         members.iter().filter(|member| member.host == *host).count()
     }
 
@@ -109,14 +109,14 @@ impl FixedMembership for FixedMember {
         self.member.get(&self.all_keys("ready"), self.timeout * PATIENCE).map_err(lost)?;
         let (client, limit) = (self.member.clone(), self.timeout.max(CONNECT * LONGEST));
         let gloo_store = GlooStore { client, prefix: String::new(), limit, is_wanted: Box::new(|| true) };
-        let (rank, size) = (self.world.rank(), self.world.processes());
+        let (rank, size) = (self.world.rank, self.world.processes());
         let gloo = Gloo::connect(rank, size, &self.interface, Box::new(gloo_store), CONNECT)
             .map_err(|symptom| Error::PeerLost(self.member.verdict(&symptom)))?;
         let engine = Arc::new(gloo);
         // From now on the loss of a process ends every wait for it.
         let waiting = engine.clone();
         self.member.when_over(move || waiting.close());
-        let blocks = (0..size).map(|process| self.world.hosted_by(process)).collect();
+        let blocks = self.world.blocks.clone();
         Ok(Some(Processes::new(engine, self.member.clone(), blocks, ordered)))
     }
 
@@ -124,13 +124,13 @@ impl FixedMembership for FixedMember {
         const KEY: &str = "complete";
         let limit = self.timeout * PATIENCE;
         self.member.doing("end of the run");
-        if self.world.rank() == 0 {
+        if self.world.rank == 0 {
             self.member.set(KEY, &[]).map_err(lost)?;
         } else {
             self.member.get(&[KEY.to_string()], limit).map_err(lost)?;
         }
         self.member.set(&self.own_key("over"), &[]).map_err(lost)?;
-        if self.world.rank() == 0 {
+        if self.world.rank == 0 {
             // The service must run until all processes know.
             self.member.get(&self.all_keys("over"), limit).map_err(lost)?;
         }

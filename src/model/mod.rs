@@ -5,12 +5,10 @@
 
 mod config;
 mod prediction;
-mod recognize;
 mod resnet;
 mod size;
 
-pub use config::{Architecture, ModelConfig, Stem};
+pub use config::{Architecture, ModelConfig, Stem, recognize};
 pub use prediction::{Hits, MixedIn, Prediction, hits};
-pub use recognize::recognize;
 pub use resnet::ResNet;
 pub use size::{ParameterCount, activation_elements, count_parameters};

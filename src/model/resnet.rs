@@ -133,7 +133,7 @@ impl<B: TrainBackend> ResNet<B> {
     fn is_by_winograd(&self, context: &ForwardContext<B>) -> bool {
         let (algorithm, channels) = (self.layer1[0].conv1.sliding.algorithm, self.bn1.channels());
         let fills_vectors = channels >= 32 && channels.is_multiple_of(16);
-        fills_vectors && algorithm == Algorithm::Auto && context.precision() == PrecisionKind::F32
+        fills_vectors && algorithm == Algorithm::Auto && context.precision == PrecisionKind::F32
     }
 
     fn forward_in<P: Precision<B>>(&self, images: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
@@ -144,7 +144,7 @@ impl<B: TrainBackend> ResNet<B> {
 impl<B: MixedBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to logits `[batch, classes]`, in the precision of `context`.
     pub fn forward(&self, images: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
-        match context.precision() {
+        match context.precision {
             PrecisionKind::F32 => self.forward_in::<Full>(images, context),
             PrecisionKind::Bf16 => self.forward_in::<BFloat16>(images, context),
             PrecisionKind::F16 => self.forward_in::<Float16>(images, context),

@@ -30,7 +30,8 @@ pub struct BatchStatistics<B: Backend> {
 #[derive(Debug)]
 pub struct ForwardContext<B: Backend> {
     mode: Mode,
-    precision: PrecisionKind,
+    /// The precision of convolutions and the linear layer.
+    pub precision: PrecisionKind,
     listener: Option<Arc<dyn GradientListener>>,
     seen: RefCell<Vec<BatchStatistics<B>>>,
 }
@@ -76,11 +77,6 @@ impl<B: Backend> ForwardContext<B> {
     /// The listener for the gradient of `parameter`.
     pub(super) fn listener_of(&self, parameter: ParamId) -> Option<ParameterListener> {
         self.listener.clone().map(|listener| ParameterListener { listener, parameter })
-    }
-
-    /// The precision of convolutions and the linear layer.
-    pub fn precision(&self) -> PrecisionKind {
-        self.precision
     }
 
     /// Whether batch statistics are used.

@@ -7,7 +7,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::context::{BatchStatistics, ForwardContext};
 use crate::ops::{
-    Algorithm, Epilogue, Precision, Sliding, TrainBackend, arranged, batch_norm_inference, batch_norm_with, conv2d,
+    Algorithm, Epilogue, Precision, Sliding, TrainBackend, arranged, batch_norm, batch_norm_inference, conv2d,
 };
 
 /// Added to the variance, as in torchvision.
@@ -153,7 +153,7 @@ impl<B: TrainBackend> BatchNorm<B> {
             let statistics = [&self.running_mean, &self.running_var].map(|param| P::to_compute_f32(param.val()));
             return batch_norm_inference(x, statistics, parameters, EPSILON, epilogue);
         }
-        let done = batch_norm_with(x, parameters, EPSILON, context.synchronized_layer().as_ref(), epilogue);
+        let done = batch_norm(x, parameters, EPSILON, context.synchronized_layer().as_ref(), epilogue);
         let [mean, variance] = [done.mean, done.variance].map(P::to_home);
         let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];
         context.collect(BatchStatistics { layer, mean, variance });

@@ -339,29 +339,18 @@ pub struct BatchNormOutput<B: Backend> {
     pub variance: Tensor<B, 1>,
 }
 
-/// Training-mode batch-norm with the statistics of this batch or, with `sync`, of the whole group's batch.
+/// Training-mode batch-norm with the statistics of this batch or, with `sync`, of the whole group's batch, followed by
+/// `epilogue`.
 ///
 /// `x` is `[batch, channels, height, width]`, `weight` and `bias` are `[channels]`.
 pub fn batch_norm<B: BatchNormOps>(
     x: Tensor<B, 4>,
-    weight: Tensor<B, 1>,
-    bias: Tensor<B, 1>,
-    epsilon: f64,
-    sync: Option<&Synchronized>,
-) -> BatchNormOutput<B> {
-    batch_norm_with(x, [weight, bias], epsilon, sync, Epilogue::Identity)
-}
-
-/// [`batch_norm`] followed by `epilogue`; `parameters` are weight and bias.
-pub fn batch_norm_with<B: BatchNormOps>(
-    x: Tensor<B, 4>,
-    parameters: [Tensor<B, 1>; 2],
+    [weight, bias]: [Tensor<B, 1>; 2],
     epsilon: f64,
     sync: Option<&Synchronized>,
     epilogue: Epilogue<Tensor<B, 4>>,
 ) -> BatchNormOutput<B> {
-    let [weight, bias] = parameters.map(primitive);
-    let done = B::bn_train(primitive(x), weight, bias, epsilon, sync, epilogue.map(primitive));
+    let done = B::bn_train(primitive(x), primitive(weight), primitive(bias), epsilon, sync, epilogue.map(primitive));
     let variance = B::float_div_scalar(done.m2, (done.count - 1.0).max(1.0).into());
     BatchNormOutput { output: tensor(done.output), mean: tensor(done.mean), variance: tensor(variance) }
 }

@@ -4,21 +4,41 @@
 //! pass. Here they are separate functions that a backend may override (see `flex` and `winograd`); the default bodies
 //! are Burn's own. Bias, dilation and groups are not supported: Kiln's networks have none.
 
+use std::fmt::Debug;
+use std::sync::Arc;
+
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::module::ParamId;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{FloatDType, Tensor, TensorMetadata};
 
 use super::gradient::{GradientOps, register};
 use super::host::HostOps;
-use super::listener::ParameterListener;
 use super::precision::as_type;
 use super::sliding::Sliding;
 use super::trim::Trim;
 use super::{primitive, tensor};
+
+/// Is called with a parameter's gradient as soon as it is computed. Implemented in `parallel`.
+pub trait GradientListener: Debug + Send + Sync {
+    /// The gradient of `parameter` is complete. Each call of `append` appends its values to a vector, f32 in row-major
+    /// order.
+    fn ready(&self, parameter: ParamId, append: &dyn Fn(&mut Vec<f32>));
+}
+
+/// A listener for one parameter. The parameter must be used once per forward pass: its gradient is complete after that
+/// use's backward step.
+#[derive(Debug, Clone)]
+pub struct ParameterListener {
+    /// The listener.
+    pub listener: Arc<dyn GradientListener>,
+    /// The parameter.
+    pub parameter: ParamId,
+}
 
 /// The products of a convolution that a backend may compute faster.
 ///

@@ -1,8 +1,12 @@
 //! Updates and sums in the host's memory, for the backends whose tensors lie there.
 
 use super::pieces::{PIECE, ParallelFor, on_pieces};
-use super::sums::sum;
 use super::update::Sgd;
+
+/// Partial sums side by side: what the widest registers hold.
+const WIDTH: usize = 16;
+/// Values per run, which is summed in f32.
+const RUN: usize = 1024;
 
 /// [`super::UpdateOps::sgd`] in the host's memory: `gradient` becomes the new parameter, `velocity` changes in place;
 /// it starts as zeros, which gives the rule's first step. If the gradient has other references, it is passed as
@@ -57,4 +61,21 @@ pub(super) fn norm_on_host(values: &[f32], parallel_for: ParallelFor) -> f64 {
         **square = sum(piece, |value| value * value);
     });
     squares.into_iter().sum::<f64>().sqrt()
+}
+
+/// A fast sum: up to 64 terms per f32 partial sum, partial sums added in f64.
+fn sum(values: &[f32], term: impl Fn(f32) -> f32) -> f64 {
+    values.chunks(RUN).map(|run| sum_of_run(run, &term)).sum()
+}
+
+fn sum_of_run(values: &[f32], term: impl Fn(f32) -> f32) -> f64 {
+    let (chunks, rest) = values.as_chunks::<WIDTH>();
+    let mut sums = [0.0_f32; WIDTH];
+    for chunk in chunks {
+        for i in 0..WIDTH {
+            sums[i] += term(chunk[i]);
+        }
+    }
+    let rest: f32 = rest.iter().map(|value| term(*value)).sum();
+    sums.into_iter().map(f64::from).sum::<f64>() + f64::from(rest)
 }

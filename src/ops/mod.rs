@@ -20,15 +20,12 @@ mod host_norm;
 mod host_trim;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod host_update;
-mod listener;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod pieces;
 mod pool;
 mod precision;
 mod sliding;
 pub mod statistics;
-#[cfg(any(feature = "flex", feature = "tch"))]
-mod sums;
 #[cfg(feature = "tch")]
 mod torch;
 mod trim;
@@ -40,12 +37,11 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorPrimitive};
 
-pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference, batch_norm_with};
-pub use conv::{ConvOps, arranged, conv2d};
+pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
+pub use conv::{ConvOps, GradientListener, ParameterListener, arranged, conv2d};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
 pub use host::{HostOps, is_timed, reading, settle, writing};
-pub use listener::{GradientListener, ParameterListener};
 pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
 pub use sliding::{Algorithm, Sliding};

@@ -7,7 +7,8 @@ use burn::tensor::backend::Backend;
 #[derive(Debug, Clone)]
 pub struct WeightAverage<B: Backend> {
     decay: f64,
-    values: Vec<Tensor<B, 1>>,
+    /// The averaged values.
+    pub values: Vec<Tensor<B, 1>>,
 }
 
 impl<B: Backend> WeightAverage<B> {
@@ -21,10 +22,5 @@ impl<B: Backend> WeightAverage<B> {
         let old = std::mem::take(&mut self.values);
         let blend = |(old, new): (Tensor<B, 1>, Tensor<B, 1>)| old * self.decay + new * (1.0 - self.decay);
         self.values = old.into_iter().zip(values).map(blend).collect();
-    }
-
-    /// The averaged values.
-    pub fn values(&self) -> &[Tensor<B, 1>] {
-        &self.values
     }
 }

@@ -15,4 +15,4 @@ pub use clip::{clip_factor, global_norm};
 pub use config::{LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleKind};
 pub use loss_scale::LossScale;
 pub use optimizer::{Optimizer, Parameter};
-pub use schedule::{Schedule, Scheduled};
+pub use schedule::Schedule;

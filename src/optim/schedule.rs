@@ -9,9 +9,6 @@
 
 use std::f64::consts::PI;
 
-use burn::optim::lr_scheduler::LrScheduler;
-use burn::tensor::backend::Backend;
-
 use super::config::{ScheduleConfig, ScheduleKind};
 
 /// A complete schedule; all lengths in optimizer steps.
@@ -114,36 +111,6 @@ impl Schedule {
         } else {
             cosine(self.peak, initial / 1e4, (step - top) / (end - top))
         }
-    }
-}
-
-/// A schedule with its current step, as Burn's learner uses it.
-#[derive(Debug, Clone)]
-pub struct Scheduled {
-    schedule: Schedule,
-    step: usize,
-}
-
-impl From<Schedule> for Scheduled {
-    fn from(schedule: Schedule) -> Self {
-        Self { schedule, step: 0 }
-    }
-}
-
-impl LrScheduler for Scheduled {
-    type Record<B: Backend> = usize;
-
-    fn step(&mut self) -> f64 {
-        self.step += 1;
-        self.schedule.at(self.step - 1)
-    }
-
-    fn to_record<B: Backend>(&self) -> usize {
-        self.step
-    }
-
-    fn load_record<B: Backend>(self, step: usize) -> Self {
-        Self { step, ..self }
     }
 }
 

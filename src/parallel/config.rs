@@ -3,11 +3,10 @@
 //! `config/default.toml` documents it for users, the config room checks it, and the backend checks the devices.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use super::elastic::Elastic;
 
 /// The tensor library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +59,65 @@ pub enum DistBackend {
     Gloo,
     /// GPU to GPU.
     Nccl,
+}
+
+/// The number of processes of a run: fixed, or within limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Elastic {
+    /// Membership is fixed: the loss of a process ends the run.
+    Off,
+    /// Processes may join and leave.
+    Between {
+        /// The run waits while there are fewer, at least 1.
+        min: usize,
+        /// More stay in reserve; `None` for as many as there are replicas.
+        max: Option<usize>,
+    },
+}
+
+impl Elastic {
+    /// Whether processes may join and leave.
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
+}
+
+impl FromStr for Elastic {
+    type Err = String;
+
+    /// Reads `1:4`, `1:` (at most one process per replica), `4` (exactly four) or `off`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        const RULE: &str = "the fewest and the most processes, such as 1:4, or off";
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let (min, max) = text.split_once(':').unwrap_or((text, text));
+        let count = |text: &str| text.parse().ok().filter(|count| *count > 0);
+        let max = if max.is_empty() { None } else { Some(count(max).ok_or(RULE)?) };
+        match count(min) {
+            Some(min) if max.is_none_or(|max| min <= max) => Ok(Self::Between { min, max }),
+            _ => Err(RULE.into()),
+        }
+    }
+}
+
+impl TryFrom<String> for Elastic {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Elastic> for String {
+    fn from(elastic: Elastic) -> Self {
+        match elastic {
+            Elastic::Off => "off".into(),
+            Elastic::Between { min, max: None } => format!("{min}:"),
+            Elastic::Between { min, max: Some(max) } => format!("{min}:{max}"),
+        }
+    }
 }
 
 /// The `[parallel]` section.

@@ -31,13 +31,13 @@ pub trait HostBackend: MixedBackend + UpdateOps {
 
 /// Checks that every device of `world` is there. A processor has one slot per replica, numbered like the replicas.
 pub fn check_devices<B: HostBackend>(world: &World) -> Result<()> {
-    for index in world.devices() {
+    for index in &world.devices {
         B::open(*index)?;
-        if B::is_processor() && *index >= world.size() {
+        if B::is_processor() && *index >= world.size {
             return Err(Error::usage(format!(
                 "there is no device '{index}': the CPU offers one slot per replica, here 0 to {}; choose among them with \
                  --gpu-ids, or raise --world-size",
-                world.size() - 1
+                world.size - 1
             )));
         }
     }
@@ -46,7 +46,7 @@ pub fn check_devices<B: HostBackend>(world: &World) -> Result<()> {
 
 /// Checks that every device of `world` computes in `precision`.
 pub fn check_precision<B: HostBackend>(world: &World, precision: PrecisionKind) -> Result<()> {
-    for index in world.devices() {
+    for index in &world.devices {
         let device = B::open(*index)?;
         let can = |kind: &PrecisionKind| B::supports_dtype(&device, kind.dtype());
         if !can(&precision) {

@@ -66,7 +66,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
         let _phase = tracing::info_span!("state to the host").entered();
         let averaged =
-            |average: &WeightAverage<B>| state_dict(&with_flat(self.model(), Which::All, average.values().to_vec()));
+            |average: &WeightAverage<B>| state_dict(&with_flat(self.model(), Which::All, average.values.clone()));
         Some(TrainingState {
             position: self.position.clone(),
             weights: state_dict(&self.model()),

@@ -23,7 +23,7 @@ use super::task::Task;
 use super::trainee::{Handle, Trainee};
 use crate::error::{Error, Result};
 use crate::nn::{Weights, Which, flat, flat_gradients, trained_parameters, with_flat, with_named_ids};
-use crate::optim;
+use crate::optim::{self, Schedule};
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
 /// What Burn's learner trains: the model of a task, and the task.
@@ -66,12 +66,6 @@ impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
             name,
         };
         trained_parameters(model).map(parameter).collect()
-    }
-}
-
-impl<B: HostBackend, T: Task<B>> Clone for Recipe<B, T> {
-    fn clone(&self) -> Self {
-        Self { task: self.task.clone(), rule: self.rule.clone(), schedule: self.schedule.clone() }
     }
 }
 
@@ -224,12 +218,23 @@ pub struct LearningRate {
 }
 
 trait Steps: Send + Sync {
-    fn next(&mut self) -> f64;
+    /// The rate of `step`; called once for each, in order.
+    fn next(&mut self, step: usize) -> f64;
     fn copy(&self) -> Box<dyn Steps>;
 }
 
+impl Steps for Schedule {
+    fn next(&mut self, step: usize) -> f64 {
+        self.at(step)
+    }
+
+    fn copy(&self) -> Box<dyn Steps> {
+        Box::new(self.clone())
+    }
+}
+
 impl<S: LrScheduler + 'static> Steps for S {
-    fn next(&mut self) -> f64 {
+    fn next(&mut self, _step: usize) -> f64 {
         self.step()
     }
 
@@ -239,6 +244,11 @@ impl<S: LrScheduler + 'static> Steps for S {
 }
 
 impl LearningRate {
+    /// The schedule of `plan`.
+    pub(super) fn of_plan(plan: &Plan) -> Self {
+        Self { schedule: Box::new(plan.schedule.clone()), steps: 0 }
+    }
+
     /// Any scheduler of Burn, before its first step.
     pub(super) fn of(schedule: impl LrScheduler + 'static) -> Self {
         Self { schedule: Box::new(schedule), steps: 0 }
@@ -256,7 +266,7 @@ impl LrScheduler for LearningRate {
 
     fn step(&mut self) -> f64 {
         self.steps += 1;
-        self.schedule.next()
+        self.schedule.next(self.steps - 1)
     }
 
     fn to_record<B: Backend>(&self) -> usize {

@@ -16,17 +16,10 @@ use super::processes::Processes;
 /// kernels to compile, uneven shares and data to read.
 pub(crate) const PATIENCE: u32 = 10;
 
-/// Makes the handles of a group of `size` replicas. `timeout` limits the wait for the slowest of them.
-pub fn local_group(size: usize, timeout: Duration) -> Vec<Arc<Collective>> {
-    group(size, None, timeout)
-}
-
-/// Makes the handles of the replicas of this process in a world of several processes.
-pub fn spanning_group(processes: Processes, timeout: Duration) -> Vec<Arc<Collective>> {
-    group(processes.hosted().len(), Some(processes), timeout)
-}
-
-fn group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Arc<Collective>> {
+/// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
+/// limits the wait for the slowest of them.
+pub fn local_group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Arc<Collective>> {
+    let size = processes.as_ref().map_or(size, |processes| processes.hosted().len());
     let group = Arc::new(Group {
         size,
         processes,

@@ -14,7 +14,6 @@ mod counts;
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
-mod elastic;
 mod ending;
 pub mod engine;
 mod epoch;
@@ -43,10 +42,9 @@ mod tree;
 mod validate;
 mod world;
 
-pub use config::{BackendKind, DistBackend, ParallelConfig, ReducePrecision, StrategyKind};
+pub use config::{BackendKind, DistBackend, Elastic, ParallelConfig, ReducePrecision, StrategyKind};
 pub use counts::{COUNTED, Counts};
 pub use device::{HostBackend, check_devices, check_precision};
-pub use elastic::Elastic;
 pub use events::{EpochReport, GenerationReport, Observer, StepReport};
 pub use generation::{Assignment, Generation, Held, Membership, Undisturbed};
 pub use handle::LoaderHandle;
@@ -54,7 +52,7 @@ pub use learner::{Components, LearningRate, Student, TaskLearner, UpdateRule};
 pub use loader::{Loader, Shard};
 #[cfg(feature = "gloo")]
 pub(crate) use local::PATIENCE;
-pub use local::{local_group, spanning_group};
+pub use local::local_group;
 pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
 pub use processes::Processes;

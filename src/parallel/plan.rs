@@ -68,7 +68,7 @@ impl Plan {
     pub fn new(world: World, [training, validation]: [usize; 2], batch_size: usize, epochs: usize) -> Result<Self> {
         let sampler = Sampler::new(SamplerConfig {
             len: training,
-            world_size: world.size(),
+            world_size: world.size,
             batch_size,
             accumulation_steps: 1,
             seed: 0,
@@ -134,7 +134,7 @@ impl Plan {
 
     /// The part of a micro-batch that replica `rank` owns, or the first sample if it owns none.
     pub(crate) fn shard(&self, group: &Group, micro: usize, epoch: usize, rank: usize) -> Shard {
-        let world = self.world.size();
+        let world = self.world.size;
         let first = group.shard(micro, 0, usize::MAX);
         let own = group.shard(micro, rank, world);
         let is_own = !own.is_empty();
@@ -153,7 +153,7 @@ impl Plan {
 
     /// The validation samples of replica `rank`, in batches.
     pub(crate) fn validation_shards(&self, rank: usize) -> Vec<Shard> {
-        let (world, samples) = (self.world.size(), self.validation_samples);
+        let (world, samples) = (self.world.size, self.validation_samples);
         let batches = validation_batches(samples, world, rank, self.batch_size, self.limit_validation);
         let batches = batches.into_iter().filter(|ids| !ids.is_empty());
         batches.map(|ids| Shard { first: ids[0], is_own: true, ids, ..Shard::default() }).collect()
@@ -175,7 +175,7 @@ impl Plan {
 
     /// How many samples a validation sees.
     pub(crate) fn samples_to_validate(&self) -> usize {
-        let limit = self.limit_validation.saturating_mul(self.world.size()).saturating_mul(self.batch_size);
+        let limit = self.limit_validation.saturating_mul(self.world.size).saturating_mul(self.batch_size);
         if limit == 0 { self.validation_samples } else { limit.min(self.validation_samples) }
     }
 }

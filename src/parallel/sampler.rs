@@ -169,11 +169,6 @@ impl Sampler {
         self.config.len
     }
 
-    /// Global micro-batches in one epoch.
-    pub fn micro_batches_per_epoch(&self) -> usize {
-        self.micro_batches
-    }
-
     /// Optimizer steps in one epoch; the last may have fewer micro-batches.
     pub fn steps_per_epoch(&self) -> usize {
         self.micro_batches.div_ceil(self.config.accumulation_steps)

@@ -24,7 +24,7 @@ use super::ending::{Endings, Outcome};
 use super::events::{EpochReport, Observer, StepReport};
 use super::generation::{Assignment, Generation, Held, Membership};
 use super::learner::{LearningRate, Recipe, Student, TaskLearner, UpdateRule};
-use super::local::{local_group, spanning_group};
+use super::local::local_group;
 use super::plan::Plan;
 use super::position::StartingPoint;
 use super::processes::Processes;
@@ -32,7 +32,6 @@ use super::replica::{Ended, Event, Replica};
 use super::task::{Evaluated, Task};
 use super::trainee::{Evaluation, Handle, MicroOutput, Trainee};
 use crate::error::{Error, Result};
-use crate::optim::Scheduled;
 use crate::stop::Reason;
 
 /// How long replicas may take to end after one of them has failed; then the run ends without them.
@@ -56,8 +55,9 @@ struct Stage<M> {
 
 /// Data-parallel training on a task, run once.
 pub struct DataParallel<B: HostBackend, T: Task<B>> {
-    recipe: Recipe<B, T>,
-    plan: Arc<Plan>,
+    recipe: Arc<Recipe<B, T>>,
+    /// What it follows.
+    pub plan: Arc<Plan>,
     start: StartingPoint,
     timeout: Duration,
     /// The other processes, if there are any.
@@ -81,7 +81,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     ) -> Self {
         let result = Mutex::new(Ok(()));
         let observer: Mutex<Box<dyn Observer>> = Mutex::new(Box::new(observer));
-        let recipe = Recipe { task, rule: None, schedule: LearningRate::of(Scheduled::from(plan.schedule.clone())) };
+        let recipe = Recipe { task, rule: None, schedule: LearningRate::of_plan(&plan) };
+        let recipe = Arc::new(recipe);
         Self { recipe, plan, start, timeout, processes: None, membership: None, observer, result }
     }
 
@@ -91,8 +92,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         optimizer: impl Optimizer<Student<B, T>, Autodiff<B>> + 'static,
         schedule: impl LrScheduler + 'static,
     ) -> Self {
-        self.recipe =
-            Recipe { rule: Some(UpdateRule::of(optimizer)), schedule: LearningRate::of(schedule), ..self.recipe };
+        let (task, rule) = (self.recipe.task.clone(), Some(UpdateRule::of(optimizer)));
+        self.recipe = Arc::new(Recipe { task, rule, schedule: LearningRate::of(schedule) });
         self
     }
 
@@ -109,16 +110,6 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     /// Burn's learner, with `model`, optimizer and schedule.
     pub fn learner(&self, model: T::Model) -> TaskLearner<B, T> {
         self.recipe.learner(&self.plan, model, 0).0
-    }
-
-    /// How many epochs the run has.
-    pub fn epochs(&self) -> usize {
-        self.plan.epochs
-    }
-
-    /// How many samples there are to train on, and to validate on.
-    pub fn samples(&self) -> [usize; 2] {
-        [self.plan.sampler.len(), self.plan.validation_samples]
     }
 
     /// The result of the run, after the learner has returned.
@@ -181,10 +172,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     /// Starts a thread per replica.
     fn spawn(&self, stage: &Stage<T::Model>) -> Result<Receiver<Message<B, T>>> {
         let (sender, receiver) = channel();
-        let group = match &stage.processes {
-            None => local_group(stage.plan.world.size(), self.timeout),
-            Some(processes) => spanning_group(processes.clone(), self.timeout),
-        };
+        let group = local_group(stage.plan.world.size, stage.processes.clone(), self.timeout);
         let here = group.len();
         for collective in group {
             let rank = collective.rank();

@@ -53,7 +53,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
         let own = flat(&self.model(), Which::All);
         let lengths: Vec<usize> = own.iter().map(|tensor| tensor.dims()[0]).collect();
-        let values = self.average.as_ref().map_or(own, |average| average.values().to_vec());
+        let values = self.average.as_ref().map_or(own, |average| average.values.clone());
         if alone {
             return Ok(with_flat(self.model(), Which::All, values));
         }

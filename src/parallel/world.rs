@@ -5,17 +5,19 @@
 
 use std::ops::Range;
 
-/// Replicas, the processes that host them, and the devices of this one. Immutable.
+/// Replicas, the processes that host them, and the devices of this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct World {
-    size: usize,
+    /// How many replicas the experiment has.
+    pub size: usize,
     /// The replicas of each process.
-    blocks: Vec<Range<usize>>,
-    /// This process.
-    rank: usize,
-    /// The devices of this process, and the replicas on each.
-    devices: Vec<usize>,
-    shares: Vec<Range<usize>>,
+    pub blocks: Vec<Range<usize>>,
+    /// This process, from 0. The first one writes the run's files.
+    pub rank: usize,
+    /// Device indices of this process, as given by `--gpu-ids`.
+    pub devices: Vec<usize>,
+    /// The replicas on each of them.
+    pub shares: Vec<Range<usize>>,
 }
 
 impl World {
@@ -46,34 +48,14 @@ impl World {
         Self { size: blocks.last().map_or(0, |block| block.end), blocks, rank, devices, shares }
     }
 
-    /// How many replicas the experiment has.
-    pub fn size(&self) -> usize {
-        self.size
-    }
-
     /// How many processes host them.
     pub fn processes(&self) -> usize {
         self.blocks.len()
     }
 
-    /// This process, from 0. The first one writes the run's files.
-    pub fn rank(&self) -> usize {
-        self.rank
-    }
-
-    /// Device indices of this process, as given by `--gpu-ids`.
-    pub fn devices(&self) -> &[usize] {
-        &self.devices
-    }
-
     /// The replicas of this process.
     pub fn hosted(&self) -> Range<usize> {
-        self.hosted_by(self.rank)
-    }
-
-    /// The replicas of a process.
-    pub fn hosted_by(&self, process: usize) -> Range<usize> {
-        self.blocks[process].clone()
+        self.blocks[self.rank].clone()
     }
 
     /// The index of the device of this process that hosts `replica`, one of [`World::hosted`].
@@ -81,14 +63,9 @@ impl World {
         self.devices[self.slot_of(replica)]
     }
 
-    /// The index of that device in [`World::devices`].
+    /// The index of that device in `devices`.
     pub fn slot_of(&self, replica: usize) -> usize {
         let slot = self.shares.iter().position(|share| share.contains(&replica));
         slot.expect("a replica is placed by the process that hosts it")
-    }
-
-    /// The replicas on the device at `slot` of [`World::devices`].
-    pub fn replicas_on(&self, slot: usize) -> Range<usize> {
-        self.shares[slot].clone()
     }
 }

@@ -158,7 +158,7 @@ impl Elastic {
     fn conclude(&self, active: &ActiveGeneration, held: Option<&TrainingState>) -> Result<()> {
         let Some(TrainingState { position, .. }) = held else { return Ok(()) };
         say(&nothing_left(&self.prepared.plan, position));
-        if active.world.rank() > 0 {
+        if active.world.rank > 0 {
             return Ok(());
         }
         conclude(

@@ -22,9 +22,10 @@ pub fn train<B: HostBackend, T: Task<B>>(
     directory: &Path,
 ) -> Result<()> {
     let (learner, strategy) = (strategy.learner(model), Arc::new(strategy));
-    let [train, validation] = strategy.samples().map(|items| Arc::new(LoaderHandle { items }));
+    let [train, validation] =
+        [strategy.plan.sampler.len(), strategy.plan.validation_samples].map(|items| Arc::new(LoaderHandle { items }));
     let training = SupervisedTraining::new(directory, train, validation)
-        .num_epochs(strategy.epochs())
+        .num_epochs(strategy.plan.epochs)
         .with_application_logger(None)
         .with_metric_logger(NoLog)
         .with_training_strategy(TrainingStrategy::Custom(strategy.clone()));

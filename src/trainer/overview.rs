@@ -42,14 +42,14 @@ pub(super) fn overview<B: HostBackend>(
         ),
     );
     line("world", world(config, prepared));
-    for (slot, index) in prepared.plan.world.devices().iter().enumerate() {
-        let hosted: Vec<String> = prepared.plan.world.replicas_on(slot).map(|replica| replica.to_string()).collect();
+    for (slot, index) in prepared.plan.world.devices.iter().enumerate() {
+        let hosted: Vec<String> = prepared.plan.world.shares[slot].clone().map(|replica| replica.to_string()).collect();
         let noun = if hosted.len() == 1 { "replica" } else { "replicas" };
         line("device", format!("{}: {noun} {}", B::describe(*index), hosted.join(", ")));
         card::<B>(backend, *index).into_iter().for_each(|card| line("", card.to_string()));
     }
     B::libraries().into_iter().for_each(|words| line("", words));
-    let elsewhere = prepared.plan.world.size() - prepared.plan.world.hosted().len();
+    let elsewhere = prepared.plan.world.size - prepared.plan.world.hosted().len();
     if elsewhere > 0 {
         let noun = if elsewhere == 1 { "replica" } else { "replicas" };
         line("others", format!("{elsewhere} {noun} in other processes"));
@@ -86,7 +86,7 @@ fn determinism(config: &Config, backend: BackendKind) -> &'static str {
 
 fn world(config: &Config, prepared: &Prepared) -> String {
     let plan = &prepared.plan;
-    let size = plan.world.size();
+    let size = plan.world.size;
     let strategy = match config.parallel.strategy() {
         StrategyKind::Single | StrategyKind::Auto => return "1 replica".into(),
         StrategyKind::Ddp => "ddp",
@@ -147,7 +147,7 @@ fn model(config: &Config, prepared: &Prepared, parameters: ParameterCount, on_pr
 }
 
 fn batch(config: &Config, prepared: &Prepared) -> String {
-    let (size, accumulated) = (prepared.plan.world.size(), config.run.accumulation_steps);
+    let (size, accumulated) = (prepared.plan.world.size, config.run.accumulation_steps);
     let batch = prepared.plan.batch_size;
     let mut words = format!("{} images per step = {size} x {batch}", size * batch * accumulated);
     if accumulated > 1 {
@@ -220,7 +220,7 @@ fn optimizer(config: &Config) -> String {
 
 fn memory(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
     let replica = bytes_per_replica(config, prepared, parameters);
-    let total = replica * prepared.plan.world.size() as f64;
+    let total = replica * prepared.plan.world.size as f64;
     format!("about {} per replica, {} in all (estimate)", bytes(replica), bytes(total))
 }
 
@@ -262,7 +262,7 @@ fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: Parameter
     let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
     let weights = copies * parameters.all + (1 + slots) * parameters.trained;
     let plan = &prepared.plan;
-    let images = plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size()));
+    let images = plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size));
     // Absurd settings may overflow the product.
     let activations = images as f64 * activation_elements(&config.model, prepared.task.train.size()) as f64;
     (FLOAT * weights) as f64 + config.run.precision.bytes() as f64 * activations

@@ -84,7 +84,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
     let run = &config.run;
     let sampler = Sampler::new(SamplerConfig {
         len: splits.train.len(),
-        world_size: world.size(),
+        world_size: world.size,
         batch_size: config.parallel.batch_size,
         accumulation_steps: run.accumulation_steps,
         seed: run.seed,
@@ -95,7 +95,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
     })?;
     let lengths = [run.epochs, sampler.steps_per_epoch()];
     let rate = config.optim.learning_rate;
-    let schedule = Schedule::new(&config.schedule, rate, world.size(), run.accumulation_steps, lengths);
+    let schedule = Schedule::new(&config.schedule, rate, world.size, run.accumulation_steps, lengths);
     let last_step = if run.max_steps == 0 { schedule.total_steps } else { run.max_steps.min(schedule.total_steps) };
     let (save_every_steps, save_every_epochs) = match config.checkpoint.every {
         // The copy of the best model needs its checkpoint.

@@ -209,14 +209,8 @@ impl<B: HostBackend> Session<B> {
 
     fn recorder(&self, prepared: &Prepared, display: ProgressKind, totals: Arc<Mutex<RunTotals>>) -> Result<Recorder> {
         let (config, plan) = (&self.config, &prepared.plan);
-        let logs = Logs::open(
-            config,
-            &self.directory,
-            plan.world.rank(),
-            self.kept,
-            (goal(config, plan), &plan.stop),
-            display,
-        )?;
+        let logs =
+            Logs::open(config, &self.directory, plan.world.rank, self.kept, (goal(config, plan), &plan.stop), display)?;
         let clock = Clock::default();
         clock.set(self.directory.clone(), self.seconds_before, 0.0);
         let snapshots = Snapshots::new(config, prepared, clock);

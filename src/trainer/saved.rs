@@ -157,7 +157,7 @@ impl Checkpoints {
         }
         let checkpoint = self.store.load(&Which::Latest, &mut |_| ())?;
         let run = run_state_of(&checkpoint)?;
-        let (seed, world) = (self.plan.seed, self.plan.world.size());
+        let (seed, world) = (self.plan.seed, self.plan.world.size);
         if (run.seed, run.world_size) != (seed, world) {
             return Err(Error::Checkpoint(format!(
                 "'{}' was written by {} replicas with seed {}, and the plan has {world} and {seed}",
@@ -207,7 +207,7 @@ impl Observer for Checkpoints {
 
     fn checkpoint(&mut self, state: TrainingState) -> Result<()> {
         let is_best = state.is_best;
-        let (seed, world_size) = (self.plan.seed, self.plan.world.size());
+        let (seed, world_size) = (self.plan.seed, self.plan.world.size);
         let identity = Identity { seed, world_size, fingerprint: String::new(), elapsed_seconds: 0.0 };
         self.store.save(&snapshot(state, identity, &[]), is_best, Keep { last: 2, best: 1 }).map(drop)
     }

@@ -33,12 +33,12 @@ fn sums(criterion: &mut Criterion) {
 #[cfg(feature = "gloo")]
 fn over_gloo(processes: usize, ordered: bool) -> Vec<Arc<Collective>> {
     let world = kiln::parallel::World::across(processes, 0, vec![1; processes], vec![0]);
-    let group = |others| kiln::parallel::spanning_group(others, LIMIT);
+    let group = |others| local_group(processes, Some(others), LIMIT);
     super::engines::connected(&world, ordered).into_iter().flat_map(group).collect()
 }
 
 fn in_memory(replicas: usize) -> Vec<Arc<Collective>> {
-    local_group(replicas, LIMIT)
+    local_group(replicas, None, LIMIT)
 }
 
 /// The time of so many rounds, with the copy into the buffer that every round needs.

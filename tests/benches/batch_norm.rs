@@ -5,7 +5,7 @@ use std::hint::black_box;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Distribution, Tensor};
 use criterion::{Criterion, Throughput, criterion_group};
-use kiln::ops::batch_norm;
+use kiln::ops::{Epilogue, batch_norm};
 
 type Home = Autodiff<Flex>;
 
@@ -19,7 +19,7 @@ fn forward_and_backward(criterion: &mut Criterion) {
         group.bench_function(format!("{shape:?}"), |bencher| {
             bencher.iter(|| {
                 let [weight, bias] = [1.0, 0.0].map(|value| Tensor::full([shape[1]], value, &device).require_grad());
-                let done = batch_norm(x.clone().require_grad(), weight, bias, 1e-5, None);
+                let done = batch_norm(x.clone().require_grad(), [weight, bias], 1e-5, None, Epilogue::Identity);
                 black_box((done.output * gradient.clone()).sum().backward())
             });
         });

@@ -110,7 +110,7 @@ fn an_epoch_without_shuffling_is_in_the_order_of_the_data_set() {
 #[test]
 fn a_limit_counts_global_micro_batches() {
     let sampler = sampler(SamplerConfig { limit_micro_batches: 3, accumulation_steps: 2, ..CONFIG });
-    assert_eq!((sampler.micro_batches_per_epoch(), sampler.steps_per_epoch()), (3, 2));
+    assert_eq!(sampler.steps_per_epoch(), 2);
     assert_eq!(sampler.group(0, 0).micro_batches(), 2);
     assert_eq!(sampler.group(0, 1).micro_batches(), 1);
 }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, bf16};
 use kiln::ops::statistics::{Direction, StatisticsGroup, Synchronized};
-use kiln::ops::{
-    BatchNormOps, ConvOps, Epilogue, PrecisionKind, arranged, batch_norm, batch_norm_inference, batch_norm_with,
-};
+use kiln::ops::{BatchNormOps, ConvOps, Epilogue, PrecisionKind, arranged, batch_norm, batch_norm_inference};
 use kiln::parallel::HostBackend;
 
 use super::{assert_close, noise, tensor, to_vec};
@@ -93,7 +91,7 @@ impl Case {
         let x = arrange(tensor::<Autodiff<B>, 4>(&self.x, self.shape)).require_grad();
         let [weight, bias] =
             [&self.weight, &self.bias].map(|values| tensor::<Autodiff<B>, 1>(values, [values.len()]).require_grad());
-        let done = batch_norm(x.clone(), weight.clone(), bias.clone(), EPSILON, sync);
+        let done = batch_norm(x.clone(), [weight.clone(), bias.clone()], EPSILON, sync, Epilogue::Identity);
         let gradients = (done.output.clone() * tensor(&self.gradient, self.shape)).sum().backward();
         let [weight_gradient, bias_gradient] =
             [weight, bias].map(|leaf| to_vec(leaf.grad(&gradients).expect("the leaf is tracked")));
@@ -166,7 +164,7 @@ fn in_halves<B: BatchNormOps + HostBackend>() {
         let x = half(&case.x).detach().require_grad();
         let [weight, bias] =
             [&case.weight, &case.bias].map(|values| tensor::<Autodiff<B>, 1>(values, [values.len()]).require_grad());
-        let done = batch_norm(x.clone(), weight.clone(), bias.clone(), EPSILON, None);
+        let done = batch_norm(x.clone(), [weight.clone(), bias.clone()], EPSILON, None, Epilogue::Identity);
         assert_eq!(done.output.dtype(), DType::BF16);
         assert_eq!([done.mean.dtype(), done.variance.dtype()], [DType::F32; 2]);
         let gradients = (done.output.clone() * half(&case.gradient)).sum().backward();
@@ -209,10 +207,9 @@ fn with_what_is_behind<B: BatchNormOps + ConvOps>() {
                     [&case.weight, &case.bias].map(|v| tensor::<Autodiff<B>, 1>(v, [v.len()]).require_grad());
                 let output = if fused {
                     let epilogue = if summed { Epilogue::AddRelu(other.clone()) } else { Epilogue::Relu };
-                    batch_norm_with(x.clone(), parameters.clone(), EPSILON, None, epilogue).output
+                    batch_norm(x.clone(), parameters.clone(), EPSILON, None, epilogue).output
                 } else {
-                    let [weight, bias] = parameters.clone();
-                    let output = batch_norm(x.clone(), weight, bias, EPSILON, None).output;
+                    let output = batch_norm(x.clone(), parameters.clone(), EPSILON, None, Epilogue::Identity).output;
                     burn::tensor::activation::relu(if summed { output + other.clone() } else { output })
                 };
                 let objective =

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, bf16};
-use kiln::ops::{Algorithm, PrecisionKind, Sliding, batch_norm, conv2d};
+use kiln::ops::{Algorithm, Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
 use kiln::parallel::HostBackend;
 use serde_json::json;
 
@@ -147,7 +147,8 @@ fn batch_norms<B: HostBackend>(shape: [usize; 4], precision: PrecisionKind) -> E
     let x = tensor::<Autodiff<B>, 4>(&case.x, shape).require_grad();
     let [weight, bias] =
         [&case.weight, &case.bias].map(|values| tensor::<Autodiff<B>, 1>(values, [values.len()]).require_grad());
-    let done = batch_norm(x.clone().cast(precision.dtype()), weight.clone(), bias.clone(), 1e-5, None);
+    let done =
+        batch_norm(x.clone().cast(precision.dtype()), [weight.clone(), bias.clone()], 1e-5, None, Epilogue::Identity);
     let output = done.output.cast(PrecisionKind::F32.dtype());
     let gradients = (output.clone() * tensor(&case.gradient, shape)).sum().backward();
     let gradient = |leaf: Tensor<Autodiff<B>, 1>| to_vec(leaf.grad(&gradients).expect("the leaf is tracked"));

@@ -124,12 +124,12 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
 /// `plan` on those of its devices that `B` has on this machine: the same experiment.
 pub fn hosted<B: HostBackend>(plan: Plan) -> Plan {
     let world = &plan.world;
-    let there: Vec<_> = world.devices().iter().copied().filter(|index| B::open(*index).is_ok()).collect();
-    if there == world.devices() {
+    let there: Vec<_> = world.devices.iter().copied().filter(|index| B::open(*index).is_ok()).collect();
+    if there == world.devices {
         return plan;
     }
     assert_eq!(world.processes(), 1, "processes share a processor");
-    Plan { world: World::new(world.size(), there), ..plan }
+    Plan { world: World::new(world.size, there), ..plan }
 }
 
 /// Trains a ResNet-18 that starts from `weights`.

@@ -46,7 +46,7 @@ impl Geometry {
     pub(super) fn padded_input(&self, channels: usize) -> Planes {
         let padding = self.sliding.padding;
         let [height, width] = self.size.map(|size| size + 2 * padding);
-        Planes { channels, height, width, top: padding, left: padding }
+        Planes { channels, height, width, padding }
     }
 }
 

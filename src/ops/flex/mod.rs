@@ -28,7 +28,7 @@ use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
 use super::host_norm::HostNorm;
 use super::host_trim::{crop, pad};
-use super::pieces::PIECE;
+use super::host_update::add_on_host;
 use super::pool::{PoolOps, Pooled};
 use super::precision::as_type;
 use super::sliding::Sliding;
@@ -167,8 +167,7 @@ impl GradientOps for Flex {
     fn sum(one: FlexTensor, other: FlexTensor) -> FlexTensor {
         let dtype = one.dtype();
         let [mut one, other] = if one.is_unique() { [one, other] } else { [other, one] }.map(to_nhwc);
-        let pieces = one.storage_mut::<f32>().par_chunks_mut(PIECE).zip(values(&other).par_chunks(PIECE));
-        pieces.for_each(|(one, other)| one.iter_mut().zip(other).for_each(|(one, other)| *one += other));
+        add_on_host(one.storage_mut::<f32>(), values(&other), parallel_for);
         from_nhwc(one, dtype)
     }
 }

@@ -24,10 +24,8 @@ pub(super) struct Planes {
     pub(super) channels: usize,
     pub(super) height: usize,
     pub(super) width: usize,
-    /// Rows of zeros above the image.
-    pub(super) top: usize,
-    /// Columns of zeros left of the image.
-    pub(super) left: usize,
+    /// Rows of zeros above the image, and columns of zeros left of it.
+    pub(super) padding: usize,
 }
 
 impl Planes {
@@ -39,12 +37,12 @@ impl Planes {
     /// Copies `channels` of `images` into `to`. The margins stay as they are: zero, if `to` began as zeros.
     pub(super) fn fill(&self, to: &mut [f32], from: Images, images: Range<usize>, channels: Range<usize>) {
         // With a stride, the last rows and columns of an image may never be read.
-        let height = from.height.min(self.height - self.top);
-        let width = from.width.min(self.width - self.left);
+        let height = from.height.min(self.height - self.padding);
+        let width = from.width.min(self.width - self.padding);
         for (image, to) in images.zip(to.chunks_mut(self.image())) {
-            let rows = to.chunks_mut(self.width * self.channels).skip(self.top);
+            let rows = to.chunks_mut(self.width * self.channels).skip(self.padding);
             for (row, to) in (0..height).zip(rows) {
-                let pixels = to.chunks_mut(self.channels).skip(self.left);
+                let pixels = to.chunks_mut(self.channels).skip(self.padding);
                 for (from, to) in from.row(image, row).zip(pixels).take(width) {
                     copy_short(&mut to[..channels.len()], &from[channels.clone()]);
                 }
