@@ -50,18 +50,18 @@ impl Message {
     }
 }
 
-fn unequal(key: Key) -> Broken {
-    Broken::Replica(format!("replicas brought different numbers of values to the {key}"))
+/// How many values each message has.
+fn common_length(key: Key, messages: &[Message]) -> Result<usize, Broken> {
+    let length = messages[0].len();
+    let unequal = || Broken::Replica(format!("replicas brought different numbers of values to the {key}"));
+    messages.iter().all(|message| message.len() == length).then_some(length).ok_or_else(unequal)
 }
 
 impl Group {
     /// The sum of the shares of all replicas of the world; `halves` if shares are bf16 and may be sent so.
     pub(super) fn sum(&self, key: Key, messages: Vec<Message>, halves: bool) -> Result<Message, Broken> {
         let limit = self.limit(key);
-        let length = messages[0].len();
-        if messages.iter().any(|message| message.len() != length) {
-            return Err(unequal(key));
-        }
+        common_length(key, &messages)?;
         let sum = match &self.processes {
             None => self.fold(self.shares(messages)),
             Some(processes) if processes.is_ordered() && halves => {
@@ -107,10 +107,7 @@ impl Group {
 
     /// All replicas' values, in rank order.
     pub(super) fn gather(&self, key: Key, messages: Vec<Message>) -> Result<Vec<Vec<f64>>, Broken> {
-        let length = messages[0].len();
-        if messages.iter().any(|message| message.len() != length) {
-            return Err(unequal(key));
-        }
+        let length = common_length(key, &messages)?;
         let own: Vec<Vec<f64>> = messages.into_iter().map(Message::into_values).collect();
         let Some(processes) = &self.processes else { return Ok(own) };
         let all = processes.gather_replicas(key, &own.concat(), length, self.limit(key))?;

@@ -56,7 +56,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Forward and backward over the group's micro-batches, one reduction, one update. Returns the losses, the norm of
     /// the gradient, and what follows.
     pub(super) fn step(&mut self, group: &Group) -> Result<(Counts, f64, Flow)> {
-        let scale = self.loss_scale();
+        let is_scaled = self.plan.precision.needs_loss_scale();
+        let scale = if is_scaled { self.position.loss_scale.scale } else { 1.0 };
         let weight = scale / group.samples() as f64;
         let mut sum = Share::default();
         let mut early = None;
@@ -74,7 +75,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         // The commit: no state has changed yet, and from here on nothing waits for others.
         self.confirm()?;
         if !gradient_norm.is_finite() || !counts.loss.is_finite() {
-            self.skip()?;
+            // In f16 that is an overflow, and the step is skipped, on all replicas at once, since all have the same
+            // reduced gradient.
+            if !is_scaled || !self.position.loss_scale.overflow() {
+                return Err(self.not_finite("the gradient", None));
+            }
             return Ok((counts, gradient_norm, flow));
         }
         let factor = clip_factor(gradient_norm, self.plan.optim.clip_grad_norm) / scale;
@@ -83,23 +88,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             self.set_model(update_running_statistics(self.model(), statistics));
         }
         self.update(gradients, factor);
-        if self.plan.precision.needs_loss_scale() {
+        if is_scaled {
             self.position.loss_scale.good();
         }
         Ok((counts, gradient_norm, flow))
-    }
-
-    fn loss_scale(&self) -> f64 {
-        if self.plan.precision.needs_loss_scale() { self.position.loss_scale.scale } else { 1.0 }
-    }
-
-    /// Handles a gradient that is not finite. In f16 that is an overflow, and the step is skipped, on all replicas at
-    /// once, since all have the same reduced gradient; otherwise it is an error.
-    fn skip(&mut self) -> Result<()> {
-        if self.plan.precision.needs_loss_scale() && self.position.loss_scale.overflow() {
-            return Ok(());
-        }
-        Err(self.not_finite("the gradient", None))
     }
 
     /// This replica's share of one micro-batch. In the last one of a step, `early` gets gradients as they become final.

@@ -6,7 +6,6 @@
 mod batch_norm;
 mod cuda;
 mod memory;
-mod trim;
 mod update;
 mod winograd;
 
@@ -15,14 +14,18 @@ use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
+use burn::tensor::Shape;
 use burn::tensor::ops::ModuleOps;
+use tch::{Device, Kind, Tensor};
 
 use super::conv::ConvOps;
 use super::gradient::GradientOps;
+use super::host_trim::{crop, pad};
 use super::pool::PoolOps;
 use super::sliding::Sliding;
 use super::trim::Trim;
 pub use cuda::cuda_devices;
+use memory::{parallel_for, uninit_mut, values};
 
 type Pointer = *mut c_void;
 
@@ -50,7 +53,7 @@ fn borrowed(tensor: &TchTensor) -> Pointer {
 fn owned(pointer: Pointer) -> TchTensor {
     assert!(!pointer.is_null(), "the shim returns every tensor that was asked for");
     // SAFETY: the shim returns a new `at::Tensor` and gives up its ownership.
-    TchTensor::new(unsafe { tch::Tensor::from_ptr(pointer.cast()) })
+    TchTensor::new(unsafe { Tensor::from_ptr(pointer.cast()) })
 }
 
 /// Panics with ATen's message, if there is one.
@@ -75,7 +78,7 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
     /// ImageNet stem 14 % at 224 pixels, 10 % at 96, 0 % at 64, and 9 % slower at 32. With Winograd's algorithm it is 5
     /// % faster at 32 and 8 % at 64. On CUDA it is for the half types' kernels (NVIDIA's advice, not measured).
     fn arranged(images: TchTensor, innermost: bool) -> TchTensor {
-        let half = matches!(images.tensor.kind(), tch::Kind::Half | tch::Kind::BFloat16);
+        let half = matches!(images.tensor.kind(), Kind::Half | Kind::BFloat16);
         if !(if images.tensor.device().is_cuda() { half } else { innermost }) {
             return images;
         }
@@ -117,12 +120,41 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
     }
 
     fn conv_trimmed(weight: TchTensor, trim: &Trim) -> TchTensor {
-        trim::trimmed::<E>(weight, trim)
+        if !is_plain(&weight.tensor) {
+            return trim.slice::<Self>(weight);
+        }
+        let mut part = empty(trim.part(), &weight.tensor);
+        match weight.tensor.kind() {
+            Kind::Float => crop::<f32>(trim, values(&weight.tensor), uninit_mut(&mut part), parallel_for),
+            _ => crop::<u16>(trim, values(&weight.tensor), uninit_mut(&mut part), parallel_for),
+        }
+        part
     }
 
     fn conv_untrimmed(gradient: TchTensor, trim: &Trim) -> TchTensor {
-        trim::untrimmed::<E>(gradient, trim)
+        let gradient = TchTensor::new(gradient.tensor.contiguous());
+        if !is_plain(&gradient.tensor) {
+            return trim.pad::<Self>(gradient);
+        }
+        let mut whole = empty(trim.whole.clone(), &gradient.tensor);
+        match gradient.tensor.kind() {
+            Kind::Float => pad::<f32>(trim, values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
+            // The zero of both half types is all bits zero.
+            _ => pad::<u16>(trim, values(&gradient.tensor), uninit_mut(&mut whole), parallel_for),
+        }
+        whole
     }
+}
+
+/// Whether the loops of `host_trim.rs` can process the tensor.
+fn is_plain(tensor: &Tensor) -> bool {
+    let is_known = matches!(tensor.kind(), Kind::Float | Kind::Half | Kind::BFloat16);
+    tensor.device() == Device::Cpu && tensor.is_contiguous() && is_known
+}
+
+fn empty(shape: Shape, like: &Tensor) -> TchTensor {
+    let shape: Vec<i64> = shape.iter().map(|size| *size as i64).collect();
+    TchTensor::new(Tensor::empty(shape, (like.kind(), like.device())))
 }
 
 fn convolution_backward(
