@@ -64,11 +64,11 @@ impl Group {
         common_length(key, &messages)?;
         let sum = match &self.processes {
             None => self.fold(self.shares(messages)),
-            Some(processes) if processes.is_ordered() && halves => {
+            Some(processes) if processes.ordered && halves => {
                 let shares: Vec<Vec<bf16>> = messages.into_iter().map(Message::into_halves).collect();
                 processes.ordered_sum_bf16(key, &shares, limit)?
             }
-            Some(processes) if processes.is_ordered() => processes.ordered_sum(key, self.shares(messages), limit)?,
+            Some(processes) if processes.ordered => processes.ordered_sum(key, self.shares(messages), limit)?,
             Some(processes) => {
                 let mut sum = self.fold(self.shares(messages));
                 let reduce = if halves { Processes::sum_bf16 } else { Processes::sum };

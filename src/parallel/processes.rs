@@ -26,7 +26,8 @@ pub struct Processes {
     judge: Arc<dyn Judge>,
     /// The replicas of each process.
     blocks: Vec<Range<usize>>,
-    ordered: bool,
+    /// Whether sums are taken in the order of the tree.
+    pub(super) ordered: bool,
 }
 
 fn widened(halves: &[bf16]) -> Vec<f32> {
@@ -55,11 +56,6 @@ impl Processes {
     /// The size of the world.
     pub fn replicas(&self) -> usize {
         self.blocks.last().map_or(0, |block| block.end)
-    }
-
-    /// Whether sums are taken in the order of the tree.
-    pub(super) fn is_ordered(&self) -> bool {
-        self.ordered
     }
 
     /// Ends all waits for other processes.

@@ -226,11 +226,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
     }
 
-    /// Waits for a lease, if the run is elastic.
-    pub(super) fn confirm(&self) -> std::result::Result<(), Broken> {
-        self.generation.as_ref().map_or(Ok(()), |generation| generation.confirm())
-    }
-
     /// The key of a collective of the current step.
     pub(super) fn key(&self, operation: Operation) -> Key {
         Key { step: self.position.global_step, micro_batch: 0, operation }

@@ -73,7 +73,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let gradients = self.reduce(sum.gradients, early)?;
         let gradient_norm = info_span!("gradient norm").in_scope(|| global_norm(&gradients)) / scale;
         // The commit: no state has changed yet, and from here on nothing waits for others.
-        self.confirm()?;
+        self.generation.as_ref().map_or(Ok(()), |generation| generation.confirm())?;
         if !gradient_norm.is_finite() || !counts.loss.is_finite() {
             // In f16 that is an overflow, and the step is skipped, on all replicas at once, since all have the same
             // reduced gradient.

@@ -150,7 +150,7 @@ impl<'a> Gather<'a> {
 
     /// One task of `images` images.
     fn images(&self, images: usize, source: &[f32], target: &mut [MaybeUninit<f32>]) {
-        scratch::with([self.target.len()], |[panels]| {
+        scratch::with(self.target.len(), |panels| {
             if self.phases.iter().map(|phase| phase.rows.len()).sum::<usize>() < self.images * self.target.pixels {
                 panels.fill(0.0);
             }

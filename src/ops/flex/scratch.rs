@@ -9,15 +9,12 @@ thread_local! {
     static MEMORY: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Calls `work` with slices of these lengths and arbitrary contents.
-pub(super) fn with<const N: usize, R>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N]) -> R) -> R {
+/// Calls `work` with a slice of this length and arbitrary contents.
+pub(super) fn with(length: usize, work: impl FnOnce(&mut [f32])) {
     let mut memory = MEMORY.take();
-    let total = lengths.iter().sum();
-    if memory.len() < total {
-        memory.resize(total, 0.0);
+    if memory.len() < length {
+        memory.resize(length, 0.0);
     }
-    let mut rest = &mut memory[..total];
-    let result = work(lengths.map(|length| rest.split_off_mut(..length).expect("the lengths add up to the total")));
+    work(&mut memory[..length]);
     MEMORY.set(memory);
-    result
 }

@@ -83,7 +83,7 @@ impl<'a> WeightGradient<'a> {
     fn add(&self, part_number: usize, groups: Range<usize>, sums: &mut [f32]) {
         let first = part_number * self.planes.channels;
         let channels = first..self.g.inputs.min(first + self.planes.channels);
-        scratch::with([self.images * self.planes.image()], |[planes]| {
+        scratch::with(self.images * self.planes.image(), |planes| {
             planes.fill(0.0);
             for group in groups {
                 let images = group * self.images..self.g.batch.min((group + 1) * self.images);

@@ -33,20 +33,16 @@ pub(super) fn exclusive(tensor: TchTensor) -> TchTensor {
 
 /// An element type for which any bits are a valid value.
 pub(super) trait Value {
-    fn is_of(kind: Kind) -> bool;
+    const KINDS: &'static [Kind];
 }
 
 impl Value for f32 {
-    fn is_of(kind: Kind) -> bool {
-        kind == Kind::Float
-    }
+    const KINDS: &'static [Kind] = &[Kind::Float];
 }
 
 /// The bits of either half type.
 impl Value for u16 {
-    fn is_of(kind: Kind) -> bool {
-        matches!(kind, Kind::Half | Kind::BFloat16)
-    }
+    const KINDS: &'static [Kind] = &[Kind::Half, Kind::BFloat16];
 }
 
 /// The values of a contiguous tensor in the host's memory.
@@ -78,7 +74,7 @@ pub(super) fn values_mut<T: Value>(tensor: &mut TchTensor) -> &mut [T] {
 
 fn check<T: Value>(tensor: &Tensor) {
     assert!(
-        T::is_of(tensor.kind()) && tensor.is_contiguous() && tensor.device() == Device::Cpu,
+        T::KINDS.contains(&tensor.kind()) && tensor.is_contiguous() && tensor.device() == Device::Cpu,
         "the tensor is contiguous, of that type and in the host's memory"
     );
 }
