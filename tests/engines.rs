@@ -65,7 +65,7 @@ pub fn connected_by(world: &World, ordered: bool, wrap: impl Fn(Gloo) -> Arc<dyn
         let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || connect(rank))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let blocks: Vec<_> = world.blocks.clone();
+    let blocks = world.blocks.clone();
     let processes = |engine| Processes::new(wrap(engine), Arc::new(Lenient), blocks.clone(), ordered);
     engines.into_iter().map(processes).collect()
 }

@@ -24,7 +24,7 @@ pub(super) enum Message {
 
 impl Message {
     /// How many numbers it holds.
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         match self {
             Self::Floats(values) => values.len(),
             Self::Halves(values) => values.len(),
@@ -37,7 +37,7 @@ impl Message {
         if let Self::Floats(values) = self { values } else { Arc::default() }
     }
 
-    pub(super) fn into_halves(self) -> Vec<bf16> {
+    fn into_halves(self) -> Vec<bf16> {
         if let Self::Halves(values) = self { values } else { Vec::new() }
     }
 
@@ -45,7 +45,7 @@ impl Message {
         if let Self::Part(part) = self { part } else { Arc::new(()) }
     }
 
-    pub(super) fn into_values(self) -> Vec<f64> {
+    fn into_values(self) -> Vec<f64> {
         if let Self::Values(values) = self { values } else { Vec::new() }
     }
 }

@@ -137,7 +137,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             rule.load(state, &device)?;
         }
         let world = &plan.world;
-        let first = rank == 0 || (generation.is_some() && rank == world.shares[world.slot_of(rank)].clone().start);
+        let first = rank == 0 || (generation.is_some() && rank == world.shares[world.slot_of(rank)].start);
         let averaged = first && plan.optim.ema_decay > 0.0;
         let average = averaged.then(|| {
             let values = match &start.average {

@@ -105,7 +105,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let key = Key { operation: Operation::ForwardDone, ..key };
             collective.barrier(key).unwrap_or_else(|verdict| verdict.unwind());
         };
-        let context = if self.synchronizes() {
+        let synchronizes = self.plan.sync_bn && self.collective.size() > 1;
+        let context = if synchronizes {
             let collective = self.collective.clone();
             ForwardContext::synchronized(Arc::new(MicroBatchGroup { collective, key }), is_present)
         } else {
@@ -129,14 +130,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
         })?;
         // Synchronised statistics are the same on all replicas, even on one without a sample.
-        let seen = is_present || self.synchronizes();
+        let seen = is_present || synchronizes;
         let statistics = if seen { vec![item.statistics] } else { Vec::new() };
         Ok(Share { gradients, counts: if is_present { item.counts } else { Counts::default() }, statistics })
-    }
-
-    /// Whether batch-norm synchronises its statistics.
-    fn synchronizes(&self) -> bool {
-        self.plan.sync_bn && self.collective.size() > 1
     }
 
     /// Sums losses and hits over all replicas, and agrees on whether to continue. A loss that is not finite ends the
