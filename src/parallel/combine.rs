@@ -83,15 +83,13 @@ impl Group {
     fn shares(&self, messages: Vec<Message>) -> Vec<Vec<f32>> {
         let share = |message| match message {
             Message::Floats(values) => Arc::unwrap_or_clone(values),
-            message => self.widen(&message.into_halves()),
+            message => {
+                let mut share = self.spare();
+                message.into_halves().par_iter().map(|half| half.to_f32()).collect_into_vec(&mut share);
+                share
+            }
         };
         messages.into_iter().map(share).collect()
-    }
-
-    fn widen(&self, halves: &[bf16]) -> Vec<f32> {
-        let mut share = self.spare();
-        halves.par_iter().map(|half| half.to_f32()).collect_into_vec(&mut share);
-        share
     }
 
     /// The sum in the tree over the shares.

@@ -34,12 +34,6 @@ struct Share<B: HostBackend> {
     statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
 }
 
-impl<B: HostBackend> Default for Share<B> {
-    fn default() -> Self {
-        Self { gradients: Vec::new(), counts: Counts::default(), statistics: Vec::new() }
-    }
-}
-
 impl<B: HostBackend> Share<B> {
     fn add(&mut self, other: Self) {
         self.counts += other.counts;
@@ -59,7 +53,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let is_scaled = self.plan.precision.needs_loss_scale();
         let scale = if is_scaled { self.position.loss_scale.scale } else { 1.0 };
         let weight = scale / group.samples() as f64;
-        let mut sum = Share::default();
+        let mut sum = Share { gradients: Vec::new(), counts: Counts::default(), statistics: Vec::new() };
         let mut early = None;
         for micro_batch in 0..group.micro_batches() {
             if micro_batch + 1 == group.micro_batches() {

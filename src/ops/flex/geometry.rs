@@ -3,7 +3,6 @@
 //! Every split follows from the sizes alone: neither the number of threads nor their timing changes the order of
 //! additions, so results are bitwise equal on any number of threads.
 
-use super::planes::Planes;
 use crate::ops::sliding::Sliding;
 
 /// Terms that one tile adds before it writes to memory: a panel of this many rows fits into the L1 cache.
@@ -40,13 +39,6 @@ impl Geometry {
     /// Pixels of the kernel.
     pub(super) fn taps(&self) -> usize {
         self.kernel.iter().product()
-    }
-
-    /// The input with its padding, `channels` at a time.
-    pub(super) fn padded_input(&self, channels: usize) -> Planes {
-        let padding = self.sliding.padding;
-        let [height, width] = self.size.map(|size| size + 2 * padding);
-        Planes { channels, height, width, padding }
     }
 }
 

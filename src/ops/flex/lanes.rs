@@ -25,10 +25,6 @@ impl Lanes {
         Self { channels, pixels, rows, lanes: tile::lanes(channels) }
     }
 
-    pub(super) fn panels(&self) -> usize {
-        self.channels.div_ceil(self.lanes)
-    }
-
     /// Values of one panel.
     pub(super) fn panel(&self) -> usize {
         self.rows * self.lanes
@@ -36,7 +32,7 @@ impl Lanes {
 
     /// Values of all panels.
     pub(super) fn len(&self) -> usize {
-        self.panels() * self.panel()
+        self.channels.div_ceil(self.lanes) * self.panel()
     }
 
     /// Pixels `[rows, channels]` to panels.
@@ -63,7 +59,7 @@ impl Lanes {
         if self.filled(panel) < self.lanes {
             to.fill(MaybeUninit::new(0.0));
         }
-        for (image, to) in images.chunks(self.image()).zip(to.chunks_mut(self.pixels * self.lanes)) {
+        for (image, to) in images.chunks(self.channels * self.pixels).zip(to.chunks_mut(self.pixels * self.lanes)) {
             transpose(
                 &image[panel * self.lanes * self.pixels..],
                 self.pixels,
@@ -83,11 +79,6 @@ impl Lanes {
                 to.zip(from).for_each(|(to, from)| *to = MaybeUninit::new(*from));
             }
         }
-    }
-
-    /// Values of an image.
-    fn image(&self) -> usize {
-        self.channels * self.pixels
     }
 
     /// Lanes of a panel that are channels.

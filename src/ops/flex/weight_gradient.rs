@@ -67,7 +67,9 @@ impl<'a> WeightGradient<'a> {
     fn new(g: &'a Geometry, x: &'a [f32], gradient: &[f32]) -> Self {
         // Every task reads the whole gradient, so a task should have many rows.
         let parts = g.inputs.div_ceil((TASK_CHANNELS[1] / g.taps()).max(TASK_CHANNELS[0]));
-        let planes = g.padded_input(g.inputs.div_ceil(parts));
+        let padding = g.sliding.padding;
+        let [height, width] = g.size.map(|size| size + 2 * padding);
+        let planes = Planes { channels: g.inputs.div_ceil(parts), height, width, padding };
         let images = images_at_once(g.batch, g.pixels(), ENOUGH_PIXELS);
         let (rows, steps) = (rows(g, &planes), steps(g, &planes, images));
         let group = Lanes::new(g.outputs, g.pixels(), images * g.pixels());
