@@ -1,8 +1,7 @@
 //! The stack machine that runs a pickle, limited to the opcodes that `torch.save` (protocol 2) writes.
 //!
 //! Every opcode takes a bounded number of operations or consumes the stack, so that work and memory are linear in the
-//! number of steps, which is limited. Opcodes are those of Python's `pickletools`; `value` defines the
-//! functions.
+//! number of steps, which is limited. Opcodes are those of Python's `pickletools`; `value` defines the functions.
 
 use std::collections::BTreeMap;
 
