@@ -6,13 +6,10 @@
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::line::{Goal, epoch_line, generation_line, step_numbers};
-use super::meter::Throughput;
+use super::meter::{ETA_WINDOW, Throughput};
 use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
-
-/// Seconds over which the remaining time is estimated.
-const WINDOW: f64 = 60.0;
 
 /// A sink that draws progress bars.
 #[derive(Debug)]
@@ -34,7 +31,7 @@ impl Bar {
     pub fn on(target: ProgressDrawTarget, goal: Goal) -> Self {
         let screen = MultiProgress::with_draw_target(target);
         let training = screen.add(ProgressBar::new(goal.steps as u64).with_style(style("train", "{wide_msg}")));
-        Self { screen, training, validation: None, goal, pace: Throughput::new(WINDOW) }
+        Self { screen, training, validation: None, goal, pace: Throughput::new(ETA_WINDOW) }
     }
 
     /// Prints a line above the bars. Errors are ignored: training goes on without a terminal.

@@ -6,16 +6,13 @@
 use std::io::Write;
 
 use super::line::{Goal, epoch_line, generation_line, step_line};
-use super::meter::Throughput;
+use super::meter::{ETA_WINDOW, Throughput};
 use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
 
 /// Default seconds between two lines.
 const INTERVAL: f64 = 2.0;
-
-/// Seconds over which the remaining time is estimated.
-const WINDOW: f64 = 60.0;
 
 /// A sink that writes lines of text to `W`.
 #[derive(Debug)]
@@ -30,7 +27,7 @@ pub struct Console<W> {
 impl<W: Write + Send> Console<W> {
     /// Writes to `out` every `log_every` steps; 0 means about every two seconds. The last step always has a line.
     pub fn new(out: W, goal: Goal, log_every: usize) -> Self {
-        Self { out: Some(out), goal, log_every, last_line: None, pace: Throughput::new(WINDOW) }
+        Self { out: Some(out), goal, log_every, last_line: None, pace: Throughput::new(ETA_WINDOW) }
     }
 
     fn is_due(&self, record: &StepRecord) -> bool {

@@ -24,6 +24,9 @@ impl Average {
     }
 }
 
+/// Seconds over which the remaining time of a run is estimated.
+pub const ETA_WINDOW: f64 = 60.0;
+
 /// A rate over a sliding window of time.
 #[derive(Debug, Clone)]
 pub struct Throughput {

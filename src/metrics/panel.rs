@@ -8,12 +8,10 @@ use ratatui::text::Line;
 use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, LineGauge, Paragraph};
 
 use super::line::{Goal, learning_rate, percent, rate};
-use super::meter::{Curve, Throughput, format_duration};
+use super::meter::{Curve, ETA_WINDOW, Throughput, format_duration};
 use super::record::{EpochRecord, StepRecord};
 use crate::stop::Stop;
 
-/// Seconds over which the remaining time is estimated.
-const WINDOW: f64 = 60.0;
 const POINTS: usize = 400;
 
 /// The displayed state of a run.
@@ -41,7 +39,7 @@ impl Panel {
             step: None,
             epoch: None,
             validating: None,
-            pace: Throughput::new(WINDOW),
+            pace: Throughput::new(ETA_WINDOW),
             training: Curve::new(POINTS),
             validation: Vec::new(),
             has_colours,

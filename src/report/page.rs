@@ -1,5 +1,7 @@
 //! The HTML page and its sections.
 
+use std::collections::BTreeMap;
+
 use super::chart::Chart;
 use super::markup::{self, escape, folded, section};
 use super::run::Run;
@@ -64,9 +66,9 @@ pub fn charts(charts: &[Chart]) -> String {
 fn of_run(run: &Run, is_alone: bool) -> String {
     let heading = |what: &str| if is_alone { what.to_string() } else { format!("{what} of {}", run.name) };
     let evaluation: String = run.evaluations.iter().map(classes::html).collect();
-    let settings = folded("Configuration", &settings(run).html());
+    let settings = folded("Configuration", &pairs("Every setting of the run", "Setting", &run.settings).html());
     let epochs = folded("Epochs as a table", &epochs(run).html());
-    let environment = Table { rows: pairs(&run.environment), ..Table::new("What the run ran on", ["Name", "Value"]) };
+    let environment = pairs("What the run ran on", "Name", &run.environment);
     [
         section(&heading("Evaluation"), &evaluation),
         section(&heading("Where time went"), &phases(run).html()),
@@ -77,13 +79,10 @@ fn of_run(run: &Run, is_alone: bool) -> String {
     .concat()
 }
 
-fn settings(run: &Run) -> Table {
-    Table { rows: pairs(&run.settings), ..Table::new("Every setting of the run", ["Setting", "Value"]) }
-}
-
-/// A row for every name and its value.
-pub fn pairs(values: &std::collections::BTreeMap<String, String>) -> Vec<Vec<Cell>> {
-    values.iter().map(|(name, value)| vec![Cell::text(name), Cell::text(value)]).collect()
+/// A table of values under their names; `name` is the header of the names.
+pub fn pairs(caption: &str, name: &str, values: &BTreeMap<String, String>) -> Table {
+    let rows = values.iter().map(|(name, value)| vec![Cell::text(name), Cell::text(value)]).collect();
+    Table { rows, ..Table::new(caption, [name, "Value"]) }
 }
 
 fn epochs(run: &Run) -> Table {

@@ -5,7 +5,6 @@
 pub mod finding;
 pub mod scaling;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
@@ -14,8 +13,7 @@ use crate::checkpoint::{check_writable, write_atomic};
 use crate::error::{Error, Result};
 use crate::report::chart::Figure;
 use crate::report::markup::escape;
-use crate::report::table::Table;
-use crate::report::{page, png, svg};
+use crate::report::{png, svg};
 
 /// Writes `NAME.csv`, `.json`, `.svg`, `.png` and, last, `.html`.
 fn write(
@@ -38,11 +36,6 @@ fn write(
     std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     files.iter().try_for_each(|(path, _)| check_writable(path))?;
     files.iter().try_for_each(|(path, bytes)| write_atomic(path, bytes))
-}
-
-/// Hardware and settings of a study, as a table.
-fn settings(caption: &str, about: &BTreeMap<String, String>) -> String {
-    Table { rows: page::pairs(about), ..Table::new(caption, ["Name", "Value"]) }.html()
 }
 
 fn with_legend(legend: &str, charts: String) -> String {

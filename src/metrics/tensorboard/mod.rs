@@ -1,19 +1,19 @@
 //! `tensorboard/`: event files, for TensorBoard.
 //!
 //! Every session of a run writes its own file, `events.out.tfevents.<seconds>.<host>.<pid>`; TensorBoard reads the
-//! files of a directory as one run, in the order of their names. The framing is in `record`, the messages in
-//! `event`, those of the HPARAMS tab in `hparams`.
+//! files of a directory as one run, in the order of their names. The messages are in `event`, those of the
+//! HPARAMS tab in `hparams`.
 
 mod event;
 mod hparams;
-mod record;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crc::{CRC_32_ISCSI, Crc};
 use prost::Message;
 
 use self::event::{Event, SessionLog, SessionStatus, Summary, Value, What};
@@ -25,6 +25,9 @@ use crate::error::{Error, Result};
 
 /// Prefix of event files, by which TensorBoard finds them.
 const PREFIX: &str = "events.out.tfevents.";
+
+/// CRC-32C, also known as CRC-32/ISCSI.
+const CASTAGNOLI: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// Most seconds of training until a step becomes visible.
 const FLUSH_INTERVAL: f64 = 1.0;
@@ -104,7 +107,7 @@ impl TensorBoard {
     fn write(&mut self, step: usize, what: What) -> Result<()> {
         let step = i64::try_from(step).unwrap_or(i64::MAX);
         let event = Event { wall_time: now(), step, what: Some(what) };
-        record::write_record(&mut self.file, &event.encode_to_vec()).map_err(Error::io("write", &self.path))
+        write_record(&mut self.file, &event.encode_to_vec()).map_err(Error::io("write", &self.path))
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -184,4 +187,19 @@ fn file_name(directory: &Path) -> Result<String> {
 
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
+
+/// Writes a TFRecord: the length of the payload as a little-endian `u64`, the masked CRC of these eight bytes, the
+/// payload, and the masked CRC of the payload.
+fn write_record(out: &mut impl Write, payload: &[u8]) -> io::Result<()> {
+    let length = (payload.len() as u64).to_le_bytes();
+    out.write_all(&length)?;
+    out.write_all(&masked_crc(&length).to_le_bytes())?;
+    out.write_all(payload)?;
+    out.write_all(&masked_crc(payload).to_le_bytes())
+}
+
+/// The format masks its CRCs because the CRC of data that holds CRCs is weak.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    CASTAGNOLI.checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -11,7 +11,6 @@ pub mod page;
 pub mod search;
 pub mod text;
 mod trial;
-mod wanted;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,11 +22,29 @@ pub use curve::Probe;
 pub use learning_rate::{NoSuggestion, RangeTest, Suggestion};
 pub use search::{Bounds, next};
 pub use trial::{MemoryLine, Outcome, Trial};
-pub use wanted::Find;
 
 use super::scaling::table::csv;
 use super::write;
 use crate::error::Result;
+
+/// The setting to find.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Find {
+    /// A learning rate, by a range test.
+    LearningRate {
+        /// The lowest rate, of all replicas together.
+        from: f64,
+        /// The highest.
+        to: f64,
+        /// Optimizer steps.
+        steps: usize,
+    },
+    /// The largest batch of a replica that fits.
+    BatchSize {
+        /// The largest size to try.
+        largest: usize,
+    },
+}
 
 #[derive(Serialize)]
 struct File<'a, Findings> {

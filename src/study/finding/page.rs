@@ -12,7 +12,7 @@ use crate::report::markup::{folded, notes, section, tiles};
 use crate::report::page;
 use crate::report::table::{Cell, Table};
 use crate::study::scaling::table::{percent, rate};
-use crate::study::{settings, sources, with_legend};
+use crate::study::{sources, with_legend};
 
 const SOURCES: [&str; 3] = [
     "L. N. Smith, Cyclical Learning Rates for Training Neural Networks, WACV 2017, arXiv 1506.01186",
@@ -39,7 +39,7 @@ pub fn learning_rate(test: &RangeTest, about: &BTreeMap<String, String>) -> Stri
         notes(&none),
         section("Suggestion", &tiles(&rates(test))),
         section("Curve", &with_legend(charts::LEGEND, page::charts(&[charts::loss(test)]))),
-        section("Settings", &settings("What it was found with", about)),
+        section("Settings", &page::pairs("What it was found with", "Name", about).html()),
         section("Details", &[folded("Every step as a table", &steps.html()), sources("Sources", &SOURCES)].concat()),
     ];
     page::document("Learning rate", &[], &body.concat())
@@ -63,7 +63,7 @@ pub fn batch_size(analysis: &Analysis, about: &BTreeMap<String, String>) -> Stri
         section("Suggestion", &tiles(&sizes(analysis))),
         section("Curves", &page::charts(&charts::trials(analysis))),
         section("Trials", &table.html()),
-        section("Settings", &settings("What it was found with", about)),
+        section("Settings", &page::pairs("What it was found with", "Name", about).html()),
     ];
     page::document("Batch size", &[], &body.concat())
 }

@@ -14,24 +14,41 @@ pub mod least_squares;
 pub mod measurement;
 pub mod model;
 pub mod page;
-mod sizes;
 pub mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 pub use curve::{Curve, Prediction, Row};
 pub use measurement::{Measurement, Mode};
-pub use sizes::Sizes;
 
 use super::write;
 use crate::error::{Error, Result};
 
 /// The sizes that are always predicted, in replicas.
 const SIZES: [usize; 3] = [8, 16, 64];
+
+/// The sizes to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sizes {
+    /// Numbers of replicas.
+    pub replicas: Vec<usize>,
+    /// Numbers of processes; sizes with fewer replicas are left out.
+    pub processes: Vec<usize>,
+    /// Weak or strong scaling, or both.
+    pub modes: Vec<Mode>,
+    /// Measured steps of each run.
+    pub steps: usize,
+    /// Steps before them.
+    pub warmup: usize,
+    /// CPU threads per replica; 0 means the number that the largest size leaves each.
+    pub threads: usize,
+    /// The directory of the analysis.
+    pub output: PathBuf,
+}
 
 /// Measurements with their comparison and models.
 #[derive(Debug, Clone, PartialEq, Serialize)]

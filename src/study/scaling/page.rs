@@ -9,7 +9,7 @@ use crate::metrics::line::count;
 use crate::report::markup::{self, escape, section, tiles};
 use crate::report::page;
 use crate::report::table::{Cell, Table};
-use crate::study::{settings, sources, with_legend};
+use crate::study::{sources, with_legend};
 
 const SOURCES: [&str; 4] = [
     "G. M. Amdahl, Validity of the single processor approach to achieving large scale computing capabilities, AFIPS 1967",
@@ -28,7 +28,10 @@ pub fn page(analysis: &Analysis) -> String {
         section("Curves", &with_legend(charts::LEGEND, page::charts(&charts::charts(curves)))),
         section("Measurements", &curves.iter().map(measured).collect::<String>()),
         section("Models and predictions", &models(curves)),
-        section("Hardware and settings", &settings("What the measurements were made with", &analysis.about)),
+        section(
+            "Hardware and settings",
+            &page::pairs("What the measurements were made with", "Name", &analysis.about).html(),
+        ),
     ];
     page::document("Scaling", &[], &body.concat())
 }
