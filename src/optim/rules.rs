@@ -66,7 +66,7 @@ impl<B: UpdateOps> Update<'_, B> {
         let step = if self.vector {
             self.gradient * self.rate
         } else {
-            let norm = |tensor: &Tensor<B, 1>| tensor.clone().powf_scalar(2.0).sum().sqrt();
+            let norm = |values: &Tensor<B, 1>| tensor::<B, 1>(B::norm(primitive(values.clone())));
             let (weight, slope) = (norm(&self.param), norm(&self.gradient));
             let trust = weight.clone() * trust_coefficient / (slope + weight * weight_decay + 1e-12);
             (self.gradient + self.param.clone() * weight_decay) * trust * self.rate
