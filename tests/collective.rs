@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Tensor, TensorData, bf16};
 use kiln::ops::statistics::Direction;
-use kiln::parallel::collective::{Broken, Collective, Key, Operation};
+use kiln::parallel::{Broken, Collective, Key, Operation};
 use kiln::parallel::{HostBackend, local_group, sum_here};
 
 use crate::command::skip;

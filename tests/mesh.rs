@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kiln::parallel::collective::{Key, Operation};
 use kiln::parallel::engine::{Engine, Symptom};
 use kiln::parallel::gloo::{Gloo, Interface, KeyStore};
+use kiln::parallel::{Key, Operation};
 
 use crate::command::skip;
 use crate::engines::Store;

@@ -16,7 +16,7 @@ use super::rendezvous::Client;
 use super::rendezvous::bulletin::{Bulletin, Phase, Placement};
 use super::status::StateVersion;
 use crate::error::{Error, Result};
-use crate::parallel::collective::Broken;
+use crate::parallel::Broken;
 use crate::parallel::engine::{Engine, Judge, Symptom};
 use crate::parallel::{Generation, ParallelConfig, Processes, World};
 

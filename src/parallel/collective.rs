@@ -4,111 +4,32 @@
 //! has a time limit. When a replica is lost, all calls that wait for it, and all later ones, return the same verdict on
 //! all replicas; a call whose replicas had all arrived returns its result.
 
-use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use burn::tensor::bf16;
 
-use super::combine::Message;
-use super::local::Group;
+use super::key::{Broken, Key};
+use super::local::{Group, Message, Part};
 use super::processes::Processes;
-use crate::ops::statistics::Direction;
-
-/// The purpose of a collective.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Operation {
-    /// Statistics of one batch-norm layer.
-    Statistics {
-        /// The layer's number in forward order.
-        layer: usize,
-        /// Moments or gradient sums.
-        direction: Direction,
-    },
-    /// All replicas have finished forward.
-    ForwardDone,
-    /// All replicas have finished backward.
-    BackwardDone,
-    /// Losses, hits and requests to stop.
-    Counts,
-    /// The sum of gradients: of a bucket, from 1, or of the parameters in no bucket, 0.
-    Gradients {
-        /// The number of the bucket.
-        bucket: usize,
-    },
-    /// The model to validate.
-    EvaluationModel,
-    /// Losses and hits of a validation.
-    Validation,
-    /// The state that a resumed run starts from.
-    StartingPoint,
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Statistics { layer, direction } => {
-                let direction = if *direction == Direction::Forward { "forward" } else { "backward" };
-                write!(f, "{direction} statistics of batch-norm layer {layer}")
-            }
-            Self::ForwardDone => f.write_str("end of forward"),
-            Self::BackwardDone => f.write_str("end of backward"),
-            Self::Counts => f.write_str("exchange of losses"),
-            Self::Gradients { .. } => f.write_str("gradient all-reduce"),
-            Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
-            Self::Validation => f.write_str("exchange of validation results"),
-            Self::StartingPoint => f.write_str("broadcast of the checkpoint"),
-        }
-    }
-}
-
-/// Names one collective of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// Global step, from 0.
-    pub step: usize,
-    /// Micro-batch within the step.
-    pub micro_batch: usize,
-    /// Its purpose.
-    pub operation: Operation,
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of step {}", self.operation, self.step + 1)
-    }
-}
-
-/// Why a group is broken; the same on all replicas of a process.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
-    /// A replica of this process failed.
-    #[error("{0}")]
-    Replica(String),
-    /// Another process failed.
-    #[error("{0}")]
-    Peer(String),
-}
-
-impl Broken {
-    /// Unwinds from code that cannot return an error, such as a backward pass; the replica catches it.
-    pub fn unwind(self) -> ! {
-        std::panic::resume_unwind(Box::new(self))
-    }
-}
-
-/// A message between the replicas of a process, of any type.
-pub type Part = Arc<dyn Any + Send + Sync>;
 
 /// Combines the values of all replicas; `|all| all` keeps them.
 pub type Combine = fn(Vec<Vec<f64>>) -> Vec<Vec<f64>>;
+
+/// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
+/// limits the wait for the slowest of them.
+pub fn local_group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Arc<Collective>> {
+    let size = processes.as_ref().map_or(size, |processes| processes.hosted().len());
+    let group = Arc::new(Group::new(size, processes, timeout));
+    (0..size).map(|place| Arc::new(Collective { place, group: group.clone() })).collect()
+}
 
 /// One replica's handle on its group.
 #[derive(Debug)]
 pub struct Collective {
     /// Among the replicas of this process.
-    pub(super) place: usize,
-    pub(super) group: Arc<Group>,
+    place: usize,
+    group: Arc<Group>,
 }
 
 impl Collective {
@@ -178,11 +99,7 @@ impl Collective {
 
     /// Breaks the group, because this replica or another process failed. The first reason is kept.
     pub fn abort(&self, reason: Broken) {
-        let mut table = self.group.lock();
-        self.group.fail(&mut table, reason);
-        drop(table);
-        // This process will not take part in the collectives that other processes wait for.
-        self.group.processes.iter().for_each(Processes::close);
+        self.group.abort(reason);
     }
 
     /// Whether there are other processes, so that gradients should be sent early.

@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::collective::Key;
+use super::key::Key;
 
 /// An error of the engine: evidence of a failure that does not name the process at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

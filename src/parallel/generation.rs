@@ -8,8 +8,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::collective::Broken;
 use super::events::Observer;
+use super::key::Broken;
 use super::plan::Plan;
 use super::position::TrainingState;
 use super::processes::Processes;

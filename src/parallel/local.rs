@@ -3,33 +3,61 @@
 //! Sums are taken in a fixed tree over ranks, so the result does not depend on the order of arrival. The last replica
 //! to arrive computes the result, with the other processes if there are any; the others sleep.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::collective::{Broken, Collective, Key, Operation};
-use super::combine::Message;
+use burn::tensor::bf16;
+
+use super::key::{Broken, Key, Operation};
 use super::processes::Processes;
 
 /// How much longer than a collective the first step, a validation and the start of processes may take, because of
 /// kernels to compile, uneven shares and data to read.
 pub(crate) const PATIENCE: u32 = 10;
 
-/// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
-/// limits the wait for the slowest of them.
-pub fn local_group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Arc<Collective>> {
-    let size = processes.as_ref().map_or(size, |processes| processes.hosted().len());
-    let group = Arc::new(Group {
-        size,
-        processes,
-        timeout,
-        first_step: OnceLock::new(),
-        table: Mutex::default(),
-        arrived: Condvar::new(),
-        spare: Mutex::default(),
-    });
-    (0..size).map(|place| Arc::new(Collective { place, group: group.clone() })).collect()
+/// A message between the replicas of a process, of any type.
+pub type Part = Arc<dyn Any + Send + Sync>;
+
+/// The contribution of a replica, or the result.
+#[derive(Clone)]
+pub(super) enum Message {
+    Nothing,
+    Floats(Arc<Vec<f32>>),
+    Halves(Vec<bf16>),
+    Values(Vec<f64>),
+    Gathered(Arc<Vec<Vec<f64>>>),
+    Part(Part),
+}
+
+impl Message {
+    /// How many numbers it holds.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Floats(values) => values.len(),
+            Self::Halves(values) => values.len(),
+            Self::Values(values) => values.len(),
+            Self::Nothing | Self::Gathered(_) | Self::Part(_) => 0,
+        }
+    }
+
+    pub(super) fn into_floats(self) -> Arc<Vec<f32>> {
+        if let Self::Floats(values) = self { values } else { Arc::default() }
+    }
+
+    pub(super) fn into_halves(self) -> Vec<bf16> {
+        if let Self::Halves(values) = self { values } else { Vec::new() }
+    }
+
+    pub(super) fn into_part(self) -> Part {
+        if let Self::Part(part) = self { part } else { Arc::new(()) }
+    }
+
+    pub(super) fn into_values(self) -> Vec<f64> {
+        if let Self::Values(values) = self { values } else { Vec::new() }
+    }
 }
 
 pub(super) struct Group {
@@ -51,7 +79,7 @@ impl fmt::Debug for Group {
 }
 
 #[derive(Default)]
-pub(super) struct Table {
+struct Table {
     pending: HashMap<Key, PendingCollective>,
     verdict: Option<Broken>,
 }
@@ -65,7 +93,20 @@ struct PendingCollective {
 }
 
 impl Group {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+    /// A group of `size` replicas of this process.
+    pub(super) fn new(size: usize, processes: Option<Processes>, timeout: Duration) -> Self {
+        Self {
+            size,
+            processes,
+            timeout,
+            first_step: OnceLock::new(),
+            table: Mutex::default(),
+            arrived: Condvar::new(),
+            spare: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,10 +134,17 @@ impl Group {
         self.processes.as_ref().map_or(0, |processes| processes.hosted().start)
     }
 
-    pub(super) fn fail(&self, table: &mut Table, reason: Broken) -> Broken {
+    fn fail(&self, table: &mut Table, reason: Broken) -> Broken {
         let verdict = table.verdict.get_or_insert(reason).clone();
         self.arrived.notify_all();
         verdict
+    }
+
+    /// Breaks the group; the first reason is kept.
+    pub(super) fn abort(&self, reason: Broken) {
+        self.fail(&mut self.lock(), reason);
+        // This process will not take part in the collectives that other processes wait for.
+        self.processes.iter().for_each(Processes::close);
     }
 
     /// Contributes `message` to the collective `key`; the last replica to arrive combines all messages into the result.

@@ -1,13 +1,13 @@
 //! Data-parallel training: a world of replicas on devices, and their collectives.
 //!
 //! `task.rs` defines what can be trained, `sampler.rs` the order of samples, `world.rs` the topology, `collective.rs`
-//! the collectives. `local.rs` and `combine.rs` implement them between threads, `processes.rs` and `engine.rs` between
-//! processes. `replica.rs` is the program of every replica, `trainee.rs` its forward and backward pass, `overlap.rs`
-//! the all-reduce beside the backward pass, `strategy.rs` the strategy for Burn's learner, `generation.rs` elastic
-//! membership. This room knows neither networks, images, files nor terminals: it gets a [`Task`] and reports to an
-//! [`Observer`].
+//! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
+//! and `engine.rs` between processes. `replica.rs` is the program of every replica, `trainee.rs` its forward and
+//! backward pass, `overlap.rs` the all-reduce beside the backward pass, `strategy.rs` the strategy for Burn's learner,
+//! `generation.rs` elastic membership. This room knows neither networks, images, files nor terminals: it gets a
+//! [`Task`] and reports to an [`Observer`].
 
-pub mod collective;
+mod collective;
 mod combine;
 mod config;
 mod counts;
@@ -22,6 +22,7 @@ mod generation;
 #[cfg(feature = "gloo")]
 pub mod gloo;
 mod handle;
+mod key;
 mod learner;
 mod loader;
 mod local;
@@ -42,17 +43,19 @@ mod tree;
 mod validate;
 mod world;
 
+pub use collective::{Collective, Combine, local_group};
 pub use config::{BackendKind, DistBackend, Elastic, ParallelConfig, ReducePrecision, StrategyKind};
 pub use counts::{COUNTED, Counts};
 pub use device::{HostBackend, check_devices, check_precision};
 pub use events::{EpochReport, GenerationReport, Observer, StepReport};
 pub use generation::{Assignment, Generation, Held, Membership, Undisturbed};
 pub use handle::LoaderHandle;
+pub use key::{Broken, Key, Operation};
 pub use learner::{Components, LearningRate, Student, TaskLearner, UpdateRule};
 pub use loader::{Loader, Shard};
 #[cfg(feature = "gloo")]
 pub(crate) use local::PATIENCE;
-pub use local::local_group;
+pub use local::Part;
 pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
 pub use processes::Processes;

@@ -15,9 +15,10 @@ use burn::module::ParamId;
 use burn::tensor::{Tensor, bf16};
 use rayon::prelude::*;
 
-use super::collective::{Broken, Collective, Key, Operation};
+use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
+use super::key::{Broken, Key, Operation};
 use crate::error::{Error, Result};
 use crate::nn::Kernel;
 use crate::ops::{GradientListener, primitive};

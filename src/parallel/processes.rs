@@ -12,8 +12,8 @@ use std::time::Duration;
 use burn::tensor::bf16;
 use rayon::prelude::*;
 
-use super::collective::{Broken, Key};
 use super::engine::{Engine, Judge, Symptom};
+use super::key::{Broken, Key};
 use super::tree::{add, fold, roots};
 
 /// The time limit before the first step, when the first process reads a checkpoint; losses are detected earlier.

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use tracing::info_span;
 
-use super::collective::{Broken, Collective, Key, Operation, Part};
+use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
+use super::key::{Broken, Key, Operation};
+use super::local::Part;
 use super::overlap::{Early, Reduced, all_reduce, in_buckets};
 use super::replica::Replica;
 use super::task::Task;

@@ -18,10 +18,11 @@ use std::time::Instant;
 
 use burn::module::Module;
 
-use super::collective::{Broken, Collective, Key, Operation};
+use super::collective::Collective;
 use super::device::HostBackend;
 use super::events::{EpochReport, StepReport};
 use super::generation::Generation;
+use super::key::{Broken, Key, Operation};
 use super::learner::{Recipe, Student, TaskLearner, UpdateRule};
 use super::loader::{Loader, Shard};
 use super::overlap::Overlap;

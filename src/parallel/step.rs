@@ -7,9 +7,10 @@ use burn::tensor::Tensor;
 use burn_train::TrainOutput;
 use tracing::info_span;
 
-use super::collective::{Collective, Combine, Key, Operation};
+use super::collective::{Collective, Combine};
 use super::counts::Counts;
 use super::device::HostBackend;
+use super::key::{Key, Operation};
 use super::overlap::{Early, Overlap};
 use super::replica::{Flow, Replica};
 use super::sampler::Group;

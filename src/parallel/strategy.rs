@@ -19,12 +19,12 @@ use burn_train::{
     SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, TrainingItem, ValidLoader,
 };
 
+use super::collective::local_group;
 use super::device::HostBackend;
 use super::ending::{Endings, Outcome};
 use super::events::{EpochReport, Observer, StepReport};
 use super::generation::{Assignment, Generation, Held, Membership};
 use super::learner::{LearningRate, Recipe, Student, TaskLearner, UpdateRule};
-use super::local::local_group;
 use super::plan::Plan;
 use super::position::StartingPoint;
 use super::processes::Processes;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use burn::module::AutodiffModule;
 use burn_train::InferenceStep;
 
-use super::collective::Operation;
 use super::counts::Counts;
 use super::device::HostBackend;
+use super::key::Operation;
 use super::plan::Plan;
 use super::replica::{Event, Replica, loader};
 use super::sampler::validation_place;

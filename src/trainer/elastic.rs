@@ -21,7 +21,7 @@ use crate::checkpoint::{self, Loaded, Lock, Resume, run_dir};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::launch::{ActiveGeneration, ElasticMembership, Next, StateVersion};
-use crate::parallel::collective::Key;
+use crate::parallel::Key;
 use crate::parallel::{Assignment, GenerationReport, Held, Membership, Observer, Plan, Processes, TrainingState};
 
 /// Prints the overview of the run.

@@ -13,7 +13,7 @@ use crate::checkpoint::Loaded;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::parallel::Processes;
-use crate::parallel::collective::{Key, Operation};
+use crate::parallel::{Key, Operation};
 
 /// The origin of the run: decided by the first process, the same for all.
 pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<Origin> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group};
-use kiln::parallel::collective::{Collective, Key, Operation};
 use kiln::parallel::local_group;
+use kiln::parallel::{Collective, Key, Operation};
 
 /// Parameters of ResNet-18 with ten classes.
 const LENGTH: usize = 11_173_962;

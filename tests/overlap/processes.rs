@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kiln::nn::state_dict;
 use kiln::ops::statistics::Direction;
-use kiln::parallel::collective::{Key, Operation};
 use kiln::parallel::engine::{Engine, Symptom};
 use kiln::parallel::gloo::Gloo;
+use kiln::parallel::{Key, Operation};
 use kiln::parallel::{Processes, StartingPoint, World};
 use kiln::state::{StateDict, sha256};
 

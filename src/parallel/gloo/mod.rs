@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use cxx::{SharedPtr, UniquePtr};
 
-use super::collective::{Key, Operation};
 use super::engine::{Engine, Symptom};
+use super::key::{Key, Operation};
 
 /// How often processes try to connect with each other.
 const ATTEMPTS: usize = 4;
