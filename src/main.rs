@@ -61,7 +61,8 @@ fn run(command: Command) -> Result<u8> {
     }
 }
 
-/// A replica that panics ends the run with an error that names it; the panic's own report would only repeat it.
+/// A replica that panics, or its loader, ends the run with an error that names the replica; the panic's own report would
+/// only repeat it.
 fn quiet_replicas() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

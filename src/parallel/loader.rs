@@ -65,7 +65,9 @@ impl<T: Send + 'static> Loader<T> {
                 }
             }
         };
-        let worker = std::thread::Builder::new().name("loader".into()).spawn(work).map_err(|reason| {
+        // A panic of a replica's loader goes on in the replica, which reports it.
+        let name = std::thread::current().name().map_or("loader".into(), |consumer| format!("{consumer}-loader"));
+        let worker = std::thread::Builder::new().name(name).spawn(work).map_err(|reason| {
             Error::Data(format!(
                 "cannot start the thread that loads data: {reason}; run fewer replicas on this machine"
             ))
@@ -74,24 +76,16 @@ impl<T: Send + 'static> Loader<T> {
     }
 }
 
-impl<T> Loader<T> {
-    /// Waits for the thread; a panic in it (a request outside the data set) continues in the consumer.
-    fn join(&mut self) {
-        if let Some(Err(panic)) = self.worker.take().map(JoinHandle::join)
-            && !std::thread::panicking()
-        {
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
-
 impl<T> Iterator for Loader<T> {
     type Item = Result<T>;
 
+    /// A panic of the thread, such as a request outside the data set, goes on here.
     fn next(&mut self) -> Option<Result<T>> {
         let batch = self.batches.as_ref()?.recv().ok();
-        if batch.is_none() {
-            self.join();
+        if batch.is_none()
+            && let Some(Err(panic)) = self.worker.take().map(JoinHandle::join)
+        {
+            std::panic::resume_unwind(panic);
         }
         batch
     }
@@ -100,6 +94,7 @@ impl<T> Iterator for Loader<T> {
 impl<T> Drop for Loader<T> {
     fn drop(&mut self) {
         self.batches = None;
-        self.join();
+        // A panic over a batch that nobody asked for ends nothing.
+        drop(self.worker.take().map(JoinHandle::join));
     }
 }

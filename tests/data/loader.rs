@@ -94,3 +94,11 @@ fn a_sample_that_there_is_not_is_named() {
     let error = kiln::parallel::fetch(images().as_ref(), &[3, 40]).expect_err("forty images").to_string();
     super::assert_names(&error, &["no sample 40", "40 of the data set"]);
 }
+
+#[test]
+fn a_panic_over_a_batch_that_nobody_takes_ends_nothing() {
+    let second_breaks = |request: u32| if request == 0 { Ok(request) } else { panic!("no memory left") };
+    let mut loader = Loader::new(0..2_u32, second_breaks, 2).expect("a thread");
+    assert_eq!(loader.next().map(Result::unwrap), Some(0));
+    drop(loader);
+}
