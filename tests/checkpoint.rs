@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use kiln::checkpoint::{
-    Best, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir,
-    write_atomic,
+    Best, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, write_atomic,
 };
 use kiln::error::Error;
 use kiln::optim::LossScale;
@@ -25,7 +24,7 @@ fn snapshot(step: usize) -> Snapshot {
 }
 
 /// A run with these steps saved in this order; the first one is the best.
-fn run_with(steps: &[usize]) -> (TempDir, Store) {
+pub fn run_with(steps: &[usize]) -> (TempDir, Store) {
     let run = tempdir().unwrap();
     let mut store = Store::open(run.path()).unwrap();
     for step in steps {
@@ -43,7 +42,7 @@ fn dir_of(run: &TempDir, step: usize) -> PathBuf {
     run.path().join(format!("checkpoints/step-{step:08}"))
 }
 
-fn names(dir: &Path) -> Vec<String> {
+pub fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<_> =
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -56,7 +55,7 @@ fn flip(path: &Path, position: usize, bit: u8) {
     fs::write(path, bytes).unwrap();
 }
 
-fn no_warning(warning: String) {
+pub fn no_warning(warning: String) {
     panic!("{warning}");
 }
 
@@ -279,25 +278,6 @@ fn a_file_name_that_would_leave_the_checkpoint_is_refused() {
 }
 
 #[test]
-fn a_run_directory_that_cannot_be_made_is_an_error_that_names_it() {
-    let dir = tempdir().unwrap();
-    let file = dir.path().join("file");
-    fs::write(&file, "x").unwrap();
-    let errors = [
-        Store::open(&file).map(drop).unwrap_err(),
-        run_dir::claim(&file.join("run"), false, &mut no_warning).map(drop).unwrap_err(),
-        run_dir::next(&file).map(drop).unwrap_err(),
-        write_atomic(&file.join("model.safetensors"), b"x").unwrap_err(),
-        write_atomic(dir.path(), b"x").unwrap_err(),
-        write_atomic(Path::new("/"), b"x").unwrap_err(),
-    ];
-    for error in errors {
-        assert!(matches!(&error, Error::Io { .. }), "{error}");
-    }
-    assert_eq!(names(dir.path()), ["file"]);
-}
-
-#[test]
 fn an_atomic_write_makes_its_directories_and_replaces_the_old_content() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("a/b/best.safetensors");
@@ -334,29 +314,6 @@ fn only_binding_keys_count_as_differences() {
     );
     assert!(differences(saved, saved, &["run", "data", "model"]).is_empty());
     assert!(differences("= 1", current, &["run"])[0].starts_with("the saved configuration is not TOML"));
-}
-
-#[test]
-fn a_directory_with_checkpoints_is_only_for_the_run_that_resumes_them() {
-    let (run, _) = run_with(&[1]);
-    let claim = |dir: &Path, resuming| run_dir::claim(dir, resuming, &mut no_warning);
-    let error = claim(run.path(), false).unwrap_err();
-    assert_eq!(error.exit_code(), 2);
-    assert!(error.to_string().contains("--resume latest") && error.to_string().contains("another --output-dir"));
-    claim(run.path(), true).unwrap();
-    let new = run.path().join("a/new");
-    drop(claim(&new, false).unwrap());
-    Store::open(&new).unwrap();
-    let lock = claim(&new, false).unwrap();
-    assert_eq!(names(&new), [".lock", "checkpoints"]);
-    assert_eq!(claim(&new, true).unwrap_err().exit_code(), 75);
-    assert_eq!(Lock::join(&new).unwrap_err().exit_code(), 75);
-    let lock = lock.share(&new).unwrap();
-    let other = Lock::join(&new).unwrap();
-    drop(lock);
-    assert_eq!(claim(&new, true).unwrap_err().exit_code(), 75, "the rest of the run is there");
-    drop(other);
-    claim(&new, true).unwrap();
 }
 
 #[test]

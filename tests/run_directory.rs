@@ -1,12 +1,15 @@
 //! The directory of a run: one run at a time, the settings that a resumed run has, and what a supervisor restarts.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use kiln::checkpoint::{Lock, run_dir};
+use kiln::checkpoint::{Lock, Store, run_dir, write_atomic};
+use kiln::error::Error;
 use tempfile::tempdir;
 
+use crate::checkpoint::{names, no_warning, run_with};
 use crate::command::{SMALL, Workplace, errors, succeeded, until, wait};
 
 /// A run that goes on until it is killed, and has saved a checkpoint.
@@ -221,4 +224,46 @@ fn a_pointer_that_is_no_link_is_refused_before_the_first_step() {
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output)[0].contains("'run/checkpoints/latest' is not the symlink"), "{:?}", errors(&output));
     assert!(output.stdout.is_empty(), "it had begun");
+}
+
+#[test]
+fn a_run_directory_that_cannot_be_made_is_an_error_that_names_it() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let errors = [
+        Store::open(&file).map(drop).unwrap_err(),
+        run_dir::claim(&file.join("run"), false, &mut no_warning).map(drop).unwrap_err(),
+        run_dir::next(&file).map(drop).unwrap_err(),
+        write_atomic(&file.join("model.safetensors"), b"x").unwrap_err(),
+        write_atomic(dir.path(), b"x").unwrap_err(),
+        write_atomic(Path::new("/"), b"x").unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(&error, Error::Io { .. }), "{error}");
+    }
+    assert_eq!(names(dir.path()), ["file"]);
+}
+
+#[test]
+fn a_directory_with_checkpoints_is_only_for_the_run_that_resumes_them() {
+    let (run, _) = run_with(&[1]);
+    let claim = |dir: &Path, resuming| run_dir::claim(dir, resuming, &mut no_warning);
+    let error = claim(run.path(), false).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("--resume latest") && error.to_string().contains("another --output-dir"));
+    claim(run.path(), true).unwrap();
+    let new = run.path().join("a/new");
+    drop(claim(&new, false).unwrap());
+    Store::open(&new).unwrap();
+    let lock = claim(&new, false).unwrap();
+    assert_eq!(names(&new), [".lock", "checkpoints"]);
+    assert_eq!(claim(&new, true).unwrap_err().exit_code(), 75);
+    assert_eq!(Lock::join(&new).unwrap_err().exit_code(), 75);
+    let lock = lock.share(&new).unwrap();
+    let other = Lock::join(&new).unwrap();
+    drop(lock);
+    assert_eq!(claim(&new, true).unwrap_err().exit_code(), 75, "the rest of the run is there");
+    drop(other);
+    claim(&new, true).unwrap();
 }

@@ -3,7 +3,7 @@
 //! [`record`] defines what is measured, [`meter`] computes means and rates, [`sink`] is the trait of outputs:
 //! [`console`], [`bar`] and `dashboard` for a [`mod@terminal`] (all with the texts of [`mod@line`]; the dashboard, with
 //! the feature `tui`, draws a `panel` on the [`screen`]), [`jsonl`] and [`csv`] for programs (both on a [`journal`]),
-//! [`tensorboard`] (with [`utilization`] of the devices). [`summary`] is the closing text and
+//! [`tensorboard`] (with [`utilization`] of the devices). [`summary`] is the closing text, [`mod@environment`]
 //! describes the machine, [`profile`] measures phases.
 //!
 //! Files of a resumed run hold each step once: lines after the step that the run resumes from are dropped first.
@@ -13,6 +13,7 @@ pub mod console;
 pub mod csv;
 #[cfg(feature = "tui")]
 pub mod dashboard;
+pub mod environment;
 pub mod journal;
 pub mod jsonl;
 pub mod line;
@@ -35,13 +36,14 @@ pub use console::Console;
 pub use csv::Csv;
 #[cfg(feature = "tui")]
 pub use dashboard::Dashboard;
+pub use environment::environment;
 pub use jsonl::Jsonl;
 pub use line::Goal;
 pub use meter::{Average, Throughput, format_duration, gibibytes, peak_memory};
 pub use profile::Profiler;
 pub use record::{EpochRecord, GenerationRecord, Record, StepRecord};
 pub use sink::Sink;
-pub use summary::{Summary, environment};
+pub use summary::Summary;
 pub use tensorboard::{Hparam, TensorBoard};
 pub use utilization::{Card, Utilization};
 pub use warnings::warnings;

@@ -1,11 +1,10 @@
-//! The closing text of a run: its results, cost and files, and the machine, to interpret its numbers later.
+//! The closing text of a run: its results, cost and files.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use super::line::{count, percent};
 use super::meter::{format_duration, gibibytes};
@@ -73,27 +72,6 @@ impl fmt::Display for Summary {
         }
         Ok(())
     }
-}
-
-/// This machine and this program as names and readable values; unknown values are left out.
-pub fn environment() -> BTreeMap<String, String> {
-    let kinds = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::everything());
-    let system = System::new_with_specifics(kinds);
-    let gibibytes = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
-    let processor = system.cpus().first().map(|cpu| cpu.brand().trim().to_string());
-    let cores = std::thread::available_parallelism().ok();
-    let command: Vec<String> = std::env::args_os().map(|it| it.to_string_lossy().into_owned()).collect();
-    let pairs = [
-        ("host", System::host_name()),
-        ("system", System::long_os_version()),
-        ("kernel", System::kernel_version()),
-        ("processor", processor.filter(|name| !name.is_empty())),
-        ("cores", cores.map(|cores| cores.to_string())),
-        ("memory", Some(system.total_memory()).filter(|bytes| *bytes > 0).map(gibibytes)),
-        ("version", Some(env!("CARGO_PKG_VERSION").into())),
-        ("command", Some(command.join(" "))),
-    ];
-    pairs.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
 }
 
 /// A path that can be pasted into a shell.

@@ -1,10 +1,12 @@
 //! The stack machine that runs a pickle, limited to the opcodes that `torch.save` (protocol 2) writes.
 //!
 //! Every opcode takes a bounded number of operations or consumes the stack, so that work and memory are linear in the
-//! number of steps, which is limited. Opcodes are those of Python's `pickletools`; `value` defines the functions.
+//! number of steps, which is limited. Opcodes are those of Python's `pickletools`; `operands` reads their operands,
+//! `value` defines the functions.
 
 use std::collections::BTreeMap;
 
+use super::operands::Operands;
 use super::value::{Function, Id, Value, global};
 use super::view::{Storage, View};
 
@@ -212,57 +214,4 @@ impl<'a> Machine<'a> {
 
 fn exhausted() -> String {
     "its pickle pops from an empty stack".into()
-}
-
-/// The rest of the program, from which the operands of opcodes are read. Lengths are checked against the available
-/// bytes; strings are borrowed.
-pub(super) struct Operands<'a> {
-    pub rest: &'a [u8],
-}
-
-impl<'a> Operands<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or_else(too_short)?;
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        Ok(*self.take(N)?.first_chunk().expect("as many bytes as were asked for"))
-    }
-
-    pub fn byte(&mut self) -> Result<u8, String> {
-        self.array().map(|[byte]| byte)
-    }
-
-    pub fn index(&mut self, is_short: bool) -> Result<u32, String> {
-        if is_short { self.byte().map(u32::from) } else { self.array().map(u32::from_le_bytes) }
-    }
-
-    /// An integer after its length, little-endian in two's complement; `None` if it has more than 64 bits.
-    pub fn long(&mut self) -> Result<Option<i64>, String> {
-        let count = self.byte()?;
-        let bytes = self.take(count.into())?;
-        let sign = if bytes.last().is_some_and(|byte| *byte >= 0x80) { 0xff } else { 0 };
-        let mut number = [sign; 8];
-        let Some(low) = number.get_mut(..bytes.len()) else { return Ok(None) };
-        low.copy_from_slice(bytes);
-        Ok(Some(i64::from_le_bytes(number)))
-    }
-
-    pub fn text(&mut self) -> Result<&'a str, String> {
-        let length = u32::from_le_bytes(self.array()?);
-        let length = usize::try_from(length).map_err(|_| too_short())?;
-        std::str::from_utf8(self.take(length)?).map_err(|_| "it holds a text that is not UTF-8".into())
-    }
-
-    pub fn line(&mut self) -> Result<&'a str, String> {
-        let length = self.rest.iter().position(|byte| *byte == b'\n').ok_or_else(too_short)?;
-        let line = self.take(length + 1)?;
-        std::str::from_utf8(&line[..length]).map_err(|_| "it holds a name that is not UTF-8".into())
-    }
-}
-
-fn too_short() -> String {
-    "its pickle ends too early".into()
 }

@@ -12,7 +12,7 @@ use super::pickle::Pickle;
 use super::value::{Id, Value};
 use super::view::{Storage, View};
 use super::zip::Archive;
-use super::{map, quoted};
+use super::{file, quoted};
 use crate::error::{Error, Result};
 use crate::state::{self, StateDict};
 
@@ -31,7 +31,7 @@ type Outcome<T> = std::result::Result<T, String>;
 /// # Errors
 /// [`Error::Io`] if it cannot be read; the errors of [`from_bytes`].
 pub fn read(path: &Path) -> Result<StateDict> {
-    from_bytes(&map(path)?, path)
+    from_bytes(&file::map(path)?, path)
 }
 
 /// [`read`] for a file in memory; `origin` is its path, for errors.

@@ -1,0 +1,26 @@
+//! The machine and program version of a run, to interpret its numbers later.
+
+use std::collections::BTreeMap;
+
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+
+/// This machine and this program as names and readable values; unknown values are left out.
+pub fn environment() -> BTreeMap<String, String> {
+    let kinds = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()).with_memory(MemoryRefreshKind::everything());
+    let system = System::new_with_specifics(kinds);
+    let gibibytes = |bytes: u64| format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64);
+    let processor = system.cpus().first().map(|cpu| cpu.brand().trim().to_string());
+    let cores = std::thread::available_parallelism().ok();
+    let command: Vec<String> = std::env::args_os().map(|it| it.to_string_lossy().into_owned()).collect();
+    let pairs = [
+        ("host", System::host_name()),
+        ("system", System::long_os_version()),
+        ("kernel", System::kernel_version()),
+        ("processor", processor.filter(|name| !name.is_empty())),
+        ("cores", cores.map(|cores| cores.to_string())),
+        ("memory", Some(system.total_memory()).filter(|bytes| *bytes > 0).map(gibibytes)),
+        ("version", Some(env!("CARGO_PKG_VERSION").into())),
+        ("command", Some(command.join(" "))),
+    ];
+    pairs.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+}
