@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use kiln::checkpoint::{
-    Best, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, write_atomic,
+    Best, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir, write_atomic,
 };
 use kiln::error::Error;
 use kiln::optim::LossScale;
@@ -249,6 +249,20 @@ fn whatever_moment_a_run_is_killed_at_the_next_one_finds_a_complete_checkpoint()
     fs::remove_file(checkpoints.join("latest")).unwrap();
     std::os::unix::fs::symlink("step-00000001", checkpoints.join("latest")).unwrap();
     assert_eq!(load(&Store::open(run.path()).unwrap(), Which::Latest).0.unwrap().step, 1);
+}
+
+#[test]
+fn a_run_killed_during_its_first_save_has_begun_as_soon_as_the_checkpoint_is_there() {
+    let (run, _) = run_with(&[1]);
+    let begun = || (run_dir::is_begun(run.path()), run_dir::claim(run.path(), false, &mut drop).is_err());
+    for pointer in ["best", "latest"] {
+        fs::remove_file(run.path().join("checkpoints").join(pointer)).unwrap();
+    }
+    assert_eq!(begun(), (true, true), "neither pointer is set");
+    fs::rename(dir_of(&run, 1), run.path().join("checkpoints/step-00000001.old")).unwrap();
+    assert_eq!(begun(), (true, true), "the checkpoint is being replaced");
+    fs::rename(run.path().join("checkpoints/step-00000001.old"), dir_of(&run, 1).with_extension("tmp")).unwrap();
+    assert_eq!(begun(), (false, false), "nothing is complete");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use kiln::checkpoint::run_dir;
+
 use crate::command::{Run, SMALL, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
 
 /// Numbers that look random and are the same in every run of the test.
@@ -20,7 +22,7 @@ fn kill_again_and_again(place: &Workplace, name: &str, kills: u64, arguments: &[
     let run = place.run(name);
     let mut moments = Moments(kills);
     for _ in 0..kills {
-        let resume = if run.has_checkpoint() { "--resume" } else { "run.seed=0" };
+        let resume = if run_dir::is_begun(run.path()) { "--resume" } else { "run.seed=0" };
         let before = run.steps().len();
         let (steps, delay) = (moments.below(3) as usize, Duration::from_millis(moments.below(40)));
         let mut child = place.small(name, arguments).arg(resume).stdout(std::process::Stdio::null()).spawn().unwrap();

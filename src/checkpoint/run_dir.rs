@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::atomic::point;
 use super::lock::Lock;
-use super::store::steps_in;
+use super::store::has_saved;
 use crate::error::{Error, Result};
 
 /// Claims the next free numbered directory in `base`.
@@ -69,9 +69,10 @@ pub fn of(path: &Path) -> Option<PathBuf> {
     checkpoints.parent().map(Path::to_path_buf)
 }
 
-/// Whether `dir` has a checkpoint to continue from.
+/// Whether `dir` has a checkpoint to continue from. A run killed during its first save may have left one without a
+/// pointer to it.
 pub fn is_begun(dir: &Path) -> bool {
-    dir.join("checkpoints/latest").exists()
+    has_saved(&dir.join("checkpoints"))
 }
 
 /// Claims a directory: creates it, locks it, and refuses one with the checkpoints of another run unless `resuming`. A
@@ -82,8 +83,7 @@ pub fn is_begun(dir: &Path) -> bool {
 pub fn claim(dir: &Path, resuming: bool, warn: &mut dyn FnMut(String)) -> Result<Lock> {
     fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     let lock = Lock::acquire(dir, warn)?;
-    let checkpoints = dir.join("checkpoints");
-    if resuming || !checkpoints.is_dir() || steps_in(&checkpoints)?.is_empty() {
+    if resuming || !is_begun(dir) {
         return Ok(lock);
     }
     Err(Error::usage(format!(

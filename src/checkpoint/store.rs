@@ -282,10 +282,16 @@ fn step_of(name: &str) -> Option<usize> {
 }
 
 /// The steps that have a directory in `dir`, ascending.
-pub(super) fn steps_in(dir: &Path) -> Result<Vec<usize>> {
+fn steps_in(dir: &Path) -> Result<Vec<usize>> {
     let mut steps: Vec<_> = names_in(dir)?.iter().filter_map(|name| step_of(name)).collect();
     steps.sort_unstable();
     Ok(steps)
+}
+
+/// Whether `dir` holds a checkpoint, or one that was being replaced.
+pub(super) fn has_saved(dir: &Path) -> bool {
+    let is_saved = |name: &String| step_of(name.strip_suffix(".old").unwrap_or(name)).is_some();
+    names_in(dir).is_ok_and(|names| names.iter().any(is_saved))
 }
 
 /// The names in a directory, except those that are not UTF-8, which the store never writes.
