@@ -40,14 +40,12 @@ impl<B: Backend> BasicBlock<B> {
 
 impl<B: TrainBackend> BasicBlock<B> {
     fn forward<P: Precision<B>>(&self, x: Tensor<P::Compute, 4>, context: &ForwardContext<B>) -> Tensor<P::Compute, 4> {
-        let y = self.conv1.forward::<P>(x.clone(), context);
-        let y = self.bn1.forward_with::<P>(y, Epilogue::Relu, context);
-        let y = self.conv2.forward::<P>(y, context);
+        let y = self.conv1.forward_normalized::<P>(x.clone(), &self.bn1, Epilogue::Relu, context);
         let shortcut = match &self.downsample {
-            Some((conv, bn)) => bn.forward::<P>(conv.forward::<P>(x, context), context),
+            Some((conv, bn)) => conv.forward_normalized::<P>(x, bn, Epilogue::Identity, context),
             None => x,
         };
-        self.bn2.forward_with::<P>(y, Epilogue::AddRelu(shortcut), context)
+        self.conv2.forward_normalized::<P>(y, &self.bn2, Epilogue::AddRelu(shortcut), context)
     }
 }
 
@@ -111,8 +109,7 @@ impl<B: TrainBackend> ResNet<B> {
         let [_, _, height, width] = images.dims();
         let innermost = self.has_large_maps([height, width]) || self.is_by_winograd(context) || !context.is_training();
         let images = arranged(P::to_compute(images), innermost);
-        let x = self.conv1.forward::<P>(images, context);
-        let mut x = self.bn1.forward_with::<P>(x, Epilogue::Relu, context);
+        let mut x = self.conv1.forward_normalized::<P>(images, &self.bn1, Epilogue::Relu, context);
         if self.is_pooled {
             x = max_pool(x);
         }

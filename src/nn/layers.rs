@@ -7,7 +7,8 @@ use burn::tensor::{Int, Tensor};
 
 use super::context::{BatchStatistics, ForwardContext};
 use crate::ops::{
-    Algorithm, Epilogue, Precision, Sliding, TrainBackend, arranged, batch_norm, batch_norm_inference, conv2d,
+    Algorithm, Epilogue, Precision, Sliding, TrainBackend, arranged, batch_norm, conv2d, conv2d_normalized,
+    inference_factors, normalize,
 };
 
 /// Added to the variance, as in torchvision.
@@ -47,6 +48,21 @@ impl<B: TrainBackend> Conv2d<B> {
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
         conv2d(x, P::to_compute(self.weight.val()), self.sliding, context.listener_of(self.weight.id))
+    }
+
+    /// [`Conv2d::forward`], then [`BatchNorm::forward_with`]; in an evaluation in one pass, where the backend has it.
+    pub fn forward_normalized<P: Precision<B>>(
+        &self,
+        x: Tensor<P::Compute, 4>,
+        norm: &BatchNorm<B>,
+        epilogue: Epilogue<Tensor<P::Compute, 4>>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
+        if context.is_training() {
+            return norm.forward_with::<P>(self.forward::<P>(x, context), epilogue, context);
+        }
+        let weight = P::to_compute(self.weight.val());
+        conv2d_normalized(x, weight, self.sliding, norm.inference_factors::<P>(), epilogue)
     }
 }
 
@@ -132,6 +148,12 @@ pub fn update_running_statistics<B: AutodiffBackend, M: Module<B>>(model: M, sta
 }
 
 impl<B: TrainBackend> BatchNorm<B> {
+    fn inference_factors<P: Precision<B>>(&self) -> [Tensor<P::Compute, 1>; 3] {
+        let statistics = [&self.running_mean, &self.running_var].map(|param| P::to_compute_f32(param.val()));
+        let parameters = [&self.weight, &self.bias].map(|param| P::to_compute_f32(param.val()));
+        inference_factors(statistics, parameters, EPSILON)
+    }
+
     /// Normalises `[batch, channels, height, width]` in the mode of `context`; a frozen layer uses running statistics.
     pub fn forward<P: Precision<B>>(
         &self,
@@ -148,11 +170,10 @@ impl<B: TrainBackend> BatchNorm<B> {
         epilogue: Epilogue<Tensor<P::Compute, 4>>,
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 4> {
-        let parameters = [&self.weight, &self.bias].map(|param| P::to_compute_f32(param.val()));
         if !context.is_training() || self.is_frozen() {
-            let statistics = [&self.running_mean, &self.running_var].map(|param| P::to_compute_f32(param.val()));
-            return batch_norm_inference(x, statistics, parameters, EPSILON, epilogue);
+            return normalize(x, self.inference_factors::<P>(), epilogue);
         }
+        let parameters = [&self.weight, &self.bias].map(|param| P::to_compute_f32(param.val()));
         let done = batch_norm(x, parameters, EPSILON, context.synchronized_layer().as_ref(), epilogue);
         let [mean, variance] = [done.mean, done.variance].map(P::to_home);
         let layer = [self.running_mean.id, self.running_var.id, self.num_batches_tracked.id];

@@ -355,14 +355,22 @@ pub fn batch_norm<B: BatchNormOps>(
     BatchNormOutput { output: tensor(done.output), mean: tensor(done.mean), variance: tensor(variance) }
 }
 
-/// Evaluation-mode batch-norm, `(x - mean) / sqrt(variance + eps) * weight + bias`, followed by `epilogue`.
-pub fn batch_norm_inference<B: BatchNormOps>(
-    x: Tensor<B, 4>,
+/// Mean, scale and bias of batch-norm in evaluation mode, `(x - mean) / sqrt(variance + epsilon) * weight + bias`, for
+/// [`normalize`]; all are `[channels]`.
+pub fn inference_factors<B: Backend>(
     [mean, variance]: [Tensor<B, 1>; 2],
     [weight, bias]: [Tensor<B, 1>; 2],
     epsilon: f64,
+) -> [Tensor<B, 1>; 3] {
+    [mean, weight * (variance + epsilon).sqrt().recip(), bias]
+}
+
+/// `(x - mean) * scale + bias`, followed by `epilogue`; `x` is `[batch, channels, height, width]`, the factors are mean,
+/// scale and bias, `[channels]`.
+pub fn normalize<B: BatchNormOps>(
+    x: Tensor<B, 4>,
+    factors: [Tensor<B, 1>; 3],
     epilogue: Epilogue<Tensor<B, 4>>,
 ) -> Tensor<B, 4> {
-    let scale = weight * (variance + epsilon).sqrt().recip();
-    tensor(B::bn_normalize(primitive(x), [mean, scale, bias].map(primitive), epilogue.map(primitive)))
+    tensor(B::bn_normalize(primitive(x), factors.map(primitive), epilogue.map(primitive)))
 }

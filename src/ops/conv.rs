@@ -16,7 +16,9 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{FloatDType, Tensor, TensorMetadata};
 
-use super::gradient::{GradientOps, register};
+use super::batch_norm::BatchNormOps;
+use super::epilogue::Epilogue;
+use super::gradient::register;
 use super::host::HostOps;
 use super::precision::as_type;
 use super::sliding::Sliding;
@@ -44,7 +46,7 @@ pub struct ParameterListener {
 ///
 /// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of
 /// the output) `[batch, outputs, out_height, out_width]`.
-pub trait ConvOps: HostOps + GradientOps {
+pub trait ConvOps: HostOps + BatchNormOps {
     /// Images or kernels in the memory layout for which this backend's convolutions are fastest; shape and values do
     /// not change. `innermost` asks for channels innermost (NHWC) on a CPU: faster for large maps, for
     /// [`super::winograd`], and in evaluation.
@@ -102,6 +104,17 @@ pub trait ConvOps: HostOps + GradientOps {
     ) -> FloatTensor<Self> {
         let (weight, sliding, _) = trimmed::<Self>(&x, weight, sliding);
         Self::conv_forward(x, weight, sliding)
+    }
+
+    /// The convolution, then [`BatchNormOps::bn_normalize`], with the same bits as one after the other.
+    fn convolution_normalized(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        sliding: Sliding,
+        factors: [FloatTensor<Self>; 3],
+        epilogue: Epilogue<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        Self::bn_normalize(Self::convolution(x, weight, sliding, None), factors, epilogue)
     }
 }
 
@@ -197,4 +210,16 @@ pub fn conv2d<B: ConvOps>(
     listener: Option<ParameterListener>,
 ) -> Tensor<B, 4> {
     tensor(B::convolution(primitive(x), primitive(weight), sliding, listener))
+}
+
+/// [`conv2d`], then [`super::normalize`].
+pub fn conv2d_normalized<B: ConvOps>(
+    x: Tensor<B, 4>,
+    weight: Tensor<B, 4>,
+    sliding: Sliding,
+    factors: [Tensor<B, 1>; 3],
+    epilogue: Epilogue<Tensor<B, 4>>,
+) -> Tensor<B, 4> {
+    let (factors, epilogue) = (factors.map(primitive), epilogue.map(primitive));
+    tensor(B::convolution_normalized(primitive(x), primitive(weight), sliding, factors, epilogue))
 }

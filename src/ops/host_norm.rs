@@ -6,6 +6,7 @@
 
 use std::mem::MaybeUninit;
 
+use super::host_epilogue::HostEpilogue;
 use super::pieces::{ParallelFor, on_pieces};
 use super::winograd::vectorized;
 
@@ -55,19 +56,11 @@ impl HostNorm {
         [mean, m2]
     }
 
-    /// `(x - mean) * scale + bias`, plus the shortcut if there is one, then ReLU if `relu`.
-    pub(super) fn normalize(
-        &self,
-        x: &[f32],
-        factors: [&[f32]; 3],
-        shortcut: Option<&[f32]>,
-        relu: bool,
-        output: &mut [MaybeUninit<f32>],
-    ) {
+    /// The epilogue of `x`.
+    pub(super) fn normalize(&self, x: &[f32], epilogue: &HostEpilogue, output: &mut [MaybeUninit<f32>]) {
         let pieces = x.chunks(self.piece()).zip(output.chunks_mut(self.piece())).enumerate();
         on_pieces(pieces, self.parallel_for, |(i, (x, output))| {
-            let shortcut = shortcut.map(|shortcut| &shortcut[*i * self.piece()..][..x.len()]);
-            vectorized(normalize_rows, (*x, factors, shortcut, relu, &mut **output));
+            vectorized(|(x, output)| epilogue.rows(x, *i * self.piece(), output), (*x, &mut **output));
         });
     }
 
@@ -136,32 +129,6 @@ fn add_deviations((x, mean, [sums, squares]): (&[f32], &[f32], [&mut [f32]; 2]))
             let off = x[c] - mean[c];
             sums[c] += off;
             squares[c] += off * off;
-        }
-    }
-}
-
-/// Input, mean and scale and bias, shortcut, whether ReLU follows, output.
-type NormalizeArgs<'a> = (&'a [f32], [&'a [f32]; 3], Option<&'a [f32]>, bool, &'a mut [MaybeUninit<f32>]);
-
-#[inline(always)]
-fn normalize_rows((x, [mean, scale, bias], shortcut, relu, output): NormalizeArgs) {
-    let channels = mean.len();
-    let (scale, bias) = (&scale[..channels], &bias[..channels]);
-    // The comparison keeps NaN, which `f32::max` would drop.
-    let floor = if relu { 0.0 } else { f32::NEG_INFINITY };
-    let clamped = |value: f32| MaybeUninit::new(if value < floor { floor } else { value });
-    let rows = x.chunks_exact(channels).zip(output.chunks_exact_mut(channels));
-    let Some(shortcut) = shortcut else {
-        for (x, output) in rows {
-            for c in 0..channels {
-                output[c] = clamped((x[c] - mean[c]) * scale[c] + bias[c]);
-            }
-        }
-        return;
-    };
-    for ((x, output), shortcut) in rows.zip(shortcut.chunks_exact(channels)) {
-        for c in 0..channels {
-            output[c] = clamped((x[c] - mean[c]) * scale[c] + bias[c] + shortcut[c]);
         }
     }
 }

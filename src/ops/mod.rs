@@ -15,6 +15,8 @@ mod flex;
 mod gradient;
 mod host;
 #[cfg(any(feature = "flex", feature = "tch"))]
+mod host_epilogue;
+#[cfg(any(feature = "flex", feature = "tch"))]
 mod host_norm;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod host_trim;
@@ -37,11 +39,13 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorPrimitive};
 
-pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, batch_norm_inference};
-pub use conv::{ConvOps, GradientListener, ParameterListener, arranged, conv2d};
+pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, inference_factors, normalize};
+pub use conv::{ConvOps, GradientListener, ParameterListener, arranged, conv2d, conv2d_normalized};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
 pub use host::{HostOps, is_timed, reading, settle, writing};
+#[cfg(any(feature = "flex", feature = "tch"))]
+pub use host_epilogue::HostEpilogue;
 pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
 pub use sliding::{Algorithm, Sliding};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, bf16};
 use kiln::ops::statistics::{Direction, StatisticsGroup, Synchronized};
-use kiln::ops::{BatchNormOps, ConvOps, Epilogue, PrecisionKind, arranged, batch_norm, batch_norm_inference};
+use kiln::ops::{BatchNormOps, ConvOps, Epilogue, PrecisionKind, arranged, batch_norm, inference_factors, normalize};
 use kiln::parallel::HostBackend;
 
 use super::{assert_close, noise, tensor, to_vec};
@@ -187,7 +187,8 @@ fn inference<B: BatchNormOps>() {
     let mean: Vec<f32> = expected.mean.iter().map(|value| *value as f32).collect();
     let statistics = [mean, biased].map(|values| tensor::<B, 1>(&values, [3]));
     let affine = [&case.weight, &case.bias].map(|values| tensor::<B, 1>(values, [3]));
-    let output = batch_norm_inference(tensor(&case.x, case.shape), statistics, affine, EPSILON, Epilogue::Identity);
+    let factors = inference_factors(statistics, affine, EPSILON);
+    let output = normalize(tensor(&case.x, case.shape), factors, Epilogue::Identity);
     assert_close("output", &to_vec(output), &expected.output, 1e-5);
 }
 

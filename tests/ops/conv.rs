@@ -2,7 +2,7 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
-use kiln::ops::{Algorithm, ConvOps, PrecisionKind, Sliding, arranged, conv2d};
+use kiln::ops::{Algorithm, ConvOps, Epilogue, PrecisionKind, Sliding, arranged, conv2d, conv2d_normalized, normalize};
 use kiln::parallel::HostBackend;
 use proptest::prelude::*;
 
@@ -143,7 +143,27 @@ fn winograd<B: ConvOps>() {
     }
 }
 
+/// Where a backend applies an epilogue within the convolution, and where it does not.
+fn normalized<B: ConvOps>() {
+    let winograd = [Case::new([3, 48, 9, 13], 32, 3, 1, 1), Case::new([9, 144, 4, 4], 128, 3, 1, 1)];
+    let others = [Case::new([2, 24, 16, 16], 40, 3, 2, 1), Case::new([7, 33, 1, 1], 17, 3, 1, 1)];
+    for case in winograd.into_iter().chain(others) {
+        let [x, weight, shortcut] = case.values();
+        let (x, weight) = (arranged(tensor::<B, 4>(&x, case.x), true), tensor::<B, 4>(&weight, case.weight_shape()));
+        let [mean, scale, bias] = [4, 5, 6].map(|seed| tensor::<B, 1>(&noise(case.outputs, seed), [case.outputs]));
+        let factors = || [mean.clone(), scale.clone(), bias.clone()];
+        let shortcut = tensor::<B, 4>(&shortcut, case.output_shape());
+        for epilogue in [Epilogue::Identity, Epilogue::Relu, Epilogue::AddRelu(shortcut)] {
+            let found = conv2d_normalized(x.clone(), weight.clone(), case.sliding, factors(), epilogue.clone());
+            let plain = conv2d(x.clone(), weight.clone(), case.sliding, None);
+            let expected = normalize(plain, factors(), epilogue);
+            assert_eq!(to_vec(found), to_vec(expected), "{case:?}");
+        }
+    }
+}
+
 on_every_backend! {
+    a_convolution_with_an_epilogue_is_one_after_the_other => || normalized::<TestBackend>();
     convolutions_by_fewer_multiplications_are_those_of_the_definition => || winograd::<TestBackend>();
     convolutions_and_their_gradients_are_those_of_the_definition => || layers::<TestBackend>();
     a_convolution_of_data_has_no_input_gradient => || data_needs_no_gradient::<TestBackend>();

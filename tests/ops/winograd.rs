@@ -1,5 +1,6 @@
 //! F(4x4, 3x3): the same bits on every instruction set and any number of threads, and how far they are from the truth.
 
+use kiln::ops::HostEpilogue;
 use kiln::ops::winograd::{Set, Winograd};
 
 use super::noise;
@@ -62,6 +63,31 @@ fn every_instruction_set_and_any_number_of_threads_give_the_same_bits() {
             for each in [alone, backwards] {
                 let plan = Winograd::new(x, outputs, each).expect("the size is one of those").on(set);
                 assert!(bits(products(&plan, &values)) == first, "{set:?}: other bits for {x:?} to {outputs}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_epilogue_has_the_bits_of_the_same_arithmetic_behind_the_convolution() {
+    for (x, outputs) in SIZES {
+        let [images, kernels, shortcut] = values(x, outputs);
+        let [mean, scale, bias] = [4, 5, 6].map(|seed| noise(outputs, seed));
+        for (set, each) in Set::available().into_iter().flat_map(|set| [(set, alone as _), (set, backwards as _)]) {
+            let plan = Winograd::new(x, outputs, each).expect("the size is one of those").on(set);
+            let mut plain = vec![f32::NAN; shortcut.len()];
+            plan.forward(&images, &kernels, &mut plain);
+            for (shortcut, relu) in [(None, false), (None, true), (Some(shortcut.as_slice()), true)] {
+                let epilogue = HostEpilogue { factors: [&mean, &scale, &bias], shortcut, relu };
+                let mut found = vec![f32::NAN; plain.len()];
+                plan.forward_with(&images, &kernels, Some(epilogue), &mut found);
+                for (i, (plain, found)) in plain.iter().zip(found).enumerate() {
+                    let channel = i % outputs;
+                    let value = (plain - mean[channel]) * scale[channel] + bias[channel];
+                    let value = shortcut.map_or(value, |shortcut| value + shortcut[i]);
+                    let expected = if relu && value < 0.0 { 0.0 } else { value };
+                    assert_eq!(found.to_bits(), expected.to_bits(), "{set:?}, {x:?} to {outputs}, value {i}");
+                }
             }
         }
     }

@@ -26,6 +26,7 @@ use super::batch_norm::BatchNormOps;
 use super::conv::ConvOps;
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
+use super::host_epilogue::HostEpilogue;
 use super::host_norm::HostNorm;
 use super::host_trim::{crop, pad};
 use super::host_update::add_on_host;
@@ -48,6 +49,27 @@ impl ConvOps for Flex {
             None => gather::forward(&g, values(&x), values(&weight), output),
         });
         from_nhwc(output, dtype)
+    }
+
+    fn convolution_normalized(
+        x: FlexTensor,
+        weight: FlexTensor,
+        sliding: Sliding,
+        factors: [FlexTensor; 3],
+        epilogue: Epilogue<FlexTensor>,
+    ) -> FlexTensor {
+        let plan = sliding.winograd(&x.shape(), &weight.shape(), parallel_for);
+        let Some(plan) = plan.filter(|_| x.dtype() == DType::F32) else {
+            return Self::bn_normalize(Self::convolution(x, weight, sliding, None), factors, epilogue);
+        };
+        let (x, weight) = (to_nhwc(x), as_f32(weight));
+        let [batch, height, width] = [0, 1, 2].map(|axis| x.shape()[axis]);
+        let output = with_epilogue(factors, epilogue, |epilogue| {
+            new_tensor([batch, height, width, weight.shape()[0]].into(), |output| {
+                plan.forward_with(values(&x), values(&weight), Some(epilogue), output);
+            })
+        });
+        from_nhwc(output, DType::F32)
     }
 
     fn conv_weight_gradient(x: FlexTensor, weight: FlexTensor, gradient: FlexTensor, sliding: Sliding) -> FlexTensor {
@@ -95,11 +117,8 @@ impl BatchNormOps for Flex {
 
     fn bn_normalize(x: FlexTensor, factors: [FlexTensor; 3], epilogue: Epilogue<FlexTensor>) -> FlexTensor {
         let (norm, dtype, x) = (norm(&x), x.dtype(), to_nhwc(x));
-        let relu = !matches!(epilogue, Epilogue::Identity);
-        let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(to_nhwc(shortcut)) } else { None };
-        let factors = factors.map(as_f32);
-        let output = new_tensor(x.shape(), |output| {
-            norm.normalize(values(&x), factors.each_ref().map(values), shortcut.as_ref().map(values), relu, output)
+        let output = with_epilogue(factors, epilogue, |epilogue| {
+            new_tensor(x.shape(), |output| norm.normalize(values(&x), &epilogue, output))
         });
         from_nhwc(output, dtype)
     }
@@ -180,6 +199,18 @@ fn norm(x: &FlexTensor) -> HostNorm {
 fn mask(relu: Option<&ReluState<Flex>>) -> Option<[FlexTensor; 2]> {
     let relu = relu.filter(|relu| !relu.has_shortcut)?;
     Some([&relu.scale, &relu.bias].map(|factor| as_f32(factor.clone())))
+}
+
+/// `work` with mean, scale and bias and an epilogue in the host's memory.
+fn with_epilogue(
+    factors: [FlexTensor; 3],
+    epilogue: Epilogue<FlexTensor>,
+    work: impl FnOnce(HostEpilogue) -> FlexTensor,
+) -> FlexTensor {
+    let relu = !matches!(epilogue, Epilogue::Identity);
+    let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(to_nhwc(shortcut)) } else { None };
+    let factors = factors.map(as_f32);
+    work(HostEpilogue { factors: factors.each_ref().map(values), shortcut: shortcut.as_ref().map(values), relu })
 }
 
 fn vector(values: Vec<f32>) -> FlexTensor {

@@ -13,6 +13,7 @@ use super::winograd::{empty_nhwc, from_nhwc, to_nhwc};
 use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
 use crate::ops::batch_norm::{BatchNormOps, gradients};
 use crate::ops::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
+use crate::ops::host_epilogue::HostEpilogue;
 use crate::ops::host_norm::HostNorm;
 
 unsafe extern "C" {
@@ -54,12 +55,11 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
 
     fn bn_normalize(x: TchTensor, [mean, scale, bias]: [TchTensor; 3], epilogue: Epilogue<TchTensor>) -> TchTensor {
         let Some(norm) = on_host(&x) else { return apply_epilogue::<Self>(apply(&x, &mean, &scale, &bias), epilogue) };
-        let relu = !matches!(epilogue, Epilogue::Identity);
-        let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(to_nhwc(&shortcut)) } else { None };
-        let (x, factors) = (to_nhwc(&x), [mean, scale, bias].map(|factor| factor.tensor.contiguous()));
+        let x = to_nhwc(&x);
         let mut output = empty_nhwc(&x, x.size()[3]);
-        let factors = factors.each_ref().map(values);
-        norm.normalize(values(&x), factors, shortcut.as_ref().map(values), relu, uninit_mut(&mut output));
+        with_epilogue([mean, scale, bias], epilogue, |epilogue| {
+            norm.normalize(values(&x), &epilogue, uninit_mut(&mut output));
+        });
         from_nhwc(output)
     }
 
@@ -125,6 +125,18 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         let [dx, dweight, dbias] = backward(&gradient, &x, &weight, statistics.each_ref(), INPUT | WEIGHT).map(owned);
         [dx, dweight, dbias, gradient]
     }
+}
+
+/// `work` with mean, scale and bias and an epilogue in the host's memory.
+pub(super) fn with_epilogue<T>(
+    factors: [TchTensor; 3],
+    epilogue: Epilogue<TchTensor>,
+    work: impl FnOnce(HostEpilogue) -> T,
+) -> T {
+    let relu = !matches!(epilogue, Epilogue::Identity);
+    let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(to_nhwc(&shortcut)) } else { None };
+    let factors = factors.map(|factor| factor.tensor.contiguous());
+    work(HostEpilogue { factors: factors.each_ref().map(values), shortcut: shortcut.as_ref().map(values), relu })
 }
 
 /// Scale and bias that give the sign of the output, if no shortcut was added.

@@ -18,12 +18,15 @@ use burn::tensor::Shape;
 use burn::tensor::ops::ModuleOps;
 use tch::{Device, Kind, Tensor};
 
+use super::batch_norm::BatchNormOps;
 use super::conv::ConvOps;
+use super::epilogue::Epilogue;
 use super::gradient::GradientOps;
 use super::host_trim::{crop, pad};
 use super::pool::PoolOps;
 use super::sliding::Sliding;
 use super::trim::Trim;
+use batch_norm::with_epilogue;
 pub use cuda::cuda_devices;
 use memory::{parallel_for, uninit_mut, values};
 
@@ -100,9 +103,22 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
 
     fn conv_forward(x: TchTensor, weight: TchTensor, sliding: Sliding) -> TchTensor {
         match winograd::plan(&x, &weight, sliding) {
-            Some(plan) => winograd::forward(&plan, &x, &weight),
+            Some(plan) => winograd::forward(&plan, &x, &weight, None),
             None => Self::conv2d(x, weight, None, sliding.options()),
         }
+    }
+
+    fn convolution_normalized(
+        x: TchTensor,
+        weight: TchTensor,
+        sliding: Sliding,
+        factors: [TchTensor; 3],
+        epilogue: Epilogue<TchTensor>,
+    ) -> TchTensor {
+        let Some(plan) = winograd::plan(&x, &weight, sliding) else {
+            return Self::bn_normalize(Self::convolution(x, weight, sliding, None), factors, epilogue);
+        };
+        with_epilogue(factors, epilogue, |epilogue| winograd::forward(&plan, &x, &weight, Some(epilogue)))
     }
 
     fn conv_weight_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {

@@ -5,6 +5,7 @@ use burn::tensor::TensorMetadata;
 use tch::{Device, Kind, Tensor};
 
 use super::memory::{parallel_for, uninit_mut, values};
+use crate::ops::host_epilogue::HostEpilogue;
 use crate::ops::sliding::Sliding;
 use crate::ops::winograd::Winograd;
 
@@ -15,10 +16,10 @@ pub(super) fn plan(x: &TchTensor, weight: &TchTensor, sliding: Sliding) -> Optio
     are_ours.then(|| sliding.winograd(&x.shape(), &weight.shape(), parallel_for)).flatten()
 }
 
-pub(super) fn forward(plan: &Winograd, x: &TchTensor, weight: &TchTensor) -> TchTensor {
+pub(super) fn forward(plan: &Winograd, x: &TchTensor, weight: &TchTensor, epilogue: Option<HostEpilogue>) -> TchTensor {
     let (x, weight) = (to_nhwc(x), weight.tensor.contiguous());
     let mut output = empty_nhwc(&x, weight.size()[0]);
-    plan.forward(values(&x), values(&weight), uninit_mut(&mut output));
+    plan.forward_with(values(&x), values(&weight), epilogue, uninit_mut(&mut output));
     from_nhwc(output)
 }
 

@@ -12,6 +12,7 @@ use super::scratch::{self, Kind};
 use super::tiles::{FromFrequencies, Images, Slots, TileKind, ToFrequencies, plane};
 use super::transform::FREQUENCIES;
 use super::{LANES, Shared, Winograd, panel, part};
+use crate::ops::host_epilogue::HostEpilogue;
 
 /// Largest `inputs * outputs` of small kernels.
 const SMALL: usize = 128 * 128;
@@ -33,6 +34,7 @@ pub(super) struct Correlation<'a> {
     pub(super) outputs: usize,
     /// Whether `from` is the gradient of the output and `to` that of the input.
     pub(super) turned: bool,
+    pub(super) epilogue: Option<HostEpilogue<'a>>,
 }
 
 impl Correlation<'_> {
@@ -146,11 +148,16 @@ impl Correlation<'_> {
         let (count, channels) = (tiles.len(), self.panel());
         let plane = plane(count * channels);
         let grid = self.plan.grid;
-        let images = Images { first: self.to.at(panel * channels), step: self.outputs, channels };
+        let first = panel * channels;
+        let images = |of: Shared| Images { first: of.at(first), step: self.outputs, channels };
+        let shortcut = self.epilogue.and_then(|epilogue| epilogue.shortcut).map(|values| images(Shared::of(values)));
+        let (images, epilogue) = (images(self.to), self.epilogue.map(|epilogue| (epilogue, first)));
         // SAFETY: the memory is large enough for `slots`, a panel of kernels and the sums of `tiles`.
         unsafe {
             for frequency in 0..FREQUENCIES {
-                grid.fetch(images, &tiles, [frequency, FREQUENCIES]);
+                for images in [Some(images), shortcut].into_iter().flatten() {
+                    grid.fetch(images, &tiles, [frequency, FREQUENCIES]);
+                }
                 let share = [panel * FREQUENCIES + frequency, self.panels() * FREQUENCIES];
                 grid.fetch(self.source(), next, share);
                 self.plan.set.run(&OverChannels {
@@ -163,7 +170,7 @@ impl Correlation<'_> {
                     panel: channels,
                 });
             }
-            self.plan.set.run(&FromFrequencies { grid, tiles, images, from: sums, plane });
+            self.plan.set.run(&FromFrequencies { grid, tiles, images, from: sums, plane, epilogue });
         }
     }
 }

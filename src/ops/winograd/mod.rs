@@ -21,6 +21,7 @@ mod weight_gradient;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use super::host_epilogue::HostEpilogue;
 use super::pieces::ParallelFor;
 use correlation::Correlation;
 #[cfg(feature = "flex")]
@@ -66,11 +67,16 @@ impl Winograd {
 
     /// Writes the output `y` `[batch, height, width, outputs]`, from `x` `[batch, height, width, inputs]`.
     pub fn forward(&self, x: &[f32], kernels: &[f32], y: &mut [impl F32Memory]) {
+        self.forward_with(x, kernels, None, y);
+    }
+
+    /// As [`Winograd::forward`], with an epilogue of the output.
+    pub fn forward_with(&self, x: &[f32], kernels: &[f32], epilogue: Option<HostEpilogue>, y: &mut [impl F32Memory]) {
         self.check([x.len(), kernels.len(), y.len()]);
         let (from, kernels, to) = (Shared::of(x), Shared::of(kernels), Shared(y.as_mut_ptr().cast()));
         let (channels, outputs) = (self.inputs, self.outputs);
         // SAFETY: the lengths are those of the plan.
-        unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: false }.run() };
+        unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: false, epilogue }.run() };
     }
 
     /// Writes the gradient of the input, in NHWC, to `x`.
@@ -79,7 +85,7 @@ impl Winograd {
         let (from, kernels, to) = (Shared::of(gradient), Shared::of(kernels), Shared(x.as_mut_ptr().cast()));
         let (channels, outputs) = (self.outputs, self.inputs);
         // SAFETY: as above.
-        unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: true }.run() };
+        unsafe { Correlation { plan: self, from, channels, kernels, to, outputs, turned: true, epilogue: None }.run() };
     }
 
     /// Writes the gradient of the kernels, `[outputs, inputs, 3, 3]`, to `kernels`.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::transform::{FREQUENCIES, Gradient, Input, Line, Output, PATCH, PIXELS, Planes, TILE, square};
 use super::vector::{LANES, Routine, Vector, prefetch};
+use crate::ops::host_epilogue::HostEpilogue;
 
 /// The tiles of a batch, image by image and row by row. Tiles at the lower and right edges may extend beyond the image.
 #[derive(Debug, Clone, Copy)]
@@ -139,7 +140,7 @@ impl ToFrequencies {
 }
 
 /// Transforms sums at all frequencies to tiles of images.
-pub(super) struct FromFrequencies {
+pub(super) struct FromFrequencies<'a> {
     pub(super) grid: Grid,
     pub(super) tiles: Range<usize>,
     pub(super) images: Images,
@@ -147,9 +148,11 @@ pub(super) struct FromFrequencies {
     pub(super) from: *mut f32,
     /// Values from one frequency to the next.
     pub(super) plane: usize,
+    /// Applied to the values of a tile while they are in a cache, and the number of the first channel.
+    pub(super) epilogue: Option<(HostEpilogue<'a>, usize)>,
 }
 
-impl Routine for FromFrequencies {
+impl Routine for FromFrequencies<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(&self) {
         let mut outside = [0.0; LANES];
@@ -159,6 +162,10 @@ impl Routine for FromFrequencies {
                 let first = self.from.wrapping_add((tile - self.tiles.start) * self.images.channels + channel);
                 // SAFETY: passed on to the caller.
                 unsafe { square::<V, Output, PATCH, TILE>(&Planes { first, step: self.plane }, &to.places) };
+                if let Some((epilogue, first)) = &self.epilogue {
+                    // SAFETY: the places of the square have just been written.
+                    unsafe { to.apply(epilogue, first + channel, self.images.first.wrapping_sub(*first)) };
+                }
                 to.advance();
             }
         }
@@ -185,6 +192,23 @@ impl<const N: usize> Square<N> {
             }
         }
         square
+    }
+
+    /// Applies the epilogue to sixteen channels from `channel` on; `first` is the address of the first pixel's channel 0.
+    ///
+    /// # Safety
+    ///
+    /// The places inside of the image hold values of the epilogue's size.
+    #[inline(always)]
+    unsafe fn apply(&self, epilogue: &HostEpilogue, channel: usize, first: *const f32) {
+        for (place, _) in self.places.iter().zip(&self.steps).filter(|(_, step)| **step > 0) {
+            // SAFETY: passed on to the caller; an array has the alignment of f32.
+            unsafe {
+                let at = place.cast_const().offset_from(first) as usize;
+                let values = place.cast::<[f32; LANES]>();
+                values.write(epilogue.channels(values.read(), channel, at));
+            }
+        }
     }
 
     #[inline(always)]
