@@ -8,8 +8,6 @@ use kiln::ops::statistics::Direction;
 use kiln::parallel::{Broken, Collective, Key, Operation};
 use kiln::parallel::{HostBackend, local_group, sum_here};
 
-use crate::command::skip;
-
 /// The handles of a group of so many replicas with this timeout.
 type Make = fn(usize, Duration) -> Vec<Arc<Collective>>;
 
@@ -369,9 +367,6 @@ mod between_processes {
 
 /// Tensors are added where they are, in the same tree.
 fn tensors_are_summed_in_the_tree<B: HostBackend>() {
-    if !B::CAN_SHARE {
-        return skip("threads cannot share a tensor of this backend: its replicas sum on the host");
-    }
     let device = B::open(0).unwrap();
     for size in [2, 3, 5, 8] {
         let group = local_group(size, None, PATIENT);

@@ -38,6 +38,33 @@ fn without_the_flag_there_is_no_profile() {
     assert!(!place.path("run/trace.json").exists());
 }
 
+/// Of two replicas on one device.
+#[cfg(feature = "wgpu")]
+fn gradients_stay_on_the_device() {
+    let place = Workplace::new();
+    let arguments = ["--backend=wgpu", "--gpu-ids=0", "--max-steps=2", "--epochs=1", "--profile"];
+    place.train("run", &arguments);
+    let trace: Value = serde_json::from_slice(&std::fs::read(place.path("run/trace.json")).unwrap()).unwrap();
+    let spans = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X");
+    let named = |name: &str| spans.clone().filter(|span| span["name"] == name).collect::<Vec<_>>();
+    let at = |span: &Value, key: &str| span[key].as_f64().unwrap();
+    let reductions = named("all-reduce");
+    assert_eq!(reductions.len(), 2 * 2, "two replicas, two steps");
+    for copy in [named("copy to host"), named("copy to device")].concat() {
+        let within = reductions.iter().any(|reduction| {
+            let (start, end) = (at(reduction, "ts"), at(reduction, "ts") + at(reduction, "dur"));
+            copy["tid"] == reduction["tid"] && (start..end).contains(&at(copy, "ts"))
+        });
+        assert!(!within, "{copy}");
+    }
+}
+
+#[cfg(feature = "wgpu")]
+on_backend! {
+    "wgpu" wgpu burn::backend::Wgpu<f32, i32>:
+    replicas_of_one_device_add_their_gradients_there => gradients_stay_on_the_device;
+}
+
 #[test]
 fn a_profile_counts_what_a_step_copies_between_host_and_device() {
     let place = Workplace::new();

@@ -1,5 +1,7 @@
 //! The CubeCL backends: Burn's kernels, fused by Burn, through the default bodies; one gradient works around a bug.
 
+use std::sync::{Arc, LazyLock};
+
 #[cfg(feature = "cuda")]
 use burn::backend::Cuda;
 #[cfg(feature = "wgpu")]
@@ -7,6 +9,10 @@ use burn::backend::Wgpu;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{ConvTransposeOptions, FloatTensor};
 use burn::tensor::{Slice, TensorMetadata, bf16, f16};
+use burn_fusion::stream::OperationStreams;
+use burn_fusion::{Fusion, FusionBackend, NoOp, get_client};
+use burn_ir::{InitOperationIr, OperationIr};
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
 use super::{BatchNormOps, ConvOps, GradientOps, HostOps, PoolOps, Sliding, UpdateOps};
 
@@ -28,9 +34,6 @@ macro_rules! default_bodies {
                 input_gradient::<Self>(x, weight, gradient, sliding)
             }
         }
-        impl HostOps for $backend {
-            const CAN_SHARE: bool = false;
-        }
         impl GradientOps for $backend {}
         impl PoolOps for $backend {}
     };
@@ -40,6 +43,48 @@ macro_rules! default_bodies {
 default_bodies!(Cuda<f32, i32>, Cuda<bf16, i32>, Cuda<f16, i32>);
 #[cfg(feature = "wgpu")]
 default_bodies!(Wgpu<f32, i32>, Wgpu<bf16, i32>, Wgpu<f16, i32>);
+
+/// Lets all threads of the process use one stream of a device. False if CubeCL has been used before with more.
+///
+/// CubeCL gives every thread its own, and orders a kernel behind those of the threads that allocated its operands: not
+/// behind one that writes to another thread's memory, nor behind the last reads of memory that is used again.
+pub fn use_one_stream() -> bool {
+    static IS_ONE: LazyLock<bool> = LazyLock::new(|| {
+        let is_unread = CubeClRuntimeConfig::storage().lock().is_none();
+        let mut config = CubeClRuntimeConfig::clone(&CubeClRuntimeConfig::get());
+        if is_unread {
+            config.streaming.max_streams = 1;
+            *CubeClRuntimeConfig::storage().lock() = Some(Arc::new(config.clone()));
+        }
+        config.streaming.max_streams == 1
+    });
+    *IS_ONE
+}
+
+/// Threads share the tensors of the backend below Burn's fusion, once the operations on which they depend are submitted
+/// to the one stream of the device.
+impl<B: FusionBackend<FloatTensorPrimitive: Sync>> HostOps for Fusion<B> {
+    const CAN_SHARE: bool = false;
+
+    type Shared = FloatTensor<B>;
+
+    fn share(x: FloatTensor<Self>) -> FloatTensor<B> {
+        let client = x.client.clone();
+        client.resolve_tensor_float::<B>(x)
+    }
+
+    fn adopt(x: FloatTensor<B>, device: &Self::Device) -> FloatTensor<Self> {
+        let client = get_client::<B>(device);
+        let (shape, dtype, handle) = (x.shape(), x.dtype(), B::float_tensor_handle(x));
+        let made = InitOperationIr::create(shape, dtype, || client.register_tensor_handle(handle));
+        let made = OperationIr::Init(made);
+        client.register(OperationStreams::default(), made, NoOp::<B>::new()).swap_remove(0)
+    }
+
+    fn add(left: FloatTensor<B>, right: FloatTensor<B>) -> FloatTensor<B> {
+        B::float_add(left, right)
+    }
+}
 
 /// Burn's input gradient, corrected for kernels narrower than their stride, as in a shortcut's 1x1 projection.
 ///

@@ -1,4 +1,4 @@
-//! Transfers of f32 tensors between a device and the host, each with a single copy, and sums in place.
+//! Transfers of f32 tensors between a device and the host, each with a single copy, and between threads.
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -9,22 +9,31 @@ use burn::tensor::{DType, TensorMetadata};
 use tracing::info_span;
 use tracing::span::EnteredSpan;
 
-/// Moves f32 values to and from the host, and adds them.
+/// Moves f32 values to and from the host, and between threads.
 pub trait HostOps: Backend {
-    /// Whether several threads may use one tensor. With burn-fusion 0.21 they may not: it looks how many holders a tensor
-    /// has before it submits an operation, so that of two threads that read it at once one may read it after its end.
+    /// Whether several threads may use one tensor, and one device the tensors of another. With burn-fusion 0.21 they may
+    /// not: it looks how many holders a tensor has before it submits an operation, so that of two threads that read it
+    /// at once one may read it after its end.
     const CAN_SHARE: bool;
+
+    /// A tensor that several threads may use.
+    type Shared: Clone + Send + Sync + 'static;
+
+    /// The tensor for other threads. Submits the operations that it depends on, and does not wait for the device.
+    fn share(x: FloatTensor<Self>) -> Self::Shared;
+
+    /// The tensor for this thread, on `device`; without [`HostOps::CAN_SHARE`] that must be the one it is on.
+    fn adopt(x: Self::Shared, device: &Self::Device) -> FloatTensor<Self>;
+
+    /// The sum, on the device of `left`, in its memory if that has no other reference; for devices as
+    /// [`HostOps::adopt`].
+    fn add(left: Self::Shared, right: Self::Shared) -> Self::Shared;
 
     /// Appends the values of an f32 tensor in row-major order. Blocks until the device has computed them.
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         let _copy = reading(x.shape().num_elements(), x.dtype());
         let data = burn::tensor::read_sync(Self::float_into_data(x)).expect("a device that computes can be read");
         values.extend_from_slice(data.as_slice::<f32>().expect("gradients and weights are f32"));
-    }
-
-    /// The sum, in the memory of `left` if that has no other reference.
-    fn add(left: FloatTensor<Self>, right: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::float_add(left, right)
     }
 
     /// A vector on a device.
@@ -37,12 +46,22 @@ pub trait HostOps: Backend {
 impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
     const CAN_SHARE: bool = B::CAN_SHARE;
 
-    fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
-        B::append_to(x.primitive, values);
+    type Shared = B::Shared;
+
+    fn share(x: FloatTensor<Self>) -> B::Shared {
+        B::share(x.primitive)
     }
 
-    fn add(left: FloatTensor<Self>, right: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::from_inner(B::add(left.primitive, right.primitive))
+    fn adopt(x: B::Shared, device: &Self::Device) -> FloatTensor<Self> {
+        Self::from_inner(B::adopt(x, device))
+    }
+
+    fn add(left: B::Shared, right: B::Shared) -> B::Shared {
+        B::add(left, right)
+    }
+
+    fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
+        B::append_to(x.primitive, values);
     }
 
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {

@@ -41,6 +41,8 @@ use burn::tensor::{Tensor, TensorPrimitive};
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, inference_factors, normalize};
 pub use conv::{ConvOps, GradientListener, ParameterListener, arranged, conv2d, conv2d_normalized};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use cube::use_one_stream;
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
 pub use host::{HostOps, is_timed, reading, settle, writing};

@@ -74,6 +74,14 @@ fn no_such_device(backend: &str, index: usize, visible: usize) -> Error {
     Error::usage(format!("the {backend} backend has no device '{index}': {rule}"))
 }
 
+/// Replicas share tensors of a CubeCL device only if all threads use one stream of it.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn prepare() -> Result<()> {
+    let reason = "CubeCL has been used before Kiln opened a device, with several streams: open Kiln's devices first, or \
+                  set 'max_streams = 1' under [streaming] in cubecl.toml";
+    crate::ops::use_one_stream().then_some(()).ok_or_else(|| Error::usage(reason))
+}
+
 /// The CPU's name for the plan.
 #[cfg(any(feature = "flex", feature = "tch"))]
 fn cpu_slot(index: usize) -> String {
@@ -142,12 +150,13 @@ mod tch {
 #[cfg(feature = "cuda")]
 mod cuda {
     use super::super::driver::{Toolchain, toolchain};
-    use super::{Error, HostBackend, Result, no_such_device};
+    use super::{Error, HostBackend, Result, no_such_device, prepare};
     use burn_cuda::Cuda;
     use burn_cuda::CudaDevice;
 
     impl HostBackend for Cuda<f32, i32> {
         fn open(index: usize) -> Result<CudaDevice> {
+            prepare()?;
             match toolchain() {
                 Ok(Toolchain { devices, .. }) if index < *devices => Ok(CudaDevice::new(index)),
                 Ok(Toolchain { devices, .. }) => Err(no_such_device("cuda", index, *devices)),
@@ -167,7 +176,7 @@ mod cuda {
 
 #[cfg(feature = "wgpu")]
 mod wgpu {
-    use super::{HostBackend, Result, no_such_device};
+    use super::{HostBackend, Result, no_such_device, prepare};
     use burn::tensor::backend::Backend;
     use burn_wgpu::Wgpu;
     use burn_wgpu::WgpuDevice;
@@ -177,6 +186,7 @@ mod wgpu {
 
     impl HostBackend for Wgpu<f32, i32> {
         fn open(index: usize) -> Result<WgpuDevice> {
+            prepare()?;
             match Self::device_count(DISCRETE) {
                 // The default of wgpu: an integrated GPU, or a driver that computes on the CPU.
                 0 if index == 0 => Ok(WgpuDevice::DefaultDevice),

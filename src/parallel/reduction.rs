@@ -1,8 +1,8 @@
 //! The sum of all replicas' gradients.
 //!
-//! Replicas of one process add them on the device, in place, if threads of its backend can share tensors. Gradients that
-//! go to other processes, or are rounded to bf16, are reduced as vectors on the host: in buckets, some of them during the
-//! backward pass.
+//! Replicas of one process add them on the device, in place, if they share one or its backend moves tensors between
+//! devices. Gradients that go to other processes, or are rounded to bf16, are reduced as vectors on the host: in buckets,
+//! some of them during the backward pass.
 
 use std::sync::Arc;
 
@@ -37,7 +37,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             return Ok(gradients);
         }
         let _phase = info_span!("all-reduce").entered();
-        let is_local = B::CAN_SHARE && !self.collective.is_distributed();
+        let can_add = B::CAN_SHARE || self.plan.world.devices.len() == 1;
+        let is_local = can_add && !self.collective.is_distributed();
         if is_local && self.plan.reduce_precision == ReducePrecision::F32 {
             return Ok(sum_here::<B>(self.collective.as_ref(), self.key(GRADIENTS), gradients, &self.device)?);
         }
@@ -84,19 +85,16 @@ pub fn sum_here<B: HostBackend>(
     own: Vec<Tensor<B, 1>>,
     device: &B::Device,
 ) -> std::result::Result<Vec<Tensor<B, 1>>, Broken> {
-    let tensors = |part: Part| Arc::unwrap_or_clone(part.downcast::<Vec<Tensor<B, 1>>>().expect("all bring tensors"));
-    let add = |left: Tensor<B, 1>, right: Tensor<B, 1>| {
-        let right = right.to_device(&left.device());
-        tensor(B::add(primitive(left), primitive(right)))
-    };
+    let shared = |part: Part| Arc::unwrap_or_clone(part.downcast::<Vec<B::Shared>>().expect("all bring tensors"));
     let combine = |parts: Vec<Part>| -> Part {
-        let mut slots: Vec<_> = parts.into_iter().map(|part| Some(tensors(part))).collect();
+        let mut slots: Vec<_> = parts.into_iter().map(|part| Some(shared(part))).collect();
         let count = slots.len();
         fold(&mut slots, 0..count, |left, right| {
-            *left = left.drain(..).zip(right).map(|(left, right)| add(left, right)).collect();
+            *left = left.drain(..).zip(right).map(|(left, right)| B::add(left, right)).collect();
         });
         Arc::new(slots.swap_remove(0).expect("the tree ends in its first slot"))
     };
-    let sums = tensors(collective.meet(key, Arc::new(own), &combine)?);
-    Ok(sums.into_iter().map(|sum| sum.to_device(device)).collect())
+    let own: Vec<B::Shared> = own.into_iter().map(|own| B::share(primitive(own))).collect();
+    let sums = shared(collective.meet(key, Arc::new(own), &combine)?);
+    Ok(sums.into_iter().map(|sum| tensor(B::adopt(sum, device))).collect())
 }

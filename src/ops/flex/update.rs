@@ -51,14 +51,24 @@ pub(super) fn parallel_for(count: usize, work: &(dyn Fn(usize) + Sync)) {
 impl HostOps for Flex {
     const CAN_SHARE: bool = true;
 
-    fn append_to(x: FlexTensor, host: &mut Vec<f32>) {
-        let _copy = reading(x.shape().num_elements(), x.dtype());
-        host.extend_from_slice(values(&x.to_contiguous()));
+    type Shared = FlexTensor;
+
+    fn share(x: FlexTensor) -> FlexTensor {
+        x
+    }
+
+    fn adopt(x: FlexTensor, _device: &Self::Device) -> FlexTensor {
+        x
     }
 
     fn add(left: FlexTensor, right: FlexTensor) -> FlexTensor {
         let mut left = contiguous(left);
         add_on_host(left.storage_mut::<f32>(), values(&contiguous(right)), parallel_for);
         left
+    }
+
+    fn append_to(x: FlexTensor, host: &mut Vec<f32>) {
+        let _copy = reading(x.shape().num_elements(), x.dtype());
+        host.extend_from_slice(values(&x.to_contiguous()));
     }
 }

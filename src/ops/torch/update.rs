@@ -80,18 +80,29 @@ impl UpdateOps for LibTorch<f32> {
 impl<E: TchElement> HostOps for LibTorch<E> {
     const CAN_SHARE: bool = true;
 
-    fn append_to(x: TchTensor, host: &mut Vec<f32>) {
-        let _copy = reading(x.tensor.numel(), DType::F32);
-        host.extend_from_slice(values(&x.tensor.to_device(tch::Device::Cpu).contiguous()));
+    type Shared = TchTensor;
+
+    fn share(x: TchTensor) -> TchTensor {
+        x
+    }
+
+    fn adopt(x: TchTensor, device: &Self::Device) -> TchTensor {
+        Self::float_to_device(x, device)
     }
 
     fn add(left: TchTensor, right: TchTensor) -> TchTensor {
         if left.tensor.device() != tch::Device::Cpu {
+            let right = Self::float_to_device(right, &Self::float_device(&left));
             return Self::float_add(left, right);
         }
         let mut left = exclusive(left);
         add_on_host(values_mut(&mut left), values(&right.tensor.contiguous()), parallel_for);
         left
+    }
+
+    fn append_to(x: TchTensor, host: &mut Vec<f32>) {
+        let _copy = reading(x.tensor.numel(), DType::F32);
+        host.extend_from_slice(values(&x.tensor.to_device(tch::Device::Cpu).contiguous()));
     }
 
     fn from_host(values: &[f32], device: &Self::Device) -> TchTensor {
