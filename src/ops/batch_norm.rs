@@ -4,18 +4,14 @@
 //! Ioffe and Szegedy 2015; the gradient is the closed form, not the graph of the composed operations. The default
 //! bodies use the view `[batch * channels, height * width]`, where a per-channel value is one number per row: CPU
 //! backends have fast loops for that, and no axes are swapped. Activations may be bf16 or f16; statistics, scale, shift
-//! and arithmetic are f32 on the device and f64 between replicas.
+//! and arithmetic are f32 on the device and f64 between replicas. `batch_norm_backward.rs` is its node on the graph.
 
-use burn::backend::Autodiff;
-use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, OpsPrep};
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorData, TensorMetadata};
 
 use super::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
-use super::gradient::{GradientOps, register};
+use super::gradient::GradientOps;
 use super::precision::as_type;
 use super::statistics::{Moments, Synchronized};
 use super::{primitive, reading, tensor, writing};
@@ -196,64 +192,18 @@ impl View {
 }
 
 /// Device to host, as f64. Blocks until the device is done.
-fn read<B: Backend>(values: FloatTensor<B>) -> Vec<f64> {
+pub(super) fn read<B: Backend>(values: FloatTensor<B>) -> Vec<f64> {
     let _copy = reading(values.shape().num_elements(), values.dtype());
     let data = burn::tensor::read_sync(B::float_into_data(values)).expect("a device that computes can be read");
     data.iter::<f64>().collect()
 }
 
 /// Host to device, rounded to f32.
-fn write<B: Backend>(values: &[f64], device: &B::Device) -> FloatTensor<B> {
+pub(super) fn write<B: Backend>(values: &[f64], device: &B::Device) -> FloatTensor<B> {
     let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
     let length = values.len();
     let _copy = writing(length, DType::F32);
     B::float_from_data(TensorData::new(values, [length]), device)
-}
-
-#[derive(Debug)]
-struct BatchNormBackward;
-
-#[derive(Debug, Clone)]
-struct Saved<B: Backend> {
-    x: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    mean: FloatTensor<B>,
-    inv_std: FloatTensor<B>,
-    count: f64,
-    sync: Option<Synchronized>,
-    relu: Option<ReluState<B>>,
-}
-
-/// The parents are input, weight, bias and, with a residual sum, the shortcut.
-impl<B: BatchNormOps, const N: usize> Backward<B, N> for BatchNormBackward {
-    type State = Saved<B>;
-
-    fn backward(self, ops: Ops<Self::State, N>, grads: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let gradient = grads.consume::<B>(&ops.node);
-        let Saved { x, weight, mean, inv_std, count, sync, relu } = ops.state;
-        let (statistics, relu) = ([mean, inv_std], relu.as_ref());
-        let gradients = match sync {
-            None => B::bn_local_gradients(gradient, x, weight, statistics, count, relu),
-            Some(sync) => gradients::<B>(gradient, x, weight, statistics, relu, |own| total::<B>(own, count, &sync)),
-        };
-        for (node, gradient) in ops.parents.into_iter().zip(gradients).filter_map(|(node, of)| Some((node?, of))) {
-            let mut gradient = <Autodiff<B> as AutodiffBackend>::from_inner(gradient);
-            gradient.node = node;
-            register::<B>(grads, gradient);
-        }
-    }
-}
-
-/// The sums of the whole group, and one over its number of values. Weight and bias keep this replica's gradients, which
-/// are reduced later with those of all parameters.
-///
-/// Every replica takes part, even if it needs no input gradient: a missing message would stall the others.
-fn total<B: BatchNormOps>(own: [FloatTensor<B>; 2], count: f64, sync: &Synchronized) -> ([FloatTensor<B>; 2], f64) {
-    let device = B::float_device(&own[0]);
-    let channels = own[0].shape()[0];
-    let totals = sync.sums(own.into_iter().flat_map(read::<B>).collect());
-    let totals = [write::<B>(&totals[..channels], &device), write::<B>(&totals[channels..], &device)];
-    (totals, if sync.present { 1.0 / count } else { 0.0 })
 }
 
 /// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`]; `share` is one over the number of values per
@@ -268,64 +218,6 @@ fn input_factors<B: Backend>(
     let q = B::float_mul(B::float_mul(k.clone(), inv_std), B::float_mul_scalar(weighted, share.into()));
     let r = B::float_mul(k.clone(), B::float_mul_scalar(sum, share.into()));
     [k, q, r]
-}
-
-impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {
-    fn bn_train(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        epsilon: f64,
-        sync: Option<&Synchronized>,
-        epilogue: Epilogue<FloatTensor<Self>>,
-    ) -> Normalized<Self> {
-        let [x_node, weight_node, bias_node] = [&x, &weight, &bias].map(|tensor| tensor.node.clone());
-        let inner = [&x, &weight, &bias].map(|tensor| tensor.primitive.clone());
-        let (inner_epilogue, sync) = (epilogue.clone().map(|shortcut| shortcut.primitive), (epsilon, sync));
-        let done = match &epilogue {
-            Epilogue::AddRelu(shortcut) => {
-                let nodes = [x_node, weight_node, bias_node, shortcut.node.clone()];
-                train::<B, C, _>(BatchNormBackward.prepare::<C>(nodes), inner, sync, inner_epilogue)
-            }
-            _ => {
-                let nodes = [x_node, weight_node, bias_node];
-                train::<B, C, _>(BatchNormBackward.prepare::<C>(nodes), inner, sync, inner_epilogue)
-            }
-        };
-        // The parents must live until this step is registered: otherwise another thread's clean-up of the autodiff
-        // graph may remove it (tracel-ai/burn #5573).
-        drop((x, weight, bias, epilogue));
-        done
-    }
-}
-
-/// The forward pass, and the registration of its backward step.
-fn train<B: BatchNormOps, C: CheckpointStrategy, const N: usize>(
-    prepared: OpsPrep<BatchNormBackward, B, Saved<B>, C, N>,
-    [x, weight, bias]: [FloatTensor<B>; 3],
-    (epsilon, sync): (f64, Option<&Synchronized>),
-    epilogue: Epilogue<FloatTensor<B>>,
-) -> Normalized<Autodiff<B, C>> {
-    let (has_shortcut, has_relu) = (matches!(epilogue, Epilogue::AddRelu(_)), !matches!(epilogue, Epilogue::Identity));
-    let done = B::bn_train(x.clone(), weight.clone(), bias.clone(), epsilon, sync, epilogue);
-    let output = match prepared.compute_bound().stateful() {
-        OpsKind::Tracked(step) => {
-            let (output, scale) = (done.output.clone(), done.scale.clone());
-            let saved = Saved {
-                x,
-                weight,
-                mean: done.mean.clone(),
-                inv_std: done.inv_std.clone(),
-                count: done.count,
-                sync: sync.cloned(),
-                relu: has_relu.then_some(ReluState { output, scale, bias, has_shortcut }),
-            };
-            step.finish(saved, done.output)
-        }
-        OpsKind::UnTracked(step) => step.finish(done.output),
-    };
-    let [mean, m2, inv_std, scale] = [done.mean, done.m2, done.inv_std, done.scale].map(Autodiff::<B, C>::from_inner);
-    Normalized { output, mean, m2, inv_std, scale, count: done.count }
 }
 
 /// The result of [`batch_norm`].

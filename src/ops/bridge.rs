@@ -55,7 +55,7 @@ fn convert<From: Backend, To: Backend, C: CheckpointStrategy>(
         OpsKind::Tracked(step) => step.finish(source, output),
         OpsKind::UnTracked(step) => step.finish(output),
     };
-    // The parent must live until this step is registered: see `batch_norm.rs`.
+    // The parent must live until this step is registered: see `batch_norm_backward.rs`.
     drop(x.node);
     output
 }

@@ -188,7 +188,7 @@ impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
             OpsKind::Tracked(step) => step.finish(Saved { x: image, weight: kernel, sliding, trim, listener }, output),
             OpsKind::UnTracked(step) => step.finish(output),
         };
-        // The parents must live until this step is registered: see `batch_norm.rs`.
+        // The parents must live until this step is registered: see `batch_norm_backward.rs`.
         drop((x, weight));
         output
     }

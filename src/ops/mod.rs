@@ -5,6 +5,7 @@
 //! replicas come through [`statistics::StatisticsGroup`].
 
 mod batch_norm;
+mod batch_norm_backward;
 mod bridge;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

@@ -67,7 +67,7 @@ impl<B: PoolOps, C: CheckpointStrategy> PoolOps for Autodiff<B, C> {
             OpsKind::Tracked(step) => step.finish(Pooled { x: inner, output: output.clone(), places }, output),
             OpsKind::UnTracked(step) => step.finish(output),
         };
-        // The parent must live until this step is registered: see `batch_norm.rs`.
+        // The parent must live until this step is registered: see `batch_norm_backward.rs`.
         drop(x);
         (output, None)
     }
