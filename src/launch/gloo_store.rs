@@ -32,8 +32,8 @@ impl KeyStore for GlooStore {
         self.client.set(&self.name(key)?, value).map_err(|verdict| verdict.0)
     }
 
-    fn get(&self, gloo_store: &[String]) -> Result<Vec<Vec<u8>>, String> {
-        let gloo_store = gloo_store.iter().map(|key| self.name(key)).collect::<Result<Vec<_>, _>>()?;
-        self.client.get(&gloo_store, self.limit).map_err(|verdict| verdict.0)
+    fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String> {
+        let keys = keys.iter().map(|key| self.name(key)).collect::<Result<Vec<_>, _>>()?;
+        self.client.get(&keys, self.limit).map_err(|verdict| verdict.0)
     }
 }
