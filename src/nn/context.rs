@@ -5,8 +5,10 @@
 //! So a training pass collects batch statistics in forward order, and the owner of the model updates its running
 //! statistics after the step.
 
+use std::any::Any;
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::ParamId;
 use burn::tensor::Tensor;
@@ -26,17 +28,22 @@ pub struct BatchStatistics<B: Backend> {
     pub variance: Tensor<B, 1>,
 }
 
-/// The settings and collected statistics of one forward pass; used once.
-#[derive(Debug)]
+/// Kernels by their parameter and the height and width of the images.
+type PreparedKernels = HashMap<(ParamId, [usize; 2]), Box<dyn Any + Send>>;
+
+/// The settings and collected statistics of one forward pass; used once. An evaluation of several batches uses it or its
+/// clones for all of them, and prepares the kernels of the model once.
+#[derive(Debug, Clone)]
 pub struct ForwardContext<B: Backend> {
     mode: Mode,
     /// The precision of convolutions and the linear layer.
     pub precision: PrecisionKind,
     listener: Option<Arc<dyn GradientListener>>,
     seen: RefCell<Vec<BatchStatistics<B>>>,
+    kernels: Arc<Mutex<PreparedKernels>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Mode {
     Evaluate,
     Local,
@@ -61,7 +68,8 @@ impl<B: Backend> ForwardContext<B> {
     }
 
     fn new(mode: Mode) -> Self {
-        Self { mode, precision: PrecisionKind::F32, listener: None, seen: RefCell::default() }
+        let (seen, kernels) = Default::default();
+        Self { mode, precision: PrecisionKind::F32, listener: None, seen, kernels }
     }
 
     /// The same pass with convolutions and the linear layer in `precision`; the default is f32.
@@ -77,6 +85,18 @@ impl<B: Backend> ForwardContext<B> {
     /// The listener for the gradient of `parameter`.
     pub(super) fn listener_of(&self, parameter: ParamId) -> Option<ParameterListener> {
         self.listener.clone().map(|listener| ParameterListener { listener, parameter })
+    }
+
+    /// The kernel for images of this height and width in an evaluation, made by `prepare` at its first use.
+    pub(super) fn prepared<T: Clone + Send + 'static>(
+        &self,
+        parameter: ParamId,
+        image: [usize; 2],
+        prepare: impl FnOnce() -> T,
+    ) -> T {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let kernel = kernels.entry((parameter, image)).or_insert_with(|| Box::new(prepare()));
+        kernel.downcast_ref::<T>().expect("an evaluation has one backend and one precision").clone()
     }
 
     /// Whether batch statistics are used.

@@ -7,7 +7,7 @@ use burn::tensor::{Int, Tensor};
 
 use super::context::{BatchStatistics, ForwardContext};
 use crate::ops::{
-    Algorithm, Epilogue, Precision, Sliding, TrainBackend, arranged, batch_norm, conv2d, conv2d_normalized,
+    Algorithm, Epilogue, Precision, PreparedKernel, Sliding, TrainBackend, batch_norm, conv2d, conv2d_normalized,
     inference_factors, normalize,
 };
 
@@ -61,24 +61,12 @@ impl<B: TrainBackend> Conv2d<B> {
         if context.is_training() {
             return norm.forward_with::<P>(self.forward::<P>(x, context), epilogue, context);
         }
-        let weight = P::to_compute(self.weight.val());
-        conv2d_normalized(x, weight, self.sliding, norm.inference_factors::<P>(), epilogue)
+        let [_, _, height, width] = x.dims();
+        let kernel = context.prepared(self.weight.id, [height, width], || {
+            PreparedKernel::new(P::to_compute(self.weight.val()), &x, self.sliding)
+        });
+        conv2d_normalized(x, kernel, norm.inference_factors::<P>(), epilogue)
     }
-}
-
-/// The model with its kernels in the memory layout that is fastest for evaluation, converted once for all batches.
-pub fn for_evaluation<B: TrainBackend, M: Module<B>>(model: M) -> M {
-    struct Arrange;
-    impl<B: TrainBackend> ModuleMapper<B> for Arrange {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-            if D != 4 {
-                return param;
-            }
-            let kernel = Tensor::<B, 4>::from_primitive(param.val().into_primitive());
-            Param::initialized(param.id, Tensor::from_primitive(arranged(kernel, true).into_primitive()))
-        }
-    }
-    model.map(&mut Arrange)
 }
 
 /// Batch normalisation over `[batch, height, width]`, one statistic per channel.

@@ -106,15 +106,30 @@ pub trait ConvOps: HostOps + BatchNormOps {
         Self::conv_forward(x, weight, sliding)
     }
 
-    /// The convolution, then [`BatchNormOps::bn_normalize`], with the same bits as one after the other.
+    /// The convolution with a prepared kernel, then [`BatchNormOps::bn_normalize`]: the same bits as one after the other.
     fn convolution_normalized(
         x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        sliding: Sliding,
+        kernel: PreparedKernel<Self>,
         factors: [FloatTensor<Self>; 3],
         epilogue: Epilogue<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::bn_normalize(Self::convolution(x, weight, sliding, None), factors, epilogue)
+        Self::bn_normalize(Self::convolution(x, kernel.weight, kernel.sliding, None), factors, epilogue)
+    }
+}
+
+/// A kernel for images of one height and width, trimmed and in the memory layout of its convolution.
+#[derive(Debug, Clone)]
+pub struct PreparedKernel<B: Backend> {
+    pub(super) weight: FloatTensor<B>,
+    pub(super) sliding: Sliding,
+}
+
+impl<B: ConvOps> PreparedKernel<B> {
+    /// For images of the size and the layout of `x`.
+    pub fn new(weight: Tensor<B, 4>, x: &Tensor<B, 4>, sliding: Sliding) -> Self {
+        let x = primitive(x.clone());
+        let (weight, sliding, _) = trimmed::<B>(&x, primitive(weight), sliding);
+        Self { weight: B::conv_weight(weight, &x, sliding), sliding }
     }
 }
 
@@ -215,11 +230,9 @@ pub fn conv2d<B: ConvOps>(
 /// [`conv2d`], then [`super::normalize`].
 pub fn conv2d_normalized<B: ConvOps>(
     x: Tensor<B, 4>,
-    weight: Tensor<B, 4>,
-    sliding: Sliding,
+    kernel: PreparedKernel<B>,
     factors: [Tensor<B, 1>; 3],
     epilogue: Epilogue<Tensor<B, 4>>,
 ) -> Tensor<B, 4> {
-    let (factors, epilogue) = (factors.map(primitive), epilogue.map(primitive));
-    tensor(B::convolution_normalized(primitive(x), primitive(weight), sliding, factors, epilogue))
+    tensor(B::convolution_normalized(primitive(x), kernel, factors.map(primitive), epilogue.map(primitive)))
 }

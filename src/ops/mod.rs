@@ -41,7 +41,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorPrimitive};
 
 pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, inference_factors, normalize};
-pub use conv::{ConvOps, GradientListener, ParameterListener, arranged, conv2d, conv2d_normalized};
+pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arranged, conv2d, conv2d_normalized};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use cube::use_one_stream;
 pub use epilogue::{Epilogue, ReluState};

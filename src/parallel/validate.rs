@@ -15,7 +15,7 @@ use super::task::{Evaluated, Split, Task};
 use super::trainee::{Evaluation, Handle, Trainee};
 use super::transfer::{download, unpack};
 use crate::error::Result;
-use crate::nn::{ForwardContext, Which, flat, for_evaluation, with_flat};
+use crate::nn::{ForwardContext, Which, flat, with_flat};
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Losses and counts over the whole validation set, and on the first replica of the process the answers in the
@@ -76,13 +76,13 @@ pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
     device: &B::Device,
     mut report: impl FnMut(usize, usize),
 ) -> Result<Evaluation> {
-    let model = Trainee::new(for_evaluation(model), Handle(task.clone()));
+    let model = Trainee::new(model, Handle(task.clone()));
+    let context = ForwardContext::evaluate().in_precision(plan.precision);
     let shards = plan.validation_shards(replica);
     let total = shards.len();
     let mut sum = Evaluation::default();
     for (done, batch) in loader(task, Split::Validation, shards.into_iter(), device)?.enumerate() {
-        let context = ForwardContext::evaluate().in_precision(plan.precision);
-        let Evaluation { counts, answers } = model.step((batch?.0, context));
+        let Evaluation { counts, answers } = model.step((batch?.0, context.clone()));
         sum.counts += counts;
         sum.answers.extend(answers);
         report(done + 1, total);

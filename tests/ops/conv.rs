@@ -2,7 +2,10 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
-use kiln::ops::{Algorithm, ConvOps, Epilogue, PrecisionKind, Sliding, arranged, conv2d, conv2d_normalized, normalize};
+use kiln::ops::{
+    Algorithm, ConvOps, Epilogue, PrecisionKind, PreparedKernel, Sliding, arranged, conv2d, conv2d_normalized,
+    normalize,
+};
 use kiln::parallel::HostBackend;
 use proptest::prelude::*;
 
@@ -154,7 +157,8 @@ fn normalized<B: ConvOps>() {
         let factors = || [mean.clone(), scale.clone(), bias.clone()];
         let shortcut = tensor::<B, 4>(&shortcut, case.output_shape());
         for epilogue in [Epilogue::Identity, Epilogue::Relu, Epilogue::AddRelu(shortcut)] {
-            let found = conv2d_normalized(x.clone(), weight.clone(), case.sliding, factors(), epilogue.clone());
+            let kernel = PreparedKernel::new(weight.clone(), &x, case.sliding);
+            let found = conv2d_normalized(x.clone(), kernel, factors(), epilogue.clone());
             let plain = conv2d(x.clone(), weight.clone(), case.sliding, None);
             let expected = normalize(plain, factors(), epilogue);
             assert_eq!(to_vec(found), to_vec(expected), "{case:?}");

@@ -23,7 +23,7 @@ use burn::tensor::{DType, FloatDType, Shape, TensorData, TensorMetadata};
 use rayon::prelude::*;
 
 use super::batch_norm::BatchNormOps;
-use super::conv::ConvOps;
+use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
 use super::host_epilogue::HostEpilogue;
@@ -53,14 +53,13 @@ impl ConvOps for Flex {
 
     fn convolution_normalized(
         x: FlexTensor,
-        weight: FlexTensor,
-        sliding: Sliding,
+        PreparedKernel { weight, sliding }: PreparedKernel<Self>,
         factors: [FlexTensor; 3],
         epilogue: Epilogue<FlexTensor>,
     ) -> FlexTensor {
         let plan = sliding.winograd(&x.shape(), &weight.shape(), parallel_for);
         let Some(plan) = plan.filter(|_| x.dtype() == DType::F32) else {
-            return Self::bn_normalize(Self::convolution(x, weight, sliding, None), factors, epilogue);
+            return Self::bn_normalize(Self::conv_forward(x, weight, sliding), factors, epilogue);
         };
         let (x, weight) = (to_nhwc(x), as_f32(weight));
         let [batch, height, width] = [0, 1, 2].map(|axis| x.shape()[axis]);

@@ -19,7 +19,7 @@ use burn::tensor::ops::ModuleOps;
 use tch::{Device, Kind, Tensor};
 
 use super::batch_norm::BatchNormOps;
-use super::conv::ConvOps;
+use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::Epilogue;
 use super::gradient::GradientOps;
 use super::host_trim::{crop, pad};
@@ -110,13 +110,12 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
 
     fn convolution_normalized(
         x: TchTensor,
-        weight: TchTensor,
-        sliding: Sliding,
+        PreparedKernel { weight, sliding }: PreparedKernel<Self>,
         factors: [TchTensor; 3],
         epilogue: Epilogue<TchTensor>,
     ) -> TchTensor {
         let Some(plan) = winograd::plan(&x, &weight, sliding) else {
-            return Self::bn_normalize(Self::convolution(x, weight, sliding, None), factors, epilogue);
+            return Self::bn_normalize(Self::conv_forward(x, weight, sliding), factors, epilogue);
         };
         with_epilogue(factors, epilogue, |epilogue| winograd::forward(&plan, &x, &weight, Some(epilogue)))
     }

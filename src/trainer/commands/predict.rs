@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::config::{Config, Request, resolve};
 use crate::data::{Augment, CHANNELS, Framing, ImageSet, Key};
 use crate::error::Result;
-use crate::nn::{ForwardContext, for_evaluation, load_state};
+use crate::nn::{ForwardContext, load_state};
 use crate::parallel::{BackendKind, HostBackend};
 use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::model_file::{ModelFile, Which};
@@ -78,7 +78,7 @@ impl Program for Prediction {
             Framing { middle: file.description.center_crop, ..Framing::WHOLE },
         )?;
         let model = load_state(blank_model::<B>(&config, file.outputs)?, &file.tensors, &file.origin)?;
-        let model = for_evaluation(model.valid());
+        let (model, context) = (model.valid(), ForwardContext::evaluate());
         let augment = Augment::plain(file.description.normalization);
         let mut answers = Vec::new();
         let ids: Vec<u32> = (0..images.len() as u32).collect();
@@ -89,7 +89,7 @@ impl Program for Prediction {
                 augment.apply(&images.image(*id)?, [side; 2], Key { seed: 0, epoch: 0, sample: *id }, out);
             }
             let batch = TensorData::new(pixels, [ids.len(), CHANNELS, side, side]);
-            let logits = model.forward(Tensor::<B, 4>::from_data(batch, &device), &ForwardContext::evaluate());
+            let logits = model.forward(Tensor::<B, 4>::from_data(batch, &device), &context);
             let probabilities: Vec<f32> = softmax(logits, 1).into_data().iter::<f32>().collect();
             for (id, row) in ids.iter().zip(probabilities.chunks(file.outputs)) {
                 let image = question.images[*id as usize].clone();
