@@ -30,7 +30,7 @@ impl HostEpilogue<'_> {
             }
             return;
         };
-        for ((x, output), shortcut) in rows.zip(shortcut[at..].chunks_exact(channels)) {
+        for ((x, output), shortcut) in rows.zip(shortcut[at..][..x.len()].chunks_exact(channels)) {
             for c in 0..channels {
                 output[c].write(self.clamped((x[c] - mean[c]) * scale[c] + bias[c] + shortcut[c]));
             }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use kiln::launch::rendezvous::bulletin::{
-    Action, Bulletin, Event, Phase, Placement, ProcessInfo, Progress, Ready, Rules, SessionId, StateVersion,
+    Action, Bulletin, Event, Phase, Placement, Progress, Rules, SessionId, StateVersion,
 };
 use kiln::launch::rendezvous::placement::Block;
 use kiln::launch::rendezvous::roster::Roster;
 use proptest::prelude::*;
+
+use super::actor::Actor;
 
 pub(super) const WORLD: usize = 6;
 const MIN: usize = 2;
@@ -31,77 +33,6 @@ pub(super) fn rules() -> Rules {
 
 /// Far more than a loss, two waits for members that are stuck, and some changes of generation take, in milliseconds.
 const CALM: u64 = 120_000;
-
-/// A well-behaved member.
-#[derive(Debug, Clone)]
-struct Actor {
-    id: u64,
-    session: SessionId,
-    devices: usize,
-    holds: StateVersion,
-    heard: u64,
-    computing: Option<Placement>,
-    /// The seat and the generation to come for which it connected last.
-    connected: (SessionId, u64),
-    draining: bool,
-    /// It neither hears nor says anything until then.
-    deaf_until: u64,
-    gone: bool,
-}
-
-impl Actor {
-    fn introduction(&self) -> ProcessInfo {
-        ProcessInfo {
-            id: self.id,
-            rank: None,
-            host: format!("h{}", self.id),
-            process: self.id as u32,
-            devices: self.devices,
-            configuration: BTreeMap::new(),
-            holds: self.holds,
-            latest_generation: self.heard,
-            computing: self.computing.clone(),
-            draining: self.draining,
-            peers: BTreeMap::new(),
-        }
-    }
-
-    fn ready(&mut self, reason: Option<&str>) -> Option<Event> {
-        let generation = self.computing.take()?.generation;
-        let reason = reason.map(Into::into);
-        Some(Event::Ready(self.session, Ready { generation, holds: self.holds, devices: self.devices, reason }))
-    }
-
-    fn connect(&mut self, bulletin: &Bulletin) -> Option<Event> {
-        let pending = bulletin.pending.as_ref().filter(|pending| pending.rank(self.id).is_some())?;
-        let attempt = (self.session, pending.generation);
-        (std::mem::replace(&mut self.connected, attempt) != attempt).then_some(Event::Connected(attempt.0, attempt.1))
-    }
-
-    /// What it does when it hears `bulletin`.
-    fn answer(&mut self, bulletin: &Bulletin) -> Option<Event> {
-        let placement = bulletin.placement();
-        let part = placement.rank(self.id).is_some();
-        let begins = matches!(bulletin.phase, Phase::Running | Phase::Ending) && bulletin.generation > self.heard;
-        self.heard = self.heard.max(bulletin.generation);
-        self.draining |= bulletin.members.iter().any(|entry| entry.id == self.id && entry.draining);
-        match &self.computing {
-            None if begins && part => self.computing = Some(placement),
-            None if self.draining && (!part || bulletin.phase == Phase::Waiting) => {
-                return Some(Event::Left(self.session, None));
-            }
-            Some(mine) if mine.generation == bulletin.generation => match bulletin.phase {
-                Phase::Running => {}
-                // Its first step may be what hands a state over.
-                Phase::Ending if self.holds.generation < bulletin.generation => {}
-                _ => return self.ready(None),
-            },
-            Some(_) => return self.ready(None),
-            None => {}
-        }
-        None
-    }
-}
 
 #[derive(Debug, Clone)]
 enum Chaos {

@@ -1,5 +1,6 @@
 //! The policy of an elastic job, without network and without waiting.
 
+mod actor;
 mod beginning;
 mod changes;
 mod chaos;
