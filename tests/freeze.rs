@@ -9,7 +9,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use kiln::model::{ModelConfig, ResNet, Stem, count_parameters};
 use kiln::nn::{ForwardContext, Which, flat_gradients, freeze, initialize, parameter_names};
 use kiln::ops::Full;
-use kiln::ops::statistics::{Direction, StatisticsGroup};
+use kiln::ops::statistics::{Combine, Direction, StatisticsGroup};
 use kiln::parallel::HostBackend;
 use kiln::state::{StateDict, from_safetensors};
 
@@ -27,7 +27,7 @@ fn model<B: HostBackend>(pattern: &str) -> kiln::error::Result<ResNet<Autodiff<B
 struct Nobody;
 
 impl StatisticsGroup for Nobody {
-    fn total(&self, layer: usize, _direction: Direction, _values: Vec<f64>) -> Vec<f64> {
+    fn gather(&self, layer: usize, _: Direction, _: Vec<f64>, _: Combine) -> Arc<Vec<Vec<f64>>> {
         panic!("a frozen layer {layer} asks the other replicas");
     }
 }

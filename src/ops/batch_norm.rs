@@ -4,17 +4,19 @@
 //! Ioffe and Szegedy 2015; the gradient is the closed form, not the graph of the composed operations. The default
 //! bodies use the view `[batch * channels, height * width]`, where a per-channel value is one number per row: CPU
 //! backends have fast loops for that, and no axes are swapped. Activations may be bf16 or f16; statistics, scale, shift
-//! and arithmetic are f32 on the device and f64 between replicas. `batch_norm_backward.rs` is its node on the graph.
+//! and arithmetic are f32. `batch_norm_backward.rs` is its node on the graph, `exchange.rs` the way to other replicas.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, FloatDType, Shape, Tensor, TensorData, TensorMetadata};
+use burn::tensor::{FloatDType, Shape, Tensor, TensorMetadata};
 
 use super::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
+use super::exchange::moments;
 use super::gradient::GradientOps;
+use super::host::HostOps;
 use super::precision::as_type;
-use super::statistics::{Moments, Synchronized};
-use super::{primitive, reading, tensor, writing};
+use super::statistics::Synchronized;
+use super::{primitive, tensor};
 
 /// The result of training-mode batch-norm, as backend primitives.
 #[derive(Debug, Clone)]
@@ -35,7 +37,7 @@ pub struct Normalized<B: Backend> {
 
 /// The steps of batch-norm that a backend may override with faster kernels. Activations and their gradients are
 /// `[batch, channels, height, width]`, all other tensors `[channels]`.
-pub trait BatchNormOps: GradientOps {
+pub trait BatchNormOps: GradientOps + HostOps {
     /// Mean and sum of squared deviations per channel, in two passes.
     fn bn_moments(x: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let view = View::of(&x.shape());
@@ -119,11 +121,7 @@ pub trait BatchNormOps: GradientOps {
         let mut count = View::of(&x.shape()).count();
         let (mut mean, mut m2) = Self::bn_moments(x.clone());
         if let Some(sync) = sync {
-            let device = Self::float_device(&x);
-            let total = sync.moments(Moments { count, mean: read::<Self>(mean), m2: read::<Self>(m2) });
-            count = total.count;
-            mean = write::<Self>(&total.mean, &device);
-            m2 = write::<Self>(&total.m2, &device);
+            (count, [mean, m2]) = moments::<Self>(sync, count, [mean, m2]);
         }
         let variance = Self::float_div_scalar(m2.clone(), count.into());
         let inv_std = Self::float_recip(Self::float_sqrt(Self::float_add_scalar(variance, epsilon.into())));
@@ -189,21 +187,6 @@ impl View {
         let row = B::float_reshape(values, Shape::new([1, self.channels]));
         B::float_reshape(B::float_repeat_dim(row, 0, self.batch), Shape::new([self.batch * self.channels, 1]))
     }
-}
-
-/// Device to host, as f64. Blocks until the device is done.
-pub(super) fn read<B: Backend>(values: FloatTensor<B>) -> Vec<f64> {
-    let _copy = reading(values.shape().num_elements(), values.dtype());
-    let data = burn::tensor::read_sync(B::float_into_data(values)).expect("a device that computes can be read");
-    data.iter::<f64>().collect()
-}
-
-/// Host to device, rounded to f32.
-pub(super) fn write<B: Backend>(values: &[f64], device: &B::Device) -> FloatTensor<B> {
-    let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
-    let length = values.len();
-    let _copy = writing(length, DType::F32);
-    B::float_from_data(TensorData::new(values, [length]), device)
 }
 
 /// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`]; `share` is one over the number of values per

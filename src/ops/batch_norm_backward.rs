@@ -4,12 +4,12 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, OpsPrep};
-use burn::tensor::TensorMetadata;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 
-use super::batch_norm::{BatchNormOps, Normalized, gradients, read, write};
+use super::batch_norm::{BatchNormOps, Normalized, gradients};
 use super::epilogue::{Epilogue, ReluState};
+use super::exchange::sums;
 use super::gradient::register;
 use super::statistics::Synchronized;
 
@@ -52,11 +52,7 @@ impl<B: BatchNormOps, const N: usize> Backward<B, N> for BatchNormBackward {
 ///
 /// Every replica takes part, even if it needs no input gradient: a missing message would stall the others.
 fn total<B: BatchNormOps>(own: [FloatTensor<B>; 2], count: f64, sync: &Synchronized) -> ([FloatTensor<B>; 2], f64) {
-    let device = B::float_device(&own[0]);
-    let channels = own[0].shape()[0];
-    let totals = sync.sums(own.into_iter().flat_map(read::<B>).collect());
-    let totals = [write::<B>(&totals[..channels], &device), write::<B>(&totals[channels..], &device)];
-    (totals, if sync.present { 1.0 / count } else { 0.0 })
+    (sums::<B>(sync, own), if sync.present { 1.0 / count } else { 0.0 })
 }
 
 impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {

@@ -66,7 +66,7 @@ pub fn use_one_stream() -> bool {
 impl<B: FusionBackend<FloatTensorPrimitive: Sync>> HostOps for Fusion<B> {
     const CAN_SHARE: bool = false;
 
-    type Shared = FloatTensor<B>;
+    type Below = B;
 
     fn share(x: FloatTensor<Self>) -> FloatTensor<B> {
         let client = x.client.clone();

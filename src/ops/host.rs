@@ -9,6 +9,9 @@ use burn::tensor::{DType, TensorMetadata};
 use tracing::info_span;
 use tracing::span::EnteredSpan;
 
+/// A tensor that several threads may use.
+pub type Shared<B> = FloatTensor<<B as HostOps>::Below>;
+
 /// Moves f32 values to and from the host, and between threads.
 pub trait HostOps: Backend {
     /// Whether several threads may use one tensor, and one device the tensors of another. With burn-fusion 0.21 they may
@@ -16,18 +19,23 @@ pub trait HostOps: Backend {
     /// at once one may read it after its end.
     const CAN_SHARE: bool;
 
-    /// A tensor that several threads may use.
-    type Shared: Clone + Send + Sync + 'static;
+    /// The backend whose tensors several threads may use: the one below Burn's fusion, if there is a fusion.
+    type Below: Backend<Device = Self::Device, FloatTensorPrimitive: Sync>;
+
+    /// Whether the devices are the processor, whose memory is the host's.
+    fn is_processor() -> bool {
+        false
+    }
 
     /// The tensor for other threads. Submits the operations that it depends on, and does not wait for the device.
-    fn share(x: FloatTensor<Self>) -> Self::Shared;
+    fn share(x: FloatTensor<Self>) -> Shared<Self>;
 
     /// The tensor for this thread, on `device`; without [`HostOps::CAN_SHARE`] that must be the one it is on.
-    fn adopt(x: Self::Shared, device: &Self::Device) -> FloatTensor<Self>;
+    fn adopt(x: Shared<Self>, device: &Self::Device) -> FloatTensor<Self>;
 
     /// The sum, on the device of `left`, in its memory if that has no other reference; for devices as
     /// [`HostOps::adopt`].
-    fn add(left: Self::Shared, right: Self::Shared) -> Self::Shared;
+    fn add(left: Shared<Self>, right: Shared<Self>) -> Shared<Self>;
 
     /// Appends the values of an f32 tensor in row-major order. Blocks until the device has computed them.
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
@@ -46,17 +54,21 @@ pub trait HostOps: Backend {
 impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
     const CAN_SHARE: bool = B::CAN_SHARE;
 
-    type Shared = B::Shared;
+    type Below = B::Below;
 
-    fn share(x: FloatTensor<Self>) -> B::Shared {
+    fn is_processor() -> bool {
+        B::is_processor()
+    }
+
+    fn share(x: FloatTensor<Self>) -> Shared<B> {
         B::share(x.primitive)
     }
 
-    fn adopt(x: B::Shared, device: &Self::Device) -> FloatTensor<Self> {
+    fn adopt(x: Shared<B>, device: &Self::Device) -> FloatTensor<Self> {
         Self::from_inner(B::adopt(x, device))
     }
 
-    fn add(left: B::Shared, right: B::Shared) -> B::Shared {
+    fn add(left: Shared<B>, right: Shared<B>) -> Shared<B> {
         B::add(left, right)
     }
 

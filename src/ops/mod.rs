@@ -11,6 +11,7 @@ mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod epilogue;
+mod exchange;
 #[cfg(feature = "flex")]
 mod flex;
 mod gradient;
@@ -46,7 +47,7 @@ pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arr
 pub(crate) use cube::use_one_stream;
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
-pub use host::{HostOps, is_timed, reading, settle, writing};
+pub use host::{HostOps, Shared, is_timed, reading, settle, writing};
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub use host_epilogue::HostEpilogue;
 pub use pool::{PoolOps, Pooled, max_pool};

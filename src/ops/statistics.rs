@@ -5,6 +5,7 @@
 //! a pairwise algorithm for computing sample variances", 1979): never `E[x^2] - E[x]^2`, which loses all digits if the
 //! mean is large against the deviation.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -27,14 +28,31 @@ impl Direction {
     }
 }
 
+/// Combines the values of all replicas; `|all| all` keeps them.
+pub type Combine = fn(Vec<Vec<f64>>) -> Vec<Vec<f64>>;
+
+/// A message between the replicas of a process, of any type.
+pub type Part = Arc<dyn Any + Send + Sync>;
+
 /// The replicas whose samples form one batch for batch-norm. Implemented in `parallel`.
+///
+/// A backward pass cannot return an error: if the group is broken, these functions unwind, and the replica catches that
+/// and reports the error.
 pub trait StatisticsGroup: Debug + Send + Sync {
-    /// Sends this replica's values for one layer and direction and returns the [`Direction::total`] of all replicas'
-    /// values, in replica order.
-    ///
-    /// A backward pass cannot return an error: if the group is broken, this function unwinds, and the replica catches
-    /// that and reports the error.
-    fn total(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Vec<f64>;
+    /// Sends this replica's values for one layer and direction and returns those of all replicas, in their order, as
+    /// `combine` leaves them.
+    fn gather(&self, layer: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>>;
+
+    /// The same with parts of any type, if the replicas share a device and a process; otherwise `None`.
+    fn meet(
+        &self,
+        _layer: usize,
+        _direction: Direction,
+        _part: Part,
+        _combine: &dyn Fn(Vec<Part>) -> Part,
+    ) -> Option<Part> {
+        None
+    }
 }
 
 /// One layer in a synchronised forward and backward pass.
@@ -96,7 +114,8 @@ impl Synchronized {
             local.mean.fill(0.0);
             local.m2.fill(0.0);
         }
-        Moments::from_values(&self.group.total(self.layer, Direction::Forward, local.into_values()))
+        let combine = |shares: Vec<Vec<f64>>| vec![Direction::Forward.total(&shares)];
+        Moments::from_values(&self.group.gather(self.layer, Direction::Forward, local.into_values(), combine)[0])
     }
 
     /// The sums of the whole group, added in replica order.
@@ -104,6 +123,7 @@ impl Synchronized {
         if !self.present {
             local.fill(0.0);
         }
-        self.group.total(self.layer, Direction::Backward, local)
+        let combine = |shares: Vec<Vec<f64>>| vec![Direction::Backward.total(&shares)];
+        self.group.gather(self.layer, Direction::Backward, local, combine)[0].clone()
     }
 }

@@ -10,11 +10,9 @@ use std::time::Duration;
 use burn::tensor::bf16;
 
 use super::key::{Broken, Key};
-use super::local::{Group, Message, Part};
+use super::local::{Group, Message};
 use super::processes::Processes;
-
-/// Combines the values of all replicas; `|all| all` keeps them.
-pub type Combine = fn(Vec<Vec<f64>>) -> Vec<Vec<f64>>;
+use crate::ops::statistics::{Combine, Part};
 
 /// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
 /// limits the wait for the slowest of them.

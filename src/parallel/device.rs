@@ -12,11 +12,6 @@ pub trait HostBackend: MixedBackend + UpdateOps {
     /// The device with this index among the visible ones.
     fn open(index: usize) -> Result<Self::Device>;
 
-    /// Whether devices are slots that share the processor.
-    fn is_processor() -> bool {
-        false
-    }
-
     /// The name of the device with this index, for people.
     fn describe(index: usize) -> String;
 
@@ -97,10 +92,6 @@ mod flex {
             Ok(burn_flex::FlexDevice)
         }
 
-        fn is_processor() -> bool {
-            true
-        }
-
         fn describe(index: usize) -> String {
             cpu_slot(index)
         }
@@ -120,10 +111,6 @@ mod tch {
                 n if index < n => Ok(LibTorchDevice::Cuda(index)),
                 n => Err(no_such_device("tch", index, n)),
             }
-        }
-
-        fn is_processor() -> bool {
-            visible() == 0
         }
 
         fn describe(index: usize) -> String {

@@ -3,7 +3,6 @@
 //! Sums are taken in a fixed tree over ranks, so the result does not depend on the order of arrival. The last replica
 //! to arrive computes the result, with the other processes if there are any; the others sleep.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,13 +12,11 @@ use burn::tensor::bf16;
 
 use super::key::{Broken, Key, Operation};
 use super::processes::Processes;
+use crate::ops::statistics::Part;
 
 /// How much longer than a collective the first step, a validation and the start of processes may take, because of
 /// kernels to compile, uneven shares and data to read.
 pub(crate) const PATIENCE: u32 = 10;
-
-/// A message between the replicas of a process, of any type.
-pub type Part = Arc<dyn Any + Send + Sync>;
 
 /// The contribution of a replica, or the result.
 #[derive(Clone)]

@@ -43,7 +43,8 @@ mod tree;
 mod validate;
 mod world;
 
-pub use collective::{Collective, Combine, local_group};
+pub use crate::ops::statistics::{Combine, Part};
+pub use collective::{Collective, local_group};
 pub use config::{BackendKind, DistBackend, Elastic, ParallelConfig, ReducePrecision, StrategyKind};
 pub use counts::{COUNTED, Counts};
 pub use device::{HostBackend, check_devices, check_precision};
@@ -55,7 +56,6 @@ pub use learner::{Components, LearningRate, Student, TaskLearner, UpdateRule};
 pub use loader::{Loader, Shard};
 #[cfg(feature = "gloo")]
 pub(crate) use local::PATIENCE;
-pub use local::Part;
 pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
 pub use processes::Processes;

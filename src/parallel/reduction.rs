@@ -13,14 +13,14 @@ use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
-use super::local::Part;
 use super::overlap::{Early, Reduced, all_reduce, in_buckets};
 use super::replica::Replica;
 use super::task::Task;
 use super::transfer::{download, unpack};
 use super::tree::fold;
 use crate::error::Result;
-use crate::ops::{primitive, tensor};
+use crate::ops::statistics::Part;
+use crate::ops::{Shared, primitive, tensor};
 
 /// The gradients in no bucket.
 const GRADIENTS: Operation = Operation::Gradients { bucket: 0 };
@@ -37,9 +37,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             return Ok(gradients);
         }
         let _phase = info_span!("all-reduce").entered();
-        let can_add = B::CAN_SHARE || self.plan.world.devices.len() == 1;
-        let is_local = can_add && !self.collective.is_distributed();
-        if is_local && self.plan.reduce_precision == ReducePrecision::F32 {
+        if self.shares_tensors() && self.plan.reduce_precision == ReducePrecision::F32 {
             return Ok(sum_here::<B>(self.collective.as_ref(), self.key(GRADIENTS), gradients, &self.device)?);
         }
         let sums = match (&self.overlap, early) {
@@ -64,6 +62,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(gradients)
     }
 
+    /// Whether all replicas can use each other's tensors.
+    pub(super) fn shares_tensors(&self) -> bool {
+        (B::CAN_SHARE || self.plan.world.devices.len() == 1) && !self.collective.is_distributed()
+    }
+
     /// Replaces the gradients at `places` by their sums, one after the other.
     fn replace(&self, gradients: &mut [Tensor<B, 1>], places: &[usize], sum: Arc<Vec<f32>>) {
         let lengths: Vec<usize> = places.iter().map(|place| gradients[*place].dims()[0]).collect();
@@ -85,7 +88,7 @@ pub fn sum_here<B: HostBackend>(
     own: Vec<Tensor<B, 1>>,
     device: &B::Device,
 ) -> std::result::Result<Vec<Tensor<B, 1>>, Broken> {
-    let shared = |part: Part| Arc::unwrap_or_clone(part.downcast::<Vec<B::Shared>>().expect("all bring tensors"));
+    let shared = |part: Part| Arc::unwrap_or_clone(part.downcast::<Vec<Shared<B>>>().expect("all bring tensors"));
     let combine = |parts: Vec<Part>| -> Part {
         let mut slots: Vec<_> = parts.into_iter().map(|part| Some(shared(part))).collect();
         let count = slots.len();
@@ -94,7 +97,7 @@ pub fn sum_here<B: HostBackend>(
         });
         Arc::new(slots.swap_remove(0).expect("the tree ends in its first slot"))
     };
-    let own: Vec<B::Shared> = own.into_iter().map(|own| B::share(primitive(own))).collect();
+    let own: Vec<Shared<B>> = own.into_iter().map(|own| B::share(primitive(own))).collect();
     let sums = shared(collective.meet(key, Arc::new(own), &combine)?);
     Ok(sums.into_iter().map(|sum| tensor(B::adopt(sum, device))).collect())
 }

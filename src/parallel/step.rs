@@ -7,10 +7,10 @@ use burn::tensor::Tensor;
 use burn_train::TrainOutput;
 use tracing::info_span;
 
-use super::collective::{Collective, Combine};
+use super::collective::Collective;
 use super::counts::Counts;
 use super::device::HostBackend;
-use super::key::{Key, Operation};
+use super::key::{Broken, Key, Operation};
 use super::overlap::{Early, Overlap};
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
@@ -22,7 +22,7 @@ use crate::nn::{
     update_running_statistics,
 };
 use crate::ops::settle;
-use crate::ops::statistics::{Direction, StatisticsGroup};
+use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
 use crate::optim::{clip_factor, global_norm};
 use crate::stop::Reason;
 
@@ -103,7 +103,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let synchronizes = self.plan.sync_bn && self.collective.size() > 1;
         let context = if synchronizes {
             let collective = self.collective.clone();
-            ForwardContext::synchronized(Arc::new(MicroBatchGroup { collective, key }), is_present)
+            let group = MicroBatchGroup { collective, key, shares_tensors: self.shares_tensors() };
+            ForwardContext::synchronized(Arc::new(group), is_present)
         } else {
             ForwardContext::local()
         };
@@ -186,17 +187,29 @@ struct MicroBatchGroup {
     collective: Arc<Collective>,
     /// Names the step and the micro-batch; its operation does not matter.
     key: Key,
+    shares_tensors: bool,
+}
+
+impl MicroBatchGroup {
+    /// Runs the collective of one layer and direction; unwinds if the group is broken.
+    fn all<T>(&self, layer: usize, direction: Direction, run: impl FnOnce(Key) -> std::result::Result<T, Broken>) -> T {
+        let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
+        info_span!("statistics").in_scope(|| run(key)).unwrap_or_else(|verdict| verdict.unwind())
+    }
 }
 
 impl StatisticsGroup for MicroBatchGroup {
-    fn total(&self, layer: usize, direction: Direction, values: Vec<f64>) -> Vec<f64> {
-        let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
-        let combine: Combine = match direction {
-            Direction::Forward => |shares| vec![Direction::Forward.total(&shares)],
-            Direction::Backward => |shares| vec![Direction::Backward.total(&shares)],
-        };
-        let gather = || self.collective.all_gather(key, values, combine);
-        let total = info_span!("statistics").in_scope(gather).unwrap_or_else(|verdict| verdict.unwind());
-        total[0].clone()
+    fn gather(&self, layer: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
+        self.all(layer, direction, |key| self.collective.all_gather(key, values, combine))
+    }
+
+    fn meet(
+        &self,
+        layer: usize,
+        direction: Direction,
+        part: Part,
+        combine: &dyn Fn(Vec<Part>) -> Part,
+    ) -> Option<Part> {
+        self.shares_tensors.then(|| self.all(layer, direction, |key| self.collective.meet(key, part, combine)))
     }
 }

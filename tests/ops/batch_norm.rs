@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, bf16};
-use kiln::ops::statistics::{Direction, StatisticsGroup, Synchronized};
+use kiln::ops::statistics::{Combine, Direction, StatisticsGroup, Synchronized};
 use kiln::ops::{BatchNormOps, ConvOps, Epilogue, PrecisionKind, arranged, batch_norm, inference_factors, normalize};
 use kiln::parallel::HostBackend;
 
@@ -236,13 +236,13 @@ struct Partner {
 }
 
 impl StatisticsGroup for Partner {
-    fn total(&self, _layer: usize, direction: Direction, values: Vec<f64>) -> Vec<f64> {
+    fn gather(&self, _: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
         let other = match direction {
             Direction::Forward => &self.forward,
             Direction::Backward => &self.backward,
         };
         assert_eq!(values.len(), other.len(), "both replicas speak of the same layer");
-        direction.total(&[other.clone(), values])
+        Arc::new(combine(vec![other.clone(), values]))
     }
 }
 

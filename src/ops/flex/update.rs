@@ -51,7 +51,11 @@ pub(super) fn parallel_for(count: usize, work: &(dyn Fn(usize) + Sync)) {
 impl HostOps for Flex {
     const CAN_SHARE: bool = true;
 
-    type Shared = FlexTensor;
+    type Below = Self;
+
+    fn is_processor() -> bool {
+        true
+    }
 
     fn share(x: FlexTensor) -> FlexTensor {
         x

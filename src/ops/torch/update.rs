@@ -9,6 +9,7 @@ use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::DType;
 use burn::tensor::ops::FloatTensorOps;
 
+use super::cuda::cuda_devices;
 use super::memory::{exclusive, parallel_for, values, values_mut};
 use super::{Pointer, borrowed, check};
 use crate::ops::host::{HostOps, reading, writing};
@@ -80,7 +81,11 @@ impl UpdateOps for LibTorch<f32> {
 impl<E: TchElement> HostOps for LibTorch<E> {
     const CAN_SHARE: bool = true;
 
-    type Shared = TchTensor;
+    type Below = Self;
+
+    fn is_processor() -> bool {
+        cuda_devices() == 0
+    }
 
     fn share(x: TchTensor) -> TchTensor {
         x

@@ -1,0 +1,136 @@
+//! The way of synchronised batch-norm's statistics to all replicas: in f64 through the host on a processor, in f32 on
+//! the device elsewhere.
+//!
+//! Replicas that share a device hand their tensors over. Those of several devices or processes send them through the
+//! host, and each combines all of them on its own device. Either way the operations are the same, in the order of the
+//! replicas, and below Burn's fusion, whose kernels depend on the operations around them: so the bits do not depend on
+//! the placement.
+
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, Tensor, TensorData, TensorMetadata};
+
+use super::host::{HostOps, Shared, reading, writing};
+use super::statistics::{Direction, Moments, Part, Synchronized};
+use super::{primitive, tensor};
+
+/// Mean and sum of squared deviations, `[channels]`, over the batch of the whole group, and its number of values per
+/// channel; `own` are those of this replica.
+pub(super) fn moments<B: HostOps>(
+    sync: &Synchronized,
+    count: f64,
+    own: [FloatTensor<B>; 2],
+) -> (f64, [FloatTensor<B>; 2]) {
+    let device = B::float_device(&own[0]);
+    if B::is_processor() {
+        let [mean, m2] = own.map(read::<B>);
+        let Moments { count, mean, m2 } = sync.moments(Moments { count, mean, m2 });
+        return (count, [mean, m2].map(|values| write::<B>(&values, &device)));
+    }
+    let total = total::<B>(sync, Direction::Forward, count, own);
+    (total.count, total.values.map(|values| B::adopt(values, &device)))
+}
+
+/// The sums of the whole group, `[channels]`; `own` are those of this replica.
+pub(super) fn sums<B: HostOps>(sync: &Synchronized, own: [FloatTensor<B>; 2]) -> [FloatTensor<B>; 2] {
+    let device = B::float_device(&own[0]);
+    if B::is_processor() {
+        let totals = sync.sums(own.into_iter().flat_map(read::<B>).collect());
+        let (first, second) = totals.split_at(totals.len() / 2);
+        return [first, second].map(|values| write::<B>(values, &device));
+    }
+    total::<B>(sync, Direction::Backward, 0.0, own).values.map(|values| B::adopt(values, &device))
+}
+
+/// The statistics of one replica or of several.
+#[derive(Clone)]
+struct Share<B: HostOps> {
+    /// Values per channel; 0 for a replica without samples, and in the backward pass.
+    count: f64,
+    /// Means and sums of squared deviations, or two sums, `[channels]`.
+    values: [Shared<B>; 2],
+}
+
+/// The statistics of all replicas on this replica's device.
+fn total<B: HostOps>(sync: &Synchronized, direction: Direction, count: f64, own: [FloatTensor<B>; 2]) -> Share<B> {
+    let device = B::float_device(&own[0]);
+    let mut own = Share::<B> { count, values: own.map(B::share) };
+    if !sync.present {
+        own = Share::new(0.0, own.tensors().map(|values| values.zeros_like()));
+    }
+    let shared = |part: &Part| part.downcast_ref::<Share<B>>().expect("all replicas have the same backend").clone();
+    let combine = |parts: Vec<Part>| -> Part { Arc::new(combined(direction, parts.iter().map(shared))) };
+    if let Some(total) = sync.group.meet(sync.layer, direction, Arc::new(own.clone()), &combine) {
+        return shared(&total);
+    }
+    let all = sync.group.gather(sync.layer, direction, own.to_message(direction), |all| all);
+    combined(direction, all.iter().map(|message| Share::of_message(direction, message, &device)))
+}
+
+/// All shares as one, in their order.
+fn combined<B: HostOps>(direction: Direction, shares: impl Iterator<Item = Share<B>>) -> Share<B> {
+    let pair = match direction {
+        Direction::Forward => Share::with_moments,
+        Direction::Backward => Share::with_sums,
+    };
+    shares.reduce(pair).expect("a group has a replica")
+}
+
+impl<B: HostOps> Share<B> {
+    /// Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+    fn with_moments(self, other: Self) -> Self {
+        if other.count == 0.0 || self.count == 0.0 {
+            return if other.count == 0.0 { self } else { other };
+        }
+        let count = self.count + other.count;
+        let (weight, share) = (self.count * other.count / count, other.count / count);
+        let ([mean, m2], [other_mean, other_m2]) = (self.tensors(), other.tensors());
+        let apart = other_mean - mean.clone();
+        let between = apart.clone() * apart.clone() * weight;
+        Self::new(count, [mean + apart * share, m2 + other_m2 + between])
+    }
+
+    fn with_sums(self, other: Self) -> Self {
+        let ([first, second], [other_first, other_second]) = (self.tensors(), other.tensors());
+        Self::new(0.0, [first + other_first, second + other_second])
+    }
+
+    fn tensors(self) -> [Tensor<B::Below, 1>; 2] {
+        self.values.map(tensor)
+    }
+
+    fn new(count: f64, values: [Tensor<B::Below, 1>; 2]) -> Self {
+        Self { count, values: values.map(primitive) }
+    }
+
+    /// As exchanged through the host: the count in the forward pass, then both tensors.
+    fn to_message(&self, direction: Direction) -> Vec<f64> {
+        let count = (direction == Direction::Forward).then_some(self.count);
+        let values = read::<B::Below>(primitive(Tensor::cat(self.clone().tensors().into(), 0)));
+        count.into_iter().chain(values).collect()
+    }
+
+    /// The inverse of [`Share::to_message`].
+    fn of_message(direction: Direction, message: &[f64], device: &B::Device) -> Self {
+        let (count, values) = message.split_at(usize::from(direction == Direction::Forward));
+        let (both, half) = (tensor::<B::Below, 1>(write::<B::Below>(values, device)), values.len() / 2);
+        Self::new(count.iter().sum(), [both.clone().slice(0..half), both.slice(half..2 * half)])
+    }
+}
+
+/// Device to host, as f64. Blocks until the device is done.
+fn read<B: Backend>(values: FloatTensor<B>) -> Vec<f64> {
+    let _copy = reading(values.shape().num_elements(), values.dtype());
+    let data = burn::tensor::read_sync(B::float_into_data(values)).expect("a device that computes can be read");
+    data.iter::<f64>().collect()
+}
+
+/// Host to device, rounded to f32.
+fn write<B: Backend>(values: &[f64], device: &B::Device) -> FloatTensor<B> {
+    let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+    let length = values.len();
+    let _copy = writing(length, DType::F32);
+    B::float_from_data(TensorData::new(values, [length]), device)
+}
