@@ -35,16 +35,17 @@
 //! ```text
 //! sampler.rs     which samples, in which order            Shard { epoch, ids, copies, partners }
 //!    |
-//! loader.rs      a thread that works ahead                Task::fetch -> Task::batch -> Task::Input, on the device
+//! loader.rs      a thread that works ahead                Task::fetch, Task::prepare; then Task::upload to the device
 //!    |
 //! step.rs        each micro-batch: fresh leaves           Learner::train_step
-//!    |             trainee.rs: forward, fence, backward   Task::losses, batch_norm.rs asks the other replicas
-//!    |
-//! step.rs        losses of all replicas, requests to stop Collective::all_gather
+//!    |             trainee.rs: forward, fence, backward   Task::losses, exchange.rs asks the other replicas
 //!    |
 //! reduction.rs   gradients of all replicas, one tree      on the device, or overlap.rs and processes.rs over Gloo
 //!    |
-//! step.rs        norm, clipping                           from here on nothing waits for other replicas
+//! outcome.rs     losses, counts, norm to the host         at once; on a GPU beside the next step
+//!    |
+//! step.rs        those of all replicas, requests to stop  Collective::all_gather
+//!    |             clipping                               from here on nothing waits for other replicas
 //!    |
 //! learner.rs     the update                               Learner::optimizer_step: rules.rs, or an optimizer of Burn
 //! ```

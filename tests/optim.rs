@@ -4,7 +4,7 @@
 use burn::tensor::{Tensor, TensorData};
 use kiln::optim::{
     LrScaling, OptimConfig, Optimizer, OptimizerKind, Parameter, Schedule, ScheduleConfig, ScheduleKind, WeightAverage,
-    clip_factor, global_norm,
+    clip_factor, clip_factor_there, global_norm, norms,
 };
 use kiln::parallel::HostBackend;
 use serde_json::Value;
@@ -77,11 +77,19 @@ fn rules_of_torch<B: HostBackend>() {
 fn clipping_of_torch<B: HostBackend>() {
     let fixture = fixture();
     let gradients = tensors::<B>(&fixture["gradients"][0]);
-    let norm = global_norm(&gradients);
+    let parts: Vec<f32> =
+        norms(&gradients).into_iter().flat_map(|norm| norm.into_data().iter::<f32>().collect::<Vec<_>>()).collect();
+    let norm = global_norm(&parts);
     assert!((norm - fixture["norm"].as_f64().unwrap()).abs() < 1e-6);
     let factor = clip_factor(norm, 0.5);
     let clipped: Vec<_> = gradients.into_iter().map(|gradient| gradient * factor).collect();
     assert_close::<B>("clipped", &clipped, &fixture["clipped"]);
+    let there = |norm: f64, limit| {
+        let norm = Tensor::<B, 1>::from_data([norm as f32], &B::open(0).unwrap());
+        clip_factor_there(norm, limit).into_data().iter::<f64>().sum::<f64>()
+    };
+    assert!((there(norm, 0.5) - factor).abs() < 1e-6 * factor, "on the device");
+    assert_eq!(there(0.4, 0.5), 1.0);
     assert_eq!(clip_factor(0.4, 0.5), 1.0);
     assert_eq!(clip_factor(7.0, 0.0), 1.0);
 }

@@ -38,31 +38,50 @@ fn without_the_flag_there_is_no_profile() {
     assert!(!place.path("run/trace.json").exists());
 }
 
-/// Of two replicas on one device.
+/// Of a step of two replicas on one device only losses, counts and norm come to the host, and nobody waits for them.
 #[cfg(feature = "wgpu")]
-fn gradients_stay_on_the_device() {
-    let place = Workplace::new();
-    let arguments = ["--backend=wgpu", "--gpu-ids=0", "--max-steps=2", "--epochs=1", "--profile"];
-    place.train("run", &arguments);
+fn steps_stay_on_the_device() {
+    let (place, steps, share) = (Workplace::new(), 3, 4);
+    let steps_argument = format!("--max-steps={steps}");
+    place.train("run", &["--backend=wgpu", "--gpu-ids=0", &steps_argument, "--epochs=1", "--profile"]);
     let trace: Value = serde_json::from_slice(&std::fs::read(place.path("run/trace.json")).unwrap()).unwrap();
-    let spans = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X");
-    let named = |name: &str| spans.clone().filter(|span| span["name"] == name).collect::<Vec<_>>();
-    let at = |span: &Value, key: &str| span[key].as_f64().unwrap();
-    let reductions = named("all-reduce");
-    assert_eq!(reductions.len(), 2 * 2, "two replicas, two steps");
-    for copy in [named("copy to host"), named("copy to device")].concat() {
-        let within = reductions.iter().any(|reduction| {
-            let (start, end) = (at(reduction, "ts"), at(reduction, "ts") + at(reduction, "dur"));
-            copy["tid"] == reduction["tid"] && (start..end).contains(&at(copy, "ts"))
-        });
-        assert!(!within, "{copy}");
+    let events = trace["traceEvents"].as_array().unwrap();
+    let threads =
+        events.iter().filter(|event| event["args"]["name"].as_str().is_some_and(|name| name.starts_with("replica")));
+    let threads: Vec<&Value> = threads.map(|event| &event["tid"]).collect();
+    assert_eq!(threads.len(), 2, "{threads:?}");
+    for thread in threads {
+        let spans: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X" && event["tid"] == *thread).collect();
+        let named = |name: &str| spans.iter().filter(|span| span["name"] == name).copied().collect::<Vec<_>>();
+        let at = |span: &Value, key: &str| span[key].as_f64().unwrap();
+        let (begins, ends) = (named("wait for data"), named("optimizer"));
+        assert_eq!((begins.len(), ends.len()), (steps, steps));
+        let within = begins.iter().zip(&ends).map(|(begin, end)| at(begin, "ts")..at(end, "ts") + at(end, "dur"));
+        let within: Vec<_> = within.collect();
+        let in_steps = |name: &str| {
+            let is_in = |span: &&Value| within.iter().any(|step| step.contains(&at(span, "ts")));
+            spans.iter().filter(|span| span["name"].as_str().unwrap().ends_with(name)).copied().filter(is_in).collect()
+        };
+        let bytes =
+            |spans: Vec<&Value>| spans.iter().map(|span| span["args"]["bytes"].as_u64().unwrap()).collect::<Vec<_>>();
+        // The second ones are Burn's.
+        for read in ["copy to host", "into_data"] {
+            let found: Vec<&Value> = in_steps(read);
+            let waits: Vec<_> = found.iter().filter(|span| span["name"] != "late copy to host").collect();
+            assert!(waits.is_empty(), "{waits:?}");
+        }
+        let pixels_and_labels = [share * 3 * 32 * 32 * size_of::<f32>() as u64, share * size_of::<i32>() as u64];
+        assert_eq!(bytes(in_steps("copy to device")), pixels_and_labels.repeat(steps));
+        let late = bytes(named("late copy to host"));
+        assert_eq!(late.len(), steps);
+        assert!(late.iter().all(|size| *size <= 64), "{late:?}");
     }
 }
 
 #[cfg(feature = "wgpu")]
 on_backend! {
     "wgpu" wgpu burn::backend::Wgpu<f32, i32>:
-    replicas_of_one_device_add_their_gradients_there => gradients_stay_on_the_device;
+    of_a_step_only_its_outcome_leaves_the_device => steps_stay_on_the_device;
 }
 
 #[test]

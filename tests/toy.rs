@@ -12,14 +12,13 @@ use burn::tensor::activation::relu;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_dataset::Dataset;
-use kiln::data::{ImageSet, Normalization, Picture};
+use kiln::data::{HostBatch, ImageSet, Normalization, Picture};
 use kiln::error::Result;
 use kiln::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
 use kiln::ops::{Full, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{
-    COUNTED, DataParallel, Evaluated, HostBackend, Observer, Processes, ReducePrecision, Shard, Split, StartingPoint,
-    Task,
+    DataParallel, Evaluated, HostBackend, Observer, Processes, ReducePrecision, Shard, Split, StartingPoint, Task,
 };
 use kiln::trainer::classification::Classification;
 use kiln::trainer::learner;
@@ -146,6 +145,7 @@ pub struct Seen {
 impl<B: HostBackend> Task<B> for Drill {
     type Model = Toy<Autodiff<B>>;
     type Item = Picture;
+    type Batch = (HostBatch, bool);
     type Input = (Tensor<B, 4>, Vec<u32>, bool);
     type Outputs = Option<Seen>;
 
@@ -153,10 +153,13 @@ impl<B: HostBackend> Task<B> for Drill {
         <Classification as Task<B>>::dataset(&self.0, split)
     }
 
-    fn batch(&self, split: Split, items: Vec<Picture>, shard: &Shard, device: &B::Device) -> Result<Self::Input> {
-        let batch = self.0.assemble(split, items, shard)?;
+    fn prepare(&self, split: Split, items: Vec<Picture>, shard: &Shard) -> Result<Self::Batch> {
+        Ok((self.0.assemble(split, items, shard)?, shard.is_own))
+    }
+
+    fn upload(&self, (batch, is_own): Self::Batch, device: &B::Device) -> Self::Input {
         let pixels = TensorData::new(batch.pixels, [batch.labels.len(), 3, SIDE, SIDE]);
-        Ok((Tensor::from_data(pixels, device), batch.labels, shard.is_own))
+        (Tensor::from_data(pixels, device), batch.labels, is_own)
     }
 
     fn losses(
@@ -197,9 +200,9 @@ impl<B: HostBackend> Task<B> for Drill {
         (cross_entropy(toy.forward(images, context), targets, 0.0), None)
     }
 
-    fn count(&self, seen: &Option<Seen>) -> [f64; COUNTED] {
+    fn count(&self, seen: &Option<Seen>) -> Option<Tensor<B, 1>> {
         assert!(!seen.as_ref().is_some_and(|seen| seen.panics), "no memory left");
-        [0.0; COUNTED]
+        None
     }
 
     fn after_backward(&self, toy: &Toy<Autodiff<B>>, seen: &Option<Seen>, gradients: &GradientsParams) {

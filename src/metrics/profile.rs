@@ -1,7 +1,7 @@
 //! Profile of a run: its phases as a table, and as a trace for `chrome://tracing` or ui.perfetto.dev.
 //!
-//! Phases are the crate's `tracing` spans; they are recorded only if there is a [`Profiler`]. Nested phases are listed
-//! below the outer one. A phase that copies between the host and a device has the field `bytes`.
+//! Phases are the crate's `tracing` spans, and Burn's for reads from a GPU; they are recorded only if there is a
+//! [`Profiler`]. Nested phases are listed below the outer one. A phase that copies between the host and a device has the field `bytes`.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
@@ -67,8 +67,11 @@ impl Profiler {
 
     /// A subscriber that passes the crate's spans to this profiler.
     pub fn subscriber(&self) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<> {
-        let ours = |metadata: &Metadata<'_>| metadata.is_span() && metadata.target().starts_with("kiln");
-        tracing_subscriber::registry().with(Listener(self.clone()).with_filter(filter_fn(ours)))
+        let shown = |metadata: &Metadata<'_>| {
+            let is_read = metadata.target().starts_with("burn_fusion") && metadata.name().ends_with("into_data");
+            metadata.is_span() && (is_read || metadata.target().starts_with("kiln"))
+        };
+        tracing_subscriber::registry().with(Listener(self.clone()).with_filter(filter_fn(shown)))
     }
 
     /// The phases of each thread with their time, calls and share of `of`, the time of all steps.

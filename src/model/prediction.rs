@@ -1,9 +1,10 @@
 //! Losses, predicted classes and accuracy from a network's logits.
 
+use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
 use super::resnet::ResNet;
-use crate::nn::{ForwardContext, cross_entropy, rank_of_target};
+use crate::nn::{ForwardContext, cross_entropy, ranks_of_targets};
 use crate::ops::MixedBackend;
 use crate::parallel::Counts;
 
@@ -63,13 +64,11 @@ impl Prediction {
     }
 }
 
-/// Counts the images whose class has the largest logit, and those whose class is among the five largest. `logits` are
-/// `[batch, classes]`.
-pub fn hits(logits: &[f32], labels: &[u32]) -> [f64; 2] {
-    let classes = logits.len() / labels.len().max(1);
-    let ranks = logits.chunks(classes.max(1)).zip(labels);
-    let ranks: Vec<usize> = ranks.map(|(row, label)| rank_of_target(row, *label as usize)).collect();
-    [1, 5].map(|places| ranks.iter().filter(|rank| **rank < places).count() as f64)
+/// How many images have the largest logit at their class, and how many have one of the five largest, `[2]`. `logits` are
+/// `[batch, classes]`, `labels` `[batch]`.
+pub fn hits<B: Backend>(logits: Tensor<B, 2>, labels: Tensor<B, 1, Int>) -> Tensor<B, 1> {
+    let ranks = ranks_of_targets(logits, labels);
+    Tensor::cat([1, 5].map(|places| ranks.clone().lower_elem(places).int().sum()).into(), 0).float()
 }
 
 /// Accuracy from counts of [`hits`].

@@ -1,4 +1,4 @@
-//! Softmax cross-entropy with label smoothing, and the rank of the target class.
+//! Softmax cross-entropy with label smoothing, and the ranks of the target classes.
 
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
@@ -19,11 +19,13 @@ pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int
     (of_target * (1.0 - smoothing) + over_classes * (smoothing / classes as f64)).neg()
 }
 
-/// The rank of the target among the logits of one sample, 0 for the largest. Of equal logits the lower class ranks
-/// first.
-pub fn rank_of_target(logits: &[f32], target: usize) -> usize {
-    let value = logits[target];
-    let before = |(class, logit): (usize, &f32)| *logit > value || (*logit == value && class < target);
-    // A NaN ranks last, so it counts as wrong.
-    if value.is_nan() { logits.len() } else { logits.iter().enumerate().filter(|entry| before(*entry)).count() }
+/// The ranks of the targets `[batch]` among the `logits` `[batch, classes]` of each sample, `[batch]`, 0 for the largest.
+/// Of equal logits the lower class ranks first; a NaN ranks behind all classes, so it counts as wrong.
+pub fn ranks_of_targets<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Tensor<B, 1, Int> {
+    let [batch, classes] = logits.dims();
+    let targets = targets.reshape([batch, 1]);
+    let own = logits.clone().gather(1, targets.clone());
+    let is_lower = Tensor::arange(0..classes as i64, &logits.device()).reshape([1, classes]).lower(targets);
+    let is_before = logits.clone().greater(own.clone()).bool_or(logits.equal(own.clone()).bool_and(is_lower));
+    (is_before.int().sum_dim(1) + own.is_nan().int() * classes as i64).reshape([batch])
 }

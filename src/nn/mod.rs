@@ -17,5 +17,5 @@ pub use flat::{Kernel, Which, flat, flat_gradients, gradients_of, kernels, with_
 pub use freeze::{HEAD, freeze};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d, linear, update_running_statistics};
-pub use loss::{cross_entropy, rank_of_target};
+pub use loss::{cross_entropy, ranks_of_targets};
 pub use named::{Weights, float_tensors, load_state, parameter_names, state_dict, trained_parameters, with_named_ids};

@@ -1,20 +1,27 @@
 //! The CubeCL backends: Burn's kernels, fused by Burn, through the default bodies; one gradient works around a bug.
 
+use std::future::poll_fn;
 use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Waker};
 
 #[cfg(feature = "cuda")]
 use burn::backend::Cuda;
 #[cfg(feature = "wgpu")]
 use burn::backend::Wgpu;
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::{ConvTransposeOptions, FloatTensor};
+use burn::tensor::ops::{ConvTransposeOptions, FloatTensor, FloatTensorOps};
 use burn::tensor::{Slice, TensorMetadata, bf16, f16};
+use burn_cubecl::kernel::into_contiguous_aligned;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::stream::OperationStreams;
-use burn_fusion::{Fusion, FusionBackend, NoOp, get_client};
-use burn_ir::{InitOperationIr, OperationIr};
+use burn_fusion::{Fusion, NoOp, get_client};
+use burn_ir::{BackendIr, InitOperationIr, OperationIr};
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+use cubecl::server::CopyDescriptor;
+use tracing::info_span;
 
-use super::{BatchNormOps, ConvOps, GradientOps, HostOps, PoolOps, Sliding, UpdateOps};
+use super::{BatchNormOps, ConvOps, GradientOps, HostOps, Later, PoolOps, Sliding, UpdateOps};
 
 macro_rules! default_bodies {
     ($home:ty, $($half:ty),*) => {
@@ -63,26 +70,51 @@ pub fn use_one_stream() -> bool {
 
 /// Threads share the tensors of the backend below Burn's fusion, once the operations on which they depend are submitted
 /// to the one stream of the device.
-impl<B: FusionBackend<FloatTensorPrimitive: Sync>> HostOps for Fusion<B> {
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for Fusion<CubeBackend<R, F, I, E>> {
     const CAN_SHARE: bool = false;
 
-    type Below = B;
+    type Below = CubeBackend<R, F, I, E>;
 
-    fn share(x: FloatTensor<Self>) -> FloatTensor<B> {
+    fn share(x: FloatTensor<Self>) -> CubeTensor<R> {
         let client = x.client.clone();
-        client.resolve_tensor_float::<B>(x)
+        client.resolve_tensor_float::<Self::Below>(x)
     }
 
-    fn adopt(x: FloatTensor<B>, device: &Self::Device) -> FloatTensor<Self> {
-        let client = get_client::<B>(device);
-        let (shape, dtype, handle) = (x.shape(), x.dtype(), B::float_tensor_handle(x));
+    fn adopt(x: CubeTensor<R>, device: &Self::Device) -> FloatTensor<Self> {
+        let client = get_client::<Self::Below>(device);
+        let (shape, dtype, handle) = (x.shape(), x.dtype(), Self::Below::float_tensor_handle(x));
         let made = InitOperationIr::create(shape, dtype, || client.register_tensor_handle(handle));
         let made = OperationIr::Init(made);
-        client.register(OperationStreams::default(), made, NoOp::<B>::new()).swap_remove(0)
+        client.register(OperationStreams::default(), made, NoOp::<Self::Below>::new()).swap_remove(0)
     }
 
-    fn add(left: FloatTensor<B>, right: FloatTensor<B>) -> FloatTensor<B> {
-        B::float_add(left, right)
+    fn add(left: CubeTensor<R>, right: CubeTensor<R>) -> CubeTensor<R> {
+        Self::Below::float_add(left, right)
+    }
+
+    fn read_later(x: FloatTensor<Self>) -> Later {
+        let x = into_contiguous_aligned(Self::share(x));
+        let size = x.shape().num_elements() * x.elem_size();
+        let copy = CopyDescriptor::new(
+            x.handle.clone().binding(),
+            x.meta.shape().clone(),
+            x.meta.strides().clone(),
+            x.elem_size(),
+        );
+        let mut is_queued = false;
+        let mut later = move || if std::mem::replace(&mut is_queued, true) { Poll::Ready(()) } else { Poll::Pending };
+        let mut bytes = Box::pin(async move {
+            // This call queues the copy; its future, which borrows the client, only waits for it.
+            let bytes = x.client.read_one_tensor_async(copy);
+            poll_fn(|_| later()).await;
+            bytes.await
+        });
+        drop(bytes.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        Box::new(move || {
+            let _copy = info_span!("late copy to host", bytes = size).entered();
+            let bytes = burn::tensor::read_sync(bytes).expect("a device that computes can be read");
+            bytemuck::pod_collect_to_vec(&bytes)
+        })
     }
 }
 

@@ -12,6 +12,9 @@ use tracing::span::EnteredSpan;
 /// A tensor that several threads may use.
 pub type Shared<B> = FloatTensor<<B as HostOps>::Below>;
 
+/// Values on their way to the host; the call waits for them.
+pub type Later = Box<dyn FnOnce() -> Vec<f32> + Send>;
+
 /// Moves f32 values to and from the host, and between threads.
 pub trait HostOps: Backend {
     /// Whether several threads may use one tensor, and one device the tensors of another. With burn-fusion 0.21 they may
@@ -44,6 +47,14 @@ pub trait HostOps: Backend {
         values.extend_from_slice(data.as_slice::<f32>().expect("gradients and weights are f32"));
     }
 
+    /// Begins to copy the values of an f32 vector to the host. Where the default is replaced, they do not wait for
+    /// operations that are queued later.
+    fn read_later(x: FloatTensor<Self>) -> Later {
+        let mut values = Vec::new();
+        Self::append_to(x, &mut values);
+        Box::new(|| values)
+    }
+
     /// A vector on a device.
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {
         let _copy = writing(values.len(), DType::F32);
@@ -74,6 +85,10 @@ impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
 
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         B::append_to(x.primitive, values);
+    }
+
+    fn read_later(x: FloatTensor<Self>) -> Later {
+        B::read_later(x.primitive)
     }
 
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {

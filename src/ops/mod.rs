@@ -47,7 +47,7 @@ pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arr
 pub(crate) use cube::use_one_stream;
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
-pub use host::{HostOps, Shared, is_timed, reading, settle, writing};
+pub use host::{HostOps, Later, Shared, is_timed, reading, settle, writing};
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub use host_epilogue::HostEpilogue;
 pub use pool::{PoolOps, Pooled, max_pool};

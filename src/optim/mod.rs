@@ -11,7 +11,7 @@ mod rules;
 mod schedule;
 
 pub use average::WeightAverage;
-pub use clip::{clip_factor, global_norm};
+pub use clip::{clip_factor, clip_factor_there, global_norm, norms};
 pub use config::{LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleKind};
 pub use loss_scale::LossScale;
 pub use optimizer::{Optimizer, Parameter};

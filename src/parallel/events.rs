@@ -8,7 +8,7 @@ use super::position::{Position, TrainingState};
 use crate::error::Result;
 
 /// One optimizer step.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StepReport {
     /// Steps done, this one included.
     pub step: usize,

@@ -26,6 +26,7 @@ mod key;
 mod learner;
 mod loader;
 mod local;
+mod outcome;
 mod overlap;
 mod plan;
 mod position;
@@ -56,6 +57,7 @@ pub use learner::{Components, LearningRate, Student, TaskLearner, UpdateRule};
 pub use loader::{Loader, Shard};
 #[cfg(feature = "gloo")]
 pub(crate) use local::PATIENCE;
+pub use outcome::Sums;
 pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
 pub use processes::Processes;

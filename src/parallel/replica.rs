@@ -25,10 +25,12 @@ use super::generation::Generation;
 use super::key::{Broken, Key, Operation};
 use super::learner::{Recipe, Student, TaskLearner, UpdateRule};
 use super::loader::{Loader, Shard};
+use super::outcome::Outcome;
 use super::overlap::Overlap;
 use super::plan::Plan;
 use super::position::{Position, StartingPoint, TrainingState};
 use super::remedy::{remedy, without_stack};
+use super::step::not_finite;
 use super::task::{Split, Task};
 use super::trainee::{Handle, Trainee};
 use super::transfer::upload;
@@ -73,6 +75,8 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) position: Position,
     /// The batches to train on, and the number of this replica's own samples in each.
     pub(super) batches: Batches<T::Input>,
+    /// Of the last step, if it is not read yet.
+    pub(super) outcome: Option<Outcome>,
     /// Reduces gradients during the backward pass, if there are other processes.
     pub(super) overlap: Option<Overlap>,
     /// Called on the first replica of the process only.
@@ -164,6 +168,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             rule,
             average,
             batches,
+            outcome: None,
             overlap,
             report,
             generation,
@@ -187,6 +192,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 let flow = self.advance()?;
                 let every = self.plan.save_every_steps;
                 let due = every > 0 && self.position.global_step.is_multiple_of(every);
+                if due || flow != Flow::Continue {
+                    self.settle_outcome()?;
+                }
                 if flow == Flow::Stop || (due && self.position.global_step < self.plan.last_step) {
                     self.save(false, None);
                 }
@@ -195,6 +203,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 }
             }
             let finished = self.position.step_in_epoch >= self.plan.sampler.steps_per_epoch();
+            self.settle_outcome()?;
             self.close_epoch(finished)?;
             if self.position.global_step >= self.plan.last_step {
                 break;
@@ -240,52 +249,56 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let learning_rate = self.learner.lr_current();
         // The update multiplies by the learning rate in f32.
         if !(learning_rate as f32).is_finite() {
-            return Err(self.not_finite("the learning rate", None));
+            return Err(not_finite("the learning rate", None, self.position.global_step + 1));
         }
-        let (counts, gradient_norm, flow) = self.step(&group)?;
+        let named = if self.plan.report_samples { group.micro_batches() } else { 0 };
+        let report = StepReport {
+            step: self.position.global_step + 1,
+            epoch: self.position.epoch,
+            step_in_epoch: self.position.step_in_epoch + 1,
+            learning_rate,
+            samples: (0..named).flat_map(|micro| group.ids(micro)).collect(),
+            ..StepReport::default()
+        };
+        let (mut report, flow) = self.step(&group, report)?;
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
-        self.position.samples_seen += counts.samples as u64;
-        self.position.running.add_step(counts);
-        if self.collective.is_local_leader() {
-            let named = if self.plan.report_samples { group.micro_batches() } else { 0 };
-            let samples = (0..named).flat_map(|micro| group.ids(micro)).collect();
-            (self.report)(Event::Step(StepReport {
-                step: self.position.global_step,
-                epoch: self.position.epoch,
-                step_in_epoch: self.position.step_in_epoch,
-                counts,
-                learning_rate,
-                gradient_norm,
-                duration: start.elapsed(),
-                skipped: self.position.loss_scale.skipped,
-                samples,
-            }));
-        }
+        let of_this_step = self.outcome.as_mut().map(|outcome| &mut outcome.report).or(report.as_mut());
+        of_this_step.into_iter().for_each(|report| report.duration = start.elapsed());
+        report.into_iter().for_each(|report| self.account(report));
         Ok(flow)
+    }
+
+    /// Adds a step to the sums of the epoch, and reports it.
+    pub(super) fn account(&mut self, report: StepReport) {
+        self.position.samples_seen += report.counts.samples as u64;
+        self.position.running.add_step(report.counts);
+        if self.collective.is_local_leader() {
+            (self.report)(Event::Step(StepReport { skipped: self.position.loss_scale.skipped, ..report }));
+        }
     }
 }
 
 /// Batches, and the number of the replica's own samples in each.
 pub(super) type Batches<I> = Box<dyn Iterator<Item = Result<(I, usize)>> + Send>;
 
-/// The batches of some shards, prepared ahead. Where threads cannot share a tensor only the samples are: the batch is
-/// made by the thread that computes with it.
+/// The batches of some shards, prepared ahead; where threads cannot share a tensor, in host memory.
 pub(super) fn loader<B: HostBackend, T: Task<B>>(
     task: &Arc<T>,
     split: Split,
     shards: impl Iterator<Item = Shard> + Send + 'static,
     device: &B::Device,
 ) -> Result<Batches<T::Input>> {
-    let (fetching, batching, device) = (task.clone(), task.clone(), device.clone());
-    let fetch = move |shard: Shard| Ok((fetching.fetch(split, &shard.ids)?, shard));
-    let batch = move |(items, shard): (Vec<T::Item>, Shard)| {
-        Ok((batching.batch(split, items, &shard, &device)?, shard.samples()))
+    let (preparing, uploading, device) = (task.clone(), task.clone(), device.clone());
+    let prepare = move |shard: Shard| {
+        let items = preparing.fetch(split, &shard.ids)?;
+        Ok((preparing.prepare(split, items, &shard)?, shard.samples()))
     };
+    let upload = move |(batch, samples)| (uploading.upload(batch, &device), samples);
     Ok(if B::CAN_SHARE {
-        Box::new(Loader::new(shards, move |shard| batch(fetch(shard)?), PREFETCH)?)
+        Box::new(Loader::new(shards, move |shard| prepare(shard).map(&upload), PREFETCH)?)
     } else {
-        Box::new(Loader::new(shards, fetch, PREFETCH)?.map(move |fetched| batch(fetched?)))
+        Box::new(Loader::new(shards, prepare, PREFETCH)?.map(move |batch| batch.map(&upload)))
     })
 }
 

@@ -10,7 +10,9 @@ use tracing::info_span;
 use super::collective::Collective;
 use super::counts::Counts;
 use super::device::HostBackend;
+use super::events::StepReport;
 use super::key::{Broken, Key, Operation};
+use super::outcome::{Outcome, Sums};
 use super::overlap::{Early, Overlap};
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
@@ -23,21 +25,21 @@ use crate::nn::{
 };
 use crate::ops::settle;
 use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
-use crate::optim::{clip_factor, global_norm};
+use crate::optim::{clip_factor, clip_factor_there, norms};
 use crate::stop::Reason;
 
 /// The sums over micro-batches on one replica.
 struct Share<B: HostBackend> {
     /// This replica's summands of the mean gradient.
     gradients: Vec<Tensor<B, 1>>,
-    counts: Counts,
+    sums: Vec<Sums<B>>,
     /// The batch statistics of each micro-batch with a sample, for the running averages.
     statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
 }
 
 impl<B: HostBackend> Share<B> {
     fn add(&mut self, other: Self) {
-        self.counts += other.counts;
+        self.sums.extend(other.sums);
         self.statistics.extend(other.statistics);
         self.gradients = if self.gradients.is_empty() {
             other.gradients
@@ -48,13 +50,13 @@ impl<B: HostBackend> Share<B> {
 }
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// Forward and backward over the group's micro-batches, one reduction, one update. Returns the losses, the norm of
-    /// the gradient, and what follows.
-    pub(super) fn step(&mut self, group: &Group) -> Result<(Counts, f64, Flow)> {
+    /// Forward and backward over the group's micro-batches, one reduction, one update. Returns what follows, and the
+    /// report of this step or, if outcomes are read late, of the last one.
+    pub(super) fn step(&mut self, group: &Group, report: StepReport) -> Result<(Option<StepReport>, Flow)> {
         let is_scaled = self.plan.precision.needs_loss_scale();
         let scale = if is_scaled { self.position.loss_scale.scale } else { 1.0 };
         let weight = scale / group.samples() as f64;
-        let mut sum = Share { gradients: Vec::new(), counts: Counts::default(), statistics: Vec::new() };
+        let mut sum = Share { gradients: Vec::new(), sums: Vec::new(), statistics: Vec::new() };
         let mut early = None;
         for micro_batch in 0..group.micro_batches() {
             if micro_batch + 1 == group.micro_batches() {
@@ -64,20 +66,32 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
             sum.add(self.micro_batch(micro_batch, weight, early.clone())?);
         }
-        let (counts, flow) = self.exchange(sum.counts)?;
-        let gradients = self.reduce(sum.gradients, early)?;
-        let gradient_norm = info_span!("gradient norm").in_scope(|| global_norm(&gradients)) / scale;
+        let mut gradients = self.reduce(sum.gradients, early)?;
+        let norms = info_span!("gradient norm").in_scope(|| norms(&gradients));
+        let outcome = Outcome::new(report, sum.sums, norms.clone(), scale);
+        let is_late = !B::is_processor() && !is_scaled && self.generation.is_none();
+        let outcome = if is_late { self.outcome.replace(outcome) } else { Some(outcome) };
+        let (report, flow) = self.exchange(outcome, self.key(Operation::Counts))?;
         // The commit: no state has changed yet, and from here on nothing waits for others.
         self.generation.as_ref().map_or(Ok(()), |generation| generation.confirm())?;
-        if !gradient_norm.is_finite() || !counts.loss.is_finite() {
+        if let Some(report) = &report
+            && !(report.gradient_norm.is_finite() && report.counts.loss.is_finite())
+        {
             // In f16 that is an overflow, and the step is skipped, on all replicas at once, since all have the same
             // reduced gradient.
             if !is_scaled || !self.position.loss_scale.overflow() {
-                return Err(self.not_finite("the gradient", None));
+                return Err(not_finite("the gradient", None, report.step));
             }
-            return Ok((counts, gradient_norm, flow));
+            return Ok((Some(report.clone()), flow));
         }
-        let factor = clip_factor(gradient_norm, self.plan.optim.clip_grad_norm) / scale;
+        let limit = self.plan.optim.clip_grad_norm;
+        let mut factor = 1.0;
+        if !is_late {
+            factor = clip_factor(report.as_ref().map_or(0.0, |report| report.gradient_norm), limit) / scale;
+        } else if let Some(norm) = norms.into_iter().next().filter(|_| limit > 0.0) {
+            let factor = clip_factor_there(norm, limit);
+            gradients = gradients.into_iter().map(|gradient| gradient * factor.clone()).collect();
+        }
         for statistics in sum.statistics {
             let _phase = info_span!("running statistics").entered();
             self.set_model(update_running_statistics(self.model(), statistics));
@@ -86,7 +100,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if is_scaled {
             self.position.loss_scale.good();
         }
-        Ok((counts, gradient_norm, flow))
+        Ok((report, flow))
     }
 
     /// This replica's share of one micro-batch. In the last one of a step, `early` gets gradients as they become final.
@@ -128,42 +142,51 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         // Synchronised statistics are the same on all replicas, even on one without a sample.
         let seen = is_present || synchronizes;
         let statistics = if seen { vec![item.statistics] } else { Vec::new() };
-        Ok(Share { gradients, counts: if is_present { item.counts } else { Counts::default() }, statistics })
+        Ok(Share { gradients, sums: item.sums.filter(|_| is_present).into_iter().collect(), statistics })
     }
 
-    /// Sums losses and hits over all replicas, and agrees on whether to continue. A loss that is not finite ends the
-    /// run here, before it can reach the weights; in f16 it may be an overflow, which the gradient shows too.
-    fn exchange(&self, counts: Counts) -> Result<(Counts, Flow)> {
+    /// Sums losses and counts over all replicas, if there is an outcome, and agrees on whether to continue. A loss that
+    /// is not finite ends the run here; in f16 it may be an overflow, which the gradient shows too.
+    fn exchange(&self, outcome: Option<Outcome>, key: Key) -> Result<(Option<StepReport>, Flow)> {
+        let (counts, report) = outcome.map(Outcome::read).unzip();
+        let counts = counts.unwrap_or_default();
         let mut values = counts.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
         values.push(self.generation.as_ref().is_some_and(|generation| generation.is_ending()).into());
-        let gather = || self.collective.all_gather(self.key(Operation::Counts), values, |all| all);
+        let gather = || self.collective.all_gather(key, values, |all| all);
         let all = info_span!("exchange of losses").in_scope(gather)?;
         let mut total = Counts::default();
         for (replica, values) in all.iter().enumerate() {
             let counts = Counts::from_values(values);
             if !counts.loss.is_finite() && !self.plan.precision.needs_loss_scale() {
-                return Err(self.not_finite("the loss", Some(replica)));
+                let step = report.map_or(0, |report| report.step);
+                return Err(not_finite("the loss", Some(replica), step));
             }
             total += counts;
         }
+        let report = report.map(|report| StepReport { counts: total, ..report });
         let reason = all.iter().find_map(|values| Reason::of_number(values[Counts::VALUES] as u32));
         // If one process was asked to stop, all do.
         if let Some(reason) = reason {
             self.plan.stop.request(reason);
-            return Ok((total, Flow::Stop));
+            return Ok((report, Flow::Stop));
         }
         let parts = all.iter().any(|values| values[Counts::VALUES + 1] != 0.0);
-        Ok((total, if parts { Flow::Part } else { Flow::Continue }))
+        Ok((report, if parts { Flow::Part } else { Flow::Continue }))
     }
 
-    pub(super) fn not_finite(&self, what: &str, replica: Option<usize>) -> Error {
-        let place = replica.map_or(String::new(), |replica| format!(" on replica {replica}"));
-        Error::Training(format!(
-            "{what} is not finite{place} at step {}; no weight was changed by it: lower --learning-rate, lengthen \
-             --warmup-epochs or set --clip-grad-norm",
-            self.position.global_step + 1
-        ))
+    /// Reads the outcome of the last step, if that has not been done.
+    pub(super) fn settle_outcome(&mut self) -> Result<()> {
+        let Some(outcome) = self.outcome.take() else { return Ok(()) };
+        // The next step has a collective of this name, too.
+        let key = Key { micro_batch: 1, ..self.key(Operation::Counts) };
+        if let (Some(report), _) = self.exchange(Some(outcome), key)? {
+            if !report.gradient_norm.is_finite() {
+                return Err(not_finite("the gradient", None, report.step));
+            }
+            self.account(report);
+        }
+        Ok(())
     }
 
     /// One step of the learner's optimizer with `gradients` times `factor`.
@@ -179,6 +202,15 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
         settle::<B>(&self.device);
     }
+}
+
+/// The error for a number of `step` that is not finite.
+pub(super) fn not_finite(what: &str, replica: Option<usize>, step: usize) -> Error {
+    let place = replica.map_or(String::new(), |replica| format!(" on replica {replica}"));
+    Error::Training(format!(
+        "{what} is not finite{place} at step {step}; no checkpoint has it: lower --learning-rate, lengthen \
+         --warmup-epochs or set --clip-grad-norm"
+    ))
 }
 
 /// The replicas that share the batch-norm statistics of one micro-batch.

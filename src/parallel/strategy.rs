@@ -266,8 +266,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         Progress::new(epoch + 1, self.plan.epochs)
     }
 
-    fn step_item(&self, report: &StepReport) -> TrainingItem<MicroOutput<Autodiff<B>>> {
-        let item = MicroOutput { counts: report.counts, statistics: Vec::new() };
+    fn step_item(&self, report: &StepReport) -> TrainingItem<MicroOutput<B>> {
+        let item = MicroOutput { sums: None, counts: report.counts, statistics: Vec::new() };
         let samples = self.plan.sampler.len();
         let done = (report.step_in_epoch * samples).div_ceil(self.plan.sampler.steps_per_epoch());
         let progress = Progress::new(done.min(samples), samples);

@@ -12,7 +12,7 @@ use burn::tensor::Tensor;
 use burn_dataset::Dataset;
 use rayon::prelude::*;
 
-use super::counts::{COUNTED, Counts};
+use super::counts::Counts;
 use super::device::HostBackend;
 use super::loader::Shard;
 use crate::error::{Error, Result};
@@ -39,6 +39,8 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     type Model: AutodiffModule<Autodiff<B>, InnerModule: ModuleDisplay> + ModuleDisplay + 'static;
     /// A sample as it is read.
     type Item: Send + 'static;
+    /// Some samples in host memory.
+    type Batch: Send + 'static;
     /// Some samples on a device.
     type Input: Send + 'static;
     /// The outputs of a forward pass for [`Task::count`] and [`Task::answers`].
@@ -59,14 +61,16 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         fetch(self.dataset(split), ids)
     }
 
-    /// Makes a batch of `items`, the samples of `shard`, on a device. Called ahead of the step on
-    /// the loader's thread, or where [`HostOps::CAN_SHARE`](crate::ops::HostOps) does not hold, in the step.
+    /// Prepares a batch of `items`, the samples of `shard`. Called ahead of the step, on the loader's thread.
     ///
     /// Random numbers must depend only on the experiment's seed, the epoch and the sample.
     ///
     /// # Errors
     /// If a sample is damaged, which ends the run.
-    fn batch(&self, split: Split, items: Vec<Self::Item>, shard: &Shard, device: &B::Device) -> Result<Self::Input>;
+    fn prepare(&self, split: Split, items: Vec<Self::Item>, shard: &Shard) -> Result<Self::Batch>;
+
+    /// Puts a batch on a device.
+    fn upload(&self, batch: Self::Batch, device: &B::Device) -> Self::Input;
 
     /// The forward pass. `context` tells layers how to treat batch statistics and in which precision to compute.
     fn losses(
@@ -86,9 +90,10 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     where
         Self: Sized;
 
-    /// What to count over samples beside the loss, such as correct classifications. Called after the backward pass.
-    fn count(&self, _outputs: &Self::Outputs) -> [f64; COUNTED] {
-        [0.0; COUNTED]
+    /// What to count over samples beside the loss, such as correct classifications: [`COUNTED`](super::COUNTED) sums.
+    /// They stay on the device, since reading them would make it wait. Called after the backward pass.
+    fn count(&self, _outputs: &Self::Outputs) -> Option<Tensor<B, 1>> {
+        None
     }
 
     /// What a validation keeps of each sample: [`Task::ANSWERS`] numbers per sample.

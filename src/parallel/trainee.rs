@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::module::Module;
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 use tracing::info_span;
 
-use super::counts::Counts;
+use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
+use super::outcome::Sums;
 use super::task::{Evaluated, Task};
+use super::transfer::download;
 use crate::nn::{BatchStatistics, ForwardContext};
-use crate::ops::{reading, settle};
+use crate::ops::settle;
 
 /// A task, shared by all replicas.
 pub struct Handle<T>(pub(super) Arc<T>);
@@ -74,11 +75,13 @@ pub struct Micro<B: Backend, I> {
 
 /// The output of a micro-batch beside its gradients.
 #[derive(Debug)]
-pub struct MicroOutput<B: Backend> {
-    /// Loss and counts.
+pub struct MicroOutput<B: HostBackend> {
+    /// Loss and counts on the device, until they are read.
+    pub sums: Option<Sums<B>>,
+    /// Loss and counts of the whole step, in what Burn's learner reports.
     pub counts: Counts,
     /// For the running averages of batch-norm.
-    pub statistics: Vec<BatchStatistics<B>>,
+    pub statistics: Vec<BatchStatistics<Autodiff<B>>>,
 }
 
 /// The output of an evaluation.
@@ -90,7 +93,7 @@ pub struct Evaluation {
     pub answers: Vec<f64>,
 }
 
-impl<B: Backend> ItemLazy for MicroOutput<B> {
+impl<B: HostBackend> ItemLazy for MicroOutput<B> {
     type ItemSync = Counts;
     fn sync(self) -> Counts {
         self.counts
@@ -106,7 +109,7 @@ impl ItemLazy for Evaluation {
 
 impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Handle<T>> {
     type Input = Micro<Autodiff<B>, T::Input>;
-    type Output = MicroOutput<Autodiff<B>>;
+    type Output = MicroOutput<B>;
 
     fn step(&self, micro: Self::Input) -> TrainOutput<Self::Output> {
         let Micro { input, samples, weight, context, fence } = micro;
@@ -124,9 +127,10 @@ impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Ha
         let gradients = objective.backward();
         settle::<Autodiff<B>>(&device);
         drop(backward);
-        let loss = f64::from(to_host(loss.inner())[0]);
-        let counts = Counts { loss, samples, counted: self.task.0.count(&outputs) };
-        let output = TrainOutput::new(self, gradients, MicroOutput { counts, statistics: context.into_statistics() });
+        let sums = Sums { loss: loss.inner(), counted: self.task.0.count(&outputs), samples };
+        let (sums, counts) = (Some(sums), Counts::default());
+        let output =
+            TrainOutput::new(self, gradients, MicroOutput { sums, counts, statistics: context.into_statistics() });
         self.task.0.after_backward(&self.model, &outputs, &output.grads);
         output
     }
@@ -138,14 +142,12 @@ impl<B: HostBackend, T: Task<B>> InferenceStep for Trainee<B, Evaluated<B, T>, H
 
     fn step(&self, (input, context): Self::Input) -> Evaluation {
         let (losses, outputs) = self.task.0.evaluate(&self.model, input, &context);
-        let losses = to_host(losses);
-        let (samples, loss) = (losses.len(), losses.into_iter().map(f64::from).sum());
-        let counts = Counts { loss, samples, counted: self.task.0.count(&outputs) };
+        let samples = losses.dims()[0];
+        let values = download(Vec::new(), std::iter::once(losses).chain(self.task.0.count(&outputs)).collect());
+        let (losses, sums) = values.split_at(samples);
+        let mut counted = [0.0; COUNTED];
+        counted.iter_mut().zip(sums).for_each(|(count, sum)| *count = f64::from(*sum));
+        let counts = Counts { loss: losses.iter().copied().map(f64::from).sum(), samples, counted };
         Evaluation { counts, answers: self.task.0.answers(&outputs) }
     }
-}
-
-fn to_host<B: Backend>(tensor: Tensor<B, 1>) -> Vec<f32> {
-    let _copy = reading(tensor.dims()[0], tensor.dtype());
-    tensor.into_data().iter::<f32>().collect()
 }

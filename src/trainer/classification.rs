@@ -1,6 +1,5 @@
 //! The task of `train`: a ResNet that classifies images.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -13,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::model::{Hits, Prediction, ResNet, hits};
 use crate::nn::{ForwardContext, HEAD, cross_entropy};
 use crate::ops::{MixedBackend, reading, writing};
-use crate::parallel::{COUNTED, Counts, Evaluated, HostBackend, Losses, Shard, Split, Task, fetch};
+use crate::parallel::{Counts, Evaluated, HostBackend, Losses, Shard, Split, Task, fetch};
 
 /// The images of both splits, and their preparation.
 #[derive(Debug, Clone)]
@@ -74,37 +73,25 @@ impl Classification {
 pub struct Images<B: HostBackend> {
     /// Normalised, `[batch, 3, height, width]`.
     pixels: Tensor<B, 4>,
-    /// Their classes.
-    labels: Vec<u32>,
-    /// The classes of the images mixed into them, and the weight of their own classes.
-    mixed: Option<(Vec<u32>, f32)>,
+    /// Their classes, `[batch]`.
+    labels: Tensor<B, 1, Int>,
+    /// The classes of the images mixed into them, `[batch]`, and the weight of their own classes.
+    mixed: Option<(Tensor<B, 1, Int>, f32)>,
 }
 
 /// The logits of a forward pass, and the true classes.
 #[derive(Debug)]
 pub struct Logits<B: HostBackend> {
-    device: Tensor<B, 2>,
-    host: OnceCell<Vec<f32>>,
-    labels: Vec<u32>,
-}
-
-impl<B: HostBackend> Logits<B> {
-    fn new(device: Tensor<B, 2>, labels: Vec<u32>) -> Self {
-        Self { device, host: OnceCell::new(), labels }
-    }
-
-    /// `[batch, classes]`, row by row; read once.
-    fn on_host(&self) -> &[f32] {
-        self.host.get_or_init(|| {
-            let _copy = reading(self.device.shape().num_elements(), self.device.dtype());
-            self.device.clone().into_data().iter::<f32>().collect()
-        })
-    }
+    /// `[batch, classes]`.
+    values: Tensor<B, 2>,
+    /// `[batch]`.
+    labels: Tensor<B, 1, Int>,
 }
 
 impl<B: HostBackend> Task<B> for Classification {
     type Model = ResNet<Autodiff<B>>;
     type Item = Picture;
+    type Batch = HostBatch;
     type Input = Images<B>;
     type Outputs = Logits<B>;
 
@@ -115,13 +102,18 @@ impl<B: HostBackend> Task<B> for Classification {
         self.images_of(split)
     }
 
-    fn batch(&self, split: Split, pictures: Vec<Picture>, shard: &Shard, device: &B::Device) -> Result<Images<B>> {
-        let batch = self.assemble(split, pictures, shard)?;
+    fn prepare(&self, split: Split, pictures: Vec<Picture>, shard: &Shard) -> Result<HostBatch> {
+        self.assemble(split, pictures, shard)
+    }
+
+    fn upload(&self, batch: HostBatch, device: &B::Device) -> Images<B> {
         let ([height, width], count) = (batch.size, batch.len());
-        let _copy = writing(batch.pixels.len(), DType::F32);
+        let copy = writing(batch.pixels.len(), DType::F32);
         let pixels = Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device);
+        drop(copy);
         let mixed = batch.partners.filter(|partners| partners.share < 1.0);
-        Ok(Images { pixels, labels: batch.labels, mixed: mixed.map(|partners| (partners.labels, partners.share)) })
+        let mixed = mixed.map(|partners| (on_device::<B>(&partners.labels, device), partners.share));
+        Images { pixels, labels: on_device::<B>(&batch.labels, device), mixed }
     }
 
     fn losses(
@@ -131,10 +123,10 @@ impl<B: HostBackend> Task<B> for Classification {
         context: &ForwardContext<Autodiff<B>>,
     ) -> Losses<Autodiff<B>, Logits<B>> {
         let Images { pixels, labels, mixed } = images;
-        let device = pixels.device();
-        let mixed = mixed.map(|(labels, share)| (on_device(&labels, &device), share.into()));
-        let (losses, logits) = model.losses(Tensor::from_inner(pixels), on_device(&labels, &device), mixed, context);
-        (losses, Logits::new(logits.inner(), labels))
+        let mixed = mixed.map(|(labels, share)| (Tensor::from_inner(labels), share.into()));
+        let targets = Tensor::from_inner(labels.clone());
+        let (losses, logits) = model.losses(Tensor::from_inner(pixels), targets, mixed, context);
+        (losses, Logits { values: logits.inner(), labels })
     }
 
     fn evaluate(
@@ -144,18 +136,19 @@ impl<B: HostBackend> Task<B> for Classification {
         context: &ForwardContext<B>,
     ) -> Losses<B, Logits<B>> {
         let Images { pixels, labels, .. } = images;
-        let targets = on_device(&labels, &pixels.device());
-        let logits = model.forward(pixels, context);
-        (cross_entropy(logits.clone(), targets, 0.0), Logits::new(logits, labels))
+        let values = model.forward(pixels, context);
+        (cross_entropy(values.clone(), labels.clone(), 0.0), Logits { values, labels })
     }
 
-    fn count(&self, logits: &Logits<B>) -> [f64; COUNTED] {
-        hits(logits.on_host(), &logits.labels)
+    fn count(&self, logits: &Logits<B>) -> Option<Tensor<B, 1>> {
+        Some(hits(logits.values.clone(), logits.labels.clone()))
     }
 
     fn answers(&self, logits: &Logits<B>) -> Vec<f64> {
-        let classes = logits.device.dims()[1];
-        logits.on_host().chunks(classes).flat_map(|row| Prediction::of(row).to_values()).collect()
+        let [samples, classes] = logits.values.dims();
+        let _copy = reading(samples * classes, logits.values.dtype());
+        let values: Vec<f32> = logits.values.to_data().iter::<f32>().collect();
+        values.chunks(classes).flat_map(|row| Prediction::of(row).to_values()).collect()
     }
 
     fn score(&self, counts: &Counts) -> f64 {

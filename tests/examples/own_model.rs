@@ -17,11 +17,9 @@ use kiln::parallel::{Evaluated, HostBackend, Losses, Plan, Shard, Split, Task, W
 use kiln::trainer::{Resumed, learner, resumed};
 
 /// A point in the plane, and its arm: -1 or 1.
-type Point = ([f32; 2], [f32; 1]);
-
-fn point(index: usize) -> Point {
+fn point(index: usize) -> [f32; 3] {
     let (angle, arm) = ((index as f32 * 0.618) % 6.0, if index.is_multiple_of(2) { 1.0 } else { -1.0 });
-    ([arm * angle * angle.cos() / 6.0, arm * angle * angle.sin() / 6.0], [arm])
+    [arm * angle * angle.cos() / 6.0, arm * angle * angle.sin() / 6.0, arm]
 }
 
 /// Two layers.
@@ -32,35 +30,37 @@ pub struct Network<B: Backend> {
 }
 
 impl<B: Backend> Network<B> {
-    /// The squared errors of points `[n, 2]` on arms `[n, 1]`.
-    fn errors(&self, [points, arms]: [Tensor<B, 2>; 2]) -> Tensor<B, 1> {
-        let error = self.output.forward(tanh(self.hidden.forward(points))) - arms;
+    /// The squared errors of points `[n, 3]`.
+    fn errors(&self, x: Tensor<B, 2>) -> Tensor<B, 1> {
+        let error = self.output.forward(tanh(self.hidden.forward(x.clone().narrow(1, 0, 2)))) - x.narrow(1, 2, 1);
         (error.clone() * error).flatten(0, 1)
     }
 }
 
 /// The points to learn from, and those to measure on.
-pub struct Spirals([InMemDataset<Point>; 2]);
+pub struct Spirals([InMemDataset<[f32; 3]>; 2]);
 
 impl<B: HostBackend> Task<B> for Spirals {
     type Model = Network<Autodiff<B>>;
-    type Item = Point;
-    type Input = [Tensor<B, 2>; 2];
+    type Item = [f32; 3];
+    type Batch = Vec<[f32; 3]>;
+    type Input = Tensor<B, 2>;
     type Outputs = ();
 
-    fn dataset(&self, split: Split) -> &dyn Dataset<Point> {
+    fn dataset(&self, split: Split) -> &dyn Dataset<[f32; 3]> {
         &self.0[split as usize]
     }
 
-    fn batch(&self, _: Split, points: Vec<Point>, _: &Shard, device: &B::Device) -> Result<Self::Input> {
-        let (points, arms): (Vec<[f32; 2]>, Vec<[f32; 1]>) = points.into_iter().unzip();
-        let rows = points.len();
-        let tensor = |values, width| Tensor::from_data(TensorData::new(values, [rows, width]), device);
-        Ok([tensor(points.concat(), 2), tensor(arms.concat(), 1)])
+    fn prepare(&self, _: Split, points: Vec<[f32; 3]>, _: &Shard) -> Result<Vec<[f32; 3]>> {
+        Ok(points)
+    }
+
+    fn upload(&self, points: Vec<[f32; 3]>, device: &B::Device) -> Self::Input {
+        Tensor::from_data(TensorData::new(points.concat(), [points.len(), 3]), device)
     }
 
     fn losses(&self, model: &Self::Model, x: Self::Input, _: &ForwardContext<Autodiff<B>>) -> Losses<Autodiff<B>> {
-        (model.errors(x.map(Tensor::from_inner)), ())
+        (model.errors(Tensor::from_inner(x)), ())
     }
 
     fn evaluate(&self, model: &Evaluated<B, Self>, x: Self::Input, _: &ForwardContext<B>) -> Losses<B> {

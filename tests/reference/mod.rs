@@ -12,7 +12,7 @@ use burn::backend::Autodiff;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::data::{ImageSet, Normalization};
 use kiln::model::{Hits, ModelConfig, ResNet, Stem};
-use kiln::nn::{ForwardContext, cross_entropy, load_state, rank_of_target, state_dict};
+use kiln::nn::{ForwardContext, cross_entropy, load_state, ranks_of_targets, state_dict};
 use kiln::ops::{Full, PrecisionKind};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{HostBackend, ReducePrecision};
@@ -103,10 +103,13 @@ pub fn losses<B: HostBackend>() {
         let loss = cross_entropy(extreme, ints("extreme_targets"), smoothing);
         close("extreme loss", &values(loss.inner()), &expected[&format!("extreme_loss_{name}_each")], 1e-5);
     }
-    let classes = expected["logits"].shape()[1];
-    let rows = floats(&expected["logits"]).chunks(classes).zip(integers(&expected["targets"]));
-    let ranks: Vec<i64> = rows.map(|(row, target)| rank_of_target(row, *target as usize) as i64).collect();
-    assert_eq!(ranks, integers(&expected["rank_of_target"]));
+    let ranks = ranks_of_targets(tensor::<B, 2>(&expected["logits"]), ints("targets").inner());
+    assert_eq!(ranks.into_data().iter::<i64>().collect::<Vec<_>>(), integers(&expected["rank_of_target"]));
+    // Of equal logits the lower class ranks first; a NaN ranks last.
+    let odd = [[1.0, 2.0, 2.0, 0.0], [f32::NAN, 1.0, 2.0, 3.0], [f32::NAN, 1.0, 2.0, 3.0]];
+    let targets = Tensor::<B, 1, Int>::from_data([2, 0, 3], &device);
+    let ranks = ranks_of_targets(Tensor::<B, 2>::from_data(odd, &device), targets);
+    assert_eq!(ranks.into_data().iter::<i64>().collect::<Vec<_>>(), [1, 4, 0]);
 }
 
 /// Runs a check: once, if the fixture says how far the inputs of its ReLUs are from zero (see `make.py` beside it).

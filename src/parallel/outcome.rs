@@ -1,0 +1,68 @@
+//! What a step has computed, on its way to the host: losses, counts and the gradient's norm, in one copy.
+//!
+//! A device that waits for the host is idle. So the outcome of a step is read when the next step is queued, or at the
+//! end of an epoch, before anything is saved. It is read at once on a processor, in f16, where the update depends on
+//! it, and in an elastic run, which may end after any step.
+
+use burn::tensor::Tensor;
+
+use super::counts::{COUNTED, Counts};
+use super::device::HostBackend;
+use super::events::StepReport;
+use crate::ops::{Later, primitive};
+use crate::optim::global_norm;
+
+/// The sums over the samples of a micro-batch.
+#[derive(Debug, Clone)]
+pub struct Sums<B: HostBackend> {
+    /// Of the losses, `[1]`.
+    pub loss: Tensor<B, 1>,
+    /// What the task counts, `[COUNTED]`, if it does.
+    pub counted: Option<Tensor<B, 1>>,
+    /// Samples.
+    pub samples: usize,
+}
+
+/// The sums of the task's counts over one or several micro-batches, and the norms of the gradient, of one replica.
+pub(super) struct Outcome {
+    /// Complete but for what is still to be read.
+    pub(super) report: StepReport,
+    /// The samples of each micro-batch.
+    samples: Vec<usize>,
+    /// How many numbers there are of each.
+    each: usize,
+    values: Later,
+    /// The factor on the loss.
+    scale: f64,
+}
+
+impl Outcome {
+    /// Starts the copy.
+    pub(super) fn new<B: HostBackend>(
+        report: StepReport,
+        sums: Vec<Sums<B>>,
+        norms: Vec<Tensor<B, 1>>,
+        scale: f64,
+    ) -> Self {
+        let each = 1 + sums.first().and_then(|sums| sums.counted.as_ref()).map_or(0, |_| COUNTED);
+        let samples = sums.iter().map(|sums| sums.samples).collect();
+        let sums = sums.into_iter().flat_map(|sums| std::iter::once(sums.loss).chain(sums.counted));
+        let values: Vec<_> = sums.chain(norms).collect();
+        let values: Later =
+            if values.is_empty() { Box::new(Vec::new) } else { B::read_later(primitive(Tensor::cat(values, 0))) };
+        Self { report, samples, each, values, scale }
+    }
+
+    /// Waits for the copy. Returns this replica's counts and the report, which lacks those of all replicas.
+    pub(super) fn read(self) -> (Counts, StepReport) {
+        let values = (self.values)();
+        let (sums, norms) = values.split_at(self.each * self.samples.len());
+        let mut counts = Counts::default();
+        for (sums, samples) in sums.chunks_exact(self.each).zip(self.samples) {
+            let mut counted = [0.0; COUNTED];
+            counted.iter_mut().zip(&sums[1..]).for_each(|(count, sum)| *count = f64::from(*sum));
+            counts += Counts { loss: sums[0].into(), samples, counted };
+        }
+        (counts, StepReport { gradient_norm: global_norm(norms) / self.scale, ..self.report })
+    }
+}
