@@ -3,21 +3,59 @@
 
 use std::mem::MaybeUninit;
 
+use burn::tensor::bf16;
+
+/// The type of activations in the host's memory. All arithmetic is f32.
+pub trait Activation: Copy + Send + Sync {
+    /// The same value.
+    fn widened(self) -> f32;
+
+    /// The nearest value of this type.
+    fn of(value: f32) -> Self;
+}
+
+impl Activation for f32 {
+    #[inline(always)]
+    fn widened(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn of(value: f32) -> Self {
+        value
+    }
+}
+
+/// As `half` does it, in a form that becomes vector instructions.
+impl Activation for bf16 {
+    #[inline(always)]
+    fn widened(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    fn of(value: f32) -> Self {
+        let bits = value.to_bits();
+        let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+        Self::from_bits((if value.is_nan() { bits | 0x40_0000 } else { nearest } >> 16) as u16)
+    }
+}
+
 /// `(x - mean) * scale + bias`, plus the shortcut if there is one, then ReLU if `relu`; values are `[pixels][channels]`.
 #[derive(Debug, Clone, Copy)]
-pub struct HostEpilogue<'a> {
+pub struct HostEpilogue<'a, T = f32> {
     /// Mean, scale and bias, of each channel.
     pub factors: [&'a [f32]; 3],
     /// As many values as there are pixels and channels.
-    pub shortcut: Option<&'a [f32]>,
+    pub shortcut: Option<&'a [T]>,
     /// Whether negative values become zero.
     pub relu: bool,
 }
 
-impl HostEpilogue<'_> {
+impl<T: Activation> HostEpilogue<'_, T> {
     /// Of whole pixels; `at` is the number of values before them.
     #[inline(always)]
-    pub(super) fn rows(&self, x: &[f32], at: usize, output: &mut [MaybeUninit<f32>]) {
+    pub(super) fn rows(&self, x: &[T], at: usize, output: &mut [MaybeUninit<T>]) {
         let [mean, scale, bias] = self.factors;
         let channels = mean.len();
         let (scale, bias) = (&scale[..channels], &bias[..channels]);
@@ -25,14 +63,15 @@ impl HostEpilogue<'_> {
         let Some(shortcut) = self.shortcut else {
             for (x, output) in rows {
                 for c in 0..channels {
-                    output[c].write(self.clamped((x[c] - mean[c]) * scale[c] + bias[c]));
+                    output[c].write(T::of(self.clamped((x[c].widened() - mean[c]) * scale[c] + bias[c])));
                 }
             }
             return;
         };
         for ((x, output), shortcut) in rows.zip(shortcut[at..][..x.len()].chunks_exact(channels)) {
             for c in 0..channels {
-                output[c].write(self.clamped((x[c] - mean[c]) * scale[c] + bias[c] + shortcut[c]));
+                let normalized = (x[c].widened() - mean[c]) * scale[c] + bias[c];
+                output[c].write(T::of(self.clamped(normalized + shortcut[c].widened())));
             }
         }
     }
@@ -48,7 +87,7 @@ impl HostEpilogue<'_> {
         if let Some(shortcut) = self.shortcut {
             let shortcut = &shortcut[at..][..N];
             for c in 0..N {
-                normalized[c] += shortcut[c];
+                normalized[c] += shortcut[c].widened();
             }
         }
         normalized.map(|value| self.clamped(value))
@@ -59,5 +98,23 @@ impl HostEpilogue<'_> {
     fn clamped(&self, value: f32) -> f32 {
         let floor = if self.relu { 0.0 } else { f32::NEG_INFINITY };
         if value < floor { floor } else { value }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_rounded_as_everywhere() {
+        for high in 0..=u16::MAX {
+            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let value = f32::from_bits(u32::from(high) << 16 | low);
+                let (ours, theirs) = (<bf16 as Activation>::of(value), bf16::from_f32(value));
+                assert_eq!(ours.to_bits(), theirs.to_bits(), "{value}");
+            }
+            let half = bf16::from_bits(high);
+            assert_eq!(half.widened().to_bits(), half.to_f32().to_bits());
+        }
     }
 }

@@ -1,12 +1,12 @@
-//! Batch-norm in the host's memory, fused with the residual sum and ReLU: activations are `[pixels][channels]`, and
-//! each step passes over memory once.
+//! Batch-norm in the host's memory, fused with the residual sum and ReLU: activations are `[pixels][channels]`, f32
+//! or bf16, and each step passes over memory once.
 //!
 //! Pixels are split into pieces by the number of channels alone. A piece is summed in f32 around its own mean, the
 //! pieces in f64 and in order: results do not depend on threads.
 
 use std::mem::MaybeUninit;
 
-use super::host_epilogue::HostEpilogue;
+use super::host_epilogue::{Activation, HostEpilogue};
 use super::pieces::{ParallelFor, on_pieces};
 use super::winograd::vectorized;
 
@@ -32,7 +32,7 @@ impl HostNorm {
     }
 
     /// Mean and sum of squared deviations, per channel.
-    pub(super) fn moments(&self, x: &[f32]) -> PerChannel<2> {
+    pub(super) fn moments<T: Activation>(&self, x: &[T]) -> PerChannel<2> {
         // Of each piece: mean, sum of deviations from it, and sum of their squares.
         let mut pieces = self.lists::<3>(x.len());
         on_pieces(x.chunks(self.piece()).zip(&mut pieces), self.parallel_for, |(x, [mean, sum, squares])| {
@@ -57,7 +57,7 @@ impl HostNorm {
     }
 
     /// The epilogue of `x`.
-    pub(super) fn normalize(&self, x: &[f32], epilogue: &HostEpilogue, output: &mut [MaybeUninit<f32>]) {
+    pub(super) fn normalize<T: Activation>(&self, x: &[T], epilogue: &HostEpilogue<T>, output: &mut [MaybeUninit<T>]) {
         let pieces = x.chunks(self.piece()).zip(output.chunks_mut(self.piece())).enumerate();
         on_pieces(pieces, self.parallel_for, |(i, (x, output))| {
             vectorized(|(x, output)| epilogue.rows(x, *i * self.piece(), output), (*x, &mut **output));
@@ -65,7 +65,7 @@ impl HostNorm {
     }
 
     /// The backward pass of ReLU in place: zero where the output is not positive.
-    pub(super) fn relu_backward(&self, gradient: &mut [f32], output: &[f32]) {
+    pub(super) fn relu_backward<T: Activation>(&self, gradient: &mut [T], output: &[T]) {
         let pieces = gradient.chunks_mut(self.piece()).zip(output.chunks(self.piece()));
         on_pieces(pieces, self.parallel_for, |(gradient, output)| {
             vectorized(relu_backward, (&mut **gradient, *output))
@@ -74,10 +74,10 @@ impl HostNorm {
 
     /// `sum(gradient)` and `sum(gradient * (x - mean))`, per channel. With `mask` (scale and bias), the gradient counts
     /// only where `(x - mean) * scale + bias` is positive.
-    pub(super) fn gradient_sums(
+    pub(super) fn gradient_sums<T: Activation>(
         &self,
-        gradient: &[f32],
-        x: &[f32],
+        gradient: &[T],
+        x: &[T],
         mean: &[f32],
         mask: Option<[&[f32]; 2]>,
     ) -> PerChannel<2> {
@@ -93,13 +93,13 @@ impl HostNorm {
     }
 
     /// `gradient * k - ((x - mean) * q + r)`, with the gradient masked as in [`HostNorm::gradient_sums`].
-    pub(super) fn input_gradient(
+    pub(super) fn input_gradient<T: Activation>(
         &self,
-        gradient: &[f32],
-        x: &[f32],
+        gradient: &[T],
+        x: &[T],
         factors: [&[f32]; 4],
         mask: Option<[&[f32]; 2]>,
-        output: &mut [MaybeUninit<f32>],
+        output: &mut [MaybeUninit<T>],
     ) {
         let pieces = gradient.chunks(self.piece()).zip(x.chunks(self.piece())).zip(output.chunks_mut(self.piece()));
         on_pieces(pieces, self.parallel_for, |((gradient, x), output)| {
@@ -114,19 +114,19 @@ impl HostNorm {
 }
 
 #[inline(always)]
-fn add_rows((x, sums): (&[f32], &mut [f32])) {
+fn add_rows<T: Activation>((x, sums): (&[T], &mut [f32])) {
     for x in x.chunks_exact(sums.len()) {
-        sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
+        sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += x.widened());
     }
 }
 
 #[inline(always)]
-fn add_deviations((x, mean, [sums, squares]): (&[f32], &[f32], [&mut [f32]; 2])) {
+fn add_deviations<T: Activation>((x, mean, [sums, squares]): (&[T], &[f32], [&mut [f32]; 2])) {
     let channels = mean.len();
     let (sums, squares) = (&mut sums[..channels], &mut squares[..channels]);
     for x in x.chunks_exact(channels) {
         for c in 0..channels {
-            let off = x[c] - mean[c];
+            let off = x[c].widened() - mean[c];
             sums[c] += off;
             squares[c] += off * off;
         }
@@ -134,8 +134,9 @@ fn add_deviations((x, mean, [sums, squares]): (&[f32], &[f32], [&mut [f32]; 2]))
 }
 
 #[inline(always)]
-fn relu_backward((gradient, output): (&mut [f32], &[f32])) {
-    gradient.iter_mut().zip(output).for_each(|(gradient, output)| *gradient = masked(*gradient, *output));
+fn relu_backward<T: Activation>((gradient, output): (&mut [T], &[T])) {
+    let mask = |(gradient, output): (&mut T, &T)| *gradient = T::of(masked(gradient.widened(), output.widened()));
+    gradient.iter_mut().zip(output).for_each(mask);
 }
 
 /// The gradient of ReLU's input.
@@ -145,26 +146,27 @@ fn masked(gradient: f32, output: f32) -> f32 {
 }
 
 /// Gradient, input, mean, scale and bias of the ReLU mask, both sums.
-type SumArgs<'a> = (&'a [f32], &'a [f32], &'a [f32], Option<[&'a [f32]; 2]>, [&'a mut [f32]; 2]);
+type SumArgs<'a, T> = (&'a [T], &'a [T], &'a [f32], Option<[&'a [f32]; 2]>, [&'a mut [f32]; 2]);
 
 #[inline(always)]
-fn add_gradients((gradient, x, mean, mask, [sums, weighted]): SumArgs) {
+fn add_gradients<T: Activation>((gradient, x, mean, mask, [sums, weighted]): SumArgs<T>) {
     let channels = mean.len();
     let (sums, weighted) = (&mut sums[..channels], &mut weighted[..channels]);
     let rows = gradient.chunks_exact(channels).zip(x.chunks_exact(channels));
     let Some([scale, bias]) = mask.map(|factors| factors.map(|factor| &factor[..channels])) else {
         for (gradient, x) in rows {
             for c in 0..channels {
-                sums[c] += gradient[c];
-                weighted[c] += gradient[c] * (x[c] - mean[c]);
+                let gradient = gradient[c].widened();
+                sums[c] += gradient;
+                weighted[c] += gradient * (x[c].widened() - mean[c]);
             }
         }
         return;
     };
     for (gradient, x) in rows {
         for c in 0..channels {
-            let off = x[c] - mean[c];
-            let gradient = masked(gradient[c], off * scale[c] + bias[c]);
+            let off = x[c].widened() - mean[c];
+            let gradient = masked(gradient[c].widened(), off * scale[c] + bias[c]);
             sums[c] += gradient;
             weighted[c] += gradient * off;
         }
@@ -172,26 +174,27 @@ fn add_gradients((gradient, x, mean, mask, [sums, weighted]): SumArgs) {
 }
 
 /// Gradient, input, factors, scale and bias of the ReLU mask, output.
-type InputGradientArgs<'a> = (&'a [f32], &'a [f32], [&'a [f32]; 4], Option<[&'a [f32]; 2]>, &'a mut [MaybeUninit<f32>]);
+type InputGradientArgs<'a, T> = (&'a [T], &'a [T], [&'a [f32]; 4], Option<[&'a [f32]; 2]>, &'a mut [MaybeUninit<T>]);
 
 #[inline(always)]
-fn input_gradient_rows((gradient, x, [mean, k, q, r], mask, output): InputGradientArgs) {
+fn input_gradient_rows<T: Activation>((gradient, x, [mean, k, q, r], mask, output): InputGradientArgs<T>) {
     let channels = mean.len();
     let (k, q, r) = (&k[..channels], &q[..channels], &r[..channels]);
     let rows = gradient.chunks_exact(channels).zip(x.chunks_exact(channels)).zip(output.chunks_exact_mut(channels));
     let Some([scale, bias]) = mask.map(|factors| factors.map(|factor| &factor[..channels])) else {
         for ((gradient, x), output) in rows {
             for c in 0..channels {
-                output[c] = MaybeUninit::new(gradient[c] * k[c] - ((x[c] - mean[c]) * q[c] + r[c]));
+                let off = x[c].widened() - mean[c];
+                output[c] = MaybeUninit::new(T::of(gradient[c].widened() * k[c] - (off * q[c] + r[c])));
             }
         }
         return;
     };
     for ((gradient, x), output) in rows {
         for c in 0..channels {
-            let off = x[c] - mean[c];
-            let gradient = masked(gradient[c], off * scale[c] + bias[c]);
-            output[c] = MaybeUninit::new(gradient * k[c] - (off * q[c] + r[c]));
+            let off = x[c].widened() - mean[c];
+            let gradient = masked(gradient[c].widened(), off * scale[c] + bias[c]);
+            output[c] = MaybeUninit::new(T::of(gradient * k[c] - (off * q[c] + r[c])));
         }
     }
 }

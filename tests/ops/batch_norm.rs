@@ -105,6 +105,11 @@ impl Case {
         }
     }
 
+    /// With activations and gradients that bf16 can hold.
+    fn in_halves(self) -> Self {
+        Self { x: in_halves_of(self.x), gradient: in_halves_of(self.gradient), ..self }
+    }
+
     /// Images `from..` as a batch of their own.
     fn tail(&self, from: usize) -> Self {
         let start = from * self.shape[1] * self.area();
@@ -155,13 +160,11 @@ fn in_halves<B: BatchNormOps + HostBackend>() {
     if !computes_in::<B>(PrecisionKind::Bf16) {
         return;
     }
-    let rounded = |values: Vec<f32>| values.into_iter().map(|value| bf16::from_f32(value).to_f32()).collect();
-    for offset in [0.0, 100.0] {
-        let case = Case::new([8, 4, 16, 16], offset, 2.0);
-        let case = Case { x: rounded(case.x), gradient: rounded(case.gradient), ..case };
+    for (offset, innermost) in [(0.0, false), (0.0, true), (100.0, false), (100.0, true)] {
+        let case = Case::new([8, 4, 16, 16], offset, 2.0).in_halves();
         let expected = case.naive();
         let half = |values: &[f32]| tensor::<Autodiff<B>, 4>(values, case.shape).cast(DType::BF16);
-        let x = half(&case.x).detach().require_grad();
+        let x = arranged(half(&case.x), innermost).require_grad();
         let [weight, bias] =
             [&case.weight, &case.bias].map(|values| tensor::<Autodiff<B>, 1>(values, [values.len()]).require_grad());
         let done = batch_norm(x.clone(), [weight.clone(), bias.clone()], EPSILON, None, Epilogue::Identity);
@@ -179,6 +182,10 @@ fn in_halves<B: BatchNormOps + HostBackend>() {
     }
 }
 
+fn in_halves_of(values: Vec<f32>) -> Vec<f32> {
+    values.into_iter().map(|value| bf16::from_f32(value).to_f32()).collect()
+}
+
 fn inference<B: BatchNormOps>() {
     let case = Case::new([2, 3, 4, 5], 0.3, 2.0);
     let expected = case.naive();
@@ -192,38 +199,47 @@ fn inference<B: BatchNormOps>() {
     assert_close("output", &to_vec(output), &expected.output, 1e-5);
 }
 
-/// The rectifier and the shortcut behind it, against what Burn's operations make of the same batch-norm; used twice, so that
-/// the gradients that reach the input and the shortcut are sums.
-fn with_what_is_behind<B: BatchNormOps + ConvOps>() {
-    for (shape, innermost) in
-        [[4, 3, 5, 7], [2, 16, 9, 6], [3, 33, 1, 1]].into_iter().flat_map(|s| [(s, false), (s, true)])
-    {
-        let case = Case::new(shape, 0.3, 2.0);
-        let shortcut = noise(case.x.len(), 21);
-        for summed in [false, true] {
-            let run = |fused: bool| {
-                let leaf = |values: &[f32]| arranged(tensor::<Autodiff<B>, 4>(values, shape), innermost).require_grad();
-                let (x, other) = (leaf(&case.x), leaf(&shortcut));
-                let parameters =
-                    [&case.weight, &case.bias].map(|v| tensor::<Autodiff<B>, 1>(v, [v.len()]).require_grad());
-                let output = if fused {
-                    let epilogue = if summed { Epilogue::AddRelu(other.clone()) } else { Epilogue::Relu };
-                    batch_norm(x.clone(), parameters.clone(), EPSILON, None, epilogue).output
-                } else {
-                    let output = batch_norm(x.clone(), parameters.clone(), EPSILON, None, Epilogue::Identity).output;
-                    burn::tensor::activation::relu(if summed { output + other.clone() } else { output })
-                };
-                let objective =
-                    (output.clone() * tensor(&case.gradient, shape)).sum() + (x.clone() * other.clone()).sum();
-                let gradients = objective.backward();
-                let of = |leaf: Tensor<Autodiff<B>, 4>| to_vec(leaf.grad(&gradients).expect("the leaf is tracked"));
-                let [weight, bias] = parameters.map(|leaf| to_vec(leaf.grad(&gradients).expect("the leaf is tracked")));
-                [to_vec(output), of(x), of(other), weight, bias]
+/// The rectifier and the shortcut behind it, against what Burn's operations make of the same batch-norm in f32; used
+/// twice, so that the gradients that reach the input and the shortcut are sums.
+fn with_what_is_behind<B: HostBackend>() {
+    let halves = computes_in::<B>(PrecisionKind::Bf16).then_some((DType::BF16, 2e-2));
+    for (dtype, tolerance) in std::iter::once((DType::F32, 2e-6)).chain(halves) {
+        for shape in [[4, 3, 5, 7], [2, 16, 9, 6], [3, 33, 1, 1]] {
+            behind::<B>(shape, false, dtype, tolerance);
+            behind::<B>(shape, true, dtype, tolerance);
+        }
+    }
+}
+
+fn behind<B: HostBackend>(shape: [usize; 4], innermost: bool, dtype: DType, tolerance: f64) {
+    let case = Case::new(shape, 0.3, 2.0).in_halves();
+    let shortcut = in_halves_of(noise(case.x.len(), 21));
+    for summed in [false, true] {
+        let run = |fused: bool| {
+            let dtype = if fused { dtype } else { DType::F32 };
+            let typed = |values: &[f32]| tensor::<Autodiff<B>, 4>(values, shape).cast(dtype);
+            let leaf = |values: &[f32]| arranged(typed(values), innermost).require_grad();
+            let (x, other) = (leaf(&case.x), leaf(&shortcut));
+            let parameters = [&case.weight, &case.bias].map(|v| tensor::<Autodiff<B>, 1>(v, [v.len()]).require_grad());
+            let output = if fused {
+                let epilogue = if summed { Epilogue::AddRelu(other.clone()) } else { Epilogue::Relu };
+                batch_norm(x.clone(), parameters.clone(), EPSILON, None, epilogue).output
+            } else {
+                let output = batch_norm(x.clone(), parameters.clone(), EPSILON, None, Epilogue::Identity).output;
+                burn::tensor::activation::relu(if summed { output + other.clone() } else { output })
             };
-            for (i, (found, expected)) in run(true).into_iter().zip(run(false)).enumerate() {
-                let expected: Vec<f64> = expected.into_iter().map(f64::from).collect();
-                assert_close(&format!("{shape:?}, summed {summed}: result {i}"), &found, &expected, 2e-6);
-            }
+            let objective = (output.clone() * typed(&case.gradient)).sum() + (x.clone() * other.clone()).sum();
+            let gradients = objective.backward();
+            let of = |leaf: Tensor<Autodiff<B>, 4>| {
+                to_vec(leaf.grad(&gradients).expect("the leaf is tracked").cast(DType::F32))
+            };
+            let [weight, bias] = parameters.map(|leaf| to_vec(leaf.grad(&gradients).expect("the leaf is tracked")));
+            [to_vec(output.cast(DType::F32)), of(x), of(other), weight, bias]
+        };
+        for (i, (found, expected)) in run(true).into_iter().zip(run(false)).enumerate() {
+            let expected: Vec<f64> = expected.into_iter().map(f64::from).collect();
+            let what = format!("{shape:?}, {dtype:?}, summed {summed}: result {i}");
+            assert_close(&what, &found, &expected, tolerance);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Batch-norm on LibTorch's tensors: NHWC f32 tensors on the CPU by the loops of `host_norm.rs`, others by ATen's
+//! Batch-norm on LibTorch's tensors: NHWC tensors in f32 and bf16 on the CPU by the loops of `host_norm.rs`, others by ATen's
 //! kernels.
 
 use std::ffi::{c_char, c_int};
@@ -6,14 +6,15 @@ use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
+use burn::tensor::bf16;
 use tch::{Device, Kind, Tensor};
 
-use super::memory::{exclusive, parallel_for, uninit_mut, values, values_mut};
+use super::memory::{Value, exclusive, parallel_for, uninit_mut, values, values_mut};
 use super::winograd::{empty_nhwc, from_nhwc, to_nhwc};
 use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
 use crate::ops::batch_norm::{BatchNormOps, gradients};
 use crate::ops::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
-use crate::ops::host_epilogue::HostEpilogue;
+use crate::ops::host_epilogue::{Activation, HostEpilogue};
 use crate::ops::host_norm::HostNorm;
 
 unsafe extern "C" {
@@ -32,17 +33,29 @@ unsafe extern "C" {
     ) -> *mut c_char;
 }
 
-/// The loops of `host_norm.rs`, if `x` is an f32 tensor on the CPU with channels innermost.
-fn on_host(x: &TchTensor) -> Option<HostNorm> {
-    let here = x.tensor.device() == Device::Cpu && x.tensor.kind() == Kind::Float;
+/// The loops of `host_norm.rs`, if `x` is an f32 or bf16 tensor on the CPU with channels innermost, and whether it is bf16.
+fn on_host(x: &TchTensor) -> Option<(HostNorm, bool)> {
+    let (kind, here) = (x.tensor.kind(), x.tensor.device() == Device::Cpu);
     let channels = usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
-    (here && x.tensor.permute([0, 2, 3, 1]).is_contiguous()).then_some(HostNorm { channels, parallel_for })
+    let is_ours = here && matches!(kind, Kind::Float | Kind::BFloat16);
+    let is_nhwc = is_ours && x.tensor.permute([0, 2, 3, 1]).is_contiguous();
+    is_nhwc.then_some((HostNorm { channels, parallel_for }, kind == Kind::BFloat16))
+}
+
+/// Calls a function of [`HostNorm`]'s for tensors of the type of `x`.
+macro_rules! host_norm {
+    ($on_host:expr, $function:ident($($argument:expr),*)) => {
+        match $on_host {
+            (norm, true) => $function::<bf16>(norm, $($argument),*),
+            (norm, false) => $function::<f32>(norm, $($argument),*),
+        }
+    };
 }
 
 impl<E: TchElement> BatchNormOps for LibTorch<E> {
     fn bn_moments(x: TchTensor) -> (TchTensor, TchTensor) {
-        if let Some(norm) = on_host(&x) {
-            let [mean, m2] = norm.moments(values(&to_nhwc(&x))).map(per_channel);
+        if let Some(on_host) = on_host(&x) {
+            let [mean, m2] = host_norm!(on_host, moments(&x));
             return (mean, m2);
         }
         let count = x.tensor.numel() / usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
@@ -53,14 +66,12 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         (owned(mean), m2)
     }
 
-    fn bn_normalize(x: TchTensor, [mean, scale, bias]: [TchTensor; 3], epilogue: Epilogue<TchTensor>) -> TchTensor {
-        let Some(norm) = on_host(&x) else { return apply_epilogue::<Self>(apply(&x, &mean, &scale, &bias), epilogue) };
-        let x = to_nhwc(&x);
-        let mut output = empty_nhwc(&x, x.size()[3]);
-        with_epilogue([mean, scale, bias], epilogue, |epilogue| {
-            norm.normalize(values(&x), &epilogue, uninit_mut(&mut output));
-        });
-        from_nhwc(output)
+    fn bn_normalize(x: TchTensor, factors: [TchTensor; 3], epilogue: Epilogue<TchTensor>) -> TchTensor {
+        if let Some(on_host) = on_host(&x) {
+            return host_norm!(on_host, normalize(&x, factors, epilogue));
+        }
+        let [mean, scale, bias] = factors;
+        apply_epilogue::<Self>(apply(&x, &mean, &scale, &bias), epilogue)
     }
 
     fn bn_gradient_sums(
@@ -69,23 +80,14 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         mean: TchTensor,
         relu: Option<&ReluState<Self>>,
     ) -> [TchTensor; 3] {
-        let Some(norm) = on_host(&x) else {
-            let gradient = epilogue_backward::<Self>(gradient, relu);
-            // With `inv_std` one, the gradient of the weight is the sum of gradient * (x - mean).
-            let one = TchTensor::new(mean.tensor.ones_like());
-            let [_, weighted, sum] = backward(&gradient, &x, &one, [&mean, &one], WEIGHT);
-            return [gradient, owned(sum), owned(weighted)];
-        };
-        let mut gradient = TchTensor::from_existing(to_nhwc(&gradient), gradient.storage);
-        if let Some(relu) = relu.filter(|relu| relu.has_shortcut) {
-            gradient = exclusive(gradient);
-            norm.relu_backward(values_mut(&mut gradient), values(&to_nhwc(&relu.output)));
+        if let Some(on_host) = on_host(&x) {
+            return host_norm!(on_host, gradient_sums(gradient, &x, &mean, relu));
         }
-        let (x, mean, mask) = (to_nhwc(&x), mean.tensor.contiguous(), mask(relu));
-        let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
-        let sums = norm.gradient_sums(values(&gradient.tensor), values(&x), values(&mean), mask);
-        let [sum, weighted] = sums.map(per_channel);
-        [from_nhwc(gradient), sum, weighted]
+        let gradient = epilogue_backward::<Self>(gradient, relu);
+        // With `inv_std` one, the gradient of the weight is the sum of gradient * (x - mean).
+        let one = TchTensor::new(mean.tensor.ones_like());
+        let [_, weighted, sum] = backward(&gradient, &x, &one, [&mean, &one], WEIGHT);
+        [gradient, owned(sum), owned(weighted)]
     }
 
     fn bn_input_gradient(
@@ -95,19 +97,13 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
         [k, q, r]: [TchTensor; 3],
         relu: Option<&ReluState<Self>>,
     ) -> TchTensor {
-        let Some(norm) = on_host(&x) else {
-            let minus = |tensor: TchTensor| TchTensor::new(-tensor.tensor);
-            let mut sum = apply(&x, &mean, &minus(q), &minus(r)).tensor;
-            let channels = k.tensor.size()[0];
-            return TchTensor::new(sum.addcmul_(&gradient.tensor, &k.tensor.view([1, channels, 1, 1])));
-        };
-        let (gradient, x, mask) = (to_nhwc(&gradient), to_nhwc(&x), mask(relu));
-        let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
-        let factors = [mean, k, q, r].map(|factor| factor.tensor.contiguous());
-        let mut output = empty_nhwc(&x, x.size()[3]);
-        let factors = factors.each_ref().map(values);
-        norm.input_gradient(values(&gradient), values(&x), factors, mask, uninit_mut(&mut output));
-        from_nhwc(output)
+        if let Some(on_host) = on_host(&x) {
+            return host_norm!(on_host, input_gradient(&gradient, &x, [mean, k, q, r], relu));
+        }
+        let minus = |tensor: TchTensor| TchTensor::new(-tensor.tensor);
+        let mut sum = apply(&x, &mean, &minus(q), &minus(r)).tensor;
+        let channels = k.tensor.size()[0];
+        TchTensor::new(sum.addcmul_(&gradient.tensor, &k.tensor.view([1, channels, 1, 1])))
     }
 
     fn bn_local_gradients(
@@ -127,12 +123,65 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
     }
 }
 
-/// `work` with mean, scale and bias and an epilogue in the host's memory.
-pub(super) fn with_epilogue<T>(
+fn moments<T: Activation + Value>(norm: HostNorm, x: &TchTensor) -> [TchTensor; 2] {
+    norm.moments::<T>(values(&to_nhwc(x))).map(per_channel)
+}
+
+fn normalize<T: Activation + Value>(
+    norm: HostNorm,
+    x: &TchTensor,
     factors: [TchTensor; 3],
     epilogue: Epilogue<TchTensor>,
-    work: impl FnOnce(HostEpilogue) -> T,
-) -> T {
+) -> TchTensor {
+    let x = to_nhwc(x);
+    let mut output = empty_nhwc(&x, x.size()[3]);
+    with_epilogue::<T, _>(factors, epilogue, |epilogue| {
+        norm.normalize(values(&x), &epilogue, uninit_mut(&mut output));
+    });
+    from_nhwc(output)
+}
+
+fn gradient_sums<T: Activation + Value>(
+    norm: HostNorm,
+    gradient: TchTensor,
+    x: &TchTensor,
+    mean: &TchTensor,
+    relu: Option<&ReluState<LibTorch<impl TchElement>>>,
+) -> [TchTensor; 3] {
+    let mut gradient = TchTensor::from_existing(to_nhwc(&gradient), gradient.storage);
+    if let Some(relu) = relu.filter(|relu| relu.has_shortcut) {
+        gradient = exclusive(gradient);
+        norm.relu_backward::<T>(values_mut(&mut gradient), values(&to_nhwc(&relu.output)));
+    }
+    let (x, mean, mask) = (to_nhwc(x), mean.tensor.contiguous(), mask(relu));
+    let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
+    let sums = norm.gradient_sums::<T>(values(&gradient.tensor), values(&x), values(&mean), mask);
+    let [sum, weighted] = sums.map(per_channel);
+    [from_nhwc(gradient), sum, weighted]
+}
+
+fn input_gradient<T: Activation + Value>(
+    norm: HostNorm,
+    gradient: &TchTensor,
+    x: &TchTensor,
+    factors: [TchTensor; 4],
+    relu: Option<&ReluState<LibTorch<impl TchElement>>>,
+) -> TchTensor {
+    let (gradient, x, mask) = (to_nhwc(gradient), to_nhwc(x), mask(relu));
+    let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
+    let factors = factors.map(|factor| factor.tensor.contiguous());
+    let mut output = empty_nhwc(&x, x.size()[3]);
+    let factors = factors.each_ref().map(values);
+    norm.input_gradient::<T>(values(&gradient), values(&x), factors, mask, uninit_mut(&mut output));
+    from_nhwc(output)
+}
+
+/// `work` with mean, scale and bias and an epilogue in the host's memory.
+pub(super) fn with_epilogue<T: Value, R>(
+    factors: [TchTensor; 3],
+    epilogue: Epilogue<TchTensor>,
+    work: impl FnOnce(HostEpilogue<T>) -> R,
+) -> R {
     let relu = !matches!(epilogue, Epilogue::Identity);
     let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(to_nhwc(&shortcut)) } else { None };
     let factors = factors.map(|factor| factor.tensor.contiguous());

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use burn::backend::libtorch::TchTensor;
+use burn::tensor::bf16;
 use tch::{Device, Kind, Tensor};
 
 unsafe extern "C" {
@@ -38,6 +39,10 @@ pub(super) trait Value {
 
 impl Value for f32 {
     const KINDS: &'static [Kind] = &[Kind::Float];
+}
+
+impl Value for bf16 {
+    const KINDS: &'static [Kind] = &[Kind::BFloat16];
 }
 
 /// The bits of either half type.

@@ -47,9 +47,9 @@ pub(super) fn from_nhwc(images: TchTensor) -> TchTensor {
     TchTensor::new(images.tensor.permute([0, 3, 1, 2]))
 }
 
-/// An uninitialised tensor for NHWC images of the same size with `channels` channels.
+/// An uninitialised tensor for NHWC images of the same size and type with `channels` channels.
 pub(super) fn empty_nhwc(images: &Tensor, channels: i64) -> TchTensor {
     let mut size = images.size();
     size[3] = channels;
-    TchTensor::new(Tensor::empty(size, (Kind::Float, Device::Cpu)))
+    TchTensor::new(Tensor::empty(size, (images.kind(), Device::Cpu)))
 }
