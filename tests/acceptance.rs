@@ -70,7 +70,7 @@ fn the_runner_finds_every_fault_and_goes_on_behind_it() {
     }
     let place = bundle();
     let find = |fault: &str| verdict(place.path(), fault);
-    let copied = "a step of W = 2 x 4: 3 reads, 0.003 MB; 1 writes, 2 MB";
+    let copied = "a step of W = 2 x 4: waits for 3 reads, 0 come beside the next step, 0.003 MB; 1 writes, 2 MB";
     let right = ["all numbers that were due are right", "killed after 10 steps, same bits", copied];
     find("nothing").is(0, &[], &right);
     find("uncounted").is(1, &[("traffic", "wrong")], &["not right: traffic flex", "they are not counted"]);

@@ -107,7 +107,7 @@ fn finite(tensor: &HostTensor) -> bool {
 fn reduced_in_bf16<B: HostBackend>() {
     let gradient = |reduce_precision| {
         let setup = Setup { reduce_precision, ..small::setup(2, 4, 0.0) };
-        small::last_gradient::<B>(&setup, 0..8)
+        small::last_gradient::<B>(Stem::Cifar, &setup, 0..8)
     };
     let distance = small::distance(&gradient(ReducePrecision::Bf16), &gradient(ReducePrecision::F32));
     assert!(distance > 1e-4 && distance < 4e-3, "{distance:.2e}");

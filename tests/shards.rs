@@ -1,5 +1,6 @@
 //! Batches that do not divide evenly: every sample counts once and equally, and nobody waits for a replica that has none.
 
+use kiln::model::Stem;
 use kiln::parallel::HostBackend;
 use kiln::state::{HostTensor, StateDict};
 
@@ -14,23 +15,27 @@ fn assert_close(ours: &StateDict, theirs: &StateDict) {
 
 /// 103 samples in batches of 32: the last step has shards of 2, 2, 2 and 1.
 pub fn uneven<B: HostBackend>() {
-    assert_close(&last_gradient::<B>(&setup(4, 8, 0.0), 0..103), &last_gradient::<B>(&setup(1, 32, 0.0), 0..103));
+    let last = |setup| last_gradient::<B>(Stem::Cifar, &setup, 0..103);
+    assert_close(&last(setup(4, 8, 0.0)), &last(setup(1, 32, 0.0)));
 }
 
 /// 33 samples in batches of 32: the last step has a single sample, and three replicas have none.
 pub fn a_single_sample<B: HostBackend>(sync_bn: bool) {
     let four = Setup { sync_bn, ..setup(4, 8, 0.0) };
-    assert_close(&last_gradient::<B>(&four, 0..33), &last_gradient::<B>(&setup(1, 32, 0.0), 0..33));
+    let last = |setup| last_gradient::<B>(Stem::Cifar, &setup, 0..33);
+    assert_close(&last(four), &last(setup(1, 32, 0.0)));
 }
 
-/// 90 samples in groups of three batches of 16: the last group has 16, 16 and 10.
+/// 90 samples in groups of three batches of 16: the last group has 16, 16 and 10. Of so many images a ReLU of the CIFAR
+/// stem's large maps has an input so near to zero that rounding changes its sign, and with it the gradient.
 pub fn a_partial_group<B: HostBackend>() {
+    let last = |setup, ids| last_gradient::<B>(Stem::Imagenet, &setup, ids);
     let grouped = |replicas: usize| Setup { accumulation_steps: 3, ..setup(replicas, 16 / replicas, 0.0) };
-    let batches = [48..64, 64..80, 80..90].map(|ids| (ids.len(), last_gradient::<B>(&setup(1, 16, 0.0), ids)));
+    let batches = [48..64, 64..80, 80..90].map(|ids| (ids.len(), last(setup(1, 16, 0.0), ids)));
     let mean =
         batches.into_iter().map(|(samples, gradient)| scaled(gradient, samples as f32 / 42.0)).reduce(sum).unwrap();
     for replicas in [1, 2, 4] {
-        assert_close(&last_gradient::<B>(&grouped(replicas), 0..90), &mean);
+        assert_close(&last(grouped(replicas), 0..90), &mean);
     }
 }
 

@@ -34,20 +34,24 @@ pub fn plan_of(setup: &Setup, ids: Range<usize>) -> Experiment {
     plan(setup, images(ids), NORMALIZATION)
 }
 
-/// Trains from the weights of seed 0.
+/// Trains from the weights of seed 0, with the CIFAR stem.
 pub fn train<B: HostBackend>(experiment: Experiment) -> Recorded {
-    let config = ModelConfig { stem: Stem::Cifar, width: 4, ..ModelConfig::default() };
+    train_with::<B>(Stem::Cifar, experiment)
+}
+
+fn train_with<B: HostBackend>(stem: Stem, experiment: Experiment) -> Recorded {
+    let config = ModelConfig { stem, width: 4, ..ModelConfig::default() };
     let device = B::open(0).unwrap();
     let model = initialize(ResNet::<Autodiff<B>>::new(&config, CLASSES, 0.0, &device), 0).unwrap();
     run::<B>(experiment, &config, CLASSES, &state_dict(&model))
 }
 
 /// The gradient of the last step: what momentum holds when it forgets all else, and the rate is zero.
-pub fn last_gradient<B: HostBackend>(setup: &Setup, ids: Range<usize>) -> StateDict {
+pub fn last_gradient<B: HostBackend>(stem: Stem, setup: &Setup, ids: Range<usize>) -> StateDict {
     let mut setup = setup.clone();
     setup.optim.momentum = 1e-30;
     (setup.schedule.base, setup.schedule.peak) = (0.0, 0.0);
-    let mut gradient = train::<B>(plan_of(&setup, ids)).states.pop().unwrap().optimizer;
+    let mut gradient = train_with::<B>(stem, plan_of(&setup, ids)).states.pop().unwrap().optimizer;
     gradient.remove("step").expect("the optimizer counts its steps");
     gradient
 }

@@ -107,7 +107,8 @@ impl<B: TrainBackend> ResNet<B> {
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 2> {
         let [_, _, height, width] = images.dims();
-        let innermost = self.has_large_maps([height, width]) || self.is_by_winograd(context) || !context.is_training();
+        let small = !self.has_large_maps([height, width]) && !self.is_by_winograd(context);
+        let innermost = !small || context.precision == PrecisionKind::Bf16 || !context.is_training();
         let images = arranged(P::to_compute(images), innermost);
         let mut x = self.conv1.forward_normalized::<P>(images, &self.bn1, Epilogue::Relu, context);
         if self.is_pooled {

@@ -145,7 +145,8 @@ def traffic(course, backend):
         world = ["--world-size", replicas, "--gpu-ids", "0", "--profile"]
         run = kiln(course, backend, ("cifar", 32, batch // replicas, precision), *world)["run"]
         row = copied(json.loads((run / "trace.json").read_text())["traceEvents"])
-        text = f"a step of W = {replicas} x {batch // replicas}: {row['reads']:g} reads, {row['read'] / 1e6:.3g} MB; "
+        text = f"a step of W = {replicas} x {batch // replicas}: waits for {row['reads']:g} reads, {row['late']:g} come "
+        text += f"beside the next step, {row['read'] / 1e6:.3g} MB; "
         text += f"{row['writes']:g} writes, {row['written'] / 1e6:.3g} MB"
         rows.append({**row, "replicas": replicas, "text": text})
     return rows
@@ -153,16 +154,21 @@ def traffic(course, backend):
 
 def copied(events):
     """What the replicas copy in a step, by the spans of a profile; of each thread its steps behind the first ones."""
-    counts = dict.fromkeys(("reads", "read", "writes", "written"), 0)
+    counts = dict.fromkeys(("reads", "late", "read", "writes", "written"), 0)
+    directions = {
+        "copy to host": ("reads", "read"),
+        "late copy to host": ("late", "read"),
+        "copy to device": ("writes", "written"),
+    }
     for thread in {event["tid"] for event in events}:
         spans = [event for event in events if event["ph"] == "X" and event["tid"] == thread]
         ends = sorted(span["ts"] + span["dur"] for span in spans if span["name"] == "optimizer")
         steps = len(ends) - WARM_UP
         for span in spans:
-            direction = {"copy to host": ("reads", "read"), "copy to device": ("writes", "written")}.get(span["name"])
+            direction = directions.get(span["name"])
             if direction and steps > 0 and ends[WARM_UP - 1] <= span["ts"] < ends[-1]:
                 counts[direction[0]] += 1 / steps
                 counts[direction[1]] += span["args"]["bytes"] / steps
-    if not counts["reads"]:
+    if not counts["reads"] + counts["late"]:
         raise Wrong("the profile of a run has no copy to the host: they are not counted")
     return {name: round(count, 2) for name, count in counts.items()}
