@@ -114,7 +114,9 @@ mod tests {
                 assert_eq!(ours.to_bits(), theirs.to_bits(), "{value}");
             }
             let half = bf16::from_bits(high);
-            assert_eq!(half.widened().to_bits(), half.to_f32().to_bits());
+            let (ours, theirs) = (half.widened(), half.to_f32());
+            // `half` makes every NaN a quiet one.
+            assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{half}");
         }
     }
 }
