@@ -9,6 +9,7 @@ use burn::tensor::Tensor;
 use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
 use super::events::StepReport;
+use crate::error::Error;
 use crate::ops::{Later, primitive};
 use crate::optim::global_norm;
 
@@ -65,4 +66,13 @@ impl Outcome {
         }
         (counts, StepReport { gradient_norm: global_norm(norms) / self.scale, ..self.report })
     }
+}
+
+/// The error for a number of `step` that is not finite.
+pub(super) fn not_finite(what: &str, replica: Option<usize>, step: usize) -> Error {
+    let place = replica.map_or(String::new(), |replica| format!(" on replica {replica}"));
+    Error::Training(format!(
+        "{what} is not finite{place} at step {step}; no checkpoint has it: lower --learning-rate, lengthen \
+         --warmup-epochs or set --clip-grad-norm"
+    ))
 }

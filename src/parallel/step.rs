@@ -12,7 +12,7 @@ use super::counts::Counts;
 use super::device::HostBackend;
 use super::events::StepReport;
 use super::key::{Broken, Key, Operation};
-use super::outcome::{Outcome, Sums};
+use super::outcome::{Outcome, Sums, not_finite};
 use super::overlap::{Early, Overlap};
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
@@ -202,15 +202,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
         settle::<B>(&self.device);
     }
-}
-
-/// The error for a number of `step` that is not finite.
-pub(super) fn not_finite(what: &str, replica: Option<usize>, step: usize) -> Error {
-    let place = replica.map_or(String::new(), |replica| format!(" on replica {replica}"));
-    Error::Training(format!(
-        "{what} is not finite{place} at step {step}; no checkpoint has it: lower --learning-rate, lengthen \
-         --warmup-epochs or set --clip-grad-norm"
-    ))
 }
 
 /// The replicas that share the batch-norm statistics of one micro-batch.
