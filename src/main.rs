@@ -14,8 +14,28 @@ use kiln::trainer::{
     with_saved,
 };
 
+/// Allocates for the whole process, LibTorch included. Every step wants activations of the same sizes again, so freed
+/// memory is kept: new pages, which the kernel must clear, cost a CPU run a good part of its time. Huge pages save the
+/// processor's walks through page tables, and with them jemalloc clears memory itself.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod memory {
+    use std::ffi::c_char;
+
+    use tikv_jemallocator::Jemalloc;
+
+    #[global_allocator]
+    static ALLOCATOR: Jemalloc = Jemalloc;
+
+    /// What jemalloc reads at its first allocation; the environment variable `MALLOC_CONF` takes precedence.
+    #[unsafe(export_name = "malloc_conf")]
+    static SETTINGS: Option<&'static c_char> = {
+        let text = c"dirty_decay_ms:-1,muzzy_decay_ms:-1,oversize_threshold:0,thp:always";
+        // SAFETY: the text is static and ends with a zero byte.
+        Some(unsafe { &*text.as_ptr() })
+    };
+}
+
 fn main() -> ExitCode {
-    keep_pages();
     number_devices();
     quiet_replicas();
     match parse().and_then(run) {
@@ -79,16 +99,5 @@ fn number_devices() {
     if std::env::var_os(ORDER).is_none() {
         // SAFETY: no thread exists yet that could read the environment.
         unsafe { std::env::set_var(ORDER, BY_BUS) };
-    }
-}
-
-/// Makes the C library keep freed memory: every step allocates activations of the same sizes, and new pages, which the
-/// kernel must clear, cost a CPU run a good part of its time.
-fn keep_pages() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: sets two numbers of the allocator, before any thread exists.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 30);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
     }
 }
