@@ -79,17 +79,12 @@ fn combined<B: HostOps>(direction: Direction, shares: impl Iterator<Item = Share
 }
 
 impl<B: HostOps> Share<B> {
-    /// Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
     fn with_moments(self, other: Self) -> Self {
-        if other.count == 0.0 || self.count == 0.0 {
-            return if other.count == 0.0 { self } else { other };
+        match [self.count, other.count] {
+            [_, 0.0] => self,
+            [0.0, _] => other,
+            counts => Self { count: counts[0] + counts[1], values: B::add_moments(self.values, other.values, counts) },
         }
-        let count = self.count + other.count;
-        let (weight, share) = (self.count * other.count / count, other.count / count);
-        let ([mean, m2], [other_mean, other_m2]) = (self.tensors(), other.tensors());
-        let apart = other_mean - mean.clone();
-        let between = apart.clone() * apart.clone() * weight;
-        Self::new(count, [mean + apart * share, m2 + other_m2 + between])
     }
 
     fn with_sums(self, other: Self) -> Self {

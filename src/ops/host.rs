@@ -9,6 +9,8 @@ use burn::tensor::{DType, TensorMetadata};
 use tracing::info_span;
 use tracing::span::EnteredSpan;
 
+use super::{primitive, tensor};
+
 /// A tensor that several threads may use.
 pub type Shared<B> = FloatTensor<<B as HostOps>::Below>;
 
@@ -40,6 +42,17 @@ pub trait HostOps: Backend {
     /// [`HostOps::adopt`].
     fn add(left: Shared<Self>, right: Shared<Self>) -> Shared<Self>;
 
+    /// Means and sums of squared deviations, `[channels]`, of two sets of `counts` values as those of one.
+    ///
+    /// Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+    fn add_moments(left: [Shared<Self>; 2], right: [Shared<Self>; 2], counts: [f64; 2]) -> [Shared<Self>; 2] {
+        let MomentWeights { right: share, between } = MomentWeights::of(counts);
+        let [[mean, m2], [other_mean, other_m2]] = [left, right].map(|values| values.map(tensor::<Self::Below, 1>));
+        let apart = other_mean - mean.clone();
+        let between = apart.clone() * apart.clone() * between;
+        [mean + apart * share, m2 + other_m2 + between].map(primitive)
+    }
+
     /// Appends the values of an f32 tensor in row-major order. Blocks until the device has computed them.
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         let _copy = reading(x.shape().num_elements(), x.dtype());
@@ -62,6 +75,22 @@ pub trait HostOps: Backend {
     }
 }
 
+/// How much two sets of values weigh in their common moments.
+#[derive(Debug, Clone, Copy)]
+pub struct MomentWeights {
+    /// Share of the second set in the mean.
+    pub right: f64,
+    /// Factor of the squared difference of the means in the sum of squared deviations.
+    pub between: f64,
+}
+
+impl MomentWeights {
+    /// Those of sets of `left` and `right` values.
+    pub(super) fn of([left, right]: [f64; 2]) -> Self {
+        Self { right: right / (left + right), between: left * right / (left + right) }
+    }
+}
+
 impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
     const CAN_SHARE: bool = B::CAN_SHARE;
 
@@ -81,6 +110,10 @@ impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
 
     fn add(left: Shared<B>, right: Shared<B>) -> Shared<B> {
         B::add(left, right)
+    }
+
+    fn add_moments(left: [Shared<B>; 2], right: [Shared<B>; 2], counts: [f64; 2]) -> [Shared<B>; 2] {
+        B::add_moments(left, right, counts)
     }
 
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {

@@ -1,4 +1,10 @@
-//! The CubeCL backends: Burn's kernels, fused by Burn, through the default bodies; one gradient works around a bug.
+//! The CubeCL backends: batch-norm by kernels of Kiln's own, the rest by Burn's, fused by Burn, through the default
+//! bodies; one gradient works around a bug.
+
+mod lift;
+mod map;
+mod norm;
+mod norm_kernels;
 
 use std::future::poll_fn;
 use std::sync::{Arc, LazyLock};
@@ -21,7 +27,7 @@ use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::server::CopyDescriptor;
 use tracing::info_span;
 
-use super::{BatchNormOps, ConvOps, GradientOps, HostOps, Later, PoolOps, Sliding, UpdateOps};
+use super::{ConvOps, HostOps, Later, PoolOps, Sliding, UpdateOps};
 
 macro_rules! default_bodies {
     ($home:ty, $($half:ty),*) => {
@@ -30,7 +36,6 @@ macro_rules! default_bodies {
         impl UpdateOps for $home {}
     };
     (@compute $backend:ty) => {
-        impl BatchNormOps for $backend {}
         impl ConvOps for $backend {
             fn conv_input_gradient(
                 x: FloatTensor<Self>,
@@ -41,7 +46,6 @@ macro_rules! default_bodies {
                 input_gradient::<Self>(x, weight, gradient, sliding)
             }
         }
-        impl GradientOps for $backend {}
         impl PoolOps for $backend {}
     };
 }
@@ -90,6 +94,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
 
     fn add(left: CubeTensor<R>, right: CubeTensor<R>) -> CubeTensor<R> {
         Self::Below::float_add(left, right)
+    }
+
+    fn add_moments(left: [CubeTensor<R>; 2], right: [CubeTensor<R>; 2], counts: [f64; 2]) -> [CubeTensor<R>; 2] {
+        norm::add_moments(left, right, counts)
     }
 
     fn read_later(x: FloatTensor<Self>) -> Later {

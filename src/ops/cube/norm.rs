@@ -1,0 +1,330 @@
+//! Batch-norm on CubeCL by kernels of Kiln's own: no activation changes its layout between two convolutions.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
+use burn::tensor::{DType, Shape, TensorMetadata};
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use burn_fusion::Fusion;
+use cubecl::calculate_cube_count_elemwise;
+use cubecl::prelude::{CubeDim, LaunchArg, SequenceArg, TensorArg};
+
+use super::lift::queue;
+use super::map::{Map, images, rows};
+use super::norm_kernels::{
+    added_moments, all_moments, all_sums, input_gradient, masked, normalized, piece_moments, piece_sums,
+};
+use crate::ops::host::MomentWeights;
+use crate::ops::{BatchNormOps, Epilogue, GradientOps, ReluState};
+
+type Below<R, F, I, E> = CubeBackend<R, F, I, E>;
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> GradientOps for Fusion<Below<R, F, I, E>> {
+    fn relu_gradient(output: FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self> {
+        let like = (gradient.shape(), gradient.dtype());
+        let [masked] =
+            queue::<Below<R, F, I, E>, _, _>("relu gradient", [gradient, output], [like], |[gradient, output]| {
+                let map = Map::of(&gradient);
+                let ([gradient, output], result) = ([gradient, output].map(rows), map.empty());
+                let (count, dim) = map.units();
+                masked::launch::<R>(
+                    &map.client,
+                    count,
+                    dim,
+                    map.vector,
+                    gradient.into_tensor_arg(),
+                    output.into_tensor_arg(),
+                    result.clone().into_tensor_arg(),
+                    map.vectors(),
+                    map.dtype.into(),
+                );
+                [images(result)]
+            });
+        masked
+    }
+
+    /// Burn's sum, on rows: it returns them, too.
+    fn sum(one: FloatTensor<Self>, other: FloatTensor<Self>) -> FloatTensor<Self> {
+        if one.shape().num_dims() != 4 {
+            return Self::float_add(one, other);
+        }
+        let like = (one.shape(), one.dtype());
+        let [sum] = queue::<Below<R, F, I, E>, _, _>("sum of gradients", [one, other], [like], |both| {
+            let [one, other] = both.map(rows);
+            [images(Below::<R, F, I, E>::float_add(one, other))]
+        });
+        sum
+    }
+}
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOps for Fusion<Below<R, F, I, E>> {
+    fn bn_moments(x: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let channel = channel_like(&x.shape());
+        let [mean, m2] =
+            queue::<Below<R, F, I, E>, _, _>("batch-norm moments", [x], [channel.clone(), channel], |[x]| {
+                let map = Map::of(&x);
+                let ([means, squares], [mean, square]) = (map.pieces(), map.per_channel());
+                piece_moments::launch::<R>(
+                    &map.client,
+                    map.piece_cubes(),
+                    map.cube(),
+                    map.vector,
+                    rows(x).into_tensor_arg(),
+                    means.clone().into_tensor_arg(),
+                    squares.clone().into_tensor_arg(),
+                    map.rows,
+                    map.columns(),
+                    map.lanes(),
+                    map.dtype.into(),
+                );
+                all_moments::launch::<R>(
+                    &map.client,
+                    map.channel_cubes(),
+                    map.cube(),
+                    map.vector,
+                    means.into_tensor_arg(),
+                    squares.into_tensor_arg(),
+                    mean.clone().into_tensor_arg(),
+                    square.clone().into_tensor_arg(),
+                    map.rows,
+                    map.columns(),
+                    map.lanes(),
+                );
+                [mean, square]
+            });
+        (mean, m2)
+    }
+
+    fn bn_normalize(
+        x: FloatTensor<Self>,
+        [mean, scale, bias]: [FloatTensor<Self>; 3],
+        epilogue: Epilogue<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let like = (x.shape(), x.dtype());
+        let relu = !matches!(epilogue, Epilogue::Identity);
+        let [output] = match epilogue {
+            Epilogue::AddRelu(shortcut) => queue::<Below<R, F, I, E>, _, _>(
+                "batch-norm",
+                [x, mean, scale, bias, shortcut],
+                [like],
+                |[x, mean, scale, bias, shortcut]| [normalize(x, [mean, scale, bias], Some(shortcut), true)],
+            ),
+            _ => queue::<Below<R, F, I, E>, _, _>(
+                "batch-norm",
+                [x, mean, scale, bias],
+                [like],
+                move |[x, mean, scale, bias]| [normalize(x, [mean, scale, bias], None, relu)],
+            ),
+        };
+        output
+    }
+
+    fn bn_gradient_sums(
+        gradient: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        mean: FloatTensor<Self>,
+        relu: Option<&ReluState<Self>>,
+    ) -> [FloatTensor<Self>; 3] {
+        let gradient = match relu {
+            Some(relu) if relu.has_shortcut => Self::relu_gradient(relu.output.clone(), gradient),
+            _ => gradient,
+        };
+        let channel = channel_like(&x.shape());
+        let outputs = [channel.clone(), channel];
+        let [sum, product] = match recomputed(relu) {
+            Some([scale, bias]) => {
+                let inputs = [gradient.clone(), x, mean, scale, bias];
+                queue::<Below<R, F, I, E>, _, _>(
+                    "batch-norm sums",
+                    inputs,
+                    outputs,
+                    |[gradient, x, mean, scale, bias]| gradient_sums(gradient, x, mean, vec![scale, bias]),
+                )
+            }
+            None => queue::<Below<R, F, I, E>, _, _>(
+                "batch-norm sums",
+                [gradient.clone(), x, mean],
+                outputs,
+                |[gradient, x, mean]| gradient_sums(gradient, x, mean, Vec::new()),
+            ),
+        };
+        [gradient, sum, product]
+    }
+
+    fn bn_input_gradient(
+        gradient: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        mean: FloatTensor<Self>,
+        [k, q, r]: [FloatTensor<Self>; 3],
+        relu: Option<&ReluState<Self>>,
+    ) -> FloatTensor<Self> {
+        let like = [(x.shape(), x.dtype())];
+        let name = "batch-norm gradient";
+        let [result] = match recomputed(relu) {
+            Some([scale, bias]) => {
+                let inputs = [gradient, x, mean, k, q, r, scale, bias];
+                queue::<Below<R, F, I, E>, _, _>(name, inputs, like, |[gradient, x, mean, k, q, r, scale, bias]| {
+                    [gradient_of_input(gradient, x, [mean, k, q, r], vec![scale, bias])]
+                })
+            }
+            None => queue::<Below<R, F, I, E>, _, _>(
+                name,
+                [gradient, x, mean, k, q, r],
+                like,
+                |[gradient, x, mean, k, q, r]| [gradient_of_input(gradient, x, [mean, k, q, r], Vec::new())],
+            ),
+        };
+        result
+    }
+}
+
+/// Scale and bias of a ReLU whose mask follows from the input of the batch-norm.
+fn recomputed<B: Backend>(relu: Option<&ReluState<B>>) -> Option<[FloatTensor<B>; 2]> {
+    relu.filter(|relu| !relu.has_shortcut).map(|relu| [relu.scale.clone(), relu.bias.clone()])
+}
+
+fn normalize<R: CubeRuntime>(
+    x: CubeTensor<R>,
+    factors: [CubeTensor<R>; 3],
+    shortcut: Option<CubeTensor<R>>,
+    relu: bool,
+) -> CubeTensor<R> {
+    let map = Map::of(&x);
+    let output = map.empty();
+    let (count, dim) = map.units();
+    let [mean, scale, bias] = factors.map(|factor| into_contiguous(factor).into_tensor_arg());
+    normalized::launch::<R>(
+        &map.client,
+        count,
+        dim,
+        map.vector,
+        rows(x).into_tensor_arg(),
+        mean,
+        scale,
+        bias,
+        arguments(shortcut.map(rows)),
+        output.clone().into_tensor_arg(),
+        map.vectors(),
+        map.columns(),
+        relu,
+        map.dtype.into(),
+    );
+    images(output)
+}
+
+fn gradient_sums<R: CubeRuntime>(
+    gradient: CubeTensor<R>,
+    x: CubeTensor<R>,
+    mean: CubeTensor<R>,
+    relu: Vec<CubeTensor<R>>,
+) -> [CubeTensor<R>; 2] {
+    let map = Map::of(&x);
+    let ([sums, products], [sum, product]) = (map.pieces(), map.per_channel());
+    piece_sums::launch::<R>(
+        &map.client,
+        map.piece_cubes(),
+        map.cube(),
+        map.vector,
+        rows(gradient).into_tensor_arg(),
+        rows(x).into_tensor_arg(),
+        into_contiguous(mean).into_tensor_arg(),
+        arguments(relu.into_iter().map(into_contiguous)),
+        sums.clone().into_tensor_arg(),
+        products.clone().into_tensor_arg(),
+        map.rows,
+        map.columns(),
+        map.lanes(),
+        map.dtype.into(),
+    );
+    all_sums::launch::<R>(
+        &map.client,
+        map.channel_cubes(),
+        map.cube(),
+        map.vector,
+        sums.into_tensor_arg(),
+        products.into_tensor_arg(),
+        sum.clone().into_tensor_arg(),
+        product.clone().into_tensor_arg(),
+        map.piece_count(),
+        map.columns(),
+        map.lanes(),
+    );
+    [sum, product]
+}
+
+fn gradient_of_input<R: CubeRuntime>(
+    gradient: CubeTensor<R>,
+    x: CubeTensor<R>,
+    factors: [CubeTensor<R>; 4],
+    relu: Vec<CubeTensor<R>>,
+) -> CubeTensor<R> {
+    let map = Map::of(&x);
+    let result = map.empty();
+    let (count, dim) = map.units();
+    let [mean, k, q, r] = factors.map(|factor| into_contiguous(factor).into_tensor_arg());
+    input_gradient::launch::<R>(
+        &map.client,
+        count,
+        dim,
+        map.vector,
+        rows(gradient).into_tensor_arg(),
+        rows(x).into_tensor_arg(),
+        mean,
+        k,
+        q,
+        r,
+        arguments(relu.into_iter().map(into_contiguous)),
+        result.clone().into_tensor_arg(),
+        map.vectors(),
+        map.columns(),
+        map.dtype.into(),
+    );
+    images(result)
+}
+
+/// The body of [`HostOps::add_moments`](crate::ops::HostOps::add_moments), in one kernel.
+pub(super) fn add_moments<R: CubeRuntime>(
+    left: [CubeTensor<R>; 2],
+    right: [CubeTensor<R>; 2],
+    counts: [f64; 2],
+) -> [CubeTensor<R>; 2] {
+    let weights = MomentWeights::of(counts);
+    let (client, channels) = (left[0].client.clone(), left[0].shape().num_elements());
+    let made = [(); 2].map(|()| {
+        empty_device_contiguous_dtype(client.clone(), left[0].device.clone(), Shape::new([channels]), DType::F32)
+    });
+    let dim = CubeDim::new(&client, channels);
+    let [mean, square] = left.map(|values| into_contiguous(values).into_tensor_arg());
+    let [other_mean, other_square] = right.map(|values| into_contiguous(values).into_tensor_arg());
+    added_moments::launch::<R>(
+        &client,
+        calculate_cube_count_elemwise(&client, channels, dim),
+        dim,
+        1,
+        mean,
+        square,
+        other_mean,
+        other_square,
+        made[0].clone().into_tensor_arg(),
+        made[1].clone().into_tensor_arg(),
+        weights.right as f32,
+        weights.between as f32,
+        channels,
+    );
+    made
+}
+
+/// Shape and type of one f32 per channel of images of `shape`.
+fn channel_like(shape: &Shape) -> (Shape, DType) {
+    (Shape::new([shape[1]]), DType::F32)
+}
+
+/// Tensors of which a kernel takes any number.
+fn arguments<R: CubeRuntime, T>(tensors: impl IntoIterator<Item = CubeTensor<R>>) -> SequenceArg<R, T>
+where
+    T: LaunchArg<RuntimeArg<R> = TensorArg<R>>,
+{
+    tensors.into_iter().map(CubeTensor::into_tensor_arg).collect()
+}

@@ -1,0 +1,289 @@
+//! Kernels of batch-norm on CubeCL. Activations are rows of channels, the layout of Burn's convolutions; all arithmetic
+//! is in f32.
+//!
+//! Sums over the rows come in two steps, in an order that only the shape decides: cubes add up pieces of rows, and one
+//! cube per group of channels adds up the pieces. A unit has a place among its cube's columns (x, channels) and lanes (y,
+//! rows).
+
+use cubecl::prelude::*;
+
+/// Units of a cube that adds up rows; a power of two.
+pub(super) const UNITS: usize = 256;
+
+/// Rows that one unit adds up on its own.
+pub(super) const ROWS: usize = 8;
+
+/// Means and sums of squared deviations of pieces of `ROWS` rows per lane.
+#[cube(launch)]
+pub(super) fn piece_moments<E: Float, N: Size>(
+    x: &Tensor<Vector<E, N>>,
+    means: &mut Tensor<Vector<f32, N>>,
+    squares: &mut Tensor<Vector<f32, N>>,
+    rows: usize,
+    columns: usize,
+    #[comptime] lanes: usize,
+    #[define(E)] _dtype: StorageType,
+) {
+    let column = ABSOLUTE_POS_X as usize;
+    let first = CUBE_POS_Y as usize * ROWS * lanes;
+    let size = f32::cast_from(min(rows - first, ROWS * lanes));
+
+    let mut sum = Vector::<f32, N>::new(0.0);
+    for i in 0..ROWS {
+        let row = first + i * lanes + UNIT_POS_Y as usize;
+        if row < rows && column < columns {
+            sum += Vector::cast_from(x[row * columns + column]);
+        }
+    }
+    let mean = over_lanes(sum, lanes) / Vector::new(size);
+
+    let mut square = Vector::<f32, N>::new(0.0);
+    for i in 0..ROWS {
+        let row = first + i * lanes + UNIT_POS_Y as usize;
+        if row < rows && column < columns {
+            let deviation = Vector::cast_from(x[row * columns + column]) - mean;
+            square += deviation * deviation;
+        }
+    }
+    let square = over_lanes(square, lanes);
+
+    if UNIT_POS_Y == 0 && column < columns {
+        let piece = CUBE_POS_Y as usize * columns + column;
+        means[piece] = mean;
+        squares[piece] = square;
+    }
+}
+
+/// The moments of all rows from those of their pieces.
+#[cube(launch)]
+pub(super) fn all_moments<N: Size>(
+    means: &Tensor<Vector<f32, N>>,
+    squares: &Tensor<Vector<f32, N>>,
+    mean: &mut Tensor<Vector<f32, N>>,
+    square: &mut Tensor<Vector<f32, N>>,
+    rows: usize,
+    columns: usize,
+    #[comptime] lanes: usize,
+) {
+    let column = ABSOLUTE_POS_X as usize;
+    let pieces = rows.div_ceil(ROWS * lanes);
+
+    let mut sum = Vector::<f32, N>::new(0.0);
+    let mut piece = UNIT_POS_Y as usize;
+    while piece < pieces && column < columns {
+        let size = f32::cast_from(min(rows - piece * ROWS * lanes, ROWS * lanes));
+        sum += means[piece * columns + column] * Vector::new(size);
+        piece += lanes;
+    }
+    let whole = over_lanes(sum, lanes) / Vector::new(f32::cast_from(rows));
+
+    let mut sum = Vector::<f32, N>::new(0.0);
+    let mut piece = UNIT_POS_Y as usize;
+    while piece < pieces && column < columns {
+        let size = f32::cast_from(min(rows - piece * ROWS * lanes, ROWS * lanes));
+        let between = means[piece * columns + column] - whole;
+        sum += squares[piece * columns + column] + between * between * Vector::new(size);
+        piece += lanes;
+    }
+    let sum = over_lanes(sum, lanes);
+
+    if UNIT_POS_Y == 0 && column < columns {
+        mean[column] = whole;
+        square[column] = sum;
+    }
+}
+
+/// The moments of two sets of values as those of one; `share` and `between` as in `MomentWeights`.
+#[cube(launch)]
+pub(super) fn added_moments<N: Size>(
+    mean: &Tensor<Vector<f32, N>>,
+    square: &Tensor<Vector<f32, N>>,
+    other_mean: &Tensor<Vector<f32, N>>,
+    other_square: &Tensor<Vector<f32, N>>,
+    whole: &mut Tensor<Vector<f32, N>>,
+    squares: &mut Tensor<Vector<f32, N>>,
+    share: f32,
+    between: f32,
+    count: usize,
+) {
+    let place = ABSOLUTE_POS as usize;
+    if place >= count {
+        terminate!();
+    }
+    let apart = other_mean[place] - mean[place];
+    whole[place] = mean[place] + apart * Vector::new(share);
+    squares[place] = square[place] + other_square[place] + apart * apart * Vector::new(between);
+}
+
+/// Sums of pieces, of the gradient and of the gradient times `x - mean`. `relu` has scale and bias of a ReLU through
+/// which the gradient still has to go, or nothing.
+#[cube(launch)]
+pub(super) fn piece_sums<E: Float, N: Size>(
+    gradient: &Tensor<Vector<E, N>>,
+    x: &Tensor<Vector<E, N>>,
+    mean: &Tensor<Vector<f32, N>>,
+    relu: &Sequence<Tensor<Vector<f32, N>>>,
+    sums: &mut Tensor<Vector<f32, N>>,
+    products: &mut Tensor<Vector<f32, N>>,
+    rows: usize,
+    columns: usize,
+    #[comptime] lanes: usize,
+    #[define(E)] _dtype: StorageType,
+) {
+    let column = ABSOLUTE_POS_X as usize;
+    let first = CUBE_POS_Y as usize * ROWS * lanes;
+    let mut sum = Vector::<f32, N>::new(0.0);
+    let mut product = Vector::<f32, N>::new(0.0);
+    for i in 0..ROWS {
+        let row = first + i * lanes + UNIT_POS_Y as usize;
+        if row < rows && column < columns {
+            let place = row * columns + column;
+            let centred = Vector::cast_from(x[place]) - mean[column];
+            let passed = through_relu(Vector::cast_from(gradient[place]), centred, relu, column);
+            sum += passed;
+            product += passed * centred;
+        }
+    }
+    let sum = over_lanes(sum, lanes);
+    let product = over_lanes(product, lanes);
+    if UNIT_POS_Y == 0 && column < columns {
+        let piece = CUBE_POS_Y as usize * columns + column;
+        sums[piece] = sum;
+        products[piece] = product;
+    }
+}
+
+/// Two sums over all rows from those of their pieces.
+#[cube(launch)]
+pub(super) fn all_sums<N: Size>(
+    one: &Tensor<Vector<f32, N>>,
+    other: &Tensor<Vector<f32, N>>,
+    one_sum: &mut Tensor<Vector<f32, N>>,
+    other_sum: &mut Tensor<Vector<f32, N>>,
+    pieces: usize,
+    columns: usize,
+    #[comptime] lanes: usize,
+) {
+    let column = ABSOLUTE_POS_X as usize;
+    let mut first = Vector::<f32, N>::new(0.0);
+    let mut second = Vector::<f32, N>::new(0.0);
+    let mut piece = UNIT_POS_Y as usize;
+    while piece < pieces && column < columns {
+        first += one[piece * columns + column];
+        second += other[piece * columns + column];
+        piece += lanes;
+    }
+    let first = over_lanes(first, lanes);
+    let second = over_lanes(second, lanes);
+    if UNIT_POS_Y == 0 && column < columns {
+        one_sum[column] = first;
+        other_sum[column] = second;
+    }
+}
+
+/// `(x - mean) * scale + bias`, plus the shortcut if there is one, and ReLU if `relu`.
+#[cube(launch)]
+pub(super) fn normalized<E: Float, N: Size>(
+    x: &Tensor<Vector<E, N>>,
+    mean: &Tensor<Vector<f32, N>>,
+    scale: &Tensor<Vector<f32, N>>,
+    bias: &Tensor<Vector<f32, N>>,
+    shortcut: &Sequence<Tensor<Vector<E, N>>>,
+    output: &mut Tensor<Vector<E, N>>,
+    count: usize,
+    columns: usize,
+    #[comptime] relu: bool,
+    #[define(E)] _dtype: StorageType,
+) {
+    let place = ABSOLUTE_POS as usize;
+    if place >= count {
+        terminate!();
+    }
+    let column = place % columns;
+    let mut value = (Vector::cast_from(x[place]) - mean[column]) * scale[column] + bias[column];
+    if comptime!(shortcut.len() > 0) {
+        value += Vector::cast_from(shortcut[0][place]);
+    }
+    if comptime!(relu) {
+        value = max(value, Vector::new(0.0));
+    }
+    output[place] = Vector::cast_from(value);
+}
+
+/// The gradient where the output is positive, zero elsewhere.
+#[cube(launch)]
+pub(super) fn masked<E: Float, N: Size>(
+    gradient: &Tensor<Vector<E, N>>,
+    output: &Tensor<Vector<E, N>>,
+    result: &mut Tensor<Vector<E, N>>,
+    count: usize,
+    #[define(E)] _dtype: StorageType,
+) {
+    let place = ABSOLUTE_POS as usize;
+    if place >= count {
+        terminate!();
+    }
+    let zero = Vector::<E, N>::new(E::new(0.0));
+    result[place] = select_many(output[place].greater_than(zero), gradient[place], zero);
+}
+
+/// `gradient * k - (x - mean) * q - r`; `relu` as in [`piece_sums`].
+#[cube(launch)]
+pub(super) fn input_gradient<E: Float, N: Size>(
+    gradient: &Tensor<Vector<E, N>>,
+    x: &Tensor<Vector<E, N>>,
+    mean: &Tensor<Vector<f32, N>>,
+    k: &Tensor<Vector<f32, N>>,
+    q: &Tensor<Vector<f32, N>>,
+    r: &Tensor<Vector<f32, N>>,
+    relu: &Sequence<Tensor<Vector<f32, N>>>,
+    result: &mut Tensor<Vector<E, N>>,
+    count: usize,
+    columns: usize,
+    #[define(E)] _dtype: StorageType,
+) {
+    let place = ABSOLUTE_POS as usize;
+    if place >= count {
+        terminate!();
+    }
+    let column = place % columns;
+    let centred = Vector::cast_from(x[place]) - mean[column];
+    let passed = through_relu(Vector::cast_from(gradient[place]), centred, relu, column);
+    result[place] = Vector::cast_from(passed * k[column] - centred * q[column] - r[column]);
+}
+
+/// The gradient where `centred * scale + bias` is positive, zero elsewhere; the gradient itself without a ReLU.
+#[cube]
+fn through_relu<N: Size>(
+    gradient: Vector<f32, N>,
+    centred: Vector<f32, N>,
+    relu: &Sequence<Tensor<Vector<f32, N>>>,
+    column: usize,
+) -> Vector<f32, N> {
+    let mut passed = gradient;
+    if comptime!(relu.len() > 0) {
+        let zero = Vector::<f32, N>::new(0.0);
+        let input = centred * relu[0][column] + relu[1][column];
+        passed = select_many(input.greater_than(zero), gradient, zero);
+    }
+    passed
+}
+
+/// The sum of a column's values over all lanes, in a tree; on every lane.
+#[cube]
+fn over_lanes<N: Size>(value: Vector<f32, N>, #[comptime] lanes: usize) -> Vector<f32, N> {
+    let mut sums = SharedMemory::<Vector<f32, N>>::new(UNITS);
+    let own = UNIT_POS as usize;
+    let width = comptime!(UNITS / lanes);
+    sums[own] = value;
+    sync_cube();
+    #[unroll]
+    for step in 0..comptime!(lanes.ilog2()) {
+        let half = comptime!(lanes >> (step + 1));
+        if (UNIT_POS_Y as usize) < half {
+            sums[own] = sums[own] + sums[own + half * width];
+        }
+        sync_cube();
+    }
+    sums[UNIT_POS_X as usize]
+}
