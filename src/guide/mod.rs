@@ -38,7 +38,7 @@ page!(
     many_machines,
     elastic,
     reliability,
-    measurements,
+    measurements: "cifar10.svg",
     coming_from,
     troubleshooting,
     platforms,
