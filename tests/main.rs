@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
 
 mod acceptance;
 #[macro_use]

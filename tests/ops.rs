@@ -2,6 +2,7 @@
 
 mod batch_norm;
 mod conv;
+mod images;
 mod kernels;
 mod pool;
 #[cfg(any(feature = "flex", feature = "tch"))]

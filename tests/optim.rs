@@ -3,8 +3,8 @@
 
 use burn::tensor::{Tensor, TensorData};
 use kiln::optim::{
-    LrScaling, OptimConfig, Optimizer, OptimizerKind, Parameter, Schedule, ScheduleConfig, ScheduleKind, WeightAverage,
-    clip_factor, clip_factor_there, global_norm, norms,
+    Arenas, LrScaling, OptimConfig, Optimizer, OptimizerKind, Parameter, Schedule, ScheduleConfig, ScheduleKind,
+    WeightAverage, clip_factor, clip_factor_there, global_norm, norms,
 };
 use kiln::parallel::HostBackend;
 use serde_json::Value;
@@ -31,9 +31,13 @@ fn assert_close<B: HostBackend>(what: &str, ours: &[Tensor<B, 1>], expected: &Va
 }
 
 fn optimizer<B: HostBackend>(config: &OptimConfig) -> Optimizer<B> {
-    let parameter =
-        |(name, vector): (&str, bool)| Parameter { name: name.into(), vector, head: name.starts_with("fc") };
-    Optimizer::new(config, [("matrix", false), ("bias", true)].map(parameter).to_vec())
+    let parameter = |(name, length, vector): (&str, usize, bool)| Parameter {
+        name: name.into(),
+        length,
+        vector,
+        head: name.starts_with("fc"),
+    };
+    Optimizer::new(config, [("matrix", 12, false), ("bias", 5, true)].map(parameter).to_vec())
 }
 
 /// Trains the fixture's tensors; after `reload` steps the optimizer is replaced by one loaded from its state.
@@ -107,7 +111,64 @@ fn average_by_formula<B: HostBackend>() {
     }
 }
 
+/// Parameters that share vectors come back as they were, and take the same steps as alone.
+fn arenas_change_nothing<B: HostBackend>() {
+    let lengths = [130, 1, 64, 7, 200, 3];
+    let parameter = |(place, length): (usize, &usize)| Parameter {
+        name: format!("{place}"),
+        length: *length,
+        vector: place % 2 == 1,
+        head: place > 3,
+    };
+    let parameters: Vec<Parameter> = lengths.iter().enumerate().map(parameter).collect();
+    let device = B::open(0).unwrap();
+    let values = |seed: usize| {
+        let value = |at: usize| ((at * 37 + seed * 11) % 19) as f32 / 10.0 - 0.9;
+        let tensor = |(place, length): (usize, &usize)| {
+            let data: Vec<f32> = (0..*length).map(|at| value(at + place)).collect();
+            Tensor::<B, 1>::from_data(TensorData::new(data, [*length]), &device)
+        };
+        lengths.iter().enumerate().map(tensor).collect::<Vec<_>>()
+    };
+    let numbers = |tensors: Vec<Tensor<B, 1>>| -> Vec<Vec<f32>> {
+        tensors.into_iter().map(|it| it.into_data().iter::<f32>().collect()).collect()
+    };
+    let together = Arenas::together(&parameters);
+    let packed = together.pack(values(0));
+    assert_eq!(numbers(packed.clone()).iter().map(Vec::len).collect::<Vec<_>>(), [256, 128, 200, 3]);
+    let sum = |values: Vec<Vec<f32>>| values.concat().iter().map(|value| f64::from(*value)).sum::<f64>();
+    assert!((sum(numbers(packed.clone())) - sum(numbers(values(0)))).abs() < 1e-6, "the rest is zero");
+    assert_eq!(numbers(together.unpack(packed)), numbers(values(0)));
+    for optimizer in [OptimizerKind::Sgd, OptimizerKind::AdamW, OptimizerKind::Lars] {
+        let config = OptimConfig {
+            optimizer,
+            momentum: 0.9,
+            weight_decay: 0.1,
+            backbone_lr_scale: 0.5,
+            ..OptimConfig::default()
+        };
+        let mut all = Optimizer::<B>::new(&config, parameters.clone());
+        let mut ours = values(1);
+        let mut alone: Vec<_> = parameters.iter().map(|it| Optimizer::<B>::new(&config, vec![it.clone()])).collect();
+        let mut theirs = values(1);
+        for step in 2..5 {
+            ours = all.step(0.1, ours, values(step));
+            let steps = alone.iter_mut().zip(theirs).zip(values(step));
+            theirs = steps.flat_map(|((one, param), slope)| one.step(0.1, vec![param], vec![slope])).collect();
+            if step == 3 {
+                let state = all.state();
+                all = Optimizer::new(&config, parameters.clone());
+                all.load(&state, &device).unwrap();
+            }
+        }
+        let pairs = numbers(ours).concat().into_iter().zip(numbers(theirs).concat());
+        let off = pairs.map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+        assert!(off < 1e-6, "{optimizer:?}: {off:e}");
+    }
+}
+
 on_every_backend! {
+    parameters_that_share_a_vector_take_the_steps_they_take_alone => || arenas_change_nothing::<TestBackend>();
     update_rules_are_those_of_torch_across_a_reload_too => || rules_of_torch::<TestBackend>();
     clipping_by_the_global_norm_is_that_of_torch => || clipping_of_torch::<TestBackend>();
     an_average_starts_at_the_initial_weights => || average_by_formula::<TestBackend>();
@@ -215,9 +276,10 @@ fn the_backbone_may_have_a_rate_of_its_own_and_biases_no_decay() {
         (adamw, [[0.839_656, -2.115_569, 3.100_644].to_vec(), [0.207_682, 0.042_318].to_vec()]),
     ];
     for (config, expected) in results {
-        let parameter = |(name, vector): (&str, bool)| Parameter { name: name.into(), vector, head: vector };
-        let mut optimizer =
-            Optimizer::<B>::new(&config, [("conv1.weight", false), ("fc.bias", true)].map(parameter).into());
+        let parameter =
+            |(name, length, vector): (&str, usize, bool)| Parameter { name: name.into(), length, vector, head: vector };
+        let parameters = [("conv1.weight", 3, false), ("fc.bias", 2, true)].map(parameter);
+        let mut optimizer = Optimizer::<B>::new(&config, parameters.into());
         let mut params = vec![tensor(&[1.0, -2.0, 3.0], 1.0), tensor(&[0.5, -0.25], 1.0)];
         for step in 1..=3 {
             let gradients = vec![tensor(&[0.1, 0.2, -0.3], step as f32), tensor(&[0.3, -0.1], step as f32)];

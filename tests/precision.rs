@@ -15,43 +15,46 @@ use crate::reference::run::{Recorded, Setup, run_from};
 use crate::small;
 
 on_every_backend! {
-    gradients_in_bf16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::Bf16, 0.985);
-    gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::F16, 0.99);
+    gradients_in_bf16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::Bf16, 0.985, 0.92);
+    gradients_in_f16_point_where_those_in_f32_do => || near_f32::<TestBackend>(PrecisionKind::F16, 0.99, 0.98);
     an_overflow_in_f16_is_left_out_and_training_goes_on => || overflow::<TestBackend>();
     a_loss_that_overflows_in_f16_hides_no_sample => || overflowing_loss::<TestBackend>();
     gradients_may_travel_in_bf16 => || reduced_in_bf16::<TestBackend>();
     a_gradient_that_overflows_at_every_scale_ends_the_run => || divergence::<TestBackend>();
 }
 
-/// `least` is what the cosines of the 62 tensors' gradients must reach on average. On these batches torch 2.9.0's own
-/// autocast has 0.997 (CIFAR stem) and 0.990 in bf16, 0.999 and 1.000 in f16.
-fn near_f32<B: HostBackend>(precision: PrecisionKind, least: f64) {
+/// The cosines of the 62 tensors' gradients with those in f32 reach `mean` on average and `least` each. On these batches
+/// those of torch 2.9.0's own autocast are 0.997 and 0.984 (CIFAR stem), 0.990 and 0.941 in bf16, 0.999 and 0.997, 1.000
+/// and 0.998 in f16. `least` leaves room for one unit whose sign rounding decides: in `layer2.0` of the ImageNet stem one
+/// lies at -0.002, and if it passes the ReLU the 16 numbers of `bn2.bias` turn by 0.18.
+fn near_f32<B: HostBackend>(precision: PrecisionKind, mean: f64, least: f64) {
     if !computes_in::<B>(precision) {
         return;
     }
-    // CubeCL's kernels are further from f32: 0.983 (CIFAR stem) and 0.978 in f16 on Mesa's llvmpipe, cause not shown.
-    let least = if B::is_processor() { least } else { least.min(0.97) };
     for stem in [Stem::Cifar, Stem::Imagenet] {
         let full = in_precision::<B>(stem, PrecisionKind::F32);
         let half = in_precision::<B>(stem, precision);
-        close_gradients(stem, &half, &full, least);
+        close_gradients(stem, &half, &full, mean, least);
         assert!((half.loss / full.loss - 1.0).abs() < 0.01, "{stem:?}: loss {} against {}", half.loss, full.loss);
         let [ours, theirs] = [&half, &full].map(|run| *run.losses.last().unwrap());
         assert!((ours / theirs - 1.0).abs() < 0.02, "{stem:?}: the trajectory ends at {ours}, not {theirs}");
     }
 }
 
-fn close_gradients(stem: Stem, half: &InPrecision, full: &InPrecision, least: f64) {
+fn close_gradients(stem: Stem, half: &InPrecision, full: &InPrecision, mean: f64, least: f64) {
     assert_eq!(half.gradients.len(), 62);
     let cosine = |(name, ours): (&String, &HostTensor)| {
         let pairs = || ours.as_f32().unwrap().iter().zip(full.gradients[name].as_f32().unwrap());
         let product = |f: fn(f64, f64) -> f64| pairs().map(|(a, b)| f(f64::from(*a), f64::from(*b))).sum::<f64>();
         assert!(product(|a, b| (a - b).abs()) > 0.0, "{stem:?} {name}: the same bits as in f32");
-        product(|a, b| a * b) / (product(|a, _| a * a) * product(|_, b| b * b)).sqrt()
+        let [ours, theirs] = [product(|a, _| a * a), product(|_, b| b * b)].map(f64::sqrt);
+        let (cosine, ratio) = (product(|a, b| a * b) / (ours * theirs), ours / theirs);
+        assert!(cosine >= least, "{stem:?} {name}: cosine {cosine:.4}");
+        assert!((ratio - 1.0).abs() <= 0.25, "{stem:?} {name}: {ratio:.4} of the norm in f32");
+        cosine
     };
-    let cosines: Vec<f64> = half.gradients.iter().map(cosine).collect();
-    let mean = cosines.iter().sum::<f64>() / cosines.len() as f64;
-    assert!(mean >= least, "{stem:?}: mean cosine {mean:.4}");
+    let average = half.gradients.iter().map(cosine).sum::<f64>() / 62.0;
+    assert!(average >= mean, "{stem:?}: mean cosine {average:.4}");
 }
 
 /// Two replicas in f16 that start with this loss scale and save after every step.

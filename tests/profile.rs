@@ -38,50 +38,130 @@ fn without_the_flag_there_is_no_profile() {
     assert!(!place.path("run/trace.json").exists());
 }
 
-/// Of a step of two replicas on one device only losses, counts and norm come to the host, and nobody waits for them.
+/// Of a step of replicas on one device only losses, counts and norm come to the host, and nobody waits for them, except
+/// in f16, where the update depends on them. Bytes of pixels, areas, labels and constants go there.
 #[cfg(feature = "wgpu")]
-fn steps_stay_on_the_device() {
+fn steps_stay_on_the_device(world: usize, precision: &str, reads: usize) {
     let (place, steps, share) = (Workplace::new(), 3, 4);
-    let steps_argument = format!("--max-steps={steps}");
-    place.train("run", &["--backend=wgpu", "--gpu-ids=0", &steps_argument, "--epochs=1", "--profile"]);
+    let arguments = [
+        format!("--world-size={world}"),
+        format!("--precision={precision}"),
+        format!("--max-steps={steps}"),
+        "--backend=wgpu".into(),
+        "--gpu-ids=0".into(),
+        "--epochs=1".into(),
+        "--profile".into(),
+        "--checkpoint-every=1steps".into(),
+        "data.train_size=60".into(),
+    ];
+    place.train("run", &arguments.each_ref().map(String::as_str));
     let trace: Value = serde_json::from_slice(&std::fs::read(place.path("run/trace.json")).unwrap()).unwrap();
-    let events = trace["traceEvents"].as_array().unwrap();
-    let threads =
-        events.iter().filter(|event| event["args"]["name"].as_str().is_some_and(|name| name.starts_with("replica")));
-    let threads: Vec<&Value> = threads.map(|event| &event["tid"]).collect();
-    assert_eq!(threads.len(), 2, "{threads:?}");
-    for thread in threads {
-        let spans: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X" && event["tid"] == *thread).collect();
-        let named = |name: &str| spans.iter().filter(|span| span["name"] == name).copied().collect::<Vec<_>>();
-        let at = |span: &Value, key: &str| span[key].as_f64().unwrap();
-        let (begins, ends) = (named("wait for data"), named("optimizer"));
-        assert_eq!((begins.len(), ends.len()), (steps, steps));
-        let within = begins.iter().zip(&ends).map(|(begin, end)| at(begin, "ts")..at(end, "ts") + at(end, "dur"));
-        let within: Vec<_> = within.collect();
-        let in_steps = |name: &str| {
-            let is_in = |span: &&Value| within.iter().any(|step| step.contains(&at(span, "ts")));
-            spans.iter().filter(|span| span["name"].as_str().unwrap().ends_with(name)).copied().filter(is_in).collect()
+    let threads = Thread::of(&trace, "replica");
+    assert_eq!(threads.len(), world);
+    for thread in &threads {
+        let steps_of = thread.steps();
+        assert_eq!(steps_of.len(), steps);
+        let in_steps = |name: &str| -> Vec<u64> {
+            let spans = steps_of.iter().flat_map(|step| thread.within(step.clone(), name));
+            spans.map(|span| span.bytes).collect()
         };
-        let bytes =
-            |spans: Vec<&Value>| spans.iter().map(|span| span["args"]["bytes"].as_u64().unwrap()).collect::<Vec<_>>();
-        // The second ones are Burn's.
-        for read in ["copy to host", "into_data"] {
-            let found: Vec<&Value> = in_steps(read);
-            let waits: Vec<_> = found.iter().filter(|span| span["name"] != "late copy to host").collect();
-            assert!(waits.is_empty(), "{waits:?}");
+        assert_eq!(in_steps("copy to host").len(), reads * steps);
+        // Burn's own, at least one for each read, counted by Kiln or not.
+        assert_eq!(in_steps("float_into_data").is_empty(), reads == 0);
+        let number = size_of::<f32>() as u64;
+        let up = [share * 3 * 32 * 32, share * 24, 6 * number, share * number];
+        assert_eq!(in_steps("copy to device"), up.repeat(steps));
+        let late = thread.named("late copy to host").into_iter().map(|span| span.bytes);
+        let down: Vec<u64> = in_steps("copy to host").into_iter().chain(late).collect();
+        assert_eq!(down.len(), steps);
+        assert!(down.iter().all(|bytes| *bytes <= 64), "{down:?}");
+        for validation in thread.named("validation") {
+            assert_eq!(thread.within(validation.start..validation.end, "copy to host").count(), 1);
         }
-        let pixels_and_labels = [share * 3 * 32 * 32 * size_of::<f32>() as u64, share * size_of::<i32>() as u64];
-        assert_eq!(bytes(in_steps("copy to device")), pixels_and_labels.repeat(steps));
-        let late = bytes(named("late copy to host"));
-        assert_eq!(late.len(), steps);
-        assert!(late.iter().all(|size| *size <= 64), "{late:?}");
+        // Weights, counts of batches and, behind the first update, velocities.
+        for state in thread.named("state to the host") {
+            assert!((2..=3).contains(&thread.within(state.start..state.end, "copy to host").count()));
+        }
+    }
+    // The first step tries kernels out. A checkpoint, which waits for the device, is at the end of each.
+    let ends: Vec<f64> = threads[0].named("state to the host").iter().map(|span| span.end).collect();
+    let of_second = |of: &Thread| of.within(ends[0]..ends[1], "layout copy").count();
+    let copies: usize = Thread::of(&trace, "").iter().map(of_second).sum();
+    assert!(copies > 0 && copies <= LAYOUT_COPIES * world, "{copies} layout copies in a step");
+    let lines = std::fs::read_to_string(place.path("run/metrics.jsonl")).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let counted: Vec<&Value> = lines.iter().filter(|line| line["bytes_to_device"].is_u64()).collect();
+    assert_eq!(counted.len(), steps, "{lines:?}");
+    let most = (reads * world) as u64;
+    assert!(counted.iter().all(|line| line["blocking_reads"].as_u64().unwrap() <= most), "{counted:?}");
+}
+
+/// Layout copies of one step of a replica: of kernels, and of the operands of weight gradients, which Burn computes on a
+/// device without matrix units as a convolution with batch and channels exchanged. None is between two layers.
+#[cfg(feature = "wgpu")]
+const LAYOUT_COPIES: usize = 89;
+
+/// The spans of a thread.
+#[cfg(feature = "wgpu")]
+struct Thread(Vec<Span>);
+
+#[cfg(feature = "wgpu")]
+#[derive(Clone)]
+struct Span {
+    name: String,
+    bytes: u64,
+    start: f64,
+    end: f64,
+}
+
+#[cfg(feature = "wgpu")]
+impl Thread {
+    /// Those of the threads with a name of this begin.
+    fn of(trace: &Value, begin: &str) -> Vec<Self> {
+        let events = trace["traceEvents"].as_array().unwrap();
+        let is_meant = |event: &&Value| event["args"]["name"].as_str().is_some_and(|name| name.starts_with(begin));
+        let spans = |thread: &Value| {
+            let own = events.iter().filter(|event| event["ph"] == "X" && event["tid"] == thread["tid"]);
+            own.map(Span::of).collect()
+        };
+        events.iter().filter(is_meant).map(|thread| Self(spans(thread))).collect()
+    }
+
+    /// From a step's begin to what follows it.
+    fn steps(&self) -> Vec<std::ops::Range<f64>> {
+        let begins = self.named("wait for data");
+        let mut bounds = [&begins[..], &self.named("state to the host"), &self.named("validation")].concat();
+        bounds.sort_by(|a, b| a.start.total_cmp(&b.start));
+        let end = |begin: f64| bounds.iter().map(|span| span.start).find(|start| *start > begin);
+        begins.iter().map(|begin| begin.start..end(begin.start).unwrap()).collect()
+    }
+
+    fn named(&self, name: &str) -> Vec<Span> {
+        self.0.iter().filter(|span| span.name == name).cloned().collect()
+    }
+
+    /// Those that begin in a range of time.
+    fn within(&self, time: std::ops::Range<f64>, name: &str) -> impl Iterator<Item = &Span> {
+        self.0.iter().filter(move |span| span.name == name && time.contains(&span.start))
+    }
+}
+
+#[cfg(feature = "wgpu")]
+impl Span {
+    fn of(event: &Value) -> Self {
+        let [start, length] = ["ts", "dur"].map(|key| event[key].as_f64().unwrap());
+        let name = event["name"].as_str().unwrap().to_string();
+        Self { name, bytes: event["args"]["bytes"].as_u64().unwrap_or_default(), start, end: start + length }
     }
 }
 
 #[cfg(feature = "wgpu")]
 on_backend! {
     "wgpu" wgpu burn::backend::Wgpu<f32, i32>:
-    of_a_step_only_its_outcome_leaves_the_device => steps_stay_on_the_device;
+    of_a_step_of_one_replica_only_its_outcome_leaves_the_device => || steps_stay_on_the_device(1, "f32", 0);
+    of_a_step_of_two_replicas_only_its_outcome_leaves_the_device => || steps_stay_on_the_device(2, "f32", 0);
+    of_a_step_of_four_replicas_only_its_outcome_leaves_the_device => || steps_stay_on_the_device(4, "f32", 0);
+    in_f16_a_step_waits_once_for_the_device => || steps_stay_on_the_device(2, "f16", 1);
 }
 
 #[test]

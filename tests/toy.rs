@@ -15,7 +15,7 @@ use burn_dataset::Dataset;
 use kiln::data::{HostBatch, ImageSet, Normalization, Picture};
 use kiln::error::Result;
 use kiln::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
-use kiln::ops::{Full, PrecisionKind, TrainBackend};
+use kiln::ops::{Full, HostOps, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{
     DataParallel, Evaluated, HostBackend, Observer, Processes, ReducePrecision, Shard, Split, StartingPoint, Task,
@@ -76,7 +76,7 @@ pub struct Toy<B: Backend> {
     shared: Arc<Shared>,
 }
 
-impl<B: Backend> Toy<B> {
+impl<B: HostOps> Toy<B> {
     pub fn new(classes: usize, mishap: Mishap, device: &B::Device) -> Self {
         let toy = Self {
             conv1: Conv2d::new([3, CHANNELS / 2], 3, 1, device),
@@ -158,7 +158,7 @@ impl<B: HostBackend> Task<B> for Drill {
     }
 
     fn upload(&self, (batch, is_own): Self::Batch, device: &B::Device) -> Self::Input {
-        let pixels = TensorData::new(batch.pixels, [batch.labels.len(), 3, SIDE, SIDE]);
+        let pixels = TensorData::new(batch.images.on_host(), [batch.labels.len(), 3, SIDE, SIDE]);
         (Tensor::from_data(pixels, device), batch.labels, is_own)
     }
 

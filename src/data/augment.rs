@@ -1,9 +1,10 @@
-//! Augmentation and normalisation of one image.
+//! Augmentation of one image.
 //!
-//! The steps after `framing`: RandAugment on the bytes; random crop of the padded image, horizontal flip and
-//! normalisation in one pass; cutout; random erasing. In that pass each output row is a part of a source row, mapped by
-//! a table of 256 values per channel. Random numbers are drawn by [`Key`], so the result depends on seed, epoch and
-//! sample only.
+//! The steps after `framing`: RandAugment on the bytes; random crop of the padded image and horizontal flip, which copy
+//! each row; cutout and random erasing, which name areas that become 0 after normalisation. Random numbers are drawn by
+//! [`Key`], so the result depends on seed, epoch and sample only.
+
+use std::ops::Range;
 
 use super::config::{CropFill, DataConfig};
 use super::dataset::{CHANNELS, Normalization};
@@ -11,6 +12,7 @@ use super::erase::RandomErasing;
 use super::key::{Key, Purpose};
 use super::rand_augment::RandAugment;
 use super::rectangle::Rectangle;
+use crate::ops::images::{ByteImages, Pixels, Shown};
 
 /// The augmentation and normalisation of images.
 #[derive(Debug, Clone)]
@@ -21,7 +23,7 @@ pub struct Augment {
     flip: bool,
     cutout: usize,
     erasing: Option<RandomErasing>,
-    table: Box<[[f32; 256]; CHANNELS]>,
+    pub(super) normalization: Normalization,
 }
 
 /// The random crop of the padded image: an offset in whole pixels, and whether it is mirrored.
@@ -52,40 +54,61 @@ impl Augment {
 
     /// Normalisation only, for validation images.
     pub fn plain(normalization: Normalization) -> Self {
-        let mut table = Box::new([[0.0; 256]; CHANNELS]);
-        for (channel, row) in table.iter_mut().enumerate() {
-            for (byte, value) in row.iter_mut().enumerate() {
-                *value = (byte as f32 / 255.0 - normalization.mean[channel]) / normalization.std[channel];
-            }
-        }
         let (rand_augment, erasing) = (None, None);
-        Self { rand_augment, crop_padding: 0, crop_fill: CropFill::Mean, flip: false, cutout: 0, erasing, table }
+        Self {
+            rand_augment,
+            crop_padding: 0,
+            crop_fill: CropFill::Mean,
+            flip: false,
+            cutout: 0,
+            erasing,
+            normalization,
+        }
     }
 
-    /// Writes `image` `[3, height, width]` with `size` `[height, width]` to `out`, of the same shape.
+    /// Writes `image` `[3, height, width]` with `size` `[height, width]` to `out`, of the same shape; returns which of
+    /// its pixels have a value.
     ///
     /// Cutout's square is the mean, 0 after normalisation (DeVries and Taylor, 2017).
-    pub fn apply(&self, image: &[u8], size: [usize; 2], key: Key, out: &mut [f32]) {
+    pub fn apply(&self, image: &[u8], size: [usize; 2], key: Key, out: &mut [u8]) -> Shown {
         let [height, width] = size;
         let view = self.view(key);
         let varied = self.rand_augment.map(|it| it.apply(image, size, key));
         let image = varied.as_deref().unwrap_or(image);
-        let planes = image.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width));
-        for ((source, target), table) in planes.zip(self.table.iter()) {
-            let fill = if self.crop_fill == CropFill::Black { table[0] } else { 0.0 };
-            for (row, target) in target.chunks_exact_mut(width).enumerate() {
-                match view.top.checked_add_unsigned(row).and_then(|row| usize::try_from(row).ok()) {
-                    Some(row) if row < height => view.copy_row(&source[row * width..][..width], table, fill, target),
-                    _ => target.fill(fill),
+        let (rows, columns) = (visible(view.top, height), visible(view.left, width));
+        let rows = if columns.is_empty() { 0..0 } else { rows };
+        for (source, target) in image.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width)) {
+            target.fill(0);
+            for row in rows.clone() {
+                let from = moved(row, view.top) * width + moved(columns.start, view.left);
+                let target = &mut target[row * width..][..width];
+                target[columns.clone()].copy_from_slice(&source[from..][..columns.len()]);
+                if view.mirrored {
+                    target.reverse();
                 }
             }
         }
-        if self.cutout > 0 {
-            self.square(size, key).blank(out, size);
-        }
-        if let Some(erasing) = self.erasing {
-            erasing.apply(out, size, key);
-        }
+        let columns = if view.mirrored { width - columns.end..width - columns.start } else { columns };
+        let inside = match self.crop_fill {
+            CropFill::Mean => Rectangle { rows, columns },
+            CropFill::Black => Rectangle { rows: 0..height, columns: 0..width },
+        };
+        let square = (self.cutout > 0).then(|| self.square(size, key));
+        let erased = self.erasing.and_then(|erasing| erasing.draw(size, key));
+        [Some(inside), square, erased].map(|area| area.map_or([0; 4], |area| area.bounds()))
+    }
+
+    /// One image as the network gets it, `[3, height, width]`.
+    pub fn normalized(&self, image: &[u8], size: [usize; 2], key: Key) -> Vec<f32> {
+        let mut bytes = vec![0; image.len()];
+        let shown = vec![self.apply(image, size, key, &mut bytes)];
+        self.images(Pixels { bytes, shown }, size).on_host()
+    }
+
+    /// Images that are not mixed.
+    pub(super) fn images(&self, own: Pixels, size: [usize; 2]) -> ByteImages {
+        let Normalization { mean, std } = self.normalization;
+        ByteImages { own, partners: None, size, mean, std }
     }
 
     fn view(&self, key: Key) -> View {
@@ -106,20 +129,12 @@ impl Augment {
     }
 }
 
-impl View {
-    /// Fills one output row from one source row: padding, the visible part, padding.
-    fn copy_row(self, source: &[u8], table: &[f32; 256], fill: f32, target: &mut [f32]) {
-        let width = source.len() as isize;
-        let start = (-self.left).clamp(0, width) as usize;
-        let end = (width - self.left).clamp(0, width) as usize;
-        let from = self.left.clamp(0, width) as usize;
-        target[..start].fill(fill);
-        target[end..].fill(fill);
-        for (value, byte) in target[start..end].iter_mut().zip(&source[from..]) {
-            *value = table[usize::from(*byte)];
-        }
-        if self.mirrored {
-            target.reverse();
-        }
-    }
+/// The places of `0..length` that are still in it when they are moved by `offset`.
+fn visible(offset: isize, length: usize) -> Range<usize> {
+    let bound = |at: isize| at.clamp(0, length as isize) as usize;
+    bound(-offset)..bound(length as isize - offset)
+}
+
+fn moved(place: usize, offset: isize) -> usize {
+    (place as isize + offset) as usize
 }

@@ -1,4 +1,4 @@
-//! Batches of normalised images in host memory.
+//! Batches of images in host memory.
 
 use rayon::prelude::*;
 
@@ -7,6 +7,7 @@ use super::dataset::{CHANNELS, Picture};
 use super::key::Key;
 use super::mixing::Mix;
 use crate::error::Result;
+use crate::ops::images::{self, ByteImages, Pixels, Shown};
 use crate::parallel::Shard;
 
 /// Minimum of images per thread if they need no decoding.
@@ -15,16 +16,14 @@ const FEW: usize = 8;
 /// One micro-batch of one replica, in host memory; it may be empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostBatch {
-    /// Normalised pixels `[n, 3, height, width]`.
-    pub pixels: Vec<f32>,
+    /// Augmented, but not normalised.
+    pub images: ByteImages,
     /// The class of each sample.
     pub labels: Vec<u32>,
     /// The id of each sample in its data set.
     pub ids: Vec<u32>,
     /// The classes of the images mixed into them, if any.
     pub partners: Option<Partners>,
-    /// `[height, width]`, in pixels.
-    pub size: [usize; 2],
 }
 
 /// The images mixed into those of a micro-batch.
@@ -61,28 +60,37 @@ pub fn assemble(
     shard: &Shard,
 ) -> Result<HostBatch> {
     let size = pictures.first().map_or([0; 2], Picture::size);
-    let stride = CHANNELS * size[0] * size[1];
     let labels = |pictures: &[Picture]| pictures.iter().map(Picture::label).collect();
-    // An image in memory is little work; decoding one is worth a thread.
-    let least = if pictures.iter().all(Picture::is_ready) { FEW } else { 1 };
-    let show = |picture: Picture, sample: u32, copy: Option<&u32>, out: &mut [f32]| -> Result<()> {
-        let key = Key { seed, epoch: shard.epoch, sample }.copy(copy.copied().unwrap_or(0));
-        augment.apply(&picture.shown(Some(key))?, size, key, out);
-        Ok(())
-    };
-    let (own, mut pixels) = (labels(&pictures), vec![0.0; pictures.len() * stride]);
-    let each = pixels.par_chunks_exact_mut(stride.max(1)).with_min_len(least).zip(pictures).enumerate();
-    each.try_for_each(|(i, (out, picture))| show(picture, shard.ids[i], shard.copies.get(i), out))?;
-    let mut mixed = None;
+    let key = |sample, copy: Option<&u32>| Key { seed, epoch: shard.epoch, sample }.copy(copy.copied().unwrap_or(0));
+    let (own, mut mixed) = (labels(&pictures), None);
+    let mut images =
+        augment.images(show(pictures, augment, size, |image| key(shard.ids[image], shard.copies.get(image)))?, size);
     if let Some((pictures, mix)) = partners {
         mixed = Some(Partners { labels: labels(&pictures), share: mix.share(size) });
-        let each = pixels.par_chunks_exact_mut(stride.max(1)).with_min_len(least).zip(pictures).enumerate();
-        each.try_for_each(|(i, (out, picture))| -> Result<()> {
-            let mut partner = vec![0.0; stride];
-            show(picture, shard.partners[i], shard.partner_copies.get(i), &mut partner)?;
-            mix.apply(out, &partner, size);
-            Ok(())
-        })?;
+        if let Some(by) = mix.by() {
+            let key = |image: usize| key(shard.partners[image], shard.partner_copies.get(image));
+            images.partners = Some(images::Partners { pixels: show(pictures, augment, size, key)?, by });
+        }
     }
-    Ok(HostBatch { pixels, labels: own, ids: shard.ids.clone(), partners: mixed, size })
+    Ok(HostBatch { images, labels: own, ids: shard.ids.clone(), partners: mixed })
+}
+
+/// Augments `pictures` of `size`; `key` has the key of each.
+fn show(
+    pictures: Vec<Picture>,
+    augment: &Augment,
+    size: [usize; 2],
+    key: impl Fn(usize) -> Key + Sync,
+) -> Result<Pixels> {
+    let stride = CHANNELS * size[0] * size[1];
+    // An image in memory is little work; decoding one is worth a thread.
+    let least = if pictures.iter().all(Picture::is_ready) { FEW } else { 1 };
+    let (mut bytes, mut shown) = (vec![0; pictures.len() * stride], vec![Shown::default(); pictures.len()]);
+    let each = bytes.par_chunks_exact_mut(stride.max(1)).zip(&mut shown).with_min_len(least).zip(pictures).enumerate();
+    each.try_for_each(|(image, ((out, shown), picture))| -> Result<()> {
+        let key = key(image);
+        *shown = augment.apply(&picture.shown(Some(key))?, size, key, out);
+        Ok(())
+    })?;
+    Ok(Pixels { bytes, shown })
 }

@@ -14,9 +14,7 @@ use super::decode::to_image;
 use super::framing::Framing;
 use super::key::Key;
 use crate::error::{Error, Result};
-
-/// Colour channels of every image: red, green, blue.
-pub const CHANNELS: usize = 3;
+pub use crate::ops::images::CHANNELS;
 
 /// Labelled images of one size.
 #[derive(Debug, Clone, PartialEq)]

@@ -23,13 +23,6 @@ pub struct RandomErasing {
 }
 
 impl RandomErasing {
-    /// Erases the rectangle drawn for a sample, if any, from its normalised `image` `[3, height, width]`.
-    pub fn apply(&self, image: &mut [f32], size: [usize; 2], key: Key) {
-        if let Some(rectangle) = self.draw(size, key) {
-            rectangle.blank(image, size);
-        }
-    }
-
     /// The rectangle of a sample; `None` also if no attempt fits into the image.
     pub fn draw(&self, size: [usize; 2], key: Key) -> Option<Rectangle> {
         if key.fraction(Purpose::Erase, 0) >= self.probability {

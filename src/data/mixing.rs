@@ -11,6 +11,7 @@ use rand_distr::{Beta, Distribution};
 use super::config::DataConfig;
 use super::key::{Key, Purpose};
 use super::rectangle::Rectangle;
+use crate::ops::images::MixBy;
 
 /// The probabilities and strengths of mixing.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,14 +63,12 @@ impl Mixing {
 }
 
 impl Mix {
-    /// Mixes `partner` into `own`, both normalised and `[3, height, width]` with `size` `[height, width]`.
-    pub fn apply(&self, own: &mut [f32], partner: &[f32], size: [usize; 2]) {
+    /// The same for a batch; `None` if it is not mixed.
+    pub(super) fn by(&self) -> Option<MixBy> {
         match self {
-            Self::None => {}
-            Self::Blend(share) => {
-                own.iter_mut().zip(partner).for_each(|(own, partner)| *own = *own * share + partner * (1.0 - share));
-            }
-            Self::Paste(rectangle) => rectangle.copy(own, partner, size),
+            Self::None => None,
+            Self::Blend(share) => Some(MixBy::Share(*share)),
+            Self::Paste(rectangle) => Some(MixBy::Area(rectangle.bounds())),
         }
     }
 

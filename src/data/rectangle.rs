@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::ops::images::Area;
+
 /// Rows and columns within an image, in pixels; may be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rectangle {
@@ -26,22 +28,8 @@ impl Rectangle {
         self.rows.len() * self.columns.len()
     }
 
-    /// Sets it to 0 in each plane of `image` `[3, height, width]`.
-    pub(super) fn blank(&self, image: &mut [f32], size: [usize; 2]) {
-        self.spans(image.len(), size).for_each(|span| image[span].fill(0.0));
-    }
-
-    /// Copies it from `other` to `image` in each plane, both `[3, height, width]`.
-    pub(super) fn copy(&self, image: &mut [f32], other: &[f32], size: [usize; 2]) {
-        self.spans(image.len(), size).for_each(|span| image[span.clone()].copy_from_slice(&other[span]));
-    }
-
-    /// Its part of every row of every plane, as indices into `length` values.
-    fn spans(&self, length: usize, [height, width]: [usize; 2]) -> impl Iterator<Item = Range<usize>> {
-        let Self { rows, columns } = self.clone();
-        (0..length).step_by((height * width).max(1)).flat_map(move |plane| {
-            let columns = columns.clone();
-            rows.clone().map(move |row| plane + row * width + columns.start..plane + row * width + columns.end)
-        })
+    /// Its ends, which a batch stores for each image.
+    pub(super) fn bounds(&self) -> Area {
+        [self.rows.start, self.rows.end, self.columns.start, self.columns.end].map(|at| at as u16)
     }
 }

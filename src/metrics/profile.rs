@@ -1,7 +1,8 @@
 //! Profile of a run: its phases as a table, and as a trace for `chrome://tracing` or ui.perfetto.dev.
 //!
-//! Phases are the crate's `tracing` spans, and Burn's for reads from a GPU; they are recorded only if there is a
-//! [`Profiler`]. Nested phases are listed below the outer one. A phase that copies between the host and a device has the field `bytes`.
+//! Phases are the crate's `tracing` spans, Burn's for reads from a GPU, and CubeCL's for kernels; they are recorded only
+//! if there is a [`Profiler`]. Nested phases are listed below the outer one. A phase that copies between the host and a
+//! device has the field `bytes`.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
@@ -14,7 +15,7 @@ use tracing::span::{Attributes, Id};
 use tracing::{Metadata, Subscriber};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use super::warnings::warnings;
 
@@ -68,8 +69,9 @@ impl Profiler {
     /// A subscriber that passes the crate's spans to this profiler.
     pub fn subscriber(&self) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<> {
         let shown = |metadata: &Metadata<'_>| {
-            let is_read = metadata.target().starts_with("burn_fusion") && metadata.name().ends_with("into_data");
-            metadata.is_span() && (is_read || metadata.target().starts_with("kiln"))
+            let is_of = |target: &str, name: &str| metadata.target().starts_with(target) && metadata.name() == name;
+            let is_foreign = is_of("burn_fusion", "float_into_data") || is_of("cubecl_runtime", LAUNCH);
+            metadata.is_span() && (is_foreign || metadata.target().starts_with("kiln"))
         };
         tracing_subscriber::registry().with(Listener(self.clone()).with_filter(filter_fn(shown)))
     }
@@ -131,24 +133,37 @@ impl Default for Profiler {
 
 struct Listener(Profiler);
 
-/// Bytes that a phase copies between host and device, from its field `bytes`.
-#[derive(Debug, Default)]
-struct Copied(u64);
+/// CubeCL's name for the launch of a kernel.
+const LAUNCH: &str = "launch_inner";
 
-impl Visit for Copied {
+/// What a phase's fields say.
+#[derive(Debug, Default)]
+struct Fields {
+    /// Bytes that it copies between host and device.
+    bytes: u64,
+    /// Its name, if that is not the span's.
+    name: Option<&'static str>,
+}
+
+impl Visit for Fields {
     fn record_u64(&mut self, _bytes: &Field, value: u64) {
-        self.0 = value;
+        self.bytes = value;
     }
 
-    fn record_debug(&mut self, _field: &Field, _value: &dyn Debug) {}
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "kernel.name" {
+            let is_copy = format!("{value:?}").contains("contiguous");
+            self.name = Some(if is_copy { "layout copy" } else { "kernel" });
+        }
+    }
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut copied = Copied::default();
-        attributes.record(&mut copied);
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
         if let Some(span) = context.span(id) {
-            span.extensions_mut().insert(copied);
+            span.extensions_mut().insert(fields);
         }
     }
 
@@ -162,13 +177,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
         let Some(span) = context.span(id) else { return };
         let Some(began) = span.extensions_mut().remove::<Instant>() else { return };
         let length = began.elapsed();
-        let bytes = span.extensions().get::<Copied>().map_or(0, |copied| copied.0);
-        let path: Vec<&'static str> = span.scope().from_root().map(|span| span.name()).collect();
+        let bytes = span.extensions().get::<Fields>().map_or(0, |fields| fields.bytes);
+        let path: Vec<&'static str> = span.scope().from_root().map(|span| name(&span)).collect();
         let thread = std::thread::current().name().unwrap_or("unnamed").to_string();
         let mut record = self.0.record.lock().unwrap_or_else(PoisonError::into_inner);
         if record.spans.len() < TRACED {
             let start = began.duration_since(self.0.start);
-            record.spans.push(Span { name: span.name(), bytes, thread: thread.clone(), start, length });
+            record.spans.push(Span { name: name(&span), bytes, thread: thread.clone(), start, length });
         }
         let key = (thread, path);
         let at = record.totals.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
@@ -178,4 +193,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {
         let total = &mut record.totals[at].1;
         *total = Total { count: total.count + 1, bytes: total.bytes + bytes, time: total.time + length };
     }
+}
+
+/// What the table calls a phase.
+fn name<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> &'static str {
+    span.extensions().get::<Fields>().and_then(|fields| fields.name).unwrap_or(span.name())
 }

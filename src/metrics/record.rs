@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::ops::Traffic;
+
 /// The numbers of one optimizer step, over the whole global batch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
@@ -26,6 +28,10 @@ pub struct StepRecord {
     pub images_per_second: Option<f64>,
     /// Seconds that this step took.
     pub step_seconds: f64,
+    /// Copies between host and devices since the step before; `None` in the first step of a session and if the devices
+    /// are the processor.
+    #[serde(flatten)]
+    pub traffic: Option<Traffic>,
     /// Seconds of training so far, over all sessions of the run.
     pub seconds: f64,
 }

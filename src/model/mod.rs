@@ -9,6 +9,6 @@ mod resnet;
 mod size;
 
 pub use config::{Architecture, ModelConfig, Stem, recognize};
-pub use prediction::{Hits, MixedIn, Prediction, hits};
+pub use prediction::{Hits, MixedIn, Prediction, hits, predictions};
 pub use resnet::ResNet;
 pub use size::{ParameterCount, activation_elements, count_parameters};

@@ -44,24 +44,23 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// The prediction from the logits of one sample, one per class. A NaN is never the largest.
-    pub fn of(logits: &[f32]) -> Self {
-        let largest = |best: usize, class: usize| if logits[class] > logits[best] { class } else { best };
-        let first = logits.iter().position(|logit| !logit.is_nan()).unwrap_or(0);
-        let class = (first..logits.len()).fold(first, largest);
-        let sum: f32 = logits.iter().map(|logit| (logit - logits[class]).exp()).sum();
-        Self { class: class as u32, confidence: 1.0 / sum }
-    }
-
-    /// As exchanged by replicas.
-    pub fn to_values(self) -> [f64; 2] {
-        [self.class.into(), self.confidence.into()]
-    }
-
-    /// The inverse of [`Prediction::to_values`], for several predictions.
+    /// Those of several images, from the values of [`predictions`].
     pub fn from_values(values: &[f64]) -> Vec<Self> {
         values.chunks_exact(2).map(|of| Self { class: of[0] as u32, confidence: of[1] as f32 }).collect()
     }
+}
+
+/// The class with the largest logit and its probability, `[batch, 2]`, from `logits` `[batch, classes]`. Of equal logits
+/// it is the lowest class; a NaN is never the largest.
+pub fn predictions<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 2> {
+    let [batch, classes] = logits.dims();
+    let numbers = logits.clone().mask_fill(logits.clone().is_nan(), f32::NEG_INFINITY);
+    let largest = numbers.clone().max_dim(1);
+    let order =
+        Tensor::arange(0..classes as i64, &logits.device()).float().reshape([1, classes]).expand([batch, classes]);
+    let class = order.mask_fill(numbers.not_equal(largest.clone().expand([batch, classes])), classes as f32).min_dim(1);
+    let confidence = (logits - largest).exp().sum_dim(1).recip();
+    Tensor::cat(vec![class, confidence], 1)
 }
 
 /// How many images have the largest logit at their class, and how many have one of the five largest, `[2]`. `logits` are

@@ -9,8 +9,8 @@ use burn::tensor::backend::Backend;
 use super::config::{ModelConfig, Stem};
 use crate::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use crate::ops::{
-    Algorithm, BFloat16, Epilogue, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged,
-    max_pool,
+    Algorithm, BFloat16, Epilogue, Float16, Full, HostOps, MixedBackend, Precision, PrecisionKind, TrainBackend,
+    arranged, max_pool,
 };
 
 /// Two 3x3 convolutions with a residual connection.
@@ -118,7 +118,13 @@ impl<B: TrainBackend> ResNet<B> {
             x = block.forward::<P>(x, context);
         }
         let [batch, channels, height, width] = x.dims();
-        x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
+        // Other devices than the processor have channels innermost: another order would be a copy.
+        let mean = if P::Compute::is_processor() {
+            x.reshape([batch, channels, height * width]).mean_dim(2)
+        } else {
+            x.permute([0, 2, 3, 1]).reshape([batch, height * width, channels]).mean_dim(1)
+        };
+        mean.reshape([batch, channels])
     }
 
     /// Whether the maps of the first stage have many channels and many pixels.

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use burn::module::Module;
-use burn::tensor::backend::Backend;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rand_distr::{Distribution, Normal, Uniform};
@@ -16,10 +15,11 @@ use sha2::{Digest, Sha256};
 
 use super::named::{load_state, state_dict};
 use crate::error::Result;
+use crate::ops::HostOps;
 use crate::state::HostTensor;
 
 /// The model with fresh weights.
-pub fn initialize<B: Backend, M: Module<B>>(model: M, seed: u64) -> Result<M> {
+pub fn initialize<B: HostOps, M: Module<B>>(model: M, seed: u64) -> Result<M> {
     let mut state = state_dict(&model);
     // Names of linear layers with their number of inputs, which also bounds their biases.
     let matrix = |(name, tensor): (&String, &HostTensor)| match tensor.shape() {

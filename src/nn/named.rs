@@ -7,17 +7,28 @@ use std::collections::{BTreeMap, HashMap};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::ops::{HostOps, download_each, reading};
 use crate::state::{HostTensor, StateDict};
 
 /// All parameters and buffers by name.
-pub fn state_dict<B: Backend, M: Module<B>>(model: &M) -> StateDict {
-    let mut reader = Reader::default();
+pub fn state_dict<B: HostOps, M: Module<B>>(model: &M) -> StateDict {
+    let mut reader = Reader { path: Path::default(), floats: Vec::new(), shapes: Vec::new(), integers: Vec::new() };
     model.visit(&mut reader);
-    reader.state
+    let floats = download_each(reader.floats).into_iter().zip(reader.shapes);
+    let mut state: StateDict = floats.map(|(data, (name, shape))| (name, HostTensor::F32 { shape, data })).collect();
+    let (names, integers): (Vec<_>, Vec<_>) = reader.integers.into_iter().unzip();
+    if !integers.is_empty() {
+        let _copy = reading(integers.len(), DType::I64);
+        #[expect(clippy::disallowed_methods, reason = "all integers of a model in one read")]
+        let data = Tensor::cat(integers, 0).into_data();
+        let scalar = |number| HostTensor::I64 { shape: Vec::new(), data: vec![number] };
+        state.extend(names.into_iter().zip(data.iter::<i64>().map(scalar)));
+    }
+    state
 }
 
 /// A float tensor of a model.
@@ -154,13 +165,16 @@ impl<B: Backend> ModuleVisitor<B> for Survey {
     }
 }
 
-#[derive(Default)]
-struct Reader {
+struct Reader<B: Backend> {
     path: Path,
-    state: StateDict,
+    floats: Vec<Tensor<B, 1>>,
+    /// Names and shapes of `floats` in the dictionary.
+    shapes: Vec<(String, Vec<usize>)>,
+    /// Names and values of counts.
+    integers: Vec<(String, Tensor<B, 1, Int>)>,
 }
 
-impl<B: Backend> ModuleVisitor<B> for Reader {
+impl<B: Backend> ModuleVisitor<B> for Reader<B> {
     tracked_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
@@ -168,14 +182,12 @@ impl<B: Backend> ModuleVisitor<B> for Reader {
         if self.path.is_linear_weight() {
             value = value.swap_dims(0, 1);
         }
-        let shape = value.dims().to_vec();
-        let data = value.into_data().convert::<f32>().into_vec().expect("it was made f32");
-        self.state.insert(self.path.name(), HostTensor::F32 { shape, data });
+        self.shapes.push((self.path.name(), value.dims().to_vec()));
+        self.floats.push(value.detach().flatten(0, D - 1));
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        let data = param.val().into_data().iter::<i64>().collect();
-        self.state.insert(self.path.name(), HostTensor::I64 { shape: Vec::new(), data });
+        self.integers.push((self.path.name(), param.val().flatten(0, D - 1)));
     }
 }
 

@@ -25,8 +25,8 @@ pub struct Normalized<B: Backend> {
     pub output: FloatTensor<B>,
     /// Mean over the (global) batch, `[channels]`.
     pub mean: FloatTensor<B>,
-    /// Sum of squared deviations over the (global) batch, `[channels]`.
-    pub m2: FloatTensor<B>,
+    /// Unbiased variance over the (global) batch, `[channels]`; zero if there is one value per channel.
+    pub variance: FloatTensor<B>,
     /// `1 / sqrt(biased variance + eps)`, `[channels]`.
     pub inv_std: FloatTensor<B>,
     /// `weight * inv_std`, `[channels]`.
@@ -45,6 +45,20 @@ pub trait BatchNormOps: GradientOps + HostOps {
         let mean = Self::float_div_scalar(view.channel_sum::<Self>(x.clone()), view.count().into());
         let deviation = Self::float_sub(x, view.broadcast::<Self>(mean.clone()));
         (mean, view.channel_sum::<Self>(Self::float_mul(deviation.clone(), deviation)))
+    }
+
+    /// `1 / sqrt(biased variance + epsilon)`, that times `weight`, and the unbiased variance, from the sum `m2` of the
+    /// squared deviations of `count` values per channel.
+    fn bn_factors(
+        m2: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        count: f64,
+        epsilon: f64,
+    ) -> [FloatTensor<Self>; 3] {
+        let biased = Self::float_div_scalar(m2.clone(), count.into());
+        let inv_std = Self::float_recip(Self::float_sqrt(Self::float_add_scalar(biased, epsilon.into())));
+        let scale = Self::float_mul(weight, inv_std.clone());
+        [inv_std, scale, Self::float_div_scalar(m2, free(count).into())]
     }
 
     /// `(x - mean) * scale + bias`, then the epilogue.
@@ -123,12 +137,15 @@ pub trait BatchNormOps: GradientOps + HostOps {
         if let Some(sync) = sync {
             (count, [mean, m2]) = moments::<Self>(sync, count, [mean, m2]);
         }
-        let variance = Self::float_div_scalar(m2.clone(), count.into());
-        let inv_std = Self::float_recip(Self::float_sqrt(Self::float_add_scalar(variance, epsilon.into())));
-        let scale = Self::float_mul(weight, inv_std.clone());
+        let [inv_std, scale, variance] = Self::bn_factors(m2, weight, count, epsilon);
         let output = Self::bn_normalize(x, [mean.clone(), scale.clone(), bias], epilogue);
-        Normalized { output, mean, m2, inv_std, scale, count }
+        Normalized { output, mean, variance, inv_std, scale, count }
     }
+}
+
+/// The divisor of an unbiased variance of `count` values.
+pub(super) fn free(count: f64) -> f64 {
+    (count - 1.0).max(1.0)
 }
 
 /// The gradients of [`BatchNormOps::bn_local_gradients`]. `all` maps this replica's sums (of the gradient, and of the
@@ -226,8 +243,7 @@ pub fn batch_norm<B: BatchNormOps>(
     epilogue: Epilogue<Tensor<B, 4>>,
 ) -> BatchNormOutput<B> {
     let done = B::bn_train(primitive(x), primitive(weight), primitive(bias), epsilon, sync, epilogue.map(primitive));
-    let variance = B::float_div_scalar(done.m2, (done.count - 1.0).max(1.0).into());
-    BatchNormOutput { output: tensor(done.output), mean: tensor(done.mean), variance: tensor(variance) }
+    BatchNormOutput { output: tensor(done.output), mean: tensor(done.mean), variance: tensor(done.variance) }
 }
 
 /// Mean, scale and bias of batch-norm in evaluation mode, `(x - mean) / sqrt(variance + epsilon) * weight + bias`, for

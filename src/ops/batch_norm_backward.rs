@@ -109,6 +109,7 @@ fn train<B: BatchNormOps, C: CheckpointStrategy, const N: usize>(
         }
         OpsKind::UnTracked(step) => step.finish(done.output),
     };
-    let [mean, m2, inv_std, scale] = [done.mean, done.m2, done.inv_std, done.scale].map(Autodiff::<B, C>::from_inner);
-    Normalized { output, mean, m2, inv_std, scale, count: done.count }
+    let statistics = [done.mean, done.variance, done.inv_std, done.scale];
+    let [mean, variance, inv_std, scale] = statistics.map(Autodiff::<B, C>::from_inner);
+    Normalized { output, mean, variance, inv_std, scale, count: done.count }
 }

@@ -12,8 +12,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorData, TensorMetadata};
 
-use super::host::{HostOps, Shared, reading, writing};
+use super::host::{HostOps, Shared};
 use super::statistics::{Direction, Moments, Part, Synchronized};
+use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 
 /// Mean and sum of squared deviations, `[channels]`, over the batch of the whole group, and its number of values per
@@ -118,6 +119,7 @@ impl<B: HostOps> Share<B> {
 /// Device to host, as f64. Blocks until the device is done.
 fn read<B: Backend>(values: FloatTensor<B>) -> Vec<f64> {
     let _copy = reading(values.shape().num_elements(), values.dtype());
+    #[expect(clippy::disallowed_methods, reason = "statistics that cannot stay on the device")]
     let data = burn::tensor::read_sync(B::float_into_data(values)).expect("a device that computes can be read");
     data.iter::<f64>().collect()
 }

@@ -5,11 +5,13 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::TensorData;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, TensorMetadata};
-use tracing::info_span;
-use tracing::span::EnteredSpan;
+use burn::tensor::{DType, FloatDType, Shape, TensorMetadata};
 
+use super::traffic::{reading, writing};
 use super::{primitive, tensor};
+
+/// In vectors of several tensors each of them begins at a multiple of so many elements, as devices want it.
+pub const ARENA_ALIGNMENT: usize = 64;
 
 /// A tensor that several threads may use.
 pub type Shared<B> = FloatTensor<<B as HostOps>::Below>;
@@ -53,9 +55,21 @@ pub trait HostOps: Backend {
         [mean + apart * share, m2 + other_m2 + between].map(primitive)
     }
 
+    /// f32 vectors one behind the other, each filled up with zeros to a multiple of [`ARENA_ALIGNMENT`].
+    fn side_by_side(vectors: Vec<FloatTensor<Self>>) -> FloatTensor<Self> {
+        let filled = |vector: FloatTensor<Self>| {
+            let length = vector.shape().num_elements();
+            let (missing, device) = (length.next_multiple_of(ARENA_ALIGNMENT) - length, Self::float_device(&vector));
+            let zeros = (missing > 0).then(|| Self::float_zeros(Shape::new([missing]), &device, FloatDType::F32));
+            std::iter::once(vector).chain(zeros)
+        };
+        Self::float_cat(vectors.into_iter().flat_map(filled).collect(), 0)
+    }
+
     /// Appends the values of an f32 tensor in row-major order. Blocks until the device has computed them.
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         let _copy = reading(x.shape().num_elements(), x.dtype());
+        #[expect(clippy::disallowed_methods, reason = "the one read of tensors whose callers know that it waits")]
         let data = burn::tensor::read_sync(Self::float_into_data(x)).expect("a device that computes can be read");
         values.extend_from_slice(data.as_slice::<f32>().expect("gradients and weights are f32"));
     }
@@ -127,16 +141,6 @@ impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {
         Self::from_inner(B::from_host(values, device))
     }
-}
-
-/// A tracing span in which the host reads `count` values from a device. `--profile` counts such spans and their bytes.
-pub fn reading(count: usize, dtype: DType) -> EnteredSpan {
-    info_span!("copy to host", bytes = count * dtype.size()).entered()
-}
-
-/// A tracing span in which the host writes `count` values to a device.
-pub fn writing(count: usize, dtype: DType) -> EnteredSpan {
-    info_span!("copy to device", bytes = count * dtype.size()).entered()
 }
 
 /// Waits for the device if phases are timed, so that its work counts for the phase that queued it and not for the next

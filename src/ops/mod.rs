@@ -24,6 +24,7 @@ mod host_norm;
 mod host_trim;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod host_update;
+pub mod images;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod pieces;
 mod pool;
@@ -32,6 +33,8 @@ mod sliding;
 pub mod statistics;
 #[cfg(feature = "tch")]
 mod torch;
+mod traffic;
+mod transfer;
 mod trim;
 mod update;
 #[cfg(any(feature = "flex", feature = "tch"))]
@@ -47,14 +50,18 @@ pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arr
 pub(crate) use cube::use_one_stream;
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
-pub use host::{HostOps, Later, Shared, is_timed, reading, settle, writing};
+pub use host::{ARENA_ALIGNMENT, HostOps, Later, Shared, is_timed, settle};
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub use host_epilogue::HostEpilogue;
+pub use images::ImageOps;
 pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
 pub use sliding::{Algorithm, Sliding};
 #[cfg(feature = "tch")]
 pub use torch::cuda_devices;
+pub(crate) use traffic::reading;
+pub use traffic::{Traffic, traffic, writing};
+pub(crate) use transfer::{download, download_each, unpack, upload};
 pub use update::{Sgd, UpdateOps};
 
 /// The tensor of a backend's primitive.

@@ -4,9 +4,10 @@
 //! ResNet-18 are 45 MB, so with small images that is a good part of a step. CPU backends share the loops of
 //! `host_update.rs`. `Autodiff` does not implement it: updates are not on the graph.
 
-use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, Slice, TensorMetadata};
+
+use super::host::HostOps;
 
 /// The constants of one step of `torch.optim.SGD` with dampening 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,7 +23,7 @@ pub struct Sgd {
 }
 
 /// Operations of optimizers on a parameter and its gradient, both `[elements]` and f32.
-pub trait UpdateOps: Backend {
+pub trait UpdateOps: HostOps {
     /// The new parameter and velocity; `velocity` is `None` before the first step and without momentum.
     ///
     /// `g += weight_decay * p; v = momentum * v + g (first: g); p -= rate * (v, or g + momentum * v for Nesterov)`.

@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use crate::ops::{HostOps, UpdateOps, primitive, tensor};
 
 /// The norms, `[1]`, of the parts of a gradient: on a processor of each tensor, elsewhere of all together.
-pub fn norms<B: UpdateOps + HostOps>(gradients: &[Tensor<B, 1>]) -> Vec<Tensor<B, 1>> {
+pub fn norms<B: UpdateOps>(gradients: &[Tensor<B, 1>]) -> Vec<Tensor<B, 1>> {
     let norms: Vec<Tensor<B, 1>> = gradients.iter().map(|values| tensor(B::norm(primitive(values.clone())))).collect();
     if norms.is_empty() || B::is_processor() {
         return norms;

@@ -2,6 +2,7 @@
 //!
 //! Works on flat tensors in declaration order; knows no model, replica or thread.
 
+mod arenas;
 mod average;
 mod clip;
 mod config;
@@ -10,6 +11,7 @@ mod optimizer;
 mod rules;
 mod schedule;
 
+pub use arenas::Arenas;
 pub use average::WeightAverage;
 pub use clip::{clip_factor, clip_factor_there, global_norm, norms};
 pub use config::{LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleKind};

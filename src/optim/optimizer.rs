@@ -3,10 +3,11 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 
-use super::config::OptimConfig;
+use super::arenas::Arenas;
+use super::config::{OptimConfig, OptimizerKind};
 use super::rules::{Slots, Update};
 use crate::error::{Error, Result};
-use crate::ops::UpdateOps;
+use crate::ops::{UpdateOps, download_each};
 use crate::state::{HostTensor, StateDict};
 
 /// The key of the number of steps in a checkpoint.
@@ -17,7 +18,13 @@ const STEP: &str = "step";
 pub struct Optimizer<B: Backend> {
     config: OptimConfig,
     tensors: Vec<Parameter>,
+    arenas: Arenas,
+    /// The state of each vector.
     slots: Vec<Slots<B>>,
+    /// The vectors of several parameters after the last step.
+    params: Option<Vec<Tensor<B, 1>>>,
+    /// Those of the gradients of the next step, if somebody has packed them.
+    gradients: Option<Vec<Tensor<B, 1>>>,
     steps: usize,
 }
 
@@ -26,6 +33,8 @@ pub struct Optimizer<B: Backend> {
 pub struct Parameter {
     /// The tensor's name in the model.
     pub name: String,
+    /// Its elements.
+    pub length: usize,
     /// Whether it is one-dimensional: a bias or a parameter of batch-norm.
     pub vector: bool,
     /// Whether it belongs to the classifier.
@@ -35,16 +44,33 @@ pub struct Parameter {
 impl<B: UpdateOps> Optimizer<B> {
     /// An optimizer that has taken no step, for tensors in this order.
     pub fn new(config: &OptimConfig, tensors: Vec<Parameter>) -> Self {
-        let slots = tensors.iter().map(|_| Vec::new()).collect();
-        Self { config: config.clone(), tensors, slots, steps: 0 }
+        // A processor changes each tensor in its own memory; LARS needs the norm of each.
+        let is_apart = B::is_processor() || config.optimizer == OptimizerKind::Lars;
+        let arenas = if is_apart { Arenas::apart(&tensors) } else { Arenas::together(&tensors) };
+        let slots = arenas.first().map(|_| Vec::new()).collect();
+        Self { config: config.clone(), tensors, arenas, slots, params: None, gradients: None, steps: 0 }
+    }
+
+    /// Which tensors the optimizer updates together.
+    pub fn arenas(&self) -> &Arenas {
+        &self.arenas
+    }
+
+    /// Takes the gradients of the next step as vectors of [`Optimizer::arenas`].
+    pub fn prepare(&mut self, gradients: Vec<Tensor<B, 1>>) {
+        self.gradients = Some(gradients);
     }
 
     /// The tensors after one step with the given rate; all lists in the order given at the start.
+    ///
+    /// Between steps nobody else may change the parameters.
     pub fn step(&mut self, rate: f64, params: Vec<Tensor<B, 1>>, gradients: Vec<Tensor<B, 1>>) -> Vec<Tensor<B, 1>> {
         self.steps += 1;
+        let params = self.params.take().unwrap_or_else(|| self.arenas.pack(params));
+        let gradients = self.gradients.take().unwrap_or_else(|| self.arenas.pack(gradients));
         let mut updated = Vec::with_capacity(params.len());
-        for (i, (param, gradient)) in params.into_iter().zip(gradients).enumerate() {
-            let (config, step, &Parameter { vector, head, .. }) = (&self.config, self.steps, &self.tensors[i]);
+        for (i, ((param, gradient), first)) in params.into_iter().zip(gradients).zip(self.arenas.first()).enumerate() {
+            let (config, step, &Parameter { vector, head, .. }) = (&self.config, self.steps, &self.tensors[first]);
             let rate = if head { rate } else { rate * config.backbone_lr_scale };
             let weight_decay = if vector && !config.decay_norm_bias { 0.0 } else { config.weight_decay };
             let update = Update { config, rate, weight_decay, step, vector, param, gradient };
@@ -52,18 +78,21 @@ impl<B: UpdateOps> Optimizer<B> {
             self.slots[i] = slots;
             updated.push(param);
         }
-        updated
+        self.params = self.arenas.is_shared().then(|| updated.clone());
+        self.arenas.unpack(updated)
     }
 
     /// Everything [`Optimizer::load`] needs: `<tensor>.<slot>` and the number of steps.
     pub fn state(&self) -> StateDict {
         let mut state = StateDict::new();
         state.insert(STEP.into(), HostTensor::I64 { shape: Vec::new(), data: vec![self.steps as i64] });
-        for (tensor, slots) in self.tensors.iter().zip(&self.slots) {
-            for (slot, value) in slots.iter().enumerate() {
-                let data: Vec<f32> = value.clone().into_data().iter::<f32>().collect();
-                state.insert(format!("{}.{slot}", tensor.name), HostTensor::F32 { shape: vec![data.len()], data });
-            }
+        for slot in 0..self.slots.first().map_or(0, Vec::len) {
+            let vectors = self.slots.iter().map(|slots| slots[slot].clone()).collect();
+            let values = download_each(self.arenas.unpack(vectors)).into_iter().zip(&self.tensors);
+            let named = |(data, tensor): (Vec<f32>, &Parameter)| {
+                (format!("{}.{slot}", tensor.name), HostTensor::F32 { shape: vec![data.len()], data })
+            };
+            state.extend(values.map(named));
         }
         state
     }
@@ -76,12 +105,18 @@ impl<B: UpdateOps> Optimizer<B> {
         let foreign = || Error::Checkpoint("the optimizer's state belongs to another model or optimizer".into());
         let data = state.get(STEP).and_then(HostTensor::as_i64).ok_or_else(foreign)?;
         self.steps = data.first().map_or(0, |steps| *steps as usize);
-        for (tensor, slots) in self.tensors.iter().zip(&mut self.slots) {
-            let values = (0..).map_while(|slot| state.get(&format!("{}.{slot}", tensor.name))?.as_f32());
-            *slots =
-                values.map(|data| Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), device)).collect();
+        (self.params, self.gradients) = (None, None);
+        self.slots.iter_mut().for_each(Vec::clear);
+        let known = |tensor: &Parameter, slot: usize| state.get(&format!("{}.{slot}", tensor.name))?.as_f32();
+        let first = self.tensors.first();
+        let count = (0..).take_while(|slot| first.is_some_and(|first| known(first, *slot).is_some())).count();
+        for slot in 0..count {
+            let of = |tensor: &Parameter| known(tensor, slot).filter(|data| data.len() == tensor.length);
+            let values: Option<Vec<&[f32]>> = self.tensors.iter().map(of).collect();
+            let on_device = |data: &[f32]| Tensor::from_data(TensorData::new(data.to_vec(), [data.len()]), device);
+            let vectors = self.arenas.pack(values.ok_or_else(foreign)?.into_iter().map(on_device).collect());
+            self.slots.iter_mut().zip(vectors).for_each(|(slots, vector)| slots.push(vector));
         }
-        let known: usize = self.slots.iter().map(Vec::len).sum();
-        if known + 1 == state.len() { Ok(()) } else { Err(foreign()) }
+        if count * self.tensors.len() + 1 == state.len() { Ok(()) } else { Err(foreign()) }
     }
 }

@@ -5,10 +5,10 @@
 
 use super::world::World;
 use crate::error::{Error, Result};
-use crate::ops::{MixedBackend, PrecisionKind, UpdateOps};
+use crate::ops::{ImageOps, MixedBackend, PrecisionKind, UpdateOps};
 
 /// A backend on whose devices replicas can be placed.
-pub trait HostBackend: MixedBackend + UpdateOps {
+pub trait HostBackend: MixedBackend + UpdateOps + ImageOps {
     /// The device with this index among the visible ones.
     fn open(index: usize) -> Result<Self::Device>;
 

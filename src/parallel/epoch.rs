@@ -6,7 +6,7 @@ use super::events::EpochReport;
 use super::position::TrainingState;
 use super::replica::{Event, Replica};
 use super::task::Task;
-use super::trainee::Evaluation;
+use super::validate::Evaluation;
 use crate::error::Result;
 use crate::nn::{Which, state_dict, with_flat};
 use crate::optim::WeightAverage;

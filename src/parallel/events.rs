@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::counts::Counts;
 use super::position::{Position, TrainingState};
 use crate::error::Result;
+use crate::ops::Traffic;
 
 /// One optimizer step.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +25,8 @@ pub struct StepReport {
     pub gradient_norm: f64,
     /// From the start of this step to its end.
     pub duration: Duration,
+    /// The copies of this process between its begin and its end, if the devices are not the processor.
+    pub traffic: Option<Traffic>,
     /// Steps in a row, up to this one, that were skipped because their gradient overflowed in f16; 0 after an update.
     pub skipped: usize,
     /// Samples in the order of the epoch's permutation, if asked for.

@@ -14,6 +14,7 @@ use burn::module::AutodiffModule;
 use burn::optim::lr_scheduler::LrScheduler;
 use burn::optim::{GradientsParams, MultiGradientsParams, Optimizer};
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_train::{Learner, LearningComponentsMarker};
 
@@ -23,7 +24,7 @@ use super::task::Task;
 use super::trainee::{Handle, Trainee};
 use crate::error::{Error, Result};
 use crate::nn::{Weights, Which, flat, flat_gradients, trained_parameters, with_flat, with_named_ids};
-use crate::optim::{self, Schedule};
+use crate::optim::{self, Arenas, Schedule};
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
 /// What Burn's learner trains: the model of a task, and the task.
@@ -61,6 +62,7 @@ impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
 
     fn parameters(&self, model: &T::Model) -> Vec<optim::Parameter> {
         let parameter = |Weights { name, shape, .. }| optim::Parameter {
+            length: shape.iter().product(),
             vector: shape.len() < 2,
             head: self.task.is_head(&name),
             name,
@@ -75,6 +77,14 @@ trait Rule<B: HostBackend, M>: Send {
     fn state(&self) -> StateDict;
     fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()>;
     fn copy(&self) -> Box<dyn Rule<B, M>>;
+
+    /// The vectors that it wants gradients in, if it does.
+    fn arenas(&self) -> Option<Arenas> {
+        None
+    }
+
+    /// Takes the gradients of the next step as such vectors.
+    fn prepare(&mut self, _gradients: Vec<Tensor<B, 1>>) {}
 }
 
 impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for optim::Optimizer<B> {
@@ -94,6 +104,14 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for optim::Optim
 
     fn copy(&self) -> Box<dyn Rule<B, M>> {
         Box::new(self.clone())
+    }
+
+    fn arenas(&self) -> Option<Arenas> {
+        Some(self.arenas().clone()).filter(Arenas::is_shared)
+    }
+
+    fn prepare(&mut self, gradients: Vec<Tensor<B, 1>>) {
+        self.prepare(gradients);
     }
 }
 
@@ -163,6 +181,16 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> UpdateRule<B, M> {
     /// Its state, for a checkpoint.
     pub(super) fn state(&self) -> StateDict {
         self.lock().state()
+    }
+
+    /// The vectors that it wants gradients in, if it does.
+    pub(super) fn arenas(&self) -> Option<Arenas> {
+        self.lock().arenas()
+    }
+
+    /// Takes the gradients of the next step as such vectors.
+    pub(super) fn prepare(&self, gradients: Vec<Tensor<B, 1>>) {
+        self.lock().prepare(gradients);
     }
 
     /// Restores a `state`.

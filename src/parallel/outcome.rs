@@ -10,7 +10,7 @@ use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
 use super::events::StepReport;
 use crate::error::Error;
-use crate::ops::{Later, primitive};
+use crate::ops::{Later, download, primitive};
 use crate::optim::global_norm;
 
 /// The sums over the samples of a micro-batch.
@@ -38,19 +38,24 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Starts the copy.
+    /// Starts the copy; waits for it unless it `is_late`.
     pub(super) fn new<B: HostBackend>(
         report: StepReport,
         sums: Vec<Sums<B>>,
         norms: Vec<Tensor<B, 1>>,
         scale: f64,
+        is_late: bool,
     ) -> Self {
         let each = 1 + sums.first().and_then(|sums| sums.counted.as_ref()).map_or(0, |_| COUNTED);
         let samples = sums.iter().map(|sums| sums.samples).collect();
         let sums = sums.into_iter().flat_map(|sums| std::iter::once(sums.loss).chain(sums.counted));
         let values: Vec<_> = sums.chain(norms).collect();
-        let values: Later =
-            if values.is_empty() { Box::new(Vec::new) } else { B::read_later(primitive(Tensor::cat(values, 0))) };
+        let values: Later = if is_late && !values.is_empty() {
+            B::read_later(primitive(Tensor::cat(values, 0)))
+        } else {
+            let values = download(Vec::new(), values);
+            Box::new(|| values)
+        };
         Self { report, samples, each, values, scale }
     }
 

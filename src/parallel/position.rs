@@ -2,12 +2,12 @@
 
 use burn::backend::Autodiff;
 use burn::module::Module;
-use burn::tensor::Tensor;
 
 use super::counts::Counts;
 use super::device::HostBackend;
 use crate::error::Result;
 use crate::nn::{Which, flat, load_state};
+use crate::ops::download_each;
 use crate::optim::LossScale;
 use crate::state::StateDict;
 
@@ -69,10 +69,8 @@ impl StartingPoint {
         M: Module<Autodiff<B>>,
     {
         let model = load_state(model, &state.weights, origin)?;
-        let host = |tensor: Tensor<B, 1>| tensor.into_data().iter::<f32>().collect();
         let values = |average| load_state(model.clone(), average, origin).map(|model| flat(&model, Which::All));
-        let average = state.average.as_ref().map(values).transpose()?;
-        let average = average.map(|tensors| tensors.into_iter().map(host).collect());
+        let average = state.average.as_ref().map(values).transpose()?.map(download_each);
         let (position, optimizer) = (state.position.clone(), Some(state.optimizer.clone()));
         Ok((model, Self { position, optimizer, average }))
     }

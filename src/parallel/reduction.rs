@@ -16,11 +16,10 @@ use super::key::{Broken, Key, Operation};
 use super::overlap::{Early, Reduced, all_reduce, in_buckets};
 use super::replica::Replica;
 use super::task::Task;
-use super::transfer::{download, unpack};
 use super::tree::fold;
 use crate::error::Result;
 use crate::ops::statistics::Part;
-use crate::ops::{Shared, primitive, tensor};
+use crate::ops::{Shared, download, primitive, tensor, unpack};
 
 /// The gradients in no bucket.
 const GRADIENTS: Operation = Operation::Gradients { bucket: 0 };

@@ -32,9 +32,9 @@ use super::position::{Position, StartingPoint, TrainingState};
 use super::remedy::{remedy, without_stack};
 use super::task::{Split, Task};
 use super::trainee::{Handle, Trainee};
-use super::transfer::upload;
 use crate::error::{Error, Result};
 use crate::nn::{Which, flat, kernels};
+use crate::ops::{traffic, upload};
 use crate::optim::WeightAverage;
 
 /// How many batches are prepared ahead of the replica.
@@ -242,7 +242,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// One optimizer step.
     fn advance(&mut self) -> Result<Flow> {
-        let start = Instant::now();
+        let (start, copied) = (Instant::now(), traffic());
         let group = self.plan.sampler.group(self.position.epoch, self.position.step_in_epoch);
         self.learner.lr_step();
         let learning_rate = self.learner.lr_current();
@@ -263,7 +263,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
         let of_this_step = self.outcome.as_mut().map(|outcome| &mut outcome.report).or(report.as_mut());
-        of_this_step.into_iter().for_each(|report| report.duration = start.elapsed());
+        if let Some(report) = of_this_step {
+            report.duration = start.elapsed();
+            report.traffic = (!B::is_processor()).then(|| traffic().since(copied));
+        }
         report.into_iter().for_each(|report| self.account(report));
         Ok(flow)
     }

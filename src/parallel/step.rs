@@ -25,7 +25,7 @@ use crate::nn::{
 };
 use crate::ops::settle;
 use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
-use crate::optim::{clip_factor, clip_factor_there, norms};
+use crate::optim::{Arenas, clip_factor, clip_factor_there, norms};
 use crate::stop::Reason;
 
 /// The sums over micro-batches on one replica.
@@ -66,10 +66,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
             sum.add(self.micro_batch(micro_batch, weight, early.clone())?);
         }
-        let mut gradients = self.reduce(sum.gradients, early)?;
+        // Gradients that go to other processes are reduced one by one, while the backward pass computes others.
+        let arenas = self.rule.arenas().filter(|_| self.overlap.is_none());
+        let gradients = arenas.iter().fold(sum.gradients, |gradients, arenas| arenas.pack(gradients));
+        let mut gradients = self.reduce(gradients, early)?;
         let norms = info_span!("gradient norm").in_scope(|| norms(&gradients));
-        let outcome = Outcome::new(report, sum.sums, norms.clone(), scale);
         let is_late = !B::is_processor() && !is_scaled && self.generation.is_none();
+        let outcome = Outcome::new(report, sum.sums, norms.clone(), scale, is_late);
         let outcome = if is_late { self.outcome.replace(outcome) } else { Some(outcome) };
         let (report, flow) = self.exchange(outcome, self.key(Operation::Counts))?;
         // The commit: no state has changed yet, and from here on nothing waits for others.
@@ -96,7 +99,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let _phase = info_span!("running statistics").entered();
             self.set_model(update_running_statistics(self.model(), statistics));
         }
-        self.update(gradients, factor);
+        self.update(gradients, factor, arenas);
         if is_scaled {
             self.position.loss_scale.good();
         }
@@ -189,13 +192,17 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(())
     }
 
-    /// One step of the learner's optimizer with `gradients` times `factor`.
-    fn update(&mut self, gradients: Vec<Tensor<B, 1>>, factor: f64) {
+    /// One step of the learner's optimizer with `gradients` times `factor`, which may be packed in `arenas`.
+    fn update(&mut self, gradients: Vec<Tensor<B, 1>>, factor: f64, arenas: Option<Arenas>) {
         let _phase = info_span!("optimizer").entered();
         let scaled = |gradient: Tensor<B, 1>| if factor == 1.0 { gradient } else { gradient * factor };
         let limit = self.plan.optim.clip_grad_value;
         let cut = |gradient: Tensor<B, 1>| if limit > 0.0 { gradient.clamp(-limit, limit) } else { gradient };
-        let gradients = gradients.into_iter().map(scaled).map(cut).collect();
+        let mut gradients: Vec<_> = gradients.into_iter().map(scaled).map(cut).collect();
+        if let Some(arenas) = arenas {
+            self.rule.prepare(gradients.clone());
+            gradients = arenas.unpack(gradients);
+        }
         self.learner.optimizer_step(gradients_of(&self.learner.model(), gradients));
         if let Some(average) = &mut self.average {
             average.update(flat(&self.learner.model(), Which::All));

@@ -30,7 +30,7 @@ use super::position::StartingPoint;
 use super::processes::Processes;
 use super::replica::{Ended, Event, Replica};
 use super::task::{Evaluated, Task};
-use super::trainee::{Evaluation, Handle, MicroOutput, Trainee};
+use super::trainee::{EvaluationOutput, Handle, MicroOutput, Trainee};
 use crate::error::{Error, Result};
 use crate::stop::Reason;
 
@@ -274,8 +274,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         TrainingItem::new(item, progress, self.progress(report.epoch), Some(report.step), Some(report.learning_rate))
     }
 
-    fn epoch_item(&self, report: &EpochReport) -> TrainingItem<Evaluation> {
-        let item = Evaluation { counts: report.validation, answers: Vec::new() };
+    fn epoch_item(&self, report: &EpochReport) -> TrainingItem<EvaluationOutput<B>> {
+        let item = EvaluationOutput { results: None, counts: report.validation };
         let samples = report.validation.samples;
         let progress = Progress::new(samples, samples);
         TrainingItem::new(item, progress, self.progress(report.epoch), Some(report.step), None)

@@ -96,9 +96,9 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         None
     }
 
-    /// What a validation keeps of each sample: [`Task::ANSWERS`] numbers per sample.
-    fn answers(&self, _outputs: &Self::Outputs) -> Vec<f64> {
-        Vec::new()
+    /// What a validation keeps of each sample, `[samples, ANSWERS]`. It stays on the device until the validation ends.
+    fn answers(&self, _outputs: &Self::Outputs) -> Option<Tensor<B, 2>> {
+        None
     }
 
     /// The score of a validation; the model with the greatest score is the best. By default the negative mean loss.

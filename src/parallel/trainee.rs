@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::module::Module;
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 use tracing::info_span;
 
-use super::counts::{COUNTED, Counts};
+use super::counts::Counts;
 use super::device::HostBackend;
 use super::outcome::Sums;
 use super::task::{Evaluated, Task};
-use super::transfer::download;
 use crate::nn::{BatchStatistics, ForwardContext};
 use crate::ops::settle;
 
@@ -84,13 +84,24 @@ pub struct MicroOutput<B: HostBackend> {
     pub statistics: Vec<BatchStatistics<Autodiff<B>>>,
 }
 
-/// The output of an evaluation.
-#[derive(Debug, Clone, Default)]
-pub struct Evaluation {
-    /// Loss and counts.
+/// The results of an evaluated batch on its device.
+#[derive(Debug)]
+pub struct Results<B: HostBackend> {
+    /// The loss of every sample, `[samples]`.
+    pub losses: Tensor<B, 1>,
+    /// What the task counts, `[COUNTED]`, if it does.
+    pub counted: Option<Tensor<B, 1>>,
+    /// The task's answers, `[samples, ANSWERS]`, if it has any.
+    pub answers: Option<Tensor<B, 2>>,
+}
+
+/// The output of an evaluated batch.
+#[derive(Debug)]
+pub struct EvaluationOutput<B: HostBackend> {
+    /// On the device, until they are read.
+    pub results: Option<Results<B>>,
+    /// In what Burn's learner reports.
     pub counts: Counts,
-    /// The task's answers for each sample.
-    pub answers: Vec<f64>,
 }
 
 impl<B: HostBackend> ItemLazy for MicroOutput<B> {
@@ -100,7 +111,7 @@ impl<B: HostBackend> ItemLazy for MicroOutput<B> {
     }
 }
 
-impl ItemLazy for Evaluation {
+impl<B: HostBackend> ItemLazy for EvaluationOutput<B> {
     type ItemSync = Counts;
     fn sync(self) -> Counts {
         self.counts
@@ -138,16 +149,11 @@ impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Ha
 
 impl<B: HostBackend, T: Task<B>> InferenceStep for Trainee<B, Evaluated<B, T>, Handle<T>> {
     type Input = (T::Input, ForwardContext<B>);
-    type Output = Evaluation;
+    type Output = EvaluationOutput<B>;
 
-    fn step(&self, (input, context): Self::Input) -> Evaluation {
+    fn step(&self, (input, context): Self::Input) -> EvaluationOutput<B> {
         let (losses, outputs) = self.task.0.evaluate(&self.model, input, &context);
-        let samples = losses.dims()[0];
-        let values = download(Vec::new(), std::iter::once(losses).chain(self.task.0.count(&outputs)).collect());
-        let (losses, sums) = values.split_at(samples);
-        let mut counted = [0.0; COUNTED];
-        counted.iter_mut().zip(sums).for_each(|(count, sum)| *count = f64::from(*sum));
-        let counts = Counts { loss: losses.iter().copied().map(f64::from).sum(), samples, counted };
-        Evaluation { counts, answers: self.task.0.answers(&outputs) }
+        let (counted, answers) = (self.task.0.count(&outputs), self.task.0.answers(&outputs));
+        EvaluationOutput { results: Some(Results { losses, counted, answers }), counts: Counts::default() }
     }
 }

@@ -5,17 +5,29 @@ use std::sync::Arc;
 use burn::module::AutodiffModule;
 use burn_train::InferenceStep;
 
-use super::counts::Counts;
+use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
 use super::key::Operation;
 use super::plan::Plan;
 use super::replica::{Event, Replica, loader};
 use super::sampler::validation_place;
 use super::task::{Evaluated, Split, Task};
-use super::trainee::{Evaluation, Handle, Trainee};
-use super::transfer::{download, unpack};
+use super::trainee::{Handle, Results, Trainee};
 use crate::error::Result;
 use crate::nn::{ForwardContext, Which, flat, with_flat};
+use crate::ops::{download, unpack};
+
+/// How many batches a device may be behind the host, which holds their pixels until then.
+const BEHIND: usize = 8;
+
+/// Losses, counts and answers of an evaluation.
+#[derive(Debug, Clone, Default)]
+pub struct Evaluation {
+    /// Loss and counts.
+    pub counts: Counts,
+    /// The task's answers for each sample.
+    pub answers: Vec<f64>,
+}
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Losses and counts over the whole validation set, and on the first replica of the process the answers in the
@@ -63,8 +75,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 }
 
-/// Evaluates `model` on the part of the validation set that `replica` owns; `report` gets the number of batches done
-/// and of all batches.
+/// Evaluates `model` on the part of the validation set that `replica` owns, and reads the results once, at the end;
+/// `report` gets the number of batches done and of all batches.
 ///
 /// # Errors
 /// If a sample cannot be read.
@@ -80,14 +92,39 @@ pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
     let context = ForwardContext::evaluate().in_precision(plan.precision);
     let shards = plan.validation_shards(replica);
     let total = shards.len();
-    let mut sum = Evaluation::default();
+    let mut results = Vec::with_capacity(total);
     for (done, batch) in loader(task, Split::Validation, shards.into_iter(), device)?.enumerate() {
-        let Evaluation { counts, answers } = model.step((batch?.0, context.clone()));
-        sum.counts += counts;
-        sum.answers.extend(answers);
+        results.extend(model.step((batch?.0, context.clone())).results);
+        if !B::is_processor() && (done + 1).is_multiple_of(BEHIND) {
+            // An error of the device is reported by the read.
+            drop(B::sync(device));
+        }
         report(done + 1, total);
     }
-    Ok(sum)
+    Ok(read(results))
+}
+
+/// The sums and the answers of several batches.
+fn read<B: HostBackend>(results: Vec<Results<B>>) -> Evaluation {
+    let lengths = |it: &Results<B>| {
+        let answers = it.answers.as_ref().map_or(0, |answers| answers.dims().iter().product());
+        (it.losses.dims()[0], it.counted.as_ref().map_or(0, |_| COUNTED), answers)
+    };
+    let lengths: Vec<(usize, usize, usize)> = results.iter().map(lengths).collect();
+    let flat =
+        |it: Results<B>| std::iter::once(it.losses).chain(it.counted).chain(it.answers.map(|it| it.flatten(0, 1)));
+    let values = download(Vec::new(), results.into_iter().flat_map(flat).collect());
+    let (mut evaluation, mut rest) = (Evaluation::default(), &values[..]);
+    let mut take =
+        |length| rest.split_off(..length).expect("all tensors have been read").iter().copied().map(f64::from);
+    for (samples, counts, answers) in lengths {
+        let loss = take(samples).sum();
+        let mut counted = [0.0; COUNTED];
+        counted.iter_mut().zip(take(counts)).for_each(|(count, sum)| *count = sum);
+        evaluation.counts += Counts { loss, samples, counted };
+        evaluation.answers.extend(take(answers));
+    }
+    evaluation
 }
 
 /// Merges the results of all replicas; answers, `each` numbers per sample, are in the order of the samples.

@@ -9,9 +9,9 @@ use burn_dataset::Dataset;
 use crate::config::Config;
 use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Picture, assemble};
 use crate::error::{Error, Result};
-use crate::model::{Hits, Prediction, ResNet, hits};
+use crate::model::{Hits, ResNet, hits, predictions};
 use crate::nn::{ForwardContext, HEAD, cross_entropy};
-use crate::ops::{MixedBackend, reading, writing};
+use crate::ops::{MixedBackend, tensor, writing};
 use crate::parallel::{Counts, Evaluated, HostBackend, Losses, Shard, Split, Task, fetch};
 
 /// The images of both splits, and their preparation.
@@ -95,7 +95,7 @@ impl<B: HostBackend> Task<B> for Classification {
     type Input = Images<B>;
     type Outputs = Logits<B>;
 
-    /// The class and the confidence of a [`Prediction`].
+    /// Those of [`predictions`].
     const ANSWERS: usize = 2;
 
     fn dataset(&self, split: Split) -> &dyn Dataset<Picture> {
@@ -107,10 +107,7 @@ impl<B: HostBackend> Task<B> for Classification {
     }
 
     fn upload(&self, batch: HostBatch, device: &B::Device) -> Images<B> {
-        let ([height, width], count) = (batch.size, batch.len());
-        let copy = writing(batch.pixels.len(), DType::F32);
-        let pixels = Tensor::from_data(TensorData::new(batch.pixels, [count, 3, height, width]), device);
-        drop(copy);
+        let pixels = tensor(B::input(&batch.images, device));
         let mixed = batch.partners.filter(|partners| partners.share < 1.0);
         let mixed = mixed.map(|partners| (on_device::<B>(&partners.labels, device), partners.share));
         Images { pixels, labels: on_device::<B>(&batch.labels, device), mixed }
@@ -144,11 +141,8 @@ impl<B: HostBackend> Task<B> for Classification {
         Some(hits(logits.values.clone(), logits.labels.clone()))
     }
 
-    fn answers(&self, logits: &Logits<B>) -> Vec<f64> {
-        let [samples, classes] = logits.values.dims();
-        let _copy = reading(samples * classes, logits.values.dtype());
-        let values: Vec<f32> = logits.values.to_data().iter::<f32>().collect();
-        values.chunks(classes).flat_map(|row| Prediction::of(row).to_values()).collect()
+    fn answers(&self, logits: &Logits<B>) -> Option<Tensor<B, 2>> {
+        Some(predictions(logits.values.clone()))
     }
 
     fn score(&self, counts: &Counts) -> f64 {

@@ -18,11 +18,12 @@ pub(super) fn picture(planes: &[u8], size: [usize; 2]) -> Vec<u8> {
 
 /// The first images of a batch as the model gets them, without normalisation.
 pub(super) fn sheet(batch: &HostBatch, normalization: Normalization) -> Vec<u8> {
-    let [height, width] = batch.size;
+    let [height, width] = batch.images.size;
+    let pixels = batch.images.on_host();
     let area = height * width;
     let side = |length: usize| (SIDE * (length + GAP) - GAP) as u32;
     let mut sheet = RgbImage::from_pixel(side(width), side(height), Rgb([255; CHANNELS]));
-    for (index, image) in batch.pixels.chunks_exact(CHANNELS * area).take(SIDE * SIDE).enumerate() {
+    for (index, image) in pixels.chunks_exact(CHANNELS * area).take(SIDE * SIDE).enumerate() {
         let corner = [index % SIDE * (width + GAP), index / SIDE * (height + GAP)];
         for at in 0..area {
             let colour = [0, 1, 2].map(|channel| {

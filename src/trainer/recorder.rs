@@ -143,6 +143,7 @@ impl Observer for Recorder {
             grad_norm: report.gradient_norm,
             images_per_second: self.pace.rate(),
             step_seconds: report.duration.as_secs_f64(),
+            traffic: report.traffic,
             seconds: self.snapshots.clock.seconds(),
         };
         self.snapshots.clock.step();

@@ -148,17 +148,22 @@ def traffic(course, backend):
         text = f"a step of W = {replicas} x {batch // replicas}: waits for {row['reads']:g} reads, {row['late']:g} come "
         text += f"beside the next step, {row['read'] / 1e6:.3g} MB; "
         text += f"{row['writes']:g} writes, {row['written'] / 1e6:.3g} MB"
+        if row["kernels"]:
+            text += f"; {row['kernels']:g} kernels, {row['layout']:g} more that change a layout"
         rows.append({**row, "replicas": replicas, "text": text})
     return rows
 
 
 def copied(events):
     """What the replicas copy in a step, by the spans of a profile; of each thread its steps behind the first ones."""
-    counts = dict.fromkeys(("reads", "late", "read", "writes", "written"), 0)
+    counts = dict.fromkeys(("reads", "late", "read", "writes", "written", "kernels", "layout"), 0)
     directions = {
         "copy to host": ("reads", "read"),
         "late copy to host": ("late", "read"),
         "copy to device": ("writes", "written"),
+        # CubeCL's, counted where it launches them.
+        "kernel": ("kernels", None),
+        "layout copy": ("layout", None),
     }
     for thread in {event["tid"] for event in events}:
         spans = [event for event in events if event["ph"] == "X" and event["tid"] == thread]
@@ -168,7 +173,8 @@ def copied(events):
             direction = directions.get(span["name"])
             if direction and steps > 0 and ends[WARM_UP - 1] <= span["ts"] < ends[-1]:
                 counts[direction[0]] += 1 / steps
-                counts[direction[1]] += span["args"]["bytes"] / steps
+                if direction[1]:
+                    counts[direction[1]] += span["args"]["bytes"] / steps
     if not counts["reads"] + counts["late"]:
         raise Wrong("the profile of a run has no copy to the host: they are not counted")
     return {name: round(count, 2) for name, count in counts.items()}

@@ -43,7 +43,8 @@ fn training_step(criterion: &mut Criterion) {
         let config = ModelConfig { stem, ..ModelConfig::default() };
         let model = initialize(ResNet::<Home>::new(&config, 10, 0.0, &Default::default()), 0).expect("the names fit");
         let tensors = flat(&model, Which::Trained).len();
-        let tensors = (0..tensors).map(|i| Parameter { name: i.to_string(), vector: false, head: true }).collect();
+        let tensors =
+            (0..tensors).map(|i| Parameter { name: i.to_string(), length: 0, vector: false, head: true }).collect();
         let mut optimizer = Optimizer::new(&OptimConfig::default(), tensors);
         let mut model = Some(model);
         group.bench_function(format!("{stem:?}"), |bencher| {

@@ -10,9 +10,7 @@ fn image() -> Vec<u8> {
 }
 
 fn apply(augment: &Augment, key: Key) -> Vec<f32> {
-    let mut out = vec![f32::NAN; 3 * SIZE[0] * SIZE[1]];
-    augment.apply(&image(), SIZE, key, &mut out);
-    out
+    augment.normalized(&image(), SIZE, key)
 }
 
 fn normalised(byte: u8, channel: usize) -> f32 {

@@ -56,7 +56,8 @@ fn world(mixing: Mixing, world_size: usize, repeats: usize) -> Vec<HostBatch> {
 fn samples(batches: &[HostBatch]) -> Vec<(u32, u32, u32, Vec<f32>)> {
     let of = |batch: &HostBatch| {
         let partners = batch.partners.clone().expect("they are mixed");
-        let pixels = batch.pixels.chunks_exact(3072).map(<[f32]>::to_vec);
+        let pixels = batch.images.on_host();
+        let pixels = pixels.chunks_exact(3072).map(<[f32]>::to_vec);
         let labels = batch.labels.clone().into_iter().zip(partners.labels);
         let each = batch.ids.clone().into_iter().zip(labels).zip(pixels);
         each.map(|((id, (own, partner)), pixels)| (id, own, partner, pixels)).collect::<Vec<_>>()
@@ -102,6 +103,7 @@ fn both_images_are_augmented_as_themselves_before_they_are_mixed() {
     let plain =
         assemble(&images, &augment, SEED, &Shard { epoch: 2, ids: ids.clone(), ..Shard::default() }, None).unwrap();
     assert_eq!(plain.partners, None);
+    let plain = plain.images.on_host();
     for (mix, share) in
         [(Mix::None, 1.0), (Mix::Blend(0.3), 0.3), (Mix::Paste(rectangle.clone()), 1.0 - 17.0 * 4.0 / 1024.0)]
     {
@@ -110,9 +112,9 @@ fn both_images_are_augmented_as_themselves_before_they_are_mixed() {
         let partners = batch.partners.clone().unwrap();
         assert_eq!((batch.labels, partners.labels), (vec![4, 8, 5], vec![5, 8, 4]));
         assert!((f64::from(partners.share) - share).abs() < 1e-7, "{mix:?}");
-        for (index, value) in batch.pixels.iter().enumerate() {
+        for (index, value) in batch.images.on_host().iter().enumerate() {
             let (at, within) = (index / stride, index % stride);
-            let (own, partner) = (plain.pixels[index], plain.pixels[(2 - at) * stride + within]);
+            let (own, partner) = (plain[index], plain[(2 - at) * stride + within]);
             let (row, column) = (within % 1024 / 32, within % 32);
             let expected = match mix {
                 Mix::None => own,

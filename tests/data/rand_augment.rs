@@ -113,9 +113,7 @@ fn rand_augment_comes_before_everything_else_and_is_off_with_all_augmentation() 
     let image = fixture("image.bin");
     let config = DataConfig { rand_augment_ops: 2, rand_augment_magnitude: 20, cutout: 5, ..DataConfig::default() };
     let shown = |config: &DataConfig, image: &[u8], sample| {
-        let mut out = vec![0.0; image.len()];
-        Augment::new(config, Normalization::CIFAR10).apply(image, SIZE, key(sample), &mut out);
-        out
+        Augment::new(config, Normalization::CIFAR10).normalized(image, SIZE, key(sample))
     };
     let without = DataConfig { rand_augment_ops: 0, ..config.clone() };
     let off = DataConfig { augment: false, ..config.clone() };

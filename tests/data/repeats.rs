@@ -76,7 +76,7 @@ fn copies_look_different_and_the_first_is_the_sample_as_it_always_was() {
         let shard = Shard { epoch: 1, ids: vec![3; 4], copies, ..Shard::default() };
         let batch = assemble(&images, &augment, 5, &shard, None).unwrap();
         assert_eq!(batch.ids, [3; 4], "logs see the plain id");
-        batch.pixels
+        batch.images.on_host()
     };
     let (copies, plain) = (shown(vec![0, 1, 2, 3]), shown(Vec::new()));
     let of = |pixels: &[f32], at: usize| pixels[at * 3072..][..3072].to_vec();

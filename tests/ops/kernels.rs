@@ -8,7 +8,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::backend::Autodiff;
-use burn::tensor::{Tensor, bf16};
+use burn::tensor::{Tensor, bf16, f16};
 use kiln::ops::{Algorithm, Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
 use kiln::parallel::HostBackend;
 use serde_json::json;
@@ -105,8 +105,12 @@ impl Layer {
 }
 
 fn rounded(values: Vec<f32>, precision: PrecisionKind) -> Vec<f32> {
-    let half = precision == PrecisionKind::Bf16;
-    values.into_iter().map(|value| if half { bf16::from_f32(value).to_f32() } else { value }).collect()
+    let round: fn(f32) -> f32 = match precision {
+        PrecisionKind::F32 => |value| value,
+        PrecisionKind::Bf16 => |value| bf16::from_f32(value).to_f32(),
+        PrecisionKind::F16 => |value| f16::from_f32(value).to_f32(),
+    };
+    values.into_iter().map(round).collect()
 }
 
 /// The largest error at `places`, relative to the largest value that is expected there.
@@ -202,10 +206,11 @@ fn picked<B: HostBackend>() {
     let batches: Vec<usize> = asked.as_deref().unwrap_or("1").split(',').map(|size| size.parse().unwrap()).collect();
     let large = asked.as_ref().map(|_| (batches[0], 224));
     // A processor's kernels of halves are not picked by speed.
-    let halves = (!B::is_processor() && computes_in::<B>(PrecisionKind::Bf16)).then_some(PrecisionKind::Bf16);
+    let halves = [PrecisionKind::Bf16, PrecisionKind::F16];
+    let halves: Vec<_> = halves.into_iter().filter(|kind| !B::is_processor() && computes_in::<B>(*kind)).collect();
     let mut wrong = Vec::new();
     for (batch, pixels) in batches.iter().map(|batch| (*batch, 32)).chain(large) {
-        for precision in [Some(PrecisionKind::F32), halves].into_iter().flatten() {
+        for precision in std::iter::once(PrecisionKind::F32).chain(halves.iter().copied()) {
             for layer in layers(batch, pixels) {
                 let shape = format!("{:?} by {:?}, stride {}", layer.x, layer.weight, layer.sliding.stride);
                 wrong.extend(check("convolution", &shape, precision, || layer.errors::<B>(precision)));

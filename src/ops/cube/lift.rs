@@ -5,9 +5,13 @@ use std::marker::PhantomData;
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape};
+use burn_cubecl::CubeBackend;
 use burn_fusion::stream::{Operation, OperationStreams};
 use burn_fusion::{Fusion, FusionBackend, FusionRuntime};
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
+
+/// A float tensor of CubeCL's backend with fusion.
+pub(super) type Lifted<R, F, I, E> = FloatTensor<Fusion<CubeBackend<R, F, I, E>>>;
 
 /// Queues `run`, which computes tensors of the shapes and types `outputs` from `inputs`; `name` is for Burn's logs. No
 /// thread waits, and nothing else is submitted earlier for it.
@@ -17,37 +21,47 @@ pub(super) fn queue<B: FusionBackend, const I: usize, const O: usize>(
     outputs: [(Shape, DType); O],
     run: impl Fn([FloatTensor<B>; I]) -> [FloatTensor<B>; O] + Send + Sync + 'static,
 ) -> [FloatTensor<Fusion<B>>; O] {
+    let all = move |inputs: Vec<_>| run(inputs.try_into().unwrap_or_else(|_| unreachable!("{name} has {I} inputs")));
+    queue_all::<B, O>(name, inputs.into(), outputs, all)
+}
+
+/// [`queue`] for any number of inputs, at least one.
+pub(super) fn queue_all<B: FusionBackend, const O: usize>(
+    name: &'static str,
+    inputs: Vec<FloatTensor<Fusion<B>>>,
+    outputs: [(Shape, DType); O],
+    run: impl Fn(Vec<FloatTensor<B>>) -> [FloatTensor<B>; O] + Send + Sync + 'static,
+) -> [FloatTensor<Fusion<B>>; O] {
     let client = inputs[0].client.clone();
     let streams = OperationStreams::with_inputs(&inputs);
-    let inputs = inputs.map(|input| input.into_ir());
+    let inputs: Vec<_> = inputs.into_iter().map(|input| input.into_ir()).collect();
     let outputs = outputs.map(|(shape, dtype)| TensorIr::uninit(client.create_empty_handle(), shape, dtype));
     let node = CustomOpIr::new(name, &inputs, &outputs);
-    let queued = Queued::<B, _, I, O> { node: node.clone(), run, backend: PhantomData };
+    let queued = Queued::<B, _> { node: node.clone(), run, backend: PhantomData };
     let made = client.register(streams, OperationIr::Custom(node), queued);
     made.try_into().unwrap_or_else(|_| unreachable!("{name} has {O} outputs"))
 }
 
-struct Queued<B, F, const I: usize, const O: usize> {
+struct Queued<B, F> {
     node: CustomOpIr,
     run: F,
     backend: PhantomData<B>,
 }
 
-impl<B, F, const I: usize, const O: usize> fmt::Debug for Queued<B, F, I, O> {
+impl<B, F> fmt::Debug for Queued<B, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.node.id)
     }
 }
 
-impl<B, F, const I: usize, const O: usize> Operation<B::FusionRuntime> for Queued<B, F, I, O>
+impl<B, F, const O: usize> Operation<B::FusionRuntime> for Queued<B, F>
 where
     B: FusionBackend,
-    F: Fn([FloatTensor<B>; I]) -> [FloatTensor<B>; O] + Send + Sync,
+    F: Fn(Vec<FloatTensor<B>>) -> [FloatTensor<B>; O] + Send + Sync,
 {
     fn execute(&self, handles: &mut HandleContainer<<B::FusionRuntime as FusionRuntime>::FusionHandle>) {
-        let (inputs, outputs) = self.node.as_fixed::<I, O>();
-        let made = (self.run)(inputs.each_ref().map(|input| handles.get_float_tensor::<B>(input)));
-        for (output, tensor) in outputs.iter().zip(made) {
+        let inputs = self.node.inputs.iter().map(|input| handles.get_float_tensor::<B>(input)).collect();
+        for (output, tensor) in self.node.outputs.iter().zip((self.run)(inputs)) {
             handles.register_float_tensor::<B>(&output.id, tensor);
         }
     }

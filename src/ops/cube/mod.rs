@@ -1,6 +1,8 @@
-//! The CubeCL backends: batch-norm by kernels of Kiln's own, the rest by Burn's, fused by Burn, through the default
-//! bodies; one gradient works around a bug.
+//! The CubeCL backends: batch-norm and the network's input by kernels of Kiln's own, the rest by Burn's, fused by Burn.
 
+mod arena;
+mod conv;
+mod images;
 mod lift;
 mod map;
 mod norm;
@@ -10,13 +12,8 @@ use std::future::poll_fn;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 
-#[cfg(feature = "cuda")]
-use burn::backend::Cuda;
-#[cfg(feature = "wgpu")]
-use burn::backend::Wgpu;
-use burn::tensor::backend::Backend;
-use burn::tensor::ops::{ConvTransposeOptions, FloatTensor, FloatTensorOps};
-use burn::tensor::{Slice, TensorMetadata, bf16, f16};
+use burn::tensor::TensorMetadata;
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn_cubecl::kernel::into_contiguous_aligned;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
@@ -25,35 +22,9 @@ use burn_fusion::{Fusion, NoOp, get_client};
 use burn_ir::{BackendIr, InitOperationIr, OperationIr};
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::server::CopyDescriptor;
-use tracing::info_span;
 
-use super::{ConvOps, HostOps, Later, PoolOps, Sliding, UpdateOps};
-
-macro_rules! default_bodies {
-    ($home:ty, $($half:ty),*) => {
-        default_bodies!(@compute $home);
-        $(default_bodies!(@compute $half);)*
-        impl UpdateOps for $home {}
-    };
-    (@compute $backend:ty) => {
-        impl ConvOps for $backend {
-            fn conv_input_gradient(
-                x: FloatTensor<Self>,
-                weight: FloatTensor<Self>,
-                gradient: FloatTensor<Self>,
-                sliding: Sliding,
-            ) -> FloatTensor<Self> {
-                input_gradient::<Self>(x, weight, gradient, sliding)
-            }
-        }
-        impl PoolOps for $backend {}
-    };
-}
-
-#[cfg(feature = "cuda")]
-default_bodies!(Cuda<f32, i32>, Cuda<bf16, i32>, Cuda<f16, i32>);
-#[cfg(feature = "wgpu")]
-default_bodies!(Wgpu<f32, i32>, Wgpu<bf16, i32>, Wgpu<f16, i32>);
+use super::traffic::late_reading;
+use super::{HostOps, Later};
 
 /// Lets all threads of the process use one stream of a device. False if CubeCL has been used before with more.
 ///
@@ -100,9 +71,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
         norm::add_moments(left, right, counts)
     }
 
+    fn side_by_side(vectors: Vec<FloatTensor<Self>>) -> FloatTensor<Self> {
+        arena::side_by_side::<R, F, I, E>(vectors)
+    }
+
     fn read_later(x: FloatTensor<Self>) -> Later {
         let x = into_contiguous_aligned(Self::share(x));
-        let size = x.shape().num_elements() * x.elem_size();
+        let (count, dtype) = (x.shape().num_elements(), x.dtype());
         let copy = CopyDescriptor::new(
             x.handle.clone().binding(),
             x.meta.shape().clone(),
@@ -112,6 +87,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
         let mut is_queued = false;
         let mut later = move || if std::mem::replace(&mut is_queued, true) { Poll::Ready(()) } else { Poll::Pending };
         let mut bytes = Box::pin(async move {
+            #[expect(clippy::disallowed_methods, reason = "it does not wait here")]
             // This call queues the copy; its future, which borrows the client, only waits for it.
             let bytes = x.client.read_one_tensor_async(copy);
             poll_fn(|_| later()).await;
@@ -119,45 +95,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
         });
         drop(bytes.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         Box::new(move || {
-            let _copy = info_span!("late copy to host", bytes = size).entered();
+            let _copy = late_reading(count, dtype);
             let bytes = burn::tensor::read_sync(bytes).expect("a device that computes can be read");
             bytemuck::pod_collect_to_vec(&bytes)
         })
     }
-}
-
-/// Burn's input gradient, corrected for kernels narrower than their stride, as in a shortcut's 1x1 projection.
-///
-/// Burn 0.21 picks the faster of two algorithms. The direct one (burn-cubecl, `transpose_direct.rs`) visits
-/// `kernel - stride + 1` positions per pixel: none for such a kernel, so it is fast and all gradients are zero. Padding
-/// the kernel with zeros to the width of the stride makes both correct and changes no value.
-fn input_gradient<B: Backend>(
-    x: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    gradient: FloatTensor<B>,
-    sliding: Sliding,
-) -> FloatTensor<B> {
-    let Sliding { stride, padding, .. } = sliding;
-    let kernel = weight.shape();
-    if kernel[2] >= stride && kernel[3] >= stride {
-        return B::conv2d_x_backward(x, weight, gradient, sliding.options());
-    }
-    let weight = widened::<B>(widened::<B>(weight, 2, stride), 3, stride);
-    // The widened kernel may reach beyond the image, which is cut off below, or end before it.
-    let reached = |axis: usize| (gradient.shape()[axis] - 1) * stride + weight.shape()[axis] - 2 * padding;
-    let missing = [2, 3].map(|axis| x.shape()[axis].saturating_sub(reached(axis)));
-    let options = ConvTransposeOptions::new([stride; 2], [padding; 2], missing, [1, 1], 1);
-    let whole: Vec<_> = x.shape().iter().map(|size| Slice::from(0..*size)).collect();
-    B::float_slice(B::conv_transpose2d(gradient, weight, None, options), &whole)
-}
-
-/// `values`, padded with zeros at the end of `axis` to a length of `size`.
-fn widened<B: Backend>(values: FloatTensor<B>, axis: usize, size: usize) -> FloatTensor<B> {
-    let mut shape = values.shape();
-    if shape[axis] >= size {
-        return values;
-    }
-    shape[axis] = size - shape[axis];
-    let zeros = B::float_zeros(shape, &B::float_device(&values), values.dtype().into());
-    B::float_cat(vec![values, zeros], axis)
 }

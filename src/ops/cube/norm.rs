@@ -11,11 +11,12 @@ use burn_fusion::Fusion;
 use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::{CubeDim, LaunchArg, SequenceArg, TensorArg};
 
-use super::lift::queue;
+use super::lift::{queue, queue_all};
 use super::map::{Map, images, rows};
 use super::norm_kernels::{
-    added_moments, all_moments, all_sums, input_gradient, masked, normalized, piece_moments, piece_sums,
+    added_moments, all_moments, all_sums, factors, input_gradient, masked, normalized, piece_moments, piece_sums,
 };
+use crate::ops::batch_norm::free;
 use crate::ops::host::MomentWeights;
 use crate::ops::{BatchNormOps, Epilogue, GradientOps, ReluState};
 
@@ -97,27 +98,46 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         (mean, m2)
     }
 
+    fn bn_factors(
+        m2: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        count: f64,
+        epsilon: f64,
+    ) -> [FloatTensor<Self>; 3] {
+        let outputs = [(); 3].map(|()| (m2.shape(), DType::F32));
+        queue::<Below<R, F, I, E>, _, _>("batch-norm factors", [m2, weight], outputs, move |[m2, weight]| {
+            let (client, channels) = (m2.client.clone(), m2.shape().num_elements());
+            let dim = CubeDim::new(&client, channels);
+            let [inv_std, scale, variance] = [(); 3].map(|()| like(&m2));
+            factors::launch::<R>(
+                &client,
+                calculate_cube_count_elemwise(&client, channels, dim),
+                dim,
+                1,
+                into_contiguous(m2).into_tensor_arg(),
+                into_contiguous(weight).into_tensor_arg(),
+                inv_std.clone().into_tensor_arg(),
+                scale.clone().into_tensor_arg(),
+                variance.clone().into_tensor_arg(),
+                count as f32,
+                free(count) as f32,
+                epsilon as f32,
+                channels,
+            );
+            [inv_std, scale, variance]
+        })
+    }
+
     fn bn_normalize(
         x: FloatTensor<Self>,
-        [mean, scale, bias]: [FloatTensor<Self>; 3],
+        factors: [FloatTensor<Self>; 3],
         epilogue: Epilogue<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let like = (x.shape(), x.dtype());
-        let relu = !matches!(epilogue, Epilogue::Identity);
-        let [output] = match epilogue {
-            Epilogue::AddRelu(shortcut) => queue::<Below<R, F, I, E>, _, _>(
-                "batch-norm",
-                [x, mean, scale, bias, shortcut],
-                [like],
-                |[x, mean, scale, bias, shortcut]| [normalize(x, [mean, scale, bias], Some(shortcut), true)],
-            ),
-            _ => queue::<Below<R, F, I, E>, _, _>(
-                "batch-norm",
-                [x, mean, scale, bias],
-                [like],
-                move |[x, mean, scale, bias]| [normalize(x, [mean, scale, bias], None, relu)],
-            ),
-        };
+        let (like, relu) = ((x.shape(), x.dtype()), !matches!(epilogue, Epilogue::Identity));
+        let shortcut = if let Epilogue::AddRelu(shortcut) = epilogue { Some(shortcut) } else { None };
+        let inputs = std::iter::once(x).chain(factors).chain(shortcut).collect();
+        let [output] =
+            queue_all::<Below<R, F, I, E>, _>("batch-norm", inputs, [like], move |inputs| [normalize(inputs, relu)]);
         output
     }
 
@@ -132,24 +152,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
             _ => gradient,
         };
         let channel = channel_like(&x.shape());
+        let inputs = [gradient.clone(), x, mean].into_iter().chain(recomputed(relu)).collect();
         let outputs = [channel.clone(), channel];
-        let [sum, product] = match recomputed(relu) {
-            Some([scale, bias]) => {
-                let inputs = [gradient.clone(), x, mean, scale, bias];
-                queue::<Below<R, F, I, E>, _, _>(
-                    "batch-norm sums",
-                    inputs,
-                    outputs,
-                    |[gradient, x, mean, scale, bias]| gradient_sums(gradient, x, mean, vec![scale, bias]),
-                )
-            }
-            None => queue::<Below<R, F, I, E>, _, _>(
-                "batch-norm sums",
-                [gradient.clone(), x, mean],
-                outputs,
-                |[gradient, x, mean]| gradient_sums(gradient, x, mean, Vec::new()),
-            ),
-        };
+        let [sum, product] =
+            queue_all::<Below<R, F, I, E>, _>("batch-norm sums", inputs, outputs, |inputs| gradient_sums(inputs));
         [gradient, sum, product]
     }
 
@@ -160,41 +166,34 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         [k, q, r]: [FloatTensor<Self>; 3],
         relu: Option<&ReluState<Self>>,
     ) -> FloatTensor<Self> {
-        let like = [(x.shape(), x.dtype())];
-        let name = "batch-norm gradient";
-        let [result] = match recomputed(relu) {
-            Some([scale, bias]) => {
-                let inputs = [gradient, x, mean, k, q, r, scale, bias];
-                queue::<Below<R, F, I, E>, _, _>(name, inputs, like, |[gradient, x, mean, k, q, r, scale, bias]| {
-                    [gradient_of_input(gradient, x, [mean, k, q, r], vec![scale, bias])]
-                })
-            }
-            None => queue::<Below<R, F, I, E>, _, _>(
-                name,
-                [gradient, x, mean, k, q, r],
-                like,
-                |[gradient, x, mean, k, q, r]| [gradient_of_input(gradient, x, [mean, k, q, r], Vec::new())],
-            ),
-        };
+        let like = (x.shape(), x.dtype());
+        let inputs = [gradient, x, mean, k, q, r].into_iter().chain(recomputed(relu)).collect();
+        let [result] = queue_all::<Below<R, F, I, E>, _>("batch-norm gradient", inputs, [like], |inputs| {
+            [gradient_of_input(inputs)]
+        });
         result
     }
 }
 
 /// Scale and bias of a ReLU whose mask follows from the input of the batch-norm.
-fn recomputed<B: Backend>(relu: Option<&ReluState<B>>) -> Option<[FloatTensor<B>; 2]> {
-    relu.filter(|relu| !relu.has_shortcut).map(|relu| [relu.scale.clone(), relu.bias.clone()])
+fn recomputed<B: Backend>(relu: Option<&ReluState<B>>) -> impl Iterator<Item = FloatTensor<B>> {
+    let relu = relu.filter(|relu| !relu.has_shortcut);
+    relu.into_iter().flat_map(|relu| [relu.scale.clone(), relu.bias.clone()])
 }
 
-fn normalize<R: CubeRuntime>(
-    x: CubeTensor<R>,
-    factors: [CubeTensor<R>; 3],
-    shortcut: Option<CubeTensor<R>>,
-    relu: bool,
-) -> CubeTensor<R> {
+/// The first tensors, and the others.
+fn first<R: CubeRuntime, const N: usize>(mut tensors: Vec<CubeTensor<R>>) -> ([CubeTensor<R>; N], Vec<CubeTensor<R>>) {
+    let others = tensors.split_off(N);
+    (tensors.try_into().unwrap_or_else(|_| unreachable!("they were counted")), others)
+}
+
+/// `inputs` are images, mean, scale, bias, and the shortcut if there is one.
+fn normalize<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>, relu: bool) -> CubeTensor<R> {
+    let ([x, mean, scale, bias], shortcut) = first(inputs);
     let map = Map::of(&x);
     let output = map.empty();
     let (count, dim) = map.units();
-    let [mean, scale, bias] = factors.map(|factor| into_contiguous(factor).into_tensor_arg());
+    let [mean, scale, bias] = [mean, scale, bias].map(|factor| into_contiguous(factor).into_tensor_arg());
     normalized::launch::<R>(
         &map.client,
         count,
@@ -204,7 +203,7 @@ fn normalize<R: CubeRuntime>(
         mean,
         scale,
         bias,
-        arguments(shortcut.map(rows)),
+        arguments(shortcut.into_iter().map(rows)),
         output.clone().into_tensor_arg(),
         map.vectors(),
         map.columns(),
@@ -214,12 +213,9 @@ fn normalize<R: CubeRuntime>(
     images(output)
 }
 
-fn gradient_sums<R: CubeRuntime>(
-    gradient: CubeTensor<R>,
-    x: CubeTensor<R>,
-    mean: CubeTensor<R>,
-    relu: Vec<CubeTensor<R>>,
-) -> [CubeTensor<R>; 2] {
+/// `inputs` are gradient, images, mean, and scale and bias of a ReLU through which the gradient still has to go.
+fn gradient_sums<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> [CubeTensor<R>; 2] {
+    let ([gradient, x, mean], relu) = first(inputs);
     let map = Map::of(&x);
     let ([sums, products], [sum, product]) = (map.pieces(), map.per_channel());
     piece_sums::launch::<R>(
@@ -254,16 +250,13 @@ fn gradient_sums<R: CubeRuntime>(
     [sum, product]
 }
 
-fn gradient_of_input<R: CubeRuntime>(
-    gradient: CubeTensor<R>,
-    x: CubeTensor<R>,
-    factors: [CubeTensor<R>; 4],
-    relu: Vec<CubeTensor<R>>,
-) -> CubeTensor<R> {
+/// `inputs` are gradient, images, mean, the three factors, and those of a ReLU as in [`gradient_sums`].
+fn gradient_of_input<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> CubeTensor<R> {
+    let ([gradient, x, mean, k, q, r], relu) = first(inputs);
     let map = Map::of(&x);
     let result = map.empty();
     let (count, dim) = map.units();
-    let [mean, k, q, r] = factors.map(|factor| into_contiguous(factor).into_tensor_arg());
+    let [mean, k, q, r] = [mean, k, q, r].map(|factor| into_contiguous(factor).into_tensor_arg());
     input_gradient::launch::<R>(
         &map.client,
         count,
@@ -292,9 +285,7 @@ pub(super) fn add_moments<R: CubeRuntime>(
 ) -> [CubeTensor<R>; 2] {
     let weights = MomentWeights::of(counts);
     let (client, channels) = (left[0].client.clone(), left[0].shape().num_elements());
-    let made = [(); 2].map(|()| {
-        empty_device_contiguous_dtype(client.clone(), left[0].device.clone(), Shape::new([channels]), DType::F32)
-    });
+    let made = [(); 2].map(|()| like(&left[0]));
     let dim = CubeDim::new(&client, channels);
     let [mean, square] = left.map(|values| into_contiguous(values).into_tensor_arg());
     let [other_mean, other_square] = right.map(|values| into_contiguous(values).into_tensor_arg());
@@ -316,13 +307,18 @@ pub(super) fn add_moments<R: CubeRuntime>(
     made
 }
 
+/// A tensor of one f32 per channel, not yet written, where another is.
+fn like<R: CubeRuntime>(values: &CubeTensor<R>) -> CubeTensor<R> {
+    empty_device_contiguous_dtype(values.client.clone(), values.device.clone(), values.shape(), DType::F32)
+}
+
 /// Shape and type of one f32 per channel of images of `shape`.
 fn channel_like(shape: &Shape) -> (Shape, DType) {
     (Shape::new([shape[1]]), DType::F32)
 }
 
 /// Tensors of which a kernel takes any number.
-fn arguments<R: CubeRuntime, T>(tensors: impl IntoIterator<Item = CubeTensor<R>>) -> SequenceArg<R, T>
+pub(super) fn arguments<R: CubeRuntime, T>(tensors: impl IntoIterator<Item = CubeTensor<R>>) -> SequenceArg<R, T>
 where
     T: LaunchArg<RuntimeArg<R> = TensorArg<R>>,
 {

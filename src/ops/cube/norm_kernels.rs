@@ -106,13 +106,37 @@ pub(super) fn added_moments<N: Size>(
     between: f32,
     count: usize,
 ) {
-    let place = ABSOLUTE_POS as usize;
+    let place = ABSOLUTE_POS;
     if place >= count {
         terminate!();
     }
     let apart = other_mean[place] - mean[place];
     whole[place] = mean[place] + apart * Vector::new(share);
     squares[place] = square[place] + other_square[place] + apart * apart * Vector::new(between);
+}
+
+/// `1 / sqrt(square / count + epsilon)`, that times `weight`, and `square / free`.
+#[cube(launch)]
+pub(super) fn factors<N: Size>(
+    square: &Tensor<Vector<f32, N>>,
+    weight: &Tensor<Vector<f32, N>>,
+    inv_std: &mut Tensor<Vector<f32, N>>,
+    scale: &mut Tensor<Vector<f32, N>>,
+    variance: &mut Tensor<Vector<f32, N>>,
+    count: f32,
+    free: f32,
+    epsilon: f32,
+    channels: usize,
+) {
+    let place = ABSOLUTE_POS;
+    if place >= channels {
+        terminate!();
+    }
+    let deviation = (square[place] / Vector::new(count) + Vector::new(epsilon)).sqrt();
+    let inverse = Vector::<f32, N>::new(1.0) / deviation;
+    inv_std[place] = inverse;
+    scale[place] = weight[place] * inverse;
+    variance[place] = square[place] / Vector::new(free);
 }
 
 /// Sums of pieces, of the gradient and of the gradient times `x - mean`. `relu` has scale and bias of a ReLU through
@@ -195,7 +219,7 @@ pub(super) fn normalized<E: Float, N: Size>(
     #[comptime] relu: bool,
     #[define(E)] _dtype: StorageType,
 ) {
-    let place = ABSOLUTE_POS as usize;
+    let place = ABSOLUTE_POS;
     if place >= count {
         terminate!();
     }
@@ -219,7 +243,7 @@ pub(super) fn masked<E: Float, N: Size>(
     count: usize,
     #[define(E)] _dtype: StorageType,
 ) {
-    let place = ABSOLUTE_POS as usize;
+    let place = ABSOLUTE_POS;
     if place >= count {
         terminate!();
     }
@@ -242,7 +266,7 @@ pub(super) fn input_gradient<E: Float, N: Size>(
     columns: usize,
     #[define(E)] _dtype: StorageType,
 ) {
-    let place = ABSOLUTE_POS as usize;
+    let place = ABSOLUTE_POS;
     if place >= count {
         terminate!();
     }

@@ -6,9 +6,13 @@ use burn::tensor::{DType, TensorMetadata};
 use rayon::prelude::*;
 
 use super::{contiguous, values, vector};
-use crate::ops::host::{HostOps, reading};
+use crate::ops::host::HostOps;
 use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
+use crate::ops::images::ImageOps;
+use crate::ops::traffic::reading;
 use crate::ops::update::{Sgd, UpdateOps};
+
+impl ImageOps for Flex {}
 
 impl UpdateOps for Flex {
     fn sgd(

@@ -12,8 +12,10 @@ use burn::tensor::ops::FloatTensorOps;
 use super::cuda::cuda_devices;
 use super::memory::{exclusive, parallel_for, values, values_mut};
 use super::{Pointer, borrowed, check};
-use crate::ops::host::{HostOps, reading, writing};
+use crate::ops::host::HostOps;
 use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
+use crate::ops::images::ImageOps;
+use crate::ops::traffic::{reading, writing};
 use crate::ops::update::{Sgd, UpdateOps};
 
 unsafe extern "C" {
@@ -28,6 +30,8 @@ unsafe extern "C" {
         first: c_int,
     ) -> *mut c_char;
 }
+
+impl ImageOps for LibTorch<f32> {}
 
 impl UpdateOps for LibTorch<f32> {
     fn sgd(

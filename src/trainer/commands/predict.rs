@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use burn::module::AutodiffModule;
 use burn::tensor::activation::softmax;
-use burn::tensor::{Tensor, TensorData};
 use serde::Serialize;
 
 use crate::config::{Config, Request, resolve};
-use crate::data::{Augment, CHANNELS, Framing, ImageSet, Key};
+use crate::data::{Augment, Framing, ImageSet, assemble};
 use crate::error::Result;
 use crate::nn::{ForwardContext, load_state};
-use crate::parallel::{BackendKind, HostBackend};
+use crate::ops::{download, tensor};
+use crate::parallel::{BackendKind, HostBackend, Shard};
 use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::prepare::{blank_model, share_threads};
@@ -83,14 +83,11 @@ impl Program for Prediction {
         let mut answers = Vec::new();
         let ids: Vec<u32> = (0..images.len() as u32).collect();
         for ids in ids.chunks(BATCH) {
-            let stride = CHANNELS * side * side;
-            let mut pixels = vec![0.0; ids.len() * stride];
-            for (id, out) in ids.iter().zip(pixels.chunks_exact_mut(stride)) {
-                augment.apply(&images.image(*id)?, [side; 2], Key { seed: 0, epoch: 0, sample: *id }, out);
-            }
-            let batch = TensorData::new(pixels, [ids.len(), CHANNELS, side, side]);
-            let logits = model.forward(Tensor::<B, 4>::from_data(batch, &device), &context);
-            let probabilities: Vec<f32> = softmax(logits, 1).into_data().iter::<f32>().collect();
+            let pictures = ids.iter().map(|id| images.picture(*id)).collect();
+            let shard = Shard { ids: ids.to_vec(), ..Shard::default() };
+            let batch = assemble(pictures, None, &augment, 0, &shard)?;
+            let logits = model.forward(tensor(B::input(&batch.images, &device)), &context);
+            let probabilities = download(Vec::new(), vec![softmax(logits, 1).flatten(0, 1)]);
             for (id, row) in ids.iter().zip(probabilities.chunks(file.outputs)) {
                 let image = question.images[*id as usize].clone();
                 answers.push(Answer { image, predictions: guesses(row, question.top, &file) });

@@ -2,16 +2,16 @@
 
 use burn::tensor::Tensor;
 
-use super::device::HostBackend;
-use crate::ops::{primitive, tensor};
+use super::host::HostOps;
+use super::{primitive, tensor};
 
 /// A vector on a device.
-pub(super) fn upload<B: HostBackend>(values: &[f32], device: &B::Device) -> Tensor<B, 1> {
+pub(crate) fn upload<B: HostOps>(values: &[f32], device: &B::Device) -> Tensor<B, 1> {
     tensor(B::from_host(values, device))
 }
 
 /// The values of all tensors, one after the other, in the memory of an empty vector.
-pub(super) fn download<B: HostBackend>(mut values: Vec<f32>, mut tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
+pub(crate) fn download<B: HostOps>(mut values: Vec<f32>, mut tensors: Vec<Tensor<B, 1>>) -> Vec<f32> {
     if tensors.len() > 1 && !B::is_processor() {
         tensors = vec![Tensor::cat(tensors, 0)];
     }
@@ -22,8 +22,20 @@ pub(super) fn download<B: HostBackend>(mut values: Vec<f32>, mut tensors: Vec<Te
     values
 }
 
+/// The values of each tensor.
+pub(crate) fn download_each<B: HostOps>(tensors: Vec<Tensor<B, 1>>) -> Vec<Vec<f32>> {
+    if B::is_processor() {
+        return tensors.into_iter().map(|tensor| download(Vec::new(), vec![tensor])).collect();
+    }
+    let lengths: Vec<usize> = tensors.iter().map(|tensor| tensor.dims()[0]).collect();
+    let values = download(Vec::new(), tensors);
+    let mut rest = &values[..];
+    let mut take = |length| rest.split_off(..length).expect("the values of all tensors are there").to_vec();
+    lengths.into_iter().map(&mut take).collect()
+}
+
 /// The inverse of [`download`].
-pub(super) fn unpack<B: HostBackend>(values: &[f32], lengths: &[usize], device: &B::Device) -> Vec<Tensor<B, 1>> {
+pub(crate) fn unpack<B: HostOps>(values: &[f32], lengths: &[usize], device: &B::Device) -> Vec<Tensor<B, 1>> {
     let whole = (!B::is_processor()).then(|| upload::<B>(values, device));
     let mut end = 0;
     let mut take = |length: usize| {

@@ -1,0 +1,74 @@
+//! Vectors of several tensors on CubeCL, made by few kernels.
+
+use burn::tensor::{DType, Shape, TensorMetadata};
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::calculate_cube_count_elemwise;
+use cubecl::prelude::*;
+
+use super::lift::{Lifted, queue_all};
+use super::norm::arguments;
+use crate::ops::ARENA_ALIGNMENT;
+
+/// Most tensors that one kernel copies; devices limit them, too.
+const MOST: usize = 24;
+
+/// Bindings of a kernel beside its inputs.
+const OTHERS: usize = 3;
+
+/// The body of [`HostOps::side_by_side`](crate::ops::HostOps::side_by_side).
+pub(super) fn side_by_side<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement>(
+    vectors: Vec<Lifted<R, F, I, E>>,
+) -> Lifted<R, F, I, E> {
+    let total = vectors.iter().map(|vector| filled(vector.shape().num_elements())).sum();
+    let outputs = [(Shape::new([total]), DType::F32)];
+    let [whole] = queue_all::<CubeBackend<R, F, I, E>, _>("side by side", vectors, outputs, move |vectors| {
+        let (client, device) = (vectors[0].client.clone(), vectors[0].device.clone());
+        let whole = empty_device_contiguous_dtype(client.clone(), device, Shape::new([total]), DType::F32);
+        let most = (client.properties().hardware.max_bindings as usize).saturating_sub(OTHERS).clamp(1, MOST);
+        let mut start = 0;
+        let vectors: Vec<CubeTensor<R>> = vectors.into_iter().map(into_contiguous).collect();
+        for group in vectors.chunks(most) {
+            let lengths: Vec<usize> = group.iter().map(|vector| filled(vector.shape().num_elements())).collect();
+            let longest = lengths.iter().copied().max().unwrap_or_default();
+            let dim = CubeDim::new(&client, longest);
+            gather::launch::<R>(
+                &client,
+                calculate_cube_count_elemwise(&client, longest, dim),
+                dim,
+                arguments(group.iter().cloned()),
+                whole.clone().into_tensor_arg(),
+                start,
+                lengths.clone(),
+            );
+            start += lengths.iter().sum::<usize>();
+        }
+        [whole]
+    });
+    whole
+}
+
+/// The place that a tensor of this length takes.
+fn filled(length: usize) -> usize {
+    length.next_multiple_of(ARENA_ALIGNMENT)
+}
+
+/// Copies `parts` to `whole` from `start` on, one behind the other, each filled up with zeros to its length in `lengths`.
+#[cube(launch)]
+fn gather(parts: &Sequence<Tensor<f32>>, whole: &mut Tensor<f32>, start: usize, #[comptime] lengths: Vec<usize>) {
+    let place = ABSOLUTE_POS;
+    #[unroll]
+    for part in 0..comptime!(lengths.len()) {
+        let length = comptime!(lengths[part]);
+        let before = comptime!(lengths[..part].iter().sum::<usize>());
+        if place < length {
+            let mut value = f32::new(0.0);
+            if place < parts[part].len() {
+                value = parts[part][place];
+            }
+            whole[start + before + place] = value;
+        }
+    }
+}

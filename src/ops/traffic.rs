@@ -1,0 +1,64 @@
+//! Copies between the host and devices: counted for the whole process, and shown by `--profile` as spans.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use burn::tensor::DType;
+use serde::{Deserialize, Serialize};
+use tracing::info_span;
+use tracing::span::EnteredSpan;
+
+/// Copies between the host and devices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Bytes from the host to devices.
+    pub bytes_to_device: u64,
+    /// Bytes from devices to the host.
+    pub bytes_to_host: u64,
+    /// Copies to the host for which a thread waited at once.
+    pub blocking_reads: u64,
+}
+
+impl Traffic {
+    /// What came after `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            bytes_to_device: self.bytes_to_device - before.bytes_to_device,
+            bytes_to_host: self.bytes_to_host - before.bytes_to_host,
+            blocking_reads: self.blocking_reads - before.blocking_reads,
+        }
+    }
+}
+
+static TO_DEVICE: AtomicU64 = AtomicU64::new(0);
+static TO_HOST: AtomicU64 = AtomicU64::new(0);
+static READS: AtomicU64 = AtomicU64::new(0);
+
+/// All copies of this process so far.
+pub fn traffic() -> Traffic {
+    let [bytes_to_device, bytes_to_host, blocking_reads] =
+        [&TO_DEVICE, &TO_HOST, &READS].map(|count| count.load(Ordering::Relaxed));
+    Traffic { bytes_to_device, bytes_to_host, blocking_reads }
+}
+
+/// A span in which the host waits for `count` values of a device.
+pub fn reading(count: usize, dtype: DType) -> EnteredSpan {
+    READS.fetch_add(1, Ordering::Relaxed);
+    info_span!("copy to host", bytes = counted(&TO_HOST, count, dtype)).entered()
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+/// A span in which the host takes `count` values that a device began to send earlier.
+pub fn late_reading(count: usize, dtype: DType) -> EnteredSpan {
+    info_span!("late copy to host", bytes = counted(&TO_HOST, count, dtype)).entered()
+}
+
+/// A span in which the host writes `count` values to a device.
+pub fn writing(count: usize, dtype: DType) -> EnteredSpan {
+    info_span!("copy to device", bytes = counted(&TO_DEVICE, count, dtype)).entered()
+}
+
+fn counted(total: &AtomicU64, count: usize, dtype: DType) -> usize {
+    let bytes = count * dtype.size();
+    total.fetch_add(bytes as u64, Ordering::Relaxed);
+    bytes
+}
