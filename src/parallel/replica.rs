@@ -298,7 +298,12 @@ pub(super) fn loader<B: HostBackend, T: Task<B>>(
     };
     let upload = move |(batch, samples)| (uploading.upload(batch, &device), samples);
     Ok(if B::CAN_SHARE {
-        Box::new(Loader::new(shards, move |shard| prepare(shard).map(&upload), PREFETCH)?)
+        let ahead = move |shard| {
+            // A second team of threads would make OpenMP let those of the replica sleep between kernels.
+            B::share_threads(1, 1);
+            prepare(shard).map(&upload)
+        };
+        Box::new(Loader::new(shards, ahead, PREFETCH)?)
     } else {
         Box::new(Loader::new(shards, prepare, PREFETCH)?.map(move |batch| batch.map(&upload)))
     })
