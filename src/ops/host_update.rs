@@ -1,5 +1,8 @@
 //! Updates and sums in the host's memory, for the backends whose tensors lie there.
 
+use std::mem::MaybeUninit;
+use std::ptr::from_mut;
+
 use super::pieces::{PIECE, ParallelFor, on_pieces};
 use super::update::Sgd;
 
@@ -8,27 +11,55 @@ const WIDTH: usize = 16;
 /// Values per run, which is summed in f32.
 const RUN: usize = 1024;
 
-/// [`super::UpdateOps::sgd`] in the host's memory: `gradient` becomes the new parameter, `velocity` changes in place;
-/// it starts as zeros, which gives the rule's first step. If the gradient has other references, it is passed as
-/// `shared` and `gradient` is only memory for the result.
+/// A gradient, or a piece of one, and the memory for the new parameter.
+pub(super) enum Gradient<'a> {
+    /// The parameter takes the gradient's place.
+    Own(&'a mut [f32]),
+    /// Others read the gradient, too; there is new memory.
+    Shared(&'a [f32], &'a mut [MaybeUninit<f32>]),
+}
+
+impl Gradient<'_> {
+    fn pieces(&mut self) -> Vec<Gradient<'_>> {
+        match self {
+            Self::Own(values) => values.chunks_mut(PIECE).map(Gradient::Own).collect(),
+            Self::Shared(values, memory) => {
+                let pieces = values.chunks(PIECE).zip(memory.chunks_mut(PIECE));
+                pieces.map(|(values, memory)| Gradient::Shared(values, memory)).collect()
+            }
+        }
+    }
+
+    /// The gradient in the memory for the parameter. A piece that is copied stays in the cache for the update.
+    fn in_place(&mut self) -> &mut [f32] {
+        match self {
+            Self::Own(values) => values,
+            Self::Shared(values, memory) => {
+                assert_eq!(memory.len(), values.len(), "there is memory for each value");
+                for (to, value) in memory.iter_mut().zip(*values) {
+                    to.write(*value);
+                }
+                // SAFETY: all of it has just been written.
+                unsafe { &mut *(from_mut::<[MaybeUninit<f32>]>(memory) as *mut [f32]) }
+            }
+        }
+    }
+}
+
+/// [`super::UpdateOps::sgd`] in the host's memory: the new parameter is written to the memory of `gradient`, `velocity`
+/// changes in place; it starts as zeros, which gives the rule's first step.
 pub(super) fn sgd_on_host(
     param: &[f32],
-    shared: Option<&[f32]>,
-    gradient: &mut [f32],
+    mut gradient: Gradient<'_>,
     velocity: Option<&mut [f32]>,
     step: &Sgd,
     parallel_for: ParallelFor,
 ) {
     let mut velocities = velocity.map(|velocity| velocity.chunks_mut(PIECE));
-    let mut sources = shared.map(|shared| shared.chunks(PIECE));
-    let pieces = param.chunks(PIECE).zip(gradient.chunks_mut(PIECE)).map(|(param, gradient)| {
-        let source = sources.as_mut().and_then(Iterator::next);
-        (param, source, gradient, velocities.as_mut().and_then(Iterator::next))
-    });
-    on_pieces(pieces, parallel_for, |(param, source, gradient, velocity)| {
-        // Copied by pieces, so that each stays in the cache for the update.
-        source.iter().for_each(|source| gradient.copy_from_slice(source));
-        sgd_of_piece(param, gradient, velocity.as_deref_mut(), step);
+    let pieces = param.chunks(PIECE).zip(gradient.pieces());
+    let pieces = pieces.map(|(param, gradient)| (param, gradient, velocities.as_mut().and_then(Iterator::next)));
+    on_pieces(pieces, parallel_for, |(param, gradient, velocity)| {
+        sgd_of_piece(param, gradient.in_place(), velocity.as_deref_mut(), step);
     });
 }
 

@@ -20,8 +20,14 @@ pub trait HostBackend: MixedBackend + UpdateOps + ImageOps {
         None
     }
 
-    /// Sets how many threads an operation of the calling replica may use, if `replicas` share `threads`.
-    fn share_threads(_threads: usize, _replicas: usize) {}
+    /// Runs the `work` of one of `replicas` replicas, whose operations use its share of `threads` threads.
+    fn on_threads<R: Send>(_threads: usize, _replicas: usize, work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
+
+    /// Keeps the operations of the calling thread, which is no replica's, on that thread where a team of its own would
+    /// slow the replicas' teams down.
+    fn stay_on_one_thread() {}
 }
 
 /// Checks that every device of `world` is there. A processor has one slot per replica, numbered like the replicas.
@@ -77,6 +83,12 @@ fn prepare() -> Result<()> {
     crate::ops::use_one_stream().then_some(()).ok_or_else(|| Error::usage(reason))
 }
 
+/// The threads of one of `replicas` replicas.
+#[cfg(any(feature = "flex", feature = "tch"))]
+fn share(threads: usize, replicas: usize) -> usize {
+    (threads / replicas).max(1)
+}
+
 /// The CPU's name for the plan.
 #[cfg(any(feature = "flex", feature = "tch"))]
 fn cpu_slot(index: usize) -> String {
@@ -85,7 +97,9 @@ fn cpu_slot(index: usize) -> String {
 
 #[cfg(feature = "flex")]
 mod flex {
-    use super::{HostBackend, Result, cpu_slot};
+    use rayon::ThreadPoolBuilder;
+
+    use super::{HostBackend, Result, cpu_slot, share};
 
     impl HostBackend for burn_flex::Flex {
         fn open(_index: usize) -> Result<Self::Device> {
@@ -95,12 +109,24 @@ mod flex {
         fn describe(index: usize) -> String {
             cpu_slot(index)
         }
+
+        /// In a pool of the replica's own: it computes itself, instead of waking others and sleeping until they are done.
+        fn on_threads<R: Send>(threads: usize, replicas: usize, work: impl FnOnce() -> R + Send) -> R {
+            let name = std::thread::current().name().unwrap_or("compute").to_string();
+            let pool =
+                ThreadPoolBuilder::new().num_threads(share(threads, replicas)).thread_name(move |_| name.clone());
+            match pool.build() {
+                Ok(pool) => pool.install(work),
+                // The machine has no threads left: the work is done by the pool of all replicas.
+                Err(_) => work(),
+            }
+        }
     }
 }
 
 #[cfg(feature = "tch")]
 mod tch {
-    use super::{HostBackend, Result, cpu_slot, no_such_device};
+    use super::{HostBackend, Result, cpu_slot, no_such_device, share};
     use crate::ops::cuda_devices as visible;
     use burn_tch::LibTorchDevice;
 
@@ -125,12 +151,23 @@ mod tch {
             })
         }
 
-        fn share_threads(threads: usize, replicas: usize) {
-            // LibTorch keeps this number per calling thread, and initialises it in a new thread from the last value of
-            // any other thread. Reading it first forces the initialisation, which would otherwise overwrite it later.
-            let _ = ::tch::get_num_threads();
-            ::tch::set_num_threads((threads / replicas).max(1) as i32);
+        fn on_threads<R: Send>(threads: usize, replicas: usize, work: impl FnOnce() -> R + Send) -> R {
+            use_threads(share(threads, replicas));
+            work()
         }
+
+        /// OpenMP gives every computing thread a team of its own. If all teams together exceed the processor, their
+        /// members go to sleep after each operation.
+        fn stay_on_one_thread() {
+            use_threads(1);
+        }
+    }
+
+    fn use_threads(count: usize) {
+        // LibTorch keeps this number per calling thread, and initialises it in a new thread from the last value of any
+        // other thread. Reading it first forces the initialisation, which would otherwise overwrite it later.
+        let _ = ::tch::get_num_threads();
+        ::tch::set_num_threads(count as i32);
     }
 }
 

@@ -299,8 +299,7 @@ pub(super) fn loader<B: HostBackend, T: Task<B>>(
     let upload = move |(batch, samples)| (uploading.upload(batch, &device), samples);
     Ok(if B::CAN_SHARE {
         let ahead = move |shard| {
-            // A second team of threads would make OpenMP let those of the replica sleep between kernels.
-            B::share_threads(1, 1);
+            B::stay_on_one_thread();
             prepare(shard).map(&upload)
         };
         Box::new(Loader::new(shards, ahead, PREFETCH)?)

@@ -179,8 +179,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let (plan, start, model) = (stage.plan.clone(), stage.start.clone(), stage.model.clone());
             let (recipe, generation) = (self.recipe.clone(), stage.generation.clone());
             let sender: Sender<Message<B, T>> = sender.clone();
+            let threads = plan.threads;
             let work = move || {
-                B::share_threads(plan.threads, here);
                 let events = sender.clone();
                 // Fails only if the coordinator has ended.
                 let report = Box::new(move |event| drop(events.send(Message::Event(event))));
@@ -190,7 +190,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                 drop(sender.send(Message::Ended(rank, ended)));
             };
             let thread = std::thread::Builder::new().name(format!("replica-{rank}"));
-            thread.spawn(work).map_err(|reason| {
+            thread.spawn(move || B::on_threads(threads, here, work)).map_err(|reason| {
                 Error::Training(format!(
                     "cannot start the thread of replica {rank}: {reason}; use a smaller --world-size"
                 ))

@@ -51,10 +51,8 @@ pub(super) fn dispatch<P: Program>(kind: BackendKind, program: P) -> Result<P::O
     }
 }
 
-/// Runs `program` on `B`, with one thread for operations of the calling thread, since replicas have their own. OpenMP
-/// gives every computing thread its own team; if teams exceed the processor, their members sleep between kernels.
 fn run_on<B: HostBackend, P: Program>(program: P, kind: BackendKind) -> Result<P::Output> {
-    B::share_threads(1, 1);
+    B::stay_on_one_thread();
     program.run::<B>(kind)
 }
 

@@ -5,9 +5,9 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::{DType, TensorMetadata};
 use rayon::prelude::*;
 
-use super::{contiguous, values, vector};
+use super::{contiguous, new_tensor, values, vector};
 use crate::ops::host::HostOps;
-use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
+use crate::ops::host_update::{Gradient, add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::images::ImageOps;
 use crate::ops::traffic::reading;
 use crate::ops::update::{Sgd, UpdateOps};
@@ -31,12 +31,14 @@ impl UpdateOps for Flex {
         // `storage_mut` copies if there is another reference.
         let memory = velocity.as_mut().map(FlexTensor::storage_mut::<f32>);
         if let Some(values_of) = gradient.try_storage_mut::<f32>() {
-            sgd_on_host(values(&param), None, values_of, memory, step, parallel_for);
+            sgd_on_host(values(&param), Gradient::Own(values_of), memory, step, parallel_for);
             return (gradient, velocity);
         }
-        let mut updated = vec![0.0; values(&param).len()];
-        sgd_on_host(values(&param), Some(values(&gradient)), &mut updated, memory, step, parallel_for);
-        (vector(updated), velocity)
+        let updated = new_tensor(param.shape(), |updated| {
+            let gradient = Gradient::Shared(values(&gradient), updated);
+            sgd_on_host(values(&param), gradient, memory, step, parallel_for);
+        });
+        (updated, velocity)
     }
 
     fn norm(x: FlexTensor) -> FlexTensor {

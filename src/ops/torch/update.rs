@@ -10,10 +10,10 @@ use burn::tensor::DType;
 use burn::tensor::ops::FloatTensorOps;
 
 use super::cuda::cuda_devices;
-use super::memory::{exclusive, parallel_for, values, values_mut};
+use super::memory::{exclusive, parallel_for, uninit_mut, values, values_mut};
 use super::{Pointer, borrowed, check};
 use crate::ops::host::HostOps;
-use crate::ops::host_update::{add_on_host, norm_on_host, sgd_on_host};
+use crate::ops::host_update::{Gradient, add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::images::ImageOps;
 use crate::ops::traffic::{reading, writing};
 use crate::ops::update::{Sgd, UpdateOps};
@@ -45,21 +45,17 @@ impl UpdateOps for LibTorch<f32> {
             velocity.map(exclusive).or_else(|| remembers.then(|| TchTensor::new(param.tensor.zeros_like())));
         if param.tensor.device() == tch::Device::Cpu {
             let param = param.tensor.contiguous();
-            let shared = (!gradient.can_mut()).then(|| gradient.tensor.contiguous());
-            let mut gradient = match &shared {
-                Some(gradient) => TchTensor::new(gradient.empty_like()),
-                None => exclusive(gradient),
-            };
             let memory = velocity.as_mut().map(values_mut);
-            sgd_on_host(
-                values(&param),
-                shared.as_ref().map(values),
-                values_mut(&mut gradient),
-                memory,
-                step,
-                parallel_for,
-            );
-            return (gradient, velocity);
+            if gradient.can_mut() {
+                let mut gradient = exclusive(gradient);
+                sgd_on_host(values(&param), Gradient::Own(values_mut(&mut gradient)), memory, step, parallel_for);
+                return (gradient, velocity);
+            }
+            let gradient = gradient.tensor.contiguous();
+            let mut updated = TchTensor::new(gradient.empty_like());
+            let gradient = Gradient::Shared(values(&gradient), uninit_mut(&mut updated));
+            sgd_on_host(values(&param), gradient, memory, step, parallel_for);
+            return (updated, velocity);
         }
         // The model still holds the old values, so the kernel changes a copy.
         let param = TchTensor::new(param.tensor.copy());

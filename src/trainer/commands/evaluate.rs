@@ -153,7 +153,6 @@ fn table(evaluation: &findings::Evaluation) -> String {
 fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Evaluation> {
     let plan = &prepared.plan;
     let shard = |replica: usize, model: ResNet<B>| -> Result<Evaluation> {
-        B::share_threads(plan.threads, plan.world.size);
         let device = B::open(plan.world.device_of(replica))?;
         evaluate_shard::<B, _>(&prepared.task, plan, model.to_device(&device), replica, &device, |_, _| ())
     };
@@ -162,7 +161,7 @@ fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Eva
         let threads: Vec<_> = (0..plan.world.size)
             .map(|replica| {
                 let model = model.clone();
-                scope.spawn(move || shard(replica, model))
+                scope.spawn(move || B::on_threads(plan.threads, plan.world.size, || shard(replica, model)))
             })
             .collect();
         let mut shards = Vec::new();

@@ -67,8 +67,13 @@ impl Program for Prediction {
     type Output = ();
 
     fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
+        B::on_threads(share_threads(self.config.run.threads, 1), 1, || self.answer::<B>())
+    }
+}
+
+impl Prediction {
+    fn answer<B: HostBackend>(self) -> Result<()> {
         let Self { config, file, question } = self;
-        B::share_threads(share_threads(config.run.threads, 1), 1);
         let device = B::open(config.parallel.gpu_ids[0])?;
         // All files are read before the first answer, so that an error does not follow part of the output.
         let side = config.data.image_size;
