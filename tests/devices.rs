@@ -99,3 +99,29 @@ on_every_backend! {
     a_run_ends_with_its_last_device => || the_last_one_ends_the_run::<TestBackend>();
     a_loss_that_is_no_number_ends_an_elastic_run => || numbers_that_are_not_finite_are_no_device_s_fault::<TestBackend>();
 }
+
+#[cfg(feature = "flex")]
+#[test]
+fn a_replica_on_flex_computes_on_a_pool_of_its_share_of_the_threads() {
+    let pool = |threads, replicas| {
+        burn::backend::Flex::on_threads(threads, replicas, || {
+            (rayon::current_num_threads(), std::thread::current().name().map(String::from))
+        })
+    };
+    let replica = move || [pool(5, 2), pool(2, 1), pool(1, 4)];
+    let name = || Some(String::from("replica-7"));
+    let thread = std::thread::Builder::new().name("replica-7".into()).spawn(replica).unwrap();
+    assert_eq!(thread.join().unwrap(), [(2, name()), (2, name()), (1, name())]);
+}
+
+#[cfg(feature = "tch")]
+#[test]
+fn only_replicas_on_libtorch_have_teams_of_threads() {
+    type Tch = burn::backend::LibTorch<f32>;
+    let counts = || {
+        Tch::stay_on_one_thread();
+        let alone = ::tch::get_num_threads();
+        [alone, Tch::on_threads(5, 2, ::tch::get_num_threads), Tch::on_threads(1, 4, ::tch::get_num_threads)]
+    };
+    assert_eq!(std::thread::spawn(counts).join().unwrap(), [1, 2, 1]);
+}
