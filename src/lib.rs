@@ -14,7 +14,7 @@
 //! | room | what it is | must not know |
 //! |---|---|---|
 //! | [`error`], [`stop`], [`state`], [`fetch`], `file` | the common error; requests to stop; named tensors on the host; downloads; reading files with a size limit | anything else |
-//! | [`ops`] | backend-generic primitives: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for `flex` and LibTorch, Winograd's for both | models, threads |
+//! | [`ops`] | backend-generic primitives: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for LibTorch, CubeCL and `flex`, with one set of convolutions for CPUs | models, threads |
 //! | [`nn`] | parts of networks: layers, losses, initial weights, tensors by name | architectures, replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory and over Gloo, the replica and its learner, the strategy, generations | networks, images, files, terminals |

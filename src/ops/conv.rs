@@ -1,7 +1,7 @@
 //! Convolution as one differentiable primitive: forward, weight gradient and input gradient.
 //!
 //! Burn derives the gradients of a convolution from other convolutions, which on a CPU costs several times the forward
-//! pass. Here they are separate functions that a backend may override (see `flex` and `winograd`); the default bodies
+//! pass. Here they are separate functions that a backend may override (see `flex` and `host_conv`); the default bodies
 //! are Burn's own. Bias, dilation and groups are not supported: Kiln's networks have none.
 
 use std::fmt::Debug;

@@ -10,12 +10,16 @@ mod bridge;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
+#[cfg(any(feature = "flex", feature = "tch"))]
+mod direct;
 mod epilogue;
 mod exchange;
 #[cfg(feature = "flex")]
 mod flex;
 mod gradient;
 mod host;
+#[cfg(any(feature = "flex", feature = "tch"))]
+mod host_conv;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod host_epilogue;
 #[cfg(any(feature = "flex", feature = "tch"))]

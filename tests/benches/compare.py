@@ -3,7 +3,8 @@
 
 Each round runs Kiln, then PyTorch with contiguous tensors, then with channels innermost, and if asked for compiled; the
 round's ratio is Kiln's median time over the best of PyTorch's. The table gives the median ratio over the rounds and its range; below 1
-Kiln is faster. Kiln's steps include its data loader, its metrics and its log; PyTorch's batch lies ready in memory.
+Kiln is faster. Kiln's steps include its data loader, its metrics and its log; PyTorch's batch lies ready in memory. The last
+column is the part of PyTorch's step that its convolutions take.
 """
 import argparse
 import json
@@ -87,11 +88,14 @@ class Bench:
             "ratio": statistics.median(ratios),
             "range": [min(ratios), max(ratios)],
             "memory_ratio": statistics.median(memory) if memory else None,
+            "convolution": rounds[-1][1].get("convolution"),
         }
         self.rows.append(row)
         memory = f"{row['memory_ratio']:7.2f}" if memory else " " * 7
+        share = f"{row['convolution']:5.0%}" if row["convolution"] else ""
         spread = f"{row['range'][0]:.2f}-{row['range'][1]:.2f}"
-        print(f"{name:<44} {row['kiln_ms']:>9.1f} {row['torch_ms']:>9.1f} {row['ratio']:>6.2f} {spread:>10} {memory}", flush=True)
+        times = f"{row['kiln_ms']:>9.1f} {row['torch_ms']:>9.1f}"
+        print(f"{name:<60} {times} {row['ratio']:>6.2f} {spread:>10} {memory} {share}", flush=True)
 
     def peers(self, kind, *arguments, threads):
         """One for each way in which PyTorch may be fastest."""
@@ -122,14 +126,18 @@ class Bench:
             self.peers("evaluate", *case, "--batch", str(batch), threads=threads),
         )
 
-    def replicas(self, stem, batch, world_size):
+    def replicas(self, stem, batch, world_size, backend=None, alone=False):
+        """In one process, with synchronised batch-norm, against as many by DDP, or one with all images and threads."""
         case = ["--stem", stem]
         slots = ",".join(map(str, range(world_size)))
         world = ["--world-size", str(world_size), "--gpu-ids", slots, "--batch-size", str(batch)]
+        ddp = [lambda: self.peer("ddp", *case, "--batch", str(batch), "--world-size", str(world_size), threads=1)]
+        all_images = [*case, "--batch", str(batch * world_size)]
+        on = f"{backend} " if backend else ""
         self.compare(
-            f"step, {stem} stem, {world_size} replicas x {batch}, 1 thread each",
-            lambda: self.kiln(*case, *world, threads=world_size),
-            [lambda: self.peer("ddp", *case, "--batch", str(batch), "--world-size", str(world_size), threads=1)],
+            f"{on}step, {stem} stem, {world_size} replicas x {batch}, 1 thread each, {'one process' if alone else 'DDP'}",
+            lambda: self.kiln(*case, *world, threads=world_size, backend=backend),
+            self.peers("step", *all_images, threads=world_size) if alone else ddp,
         )
 
     def processes(self, stem, batch, count):
@@ -217,23 +225,27 @@ def main():
     bench = Bench(parser.parse_args())
     machine = header()
     print(", ".join(f"{key} {value}" for key, value in machine.items()), f"backend {bench.options.backend}", sep=", ")
-    print(f"{'case':<44} {'kiln ms':>9} {'torch ms':>9} {'ratio':>6} {'range':>10} {'memory':>7}")
+    print(f"{'case':<60} {'kiln ms':>9} {'torch ms':>9} {'ratio':>6} {'range':>10} {'memory':>7} convolution")
+    others = [] if bench.options.backend == "flex" else ["flex"]
     for stem in ("cifar", "imagenet"):
         for batch in (32, 64, 128):
             bench.step(stem, batch, "f32", bench.options.threads)
-        if bench.options.backend != "flex":
-            bench.step(stem, 32, "f32", bench.options.threads, backend="flex")
+        for backend in others:
+            for batch in (32, 64, 128):
+                bench.step(stem, batch, "f32", bench.options.threads, backend=backend)
         bench.step(stem, 32, "bf16", bench.options.threads)
         bench.inference(stem, 64, bench.options.threads)
         bench.step(stem, 32, "f32", 1)
-        for count in (2, 4):
-            bench.replicas(stem, 32, count)
+        for backend in (None, *others):
+            for count in (2, 4):
+                bench.replicas(stem, 32, count, backend)
+            bench.replicas(stem, 64, 2, backend, alone=True)
         for count in (1, 2, 4):
             bench.processes(stem, 32, count)
     for precision in ("f32", "bf16"):
         bench.step("imagenet", 16, precision, bench.options.threads, pixels=224)
-    if bench.options.backend != "flex":
-        bench.step("imagenet", 16, "f32", bench.options.threads, pixels=224, backend="flex")
+    for backend in others:
+        bench.step("imagenet", 16, "f32", bench.options.threads, pixels=224, backend=backend)
     bench.inference("imagenet", 16, bench.options.threads, pixels=224)
     bench.start_up()
     bench.loader()

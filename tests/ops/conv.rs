@@ -117,6 +117,9 @@ fn layers<B: ConvOps>() {
         Case::new([9, 70, 4, 4], 33, 3, 1, 1),
         Case::new([7, 33, 1, 1], 17, 3, 1, 1),
         Case::new([5, 40, 2, 2], 48, 3, 2, 1),
+        Case::new([7, 32, 2, 2], 48, 3, 1, 1),
+        Case::new([33, 16, 4, 4], 32, 3, 2, 1),
+        Case::new([2, 48, 2, 2], 16, 2, 2, 0),
         Case::new([1, 1, 1, 1], 1, 1, 1, 0),
         Case::new([1, 5, 9, 13], 7, 3, 3, 2),
         Case::new([2, 4, 5, 5], 6, 1, 3, 2),
@@ -149,8 +152,9 @@ fn winograd<B: ConvOps>() {
 /// Where a backend applies an epilogue within the convolution, and where it does not.
 fn normalized<B: ConvOps>() {
     let winograd = [Case::new([3, 48, 9, 13], 32, 3, 1, 1), Case::new([9, 144, 4, 4], 128, 3, 1, 1)];
-    let others = [Case::new([2, 24, 16, 16], 40, 3, 2, 1), Case::new([7, 33, 1, 1], 17, 3, 1, 1)];
-    for case in winograd.into_iter().chain(others) {
+    let direct = [Case::new([2, 24, 16, 16], 40, 3, 2, 1), Case::new([7, 32, 2, 2], 48, 3, 1, 1)];
+    let trimmed = Case::new([7, 33, 1, 1], 17, 3, 1, 1);
+    for case in winograd.into_iter().chain(direct).chain([trimmed]) {
         let [x, weight, shortcut] = case.values();
         let (x, weight) = (arranged(tensor::<B, 4>(&x, case.x), true), tensor::<B, 4>(&weight, case.weight_shape()));
         let [mean, scale, bias] = [4, 5, 6].map(|seed| tensor::<B, 1>(&noise(case.outputs, seed), [case.outputs]));

@@ -1,18 +1,8 @@
 //! Kiln's primitives on Flex, the pure-Rust CPU backend: f32 loops over NHWC images; other types are converted to f32
 //! and back.
-//!
-//! Read `tile.rs` for the inner loop of all convolutions, `gather.rs` and `weight_gradient.rs` for its tables,
-//! `geometry.rs` for the rule that makes results independent of threads.
 
-mod gather;
-mod geometry;
-mod lanes;
-mod planes;
 mod pool;
-mod scratch;
-mod tile;
 mod update;
-mod weight_gradient;
 
 use std::mem::MaybeUninit;
 
@@ -26,6 +16,7 @@ use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::{Epilogue, ReluState};
 use super::gradient::GradientOps;
+use super::host_conv::HostConv;
 use super::host_epilogue::HostEpilogue;
 use super::host_norm::HostNorm;
 use super::host_trim::{crop, pad};
@@ -35,19 +26,13 @@ use super::precision::as_type;
 use super::sliding::Sliding;
 use super::trim::Trim;
 use super::winograd::transpose;
-use geometry::Geometry;
 use update::parallel_for;
 
 impl ConvOps for Flex {
     fn conv_forward(x: FlexTensor, weight: FlexTensor, sliding: Sliding) -> FlexTensor {
-        let (g, dtype) = (geometry(&x.shape(), &weight.shape(), sliding), x.dtype());
-        let plan = sliding.winograd(&x.shape(), &weight.shape(), parallel_for);
+        let (plan, dtype) = (plan(&x, &weight, sliding), x.dtype());
         let (x, weight) = (to_nhwc(x), as_f32(weight));
-        let [height, width] = g.output();
-        let output = new_tensor([g.batch, height, width, g.outputs].into(), |output| match plan {
-            Some(plan) => plan.forward(values(&x), values(&weight), output),
-            None => gather::forward(&g, values(&x), values(&weight), output),
-        });
+        let output = new_tensor(plan.output().into(), |output| plan.forward(values(&x), values(&weight), None, output));
         from_nhwc(output, dtype)
     }
 
@@ -57,39 +42,30 @@ impl ConvOps for Flex {
         factors: [FlexTensor; 3],
         epilogue: Epilogue<FlexTensor>,
     ) -> FlexTensor {
-        let plan = sliding.winograd(&x.shape(), &weight.shape(), parallel_for);
-        let Some(plan) = plan.filter(|_| x.dtype() == DType::F32) else {
+        let plan = plan(&x, &weight, sliding);
+        if !plan.takes_epilogue() || x.dtype() != DType::F32 {
             return Self::bn_normalize(Self::conv_forward(x, weight, sliding), factors, epilogue);
-        };
+        }
         let (x, weight) = (to_nhwc(x), as_f32(weight));
-        let [batch, height, width] = [0, 1, 2].map(|axis| x.shape()[axis]);
         let output = with_epilogue(factors, epilogue, |epilogue| {
-            new_tensor([batch, height, width, weight.shape()[0]].into(), |output| {
-                plan.forward_with(values(&x), values(&weight), Some(epilogue), output);
+            new_tensor(plan.output().into(), |output| {
+                plan.forward(values(&x), values(&weight), Some(epilogue), output);
             })
         });
         from_nhwc(output, DType::F32)
     }
 
     fn conv_weight_gradient(x: FlexTensor, weight: FlexTensor, gradient: FlexTensor, sliding: Sliding) -> FlexTensor {
-        let g = geometry(&x.shape(), &weight.shape(), sliding);
-        let plan = sliding.winograd(&x.shape(), &weight.shape(), parallel_for);
+        let plan = plan(&x, &weight, sliding);
         let (x, gradient) = (to_nhwc(x), to_nhwc(gradient));
-        let output = new_tensor(weight.shape(), |output| match plan {
-            Some(plan) => plan.weight_gradient(values(&x), values(&gradient), output),
-            None => weight_gradient::weight_gradient(&g, values(&x), values(&gradient), output),
-        });
+        let output = new_tensor(weight.shape(), |output| plan.weight_gradient(values(&x), values(&gradient), output));
         as_type::<Flex>(output, weight.dtype().into())
     }
 
     fn conv_input_gradient(x: FlexTensor, weight: FlexTensor, gradient: FlexTensor, sliding: Sliding) -> FlexTensor {
-        let (g, dtype) = (geometry(&x.shape(), &weight.shape(), sliding), x.dtype());
-        let plan = sliding.winograd(&x.shape(), &weight.shape(), parallel_for);
+        let (plan, dtype) = (plan(&x, &weight, sliding), x.dtype());
         let (weight, gradient) = (as_f32(weight), to_nhwc(gradient));
-        let output = new_tensor([g.batch, g.size[0], g.size[1], g.inputs].into(), |output| match plan {
-            Some(plan) => plan.input_gradient(values(&gradient), values(&weight), output),
-            None => gather::input_gradient(&g, values(&weight), values(&gradient), output),
-        });
+        let output = new_tensor(plan.input().into(), |x| plan.input_gradient(values(&weight), values(&gradient), x));
         from_nhwc(output, dtype)
     }
 
@@ -242,9 +218,8 @@ fn as_f32(tensor: FlexTensor) -> FlexTensor {
     contiguous(as_type::<Flex>(tensor, FloatDType::F32))
 }
 
-fn geometry(x: &Shape, weight: &Shape, sliding: Sliding) -> Geometry {
-    let size = [x[2], x[3]];
-    Geometry { batch: x[0], inputs: x[1], outputs: weight[0], size, kernel: [weight[2], weight[3]], sliding }
+fn plan(x: &FlexTensor, weight: &FlexTensor, sliding: Sliding) -> HostConv {
+    HostConv::new(&x.shape(), &weight.shape(), sliding, parallel_for)
 }
 
 /// The tensor with its elements in order. It consumes the old handle: a second handle would turn every change into a

@@ -9,8 +9,8 @@ use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::bf16;
 use tch::{Device, Kind, Tensor};
 
+use super::host_conv::{from_nhwc, to_nhwc};
 use super::memory::{Value, exclusive, parallel_for, uninit_mut, values, values_mut};
-use super::winograd::{empty_nhwc, from_nhwc, to_nhwc};
 use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
 use crate::ops::batch_norm::{BatchNormOps, gradients};
 use crate::ops::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
@@ -134,7 +134,7 @@ fn normalize<T: Activation + Value>(
     epilogue: Epilogue<TchTensor>,
 ) -> TchTensor {
     let x = to_nhwc(x);
-    let mut output = empty_nhwc(&x, x.size()[3]);
+    let mut output = TchTensor::new(x.empty_like());
     with_epilogue::<T, _>(factors, epilogue, |epilogue| {
         norm.normalize(values(&x), &epilogue, uninit_mut(&mut output));
     });
@@ -170,7 +170,7 @@ fn input_gradient<T: Activation + Value>(
     let (gradient, x, mask) = (to_nhwc(gradient), to_nhwc(x), mask(relu));
     let mask = mask.as_ref().map(|factors| factors.each_ref().map(values));
     let factors = factors.map(|factor| factor.tensor.contiguous());
-    let mut output = empty_nhwc(&x, x.size()[3]);
+    let mut output = TchTensor::new(x.empty_like());
     let factors = factors.each_ref().map(values);
     norm.input_gradient::<T>(values(&gradient), values(&x), factors, mask, uninit_mut(&mut output));
     from_nhwc(output)

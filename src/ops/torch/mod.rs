@@ -5,9 +5,9 @@
 
 mod batch_norm;
 mod cuda;
+mod host_conv;
 mod memory;
 mod update;
-mod winograd;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -22,6 +22,7 @@ use super::batch_norm::BatchNormOps;
 use super::conv::{ConvOps, PreparedKernel};
 use super::epilogue::Epilogue;
 use super::gradient::GradientOps;
+use super::host_conv::HostConv;
 use super::host_trim::{crop, pad};
 use super::pool::PoolOps;
 use super::sliding::Sliding;
@@ -92,7 +93,7 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
     }
 
     fn conv_weight(weight: TchTensor, x: &TchTensor, sliding: Sliding) -> TchTensor {
-        if winograd::plan(x, &weight, sliding).is_some() {
+        if host_conv::plan(x, &weight, sliding).is_some() {
             return weight;
         }
         let mut arranged = null_mut();
@@ -102,8 +103,8 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
     }
 
     fn conv_forward(x: TchTensor, weight: TchTensor, sliding: Sliding) -> TchTensor {
-        match winograd::plan(&x, &weight, sliding) {
-            Some(plan) => winograd::forward(&plan, &x, &weight, None),
+        match host_conv::plan(&x, &weight, sliding) {
+            Some(plan) => host_conv::forward(&plan, &x, &weight, None),
             None => Self::conv2d(x, weight, None, sliding.options()),
         }
     }
@@ -114,22 +115,22 @@ impl<E: TchElement> ConvOps for LibTorch<E> {
         factors: [TchTensor; 3],
         epilogue: Epilogue<TchTensor>,
     ) -> TchTensor {
-        let Some(plan) = winograd::plan(&x, &weight, sliding) else {
+        let Some(plan) = host_conv::plan(&x, &weight, sliding).filter(HostConv::takes_epilogue) else {
             return Self::bn_normalize(Self::conv_forward(x, weight, sliding), factors, epilogue);
         };
-        with_epilogue(factors, epilogue, |epilogue| winograd::forward(&plan, &x, &weight, Some(epilogue)))
+        with_epilogue(factors, epilogue, |epilogue| host_conv::forward(&plan, &x, &weight, Some(epilogue)))
     }
 
     fn conv_weight_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
-        if let Some(plan) = winograd::plan(&x, &weight, sliding) {
-            return winograd::weight_gradient(&plan, &x, &weight, &gradient);
+        if let Some(plan) = host_conv::plan(&x, &weight, sliding) {
+            return host_conv::weight_gradient(&plan, &x, &weight, &gradient);
         }
         owned(convolution_backward(&x, &weight, &gradient, sliding, WEIGHT)[1])
     }
 
     fn conv_input_gradient(x: TchTensor, weight: TchTensor, gradient: TchTensor, sliding: Sliding) -> TchTensor {
-        if let Some(plan) = winograd::plan(&x, &weight, sliding) {
-            return winograd::input_gradient(&plan, &x, &weight, &gradient);
+        if let Some(plan) = host_conv::plan(&x, &weight, sliding) {
+            return host_conv::input_gradient(&plan, &weight, &gradient);
         }
         owned(convolution_backward(&x, &weight, &gradient, sliding, INPUT)[0])
     }

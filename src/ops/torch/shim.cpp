@@ -128,7 +128,9 @@ char *kiln_sgd(Tensor *param, const Tensor *gradient, Tensor *velocity, double r
 // Calls `work` with each number below `count` on the threads of ATen's operations; `work` must not throw. Not
 // `at::parallel_for`: in a new thread that uses the number of threads that another thread set last.
 void kiln_parallel_for(int64_t count, void (*work)(void *, int64_t), void *context) {
-#pragma omp parallel for schedule(static) if (count > 1)
+    // A region of one thread would make a region within it nested, for which OpenMP starts new threads each time.
+    if (count == 1) return work(context, 0);
+#pragma omp parallel for schedule(static)
     for (int64_t number = 0; number < count; ++number) work(context, number);
 }
 

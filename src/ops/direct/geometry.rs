@@ -3,6 +3,7 @@
 //! Every split follows from the sizes alone: neither the number of threads nor their timing changes the order of
 //! additions, so results are bitwise equal on any number of threads.
 
+use crate::ops::pieces::ParallelFor;
 use crate::ops::sliding::Sliding;
 
 /// Terms that one tile adds before it writes to memory: a panel of this many rows fits into the L1 cache.
@@ -11,19 +12,20 @@ const DEPTH: usize = 192;
 const LINE: usize = 16;
 
 /// One convolution: `[batch, inputs, size]` with a kernel `[outputs, inputs, kernel]`, heights before widths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Geometry {
-    pub(super) batch: usize,
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
-    pub(super) size: [usize; 2],
-    pub(super) kernel: [usize; 2],
-    pub(super) sliding: Sliding,
+#[derive(Debug, Clone, Copy)]
+pub(in crate::ops) struct Geometry {
+    pub(in crate::ops) batch: usize,
+    pub(in crate::ops) inputs: usize,
+    pub(in crate::ops) outputs: usize,
+    pub(in crate::ops) size: [usize; 2],
+    pub(in crate::ops) kernel: [usize; 2],
+    pub(in crate::ops) sliding: Sliding,
+    pub(in crate::ops) parallel_for: ParallelFor,
 }
 
 impl Geometry {
     /// Height and width of the output. Panics when the kernel is larger than the padded image.
-    pub(super) fn output(&self) -> [usize; 2] {
+    pub(in crate::ops) fn output(&self) -> [usize; 2] {
         let Sliding { stride, padding, .. } = self.sliding;
         [0, 1].map(|axis| {
             let room = (self.size[axis] + 2 * padding).checked_sub(self.kernel[axis]);
@@ -32,12 +34,12 @@ impl Geometry {
     }
 
     /// Pixels of the output.
-    pub(super) fn pixels(&self) -> usize {
+    pub(in crate::ops) fn pixels(&self) -> usize {
         self.output().iter().product()
     }
 
     /// Pixels of the kernel.
-    pub(super) fn taps(&self) -> usize {
+    pub(in crate::ops) fn taps(&self) -> usize {
         self.kernel.iter().product()
     }
 }

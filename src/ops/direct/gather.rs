@@ -6,13 +6,12 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
 use super::geometry::{Geometry, images_at_once, part};
 use super::lanes::Lanes;
 use super::planes::Images;
 use super::scratch;
 use super::tile::{self, ROWS, Row, Step};
+use crate::ops::pieces::{ParallelFor, on_pieces};
 
 /// Minimum of target pixels per task and phase, if the batch has them: a phase fills whole tiles.
 const PHASE_PIXELS: usize = 32;
@@ -47,10 +46,11 @@ struct Gather<'a> {
     /// Target channels as lanes, a row for each source channel and tap.
     weight: Lanes,
     weights: Vec<f32>,
+    parallel_for: ParallelFor,
 }
 
 /// `output[n, o] = sum over i of x[n, i] * weight[o, i]`, into `output`.
-pub(super) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [MaybeUninit<f32>]) {
+pub(in crate::ops) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [MaybeUninit<f32>]) {
     let depth = g.inputs * g.taps();
     let source = Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] };
     let weights = Lanes::new(g.outputs, depth, depth);
@@ -62,7 +62,7 @@ pub(super) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &mut [May
 }
 
 /// `x[n, i] = sum over o of gradient[n, o] * weight[o, i]`, into `x`.
-pub(super) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: &mut [MaybeUninit<f32>]) {
+pub(in crate::ops) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f32], x: &mut [MaybeUninit<f32>]) {
     let [height, width] = g.output();
     let source = Images { values: gradient, channels: g.outputs, height, width };
     let weights = Lanes::new(g.inputs, g.taps(), g.outputs * g.taps());
@@ -112,10 +112,10 @@ impl<'a> Gather<'a> {
         let images = images_at_once(g.batch, pixels, PHASE_PIXELS * phases);
         // One more row than pixels: the rows that only fill up a tile write there.
         let target = Lanes::new(weight.channels, pixels, images * pixels + 1);
-        let (weights, is_single) = (weight.pack_kernel(weights), images >= g.batch);
+        let (weights, is_single) = (weight.pack_kernel(weights, g.parallel_for), images >= g.batch);
         let part = part(source.channels, g.taps());
-        let mut gather =
-            Self { source, part, taps: g.taps(), target, images, is_single, phases: Vec::new(), weight, weights };
+        let (taps, phases, parallel_for) = (g.taps(), Vec::new(), g.parallel_for);
+        let mut gather = Self { source, part, taps, target, images, is_single, phases, weight, weights, parallel_for };
         for (y, x) in lines[0].iter().flat_map(|y| lines[1].iter().map(move |x| (y, x))) {
             gather.phases.push(gather.phase(y, x, size[1], g.kernel[1]));
         }
@@ -143,9 +143,8 @@ impl<'a> Gather<'a> {
     fn run(&self, target: &mut [MaybeUninit<f32>]) {
         let image = self.target.channels * self.target.pixels;
         let Images { values, channels, height, width } = self.source;
-        let tasks =
-            target.par_chunks_mut(self.images * image).zip(values.par_chunks(self.images * channels * height * width));
-        tasks.for_each(|(target, source)| self.images(target.len() / image, source, target));
+        let tasks = target.chunks_mut(self.images * image).zip(values.chunks(self.images * channels * height * width));
+        on_pieces(tasks, self.parallel_for, |(target, source)| self.images(target.len() / image, source, target));
     }
 
     /// One task of `images` images.
@@ -155,14 +154,18 @@ impl<'a> Gather<'a> {
                 panels.fill(0.0);
             }
             let rows: Vec<Vec<Row>> = self.phases.iter().map(|phase| self.rows(phase, images)).collect();
-            let panels_of =
-                self.weights.par_chunks(self.weight.panel()).zip(panels.par_chunks_mut(self.target.panel()));
-            // A single task is parallel over its panels.
-            panels_of.with_min_len(if self.is_single { 1 } else { usize::MAX }).for_each(|(weights, panel)| {
+            let panels_of = self.weights.chunks(self.weight.panel()).zip(panels.chunks_mut(self.target.panel()));
+            let fill = |(weights, panel): &mut (&[f32], &mut [f32])| {
                 for (rows, phase) in rows.iter().zip(&self.phases) {
                     self.add(rows, phase, source, weights, panel);
                 }
-            });
+            };
+            // A single task is parallel over its panels.
+            if self.is_single {
+                on_pieces(panels_of, self.parallel_for, fill);
+            } else {
+                panels_of.for_each(|mut panel| fill(&mut panel));
+            }
             self.target.collect(panels, target);
         });
     }

@@ -5,9 +5,8 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
 use super::tile;
+use crate::ops::pieces::{ParallelFor, on_pieces};
 use crate::ops::winograd::transpose;
 
 #[derive(Debug, Clone, Copy)]
@@ -46,10 +45,10 @@ impl Lanes {
     }
 
     /// A kernel `[images, channels, pixels]` to panels, in parallel over the panels.
-    pub(super) fn pack_kernel(&self, weights: &[f32]) -> Vec<f32> {
+    pub(super) fn pack_kernel(&self, weights: &[f32], parallel_for: ParallelFor) -> Vec<f32> {
         let mut panels = Vec::with_capacity(self.len());
-        let parts = panels.spare_capacity_mut()[..self.len()].par_chunks_mut(self.panel()).enumerate();
-        parts.for_each(|(panel, to)| self.pack_panel(panel, weights, to));
+        let parts = panels.spare_capacity_mut()[..self.len()].chunks_mut(self.panel()).enumerate();
+        on_pieces(parts, parallel_for, |(panel, to)| self.pack_panel(*panel, weights, to));
         // SAFETY: each panel is written by `pack_panel`.
         unsafe { panels.set_len(self.len()) };
         panels

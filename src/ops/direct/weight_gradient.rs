@@ -6,13 +6,12 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::geometry::{Geometry, images_at_once, part};
 use super::lanes::Lanes;
 use super::planes::{Images, Planes};
 use super::scratch;
 use super::tile::{self, ROWS, Row, Step};
+use crate::ops::pieces::on_pieces;
 use crate::ops::winograd::transpose;
 
 /// Most input channels of a task: for kernels of many taps, and divided by the taps for kernels of few.
@@ -42,23 +41,23 @@ struct WeightGradient<'a> {
 }
 
 /// Writes the gradient of the weight, `[outputs, inputs, kernel]`, into `weight`.
-pub(super) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight: &mut [MaybeUninit<f32>]) {
+pub(in crate::ops) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32], weight: &mut [MaybeUninit<f32>]) {
     let work = WeightGradient::new(g, x, gradient);
     let (parts, groups) = (g.inputs.div_ceil(work.planes.channels), g.batch.div_ceil(work.images));
     let cut = groups.div_ceil(TASKS.div_ceil(parts));
     let cuts = groups.div_ceil(cut);
     let mut sums = vec![0.0; parts * cuts * work.sums.len()];
-    sums.par_chunks_mut(work.sums.len()).enumerate().for_each(|(task, sums)| {
-        let first = task % cuts * cut;
-        work.add(task / cuts, first..groups.min(first + cut), sums);
+    on_pieces(sums.chunks_mut(work.sums.len()).enumerate(), g.parallel_for, |(task, sums)| {
+        let first = *task % cuts * cut;
+        work.add(*task / cuts, first..groups.min(first + cut), sums);
     });
-    sums.par_chunks_mut(cuts * work.sums.len()).for_each(|part| {
+    on_pieces(sums.chunks_mut(cuts * work.sums.len()), g.parallel_for, |part| {
         let (total, rest) = part.split_at_mut(work.sums.len());
         rest.chunks(total.len()).for_each(|more| total.iter_mut().zip(more).for_each(|(total, more)| *total += more));
     });
-    weight.par_chunks_mut(TOGETHER * g.inputs * g.taps()).enumerate().for_each(|(i, weight)| {
+    on_pieces(weight.chunks_mut(TOGETHER * g.inputs * g.taps()).enumerate(), g.parallel_for, |(i, weight)| {
         for (part, sums) in sums.chunks(cuts * work.sums.len()).enumerate() {
-            work.collect(part, i * TOGETHER, sums, weight);
+            work.collect(part, *i * TOGETHER, sums, weight);
         }
     });
 }
@@ -75,8 +74,8 @@ impl<'a> WeightGradient<'a> {
         let group = Lanes::new(g.outputs, g.pixels(), images * g.pixels());
         let sums = Lanes::new(g.outputs, g.pixels(), rows.len() + 1);
         let mut packed = vec![0.0; g.batch.div_ceil(images) * group.len()];
-        let groups = gradient.par_chunks(images * g.outputs * g.pixels());
-        packed.par_chunks_mut(group.len()).zip(groups).for_each(|(to, from)| group.pack(from, to));
+        let groups = packed.chunks_mut(group.len()).zip(gradient.chunks(images * g.outputs * g.pixels()));
+        on_pieces(groups, g.parallel_for, |(to, from)| group.pack(from, to));
         let x = Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] };
         Self { g, x, planes, images, rows, steps, packed, group, sums }
     }
