@@ -4,7 +4,7 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::TensorData;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, FloatDType, Shape, TensorMetadata};
 
 use super::traffic::{reading, writing};
@@ -87,6 +87,12 @@ pub trait HostOps: Backend {
         let _copy = writing(values.len(), DType::F32);
         Self::float_from_data(TensorData::new(values.to_vec(), [values.len()]), device)
     }
+
+    /// As [`HostOps::from_host`], of integers.
+    fn integers(values: &[i32], device: &Self::Device) -> IntTensor<Self> {
+        let _copy = writing(values.len(), DType::I32);
+        Self::int_from_data(TensorData::new(values.to_vec(), [values.len()]), device)
+    }
 }
 
 /// How much two sets of values weigh in their common moments.
@@ -140,6 +146,10 @@ impl<B: HostOps, C: CheckpointStrategy> HostOps for Autodiff<B, C> {
 
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {
         Self::from_inner(B::from_host(values, device))
+    }
+
+    fn integers(values: &[i32], device: &Self::Device) -> IntTensor<Self> {
+        B::integers(values, device)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The host does it by default. A backend that does it on its device receives bytes, a quarter of the size.
 
+use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorData};
 use rayon::prelude::*;
@@ -68,11 +69,16 @@ pub struct ByteImages {
 pub trait ImageOps: HostOps {
     /// The images as `[n, 3, height, width]`, normalised and mixed.
     fn input(images: &ByteImages, device: &Self::Device) -> FloatTensor<Self> {
-        let values = images.on_host();
-        let _copy = writing(values.len(), DType::F32);
-        let [height, width] = images.size;
-        Self::float_from_data(TensorData::new(values, [images.own.shown.len(), CHANNELS, height, width]), device)
+        input_of_host::<Self>(images, device)
     }
+}
+
+/// [`ByteImages::on_host`] as a tensor, `[n, 3, height, width]`.
+pub(super) fn input_of_host<B: Backend>(images: &ByteImages, device: &B::Device) -> FloatTensor<B> {
+    let values = images.on_host();
+    let _copy = writing(values.len(), DType::F32);
+    let [height, width] = images.size;
+    B::float_from_data(TensorData::new(values, [images.own.shown.len(), CHANNELS, height, width]), device)
 }
 
 impl ByteImages {

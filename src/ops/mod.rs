@@ -62,9 +62,9 @@ pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
 pub use sliding::{Algorithm, Sliding};
 #[cfg(feature = "tch")]
-pub use torch::cuda_devices;
+pub use torch::{choose_kernels, cuda_devices};
 pub(crate) use traffic::reading;
-pub use traffic::{Traffic, traffic, writing};
+pub use traffic::{Traffic, traffic};
 pub(crate) use transfer::{download, download_each, unpack, upload};
 pub use update::{Sgd, UpdateOps};
 

@@ -46,7 +46,7 @@ pub fn reading(count: usize, dtype: DType) -> EnteredSpan {
     info_span!("copy to host", bytes = counted(&TO_HOST, count, dtype)).entered()
 }
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(any(feature = "cuda", feature = "tch", feature = "wgpu"))]
 /// A span in which the host takes `count` values that a device began to send earlier.
 pub fn late_reading(count: usize, dtype: DType) -> EnteredSpan {
     info_span!("late copy to host", bytes = counted(&TO_HOST, count, dtype)).entered()

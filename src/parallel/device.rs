@@ -20,6 +20,9 @@ pub trait HostBackend: MixedBackend + UpdateOps + ImageOps {
         None
     }
 
+    /// Chooses between the fastest kernels and those that compute the same bits in every run, where a library has both.
+    fn choose_kernels(_deterministic: bool) {}
+
     /// Runs the `work` of one of `replicas` replicas, whose operations use its share of `threads` threads.
     fn on_threads<R: Send>(_threads: usize, _replicas: usize, work: impl FnOnce() -> R + Send) -> R {
         work()
@@ -149,6 +152,12 @@ mod tch {
                 let [cuda, cudnn] = [(cuda / 1000, cuda % 1000 / 10), (cudnn / 10_000, cudnn % 10_000 / 100)];
                 format!("LibTorch for CUDA {}.{}, cuDNN {}.{}", cuda.0, cuda.1, cudnn.0, cudnn.1)
             })
+        }
+
+        fn choose_kernels(deterministic: bool) {
+            if visible() > 0 {
+                crate::ops::choose_kernels(deterministic);
+            }
         }
 
         fn on_threads<R: Send>(threads: usize, replicas: usize, work: impl FnOnce() -> R + Send) -> R {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 use burn_dataset::Dataset;
 
 use crate::config::Config;
@@ -11,7 +11,7 @@ use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Pi
 use crate::error::{Error, Result};
 use crate::model::{Hits, ResNet, hits, predictions};
 use crate::nn::{ForwardContext, HEAD, cross_entropy};
-use crate::ops::{MixedBackend, tensor, writing};
+use crate::ops::{HostOps, tensor};
 use crate::parallel::{Counts, Evaluated, HostBackend, Losses, Shard, Split, Task, fetch};
 
 /// The images of both splits, and their preparation.
@@ -154,8 +154,7 @@ impl<B: HostBackend> Task<B> for Classification {
     }
 }
 
-fn on_device<B: MixedBackend>(labels: &[u32], device: &B::Device) -> Tensor<B, 1, Int> {
+fn on_device<B: HostOps>(labels: &[u32], device: &B::Device) -> Tensor<B, 1, Int> {
     let targets: Vec<i32> = labels.iter().map(|label| *label as i32).collect();
-    let _copy = writing(labels.len(), DType::I32);
-    Tensor::from_data(TensorData::new(targets, [labels.len()]), device)
+    Tensor::from_primitive(B::integers(&targets, device))
 }

@@ -36,6 +36,7 @@ pub(super) fn prepare<B: HostBackend>(
     let world = membership.world().clone();
     check_devices::<B>(&world)?;
     check_precision::<B>(&world, config.run.precision)?;
+    B::choose_kernels(config.run.deterministic);
     let threads = share_threads(config.run.threads, membership.local_processes());
     use_threads(threads);
     let splits = super::loading::load(&config.data, config.run.progress)?;

@@ -6,6 +6,7 @@
 mod batch_norm;
 mod cuda;
 mod host_conv;
+mod images;
 mod memory;
 mod update;
 
@@ -28,7 +29,7 @@ use super::pool::PoolOps;
 use super::sliding::Sliding;
 use super::trim::Trim;
 use batch_norm::with_epilogue;
-pub use cuda::cuda_devices;
+pub use cuda::{choose_kernels, cuda_devices};
 use memory::{parallel_for, uninit_mut, values};
 
 type Pointer = *mut c_void;

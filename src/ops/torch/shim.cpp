@@ -4,21 +4,26 @@
 // `tch::Tensor::from_ptr`), null for a gradient that was not asked for. Every function returns null, or an error message
 // that the caller frees; no exception leaves this file.
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/threshold_backward.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <array>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -132,6 +137,41 @@ void kiln_parallel_for(int64_t count, void (*work)(void *, int64_t), void *conte
     if (count == 1) return work(context, 0);
 #pragma omp parallel for schedule(static)
     for (int64_t number = 0; number < count; ++number) work(context, number);
+}
+
+// A copy of `x` on a CUDA device, by way of pinned memory: neither this thread nor the device waits.
+char *kiln_to_cuda(Tensor **y, const Tensor *x, int index) {
+    return guarded([&] {
+        Tensor pinned = at::empty(x->sizes(), x->options().pinned_memory(true));
+        pinned.copy_(*x);
+        auto device = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+        *y = owned(pinned.to(device, x->scalar_type(), /*non_blocking=*/true));
+    });
+}
+
+// The end of the queue of the device that `x` is on; null on the CPU, which has none.
+char *kiln_record(c10::Event **event, const Tensor *x) {
+    return guarded([&] {
+        if (x->is_cpu()) return;
+        auto end = std::make_unique<c10::Event>(x->device().type());
+        end->record(c10::impl::VirtualGuardImpl(x->device().type()).getStream(x->device()));
+        *event = end.release();
+    });
+}
+
+// Waits for an event, unless it is null.
+char *kiln_wait(const c10::Event *event) {
+    return guarded([&] {
+        if (event != nullptr) event->synchronize();
+    });
+}
+
+void kiln_forget(c10::Event *event) { delete event; }
+
+// Whether cuDNN may choose convolutions by their speed, or only among those with the same bits every time.
+void kiln_choose_kernels(int deterministic) {
+    at::globalContext().setDeterministicCuDNN(deterministic != 0);
+    at::globalContext().setBenchmarkCuDNN(deterministic == 0);
 }
 
 // `x` in the memory layout of `model`.

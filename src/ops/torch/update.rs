@@ -9,13 +9,12 @@ use burn::backend::libtorch::{TchElement, TchTensor};
 use burn::tensor::DType;
 use burn::tensor::ops::FloatTensorOps;
 
-use super::cuda::cuda_devices;
+use super::cuda::{Event, cuda_devices, upload};
 use super::memory::{exclusive, parallel_for, uninit_mut, values, values_mut};
 use super::{Pointer, borrowed, check};
-use crate::ops::host::HostOps;
+use crate::ops::host::{HostOps, Later};
 use crate::ops::host_update::{Gradient, add_on_host, norm_on_host, sgd_on_host};
-use crate::ops::images::ImageOps;
-use crate::ops::traffic::{reading, writing};
+use crate::ops::traffic::{late_reading, reading, writing};
 use crate::ops::update::{Sgd, UpdateOps};
 
 unsafe extern "C" {
@@ -30,8 +29,6 @@ unsafe extern "C" {
         first: c_int,
     ) -> *mut c_char;
 }
-
-impl ImageOps for LibTorch<f32> {}
 
 impl UpdateOps for LibTorch<f32> {
     fn sgd(
@@ -112,6 +109,22 @@ impl<E: TchElement> HostOps for LibTorch<E> {
 
     fn from_host(values: &[f32], device: &Self::Device) -> TchTensor {
         let _copy = writing(values.len(), DType::F32);
-        TchTensor::new(tch::Tensor::from_slice(values).to_device((*device).into()))
+        TchTensor::new(upload(values, &[values.len() as i64], (*device).into()))
+    }
+
+    fn integers(values: &[i32], device: &Self::Device) -> TchTensor {
+        let _copy = writing(values.len(), DType::I32);
+        TchTensor::new(upload(values, &[values.len() as i64], (*device).into()))
+    }
+
+    fn read_later(x: TchTensor) -> Later {
+        // Into pinned memory, behind what is queued now.
+        let host = x.tensor.internal_to_copy((tch::Kind::Float, tch::Device::Cpu), true);
+        let event = Event::behind(&x.tensor);
+        Box::new(move || {
+            let _copy = late_reading(host.numel(), DType::F32);
+            event.wait();
+            values(&host.contiguous()).to_vec()
+        })
     }
 }
