@@ -80,10 +80,11 @@ check-features: ## type-check the GPU backends, which need no GPU for that
 	$(CARGO) check --features wgpu
 
 check-package: export CARGO_TARGET_DIR ?= $(CURDIR)/target
-check-package: ## the crate as it would be published has all of its files
+check-package: ## the crate as it would be published builds and trains
 	rm -rf "$$CARGO_TARGET_DIR/package"
 	$(CARGO) package --no-verify --allow-dirty --quiet
-	cd "$$CARGO_TARGET_DIR/package" && tar xzf kiln-*.crate && cd kiln-*/ && $(CARGO) check --quiet
+	cd "$$CARGO_TARGET_DIR/package" && tar xzf kiln-*.crate && cd kiln-*/ && \
+	$(CARGO) run --quiet -- experiment=quickstart --max-steps 4 --output-dir run
 
 bench: ## time a step and what it is made of
 	$(CARGO) bench

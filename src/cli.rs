@@ -8,6 +8,7 @@ mod job;
 mod model;
 mod options;
 mod refusal;
+mod rewriting;
 mod spelling;
 mod study;
 mod sweep;
@@ -24,6 +25,7 @@ pub use self::refusal::Refusal;
 use crate::config::grid::Point;
 use crate::config::{self, Request};
 use crate::error::{Error, Result};
+use crate::launch::Machines;
 use crate::parallel::ParallelConfig;
 use crate::study::finding;
 use crate::study::scaling::Sizes;
@@ -124,12 +126,25 @@ pub enum Command {
         /// The rank of a process that is to leave.
         drain: Option<usize>,
     },
+    /// Print what this build and this machine have.
+    Doctor,
+    /// Print a batch script for SLURM, or submit it.
+    Slurm {
+        /// The script.
+        script: String,
+        /// Whether to submit it.
+        submit: bool,
+        /// What it trains.
+        request: Request,
+    },
     /// Write a new secret to this file.
     Secret(PathBuf),
     /// Train in several processes on this machine.
     Launch {
         /// How many.
         processes: usize,
+        /// The machines of the job.
+        machines: Machines,
         /// What each of them is to do: the arguments after `--`.
         arguments: Vec<OsString>,
         /// The same as a configuration.
@@ -146,6 +161,7 @@ impl Command {
             | Self::Predict { request, .. }
             | Self::Config(request)
             | Self::Launch { request, .. }
+            | Self::Slurm { request, .. }
             | Self::Scaling { request, .. }
             | Self::Find { request, .. } => vec![request],
             Self::Sweep { points, .. } => points.iter_mut().map(|point| &mut point.request).collect(),
@@ -238,6 +254,8 @@ enum Action {
     Sweep(sweep::Sweep),
     /// Write a page about one run, or a comparison of several, for a browser.
     Report(Report),
+    /// Print what this build and this machine have for a training, and how to get what is missing.
+    Doctor,
     /// Print the completions of a shell: source <(train completions bash).
     Completions {
         /// Which shell.
@@ -246,6 +264,8 @@ enum Action {
     },
     /// Print the manual page: train man > train.1.
     Man,
+    /// Print a batch script for SLURM, or submit it: train slurm --nodes 12 --gpus-per-node 8 -- --epochs 50.
+    Slurm(job::Slurm),
     /// Serve as the rendezvous of an elastic run without training.
     Rendezvous(job::Rendezvous),
     /// List the processes of an elastic run, or ask one to leave it.
@@ -270,9 +290,30 @@ struct Launch {
     /// Processes, each with its part of the devices.
     #[arg(long, visible_alias = "nproc-per-node", value_name = "N", value_parser = refusal::whole::<u16>(1..=1024))]
     nproc: u16,
+    /// Machines, on each of which this command starts N processes.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = refusal::whole::<u16>(1..=1024))]
+    nnodes: u16,
+    /// Number of this machine, from 0.
+    #[arg(long, value_name = "N", default_value = "0", value_parser = refusal::whole::<u16>(0..=1023))]
+    node_rank: u16,
+    /// Address of machine 0, for several machines.
+    #[arg(long, value_name = "HOST")]
+    master_addr: Option<String>,
+    /// Port there.
+    #[arg(long, value_name = "PORT", default_value = "29500", value_parser = refusal::whole::<u16>(1..=65535))]
+    master_port: u16,
     /// Flags and settings of the training, as for train itself.
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
+}
+
+impl Launch {
+    fn command(self) -> std::result::Result<Command, Refusal> {
+        let request = Cli::training(&self.arguments, "launch --nproc N --")?;
+        let (count, number) = (self.nnodes.into(), self.node_rank.into());
+        let machines = Machines::new(count, number, self.master_addr, self.master_port)?;
+        Ok(Command::Launch { processes: self.nproc.into(), machines, arguments: self.arguments, request })
+    }
 }
 
 impl Cli {
@@ -284,8 +325,10 @@ impl Cli {
     pub fn try_parse_from(
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> std::result::Result<Command, Refusal> {
+        let mut command = Self::command();
         let arguments = spelling::normalize(arguments.into_iter().map(Into::into));
-        let (mut matches, faults) = refusal::read(&mut Self::command(), arguments)?;
+        let arguments = rewriting::as_command(arguments, |word| command.find_subcommand(word).is_some());
+        let (mut matches, faults) = refusal::read(&mut command, arguments)?;
         let cli = Self::from_arg_matches_mut(&mut matches).map_err(|error| Error::usage(error.to_string()))?;
         let command = match cli.action {
             None => Command::Train(cli.options.request),
@@ -303,6 +346,8 @@ impl Cli {
                 Command::Report { runs, output }
             }
             Some(Action::Completions { shell }) => Command::Print(completions(shell)),
+            Some(Action::Slurm(arguments)) => arguments.command()?,
+            Some(Action::Doctor) => Command::Doctor,
             Some(Action::Man) => Command::Print(manual()),
             Some(Action::Rendezvous(job::Rendezvous { bind, terms })) => {
                 Command::Rendezvous { bind, parallel: Box::new(terms.at(format!("tcp://{bind}"))) }
@@ -311,10 +356,7 @@ impl Cli {
                 Command::Members { parallel: Box::new(terms.at(dist_url)), drain }
             }
             Some(Action::Secret(job::Secret { file })) => Command::Secret(file),
-            Some(Action::Launch(Launch { nproc, arguments })) => {
-                let request = Self::training(&arguments, "launch --nproc N --")?;
-                Command::Launch { processes: nproc.into(), arguments, request }
-            }
+            Some(Action::Launch(launch)) => launch.command()?,
         };
         Ok(command.with_faults(faults)?)
     }

@@ -10,8 +10,8 @@ use kiln::metrics::utilization::{BY_BUS, ORDER};
 use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
-    Question, evaluate, export, find, launch, members, predict, rendezvous, say, scaling, secret, sweep, train, warn,
-    with_saved,
+    Question, doctor, evaluate, export, find, launch, members, predict, rendezvous, say, scaling, secret, slurm, sweep,
+    train, warn, with_saved,
 };
 
 /// Allocates for the whole process, LibTorch included. Every step wants activations of the same sizes again, so freed
@@ -61,7 +61,9 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Scaling { sizes, arguments, request } => scaling(&sizes, &arguments, &request),
         Command::Find { what, arguments, request, output } => find(&what, &arguments, &request, &output),
-        Command::Launch { processes, arguments, request } => launch(processes, &arguments, request),
+        Command::Launch { processes, machines, arguments, request } => {
+            launch(processes, &machines, &arguments, request)
+        }
         Command::Sweep { directory, points } => sweep(&directory, &points),
         Command::Print(text) => {
             say(&text);
@@ -74,6 +76,11 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Rendezvous { bind, parallel } => rendezvous(bind, &parallel),
         Command::Members { parallel, drain } => members(&parallel, drain).map(|()| 0),
+        Command::Slurm { script, submit, request } => slurm(&script, submit, &request).map(|()| 0),
+        Command::Doctor => {
+            doctor();
+            Ok(0)
+        }
         Command::Secret(file) => secret(&file).map(|()| 0),
         Command::Config(request) => {
             say(&resolve(&with_saved(request)?)?.config.to_toml());

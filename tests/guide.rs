@@ -58,9 +58,8 @@ impl Line {
         match self.text.split(' ').next().unwrap() {
             "$" => Kind::Mistake,
             "train" => match self.words()[0] {
-                "evaluate" | "predict" | "export" | "report" | "completions" | "man" | "config" | "--version" => {
-                    Kind::About
-                }
+                "evaluate" | "predict" | "export" | "report" | "completions" | "man" | "config" | "doctor"
+                | "slurm" | "--version" => Kind::About,
                 "sweep" | "find" | "scaling" => Kind::Study,
                 "rendezvous" | "members" => Kind::Elastic,
                 _ if has("--elastic") => Kind::Elastic,

@@ -20,6 +20,7 @@ mod data;
 mod devices;
 #[cfg(feature = "gloo")]
 mod distributed;
+mod doctor;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod driver;
 mod early_stopping;

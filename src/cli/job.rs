@@ -1,11 +1,14 @@
 //! The options of commands for runs of several processes, other than training.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::refusal::whole;
+use super::{Cli, Command, Refusal};
+use crate::launch::sbatch::Sbatch;
 use crate::parallel::ParallelConfig;
 
 #[derive(Debug, Args)]
@@ -34,6 +37,47 @@ pub(super) struct Secret {
     /// File to write; it must not exist. Only you can read it.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Slurm {
+    /// Machines.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1..=10_000))]
+    nodes: u16,
+    /// GPUs of each machine, which have a process each; 0 means one process on the processor.
+    #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u16>(0..=1024))]
+    gpus_per_node: u16,
+    /// Time limit; the run is saved and put back into the queue before it.
+    #[arg(long, value_name = "TIME", default_value = "24:00:00")]
+    time: String,
+    /// Name of the job.
+    #[arg(long, value_name = "NAME", default_value = "kiln")]
+    job_name: String,
+    /// Further directive, as in partition=gpu, cpus-per-task=8 or array=0-3; may be repeated.
+    #[arg(long = "sbatch", value_name = "NAME=VALUE")]
+    directives: Vec<String>,
+    /// Environment module to load; may be repeated.
+    #[arg(long = "module", value_name = "NAME")]
+    modules: Vec<String>,
+    /// Network interface between the machines.
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Submit the script instead of printing it.
+    #[arg(long)]
+    submit: bool,
+    /// Flags and settings of the training, as for train itself.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+impl Slurm {
+    pub(super) fn command(self) -> Result<Command, Refusal> {
+        let Self { nodes, gpus_per_node, time, job_name, directives, modules, interface, submit, arguments } = self;
+        let request = Cli::training(&arguments, "slurm --nodes N --")?;
+        let script =
+            Sbatch { job_name, nodes, gpus_per_node, time, directives, modules, interface, arguments }.script();
+        Ok(Command::Slurm { script, submit, request })
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -27,7 +27,7 @@ impl<const TRAINS: bool> Args for Options<TRAINS> {
         let schema = Schema::new();
         let flags = headings(TRAINS).flat_map(|heading| heading.flags.iter().map(move |flag| (heading.title, flag)));
         let args = flags.map(|(title, flag)| describe(flag, help(flag, &schema, TRAINS)).help_heading(title));
-        let foreign = alias::flags().iter().filter(|_| TRAINS).map(describe_foreign);
+        let foreign = alias::flags().filter(|_| TRAINS).map(|(long, alias)| describe_foreign(long, alias));
         command.args(own_args()).args(args.collect::<Vec<_>>()).args(foreign)
     }
 
@@ -47,17 +47,17 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
             },
             flag: format!("--{}", flag.long),
         };
-        let is_given = |alias: &&Alias| TRAINS && matches.value_source(alias.name) == Some(ValueSource::CommandLine);
-        let foreign = |alias: &Alias| Setting {
+        let is_given = |alias: &Alias| TRAINS && matches.value_source(alias.name) == Some(ValueSource::CommandLine);
+        let foreign = |(long, alias): (String, &Alias)| Setting {
             key: alias.name.into(),
             value: if alias.takes_value {
                 matches.get_one(alias.name).cloned().unwrap_or_default()
             } else {
                 String::new()
             },
-            flag: alias.name.into(),
+            flag: format!("--{long}"),
         };
-        let foreign = alias::flags().iter().filter(is_given).map(foreign);
+        let foreign = alias::flags().filter(|(_, alias)| is_given(alias)).map(foreign);
         let own = headings(TRAINS).flat_map(|heading| heading.flags).filter(given).map(setting);
         let request = Request {
             saved: None,
@@ -124,8 +124,8 @@ fn describe(flag: &Flag, help: String) -> Arg {
 }
 
 /// The option for a flag of another trainer, which is accepted but hidden.
-fn describe_foreign(alias: &Alias) -> Arg {
-    let arg = Arg::new(alias.name).long(alias.name.trim_start_matches('-')).hide(true).overrides_with(alias.name);
+fn describe_foreign(long: String, alias: &'static Alias) -> Arg {
+    let arg = Arg::new(alias.name).long(long).hide(true).overrides_with(alias.name);
     if alias.takes_value { arg.value_name("VALUE") } else { arg.action(ArgAction::SetTrue) }
 }
 

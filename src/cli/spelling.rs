@@ -25,6 +25,10 @@ pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
             continue;
         }
         let mut argument = long(kebab_case(argument));
+        if argument == "--input-size" {
+            argument.push("=");
+            argument.push(sizes(&mut arguments));
+        }
         if let Some(value) = arguments.next_if(|next| is_value_of(&argument, &next.to_string_lossy())) {
             argument.push("=");
             argument.push(value);
@@ -32,6 +36,13 @@ pub(super) fn normalize(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
         normal.push(argument);
     }
     normal
+}
+
+/// The numbers that follow, as one value.
+fn sizes(arguments: &mut std::iter::Peekable<impl Iterator<Item = OsString>>) -> String {
+    let is_number = |word: &OsString| word.to_string_lossy().chars().all(|letter| letter.is_ascii_digit());
+    let numbers = std::iter::from_fn(|| arguments.next_if(is_number)).take(3);
+    numbers.map(|number| number.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 /// The key, and the value after `=` if there is one, of an option such as `--trainer.max_epochs=3`.

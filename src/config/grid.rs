@@ -89,6 +89,11 @@ impl Grid {
     }
 }
 
+/// Whether `text` is several values.
+pub fn is_list(text: &str) -> bool {
+    split(text).len() > 1
+}
+
 fn split(text: &str) -> Vec<String> {
     let (mut values, mut depth, mut quote) = (vec![String::new()], 0_usize, None);
     for letter in text.chars() {

@@ -10,12 +10,21 @@ use toml::Value;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::schema::{Schema, plain};
-use super::{flag, suggestion};
+use super::{flag, interpolation, suggestion};
 
 /// The valid entries of one layer.
 #[derive(Debug, Clone, Default)]
 pub struct Layer {
     entries: Vec<Entry>,
+    waiting: Vec<Waiting>,
+}
+
+/// A setting whose value refers to others.
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    pub(super) key: String,
+    pub(super) text: String,
+    pub(super) place: String,
 }
 
 /// A key, its value and where the user wrote it.
@@ -82,7 +91,31 @@ impl Layer {
         Some((&entry.value, &entry.place))
     }
 
+    /// As [`Layer::waiting`]; removes them.
+    pub(super) fn take_waiting(&mut self) -> Vec<Waiting> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    pub(super) fn wait(&mut self, setting: Waiting) {
+        self.waiting.push(setting);
+    }
+
+    /// The settings whose values refer to others.
+    pub(super) fn waiting(&self) -> &[Waiting] {
+        &self.waiting
+    }
+
+    pub(super) fn is_waiting(&self, key: &str) -> bool {
+        self.waiting.iter().any(|setting| setting.key == key)
+    }
+
     fn add(&mut self, key: String, value: Value, place: String, schema: &Schema, complaints: &mut Complaints) {
+        if let Value::String(text) = &value
+            && text.contains(interpolation::BEGIN)
+            && schema.default(&key).is_some()
+        {
+            return self.wait(Waiting { key, text: text.clone(), place });
+        }
         if schema.default(&key).is_none() {
             let hint = suggestion::for_key(&key, schema);
             complaints.lines.push(format!("unknown key '{key}' ({}); {hint}", place_of(&key, &place)));

@@ -3,6 +3,7 @@
 //! Reads only the files that the request names; the environment is part of the request.
 
 use super::alias::{self, Typed};
+use super::interpolation::{self, Referents};
 use super::layer::{Complaints, Layer};
 use super::merged::DEFAULTS;
 use super::request::{Request, Setting, pair};
@@ -63,6 +64,11 @@ impl Layers {
         std::iter::once(&self.defaults).chain(self.by_the_user())
     }
 
+    fn all_mut(&mut self) -> Vec<&mut Layer> {
+        let Self { defaults, files, dev_run, environment, arguments, flags, launcher } = self;
+        std::iter::once(defaults).chain(files).chain([dev_run, environment, arguments, flags, launcher]).collect()
+    }
+
     /// All layers but the defaults, the weakest first.
     pub(super) fn by_the_user(&self) -> impl DoubleEndedIterator<Item = &Layer> {
         self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
@@ -104,7 +110,10 @@ impl Reader<'_> {
         files.extend(self.groups(&chosen));
         let (environment, flags) = (self.environment(), self.flags());
         let (dev_run, launcher) = (Layer::default(), Layer::default());
-        Layers { defaults, files, dev_run, environment, arguments, flags, launcher }
+        let mut layers = Layers { defaults, files, dev_run, environment, arguments, flags, launcher };
+        let referents = Referents { schema: self.schema, environment: &self.request.environment };
+        interpolation::replace(&mut layers.all_mut(), &referents, self.complaints);
+        layers
     }
 
     fn toml(&mut self, text: &str, file: &str) -> Layer {
@@ -138,8 +147,9 @@ impl Reader<'_> {
         let groups = group::groups(&self.request.config_dirs);
         let (mut chosen, mut layer) = (Vec::new(), Layer::default());
         let is_word = |name: &str| alias::find(name).is_some() && groups.iter().all(|group| group != name);
-        let words: Vec<_> = self.request.arguments.iter().filter_map(|argument| word(argument)).collect();
-        let words: Vec<_> = words.into_iter().filter(|word| is_word(&word.name)).collect();
+        let is_one = |argument: &&String| pair(argument).is_some_and(|(key, _)| is_word(key));
+        let words: Vec<_> =
+            self.request.arguments.iter().filter(is_one).filter_map(|argument| word(argument)).collect();
         self.translate(&words, &mut layer);
         for argument in &self.request.arguments {
             let place = format!("argument '{argument}'");
@@ -200,9 +210,10 @@ impl Reader<'_> {
     }
 }
 
-/// `KEY=VALUE` as a possible alias.
+/// `KEY=VALUE` as an alias.
 fn word(argument: &str) -> Option<Typed> {
     let (name, value) = pair(argument)?;
+    let name = alias::find(name)?.name;
     Some(Typed { name: name.into(), value: value.into(), place: format!("argument '{argument}'") })
 }
 
@@ -213,7 +224,8 @@ fn not_a_setting(argument: &str) -> String {
     }
     match suggestion::nearest(
         argument,
-        ["evaluate", "predict", "export", "config", "launch", "scaling", "find", "sweep", "report"].map(String::from),
+        ["evaluate", "predict", "export", "config", "launch", "scaling", "find", "sweep", "report", "doctor", "slurm"]
+            .map(String::from),
     ) {
         Some(command) => {
             format!("unknown argument '{argument}'; did you mean 'train {command}'? a command comes before options")

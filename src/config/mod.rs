@@ -27,6 +27,7 @@ pub mod alias;
 pub mod flag;
 pub mod grid;
 mod group;
+mod interpolation;
 mod launcher;
 mod layer;
 mod layers;

@@ -61,6 +61,12 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     lines.extend(rules::ambiguous_batch(&merged));
     let parallel = &merged.config.parallel;
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
+    if !several && layers.chosen("parallel.dist_url").is_some() {
+        notes.push(format!(
+            "one process hosts all replicas, so '{}' is not used; --world-size above the number of --gpu-ids means several",
+            parallel.dist_url
+        ));
+    }
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
     notes.extend(idle.map(|key| format!("{key} has no effect in one process")));
     if !lines.is_empty() {

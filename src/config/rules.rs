@@ -101,10 +101,6 @@ impl Rules<'_> {
         let broken = || format!("'{processes}' processes must have an address to meet at");
         self.require(processes == 1 || !url.is_empty(), &["parallel.dist_url"], broken, URL);
 
-        let broken = || format!("dist url needs several processes, got '{url}' for one");
-        let remedy = "raise --world-size above the number of --gpu-ids, or leave --dist-url out";
-        let implied = parallel.nnodes != 0 || url.is_empty() || parallel.elastic.is_on();
-        self.require(implied || processes > 1, &["parallel.dist_url", "parallel.world_size"], broken, remedy);
         self.engine(processes);
         self.elastic();
     }

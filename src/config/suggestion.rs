@@ -11,8 +11,6 @@ const FAMILIAR: &[(&str, &str)] = &[
     ("amp", "run.precision"),
     ("ckpt_path", "checkpoint.resume"),
     ("dataset", "data.source"),
-    ("devices", "parallel.world_size"),
-    ("gradient_clip_val", "optim.clip_grad_norm"),
     ("mixed_precision", "run.precision"),
     ("model_ema", "optim.ema_decay"),
     ("num_gpus", "parallel.world_size"),
@@ -35,6 +33,9 @@ pub fn for_value(key: &str, value: &Value, schema: &Schema) -> String {
     match (key, plain(value).as_str()) {
         ("parallel.backend", engine @ ("gloo" | "nccl")) => {
             return format!("what carries numbers between processes is --dist-backend {engine}");
+        }
+        ("parallel.strategy", mirrored) if mirrored.to_lowercase().contains("mirrored") => {
+            return "replicas that mirror each other are --strategy ddp".into();
         }
         ("parallel.nnodes", limits) if limits.contains(':') => {
             return format!("processes that come and go are --elastic {limits}");

@@ -60,12 +60,17 @@ impl Children {
 
     /// Starts two threads per process that forward its output. Returns those of standard error in rank order; they end
     /// after the others, with the line that most likely says why the process failed.
-    pub(super) fn pass_on(&mut self, stdout: &Sink, stderr: &Sink) -> io::Result<Vec<JoinHandle<Option<String>>>> {
+    pub(super) fn pass_on(
+        &mut self,
+        first: usize,
+        stdout: &Sink,
+        stderr: &Sink,
+    ) -> io::Result<Vec<JoinHandle<Option<String>>>> {
         let alone = self.children.len() == 1;
         let mut threads = Vec::new();
         for (rank, child) in self.children.iter_mut().enumerate() {
             let (out, err) = child.as_mut().map_or((None, None), |child| (child.stdout.take(), child.stderr.take()));
-            let prefix = if alone { String::new() } else { format!("[{rank}] ") };
+            let prefix = if alone { String::new() } else { format!("[{}] ", first + rank) };
             let (sink, before) = (stdout.clone(), prefix.clone());
             let output = thread::Builder::new()
                 .name(format!("stdout-{rank}"))

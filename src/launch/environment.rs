@@ -1,6 +1,6 @@
 //! Reads rank, number of processes and rendezvous address from the environment variables of the launcher.
 //!
-//! torchrun, Open MPI, MPICH and SLURM each use variables of their own. The functions here are pure, so that every
+//! torchrun, Open MPI, MPICH, SLURM and TensorFlow each use variables of their own. The functions here are pure, so that every
 //! combination can be tested. Each value carries the name of its variable; the resolver compares them with the flags.
 //!
 //! The order matters. `mpirun` inside a SLURM job inherits SLURM's variables, which describe the batch script or the
@@ -9,13 +9,13 @@
 
 use std::fmt;
 
-use super::slurm;
+use super::{slurm, tf_config};
 use crate::error::{Error, Result};
 
 /// Derived ports are below 32768, where Linux begins with the ports of outgoing connections.
 const FIRST_PORT: u64 = 20_000;
 const PORTS: u64 = 12_000;
-const LOOPBACK: &str = "127.0.0.1";
+pub(super) const LOOPBACK: &str = "127.0.0.1";
 
 /// What a launcher says about this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub enum Launcher {
     Mpich,
     /// SLURM's `srun`.
     Slurm,
+    /// Whoever sets TensorFlow's `TF_CONFIG`.
+    TensorFlow,
 }
 
 impl fmt::Display for Launcher {
@@ -65,6 +67,7 @@ impl fmt::Display for Launcher {
             Self::OpenMpi => "Open MPI",
             Self::Mpich => "MPICH",
             Self::Slurm => "SLURM",
+            Self::TensorFlow => "TensorFlow",
         })
     }
 }
@@ -75,23 +78,12 @@ impl fmt::Display for Launcher {
 /// [`Error::Usage`] with all problems: an incomplete set of variables, invalid numbers, a rank out of range.
 pub fn identify(environment: &[(String, String)]) -> Result<Option<Identity>> {
     let mut reader = Reader { environment, complaints: Vec::new() };
-    let identity = reader.launcher().and_then(|launcher| reader.identity(launcher));
+    let identity = match reader.launcher() {
+        Some(Launcher::TensorFlow) => reader.tf_config(),
+        launcher => launcher.and_then(|launcher| reader.identity(launcher)),
+    };
     reader.check_stray_world_size(identity.as_ref());
     if reader.complaints.is_empty() { Ok(identity) } else { Err(Error::Usage(reader.complaints)) }
-}
-
-/// The variables that `train launch` sets for its first process; the port is a placeholder.
-pub fn variables_of_first(processes: usize) -> Vec<(String, String)> {
-    let count = processes.to_string();
-    let variables = [
-        ("RANK", "0"),
-        ("LOCAL_RANK", "0"),
-        ("WORLD_SIZE", &count),
-        ("LOCAL_WORLD_SIZE", &count),
-        ("MASTER_ADDR", LOOPBACK),
-        ("MASTER_PORT", "1"),
-    ];
-    variables.map(|(name, value)| (name.to_string(), value.to_string())).to_vec()
 }
 
 /// The variables of one launcher; of several names the first that is set counts.
@@ -117,6 +109,7 @@ impl Launcher {
                 processes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
                 local_rank: "SLURM_LOCALID",
             },
+            Self::TensorFlow => Names { rank: tf_config::NAME, processes: &[tf_config::NAME], local_rank: "" },
         }
     }
 }
@@ -142,6 +135,7 @@ impl Reader<'_> {
             (self.has("OMPI_COMM_WORLD_RANK"), Launcher::OpenMpi),
             (hydra, Launcher::Mpich),
             (step, Launcher::Slurm),
+            (self.has(tf_config::NAME), Launcher::TensorFlow),
         ]
         .into_iter()
         .find_map(|(seen, launcher)| seen.then_some(launcher))
@@ -156,11 +150,12 @@ impl Reader<'_> {
             Launcher::OpenMpi => self.number("OMPI_COMM_WORLD_LOCAL_SIZE").map(|said| said.value),
             Launcher::Mpich => self.number("MPI_LOCALNRANKS").map(|said| said.value),
             Launcher::Slurm => self.slurm_tasks_here(),
+            Launcher::TensorFlow => None,
         };
         let job = self.job(launcher);
         let (rank, processes) = place?;
         let host = match launcher {
-            Launcher::Torchrun => None,
+            Launcher::Torchrun | Launcher::TensorFlow => None,
             Launcher::OpenMpi => self.only_host("OMPI_COMM_WORLD_LOCAL_SIZE", &processes),
             Launcher::Mpich => self.only_host("MPI_LOCALNRANKS", &processes),
             Launcher::Slurm => self.slurm_host(),
@@ -174,6 +169,19 @@ impl Reader<'_> {
             local_processes,
             address,
             job_id: job.map(|job| job.id),
+        })
+    }
+
+    fn tf_config(&mut self) -> Option<Identity> {
+        let place = tf_config::read(&self.text(tf_config::NAME)?.value).map_err(|why| self.complain(why)).ok()?;
+        Some(Identity {
+            launcher: Launcher::TensorFlow,
+            rank: place.rank,
+            processes: place.processes,
+            local_rank: None,
+            local_processes: None,
+            address: Some(place.address),
+            job_id: None,
         })
     }
 
@@ -203,7 +211,7 @@ impl Reader<'_> {
             // torchrun sets "none" without --rdzv-id.
             Launcher::Torchrun => self.text("TORCHELASTIC_RUN_ID").filter(|id| id.value != "none"),
             Launcher::OpenMpi => self.text("PMIX_NAMESPACE").or_else(|| self.mpirun_number()),
-            Launcher::Mpich => None,
+            Launcher::Mpich | Launcher::TensorFlow => None,
             Launcher::Slurm => return self.slurm_job(),
         }?;
         let port = FIRST_PORT + fnv1a(&id.value) % PORTS;

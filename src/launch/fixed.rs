@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
+use super::machines::Machines;
 use crate::error::Result;
 use crate::parallel::{ParallelConfig, Processes, World};
 
@@ -73,11 +74,11 @@ pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) 
     Err(crate::error::Error::usage(NOT_COMPILED))
 }
 
-/// `train launch`: starts `processes` of this program with `arguments`, which resolve to `parallel`, and supervises
-/// them. Returns the exit code.
-pub fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
+/// `train launch`: starts `processes` of this program with `arguments`, which resolve to `parallel`, on this one of the
+/// `machines`, and supervises them. Returns the exit code.
+pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
     #[cfg(feature = "gloo")]
-    return super::fixed_member::launch(processes, arguments, parallel);
+    return super::fixed_member::launch(processes, machines, arguments, parallel);
     #[cfg(not(feature = "gloo"))]
     Err(crate::error::Error::usage(NOT_COMPILED))
 }

@@ -13,6 +13,7 @@ use super::address::{self, HELD, SECRET};
 use super::fixed::FixedMembership;
 use super::gloo_store::GlooStore;
 use super::holder;
+use super::machines::Machines;
 use super::processes;
 use super::rendezvous::{Client, Secret, Service, Terms, Verdict};
 use crate::error::{Error, Result};
@@ -157,8 +158,17 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
     Service::start(listener, terms.clone())
 }
 
-/// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given.
-pub(super) fn launch(processes: usize, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
+/// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given. Those of
+/// several machines meet at rank 0.
+pub(super) fn launch(
+    processes: usize,
+    machines: &Machines,
+    arguments: &[OsString],
+    parallel: &ParallelConfig,
+) -> Result<u8> {
+    if machines.meeting().is_some() {
+        return processes::launch(processes, machines, arguments, &[], parallel.elastic.is_on());
+    }
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;
     let secret = address::given_secret(parallel)?.unwrap_or_else(Secret::random);
     let (elastic, shared) = (parallel.elastic.is_on(), secret.clone());
@@ -170,5 +180,11 @@ pub(super) fn launch(processes: usize, arguments: &[OsString], parallel: &Parall
         (SECRET, secret.to_text().to_string()),
         (HELD, "train launch".into()),
     ];
-    processes::launch(processes, arguments, &variables.map(|(name, value)| (name.to_string(), value)), elastic)
+    processes::launch(
+        processes,
+        machines,
+        arguments,
+        &variables.map(|(name, value)| (name.to_string(), value)),
+        elastic,
+    )
 }

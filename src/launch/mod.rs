@@ -21,13 +21,17 @@ mod fixed_member;
 mod gloo_store;
 #[cfg(feature = "gloo")]
 mod holder;
+mod machines;
 pub mod output;
 pub mod processes;
 #[cfg(feature = "gloo")]
 pub mod rendezvous;
+pub mod sbatch;
 pub mod slurm;
 mod status;
+mod tf_config;
 
 pub use elastic::{ActiveGeneration, ElasticMembership, Next, hold_rendezvous, join_elastic, run_status};
 pub use fixed::{FixedMembership, alone, create_secret, join, launch};
+pub use machines::Machines;
 pub use status::{MemberStatus, Progress, RunStatus, StateVersion};

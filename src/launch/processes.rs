@@ -21,6 +21,7 @@ use signal_hook::low_level::signal_name;
 use super::children::Children;
 pub use super::children::{Event, command};
 use super::exit_policy::{Ending, ExitPolicy};
+use super::machines::Machines;
 use super::output::Sink;
 use crate::error::{Error, Result};
 
@@ -28,7 +29,7 @@ use crate::error::{Error, Result};
 pub const GRACE: Duration = Duration::from_millis(2500);
 
 /// Starts this program `processes` times with `arguments` and waits for all of them. The environment of each is this
-/// process's, `variables`, `RANK`, `LOCAL_RANK`, `WORLD_SIZE` and `LOCAL_WORLD_SIZE`.
+/// process's, `variables` and those by which `machines` number it.
 ///
 /// Returns the exit code: 0 if all ended with 0, else that of the process that failed first (128 + signal if a signal
 /// killed it), or the code with which all ended after a forwarded signal. Call it on a thread that lives as long as
@@ -36,10 +37,16 @@ pub const GRACE: Duration = Duration::from_millis(2500);
 ///
 /// # Errors
 /// [`Error::Usage`] for no processes at all, [`Error::Io`] when one cannot be started (the others are killed).
-pub fn launch(processes: usize, arguments: &[OsString], variables: &[(String, String)], elastic: bool) -> Result<u8> {
+pub fn launch(
+    processes: usize,
+    machines: &Machines,
+    arguments: &[OsString],
+    variables: &[(String, String)],
+    elastic: bool,
+) -> Result<u8> {
     let program = std::env::current_exe().map_err(Error::io("find", "train"))?;
     let grace = (!elastic).then_some(GRACE);
-    Launch { program: &program, arguments, variables, processes, grace }.run()
+    Launch { program: &program, arguments, variables, processes, machines, grace }.run()
 }
 
 /// Several processes of one program.
@@ -53,6 +60,8 @@ pub struct Launch<'a> {
     pub variables: &'a [(String, String)],
     /// How many times.
     pub processes: usize,
+    /// The machines of the job.
+    pub machines: &'a Machines,
     /// How long the others have to end by themselves after one failed, and again after SIGTERM; `None` if they can
     /// continue without it.
     pub grace: Option<Duration>,
@@ -76,9 +85,10 @@ impl Launch<'_> {
         }
         let commands = (0..self.processes).map(|rank| self.command(rank)).collect();
         let policy = ExitPolicy::new(self.grace);
-        let (policy, error_lines) = supervise(commands, post, events, stdout, stderr.clone(), policy)?;
+        let first = self.machines.first_rank(self.processes);
+        let (policy, error_lines) = supervise(commands, first, post, events, stdout, stderr.clone(), policy)?;
         if let Some(failure) = policy.failure() {
-            let line = describe(failure, error_lines[failure.rank].as_deref());
+            let line = describe(failure, first, error_lines[failure.rank].as_deref());
             // Standard error may be closed; there is still the exit code.
             let _ = writeln!(stderr.lock().unwrap_or_else(PoisonError::into_inner), "train: {line}");
         }
@@ -86,21 +96,21 @@ impl Launch<'_> {
     }
 
     fn command(&self, rank: usize) -> Command {
-        let (rank, size) = (rank.to_string(), self.processes.to_string());
         let mut command = command(self.program, self.arguments);
-        command.envs([("RANK", &rank), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &size), ("LOCAL_WORLD_SIZE", &size)]);
+        command.envs(self.machines.variables(rank, self.processes));
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 }
 
-/// Starts processes made by [`command`] and supervises them until the last one has ended. Returns the final state, and
+/// Starts processes made by [`command`], whose ranks begin at `first`, and supervises them until the last one has ended. Returns the final state, and
 /// for each process the line that most likely says why it failed.
 ///
 /// # Errors
 /// [`Error::Io`] when one cannot be started (the others are killed).
 pub fn supervise(
     commands: Vec<Command>,
+    first: usize,
     post: &Sender<Event>,
     events: &Receiver<Event>,
     stdout: Sink,
@@ -110,7 +120,7 @@ pub fn supervise(
     let threads = |error| Error::io("start threads for", "the processes")(error);
     let mut children = Children::start(commands)?;
     children.watch(post).map_err(threads)?;
-    let forwarding = children.pass_on(&stdout, &stderr).map_err(threads)?;
+    let forwarding = children.pass_on(first, &stdout, &stderr).map_err(threads)?;
     let policy = handle_events(&mut children, events, policy);
     Ok((policy, forwarding.into_iter().map(|thread| thread.join().ok().flatten()).collect()))
 }
@@ -139,13 +149,13 @@ fn handle_events(children: &mut Children, events: &Receiver<Event>, mut policy: 
 }
 
 /// The last line of a failed launch.
-fn describe(Ending { rank, code, signal }: Ending, error_line: Option<&str>) -> String {
+fn describe(Ending { rank, code, signal }: Ending, first: usize, error_line: Option<&str>) -> String {
     let how = match signal {
         Some(signal) => format!("killed by {}", signal_name(signal).map_or(format!("signal {signal}"), str::to_owned)),
         None => format!("exit code {code}"),
     };
     let why = error_line.map(|line| format!(": {line}")).unwrap_or_default();
-    format!("rank {rank} failed first ({how}){why}")
+    format!("rank {} failed first ({how}){why}", first + rank)
 }
 
 /// Posts the signals to forward, until the handle is closed.

@@ -32,11 +32,21 @@ pub(super) fn name(kind: BackendKind) -> &'static str {
     }
 }
 
+/// The backend that `auto` chooses.
+pub(super) fn default() -> Option<BackendKind> {
+    COMPILED.first().copied()
+}
+
+/// Whether this build has the backend.
+pub(super) fn is_compiled(kind: BackendKind) -> bool {
+    COMPILED.contains(&kind)
+}
+
 /// Runs `program` on the backend that `kind` asks for; `auto` is the best one of this build.
 pub(super) fn dispatch<P: Program>(kind: BackendKind, program: P) -> Result<P::Output> {
     let chosen = match kind {
-        BackendKind::Auto => COMPILED.first().copied(),
-        kind => COMPILED.contains(&kind).then_some(kind),
+        BackendKind::Auto => default(),
+        kind => is_compiled(kind).then_some(kind),
     };
     match chosen {
         #[cfg(feature = "flex")]

@@ -65,7 +65,7 @@ impl Child {
             [Arc::new(Mutex::new(io::stdout())), Arc::new(Mutex::new(io::stderr()))]
         };
         let policy = ExitPolicy::new(Some(GRACE));
-        let (policy, mut error_lines) = supervise(vec![child], post, events, stdout, stderr, policy)?;
+        let (policy, mut error_lines) = supervise(vec![child], 0, post, events, stdout, stderr, policy)?;
         let code = policy.code();
         let stopped = (code != 0 && policy.failure().is_none()).then_some(code);
         let stop = stopped.or(policy.signal().map(|signal| if code == 0 { code_of(signal) } else { code }));

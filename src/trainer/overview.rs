@@ -34,12 +34,7 @@ pub(super) fn overview<B: HostBackend>(
     let name = backend::name(backend);
     line(
         "kiln",
-        format!(
-            "{}, {name} backend, seed {}{}",
-            env!("CARGO_PKG_VERSION"),
-            config.run.seed,
-            determinism(config, backend)
-        ),
+        format!("{}, {name} backend, seed {}{}", env!("CARGO_PKG_VERSION"), config.run.seed, determinism::<B>(config)),
     );
     line("world", world(config, prepared));
     for (slot, index) in prepared.plan.world.devices.iter().enumerate() {
@@ -74,13 +69,11 @@ fn card<B: HostBackend>(backend: BackendKind, index: usize) -> Option<Card> {
     is_cuda.then(|| Card::of(index)).flatten()
 }
 
-fn determinism(config: &Config, backend: BackendKind) -> &'static str {
-    match (config.run.deterministic, backend) {
+fn determinism<B: HostBackend>(config: &Config) -> &'static str {
+    match (config.run.deterministic, B::is_processor()) {
         (false, _) => "",
-        (true, BackendKind::Cuda | BackendKind::Wgpu) => {
-            ", deterministic between replicas (this backend may tune its kernels to other sums in another run)"
-        }
-        (true, _) => ", deterministic",
+        (true, true) => ", deterministic",
+        (true, false) => ", deterministic between replicas (a GPU's kernels may sum in another order in another run)",
     }
 }
 
@@ -246,7 +239,7 @@ pub(super) fn shortage<B: HostBackend>(
 }
 
 /// The memory that this process may use, in bytes.
-fn memory_of_machine() -> Option<f64> {
+pub(super) fn memory_of_machine() -> Option<f64> {
     let mut system = System::new();
     system.refresh_memory();
     let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
@@ -268,7 +261,7 @@ fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: Parameter
     (FLOAT * weights) as f64 + config.run.precision.bytes() as f64 * activations
 }
 
-fn bytes(count: f64) -> String {
+pub(super) fn bytes(count: f64) -> String {
     let mib = count / (1u64 << 20) as f64;
     if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }
 }

@@ -7,7 +7,7 @@ use kiln::config::flag;
 use kiln::config::schema::Schema;
 use proptest::prelude::*;
 
-use super::{Request, complaint, complaints, config, resolve};
+use super::{Cli, Request, complaint, complaints, config, resolve};
 
 const SCRIPT: &str = "DDP script";
 const PYTORCH: &str = "PyTorch, torchvision";
@@ -28,6 +28,7 @@ const SAME: &[(&str, &str, &str)] = &[
     (SCRIPT, "--gpu 0 --lr 0.1", "--gpu-ids 0 --learning-rate 0.1"),
     (SCRIPT, "--rank 1 --world-size 2 --dist-url tcp://n:1", "--rank 1 --world-size 2 --dist-url tcp://n:1"),
     (SCRIPT, "--dist-url env://", ""),
+    (SCRIPT, "--model_name resnet18 --no-cuda", "--stem imagenet --backend flex"),
     (SCRIPT, "--resume runs/0001", "--resume=runs/0001"),
     (SCRIPT, "--sync_bn --seed 1", "--sync-bn --seed 1"),
     (PYTORCH, "-b 64 --wd 1e-4", "--batch-size 64 --weight-decay 1e-4"),
@@ -53,7 +54,29 @@ const SAME: &[(&str, &str, &str)] = &[
         "--node_rank 1 --nnodes 2 --world-size 2 --dist-url tcp://n:1",
         "--rank 1 --nnodes 2 --world-size 2 --dist-url tcp://n:1",
     ),
+    (TORCHRUN, "--nproc_per_node 1 --standalone --local_rank 0", ""),
+    (
+        TORCHRUN,
+        "--master_addr n --master_port 1 --node_rank 1 --world-size 2",
+        "--dist-url tcp://n:1 --rank 1 --world-size 2",
+    ),
+    (
+        TORCHRUN,
+        "--rdzv_endpoint n:1 --rdzv_backend c10d --rdzv_id a --world-size 2",
+        "--dist-url tcp://n:1 --job-id a --world-size 2",
+    ),
     (LIGHTNING, "--trainer.max_epochs 3", "--epochs 3"),
+    (LIGHTNING, "max_epochs=3 precision=16", "--epochs 3 --precision f16"),
+    (LIGHTNING, "--max_epochs 3 --accumulate_grad_batches 2", "--epochs 3 --accumulation-steps 2"),
+    (LIGHTNING, "gpus=[0,1] distributed_backend=dp", "--world-size 2 --gpu-ids 0,1 --strategy ddp"),
+    (LIGHTNING, "--gpus 2 --distributed_backend ddp", "--world-size 2 --gpu-ids 0,1 --strategy ddp"),
+    (
+        LIGHTNING,
+        "gpus=8 nb_gpu_nodes=12 --dist-url tcp://n:1",
+        "--world-size 96 --gpu-ids 0,1,2,3,4,5,6,7 --nnodes 12 --dist-url tcp://n:1",
+    ),
+    (LIGHTNING, "use_amp=true amp_level=O2", "--precision f16"),
+    (LIGHTNING, "trainer.amp_level=O0", "--precision f32"),
     (LIGHTNING, "trainer.max_epochs=3 trainer.max_steps=-1", "--epochs 3 --max-steps 0"),
     (LIGHTNING, "trainer.max_time=00:12:30:00", "--max-time 12h30m"),
     (LIGHTNING, "trainer.precision=16-mixed", "--precision f16"),
@@ -95,6 +118,8 @@ const SAME: &[(&str, &str, &str)] = &[
         "--sched step --decay-epochs 30 --decay-rate 0.1",
         "--schedule step schedule.step_epochs=30 schedule.gamma=0.1",
     ),
+    (TIMM, "--hflip 0.5 --input-size 3 224 224", "--image-size 224"),
+    (TIMM, "--save-every 2 --cooldown-epochs 0", "--checkpoint-every 2epochs"),
     (TIMM, "--grad-accum-steps 4", "--accumulation-steps 4"),
     (TIMM, "--amp --amp-dtype bfloat16", "--precision bf16"),
     (TIMM, "--clip-grad 1", "--clip-grad-norm 1"),
@@ -115,6 +140,7 @@ const SAME: &[(&str, &str, &str)] = &[
     (HUGGING_FACE, "--bf16 --logging_steps 5", "--precision bf16 --log-every 5"),
     (TENSORFLOW, "--num_gpus 2 --distribution_strategy mirrored", "--world-size 2 --gpu-ids 0,1 --strategy ddp"),
     (TENSORFLOW, "--distribution_strategy one_device", "--strategy single"),
+    (TENSORFLOW, "--distribution_strategy MultiWorkerMirroredStrategy", "--strategy ddp"),
     (TENSORFLOW, "--train_epochs 90 --dtype bf16", "--epochs 90 --precision bf16"),
     (TENSORFLOW, "--model_dir out --use_synthetic_data", "--output-dir out --data synthetic"),
 ];
@@ -129,19 +155,29 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (PYTORCH, "--backend nccl", "--dist-backend nccl"),
     (PYTORCH, "-a resnet50", "resnet18 and resnet34"),
     (PYTORCH, "photos/imagenet", "--data folder --data-dir photos/imagenet"),
-    (TORCHRUN, "--nproc-per-node 2", "train launch --nproc N -- ARGUMENTS"),
     (TORCHRUN, "--nnodes 1:4", "--elastic 1:4"),
-    (TORCHRUN, "--local_rank 0", "LOCAL_RANK"),
+    (TORCHRUN, "--max-restarts 3", "--elastic MIN:MAX"),
+    (TORCHRUN, "--rdzv_backend etcd", "--dist-url tcp://HOST:PORT"),
     (LIGHTNING, "trainer.num_sanity_val_steps=2", "--dry-run"),
     (LIGHTNING, "trainer.check_val_every_n_epoch=5", "--limit-val-batches N"),
     (LIGHTNING, "trainer.limit_train_batches=0.1", "--limit-train-batches 10"),
     (LIGHTNING, "trainer.strategy=fsdp", "--strategy ddp"),
+    (LIGHTNING, "trainer.strategy=deepspeed", "--strategy ddp"),
+    (LIGHTNING, "distributed_backend=ddp2", "--strategy ddp"),
+    (LIGHTNING, "amp_level=O3", "--precision f16"),
+    (LIGHTNING, "gpus=-1", "--gpu-ids 0,1"),
+    (LIGHTNING, "auto_lr_find=true", "train find lr -- ARGUMENTS"),
     (LIGHTNING, "trainer.devices=auto", "--gpu-ids 0,1"),
     (LIGHTNING, "trainer.max_time=soon", "--max-time 12h"),
     (LIGHTNING, "trainer.precision=64-true", "f32, bf16 or f16"),
-    (HYDRA, "-m", "train sweep KEY=VALUE,VALUE"),
     (HYDRA, "data.num_workers=4", "--threads N"),
     (HYDRA, "logger=wandb", "--tensorboard"),
+    (TIMM, "--wandb", "--tensorboard"),
+    (TIMM, "--logger wandb", "--tensorboard"),
+    (TIMM, "--log-dir logs", "--output-dir DIR"),
+    (TIMM, "--cooldown-epochs 5", "--epochs"),
+    (TIMM, "--lr-base 0.1", "--learning-rate"),
+    (TIMM, "--input-size 3 224 192", "--image-size 224"),
     (HYDRA, "data.batch_size=64 trainer.devices=2", "--batch-size 32"),
     (HYDRA, "trainer=mps", "there is cpu, ddp, ddp_sim, dp, gpu and single"),
     (TIMM, "--aa rand-m9-n2", "--rand-augment-ops 2 --rand-augment-magnitude 27"),
@@ -149,7 +185,24 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (TIMM, "--clip-grad 1 --clip-mode agc", "--clip-grad-norm"),
     (TIMM, "--sched plateau", "--schedule"),
     (TENSORFLOW, "--distribution_strategy parameter_server", "--strategy ddp"),
+    (TENSORFLOW, "--strategy MirroredStrategy", "--strategy ddp"),
     (HUGGING_FACE, "--num_processes 2", "train launch --nproc N -- ARGUMENTS"),
+];
+
+/// Arguments of `train` that mean one of its commands.
+const COMMANDS: &[(&str, &str, &str)] = &[
+    (TORCHRUN, "--nproc_per_node 2 --epochs 3", "launch --nproc 2 -- --epochs 3"),
+    (
+        TORCHRUN,
+        "--nproc_per_node=2 --nnodes=2 --node_rank=1 --master_addr=n --master_port=1 --epochs 3",
+        "launch --nproc 2 --nnodes 2 --node-rank 1 --master-addr n --master-port 1 -- --epochs 3",
+    ),
+    (HYDRA, "-m optim.lr=0.1,0.2 run.epochs=3", "sweep optim.lr=0.1,0.2 -- run.epochs=3"),
+    (
+        HYDRA,
+        "--multirun hydra.sweep.dir=out run.seed=1,2 experiment=quickstart --lr 0.1",
+        "sweep --output-dir out run.seed=1,2 -- experiment=quickstart --lr 0.1",
+    ),
 ];
 
 fn words(line: &str) -> Vec<&str> {
@@ -160,6 +213,14 @@ fn words(line: &str) -> Vec<&str> {
 fn what_is_typed_elsewhere_is_what_is_typed_here() {
     for (from, theirs, ours) in SAME {
         assert_eq!(config(&words(theirs)), config(&words(ours)), "{from}: {theirs}");
+    }
+}
+
+#[test]
+fn options_that_mean_a_command_are_that_command() {
+    let parse = |line: &str| Cli::try_parse_from([&["train"], &words(line)[..]].concat()).unwrap();
+    for (from, theirs, ours) in COMMANDS {
+        assert_eq!(parse(theirs), parse(ours), "{from}: {theirs}");
     }
 }
 
@@ -181,7 +242,7 @@ fn rows(page: &str) -> Vec<[String; 3]> {
 #[test]
 fn the_guide_has_every_row_and_no_other() {
     let rows = rows(include_str!("../../src/guide/coming_from.md"));
-    assert_eq!(rows.len(), SAME.len() + REFUSED.len());
+    assert_eq!(rows.len(), SAME.len() + REFUSED.len() + COMMANDS.len());
     let plain = |cell: &str| cell.trim_matches('`').to_string();
     let mut from = String::new();
     for [source, theirs, ours] in rows {
@@ -190,6 +251,7 @@ fn the_guide_has_every_row_and_no_other() {
         let (list, ours) = match (ours.strip_prefix("refused: "), &*ours) {
             (Some(ours), _) => (REFUSED, ours.to_string()),
             (None, "the default") => (SAME, String::new()),
+            (None, ours) if ours.starts_with("`train ") => (COMMANDS, ours.replacen("train ", "", 1)),
             (None, _) => (SAME, ours),
         };
         let row = (from.as_str(), &*plain(&theirs), &*plain(&ours));

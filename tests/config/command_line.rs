@@ -141,8 +141,7 @@ fn every_fault_of_a_command_line_is_said_at_once() {
 #[test]
 fn an_option_that_does_not_exist_is_met_with_one_that_does() {
     for (line, hint) in [
-        (&["--devices", "2"][..], "did you mean '--world-size 2'?"),
-        (&["--warmup", "2"], "did you mean '--warmup-epochs 2'?"),
+        (&["--warmup", "2"][..], "did you mean '--warmup-epochs 2'?"),
         (&["--gamma", "0.5"], "did you mean 'schedule.gamma=0.5'?"),
         (&["--deterministc", "run.seed=1"], "did you mean '--deterministic'?"),
         (&["--qwerty"], "'train --help' lists all options"),

@@ -100,12 +100,23 @@ fn one_process_says_which_settings_it_has_no_use_for() {
 }
 
 #[test]
+fn one_process_that_is_given_an_address_says_that_it_needs_none() {
+    let line = ["--gpu_ids", "0,1", "--world_size", "2", "--rank", "0", "--dist_url", "tcp://127.0.0.1:23456"];
+    let resolved = resolved(&line);
+    assert_eq!((resolved.config.parallel.processes(), resolved.config.parallel.world_size), (1, 2));
+    assert!(
+        resolved.notes.iter().any(|note| note.contains("'tcp://127.0.0.1:23456' is not used")),
+        "{:?}",
+        resolved.notes
+    );
+}
+
+#[test]
 fn processes_that_cannot_run_are_refused() {
     for (line, rule) in [
         ("--nnodes 2 --world-size 2", "'2' processes must have an address to meet at ("),
         ("--rank 2 --world-size 2 --dist-url tcp://n:1", "rank must be below the number of processes '2', got '2'"),
         ("--nnodes 3 --world-size 2 --dist-url tcp://n:1", "every process must have a replica, got '3'"),
-        ("--dist-url tcp://n:1", "dist url needs several processes, got 'tcp://n:1' for one"),
         ("--world-size 2 --dist-url n:1", "dist url must be tcp://HOST:PORT, got 'n:1'"),
         ("--world-size 2 --dist-url tcp://n:0", "dist url must be tcp://HOST:PORT, got 'tcp://n:0'"),
         ("--world-size 2 --dist-url tcp://n:1 --dist-backend local", "the dist backend local must have one process"),
@@ -122,7 +133,7 @@ fn processes_that_cannot_run_are_refused() {
 fn what_a_launch_starts_are_arguments_for_training() {
     let parse = |line: &[&str]| Cli::try_parse_from([&["train", "launch"], line].concat());
     let command = parse(&["--nproc", "2", "--", "--epochs", "2", "data=synthetic"]).unwrap();
-    let Command::Launch { processes, arguments, request } = command else { panic!("{command:?}") };
+    let Command::Launch { processes, arguments, request, .. } = command else { panic!("{command:?}") };
     assert_eq!((processes, arguments.len(), request.arguments), (2, 3, vec!["data=synthetic".to_string()]));
     assert!(parse(&["--nproc", "0", "--", "--epochs", "2"]).is_err());
     assert!(parse(&["--nproc", "2", "--", "config"]).unwrap_err().to_string().contains("not another command"));

@@ -58,7 +58,7 @@ fn a_key_that_does_not_exist_is_met_with_the_one_that_was_meant() {
         ("batch-size=abc", "did you mean 'parallel.batch_size=abc' or '--batch-size abc'?"),
         ("batch_size=8", "did you mean 'parallel.batch_size=8' or '--batch-size 8'?"),
         ("learning_rat=0.1", "did you mean 'optim.learning_rate=0.1' or '--learning-rate 0.1'?"),
-        ("max_epochs=3", "did you mean 'run.epochs=3' or '--epochs 3'?"),
+        ("epoch=3", "did you mean 'run.epochs=3' or '--epochs 3'?"),
         ("cutout=8", "did you mean 'data.cutout=8'?"),
         ("trainers=ddp", "did you mean 'trainer=ddp'?"),
         ("trainer=dpd", "did you mean 'trainer=ddp'?"),

@@ -51,6 +51,35 @@ fn torchrun_tells_everything() {
     assert_eq!(address(TORCHRUN), said("tcp://10.0.0.1:29500", "MASTER_ADDR"));
 }
 
+/// `TF_CONFIG` as TensorFlow documents it.
+fn tf_config(task: &str) -> String {
+    format!(r#"TF_CONFIG={{"cluster":{{"chief":["n0:1"],"worker":["n1:2","n2:3"]}},"task":{{{task}}}}}"#)
+}
+
+#[test]
+fn tensorflow_counts_the_chief_before_the_workers() {
+    for (task, rank) in [(r#""type":"chief","index":0"#, 0), (r#""type":"worker","index":1"#, 2)] {
+        let identity = identity(&tf_config(task));
+        assert_eq!((identity.launcher, identity.rank.value, identity.processes.value), (Launcher::TensorFlow, rank, 3));
+        assert_eq!(identity.address.unwrap().value, "tcp://n0:1");
+    }
+    assert_eq!(identity(&format!("{TORCHRUN} {}", tf_config(""))).launcher, Launcher::Torchrun, "ranks win");
+}
+
+#[test]
+fn a_cluster_that_does_not_have_the_task_is_refused() {
+    for (text, why) in [
+        (tf_config(r#""type":"worker","index":2"#), "TF_CONFIG has no worker 2 in its cluster"),
+        (tf_config(r#""type":"ps","index":0"#), "TF_CONFIG names a task 'ps'"),
+        ("TF_CONFIG={}".into(), "TF_CONFIG is not a cluster and a task: missing field `cluster`"),
+        ("TF_CONFIG=x".into(), "it reads like {\"cluster\""),
+        (r#"TF_CONFIG={"cluster":{},"task":{"type":"worker","index":0}}"#.into(), "TF_CONFIG has no worker 0"),
+    ] {
+        let complaint = complaints(&text);
+        assert!(complaint.contains(why), "{text}: {complaint}");
+    }
+}
+
 #[test]
 fn torchrun_without_a_job_id_says_none_which_is_no_id() {
     let identity = identity("RANK=0 WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=1 TORCHELASTIC_RUN_ID=none");

@@ -4,3 +4,4 @@ mod environment;
 mod exit_policy;
 mod output;
 mod processes;
+mod sbatch;

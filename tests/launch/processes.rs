@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kiln::error::Error;
+use kiln::launch::Machines;
 use kiln::launch::output::Sink;
 use kiln::launch::processes::{Event, Launch, launch};
 use signal_hook::consts::{SIGKILL, SIGTERM, SIGUSR1};
@@ -17,6 +18,10 @@ use signal_hook::consts::{SIGKILL, SIGTERM, SIGUSR1};
 /// Ends a test that would hang.
 const LIMIT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
+
+fn one_machine() -> Machines {
+    Machines::new(1, 0, None, 29_500).unwrap()
+}
 
 struct Outcome {
     code: u8,
@@ -40,6 +45,7 @@ fn start(
             arguments: &arguments,
             variables: &variables,
             processes,
+            machines: &one_machine(),
             grace: Some(grace),
         };
         let code = launch.run_with(&post, &events, stdout.clone() as Sink, stderr.clone() as Sink).unwrap();
@@ -170,14 +176,16 @@ fn a_program_that_cannot_be_started_is_an_error() {
     let (post, events) = channel();
     let sink: Sink = Arc::new(Mutex::new(Vec::new()));
     let program = Path::new("/no/such/train");
-    let absent = Launch { program, arguments: &[], variables: &[], processes: 2, grace: Some(LIMIT) };
+    let machines = one_machine();
+    let absent =
+        Launch { program, arguments: &[], variables: &[], processes: 2, machines: &machines, grace: Some(LIMIT) };
     let error = absent.run_with(&post, &events, sink.clone(), sink).unwrap_err();
     assert!(error.to_string().starts_with("cannot start '/no/such/train': "), "{error}");
 }
 
 #[test]
 fn no_processes_are_too_few() {
-    assert!(matches!(launch(0, &[], &[], false), Err(Error::Usage(_))));
+    assert!(matches!(launch(0, &one_machine(), &[], &[], false), Err(Error::Usage(_))));
 }
 
 /// A launcher with a life of its own.
@@ -194,7 +202,15 @@ const SCRIPT: &str = "KILN_TEST_LAUNCHES";
 fn the_launcher() {
     let Some(script) = std::env::var_os(SCRIPT) else { return };
     let (program, arguments) = (Path::new("/bin/sh"), [OsString::from("-c"), script]);
-    let launch = Launch { program, arguments: &arguments, variables: &[], processes: 2, grace: Some(LIMIT) };
+    let machines = one_machine();
+    let launch = Launch {
+        program,
+        arguments: &arguments,
+        variables: &[],
+        processes: 2,
+        machines: &machines,
+        grace: Some(LIMIT),
+    };
     std::process::exit(launch.run().unwrap().into());
 }
 

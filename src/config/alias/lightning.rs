@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use super::super::time_limit;
 use super::Means::{Choice, Nothing, Read};
-use super::{Alias, Line, devices, placed};
+use super::placement::{DEVICES, NODES, devices_per_machine, machines};
+use super::{Alias, BF16, F16, F32, LOGGER, Line};
 
 /// Batch-size keys that are ambiguous: per replica or global.
 pub const BATCHES: [&str; 2] = ["data.batch_size", "datamodule.batch_size"];
 
 const LEARNING_RATE: &str = "optim.learning_rate";
 const LOADING: &str = "images are loaded by threads of this process: leave it out; --threads N limits all threads";
-const DEVICES: &str = "trainer.devices";
-const NODES: &str = "trainer.num_nodes";
 const CLIP: &str = "trainer.gradient_clip_algorithm";
 
 pub(super) const WORDS: &[Alias] = &[
@@ -34,14 +33,7 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::word(
         "trainer.precision",
         Choice(
-            &[
-                ("32", &[("run.precision", "f32")]),
-                ("32-true", &[("run.precision", "f32")]),
-                ("16", &[("run.precision", "f16")]),
-                ("16-mixed", &[("run.precision", "f16")]),
-                ("bf16", &[("run.precision", "bf16")]),
-                ("bf16-mixed", &[("run.precision", "bf16")]),
-            ],
+            &[("32", F32), ("32-true", F32), ("16", F16), ("16-mixed", F16), ("bf16", BF16), ("bf16-mixed", BF16)],
             "weights are always f32: use --precision f32, bf16 or f16",
         ),
     ),
@@ -133,13 +125,7 @@ pub(super) const WORDS: &[Alias] = &[
     Alias::key("callbacks.model_checkpoint.save_top_k", "checkpoint.keep_best"),
     Alias::word("callbacks.model_checkpoint.every_n_epochs", Read(|value, _| interval(value, "epochs"))),
     Alias::word("callbacks.model_checkpoint.every_n_train_steps", Read(|value, _| interval(value, "steps"))),
-    Alias::word(
-        "logger",
-        Choice(
-            &[("csv", &[]), ("tensorboard", &[("run.tensorboard", "true")])],
-            "metrics.jsonl and metrics.csv are always written, TensorBoard's files with --tensorboard",
-        ),
-    ),
+    Alias::word("logger", LOGGER),
     Alias::word(
         "debug",
         Choice(
@@ -189,22 +175,4 @@ fn clip(value: &str, line: &Line) -> super::Read {
 
 fn interval(value: &str, unit: &str) -> super::Read {
     Ok(vec![("checkpoint.every", format!("{value}{unit}"))])
-}
-
-const COUNT: &str = "a whole number, 1 to 1024";
-
-fn count(value: &str) -> Option<usize> {
-    value.trim().parse().ok().filter(|count| (1..=1024).contains(count))
-}
-
-fn devices_per_machine(value: &str, line: &Line) -> super::Read {
-    let devices = devices(value).ok_or((COUNT, "or name devices, as in --gpu-ids 0,1".into()))?;
-    Ok(placed(&devices, line.value(NODES).and_then(count).unwrap_or(1)))
-}
-
-fn machines(value: &str, line: &Line) -> super::Read {
-    let machines = count(value).ok_or((COUNT, "use --nnodes 2".into()))?;
-    let mut settings = if line.value(DEVICES).is_some() { Vec::new() } else { placed(&[0], machines) };
-    settings.push(("parallel.nnodes", machines.to_string()));
-    Ok(settings)
 }

@@ -1,14 +1,20 @@
 //! Keys and flags of other trainers that Kiln accepts.
 //!
-//! `lightning.rs` lists the keys of Lightning and its Hydra template (`trainer.max_epochs=3`), `scripts.rs` the flags
-//! of PyTorch's scripts, timm and TensorFlow's (`--amp`) that are not a plain synonym of one flag in [`super::flag`]. A
-//! name without an equivalent is refused with the closest setting. Kiln's own names take precedence over all of these.
+//! `lightning.rs` lists the keys of Lightning and its Hydra template (`trainer.max_epochs=3`), `lightning_legacy.rs`
+//! those of its first versions, `launchers.rs` the flags of torchrun, `scripts.rs` those of PyTorch's scripts, timm and
+//! TensorFlow's (`--amp`) that are not a plain synonym of one flag in [`super::flag`]. Lightning's keys work without
+//! their `trainer.` and as flags, too. `placement.rs` reads numbers of devices and machines. A name without an equivalent is refused with the closest setting. Kiln's own
+//! names take precedence over all of these.
 
+mod launchers;
 mod lightning;
+mod lightning_legacy;
+mod placement;
 mod scripts;
 
 pub use lightning::BATCHES;
 
+use super::flag;
 use super::schema::{Schema, enumerate};
 
 /// A key or flag of another trainer.
@@ -23,6 +29,16 @@ pub struct Alias {
 
 /// Settings: Kiln's keys with their values.
 type Sets = &'static [(&'static str, &'static str)];
+
+/// The section of Lightning's keys.
+const TRAINER: &str = "trainer.";
+
+const LOGS: &str = "metrics.jsonl and metrics.csv are always written, TensorBoard's files with --tensorboard";
+const LOGGER: Means = Means::Choice(&[("csv", &[]), ("tensorboard", &[("run.tensorboard", "true")])], LOGS);
+
+const F16: Sets = &[("run.precision", "f16")];
+const BF16: Sets = &[("run.precision", "bf16")];
+const F32: Sets = &[("run.precision", "f32")];
 
 /// Computed settings, or the rule that the value breaks, as in "must be *a number*", and the remedy.
 type Read = Result<Vec<(&'static str, String)>, (&'static str, String)>;
@@ -75,19 +91,28 @@ impl Line<'_> {
     }
 }
 
-/// The aliases that are flags, for the command line's parser.
-pub fn flags() -> &'static [Alias] {
-    scripts::FLAGS
+/// The aliases that are flags, for the command line's parser, each with its name in kebab-case without `--`.
+pub fn flags() -> impl Iterator<Item = (String, &'static Alias)> {
+    let own = || launchers::FLAGS.iter().chain(scripts::FLAGS);
+    let is_taken = move |long: &str| {
+        own().any(|alias| alias.name.strip_prefix("--") == Some(long))
+            || flag::all().any(|flag| flag.long == long || flag.aliases.contains(&long))
+    };
+    let keys = all().filter_map(|alias| Some((alias.name.strip_prefix(TRAINER)?.replace('_', "-"), alias)));
+    own()
+        .map(|alias| (alias.name.trim_start_matches('-').into(), alias))
+        .chain(keys.filter(move |key| !is_taken(&key.0)))
 }
 
 /// All aliases.
 pub fn all() -> impl Iterator<Item = &'static Alias> {
-    lightning::WORDS.iter().chain(scripts::FLAGS)
+    [lightning::WORDS, lightning_legacy::WORDS, launchers::FLAGS, scripts::FLAGS].into_iter().flatten()
 }
 
-/// The alias of this name.
+/// The alias of this name; those of Lightning's trainer also without `trainer.`.
 pub fn find(name: &str) -> Option<&'static Alias> {
-    all().find(|alias| alias.name == name)
+    let bare = || all().find(|alias| alias.name.strip_prefix(TRAINER) == Some(name));
+    all().find(|alias| alias.name == name).or_else(bare)
 }
 
 /// The key with an alias whose last part is `name`, as in `max_epochs`.
@@ -144,22 +169,4 @@ impl Alias {
             Means::Nothing(remedy) => Err(format!("{name} has no meaning here{place}; {remedy}")),
         }
     }
-}
-
-/// Device indices, from a count or a list of indices.
-fn devices(text: &str) -> Option<Vec<i64>> {
-    let list = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    if let Some(indices) = list.or(text.contains(',').then_some(text)) {
-        return indices.split(',').map(|index| index.trim().parse().ok()).collect();
-    }
-    text.trim().parse().ok().filter(|count| (1..=1024).contains(count)).map(|count| (0..count).collect())
-}
-
-/// Settings for one replica on each of these devices of each of `machines` machines.
-fn placed(devices: &[i64], machines: usize) -> Vec<(&'static str, String)> {
-    let indices: Vec<_> = devices.iter().map(ToString::to_string).collect();
-    vec![
-        ("parallel.world_size", (devices.len() * machines).to_string()),
-        ("parallel.gpu_ids", format!("[{}]", indices.join(","))),
-    ]
 }

@@ -3,11 +3,9 @@
 //! If two flags set the same key, the later one in this table wins.
 
 use super::Means::{Choice, Nothing, Read, Sets};
-use super::{Alias, Line, devices, placed};
+use super::placement::{devices, placed};
+use super::{Alias, BF16, F16, F32, LOGGER, LOGS, Line};
 
-const F16: super::Sets = &[("run.precision", "f16")];
-const BF16: super::Sets = &[("run.precision", "bf16")];
-const F32: super::Sets = &[("run.precision", "f32")];
 const RESNET: super::Means = Choice(
     &[
         ("resnet18", &[("model.stem", "imagenet"), ("model.depth", "18")]),
@@ -18,13 +16,12 @@ const RESNET: super::Means = Choice(
 const LOADING: super::Means =
     Nothing("images are loaded by threads of this process: leave it out; --threads N limits all threads");
 const KERNELS: super::Means = Nothing("leave it out: layouts and kernels are the backend's choice");
-const LAUNCH: super::Means =
-    Nothing("one process hosts all its --gpu-ids; for several use 'train launch --nproc N -- ARGUMENTS'");
 const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
 
 pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--amp", Sets(F16)),
     Alias::switch("--fp16", Sets(F16)),
+    Alias::switch("--use-amp", Sets(F16)),
     Alias::switch("--bf16", Sets(BF16)),
     Alias::key("--amp-dtype", "run.precision"),
     Alias::word(
@@ -100,6 +97,28 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::key("--num-classes", "model.num_classes"),
     Alias::word("--arch", RESNET),
     Alias::word("--model", RESNET),
+    Alias::word("--model-name", RESNET),
+    Alias::word(
+        "--hflip",
+        Choice(
+            &[("0", &[("data.flip", "false")]), ("0.0", &[("data.flip", "false")]), ("0.5", &[("data.flip", "true")])],
+            "half of the images are flipped, or none: use data.flip=true or data.flip=false",
+        ),
+    ),
+    Alias::word("--input-size", Read(input_size)),
+    Alias::word(
+        "--cooldown-epochs",
+        Choice(&[("0", &[])], "a schedule ends with the last epoch: raise --epochs, and set schedule.final_lr"),
+    ),
+    Alias::word(
+        "--lr-base",
+        Nothing("--learning-rate is that of one replica, about --lr-base x batch size / 256, and grows with the world"),
+    ),
+    Alias::word("--save-every", Read(|value, _| Ok(vec![("checkpoint.every", format!("{value}epochs"))]))),
+    Alias::word("--log-dir", Nothing("logs lie in the run's directory: use --output-dir DIR, and --tensorboard")),
+    Alias::switch("--no-cuda", Sets(&[("parallel.backend", "flex")])),
+    Alias::word("--logger", LOGGER),
+    Alias::switch("--wandb", Nothing(LOGS)),
     Alias::word(
         "--device",
         Choice(&[("cpu", &[("parallel.backend", "flex")]), ("cuda", &[("parallel.backend", "cuda")])], "use --gpu-ids"),
@@ -111,7 +130,6 @@ pub(super) const FLAGS: &[Alias] = &[
             None => Err(("a whole number, 1 to 1024", "or name devices, as in --gpu-ids 0,1".into())),
         }),
     ),
-    Alias::word("--gpus", Nothing("it counts devices in some trainers and names them in others; use --gpu-ids 0,1")),
     Alias::word(
         "--distribution-strategy",
         Choice(
@@ -120,6 +138,9 @@ pub(super) const FLAGS: &[Alias] = &[
                 ("one_device", &[("parallel.strategy", "single")]),
                 ("mirrored", &[("parallel.strategy", "ddp")]),
                 ("multi_worker_mirrored", &[("parallel.strategy", "ddp")]),
+                ("onedevicestrategy", &[("parallel.strategy", "single")]),
+                ("mirroredstrategy", &[("parallel.strategy", "ddp")]),
+                ("multiworkermirroredstrategy", &[("parallel.strategy", "ddp")]),
             ],
             "there is no parameter server: use --strategy ddp",
         ),
@@ -130,9 +151,6 @@ pub(super) const FLAGS: &[Alias] = &[
             "leave it out: one process hosts all --gpu-ids of its machine, and --world-size counts devices, not machines",
         ),
     ),
-    Alias::word("--nproc-per-node", LAUNCH),
-    Alias::word("--num-processes", LAUNCH),
-    Alias::word("--local-rank", Nothing("leave it out: the launcher's LOCAL_RANK says it")),
     Alias::word(
         "--start-epoch",
         Nothing("leave it out: --resume goes on in the epoch, and at the image, of its checkpoint"),
@@ -150,6 +168,15 @@ pub(super) const FLAGS: &[Alias] = &[
 fn clip(value: &str, line: &Line) -> super::Read {
     let by_value = line.value("--clip-mode") == Some("value");
     Ok(vec![(if by_value { "optim.clip_grad_value" } else { "optim.clip_grad_norm" }, value.into())])
+}
+
+/// Channels, height and width, of square images in colour.
+fn input_size(value: &str, _: &Line) -> super::Read {
+    let sizes: Vec<&str> = value.split([',', ' ']).collect();
+    match sizes[..] {
+        ["3", height, width] if height == width => Ok(vec![("data.image_size", height.into())]),
+        _ => Err(("3 and twice the side of square images, as in 3 224 224", "use --image-size 224".into())),
+    }
 }
 
 /// timm's RandAugment (`rand-m9-n2`) differs: magnitudes up to 10, and each operation is applied with probability 0.5.

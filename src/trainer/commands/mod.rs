@@ -2,6 +2,7 @@
 //!
 //! [`find()`] and [`scaling()`] measure with `measured_run.rs`.
 
+mod doctor;
 mod evaluate;
 mod export;
 mod find;
@@ -10,8 +11,10 @@ mod measured_run;
 pub mod membership;
 mod predict;
 mod scaling;
+mod slurm;
 mod sweep;
 
+pub use doctor::doctor;
 pub use evaluate::evaluate;
 pub use export::export;
 pub use find::find;
@@ -19,4 +22,5 @@ pub use launch::launch;
 pub use membership::{members, rendezvous, secret};
 pub use predict::{Question, predict};
 pub use scaling::scaling;
+pub use slurm::slurm;
 pub use sweep::sweep;

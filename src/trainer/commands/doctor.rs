@@ -1,0 +1,87 @@
+//! `train doctor`: what this build and this machine have for a training, and how to get what is missing.
+
+use std::thread::available_parallelism;
+
+use crate::error::Result;
+use crate::metrics::Card;
+use crate::parallel::{BackendKind, HostBackend};
+use crate::trainer::backend::{self, Program};
+use crate::trainer::overview::{bytes, memory_of_machine};
+use crate::trainer::terminal::say;
+
+/// How each backend is built, and what it needs beside the program.
+const BACKENDS: [(BackendKind, &str); 4] = [
+    (BackendKind::Flex, "cargo install --path . --features flex"),
+    (BackendKind::Tch, "make setup-tch, then cargo install --path . --features tch"),
+    (BackendKind::Cuda, "cargo install --path . --features cuda; it needs NVIDIA's driver and CUDA's NVRTC"),
+    (BackendKind::Wgpu, "cargo install --path . --features wgpu; it needs a driver for Vulkan, Metal or DirectX 12"),
+];
+
+/// The instruction sets of Kiln's kernels, best first.
+#[cfg(target_arch = "x86_64")]
+fn instructions() -> &'static str {
+    match (is_x86_feature_detected!("avx512f"), is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")) {
+        (true, _) => "AVX-512",
+        (_, true) => "AVX2",
+        _ => "neither AVX-512 nor AVX2, so convolutions are slow",
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn instructions() -> &'static str {
+    "portable kernels"
+}
+
+/// Prints a line for everything that a training may use.
+pub fn doctor() {
+    let line = |name: &str, text: String| say(&format!("{name:<11} {text}"));
+    line(
+        "kiln",
+        format!("{}, {} by default", env!("CARGO_PKG_VERSION"), backend::default().map_or("none", backend::name)),
+    );
+    let cores = available_parallelism().map_or(1, usize::from);
+    let memory = memory_of_machine().map_or(String::new(), |memory| format!(", {} of memory", bytes(memory)));
+    line("processor", format!("{cores} threads, {}{memory}", instructions()));
+    for (kind, build) in BACKENDS {
+        let found = if backend::is_compiled(kind) {
+            backend::dispatch(kind, Devices).unwrap_or_else(|error| vec![format!("cannot run: {error}")])
+        } else {
+            vec![format!("not in this build; {build}")]
+        };
+        found.into_iter().for_each(|text| line(backend::name(kind), text));
+    }
+    line(
+        "processes",
+        if cfg!(feature = "gloo") {
+            "several, over Gloo: train launch --nproc 2 -- ARGUMENTS".into()
+        } else {
+            "one in this build; for several: make setup-dist, then add --features gloo".into()
+        },
+    );
+    let terminal =
+        if cfg!(feature = "tui") { "dashboard and lines" } else { "lines; add --features tui for a dashboard" };
+    line("progress", terminal.into());
+}
+
+/// The devices of a backend, a line each.
+struct Devices;
+
+impl Program for Devices {
+    type Output = Vec<String>;
+
+    fn run<B: HostBackend>(self, kind: BackendKind) -> Result<Vec<String>> {
+        let libraries = B::libraries().map_or(String::new(), |libraries| format!(" ({libraries})"));
+        if B::is_processor() {
+            let more = if kind == BackendKind::Tch { "; no CUDA device is visible to LibTorch" } else { "" };
+            return Ok(vec![format!("ready on the processor{libraries}{more}")]);
+        }
+        B::open(0)?;
+        let present = (0..).take_while(|index| B::open(*index).is_ok());
+        let card = |index| Card::of(index).filter(|_| kind != BackendKind::Wgpu);
+        let described = |index| match card(index) {
+            Some(card) => format!("ready: device {index}, {card}{libraries}"),
+            None => format!("ready: {}{libraries}", B::describe(index)),
+        };
+        Ok(present.map(described).collect())
+    }
+}

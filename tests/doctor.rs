@@ -1,0 +1,20 @@
+//! What `train doctor` says of this build.
+
+use crate::command::{Workplace, succeeded};
+
+#[test]
+fn the_doctor_names_every_backend_and_how_to_get_what_is_missing() {
+    let output = Workplace::new().bare(&["doctor"]).output().unwrap();
+    let said = succeeded(&output);
+    for (backend, is_built) in [
+        ("flex", cfg!(feature = "flex")),
+        ("tch", cfg!(feature = "tch")),
+        ("cuda", cfg!(feature = "cuda")),
+        ("wgpu", cfg!(feature = "wgpu")),
+    ] {
+        let line = said.lines().find(|line| line.starts_with(backend)).unwrap_or_else(|| panic!("{backend}: {said}"));
+        assert_eq!(line.contains("not in this build; "), !is_built, "{line}");
+        assert_eq!(line.contains(&format!("--features {backend}")), !is_built, "{line}");
+    }
+    assert!(said.contains("processor ") && said.contains("processes "), "{said}");
+}
