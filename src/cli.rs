@@ -7,6 +7,7 @@
 mod job;
 mod model;
 mod options;
+mod pack;
 mod refusal;
 mod rewriting;
 mod spelling;
@@ -24,6 +25,7 @@ use self::options::Options;
 pub use self::refusal::Refusal;
 use crate::config::grid::Point;
 use crate::config::{self, Request};
+use crate::data::{Corrupt, Recipe};
 use crate::error::{Error, Result};
 use crate::launch::Machines;
 use crate::parallel::ParallelConfig;
@@ -73,6 +75,17 @@ pub enum Command {
         output: PathBuf,
         /// Whether averaged weights are preferred.
         averaged: bool,
+    },
+    /// Write images into one file.
+    Pack {
+        /// Where they are.
+        source: PathBuf,
+        /// The file.
+        output: PathBuf,
+        /// How they are encoded anew; `None` copies them.
+        recipe: Option<Recipe>,
+        /// What becomes of damaged images.
+        corrupt: Corrupt,
     },
     /// Measure how training scales.
     Scaling {
@@ -242,6 +255,8 @@ enum Action {
     Predict(model::Predict),
     /// Write the weights of a checkpoint for PyTorch or ONNX Runtime.
     Export(model::Export),
+    /// Write images into one file that is fast to read: train pack photos --output photos.pack.
+    Pack(pack::Pack),
     /// Print the configuration that would run, as TOML.
     Config(Options<true>),
     /// Train in several processes on this machine: train launch --nproc 2 -- --epochs 3.
@@ -335,6 +350,7 @@ impl Cli {
             Some(Action::Evaluate(arguments)) => arguments.command(),
             Some(Action::Predict(arguments)) => arguments.command(),
             Some(Action::Export(arguments)) => arguments.command(),
+            Some(Action::Pack(arguments)) => arguments.command(),
             Some(Action::Scaling(arguments)) => arguments.command()?,
             Some(Action::Find(arguments)) => arguments.command()?,
             Some(Action::Config(options)) => Command::Config(options.request),

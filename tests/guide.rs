@@ -58,7 +58,7 @@ impl Line {
         match self.text.split(' ').next().unwrap() {
             "$" => Kind::Mistake,
             "train" => match self.words()[0] {
-                "evaluate" | "predict" | "export" | "report" | "completions" | "man" | "config" | "doctor"
+                "evaluate" | "predict" | "export" | "report" | "completions" | "man" | "config" | "doctor" | "pack"
                 | "slurm" | "--version" => Kind::About,
                 "sweep" | "find" | "scaling" => Kind::Study,
                 "rendezvous" | "members" => Kind::Elastic,
@@ -79,7 +79,13 @@ impl Line {
 
     /// What stands behind it; the dots stand for more words.
     fn words(&self) -> Vec<&str> {
-        self.text.split(' ').skip_while(|word| *word != "train").skip(1).filter(|word| *word != "...").collect()
+        self.text
+            .split(' ')
+            .skip_while(|word| *word != "train")
+            .skip(1)
+            .filter(|word| *word != "...")
+            .map(|word| word.trim_matches('\''))
+            .collect()
     }
 
     /// The command with its last words added, and with words replaced that this machine does not know.
@@ -157,6 +163,15 @@ fn workplace() -> Workplace {
             }
         }
     }
+    for (shard, label) in [("train-0", "0"), ("train-1", "1"), ("val-0", "1")] {
+        std::fs::create_dir_all(place.path("shards")).unwrap();
+        let mut tar = tar::Builder::new(std::fs::File::create(place.path(&format!("shards/{shard}.tar"))).unwrap());
+        tar.append_path_with_name(place.path("photos/val/cats/1.jpg"), "1.jpg").unwrap();
+        std::fs::write(place.path("label"), label).unwrap();
+        tar.append_path_with_name(place.path("label"), "1.cls").unwrap();
+        tar.finish().unwrap();
+    }
+    succeeded(&place.bare(&["pack", "photos", "--output=photos.pack"]).output().unwrap());
     for (photo, name) in [("photos/val/cats/1.jpg", "cat.jpg"), ("photos/val/dogs/1.jpg", "dog.png")] {
         image::open(place.path(photo)).unwrap().save(place.path(name)).unwrap();
     }

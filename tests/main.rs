@@ -64,6 +64,7 @@ mod schedule;
 mod shards;
 mod small;
 mod state;
+mod storage;
 mod stress;
 mod sweep;
 mod tensorboard;

@@ -12,7 +12,7 @@ use super::merged::Merged;
 use super::range::RANGES;
 use super::schema::{Schema, plain};
 use super::{flag, suggestion};
-use crate::data::Source;
+use crate::data::{Corrupt, Exif, Source};
 use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{DistBackend, Elastic, StrategyKind};
 use crate::weights::Format;
@@ -214,6 +214,16 @@ impl Rules<'_> {
         let broken = || format!("download needs the data cifar10 or cifar100, got '{source}'");
         let remedy = "use --data cifar10 or leave --download out";
         self.require(holds, &["data.download", "data.source"], broken, remedy);
+
+        let holds =
+            data.exif == Exif::Ignore || matches!(data.source, Source::Folder | Source::Webdataset | Source::Pack);
+        let broken = || format!("exif needs the data folder, webdataset or pack, got '{source}'");
+        self.require(holds, &["data.exif", "data.source"], broken, "use data.exif=ignore");
+
+        let holds = data.corrupt == Corrupt::Refuse || matches!(data.source, Source::Folder | Source::Webdataset);
+        let broken = || format!("corrupt=skip needs the data folder or webdataset, got '{source}'");
+        let remedy = "use data.corrupt=refuse; train pack has --skip-corrupt";
+        self.require(holds, &["data.corrupt", "data.source"], broken, remedy);
 
         let holds = data.center_crop == 0.0 || data.center_crop >= 0.1;
         let broken = || format!("center crop must be 0 (the whole image) or at least 0.1, got '{}'", data.center_crop);

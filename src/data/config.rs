@@ -15,6 +15,10 @@ pub enum Source {
     Cifar100,
     /// A folder per class of JPEG, PNG, BMP and WebP files, below `train` and below `val` or `test`.
     Folder,
+    /// Tar shards in the layout of WebDataset.
+    Webdataset,
+    /// The file that `train pack` writes.
+    Pack,
     /// Shapes drawn by a program; needs no files.
     Synthetic,
 }
@@ -39,12 +43,34 @@ pub enum NormalizationKind {
     Imagenet,
 }
 
+/// What becomes of damaged images.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Corrupt {
+    /// They end the run.
+    #[default]
+    Refuse,
+    /// All images are decoded once, before the first run; damaged ones are not part of the data set.
+    Skip,
+}
+
+/// What becomes of the orientation that cameras store beside an image (EXIF).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exif {
+    /// Images are taken as they are stored, as torchvision does.
+    #[default]
+    Ignore,
+    /// Images are turned upright.
+    Apply,
+}
+
 /// The `[data]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DataConfig {
     /// The source of the images.
     pub source: Source,
-    /// Their folder; not used by `source = synthetic`.
+    /// Their folder, a pattern for the names of shards, or a pack; not used by `source = synthetic`.
     pub dir: PathBuf,
     /// Whether to fetch a CIFAR archive that is missing in `dir`.
     pub download: bool,
@@ -83,6 +109,12 @@ pub struct DataConfig {
     pub normalization: NormalizationKind,
     /// Height and width of the model's input, in pixels.
     pub image_size: usize,
+    /// What becomes of the orientation stored beside an image.
+    #[serde(default)]
+    pub exif: Exif,
+    /// What becomes of damaged images in files, shards and packs.
+    #[serde(default)]
+    pub corrupt: Corrupt,
     /// MiB of memory for decoded or resized images; a larger set is decoded again in every epoch.
     pub cache_mb: u64,
     /// Training images that `source = synthetic` draws.
@@ -114,6 +146,8 @@ impl Default for DataConfig {
             drop_last: false,
             normalization: NormalizationKind::Dataset,
             image_size: 32,
+            exif: Exif::Ignore,
+            corrupt: Corrupt::Refuse,
             cache_mb: 4096,
             train_size: 2048,
             val_size: 512,

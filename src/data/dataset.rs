@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::decode::to_image;
 use super::framing::Framing;
 use super::key::Key;
+use super::samples::Encoded;
 use crate::error::{Error, Result};
 pub use crate::ops::images::CHANNELS;
 
@@ -31,21 +32,10 @@ pub struct ImageSet {
 enum Pixels {
     /// `[n, 3, height, width]`.
     InMemory(Vec<u8>),
-    OnDisk(ImageFiles),
+    /// Decoded at every use; the first of the set.
+    Encoded(Encoded),
     /// `[n, 3, height, width]` of another size, framed at every use.
-    Framed {
-        pixels: Vec<u8>,
-        from: [usize; 2],
-        framing: Framing,
-    },
-}
-
-/// Image files that are decoded at every use and framed as squares of `side` pixels.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct ImageFiles {
-    pub(super) paths: Vec<PathBuf>,
-    pub(super) side: usize,
-    pub(super) framing: Framing,
+    Framed { pixels: Vec<u8>, from: [usize; 2], framing: Framing },
 }
 
 /// One image of a set. It is decoded and framed by [`Picture::shown`], which threads can call in parallel.
@@ -62,7 +52,7 @@ enum Form {
     Ready(Vec<u8>),
     /// `[3, height, width]` of another size.
     Framed(Vec<u8>, [usize; 2], Framing),
-    File(PathBuf, Framing),
+    Encoded(Encoded),
 }
 
 impl Picture {
@@ -84,7 +74,7 @@ impl Picture {
     /// The bytes `[3, height, width]`; `key` selects the random part if the set shows random parts.
     ///
     /// # Errors
-    /// If its file cannot be read or is not an image; never for images in memory.
+    /// If it cannot be read or is not an image; never for images in memory.
     pub fn shown(self, key: Option<Key>) -> Result<Vec<u8>> {
         let side = self.size[0];
         let fresh = || vec![0; CHANNELS * side * side];
@@ -92,12 +82,12 @@ impl Picture {
             Form::Ready(bytes) => Ok(bytes),
             Form::Framed(planes, from, framing) => {
                 let mut bytes = fresh();
-                framing.show(to_image(&planes, from), side, key, &mut bytes);
+                framing.show(&to_image(&planes, from), side, key, &mut bytes);
                 Ok(bytes)
             }
-            Form::File(path, framing) => {
+            Form::Encoded(sample) => {
                 let mut bytes = fresh();
-                framing.show_file(&path, side, key, &mut bytes).map(|()| bytes)
+                sample.show(side, key, &mut bytes).map(|()| bytes)
             }
         }
     }
@@ -119,15 +109,15 @@ impl ImageSet {
         Self { pixels: Pixels::InMemory(pixels), labels, classes, size, identity: Vec::new() }.checked()
     }
 
-    /// A set of one file per label; `identity` is hashed by the fingerprint.
-    pub(super) fn on_disk(
-        files: ImageFiles,
+    /// A set of encoded images, of which `first` is the first; `identity` is hashed by the fingerprint.
+    pub(super) fn encoded(
+        first: Encoded,
+        side: usize,
         labels: Vec<u32>,
         classes: Vec<String>,
         identity: Vec<u8>,
     ) -> Result<Self> {
-        let size = [files.side; 2];
-        Self { pixels: Pixels::OnDisk(files), labels, classes, size, identity }.checked()
+        Self { pixels: Pixels::Encoded(first), labels, classes, size: [side; 2], identity }.checked()
     }
 
     /// Unlabelled image files, framed as squares of `side` pixels.
@@ -175,7 +165,7 @@ impl ImageSet {
         let pixels = if has_room && !framing.is_random() {
             let mut resized = vec![0; self.labels.len() * target];
             let each = pixels.par_chunks_exact(source).zip(resized.par_chunks_exact_mut(target));
-            each.for_each(|(image, out)| framing.show(to_image(image, from), side, None, out));
+            each.for_each(|(image, out)| framing.show(&to_image(image, from), side, None, out));
             Pixels::InMemory(resized)
         } else {
             Pixels::Framed { pixels, from, framing }
@@ -206,7 +196,7 @@ impl ImageSet {
         };
         let form = match &self.pixels {
             Pixels::InMemory(pixels) => Form::Ready(of(pixels, self.size)),
-            Pixels::OnDisk(files) => Form::File(files.paths[id as usize].clone(), files.framing),
+            Pixels::Encoded(first) => Form::Encoded(first.sample(id as usize)),
             Pixels::Framed { pixels, from, framing } => Form::Framed(of(pixels, *from), *from, *framing),
         };
         Picture { form, size: self.size, label: self.label(id) }
@@ -215,7 +205,7 @@ impl ImageSet {
     /// The bytes `[3, height, width]` of image `id`, which is below [`ImageSet::len`].
     ///
     /// # Errors
-    /// If its file cannot be read or is not an image; never for images in memory.
+    /// If it cannot be read or is not an image; never for images in memory.
     pub fn image(&self, id: u32) -> Result<Vec<u8>> {
         self.picture(id).shown(None)
     }
@@ -284,7 +274,7 @@ impl Dataset<Picture> for ImageSet {
 }
 
 /// A fingerprint of the data: 16 hexadecimal digits of a SHA-256 over sizes, labels and pixels of both splits; for
-/// image files, over their names and lengths instead of pixels.
+/// encoded images, over their names and lengths in canonical order instead of pixels, wherever they are stored.
 ///
 /// A checkpoint carries it, so that resuming on other data is refused.
 pub fn fingerprint(splits: &DataSplits) -> String {

@@ -3,19 +3,23 @@
 //! Truncated files are refused, as by PIL and torchvision; the decoder itself would fill the missing part with grey.
 
 use std::fs::File;
+use std::io::Cursor;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use image::{Rgb, RgbImage};
+use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult, Rgb, RgbImage};
 
+use super::config::Exif;
 use crate::error::{Error, Result};
 use crate::file::{self, MIB};
 
 pub(super) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
 
-/// Most bytes of a file, which is also the decoder's limit for an image in memory.
-const LARGEST: u64 = 512 * MIB;
+/// Most bytes of an encoded image, which is also the decoder's limit for an image in memory.
+pub(super) const LARGEST: u64 = 512 * MIB;
 
+/// The first bytes of plain pixels.
+const RAW: &[u8] = b"kilnraw1";
 /// The first bytes of every JPEG.
 const JPEG: &[u8] = b"\xff\xd8";
 /// The last chunk of every PNG: length 0, name, checksum.
@@ -25,34 +29,67 @@ const PNG_END: &[u8; 12] = b"\0\0\0\0IEND\xae\x42\x60\x82";
 ///
 /// # Errors
 /// If it cannot be read, is not an image, or is truncated.
-pub(super) fn picture_of(path: &Path) -> Result<RgbImage> {
+pub(super) fn picture_of(path: &Path, exif: Exif) -> Result<RgbImage> {
     let bytes = file::read(path, LARGEST).map_err(Error::io("read", path))?;
-    if let Some(reason) = cut_off(&bytes) {
-        return Err(Error::Data(format!("'{}' is cut off: {reason}; replace or remove it", path.display())));
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    decode(&bytes, name, exif)
+        .map_err(|fault| Error::Data(format!("'{}' {fault}; replace or remove it", path.display())))
+}
+
+/// Decodes an image; `name` is that of its file, whose suffix errors name.
+///
+/// # Errors
+/// If it is truncated or not an image: the second half of a sentence about it.
+pub(super) fn decode(bytes: &[u8], name: &[u8], exif: Exif) -> std::result::Result<RgbImage, String> {
+    if let Some(reason) = cut_off(bytes) {
+        return Err(format!("is cut off: {reason}"));
     }
-    let image = image::load_from_memory(&bytes).map_err(|reason| {
+    if let Some(pixels) = bytes.strip_prefix(RAW) {
+        return of_raw(pixels).ok_or_else(|| "has more or fewer pixels than it says".into());
+    }
+    let image = loaded(bytes, exif).map_err(|reason| {
         // Some decoders return several lines.
         let reason = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        Error::Data(format!("'{}' is not a {}: {reason}; replace or remove it", path.display(), kind(path)))
+        format!("is not a {}: {reason}", kind(name))
     })?;
     Ok(image.into_rgb8())
 }
 
-/// A cheap check that [`picture_of`] will succeed: reads the first and last bytes, and decodes only if they do not fit
-/// the format. Does not find damage in between.
-///
-/// # Errors
-/// Those of [`picture_of`].
-pub(super) fn check(path: &Path) -> Result<()> {
-    if has_both_ends(path).unwrap_or(false) { Ok(()) } else { picture_of(path).map(drop) }
+fn loaded(bytes: &[u8], exif: Exif) -> ImageResult<DynamicImage> {
+    if exif == Exif::Ignore {
+        return image::load_from_memory(bytes);
+    }
+    let mut decoder = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.into_decoder()?;
+    let orientation = decoder.orientation()?;
+    let mut image = DynamicImage::from_decoder(decoder)?;
+    image.apply_orientation(orientation);
+    Ok(image)
 }
 
-fn has_both_ends(path: &Path) -> std::io::Result<bool> {
-    let file = File::open(path)?;
-    let length = file.metadata()?.len();
+/// An image as plain pixels, which [`decode`] reads without decoding: magic number, width, height, red, green and blue of
+/// every pixel.
+pub(super) fn to_raw(image: &RgbImage) -> Vec<u8> {
+    [RAW, &image.width().to_le_bytes(), &image.height().to_le_bytes(), image].concat()
+}
+
+/// The inverse of [`to_raw`], but for the magic number.
+fn of_raw(bytes: &[u8]) -> Option<RgbImage> {
+    let (width, rest) = bytes.split_first_chunk()?;
+    let (height, pixels) = rest.split_first_chunk()?;
+    let [width, height] = [width, height].map(|side| u32::from_le_bytes(*side));
+    let is_whole = u64::from(width) * u64::from(height) * 3 == pixels.len() as u64 && !pixels.is_empty();
+    if is_whole { RgbImage::from_raw(width, height, pixels.to_vec()) } else { None }
+}
+
+/// A cheap check that [`decode`] will succeed: whether the first and last bytes of the `length` bytes at `offset` fit
+/// the format. Does not find damage in between.
+pub(super) fn has_both_ends(file: &File, offset: u64, length: u64) -> std::io::Result<bool> {
     let (mut start, mut end) = ([0; 12], [0; 12]);
-    file.read_exact_at(&mut start, 0)?;
-    file.read_exact_at(&mut end, length.saturating_sub(12))?;
+    if length < 12 {
+        return Ok(false);
+    }
+    file.read_exact_at(&mut start, offset)?;
+    file.read_exact_at(&mut end, offset + length - 12)?;
     let stated = |at: usize| u64::from(u32::from_le_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]));
     Ok(match &start {
         [0xff, 0xd8, ..] => end.ends_with(b"\xff\xd9"),
@@ -61,6 +98,17 @@ fn has_both_ends(path: &Path) -> std::io::Result<bool> {
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P'] => stated(4) + 8 == length,
         _ => false,
     })
+}
+
+/// Whether the suffix of a file's name is that of an image.
+pub(super) fn is_image(name: &[u8]) -> bool {
+    SUFFIXES.iter().any(|known| suffix(name).eq_ignore_ascii_case(known))
+}
+
+/// What follows the last dot of a file's name.
+fn suffix(name: &[u8]) -> &str {
+    let start = name.iter().rposition(|byte| *byte == b'.').map_or(name.len(), |dot| dot + 1);
+    std::str::from_utf8(&name[start..]).unwrap_or_default()
 }
 
 /// The reason why an image is truncated, for formats whose decoder does not report it.
@@ -101,9 +149,8 @@ fn reaches_end(bytes: &[u8]) -> bool {
 }
 
 /// The format of a file by its suffix.
-fn kind(path: &Path) -> &'static str {
-    let suffix = path.extension().unwrap_or_default().to_ascii_lowercase();
-    match suffix.to_str().unwrap_or_default() {
+fn kind(name: &[u8]) -> &'static str {
+    match suffix(name).to_ascii_lowercase().as_str() {
         "png" => "PNG",
         "bmp" => "BMP",
         "webp" => "WebP",

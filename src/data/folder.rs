@@ -1,48 +1,166 @@
 //! The user's own images: a folder per class below `train`, and below `val` or `test`.
 //!
 //! The layout is torchvision's ImageFolder. Classes are the sorted names of the folders of `train`, images the sorted
-//! names of their files, so the data set is equal on every machine. Other files are reported in a note. If all images
-//! fit into `cache_mb`, they are decoded once, in parallel, to one size. Otherwise, and for random crops, each is
-//! decoded at every use, and all files are checked first.
+//! names of their files, so the data set is equal on every machine. Other files are reported in a note. All files are
+//! checked once; the index remembers it as long as no folder and no file has changed.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rayon::prelude::*;
-use sha2::{Digest, Sha256};
 
 use super::Progress;
-use super::config::DataConfig;
-use super::dataset::{CHANNELS, DataSplits, ImageFiles, ImageSet, Normalization};
-use super::decode::{self, SUFFIXES};
-use super::framing::Framing;
+use super::config::{Corrupt, DataConfig};
+use super::decode::{LARGEST, SUFFIXES, is_image};
+use super::index::{Head, Index, Sample, Stamp, modified};
+use super::samples::{REPORT_EVERY, Samples, check_side, damaged, fault, in_parallel, left_out};
 use crate::error::{Error, Result};
-
-/// Files decoded between two reports of progress.
-const REPORT_EVERY: usize = 256;
+use crate::file;
 
 /// Names listed in a note before it only counts the rest.
 const MOST_NAMES: usize = 3;
 
-/// The largest side that is accepted, in pixels.
-const LARGEST: usize = 1024;
+/// The name of its index.
+const SOURCE: &str = "folder";
 
-struct Item {
-    path: PathBuf,
-    label: u32,
+/// Images that are files in the folders of `root`.
+#[derive(Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+    index: Index,
 }
 
-/// Reads `dir/train` and `dir/val` (or `dir/test`), with every image framed as a square of `image_size` pixels.
-///
-/// # Errors
-/// If a folder is missing or empty, if a class of the validation images is not in `train`, or if a file is not an image
-/// or is truncated.
-pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
-    if !(1..=LARGEST).contains(&config.image_size) {
-        let size = config.image_size;
-        return Err(Error::usage(format!("data.image_size must be 1 to {LARGEST} pixels, got '{size}'; 32 is usual")));
+impl Folder {
+    /// Finds the images in `dir/train` and `dir/val` (or `dir/test`).
+    ///
+    /// # Errors
+    /// If a folder is missing or empty, if a class of the validation images is not in `train`, or if a file is not an
+    /// image or is truncated.
+    pub(super) fn open(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Self> {
+        check_side(config)?;
+        let root = config.dir.clone();
+        let [training, validation] = split_folders(&root)?;
+        let classes = folders(&root.join(&training))?;
+        let stamps = [stamps(&root, &training)?, stamps(&root, &validation)?];
+        if let Some(index) = Index::kept(&root, SOURCE, &stamps.concat(), config.corrupt) {
+            let folder = Self { root: root.clone(), index };
+            if folder.is_unchanged() {
+                return Ok(folder);
+            }
+        }
+        let (mut notes, mut damaged, mut samples) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
+        let mut first = 0;
+        for (split, stamps) in samples.iter_mut().zip(&stamps) {
+            let Listing { items, others } = Listing::of(&root, stamps, &classes)?;
+            notes.extend(note(&root.join(&stamps[0].name), &others));
+            let found = inspect(&root, stamps, items, config.corrupt, progress)?;
+            notes.extend(left_out(&found.faults));
+            damaged.extend(found.damaged);
+            split.extend(found.samples.into_iter().map(|sample| Sample { file: sample.file + first, ..sample }));
+            first = stamps.len() as u32;
+        }
+        let stamps = stamps.concat();
+        let times = stamps.iter().chain(&damaged).map(|stamp| stamp.modified);
+        let times = times.chain(samples.iter().flatten().map(|sample| sample.offset));
+        let newest = times.max().unwrap_or(u64::MAX);
+        let head =
+            Head { files: stamps, classes, corrupt: config.corrupt, exif: None, damaged, notes, samples: [0; 2] };
+        let index = Index::new(head, samples)?;
+        index.keep(&root, SOURCE, newest);
+        Ok(Self { root, index })
     }
-    let train = config.dir.join("train");
+
+    fn path(&self, id: usize) -> PathBuf {
+        self.root.join(self.index.file(id)).join(OsStr::from_bytes(self.index.name(id)))
+    }
+
+    /// Whether every file has the size and the time that the index was made from.
+    fn is_unchanged(&self) -> bool {
+        let is_as_before = |stamp: &Stamp| Stamp::of(&self.root, stamp.name.clone()).is_ok_and(|now| now == *stamp);
+        if !self.index.head.damaged.iter().all(is_as_before) {
+            return false;
+        }
+        (0..self.index.len()).into_par_iter().all(|id| {
+            let expected = (u64::from(self.index.length(id)), self.index.offset(id));
+            fs::metadata(self.path(id)).is_ok_and(|metadata| (metadata.len(), modified(&metadata)) == expected)
+        })
+    }
+}
+
+impl Samples for Folder {
+    fn index(&self) -> &Index {
+        &self.index
+    }
+
+    fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>> {
+        let path = self.path(id);
+        Ok(file::read(&path, LARGEST).map_err(Error::io("read", &path))?.into())
+    }
+
+    fn place(&self, id: usize) -> String {
+        format!("'{}'", self.path(id).display())
+    }
+}
+
+/// A file of a class, which is folder `file` of its split.
+struct Item {
+    label: u32,
+    file: u32,
+    path: PathBuf,
+}
+
+/// What a split holds.
+#[derive(Default)]
+struct Content {
+    samples: Vec<Sample>,
+    /// What is wrong with the files that are left out.
+    faults: Vec<String>,
+    /// These files.
+    damaged: Vec<Stamp>,
+}
+
+/// Checks the files of a split.
+fn inspect(
+    root: &Path,
+    stamps: &[Stamp],
+    items: Vec<Item>,
+    corrupt: Corrupt,
+    progress: &dyn Fn(Progress),
+) -> Result<Content> {
+    let what = root.join(&stamps[0].name).display().to_string();
+    let report = |done, total| progress(Progress::Files { what: what.clone(), done, total });
+    let look = |Item { label, file, path }: Item| {
+        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?, file)));
+        let (metadata, opened) = opened.map_err(Error::io("read", &path))?;
+        let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+        match fault(&opened, 0, metadata.len(), &name, corrupt).map_err(Error::io("read", &path))? {
+            Some(fault) if corrupt == Corrupt::Skip => {
+                let place = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+                Ok(Err((format!("'{}' {fault}", path.display()), Stamp::of(root, place)?)))
+            }
+            Some(fault) => Err(damaged(&format!("'{}' {fault}", path.display()))),
+            None => Ok(Ok(Sample { label, name, file, offset: modified(&metadata), length: metadata.len() as u32 })),
+        }
+    };
+    let mut content = Content::default();
+    for found in in_parallel(items, REPORT_EVERY, look, report)? {
+        match found {
+            Ok(sample) => content.samples.push(sample),
+            Err((fault, stamp)) => {
+                content.faults.push(fault);
+                content.damaged.push(stamp);
+            }
+        }
+    }
+    Ok(content)
+}
+
+/// The names of the folders with the training and the validation images.
+fn split_folders(root: &Path) -> Result<[String; 2]> {
+    let train = root.join("train");
     if !train.is_dir() {
         return Err(Error::Data(format!(
             "no folder '{}'; --data folder reads train/CLASS/*.jpg and val/CLASS/*.jpg below --data-dir, and \
@@ -50,78 +168,31 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
             train.display()
         )));
     }
-    let validation = validation_folder(&config.dir)?;
-    let classes = class_names(&train)?;
-    let folders = [train, validation];
-    let mut notes = Vec::new();
-    let mut list = |folder: &Path| {
-        let Listing { items, others } = Listing::of(folder, &classes)?;
-        notes.extend(note(folder, &others));
-        Ok::<_, Error>(items)
-    };
-    let [train, validation] = [list(&folders[0])?, list(&folders[1])?];
-    let bytes = (train.len() + validation.len()) as u64 * (CHANNELS * config.image_size * config.image_size) as u64;
-    let cached = bytes <= config.cache_mb << 20;
-    let load = |items: Vec<Item>, folder: &Path, framing: Framing| {
-        let (identity, size) = (identity(&items)?, [config.image_size; 2]);
-        let labels = items.iter().map(|item| item.label).collect();
-        let report = |done, total| progress(Progress::Files { what: folder.display().to_string(), done, total });
-        if !cached || framing.is_random() {
-            // A bad file should be found now, not in the middle of a run.
-            each_in_parallel(&items, &mut vec![(); items.len()], 1, |item, _| decode::check(&item.path), report)?;
-            let paths = items.into_iter().map(|item| item.path).collect();
-            let files = ImageFiles { paths, side: config.image_size, framing };
-            return ImageSet::on_disk(files, labels, classes.clone(), identity);
-        }
-        let stride = CHANNELS * config.image_size * config.image_size;
-        let mut pixels = vec![0; items.len() * stride];
-        let show = |item: &Item, out: &mut [u8]| framing.show_file(&item.path, config.image_size, None, out);
-        each_in_parallel(&items, &mut pixels, stride, show, report)?;
-        Ok(ImageSet::new(pixels, labels, classes.clone(), size)?.with_identity(identity))
-    };
-    Ok(DataSplits {
-        train: Arc::new(load(train, &folders[0], Framing::for_training(config))?),
-        validation: Arc::new(load(validation, &folders[1], Framing::for_validation(config))?),
-        normalization: Normalization::IMAGENET,
-        notes,
-    })
-}
-
-/// The content of the fingerprint in place of pixels, whether decoded or not: every file's name and length.
-fn identity(items: &[Item]) -> Result<Vec<u8>> {
-    let length = |item: &Item| Ok(std::fs::metadata(&item.path).map_err(Error::io("read", &item.path))?.len());
-    let lengths: Vec<Result<u64>> = items.par_iter().map(length).collect();
-    let mut hash = Sha256::new();
-    for (item, length) in items.iter().zip(lengths) {
-        let length = length?;
-        hash.update(name(&item.path).unwrap_or_default());
-        hash.update([0]);
-        hash.update(length.to_le_bytes());
-    }
-    Ok(hash.finalize().to_vec())
-}
-
-fn validation_folder(dir: &Path) -> Result<PathBuf> {
-    let found = ["val", "test"].map(|name| dir.join(name)).into_iter().find(|folder| folder.is_dir());
-    found.ok_or_else(|| {
+    let found = ["val", "test"].into_iter().find(|name| root.join(name).is_dir());
+    let validation = found.ok_or_else(|| {
         Error::Data(format!(
             "no folder 'val' or 'test' in '{}'; --data folder needs images to validate on beside 'train'",
-            dir.display()
+            root.display()
         ))
-    })
+    })?;
+    Ok(["train".into(), validation.into()])
+}
+
+/// The states of a split's folder and of its class folders.
+fn stamps(root: &Path, split: &str) -> Result<Vec<Stamp>> {
+    let classes = folders(&root.join(split))?.into_iter().map(|class| format!("{split}/{class}"));
+    std::iter::once(split.to_string()).chain(classes).map(|name| Stamp::of(root, name)).collect()
 }
 
 /// The sorted names of the folders in `folder`.
-fn class_names(folder: &Path) -> Result<Vec<String>> {
-    let names: Vec<String> =
-        entries(folder)?.iter().filter(|path| path.is_dir()).filter_map(|path| name(path)).collect();
-    if names.is_empty() {
-        let place = folder.display();
-        return Err(Error::Data(format!(
-            "no class in '{place}'; make one folder per class there, with its images in it"
-        )));
-    }
-    Ok(names)
+fn folders(folder: &Path) -> Result<Vec<String>> {
+    let folders = entries(folder)?.into_iter().filter(|entry| entry.kind == Kind::Folder);
+    Ok(folders.filter_map(|entry| Some(entry.path.file_name()?.to_string_lossy().into_owned())).collect())
+}
+
+fn no_class(folder: &Path) -> Error {
+    let place = folder.display();
+    Error::Data(format!("no class in '{place}'; make one folder per class there, with its images in it"))
 }
 
 /// The content of a split's class folders.
@@ -132,16 +203,22 @@ struct Listing {
 }
 
 impl Listing {
-    fn of(folder: &Path, classes: &[String]) -> Result<Self> {
+    fn of(root: &Path, stamps: &[Stamp], classes: &[String]) -> Result<Self> {
         let mut listing = Self::default();
-        listing.others.extend(entries(folder)?.into_iter().filter(|path| !path.is_dir()));
-        for class in class_names(folder)? {
-            let place = folder.join(&class);
-            let label = classes.binary_search(&class).map_err(|_| unknown(&place, classes))?;
-            let (files, others): (Vec<_>, Vec<_>) =
-                entries(&place)?.into_iter().partition(|path| path.is_file() && is_image(path));
+        let split = root.join(&stamps[0].name);
+        if stamps.len() == 1 {
+            return Err(no_class(&split));
+        }
+        let others = entries(&split)?.into_iter().filter(|entry| entry.kind != Kind::Folder);
+        listing.others.extend(others.map(|entry| entry.path));
+        for (file, stamp) in (0..).zip(stamps).skip(1) {
+            let place = root.join(&stamp.name);
+            let class = stamp.name.split_once('/').map_or("", |(_, class)| class);
+            let label = classes.binary_search_by(|known| known.as_str().cmp(class));
+            let label = label.map_err(|_| unknown(&place, classes))? as u32;
+            let (files, others): (Vec<_>, Vec<_>) = entries(&place)?.into_iter().partition(Entry::is_image);
             if files.is_empty() {
-                let also = others.first().map(|path| format!(", though '{}' lies there", path.display()));
+                let also = others.first().map(|entry| format!(", though '{}' lies there", entry.path.display()));
                 return Err(Error::Data(format!(
                     "no {} file in '{}'{}; a class needs at least one image",
                     suffixes("or"),
@@ -149,8 +226,8 @@ impl Listing {
                     also.unwrap_or_default()
                 )));
             }
-            listing.items.extend(files.into_iter().map(|path| Item { path, label: label as u32 }));
-            listing.others.extend(others);
+            listing.items.extend(files.into_iter().map(|entry| Item { label, file, path: entry.path }));
+            listing.others.extend(others.into_iter().map(|entry| entry.path));
         }
         Ok(listing)
     }
@@ -188,39 +265,43 @@ fn suffixes(conjunction: &str) -> String {
     format!(".{} {conjunction} .{last}", first.join(", ."))
 }
 
-/// The entries of a folder but hidden ones, sorted by name.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let listed = std::fs::read_dir(folder).map_err(Error::io("read", folder))?;
-    let paths: std::io::Result<Vec<PathBuf>> = listed.map(|entry| Ok(entry?.path())).collect();
-    let mut paths = paths.map_err(Error::io("read", folder))?;
-    paths.retain(|path| name(path).is_some_and(|name| !name.starts_with('.')));
-    paths.sort();
-    Ok(paths)
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Folder,
+    File,
+    Other,
 }
 
-fn name(path: &Path) -> Option<String> {
-    Some(path.file_name()?.to_string_lossy().into_owned())
+#[derive(Debug)]
+struct Entry {
+    path: PathBuf,
+    kind: Kind,
 }
 
-fn is_image(path: &Path) -> bool {
-    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
-    SUFFIXES.iter().any(|known| extension == *known)
-}
-
-/// Calls `work` with every item and its `stride` elements of `out`; returns the error of the first item that fails.
-fn each_in_parallel<T: Send>(
-    items: &[Item],
-    out: &mut [T],
-    stride: usize,
-    work: impl Fn(&Item, &mut [T]) -> Result<()> + Sync,
-    report: impl Fn(usize, usize),
-) -> Result<()> {
-    let parts = items.chunks(REPORT_EVERY).zip(out.chunks_mut(REPORT_EVERY * stride));
-    for (part, (items_of_part, out)) in parts.enumerate() {
-        let each = items_of_part.par_iter().zip(out.par_chunks_exact_mut(stride));
-        let outcomes: Vec<Result<()>> = each.map(|(item, out)| work(item, out)).collect();
-        outcomes.into_iter().collect::<Result<()>>()?;
-        report(part * REPORT_EVERY + items_of_part.len(), items.len());
+impl Entry {
+    fn is_image(&self) -> bool {
+        self.kind == Kind::File && self.path.file_name().is_some_and(|name| is_image(name.as_bytes()))
     }
-    Ok(())
+}
+
+/// The entries of a folder but hidden ones, sorted by name.
+fn entries(folder: &Path) -> Result<Vec<Entry>> {
+    let listed = fs::read_dir(folder).map_err(Error::io("read", folder))?;
+    let mut entries = Vec::new();
+    for entry in listed {
+        let entry = entry.map_err(Error::io("read", folder))?;
+        if entry.file_name().as_bytes().starts_with(b".") {
+            continue;
+        }
+        // The listing knows the kind of everything but links.
+        let kind = entry.file_type().ok().filter(|kind| !kind.is_symlink());
+        let kind = match kind.or_else(|| Some(fs::metadata(entry.path()).ok()?.file_type())) {
+            Some(kind) if kind.is_dir() => Kind::Folder,
+            Some(kind) if kind.is_file() => Kind::File,
+            _ => Kind::Other,
+        };
+        entries.push(Entry { path: entry.path(), kind });
+    }
+    entries.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(entries)
 }

@@ -7,11 +7,11 @@
 use std::path::Path;
 
 use image::RgbImage;
-use image::imageops::{FilterType, crop_imm, resize};
 
-use super::config::DataConfig;
+use super::config::{DataConfig, Exif};
 use super::decode::{picture_of, to_planes};
 use super::key::{Key, Purpose};
+use super::resample::{Part, resample};
 use crate::error::Result;
 
 /// Smallest and largest ratio of width to height of a random part; uniform in the logarithm.
@@ -30,28 +30,17 @@ pub struct Framing {
     pub middle: f64,
     /// Smallest share of the image's area in a random part; 0 means no random part.
     pub area: f64,
-}
-
-/// A part of an image, in pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// First column.
-    pub left: u32,
-    /// First row.
-    pub top: u32,
-    /// Columns.
-    pub width: u32,
-    /// Rows.
-    pub height: u32,
+    /// Whether a decoded image is turned upright first.
+    pub exif: Exif,
 }
 
 impl Framing {
     /// The whole image, squeezed.
-    pub const WHOLE: Self = Self { middle: 0.0, area: 0.0 };
+    pub const WHOLE: Self = Self { middle: 0.0, area: 0.0, exif: Exif::Ignore };
 
     /// For validation images.
     pub fn for_validation(config: &DataConfig) -> Self {
-        Self { middle: config.center_crop, area: 0.0 }
+        Self { middle: config.center_crop, area: 0.0, exif: config.exif }
     }
 
     /// For training images.
@@ -65,8 +54,19 @@ impl Framing {
     }
 
     /// Fills `out` with the planes `[3, side, side]` of the framed `image`; random parts need a `key`.
-    pub(super) fn show(self, image: RgbImage, side: usize, key: Option<Key>, out: &mut [u8]) {
-        to_planes(&self.square(image, side as u32, key), out);
+    pub(super) fn show(self, image: &RgbImage, side: usize, key: Option<Key>, out: &mut [u8]) {
+        let square = [side as u32; 2];
+        let (part, size) = match key.filter(|_| self.is_random()) {
+            Some(key) => (self.part(image.dimensions().into(), key), square),
+            None if self.middle > 0.0 => self.centered(image, side as u32),
+            None => (Part::of(image), square),
+        };
+        let start = size.map(|length| (f64::from(length - side as u32) / 2.0).round_ties_even() as u32);
+        if part == Part::of(image) && size == square && image.dimensions() == square.into() {
+            to_planes(image, out);
+        } else {
+            resample(image, part, size, start, side, out);
+        }
     }
 
     /// [`Framing::show`] for an image file.
@@ -74,16 +74,8 @@ impl Framing {
     /// # Errors
     /// If it cannot be read or is not an image.
     pub(super) fn show_file(self, path: &Path, side: usize, key: Option<Key>, out: &mut [u8]) -> Result<()> {
-        self.show(picture_of(path)?, side, key, out);
+        self.show(&picture_of(path, self.exif)?, side, key, out);
         Ok(())
-    }
-
-    fn square(self, image: RgbImage, side: u32, key: Option<Key>) -> RgbImage {
-        match key.filter(|_| self.is_random()) {
-            Some(key) => self.part(image.dimensions().into(), key).of(&image, side),
-            None if self.middle > 0.0 => self.centered(image, side),
-            None => scaled(image, [side; 2]),
-        }
     }
 
     /// The random part of a sample's image of `[width, height]`.
@@ -108,37 +100,19 @@ impl Framing {
         Part { left: (width - part_width) / 2, top: (height - part_height) / 2, width: part_width, height: part_height }
     }
 
-    /// Resizes the shorter side to `side / middle` pixels and crops the centre.
-    fn centered(self, image: RgbImage, side: u32) -> RgbImage {
-        let image = without_ends(image);
-        let [width, height] = image.dimensions().into();
+    /// The part whose shorter side becomes `side / middle` pixels, and its size then; the centre of that is shown.
+    fn centered(self, image: &RgbImage, side: u32) -> (Part, [u32; 2]) {
+        let part = without_ends(Part::of(image));
         let short = (f64::from(side) / self.middle).floor() as u32;
         let long = |long: u32, shorter: u32| (u64::from(short) * u64::from(long) / u64::from(shorter)) as u32;
-        let size = if width <= height { [short, long(height, width)] } else { [long(width, height), short] };
-        let image = scaled(image, size);
-        let [left, top] = size.map(|length| (f64::from(length - side) / 2.0).round_ties_even() as u32);
-        crop_imm(&image, left, top, side, side).to_image()
+        let [width, height] = [part.width, part.height];
+        (part, if width <= height { [short, long(height, width)] } else { [long(width, height), short] })
     }
-}
-
-impl Part {
-    fn of(self, image: &RgbImage, side: u32) -> RgbImage {
-        scaled(crop_imm(image, self.left, self.top, self.width, self.height).to_image(), [side; 2])
-    }
-}
-
-/// Bilinear with antialiasing, as in torchvision.
-fn scaled(image: RgbImage, [width, height]: [u32; 2]) -> RgbImage {
-    if image.dimensions() == (width, height) { image } else { resize(&image, width, height, FilterType::Triangle) }
 }
 
 /// The centre of a very long image, which would need too much memory if enlarged.
-fn without_ends(image: RgbImage) -> RgbImage {
-    let (width, height) = image.dimensions();
+fn without_ends(Part { width, height, .. }: Part) -> Part {
     let limit = width.min(height).saturating_mul(LONGEST);
     let [wide, high] = [width.min(limit), height.min(limit)];
-    if (wide, high) == (width, height) {
-        return image;
-    }
-    crop_imm(&image, (width - wide) / 2, (height - high) / 2, wide, high).to_image()
+    Part { left: (width - wide) / 2, top: (height - high) / 2, width: wide, height: high }
 }

@@ -1,43 +1,59 @@
 //! The data room: images, augmentation and batches.
 //!
-//! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar`, `folder` and `synthetic`, then
+//! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar` and `synthetic`; `samples` (encoded
+//! images, wherever they are stored), its sources `folder`, `shards` and `pack`, with an `index` each, and `splits`; then
 //! `key`, `augment`, `mixing` and `batch`. The room knows no model, device or replica; the engine decides the order of
 //! samples.
 
 pub mod augment;
 pub mod batch;
+mod braces;
 pub mod cifar;
 pub mod config;
 pub mod dataset;
 mod decode;
 pub mod download;
 pub mod erase;
-pub mod folder;
+mod folder;
 mod framing;
+mod index;
 pub mod key;
 mod members;
 pub mod mixing;
+mod pack;
 mod pickle;
 mod pixel_ops;
 mod program;
 pub mod rand_augment;
 pub mod rectangle;
+mod resample;
+mod samples;
+mod shards;
+mod splits;
 pub mod synthetic;
+mod tar;
 
 pub use augment::Augment;
 pub use batch::{HostBatch, Partners, assemble};
-pub use config::{CropFill, DataConfig, NormalizationKind, Source};
+pub use config::{Corrupt, CropFill, DataConfig, Exif, NormalizationKind, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, Picture, fingerprint};
 pub(crate) use decode::to_image;
 pub use erase::RandomErasing;
-pub use framing::{Framing, Part};
+pub use framing::Framing;
 pub use key::{Key, Purpose};
 pub use mixing::{Mix, Mixing};
+pub use pack::Recipe;
 pub use rand_augment::{Operation, RandAugment};
 pub use rectangle::Rectangle;
+pub use resample::Part;
 
+use std::path::Path;
 use std::sync::Arc;
 
+use self::folder::Folder;
+use self::pack::Pack;
+use self::samples::Samples;
+use self::shards::Shards;
 use crate::error::Result;
 
 /// Progress of loading, which the caller displays.
@@ -71,7 +87,9 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
     let splits = match config.source {
         Source::Cifar10 => in_squares(cifar::load(&cifar::CIFAR10, config, progress)?, config),
         Source::Cifar100 => in_squares(cifar::load(&cifar::CIFAR100, config, progress)?, config),
-        Source::Folder => folder::load(config, progress)?,
+        Source::Folder => splits::splits(Arc::new(Folder::open(config, progress)?), config, progress)?,
+        Source::Webdataset => splits::splits(Arc::new(Shards::open(config, progress)?), config, progress)?,
+        Source::Pack => splits::splits(Arc::new(Pack::open(config)?), config, progress)?,
         Source::Synthetic => in_squares(synthetic::load(config)?, config),
     };
     Ok(DataSplits {
@@ -81,6 +99,28 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
         },
         ..splits
     })
+}
+
+/// Writes a pack of the images in `source`: a folder of images, shards, or another pack. Returns the numbers of its
+/// images and bytes.
+///
+/// # Errors
+/// If there are no such images, one is damaged, or the file cannot be written.
+pub fn pack(
+    source: &Path,
+    corrupt: Corrupt,
+    recipe: Option<Recipe>,
+    output: &Path,
+    progress: &dyn Fn(Progress),
+) -> Result<(usize, u64)> {
+    let config = DataConfig { dir: source.to_path_buf(), corrupt, ..DataConfig::default() };
+    let samples: Box<dyn Samples> = match shards::are_in(source)? {
+        true => Box::new(Shards::open(&config, progress)?),
+        false if source.is_file() => Box::new(Pack::open(&config)?),
+        false => Box::new(Folder::open(&config, progress)?),
+    };
+    let bytes = pack::write(&*samples, recipe, output, progress)?;
+    Ok((samples.index().len(), bytes))
 }
 
 /// Images in memory, framed as squares of the configured size.

@@ -7,7 +7,8 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::parallel::TrainingState;
 
-/// The keys that must not change between the sessions of a run: it would be another experiment.
+/// The keys that must not change between the sessions of a run: it would be another experiment. Where the images are
+/// stored is not among them; the fingerprint says that they are the same.
 const BINDING: &[&str] = &[
     "run.seed",
     "run.precision",
@@ -17,7 +18,6 @@ const BINDING: &[&str] = &[
     "parallel.batch_size",
     "parallel.sync_bn",
     "parallel.reduce_precision",
-    "data.source",
     "data.augment",
     "data.crop_padding",
     "data.crop_fill",
@@ -34,6 +34,7 @@ const BINDING: &[&str] = &[
     "data.repeated_augmentation",
     "data.drop_last",
     "data.image_size",
+    "data.exif",
     "data.normalization",
     "model",
     "optim.optimizer",
@@ -47,13 +48,17 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
     Ok((restored, state))
 }
 
-/// The configuration in a checkpoint, with the keys that older versions lack: convolutions by definition, 18 layers.
+/// The configuration in a checkpoint, with the keys that older versions lack: convolutions by definition, 18 layers, images
+/// as they are stored.
 pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
     let Ok(mut settings) = text.parse::<toml::Table>() else { return Ok(text) };
-    let Some(toml::Value::Table(model)) = settings.get_mut("model") else { return Ok(text) };
-    model.entry("conv").or_insert("direct".into());
-    model.entry("depth").or_insert(18.into());
+    let older: [(&str, &str, toml::Value); 3] =
+        [("model", "conv", "direct".into()), ("model", "depth", 18.into()), ("data", "exif", "ignore".into())];
+    for (section, key, value) in older {
+        let Some(toml::Value::Table(section)) = settings.get_mut(section) else { return Ok(text) };
+        section.entry(key).or_insert(value);
+    }
     Ok(settings.to_string())
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use image::{ImageFormat, Rgb, RgbImage};
 use kiln::data::{Augment, DataConfig, Framing, ImageSet, Normalization, Progress, Source, fingerprint};
 use kiln::parallel::Shard;
+use sha2::{Digest, Sha256};
 use tempfile::{TempDir, tempdir};
 
 use super::{assemble, assert_names, complaint, load};
@@ -64,6 +65,31 @@ fn images_that_do_not_fit_the_cache_are_the_same_images_decoded_when_needed() {
     assert_names(&load(&on_disk).unwrap_err().to_string(), &["a.PNG' is not a PNG", "replace or remove it"]);
     picture(&dir.path().join("train/dog/a.PNG"), 5, [9, 8, 7], ImageFormat::Png);
     assert_ne!(fingerprint(&load(&on_disk).unwrap()), fingerprint(&cached));
+}
+
+/// Runs that were begun before there were other sources go on.
+#[test]
+fn the_fingerprint_is_a_hash_of_sizes_labels_names_and_lengths_as_it_always_was() {
+    let dir = pets();
+    let mut hash = Sha256::new();
+    for (files, labels) in [
+        (&["train/cat/a.jpeg", "train/cat/b.png", "train/dog/a.PNG"][..], &[0_u32, 0, 1][..]),
+        (&["val/dog/x.jpg"], &[1]),
+    ] {
+        let mut identity = Sha256::new();
+        for file in files {
+            let length = fs::metadata(dir.path().join(file)).unwrap().len();
+            identity.update(file.rsplit('/').next().unwrap());
+            identity.update([&[0][..], &length.to_le_bytes()].concat());
+        }
+        [files.len(), 2, 4, 4].iter().for_each(|number| hash.update((*number as u64).to_le_bytes()));
+        labels.iter().for_each(|label| hash.update(label.to_le_bytes()));
+        hash.update(identity.finalize());
+    }
+    let expected: String = hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    for cache_mb in [4096, 0] {
+        assert_eq!(fingerprint(&load(&DataConfig { cache_mb, ..config(dir.path()) }).unwrap()), expected);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use image::imageops::{FilterType, crop_imm, resize};
 use image::{Rgb, RgbImage};
 use kiln::data::{DataConfig, Framing, ImageSet, Key, Part, Source, fingerprint};
 use tempfile::{TempDir, tempdir};
@@ -10,7 +11,7 @@ use super::load;
 use crate::python::ask;
 
 const SIDE: usize = 28;
-const RANDOM: Framing = Framing { middle: 0.875, area: 0.08 };
+const RANDOM: Framing = Framing { middle: 0.875, area: 0.08, ..Framing::WHOLE };
 
 fn key(sample: u32) -> Key {
     Key { seed: 3, epoch: 1, sample }
@@ -53,6 +54,52 @@ fn agree(ours: &[u8], file: &Path, kind: &str, numbers: &str) -> bool {
     let largest = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
     assert!(largest <= 1, "{kind} {numbers}: off by {largest} of 255");
     true
+}
+
+/// The bytes of a picture that the crate `image` crops and resizes to a square.
+fn reference(picture: &RgbImage, part: Part, [width, height]: [u32; 2]) -> Vec<u8> {
+    let part = crop_imm(picture, part.left, part.top, part.width, part.height).to_image();
+    let image = resize(&part, width, height, FilterType::Triangle);
+    let [left, top] = [width, height].map(|length| (f64::from(length - SIDE as u32) / 2.0).round_ties_even() as u32);
+    let square = crop_imm(&image, left, top, SIDE as u32, SIDE as u32).to_image();
+    (0..3).flat_map(|channel| square.pixels().map(move |pixel| pixel.0[channel]).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn parts_are_resized_to_the_bytes_of_the_crate_image() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("a.png");
+    for [width, height] in [[1, 1], [28, 28], [28, 300], [300, 28], [91, 64], [7, 500], [500, 375], [29, 27]] {
+        picture(&path, width, height);
+        let image = image::open(&path).unwrap().into_rgb8();
+        let shown = |framing, key| {
+            let set = ImageSet::from_files(std::slice::from_ref(&path), SIDE, framing).unwrap();
+            match key {
+                None => set.image(0).unwrap(),
+                Some(key) => {
+                    let planes: Vec<u8> = (0..3).flat_map(|c| image.pixels().map(move |it| it.0[c])).collect();
+                    let size = [height as usize, width as usize];
+                    let set = ImageSet::new(planes, vec![0], vec!["it".into()], size).unwrap();
+                    set.framed(SIDE, framing, 0).picture(0).shown(Some(key)).unwrap()
+                }
+            }
+        };
+        let whole = Part { left: 0, top: 0, width, height };
+        assert_eq!(shown(Framing::WHOLE, None), reference(&image, whole, [SIDE as u32; 2]), "{width}x{height}");
+        for sample in 0..40 {
+            let part = RANDOM.part([width, height], key(sample));
+            assert_eq!(shown(RANDOM, Some(key(sample))), reference(&image, part, [SIDE as u32; 2]), "{part:?}");
+        }
+        if width.max(height) <= 4 * width.min(height) {
+            let scaled = |length: u32| (32 * u64::from(length) / u64::from(width.min(height))) as u32;
+            let size = [scaled(width), scaled(height)];
+            assert_eq!(
+                shown(Framing { area: 0.0, ..RANDOM }, None),
+                reference(&image, whole, size),
+                "{width}x{height}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -6,12 +6,16 @@ mod download;
 mod erase;
 mod folder;
 mod framing;
+mod index;
 mod loader;
 mod mixing;
+mod modes;
+mod pack;
 mod rand_augment;
 mod repeats;
 mod resize;
 mod sampler;
+mod shards;
 mod synthetic;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,50 @@
+//! The options of `train pack`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Command;
+use super::refusal::whole;
+use crate::data::{Corrupt, Exif, Recipe};
+
+#[derive(Debug, Args)]
+pub(super) struct Pack {
+    /// Images: a folder with train/CLASS/IMAGE and val/CLASS/IMAGE, tar shards or a pattern for them, or another pack.
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+    /// File to write; --data pack --data-dir FILE reads it.
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+    /// Shrink images to at most this many pixels on the longer side; without it they keep their size.
+    #[arg(long, value_name = "PIXELS", value_parser = whole::<u32>(1..=65535))]
+    side: Option<u32>,
+    /// Share of images that are encoded as JPEGs, as in 10%; the others become plain pixels, which are larger and need no
+    /// decoding. Without it and --side, images are copied as they are; with --side alone, all become JPEGs.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    jpeg: Option<f64>,
+    /// Encode images anew, turned as the EXIF data in them says.
+    #[arg(long)]
+    apply_exif: bool,
+    /// Leave damaged images out instead of refusing them.
+    #[arg(long)]
+    skip_corrupt: bool,
+}
+
+impl Pack {
+    pub(super) fn command(self) -> Command {
+        let Self { source, output, side, jpeg, apply_exif, skip_corrupt } = self;
+        let anew = side.is_some() || jpeg.is_some() || apply_exif;
+        let exif = if apply_exif { Exif::Apply } else { Exif::Ignore };
+        let recipe = anew.then_some(Recipe { side, exif, jpeg: jpeg.unwrap_or(1.0) });
+        let corrupt = if skip_corrupt { Corrupt::Skip } else { Corrupt::Refuse };
+        Command::Pack { source, output, recipe, corrupt }
+    }
+}
+
+/// A percentage as a share of one.
+fn share(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+    let share = percent.filter(|percent: &f64| (0.0..=100.0).contains(percent)).map(|percent| percent / 100.0);
+    share.ok_or_else(|| "a share from 0% to 100%, as in 10%".into())
+}

@@ -1,0 +1,266 @@
+//! Which samples a data set has and where they lie, so that any of them is one positioned read.
+//!
+//! An index is made once, kept beside the data (or in the user's cache directory if that is read-only) and used as long
+//! as all files have the sizes and times that it was made from. Samples are in canonical order, by class and name; that
+//! order defines their ids, whatever the source. The file is mapped: the table takes 24 bytes a sample, and the name. A
+//! pack ends with an index of itself.
+//!
+//! Layout, little-endian: the length of a JSON head, the head, the table, the names; then where that starts, its SHA-256
+//! and the magic number.
+
+use std::fs::{self, Metadata, Permissions};
+use std::io::Write;
+use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use memmap2::{Mmap, MmapMut};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::config::{Corrupt, Exif};
+use crate::error::{Error, Result};
+use crate::file;
+
+const MAGIC: &[u8; 8] = b"kilnidx1";
+/// Bytes of a sample in the table: offset, file, length, label, end of its name.
+const ROW: usize = 24;
+/// Start, checksum, magic number.
+const FOOTER: usize = 8 + 32 + 8;
+
+/// A file may change once more within the same tick of the file system's clock, which its time would not show.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// A sample while an index is made. The order of the fields is the canonical order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Sample {
+    pub(super) label: u32,
+    /// Of its file, as in `cat.jpg`.
+    pub(super) name: Vec<u8>,
+    /// A position in [`Head::files`].
+    pub(super) file: u32,
+    /// In that file; for a file of its own, the time of its last change.
+    pub(super) offset: u64,
+    /// In bytes.
+    pub(super) length: u32,
+}
+
+/// A file or folder that an index was made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stamp {
+    /// Below the data directory.
+    pub(super) name: String,
+    /// 0 for a folder.
+    pub(super) bytes: u64,
+    /// Nanoseconds since 1970.
+    pub(super) modified: u64,
+}
+
+impl Stamp {
+    /// That of `name` in `root`.
+    pub(super) fn of(root: &Path, name: String) -> Result<Self> {
+        let path = root.join(&name);
+        let metadata = fs::metadata(&path).map_err(Error::io("read", &path))?;
+        let bytes = if metadata.is_dir() { 0 } else { metadata.len() };
+        Ok(Self { name, bytes, modified: modified(&metadata) })
+    }
+}
+
+/// The time of a file's last change in nanoseconds since 1970.
+pub(super) fn modified(metadata: &Metadata) -> u64 {
+    let since = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// All of an index but its samples.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Head {
+    /// What it was made from.
+    pub(super) files: Vec<Stamp>,
+    /// The names of the classes, by label.
+    pub(super) classes: Vec<String>,
+    /// Whether all images were decoded, and damaged ones left out.
+    pub(super) corrupt: Corrupt,
+    /// What became of stored orientations if images were encoded anew.
+    pub(super) exif: Option<Exif>,
+    /// Image files that were left out.
+    pub(super) damaged: Vec<Stamp>,
+    /// Notes for the user.
+    pub(super) notes: Vec<String>,
+    /// Training and validation samples.
+    pub(super) samples: [usize; 2],
+}
+
+/// An index in memory or in a mapped file.
+#[derive(Debug)]
+pub(super) struct Index {
+    bytes: Mmap,
+    pub(super) head: Head,
+    table: usize,
+    names: Range<usize>,
+}
+
+impl Index {
+    /// The index at the end of a file; `None` if there is none, or it is damaged.
+    pub(super) fn of(bytes: Mmap) -> Option<Self> {
+        let end = bytes.len().checked_sub(FOOTER)?;
+        let (body, footer) = bytes.split_at(end);
+        let start = usize::try_from(word(footer, 0)?).ok()?;
+        let body = body.get(start..)?;
+        if footer[40..] != *MAGIC || footer[8..40] != *Sha256::digest(body) {
+            return None;
+        }
+        let head_end = usize::try_from(word(body, 0)?).ok()?.checked_add(8)?;
+        let head: Head = serde_json::from_slice(body.get(8..head_end)?).ok()?;
+        let table = start + head_end;
+        let rows = head.samples[0].checked_add(head.samples[1])?.checked_mul(ROW)?;
+        let names = table.checked_add(rows).filter(|names| *names <= end)?..end;
+        Some(Self { bytes, head, table, names })
+    }
+
+    /// An index of the training and validation `samples`.
+    ///
+    /// # Errors
+    /// If it does not fit into memory.
+    pub(super) fn new(head: Head, samples: [Vec<Sample>; 2]) -> Result<Self> {
+        let refusal = || Error::Data("an index of the data does not fit into memory".into());
+        let bytes = encode(head, samples, 0)?;
+        let mapped = MmapMut::map_anon(bytes.len()).and_then(|mut map| {
+            map.copy_from_slice(&bytes);
+            map.make_read_only()
+        });
+        Self::of(mapped.map_err(|_| refusal())?).ok_or_else(refusal)
+    }
+
+    /// The index kept for the data in `root`, if it was made from these `files` in this way.
+    pub(super) fn kept(root: &Path, source: &str, files: &[Stamp], corrupt: Corrupt) -> Option<Self> {
+        let read = |path: PathBuf| Self::of(file::map(&path, u64::MAX).ok()?);
+        let fits = |index: &Self| index.head.files == files && index.head.corrupt == corrupt;
+        places(root, source).into_iter().filter_map(read).find(fits)
+    }
+
+    /// Keeps the index for later starts, unless a file changed just now or there is no place for it.
+    pub(super) fn keep(&self, root: &Path, source: &str, newest: u64) {
+        let settled = UNIX_EPOCH + Duration::from_nanos(newest) + SETTLED;
+        if settled < SystemTime::now() {
+            // Without an index the next start takes longer, and is right.
+            let _kept = places(root, source).into_iter().find(|place| self.write(place).is_ok());
+        }
+    }
+
+    fn write(&self, path: &Path) -> std::io::Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        // Other users of the data may use it, too.
+        let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder)?;
+        file.write_all(&self.bytes)?;
+        file.persist(path)?;
+        Ok(())
+    }
+
+    /// Number of samples.
+    pub(super) fn len(&self) -> usize {
+        self.head.samples.iter().sum()
+    }
+
+    /// The ids of the training and of the validation samples.
+    pub(super) fn splits(&self) -> [Range<usize>; 2] {
+        [0..self.head.samples[0], self.head.samples[0]..self.len()]
+    }
+
+    /// The class of a sample.
+    pub(super) fn label(&self, id: usize) -> u32 {
+        self.number(id, 16)
+    }
+
+    /// The name of a sample's file.
+    pub(super) fn name(&self, id: usize) -> &[u8] {
+        let start = if id == 0 { 0 } else { self.number(id - 1, 20) };
+        let names = &self.bytes[self.names.clone()];
+        names.get(start as usize..self.number(id, 20) as usize).unwrap_or_default()
+    }
+
+    /// The name of the file or folder that a sample lies in.
+    pub(super) fn file(&self, id: usize) -> &str {
+        self.head.files.get(self.number(id, 8) as usize).map_or("", |stamp| &stamp.name)
+    }
+
+    /// Where a sample starts in it.
+    pub(super) fn offset(&self, id: usize) -> u64 {
+        word(&self.bytes, self.table + id * ROW).unwrap_or_default()
+    }
+
+    /// The bytes of a sample.
+    pub(super) fn length(&self, id: usize) -> u32 {
+        self.number(id, 12)
+    }
+
+    /// The bytes of a sample in the file that the index ends, and the four bytes behind them.
+    pub(super) fn content(&self, id: usize) -> Option<(&[u8], [u8; 4])> {
+        let rest = self.bytes.get(usize::try_from(self.offset(id)).ok()?..)?;
+        let (bytes, behind) = rest.split_at_checked(self.length(id) as usize)?;
+        Some((bytes, *behind.first_chunk()?))
+    }
+
+    /// What a set of these samples is: their names and lengths, in canonical order. With the classes, that binds a run.
+    pub(super) fn identity(&self, ids: Range<usize>) -> Vec<u8> {
+        let mut hash = Sha256::new();
+        for id in ids {
+            hash.update(String::from_utf8_lossy(self.name(id)).as_bytes());
+            hash.update([0]);
+            hash.update(u64::from(self.length(id)).to_le_bytes());
+        }
+        hash.finalize().to_vec()
+    }
+
+    /// A number in the table.
+    fn number(&self, id: usize, at: usize) -> u32 {
+        let bytes = self.bytes.get(self.table + id * ROW + at..).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    }
+}
+
+/// The bytes of an index that starts at `start` of its file.
+///
+/// # Errors
+/// If the names are too long.
+pub(super) fn encode(head: Head, samples: [Vec<Sample>; 2], start: u64) -> Result<Vec<u8>> {
+    let head = Head { samples: samples.each_ref().map(Vec::len), ..head };
+    let head = serde_json::to_vec(&head).map_err(|error| Error::Data(format!("cannot describe the data: {error}")))?;
+    let mut body = [&(head.len() as u64).to_le_bytes()[..], &head].concat();
+    let mut names: Vec<u8> = Vec::new();
+    for mut split in samples {
+        split.sort_unstable();
+        for sample in &split {
+            names.extend(&sample.name);
+            let end = u32::try_from(names.len());
+            let end = end.map_err(|_| Error::Data("the names of the images have more than 4 GiB".into()))?;
+            body.extend(sample.offset.to_le_bytes());
+            body.extend([sample.file, sample.length, sample.label, end].into_iter().flat_map(u32::to_le_bytes));
+        }
+    }
+    body.extend(names);
+    let hash = Sha256::digest(&body);
+    body.extend(start.to_le_bytes());
+    body.extend(hash);
+    body.extend(MAGIC);
+    Ok(body)
+}
+
+/// Where an index for `root` may be, the preferred place first.
+fn places(root: &Path, source: &str) -> Vec<PathBuf> {
+    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = given("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
+    let cached = cache.zip(root.canonicalize().ok()).map(|(cache, root)| {
+        let hash = Sha256::digest(root.as_os_str().as_encoded_bytes());
+        let digits: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        cache.join("kiln").join(format!("{digits}-{source}.index"))
+    });
+    std::iter::once(root.join(format!(".kiln-{source}.index"))).chain(cached).collect()
+}
+
+/// The little-endian number at `at`.
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}

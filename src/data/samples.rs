@@ -1,0 +1,152 @@
+//! Encoded images with their classes: the seam between a data set and where it is stored.
+//!
+//! A source brings an index and the bytes of any sample; here are what all sources share, decoding and the search for
+//! damage. `splits.rs` makes sets of images of them.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use image::RgbImage;
+use rayon::prelude::*;
+
+use super::config::{Corrupt, DataConfig, Exif};
+use super::decode::{LARGEST, decode, has_both_ends};
+use super::framing::Framing;
+use super::index::Index;
+use super::key::Key;
+use crate::error::{Error, Result};
+
+/// Images between two reports of progress.
+pub(super) const REPORT_EVERY: usize = 256;
+
+/// The largest side that is accepted, in pixels.
+const WIDEST: usize = 1024;
+
+/// Damaged images that a note names before it only counts the rest.
+const MOST_NAMES: usize = 3;
+
+/// Encoded images, stored in some way.
+pub(super) trait Samples: Debug + Send + Sync {
+    /// Which samples there are.
+    fn index(&self) -> &Index;
+
+    /// The encoded image.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>>;
+
+    /// Where the sample lies, for messages, as in `'data/train/cat/a.jpg'`.
+    fn place(&self, id: usize) -> String;
+}
+
+/// One sample of a source, or the first of a split, and how it is shown.
+#[derive(Debug, Clone)]
+pub(super) struct Encoded {
+    pub(super) samples: Arc<dyn Samples>,
+    pub(super) at: usize,
+    pub(super) framing: Framing,
+}
+
+impl PartialEq for Encoded {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.samples, &other.samples) && (self.at, self.framing) == (other.at, other.framing)
+    }
+}
+
+impl Encoded {
+    /// Sample `id` of the split.
+    pub(super) fn sample(&self, id: usize) -> Self {
+        Self { at: self.at + id, ..self.clone() }
+    }
+
+    /// Fills `out` with the planes `[3, side, side]`; random parts need a `key`.
+    pub(super) fn show(&self, side: usize, key: Option<Key>, out: &mut [u8]) -> Result<()> {
+        self.framing.show(&picture(&*self.samples, self.at, self.framing.exif)?, side, key, out);
+        Ok(())
+    }
+}
+
+/// The decoded image of a sample.
+///
+/// # Errors
+/// If it cannot be read, is cut off or is not an image.
+pub(super) fn picture(samples: &dyn Samples, id: usize, exif: Exif) -> Result<RgbImage> {
+    let bytes = samples.bytes(id)?;
+    decode(&bytes, samples.index().name(id), exif).map_err(|fault| damaged(&format!("{} {fault}", samples.place(id))))
+}
+
+/// The refusal of a damaged image.
+pub(super) fn damaged(what: &str) -> Error {
+    Error::Data(format!(
+        "{what}; replace or remove it, or leave such images out with data.corrupt=skip (train pack: --skip-corrupt)"
+    ))
+}
+
+/// Looks for damage in the image of `length` bytes at `offset`: at both ends, or everywhere if damaged images are to be
+/// left out. Returns the second half of a sentence about it.
+pub(super) fn fault(
+    file: &File,
+    offset: u64,
+    length: u64,
+    name: &[u8],
+    corrupt: Corrupt,
+) -> std::io::Result<Option<String>> {
+    if length > LARGEST {
+        return Ok(Some(format!("has '{length}' bytes, more than {} MiB", LARGEST >> 20)));
+    }
+    if corrupt == Corrupt::Refuse && has_both_ends(file, offset, length)? {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(decode(&bytes, name, Exif::Ignore).err())
+}
+
+/// The note about images that were left out.
+pub(super) fn left_out(damaged: &[String]) -> Option<String> {
+    let (count, noun) = (damaged.len(), if damaged.len() == 1 { "image" } else { "images" });
+    let more = count.saturating_sub(MOST_NAMES);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let named = damaged[..count.min(MOST_NAMES)].join("; ");
+    (count > 0).then(|| format!("{count} damaged {noun} left out by data.corrupt=skip: {named}{more}"))
+}
+
+/// Does `work` for every item, `part` of them in parallel between two reports; returns the results in order, or the error
+/// of the first item that fails.
+pub(super) fn in_parallel<T: Send, R: Send>(
+    items: Vec<T>,
+    part: usize,
+    work: impl Fn(T) -> Result<R> + Sync,
+    report: impl Fn(usize, usize),
+) -> Result<Vec<R>> {
+    let total = items.len();
+    let mut results = Vec::with_capacity(total);
+    let mut items = items.into_iter();
+    loop {
+        let part: Vec<T> = items.by_ref().take(part).collect();
+        if part.is_empty() {
+            return Ok(results);
+        }
+        let outcomes: Vec<Result<R>> = part.into_par_iter().map(&work).collect();
+        for outcome in outcomes {
+            results.push(outcome?);
+        }
+        report(results.len(), total);
+    }
+}
+
+/// Refuses a size of images that is not possible.
+///
+/// # Errors
+/// [`Error::Usage`].
+pub(super) fn check_side(config: &DataConfig) -> Result<()> {
+    if (1..=WIDEST).contains(&config.image_size) {
+        return Ok(());
+    }
+    let size = config.image_size;
+    Err(Error::usage(format!("data.image_size must be 1 to {WIDEST} pixels, got '{size}'; 32 is usual")))
+}

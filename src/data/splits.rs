@@ -1,0 +1,64 @@
+//! Splits of encoded images: decoded once, in parallel, if all of them fit into `cache_mb` and show no random part;
+//! otherwise each is read and decoded at every use.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Progress;
+use super::config::DataConfig;
+use super::dataset::{CHANNELS, DataSplits, ImageSet, Normalization};
+use super::framing::Framing;
+use super::samples::{Encoded, REPORT_EVERY, Samples, in_parallel};
+use crate::error::{Error, Result};
+
+/// Both splits of a source, with every image framed as a square of `image_size` pixels.
+///
+/// # Errors
+/// If an image that is decoded now is damaged.
+pub(super) fn splits(
+    samples: Arc<dyn Samples>,
+    config: &DataConfig,
+    progress: &dyn Fn(Progress),
+) -> Result<DataSplits> {
+    let bytes = (samples.index().len() * CHANNELS * config.image_size * config.image_size) as u64;
+    let cached = bytes <= config.cache_mb << 20;
+    let [training, validation] = samples.index().splits();
+    for (ids, what) in [(&training, "training"), (&validation, "validation")] {
+        if ids.is_empty() {
+            return Err(Error::Data(format!("'{}' has no images for {what}; add some", config.dir.display())));
+        }
+    }
+    let split = |ids: Range<usize>, name: &str, framing: Framing| {
+        let report = |done, total| {
+            progress(Progress::Files { what: config.dir.join(name).display().to_string(), done, total });
+        };
+        let keeps = cached && !framing.is_random();
+        set(&samples, ids, config.image_size, framing, keeps.then_some(&report)).map(Arc::new)
+    };
+    Ok(DataSplits {
+        train: split(training, "train", Framing::for_training(config))?,
+        validation: split(validation, "val", Framing::for_validation(config))?,
+        normalization: Normalization::IMAGENET,
+        notes: samples.index().head.notes.clone(),
+    })
+}
+
+/// The samples `ids` as a set; decoded now if there is a `report` of that.
+fn set(
+    samples: &Arc<dyn Samples>,
+    ids: Range<usize>,
+    side: usize,
+    framing: Framing,
+    report: Option<&impl Fn(usize, usize)>,
+) -> Result<ImageSet> {
+    let index = samples.index();
+    let (labels, identity) = (ids.clone().map(|id| index.label(id)).collect(), index.identity(ids.clone()));
+    let classes = index.head.classes.clone();
+    let encoded = Encoded { samples: samples.clone(), at: ids.start, framing };
+    let Some(report) = report else { return ImageSet::encoded(encoded, side, labels, classes, identity) };
+    let stride = CHANNELS * side * side;
+    let mut pixels = vec![0; ids.len() * stride];
+    let parts: Vec<(usize, &mut [u8])> = pixels.chunks_exact_mut(stride).enumerate().collect();
+    in_parallel(parts, REPORT_EVERY, |(id, out)| encoded.sample(id).show(side, None, out), report)?;
+    Ok(ImageSet::new(pixels, labels, classes, [side; 2])?.with_identity(identity))
+}

@@ -1,0 +1,144 @@
+//! The members of a tar file and where they lie: a walk from header to header that reads no content.
+//!
+//! Written over the headers of the crate `tar`, whose own walk has no limit for the size of a long name and accepts an
+//! archive without its end. Names are only compared and shown: nothing is unpacked.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tar::{EntryType, Header, PaxExtensions};
+
+const BLOCK: u64 = 512;
+
+/// Most bytes of an extended header.
+const LONGEST: u64 = 64 << 10;
+
+/// A regular file in the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) name: Vec<u8>,
+    /// Of its content, in the archive.
+    pub(super) offset: u64,
+    /// In bytes.
+    pub(super) length: u64,
+}
+
+/// The regular files of an archive in their order.
+#[derive(Debug)]
+pub(super) struct Members<'a> {
+    file: &'a File,
+    length: u64,
+    at: u64,
+    ended: bool,
+}
+
+/// What extended headers say about the next member.
+#[derive(Default)]
+struct Extension {
+    name: Option<Vec<u8>>,
+    length: Option<u64>,
+}
+
+impl<'a> Members<'a> {
+    /// Those of `file`, which has `length` bytes.
+    pub(super) fn of(file: &'a File, length: u64) -> Self {
+        Self { file, length, at: 0, ended: false }
+    }
+
+    /// The next one. An error is the second half of a sentence about the archive.
+    fn advance(&mut self) -> Result<Option<Member>, String> {
+        let mut extension = Extension::default();
+        loop {
+            let Some(header) = self.header()? else { return Ok(None) };
+            let kind = header.entry_type();
+            let stated =
+                header.entry_size().map_err(|_| format!("has a member of invalid size at byte {}", self.at))?;
+            let extended = kind.is_gnu_longname() || kind.is_pax_local_extensions();
+            let length = if extended { stated } else { extension.length.unwrap_or(stated) };
+            let offset = self.at + BLOCK;
+            let next = length.checked_next_multiple_of(BLOCK).and_then(|padded| offset.checked_add(padded));
+            let end = offset.checked_add(length).filter(|end| *end <= self.length);
+            let (Some(_), Some(next)) = (end, next) else {
+                let name = String::from_utf8_lossy(&header.path_bytes()).escape_debug().to_string();
+                let have = self.length - offset;
+                return Err(format!(
+                    "is cut off: '{name}' at byte {offset} has {length} bytes, of which {have} are there"
+                ));
+            };
+            self.at = next;
+            match kind {
+                _ if extended => self.extend(&mut extension, kind, offset, length)?,
+                EntryType::Regular | EntryType::Continuous => {
+                    let name = extension.name.unwrap_or_else(|| header.path_bytes().into_owned());
+                    return Ok(Some(Member { name, offset, length }));
+                }
+                EntryType::GNUSparse => return Err(format!("has a sparse file at byte {offset}")),
+                _ => extension = Extension::default(),
+            }
+        }
+    }
+
+    /// The header at the current position; `None` at the end of the archive.
+    fn header(&self) -> Result<Option<Header>, String> {
+        let mut header = Header::new_old();
+        let bytes = header.as_mut_bytes();
+        self.file.read_exact_at(bytes, self.at).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                format!("is cut off: it ends after {} bytes without an end of archive", self.length)
+            }
+            _ => format!("cannot be read: {error}"),
+        })?;
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        // The checksum counts its own field as spaces.
+        let sum: u32 = bytes
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) })
+            .sum();
+        match header.cksum() {
+            Ok(stated) if stated == sum => Ok(Some(header)),
+            _ => Err(format!("has no tar header at byte {}", self.at)),
+        }
+    }
+
+    fn extend(&self, extension: &mut Extension, kind: EntryType, offset: u64, length: u64) -> Result<(), String> {
+        if length > LONGEST {
+            return Err(format!("has a header of {length} bytes at byte {offset}; at most {LONGEST} are read"));
+        }
+        let mut content = vec![0; length as usize];
+        self.file.read_exact_at(&mut content, offset).map_err(|error| format!("cannot be read: {error}"))?;
+        if kind.is_gnu_longname() {
+            let end = content.iter().position(|byte| *byte == 0).unwrap_or(content.len());
+            content.truncate(end);
+            extension.name = Some(content);
+            return Ok(());
+        }
+        for record in PaxExtensions::new(&content) {
+            let record = record.map_err(|_| format!("has an invalid header at byte {offset}"))?;
+            match record.key_bytes() {
+                b"path" => extension.name = Some(record.value_bytes().to_vec()),
+                b"size" => {
+                    let size = record.value().ok().and_then(|value| value.parse().ok());
+                    extension.length = Some(size.ok_or_else(|| format!("has an invalid size at byte {offset}"))?);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Members<'_> {
+    type Item = Result<Member, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let next = self.advance().transpose();
+        self.ended = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
