@@ -20,7 +20,7 @@ fn key(step: usize, operation: Operation) -> Key {
 }
 
 /// Lets every replica of a group do `work` on a thread of its own; the results in the order of ranks.
-fn together<T: Send>(group: &[Arc<Collective>], work: impl Fn(&Collective) -> T + Sync) -> Vec<T> {
+pub fn together<T: Send>(group: &[Arc<Collective>], work: impl Fn(&Collective) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> = group.iter().map(|replica| scope.spawn(move || work(replica.as_ref()))).collect();
@@ -35,7 +35,7 @@ fn dawdle(rank: usize, round: usize) {
 }
 
 /// Values whose sum depends on the order in which they are added.
-fn values(rank: usize, round: usize) -> Vec<f32> {
+pub fn values(rank: usize, round: usize) -> Vec<f32> {
     let mut state = (rank * 1000 + round) as u32 + 1;
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -45,7 +45,7 @@ fn values(rank: usize, round: usize) -> Vec<f32> {
 }
 
 /// `(0 + 1) + (2 + 3)`, then the rest: the left part is the largest power of two.
-fn tree(shares: &[Vec<f32>]) -> Vec<f32> {
+pub fn tree(shares: &[Vec<f32>]) -> Vec<f32> {
     if let [share] = shares {
         return share.clone();
     }

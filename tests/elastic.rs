@@ -11,6 +11,7 @@ mod chaos;
 mod completion;
 mod joiner;
 mod membership;
+mod nccl;
 mod service;
 mod stranded;
 mod strangers;

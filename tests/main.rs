@@ -42,6 +42,8 @@ mod libraries;
 mod mesh;
 mod metrics;
 mod mixing;
+#[cfg(feature = "gloo")]
+mod nccl;
 mod ops;
 mod optim;
 mod overlap;

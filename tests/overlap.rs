@@ -1,5 +1,6 @@
 //! Gradients that travel while the backward pass goes on.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 use burn::backend::Autodiff;
@@ -14,14 +15,14 @@ use kiln::parallel::HostBackend;
 use crate::backends::computes_in;
 
 #[cfg(feature = "gloo")]
-mod processes;
+pub mod processes;
 
 /// Remembers what it hears.
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<(ParamId, Vec<f32>)>>);
 
 impl GradientListener for Heard {
-    fn ready(&self, parameter: ParamId, append: &dyn Fn(&mut Vec<f32>)) {
+    fn ready(&self, parameter: ParamId, _gradient: &dyn Any, append: &dyn Fn(&mut Vec<f32>)) {
         let mut values = Vec::new();
         append(&mut values);
         self.0.lock().unwrap().push((parameter, values));

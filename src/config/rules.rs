@@ -150,7 +150,7 @@ impl Rules<'_> {
             DistBackend::Auto => (true, "", ""),
             DistBackend::Local => (processes == 1 && !meets, "must have one process", "leave it out"),
             DistBackend::Gloo => (cfg!(feature = "gloo"), "must be in this build", "build with --features gloo"),
-            DistBackend::Nccl => (false, "is not in any build yet", "use --dist-backend gloo"),
+            DistBackend::Nccl => (cfg!(feature = "gloo"), "must be in this build", "build with --features tch,gloo"),
         };
         let broken = || format!("the dist backend {name} {rule}");
         self.require(holds, &["parallel.dist_backend", "parallel.nnodes"], broken, remedy);

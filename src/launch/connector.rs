@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::gloo_store::GlooStore;
+use super::engine_store::EngineStore;
 use super::rendezvous::bulletin::Placement;
 use super::rendezvous::{Attempt, Client};
 use crate::parallel::engine::Symptom;
@@ -84,9 +84,14 @@ impl Connector {
         is_wanted: impl Fn() -> bool + Send + 'static,
     ) -> Result<Gloo, Symptom> {
         let rank = placement.rank(self.member.id()).ok_or_else(|| Symptom("this process has no part".into()))?;
+        let store = Box::new(self.store(placement, is_wanted));
+        Gloo::connect(rank, placement.blocks.len(), &self.interface, store, CONNECT)
+    }
+
+    /// The store in which the engines of a generation meet.
+    pub(super) fn store(&self, placement: &Placement, is_wanted: impl Fn() -> bool + Send + 'static) -> EngineStore {
         let (client, prefix) = (self.member.clone(), format!("{}/", placement.generation));
-        let gloo_store = GlooStore { client, prefix, limit: self.limit, is_wanted: Box::new(is_wanted) };
-        Gloo::connect(rank, placement.blocks.len(), &self.interface, Box::new(gloo_store), CONNECT)
+        EngineStore { client, prefix, limit: self.limit, is_wanted: Box::new(is_wanted) }
     }
 
     fn prepared(&self) -> MutexGuard<'_, Option<(Attempt, Gloo)>> {

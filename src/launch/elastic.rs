@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::status::{RunStatus, StateVersion};
 use crate::error::{Error, Result};
+use crate::parallel::nccl::Transport;
 use crate::parallel::{Generation, ParallelConfig, Processes, Undisturbed, World};
 
 /// What a process of an elastic run does next.
@@ -137,17 +138,18 @@ pub fn hold_rendezvous(
 }
 
 /// Joins an elastic run. `configuration` must be the same in all its processes; `ordered` asks for sums in the order
-/// of the tree.
+/// of the tree, `transport` says by which engine gradients are summed.
 pub fn join_elastic(
     parallel: &ParallelConfig,
     configuration: BTreeMap<String, String>,
     ordered: bool,
+    transport: Transport,
 ) -> Result<Box<dyn ElasticMembership>> {
     if parallel.dist_url.is_empty() {
         return Ok(Box::new(SingleProcess { size: parallel.world_size, last: Mutex::new(0) }));
     }
     #[cfg(feature = "gloo")]
-    return Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered)?));
+    return Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered, transport)?));
     #[cfg(not(feature = "gloo"))]
     Err(Error::usage(super::fixed::NOT_COMPILED))
 }

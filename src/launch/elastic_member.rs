@@ -5,6 +5,7 @@
 //! engine the generation ends, and the next one consists of the members that are still there.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,8 @@ use super::status::StateVersion;
 use crate::error::{Error, Result};
 use crate::parallel::Broken;
 use crate::parallel::engine::{Engine, Judge, Symptom};
-use crate::parallel::{Generation, ParallelConfig, Processes, World};
+use crate::parallel::nccl::Transport;
+use crate::parallel::{Generation, PATIENCE, ParallelConfig, Processes, World};
 
 /// The time limit of the last checkpoint. It may be long, since heartbeats detect the loss of the writing process.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(3600);
@@ -31,6 +33,7 @@ pub(super) struct ElasticMember {
     member: Arc<Client>,
     connector: Arc<Connector>,
     ordered: bool,
+    transport: Transport,
     timeout: Duration,
     /// The number of the current generation, and its world.
     world: Mutex<Option<(u64, World)>>,
@@ -43,6 +46,7 @@ impl ElasticMember {
         parallel: &ParallelConfig,
         configuration: BTreeMap<String, String>,
         ordered: bool,
+        transport: Transport,
     ) -> Result<Self> {
         let (host, port) = address::host_and_port(parallel)?;
         let terms = terms(parallel, address::secret(parallel, host, port)?);
@@ -62,6 +66,7 @@ impl ElasticMember {
             connector: Connector::start(member.clone(), interface, parallel.limit()),
             member,
             ordered,
+            transport,
             timeout: parallel.limit(),
             world: Mutex::new(None),
             service,
@@ -86,12 +91,18 @@ impl ElasticMember {
 
     fn connect(&self, world: &World, placement: &Placement) -> std::result::Result<Processes, Symptom> {
         self.member.doing("connection of the processes");
-        let gloo = Arc::new(self.connector.connect(placement)?);
+        let (gloo, is_over) = (Arc::new(self.connector.connect(placement)?), Arc::new(AtomicBool::new(false)));
         // From now on the end of the generation ends every wait for other processes.
-        let engine = gloo.clone();
-        self.member.when_over(move || engine.close());
-        let blocks = world.blocks.clone();
-        Ok(Processes::new(gloo, self.member.clone(), blocks, self.ordered))
+        let (engine, over) = (gloo.clone(), is_over.clone());
+        self.member.when_over(move || {
+            over.store(true, Ordering::Release);
+            engine.close();
+        });
+        let (rank, store, limit) =
+            ([world.rank, world.processes()], self.connector.store(placement, || true), self.timeout);
+        let devices = self.transport.connect(rank, world.devices[0], &store, is_over, limit * PATIENCE)?;
+        let processes = Processes::new(gloo, self.member.clone(), world.blocks.clone(), self.ordered);
+        Ok(processes.with_devices(devices))
     }
 
     /// Keeps the service, if it is held here, until the others have begun without this process.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::machines::Machines;
 use crate::error::Result;
+use crate::parallel::nccl::Transport;
 use crate::parallel::{ParallelConfig, Processes, World};
 
 /// The membership of this process in a run of fixed size.
@@ -21,8 +22,9 @@ pub trait FixedMembership: Send + Sync {
     /// process does not compute it.
     fn agree(&self, what: &str, value: &dyn Fn() -> String) -> Result<()>;
 
-    /// Connects the processes, if there are several; `ordered` asks for sums in the order of the tree.
-    fn connect(&self, ordered: bool) -> Result<Option<Processes>>;
+    /// Connects the processes, if there are several; `ordered` asks for sums in the order of the tree, `transport` says
+    /// by which engine gradients are summed.
+    fn connect(&self, ordered: bool, transport: &Transport) -> Result<Option<Processes>>;
 
     /// On rank 0, announces that the run's files are complete; on other ranks, waits for that.
     fn complete(&self) -> Result<()>;
@@ -47,7 +49,7 @@ impl FixedMembership for SingleProcess {
         Ok(())
     }
 
-    fn connect(&self, _ordered: bool) -> Result<Option<Processes>> {
+    fn connect(&self, _ordered: bool, _transport: &Transport) -> Result<Option<Processes>> {
         Ok(None)
     }
 

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::address::{self, HELD, SECRET};
+use super::engine_store::EngineStore;
 use super::fixed::FixedMembership;
-use super::gloo_store::GlooStore;
 use super::holder;
 use super::machines::Machines;
 use super::processes;
@@ -19,6 +20,7 @@ use super::rendezvous::{Client, Secret, Service, Terms, Verdict};
 use crate::error::{Error, Result};
 use crate::parallel::engine::{Engine, Judge};
 use crate::parallel::gloo::{Gloo, Interface, LONGEST};
+use crate::parallel::nccl::Transport;
 use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
 /// How long one connection between two processes may take, once all are ready.
@@ -103,22 +105,27 @@ impl FixedMembership for FixedMember {
         })
     }
 
-    fn connect(&self, ordered: bool) -> Result<Option<Processes>> {
+    fn connect(&self, ordered: bool, transport: &Transport) -> Result<Option<Processes>> {
         self.member.doing("connection of the processes");
         // Connecting has short limits, to detect an unreachable host, so it begins when all processes are ready.
         self.member.set(&self.own_key("ready"), &[]).map_err(lost)?;
         self.member.get(&self.all_keys("ready"), self.timeout * PATIENCE).map_err(lost)?;
         let (client, limit) = (self.member.clone(), self.timeout.max(CONNECT * LONGEST));
-        let gloo_store = GlooStore { client, prefix: String::new(), limit, is_wanted: Box::new(|| true) };
+        let store =
+            || EngineStore { client: client.clone(), prefix: String::new(), limit, is_wanted: Box::new(|| true) };
         let (rank, size) = (self.world.rank, self.world.processes());
-        let gloo = Gloo::connect(rank, size, &self.interface, Box::new(gloo_store), CONNECT)
-            .map_err(|symptom| Error::PeerLost(self.member.verdict(&symptom)))?;
-        let engine = Arc::new(gloo);
+        let lost = |symptom| Error::PeerLost(self.member.verdict(&symptom));
+        let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store()), CONNECT).map_err(lost)?;
+        let (engine, is_over) = (Arc::new(gloo), Arc::new(AtomicBool::new(false)));
         // From now on the loss of a process ends every wait for it.
-        let waiting = engine.clone();
-        self.member.when_over(move || waiting.close());
-        let blocks = self.world.blocks.clone();
-        Ok(Some(Processes::new(engine, self.member.clone(), blocks, ordered)))
+        let (waiting, over) = (engine.clone(), is_over.clone());
+        self.member.when_over(move || {
+            over.store(true, Ordering::Release);
+            waiting.close();
+        });
+        let devices = transport.connect([rank, size], self.world.devices[0], &store(), is_over, limit).map_err(lost)?;
+        let processes = Processes::new(engine, self.member.clone(), self.world.blocks.clone(), ordered);
+        Ok(Some(processes.with_devices(devices)))
     }
 
     fn complete(&self) -> Result<()> {

@@ -12,13 +12,13 @@ mod connector;
 pub mod elastic;
 #[cfg(feature = "gloo")]
 mod elastic_member;
+#[cfg(feature = "gloo")]
+mod engine_store;
 pub mod environment;
 pub mod exit_policy;
 mod fixed;
 #[cfg(feature = "gloo")]
 mod fixed_member;
-#[cfg(feature = "gloo")]
-mod gloo_store;
 #[cfg(feature = "gloo")]
 mod holder;
 mod machines;

@@ -1,5 +1,7 @@
 //! Transfers of f32 tensors between a device and the host, each with a single copy, and between threads.
 
+use std::ffi::c_void;
+
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::TensorData;
@@ -15,6 +17,17 @@ pub const ARENA_ALIGNMENT: usize = 64;
 
 /// A tensor that several threads may use.
 pub type Shared<B> = FloatTensor<<B as HostOps>::Below>;
+
+/// The memory of a tensor, for libraries that work on it themselves. It is valid while the tensor lives.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// The first element: an address of the host, or of the tensor's CUDA device.
+    pub pointer: *mut c_void,
+    /// Elements, one behind the other.
+    pub length: usize,
+    /// Their type.
+    pub dtype: DType,
+}
 
 /// Values on their way to the host; the call waits for them.
 pub type Later = Box<dyn FnOnce() -> Vec<f32> + Send>;
@@ -43,6 +56,12 @@ pub trait HostOps: Backend {
     /// The sum, on the device of `left`, in its memory if that has no other reference; for devices as
     /// [`HostOps::adopt`].
     fn add(left: Shared<Self>, right: Shared<Self>) -> Shared<Self>;
+
+    /// The memory of a contiguous tensor, which is made its only owner if it shares the host's memory; `None` if other
+    /// libraries cannot reach this backend's tensors.
+    fn memory(_x: &mut Shared<Self>) -> Option<Memory> {
+        None
+    }
 
     /// Means and sums of squared deviations, `[channels]`, of two sets of `counts` values as those of one.
     ///

@@ -54,7 +54,7 @@ pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arr
 pub(crate) use cube::use_one_stream;
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
-pub use host::{ARENA_ALIGNMENT, HostOps, Later, Shared, is_timed, settle};
+pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, settle};
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub use host_epilogue::HostEpilogue;
 pub use images::ImageOps;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use burn::tensor::bf16;
 
+use super::engine::DeviceEngine;
 use super::key::{Broken, Key};
 use super::local::{Group, Message};
 use super::processes::Processes;
@@ -45,6 +46,26 @@ impl Collective {
     pub fn meet(&self, key: Key, part: Part, combine: &dyn Fn(Vec<Part>) -> Part) -> Result<Part, Broken> {
         let all = |parts: Vec<Message>| Ok(Message::Part(combine(parts.into_iter().map(Message::into_part).collect())));
         self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
+    }
+
+    /// As [`Collective::meet`], with the other processes and the time that their part may take.
+    pub(super) fn meet_processes(
+        &self,
+        key: Key,
+        part: Part,
+        combine: impl FnOnce(Vec<Part>, &Processes, Duration) -> Result<Part, Broken>,
+    ) -> Result<Part, Broken> {
+        let all = |parts: Vec<Message>| {
+            let parts = parts.into_iter().map(Message::into_part).collect();
+            let processes = self.group.processes.as_ref().expect("there are other processes");
+            combine(parts, processes, self.group.limit(key)).map(Message::Part)
+        };
+        self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
+    }
+
+    /// The engine that takes tensors to the other processes, if they need not go through the host.
+    pub fn devices(&self) -> Option<&dyn DeviceEngine> {
+        self.group.processes.as_ref()?.devices.as_deref()
     }
 
     /// Element-wise sum over replicas, taken in a fixed binary tree over their ranks: `(0+1)+(2+3)`.

@@ -51,13 +51,14 @@ pub enum ReducePrecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DistBackend {
-    /// [`DistBackend::Local`] for one process, otherwise [`DistBackend::Gloo`].
+    /// [`DistBackend::Local`] for one process; otherwise [`DistBackend::Nccl`] if all devices are CUDA's and have it, or
+    /// [`DistBackend::Gloo`].
     Auto,
     /// Memory: one process.
     Local,
-    /// TCP.
+    /// TCP, through the host's memory.
     Gloo,
-    /// GPU to GPU.
+    /// GPU to GPU for gradients, Gloo for the rest.
     Nccl,
 }
 

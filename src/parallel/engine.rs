@@ -1,12 +1,16 @@
-//! The connection between processes, as traits: an engine for collectives, and a judge of which process is lost.
+//! The connection between processes, as traits: an engine for collectives of values in the host's memory, another for
+//! tensors where they are, a store in which engines meet, and a judge of which process is lost.
 //!
 //! The replicas of one process exchange messages in memory (`local.rs`); the last one to arrive there calls the engine
 //! for all of them. Operations are matched by key, so the order of calls does not matter.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::key::Key;
+use crate::ops::Memory;
+use crate::ops::statistics::Part;
 
 /// An error of the engine: evidence of a failure that does not name the process at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +47,48 @@ pub trait Engine: Debug + Send + Sync {
 
     /// Ends every call with an error, here and soon on the other processes.
     fn close(&self);
+}
+
+/// A point in the work queued on a device.
+pub type Mark = Part;
+
+/// Collectives of tensors between processes, without the host. They are matched by their order, which must be the same
+/// in all processes; a call that another thread makes at the same time waits. Each call ends within `limit` and returns
+/// when its result is in memory; after an error the engine must not be used again.
+pub trait DeviceEngine: Debug + Send + Sync {
+    /// Marks the work that is queued on this process's device now.
+    ///
+    /// # Errors
+    /// A [`Symptom`] if the device fails.
+    fn mark(&self) -> Result<Mark, Symptom>;
+
+    /// Element-wise sum of `own` over all processes into `sum`, another tensor of this size and type, in the engine's
+    /// own order; the same bits on all processes. The work before `after` has computed `own`.
+    fn all_reduce(&self, own: Memory, sum: Memory, after: &Mark, limit: Duration) -> Result<(), Symptom>;
+
+    /// Sends the elements `sent[i]` of `own` to process `i`, and receives `received[i]` elements from each process `i`,
+    /// in the order of ranks, in `all`. The work before `after` has computed `own`.
+    fn exchange(
+        &self,
+        own: Memory,
+        sent: &[Range<usize>],
+        all: Memory,
+        received: &[usize],
+        after: &Mark,
+        limit: Duration,
+    ) -> Result<(), Symptom>;
+
+    /// Ends every call with an error, here and soon on the other processes.
+    fn close(&self);
+}
+
+/// A key-value store that all processes see; a key is written once.
+pub trait KeyStore: Send {
+    /// Writes a value.
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), String>;
+
+    /// Waits for all values, with one time limit.
+    fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String>;
 }
 
 /// Decides which process is lost.

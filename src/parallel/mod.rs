@@ -2,11 +2,12 @@
 //!
 //! `task.rs` defines what can be trained, `sampler.rs` the order of samples, `world.rs` the topology, `collective.rs`
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
-//! and `engine.rs` between processes. `replica.rs` is the program of every replica, `trainee.rs` its forward and
+//! between processes, `tensors.rs` the sums of tensors there, both by the engines of `engine.rs`. `replica.rs` is the program of every replica, `trainee.rs` its forward and
 //! backward pass, `overlap.rs` the all-reduce beside the backward pass, `strategy.rs` the strategy for Burn's learner,
 //! `generation.rs` elastic membership. This room knows neither networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
 
+mod bucket;
 mod collective;
 mod combine;
 mod config;
@@ -26,6 +27,7 @@ mod key;
 mod learner;
 mod loader;
 mod local;
+pub mod nccl;
 mod outcome;
 mod overlap;
 mod plan;
@@ -38,6 +40,7 @@ mod sampler;
 mod step;
 mod strategy;
 mod task;
+mod tensors;
 mod trainee;
 mod tree;
 mod validate;
@@ -64,6 +67,7 @@ pub use reduction::sum_here;
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
 pub use strategy::DataParallel;
 pub use task::{Evaluated, Losses, Split, Task, fetch};
+pub use tensors::sum_across;
 pub use trainee::{EvaluationOutput, Handle, Micro, MicroOutput, Results, Trainee};
 pub use validate::{Evaluation, evaluate_shard, merged};
 pub use world::World;

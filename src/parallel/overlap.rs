@@ -7,52 +7,57 @@
 //! reduced after the backward pass. Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel
 //! Training".
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::ParamId;
-use burn::tensor::{Tensor, bf16};
-use rayon::prelude::*;
+use burn::tensor::Tensor;
+use burn::tensor::ops::FloatTensor;
 
+use super::bucket::{Share, Sum};
 use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use crate::error::{Error, Result};
 use crate::nn::Kernel;
-use crate::ops::{GradientListener, primitive};
+use crate::ops::{GradientListener, primitive, tensor};
 
 /// The least elements of a bucket, except for the last one: 4 MiB.
 const BUCKET: usize = 1 << 20;
 
 /// A bucket's sum over all replicas.
-pub(super) struct Reduced<'a> {
+pub(super) struct Reduced<'a, B: HostBackend> {
     pub(super) kernels: &'a [Kernel],
-    pub(super) sum: Arc<Vec<f32>>,
+    pub(super) sum: Sum<B>,
 }
 
-/// A sum over replicas, or why there is none.
-type Sum = std::result::Result<Arc<Vec<f32>>, Broken>;
+/// A bucket to reduce, or why it could not be filled.
+type Job<B> = (Key, std::result::Result<Share<B>, Broken>);
 
 /// The buckets of a replica, and the thread that reduces them.
-#[derive(Debug)]
-pub(super) struct Overlap {
+pub(super) struct Overlap<B: HostBackend> {
     buckets: Vec<Vec<Kernel>>,
-    jobs: Sender<(Key, Vec<f32>)>,
-    sums: Receiver<Sum>,
+    jobs: Sender<Job<B>>,
+    sums: Receiver<std::result::Result<Sum<B>, Broken>>,
 }
 
-impl Overlap {
+impl<B: HostBackend> Overlap<B> {
     /// Starts the thread for a model with these kernels. It ends with this value, or with the group.
     pub(super) fn new(kernels: Vec<Kernel>, collective: Arc<Collective>, precision: ReducePrecision) -> Result<Self> {
-        let (jobs, inbox) = channel::<(Key, Vec<f32>)>();
+        let (jobs, inbox) = channel::<Job<B>>();
         let (outbox, sums) = channel();
         let rank = collective.rank();
         let reduce = move || {
+            if collective.devices().is_some() {
+                B::stay_on_one_thread();
+            }
             for (key, share) in inbox {
                 let _phase = tracing::info_span!("all-reduce of a bucket").entered();
-                let sum = all_reduce(collective.as_ref(), key, share, precision);
+                let sum = share.and_then(|share| share.all_reduce(collective.as_ref(), key, precision));
                 if outbox.send(sum).is_err() {
                     break;
                 }
@@ -66,12 +71,8 @@ impl Overlap {
 
     /// The listener for the last backward pass of a step, whose collectives `key` names; `earlier` are the flat
     /// gradients of the micro-batches before, which are added.
-    pub(super) fn listen<B: HostBackend>(
-        &self,
-        key: Key,
-        earlier: &[Tensor<B, 1>],
-        collective: &Collective,
-    ) -> Arc<Early<B>> {
+    pub(super) fn listen(&self, key: Key, earlier: &[Tensor<B, 1>], collective: &Arc<Collective>) -> Arc<Early<B>> {
+        let on_device = collective.devices().is_some();
         let bucket = |kernels: &Vec<Kernel>| {
             let earlier = kernels.iter().filter_map(|kernel| earlier.get(kernel.place).cloned()).collect();
             Filling {
@@ -79,16 +80,18 @@ impl Overlap {
                 earlier,
                 filled: 0,
                 waiting: BTreeMap::new(),
-                share: collective.buffer(),
+                tensors: BTreeMap::new(),
+                share: if on_device { Vec::new() } else { collective.buffer() },
             }
         };
         let fillings = self.buckets.iter().map(bucket).collect();
         let state = State { fillings, sent: 0 };
-        Arc::new(Early { key, jobs: self.jobs.clone(), state: Mutex::new(state) })
+        let tensors = on_device.then(|| collective.clone());
+        Arc::new(Early { key, jobs: self.jobs.clone(), tensors, state: Mutex::new(state) })
     }
 
     /// Waits for the sums of the buckets that were sent.
-    pub(super) fn sums<B: HostBackend>(&self, early: &Early<B>) -> Result<Vec<Reduced<'_>>> {
+    pub(super) fn sums(&self, early: &Early<B>) -> Result<Vec<Reduced<'_, B>>> {
         let sent = early.lock().sent;
         let ended = |_| Error::Training("the thread of the all-reduce ended before the run".into());
         let reduced = |kernels| Ok(Reduced { kernels, sum: self.sums.recv().map_err(ended)?? });
@@ -112,14 +115,14 @@ pub(super) fn in_buckets<T>(tensors: impl Iterator<Item = T>, length: impl Fn(&T
 }
 
 /// The gradients of one backward pass, as they become final.
-#[derive(Debug)]
 pub(super) struct Early<B: HostBackend> {
     key: Key,
-    jobs: Sender<(Key, Vec<f32>)>,
+    jobs: Sender<Job<B>>,
+    /// For buckets of tensors.
+    tensors: Option<Arc<Collective>>,
     state: Mutex<State<B>>,
 }
 
-#[derive(Debug)]
 struct State<B: HostBackend> {
     fillings: Vec<Filling<B>>,
     /// How many buckets were sent; always the first ones.
@@ -127,7 +130,6 @@ struct State<B: HostBackend> {
 }
 
 /// A bucket that is being filled.
-#[derive(Debug)]
 struct Filling<B: HostBackend> {
     kernels: Vec<Kernel>,
     /// The gradients of earlier micro-batches, if there are any.
@@ -136,10 +138,20 @@ struct Filling<B: HostBackend> {
     filled: usize,
     /// Gradients that came before their turn.
     waiting: BTreeMap<usize, Vec<f32>>,
+    /// All of them, if they are reduced as tensors.
+    tensors: BTreeMap<usize, Tensor<B, 1>>,
     share: Vec<f32>,
 }
 
 impl<B: HostBackend> Filling<B> {
+    /// Keeps the gradient of a kernel as a tensor, with those of earlier micro-batches.
+    fn keep(&mut self, place: usize, gradient: FloatTensor<B>) {
+        let gradient = tensor::<B, 1>(B::float_reshape(gradient, [self.kernels[place].length].into()));
+        let earlier = self.earlier.get(place).cloned();
+        self.tensors.insert(place, earlier.into_iter().fold(gradient, |gradient, earlier| gradient + earlier));
+        self.filled = self.tensors.len();
+    }
+
     fn add(&mut self, place: usize, append: &dyn Fn(&mut Vec<f32>)) {
         if place > self.filled {
             let mut values = Vec::new();
@@ -169,8 +181,22 @@ impl<B: HostBackend> Filling<B> {
         self.filled += 1;
     }
 
+    /// The bucket, which is full; of tensors if there is an engine for them.
+    fn take(&mut self, tensors: Option<&Collective>) -> std::result::Result<Share<B>, Broken> {
+        match tensors {
+            None => Ok(Share::Values(std::mem::take(&mut self.share))),
+            Some(collective) => Share::new(collective, std::mem::take(&mut self.tensors).into_values().collect()),
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.filled == self.kernels.len()
+    }
+}
+
+impl<B: HostBackend> fmt::Debug for Early<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Early({})", self.key)
     }
 }
 
@@ -181,7 +207,7 @@ impl<B: HostBackend> Early<B> {
 }
 
 impl<B: HostBackend> GradientListener for Early<B> {
-    fn ready(&self, parameter: ParamId, append: &dyn Fn(&mut Vec<f32>)) {
+    fn ready(&self, parameter: ParamId, gradient: &dyn Any, append: &dyn Fn(&mut Vec<f32>)) {
         let mut state = self.lock();
         let State { fillings, sent } = &mut *state;
         let found = fillings.iter_mut().find_map(|filling| {
@@ -189,24 +215,17 @@ impl<B: HostBackend> GradientListener for Early<B> {
             Some((filling, place))
         });
         let Some((filling, place)) = found else { return };
-        filling.add(place, append);
+        match (&self.tensors, gradient.downcast_ref::<FloatTensor<B>>()) {
+            (None, _) => filling.add(place, append),
+            (Some(_), Some(gradient)) => filling.keep(place, gradient.clone()),
+            // Reduced after the backward pass.
+            (Some(_), None) => {}
+        }
         while let Some(filling) = fillings.get_mut(*sent).filter(|filling| filling.is_full()) {
             *sent += 1;
             let key = Key { operation: Operation::Gradients { bucket: *sent }, ..self.key };
             // If the thread has ended, `sums` returns the error.
-            drop(self.jobs.send((key, std::mem::take(&mut filling.share))));
-        }
-    }
-}
-
-/// The sum of all replicas' shares, which are sent in `precision`.
-pub(super) fn all_reduce(collective: &Collective, key: Key, share: Vec<f32>, precision: ReducePrecision) -> Sum {
-    match precision {
-        ReducePrecision::F32 => collective.all_reduce(key, share),
-        ReducePrecision::Bf16 => {
-            let halves = share.par_iter().map(|value| bf16::from_f32(*value)).collect();
-            collective.recycle(Arc::new(share));
-            collective.all_reduce_bf16(key, halves)
+            drop(self.jobs.send((key, filling.take(self.tensors.as_deref()))));
         }
     }
 }

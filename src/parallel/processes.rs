@@ -12,7 +12,7 @@ use std::time::Duration;
 use burn::tensor::bf16;
 use rayon::prelude::*;
 
-use super::engine::{Engine, Judge, Symptom};
+use super::engine::{DeviceEngine, Engine, Judge, Symptom};
 use super::key::{Broken, Key};
 use super::tree::{add, fold, roots};
 
@@ -23,9 +23,11 @@ const STARTUP: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone)]
 pub struct Processes {
     engine: Arc<dyn Engine>,
+    /// For gradients, if they need not go through the host.
+    pub(super) devices: Option<Arc<dyn DeviceEngine>>,
     judge: Arc<dyn Judge>,
     /// The replicas of each process.
-    blocks: Vec<Range<usize>>,
+    pub(super) blocks: Vec<Range<usize>>,
     /// Whether sums are taken in the order of the tree.
     pub(super) ordered: bool,
 }
@@ -45,7 +47,12 @@ fn finished(size: usize, places: Vec<usize>, sums: impl Iterator<Item = Vec<f32>
 impl Processes {
     /// `blocks` are the replicas that each process hosts, `ordered` asks for sums in the order of the tree.
     pub fn new(engine: Arc<dyn Engine>, judge: Arc<dyn Judge>, blocks: Vec<Range<usize>>, ordered: bool) -> Self {
-        Self { engine, judge, blocks, ordered }
+        Self { engine, devices: None, judge, blocks, ordered }
+    }
+
+    /// Sums tensors by `devices`, if given.
+    pub fn with_devices(self, devices: Option<Arc<dyn DeviceEngine>>) -> Self {
+        Self { devices, ..self }
     }
 
     /// The replicas of this process.
@@ -60,6 +67,7 @@ impl Processes {
 
     /// Ends all waits for other processes.
     pub fn close(&self) {
+        self.devices.iter().for_each(|devices| devices.close());
         self.engine.close();
     }
 
@@ -113,9 +121,7 @@ impl Processes {
         combine: impl FnOnce(Vec<&[T]>) -> Vec<U>,
         limit: Duration,
     ) -> Result<Vec<U>, Broken> {
-        let (size, length) = (self.engine.size(), own[0].len());
-        let pieces: Vec<Range<usize>> =
-            (0..size).map(|process| process * length / size..(process + 1) * length / size).collect();
+        let pieces = self.pieces(own[0].len());
         let mine = pieces[self.engine.rank()].len();
         let outgoing: Vec<T> =
             pieces.iter().flat_map(|piece| own.iter().flat_map(|vector| &vector[piece.clone()])).copied().collect();
@@ -126,6 +132,12 @@ impl Processes {
         drop(outgoing);
         let combined = combine(incoming.chunks_exact(mine.max(1)).collect());
         self.gather(key, &combined, pieces.iter().map(Range::len), limit)
+    }
+
+    /// The piece of a vector that each process combines.
+    pub(super) fn pieces(&self, length: usize) -> Vec<Range<usize>> {
+        let size = self.engine.size();
+        (0..size).map(|process| process * length / size..(process + 1) * length / size).collect()
     }
 
     /// The numbers of all replicas in the order of ranks; `own` has `length` numbers per replica of this process.
@@ -198,7 +210,7 @@ impl Processes {
     }
 
     /// Runs a collective; after an error asks the judge for the verdict.
-    fn with_all<T>(&self, key: Key, act: impl FnOnce() -> Result<T, Symptom>) -> Result<T, Broken> {
+    pub(super) fn with_all<T>(&self, key: Key, act: impl FnOnce() -> Result<T, Symptom>) -> Result<T, Broken> {
         self.judge.doing(&key.to_string());
         act().map_err(|symptom| Broken::Peer(self.judge.verdict(&symptom)))
     }

@@ -1,25 +1,26 @@
 //! The sum of all replicas' gradients.
 //!
 //! Replicas of one process add them on the device, in place, if they share one or its backend moves tensors between
-//! devices. Gradients that go to other processes, or are rounded to bf16, are reduced as vectors on the host: in buckets,
-//! some of them during the backward pass.
+//! devices. Gradients that go to other processes, or are rounded to bf16, are reduced in buckets, some of them during the
+//! backward pass: as vectors on the host, or as tensors if the engine between the processes takes them.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use tracing::info_span;
 
+use super::bucket::{Share, Sum};
 use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
-use super::overlap::{Early, Reduced, all_reduce, in_buckets};
+use super::overlap::{Early, Reduced, in_buckets};
 use super::replica::Replica;
 use super::task::Task;
 use super::tree::fold;
 use crate::error::Result;
 use crate::ops::statistics::Part;
-use crate::ops::{Shared, download, primitive, tensor, unpack};
+use crate::ops::{Shared, primitive, tensor};
 
 /// The gradients in no bucket.
 const GRADIENTS: Operation = Operation::Gradients { bucket: 0 };
@@ -54,8 +55,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         for (i, places) in in_buckets(left, |place| gradients[*place].dims()[0]).into_iter().enumerate() {
             let key = self.key(Operation::Gradients { bucket: if i == 0 { 0 } else { buckets + i } });
             let shares = places.iter().map(|place| gradients[*place].clone()).collect();
-            let share = download(self.collective.buffer(), shares);
-            let sum = all_reduce(self.collective.as_ref(), key, share, self.plan.reduce_precision)?;
+            let collective = self.collective.as_ref();
+            let sum = Share::new(collective, shares)?.all_reduce(collective, key, self.plan.reduce_precision)?;
             self.replace(&mut gradients, &places, sum);
         }
         Ok(gradients)
@@ -67,12 +68,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 
     /// Replaces the gradients at `places` by their sums, one after the other.
-    fn replace(&self, gradients: &mut [Tensor<B, 1>], places: &[usize], sum: Arc<Vec<f32>>) {
+    fn replace(&self, gradients: &mut [Tensor<B, 1>], places: &[usize], sum: Sum<B>) {
         let lengths: Vec<usize> = places.iter().map(|place| gradients[*place].dims()[0]).collect();
-        for (place, total) in places.iter().zip(unpack(&sum, &lengths, &self.device)) {
-            gradients[*place] = total;
-        }
-        self.collective.recycle(sum);
+        let sums = sum.parts(&lengths, self.collective.as_ref(), &self.device);
+        places.iter().zip(sums).for_each(|(place, sum)| gradients[*place] = sum);
     }
 }
 

@@ -77,7 +77,7 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     /// Of the last step, if it is not read yet.
     pub(super) outcome: Option<Outcome>,
     /// Reduces gradients during the backward pass, if there are other processes.
-    pub(super) overlap: Option<Overlap>,
+    pub(super) overlap: Option<Overlap<B>>,
     /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
     /// For an elastic run.

@@ -61,7 +61,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         for micro_batch in 0..group.micro_batches() {
             if micro_batch + 1 == group.micro_batches() {
                 let key = self.key(Operation::BackwardDone);
-                let listen = |overlap: &Overlap| overlap.listen(key, &sum.gradients, self.collective.as_ref());
+                let listen = |overlap: &Overlap<B>| overlap.listen(key, &sum.gradients, &self.collective);
                 early = self.overlap.as_ref().map(listen);
             }
             sum.add(self.micro_batch(micro_batch, weight, early.clone())?);

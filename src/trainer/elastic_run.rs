@@ -25,6 +25,7 @@ use crate::launch::{self, ElasticMembership, alone};
 use crate::metrics::Profiler;
 use crate::model::ResNet;
 use crate::nn::state_dict;
+use crate::parallel::nccl::Transport;
 use crate::parallel::{BackendKind, DataParallel, HostBackend, StartingPoint};
 use crate::state::sha256;
 use crate::stop::Stop;
@@ -41,7 +42,10 @@ pub(super) fn train<B: HostBackend>(
         config.run.progress = ProgressKind::Plain;
     }
     let display = display(config.run.progress)?;
-    let prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), stop.clone())?;
+    let mut prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), stop.clone())?;
+    if !config.parallel.dist_url.is_empty() {
+        prepared.transport = Transport::choose::<B>(&config.parallel)?;
+    }
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     if config.run.dry_run {
         shortage::<B>(&config, &prepared, about.parameters, 1).iter().for_each(|line| warn(line));
@@ -53,7 +57,7 @@ pub(super) fn train<B: HostBackend>(
     shared.insert("images".into(), prepared.fingerprint.clone());
     shared.insert("weights".into(), sha256(&state_dict(&model)));
     let membership: Arc<dyn ElasticMembership> =
-        launch::join_elastic(&config.parallel, shared, config.run.deterministic)?.into();
+        launch::join_elastic(&config.parallel, shared, config.run.deterministic, prepared.transport.clone())?.into();
     let clock = Clock::default();
     let shown = config.run.progress != ProgressKind::None;
     let announce = {

@@ -48,6 +48,7 @@ pub(super) fn overview<B: HostBackend>(
     if elsewhere > 0 {
         let noun = if elsewhere == 1 { "replica" } else { "replicas" };
         line("others", format!("{elsewhere} {noun} in other processes"));
+        line("engine", prepared.transport.describe());
     }
     line("data", data(config, prepared));
     sample(config, prepared).into_iter().for_each(|note| line("", note));

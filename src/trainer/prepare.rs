@@ -14,6 +14,7 @@ use crate::launch::FixedMembership;
 use crate::model::ResNet;
 use crate::nn::{freeze, initialize};
 use crate::optim::Schedule;
+use crate::parallel::nccl::Transport;
 use crate::parallel::{HostBackend, Plan, Sampler, SamplerConfig, World, check_devices, check_precision};
 use crate::stop::Stop;
 
@@ -25,6 +26,8 @@ pub(super) struct Prepared {
     pub(super) classes: usize,
     pub(super) plan: Arc<Plan>,
     pub(super) task: Arc<Classification>,
+    /// Chosen by runs that may have several processes.
+    pub(super) transport: Transport,
 }
 
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
@@ -46,7 +49,8 @@ pub(super) fn prepare<B: HostBackend>(
     let classes = class_count(config, &splits)?;
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
     let task = Arc::new(Classification::new(config, &splits));
-    Ok(Prepared { fingerprint: data::fingerprint(&splits), splits, classes, plan, task })
+    let transport = Transport::default();
+    Ok(Prepared { fingerprint: data::fingerprint(&splits), splits, classes, plan, task, transport })
 }
 
 /// A model with drawn weights on the first replica's device, part of it frozen.

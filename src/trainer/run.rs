@@ -26,6 +26,7 @@ use crate::launch::{self, FixedMembership};
 use crate::metrics::Profiler;
 use crate::model::ResNet;
 use crate::nn::state_dict;
+use crate::parallel::nccl::{Transport, name_interface};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, Processes, StartingPoint};
 use crate::state::sha256;
 use crate::stop::{Reason, Stop};
@@ -51,6 +52,8 @@ impl Program for Training {
             // Only the first process prints.
             config.run.progress = ProgressKind::None;
         }
+        // SAFETY: this is before the first thread that reads the environment.
+        unsafe { name_interface(&config.parallel) };
         let stop = stop(&config)?;
         let profiler = listen(config.run.profile);
         if config.parallel.elastic.is_on() {
@@ -81,7 +84,10 @@ fn run<B: HostBackend>(
     profiler: Option<Profiler>,
 ) -> Result<u8> {
     let display = display(config.run.progress)?;
-    let prepared = prepare::<B>(&config, membership, stop.clone())?;
+    let mut prepared = prepare::<B>(&config, membership, stop.clone())?;
+    if membership.world().processes() > 1 {
+        prepared.transport = Transport::choose::<B>(&config.parallel)?;
+    }
     membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     if config.parallel.rank == 0 {
@@ -98,7 +104,7 @@ fn run<B: HostBackend>(
     if config.parallel.rank == 0 {
         check_copy(&config.checkpoint.path)?;
     }
-    let processes = membership.connect(config.run.deterministic)?;
+    let processes = membership.connect(config.run.deterministic, &prepared.transport)?;
     let origin = together::origin(&config, processes.as_ref())?;
     let text = overview::<B>(&config, &prepared, backend, &about, Some(&origin.directory));
     stop.begin();

@@ -132,6 +132,19 @@ pub fn buckets_leave_early<B: HostBackend>(ordered: bool) {
     assert!(distance < 1e-5, "{distance:.1e}");
 }
 
+/// Two steps of two processes that `connect` connects with sums in the order of the tree: the weights of one process.
+pub fn trained_over<B: HostBackend>(connect: impl FnOnce(&World) -> Option<Vec<Processes>>) {
+    let Some(others) = connect(&World::across(2, 0, vec![1; 2], vec![0])) else { return };
+    let mut done: Vec<Recorded> = std::thread::scope(|scope| {
+        let start = |(rank, others)| scope.spawn(move || trained::<B>(rank, Some(others)));
+        let threads: Vec<_> = others.into_iter().enumerate().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (together, alone) = (done.swap_remove(0), trained::<B>(0, None));
+    let last = |done: &Recorded| sha256(&done.states.last().unwrap().weights);
+    assert_eq!(last(&together), last(&alone));
+}
+
 on_every_backend! {
     buckets_leave_during_the_backward_pass => || buckets_leave_early::<TestBackend>(false);
     ordered_sums_do_not_depend_on_buckets => || buckets_leave_early::<TestBackend>(true);

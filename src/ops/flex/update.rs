@@ -2,11 +2,11 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{DType, TensorMetadata};
+use burn::tensor::{DType, TensorMetadata, bf16};
 use rayon::prelude::*;
 
 use super::{contiguous, new_tensor, values, vector};
-use crate::ops::host::HostOps;
+use crate::ops::host::{HostOps, Memory};
 use crate::ops::host_update::{Gradient, add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::images::ImageOps;
 use crate::ops::traffic::reading;
@@ -75,6 +75,17 @@ impl HostOps for Flex {
         let mut left = contiguous(left);
         add_on_host(left.storage_mut::<f32>(), values(&contiguous(right)), parallel_for);
         left
+    }
+
+    fn memory(x: &mut FlexTensor) -> Option<Memory> {
+        *x = contiguous(x.clone());
+        let (length, dtype) = (x.shape().num_elements(), x.dtype());
+        let pointer = match dtype {
+            DType::F32 => x.storage_mut::<f32>().as_mut_ptr().cast(),
+            DType::BF16 => x.storage_mut::<bf16>().as_mut_ptr().cast(),
+            _ => return None,
+        };
+        Some(Memory { pointer, length, dtype })
     }
 
     fn append_to(x: FlexTensor, host: &mut Vec<f32>) {

@@ -6,13 +6,13 @@ use std::ptr::null_mut;
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
-use burn::tensor::DType;
 use burn::tensor::ops::FloatTensorOps;
+use burn::tensor::{DType, TensorMetadata};
 
 use super::cuda::{Event, cuda_devices, upload};
 use super::memory::{exclusive, parallel_for, uninit_mut, values, values_mut};
 use super::{Pointer, borrowed, check};
-use crate::ops::host::{HostOps, Later};
+use crate::ops::host::{HostOps, Later, Memory};
 use crate::ops::host_update::{Gradient, add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::traffic::{late_reading, reading, writing};
 use crate::ops::update::{Sgd, UpdateOps};
@@ -100,6 +100,12 @@ impl<E: TchElement> HostOps for LibTorch<E> {
         let mut left = exclusive(left);
         add_on_host(values_mut(&mut left), values(&right.tensor.contiguous()), parallel_for);
         left
+    }
+
+    /// Not exclusive: the caller writes only to tensors that it has just made.
+    fn memory(x: &mut TchTensor) -> Option<Memory> {
+        assert!(x.tensor.is_contiguous(), "memory is that of a contiguous tensor");
+        Some(Memory { pointer: x.tensor.data_ptr(), length: x.tensor.numel(), dtype: x.dtype() })
     }
 
     fn append_to(x: TchTensor, host: &mut Vec<f32>) {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use cxx::{SharedPtr, UniquePtr};
 
+pub use super::engine::KeyStore;
 use super::engine::{Engine, Symptom};
 use super::key::{Key, Operation};
 
@@ -85,15 +86,6 @@ mod ffi {
 unsafe impl Send for ffi::Mesh {}
 // SAFETY: as above; operations of different tags may run side by side.
 unsafe impl Sync for ffi::Mesh {}
-
-/// A key-value store that all processes see; a key is written once.
-pub trait KeyStore: Send {
-    /// Writes a value.
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), String>;
-
-    /// Waits for all values, with one time limit.
-    fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String>;
-}
 
 /// The store for the shim, with the keys of one attempt to connect.
 struct Keys {

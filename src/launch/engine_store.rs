@@ -1,13 +1,13 @@
-//! The key-value store of the rendezvous, in which Gloo publishes its addresses.
+//! The key-value store of the rendezvous, in which Gloo publishes its addresses, and NCCL its identifier.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::rendezvous::Client;
-use crate::parallel::gloo::KeyStore;
+use crate::parallel::engine::KeyStore;
 
 /// Access to the store for one attempt to connect.
-pub(super) struct GlooStore {
+pub(super) struct EngineStore {
     pub client: Arc<Client>,
     /// Put before each key.
     pub prefix: String,
@@ -17,17 +17,17 @@ pub(super) struct GlooStore {
     pub is_wanted: Box<dyn Fn() -> bool + Send>,
 }
 
-impl GlooStore {
+impl EngineStore {
     fn name(&self, key: &str) -> Result<String, String> {
         if (self.is_wanted)() {
-            Ok(format!("{}gloo/{key}", self.prefix))
+            Ok(format!("{}engine/{key}", self.prefix))
         } else {
             Err("another change came first".into())
         }
     }
 }
 
-impl KeyStore for GlooStore {
+impl KeyStore for EngineStore {
     fn set(&self, key: &str, value: &[u8]) -> Result<(), String> {
         self.client.set(&self.name(key)?, value).map_err(|verdict| verdict.0)
     }

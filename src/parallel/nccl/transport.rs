@@ -1,0 +1,128 @@
+//! Which engine carries gradients between processes: `--dist-backend`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::Nccl;
+use super::library::Library;
+use crate::error::{Error, Result};
+use crate::parallel::config::{DistBackend, ParallelConfig};
+use crate::parallel::device::HostBackend;
+use crate::parallel::engine::{DeviceEngine, KeyStore, Symptom};
+
+/// Names NCCL's network interface.
+const INTERFACE: &str = "NCCL_SOCKET_IFNAME";
+
+/// The engine for gradients that this process can use, and why.
+#[derive(Debug, Clone)]
+pub struct Transport {
+    nccl: Option<Arc<Library>>,
+    /// Whether tensors are in the host's memory.
+    on_host: bool,
+    asked: DistBackend,
+    why: String,
+}
+
+impl Default for Transport {
+    /// For one process.
+    fn default() -> Self {
+        Self { nccl: None, on_host: false, asked: DistBackend::Local, why: "one process".into() }
+    }
+}
+
+impl Transport {
+    /// The engine that `parallel` asks for, for a run of several processes.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if it asks for NCCL and that cannot be used here.
+    pub fn choose<B: HostBackend>(parallel: &ParallelConfig) -> Result<Self> {
+        let asked = parallel.dist_backend;
+        let gloo = |why| Self { nccl: None, on_host: false, asked, why };
+        if !matches!(asked, DistBackend::Auto | DistBackend::Nccl) {
+            return Ok(gloo("as asked".into()));
+        }
+        let by_itself = asked == DistBackend::Auto;
+        match found::<B>(parallel.gpu_ids[0], by_itself)? {
+            Ok(library) => {
+                let why = if by_itself { "all devices are CUDA" } else { "as asked" }.into();
+                Ok(Self { nccl: Some(library), on_host: B::is_processor(), asked, why })
+            }
+            Err(why) if by_itself => Ok(gloo(why)),
+            Err(why) => {
+                Err(Error::usage(format!("the dist backend nccl cannot run: {why}; or use --dist-backend gloo")))
+            }
+        }
+    }
+
+    /// The engine and the reason, for people.
+    pub fn describe(&self) -> String {
+        match &self.nccl {
+            Some(library) => format!("gradients over NCCL {} ({}), the rest over Gloo", library.version(), self.why),
+            None => format!("Gloo ({})", self.why),
+        }
+    }
+
+    /// Connects process `rank` of `size`, whose first device is `device`, with the others; `None` if gradients go
+    /// through the host. NCCL is used if all processes have the same version.
+    ///
+    /// # Errors
+    /// Those of [`Nccl::connect`], and other versions in other processes if NCCL was asked for.
+    pub fn connect(
+        &self,
+        [rank, size]: [usize; 2],
+        device: usize,
+        store: &dyn KeyStore,
+        is_closed: Arc<AtomicBool>,
+        limit: Duration,
+    ) -> std::result::Result<Option<Arc<dyn DeviceEngine>>, Symptom> {
+        // Each process may have been started with another --dist-backend.
+        let own = self.nccl.as_ref().map_or_else(|| format!("no NCCL ({})", self.why), |it| format!("{it:?}"));
+        let key = |rank| format!("nccl/version/{rank}");
+        store.set(&key(rank), own.as_bytes()).map_err(Symptom)?;
+        let versions = store.get(&(0..size).map(key).collect::<Vec<_>>()).map_err(Symptom)?;
+        let Some(library) = &self.nccl else { return Ok(None) };
+        if let Some(other) = versions.iter().position(|version| version != own.as_bytes()) {
+            let theirs = String::from_utf8_lossy(&versions[other]);
+            let differ = format!("process {rank} has {own}, process {other} has {theirs}");
+            if self.asked == DistBackend::Nccl {
+                return Err(Symptom(format!("{differ}; install one version, or use --dist-backend gloo")));
+            }
+            tracing::warn!("gradients go over Gloo: {differ}");
+            return Ok(None);
+        }
+        let device = (!self.on_host).then_some(device);
+        let nccl = Nccl::connect(library.clone(), [rank, size], device, store, is_closed, limit)?;
+        Ok(Some(Arc::new(nccl)))
+    }
+}
+
+/// The library, or why gradients cannot go over it; `by_itself` if nobody asked for NCCL.
+fn found<B: HostBackend>(device: usize, by_itself: bool) -> Result<std::result::Result<Arc<Library>, String>> {
+    let on_host = B::is_processor();
+    if on_host && by_itself {
+        return Ok(Err("gradients are in the host's memory".into()));
+    }
+    let mut probe = B::share(B::from_host(&[0.0], &B::open(device)?));
+    if B::memory(&mut probe).is_none() {
+        return Ok(Err("this backend does not show its memory, --backend tch does".into()));
+    }
+    Ok(Library::find().and_then(|library| match library.takes_host_memory() {
+        takes_it if takes_it == on_host => Ok(library),
+        true => Err("this NCCL is a stand-in for the host's memory, and the devices are CUDA; unset KILN_NCCL".into()),
+        false => Err("NCCL adds up in the memory of CUDA devices, and this run computes on the CPU".into()),
+    }))
+}
+
+/// Lets NCCL use the interface of `--dist-interface`, unless `NCCL_SOCKET_IFNAME` is set.
+///
+/// # Safety
+/// No other thread reads the environment at the same time.
+pub unsafe fn name_interface(parallel: &ParallelConfig) {
+    let name = &parallel.dist_interface;
+    if !name.is_empty() && parallel.dist_backend != DistBackend::Gloo && std::env::var_os(INTERFACE).is_none() {
+        // An equals sign asks for this name, and not for all that begin with it.
+        // SAFETY: the caller's.
+        unsafe { std::env::set_var(INTERFACE, format!("={name}")) };
+    }
+}

@@ -1,0 +1,31 @@
+//! Every generation has a communicator of its own.
+
+use super::*;
+use crate::nccl::over;
+
+/// Processes are killed, leave and come; a call hangs once. Nothing of it shows in the numbers.
+#[test]
+fn generations_over_nccl_change_no_bit() {
+    let job = Job::new("1:3", &["--epochs=40", "--backend=flex", "--dist-backend=nccl", "--timeout=2"]);
+    let start = |fault: &str| over(job.member(), fault).map(spawn);
+    let Some(first) = start("") else { return };
+    let mut second = start("").unwrap();
+    job.has_members(2);
+    job.steps(5);
+    second.kill().unwrap();
+    second.wait().unwrap();
+    job.has_members(1);
+    job.steps(3);
+    let third = start("").unwrap();
+    job.has_members(2);
+    // A call of the third communicator hangs in the process that comes last.
+    let fourth = start("hang:2:9:0").unwrap();
+    job.has_members(3);
+    job.steps(30);
+    signal(&third, "TERM");
+    ends(third, Some(143));
+    for child in [first, fourth] {
+        ends(child, Some(0));
+    }
+    job.run().equals(&job.calm(), 40);
+}

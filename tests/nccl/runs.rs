@@ -1,0 +1,110 @@
+//! Runs of several processes whose gradients go over the stand-in.
+
+use std::process::Output;
+
+use super::*;
+
+/// Four replicas of a small training.
+const FOUR: [&str; 3] = ["--world-size=4", "--batch-size=2", "--backend=flex"];
+
+/// `train launch` of a small training over the stand-in.
+fn launch(place: &Workplace, processes: usize, run: &str, fault: &str, arguments: &[&str]) -> Option<Command> {
+    let mut command = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
+    command.args(place.small(run, &[&FOUR[..], arguments].concat()).get_args());
+    over(command, fault)
+}
+
+fn launched(place: &Workplace, processes: usize, run: &str, fault: &str, arguments: &[&str]) -> Option<String> {
+    Some(succeeded(&launch(place, processes, run, fault, arguments)?.output().unwrap()))
+}
+
+#[test]
+fn processes_change_no_bit_of_an_experiment() {
+    let place = Workplace::new();
+    let arguments = ["--deterministic", "--epochs=2"];
+    place.train("one", &[&FOUR[..], &arguments].concat());
+    for (processes, fault) in [(2, ""), (3, ""), (4, ""), (3, "slow")] {
+        let name = format!("{processes}{fault}");
+        let Some(output) = launched(&place, processes, &name, fault, &arguments) else { return };
+        assert!(output.contains("gradients over NCCL 2.27.5 (as asked), the rest over Gloo"), "{output}");
+        place.run(&name).equals(&place.run("one"), 2);
+    }
+}
+
+/// Two processes have one sum in any order; halves have one over any number of processes.
+#[test]
+fn fast_sums_are_those_of_gloo() {
+    let place = Workplace::new();
+    for (processes, precision, backend) in [(2, "f32", "flex"), (4, "bf16", "tch")] {
+        if backend == "tch" && cfg!(not(feature = "tch")) {
+            skip("flex does not round to the nearest bf16");
+            continue;
+        }
+        let [precision_flag, backend] = [format!("--reduce-precision={precision}"), format!("--backend={backend}")];
+        let arguments = ["--max-steps=4", &precision_flag, &backend, "--accumulation-steps=2", "--threads=1"];
+        let Some(_) = launched(&place, processes, &format!("nccl-{precision}"), "", &arguments) else { return };
+        let mut gloo = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
+        let line = [&FOUR[..], &arguments, &["--dist-backend=gloo"]].concat();
+        gloo.args(place.small(&format!("gloo-{precision}"), &line).get_args());
+        succeeded(&gloo.output().unwrap());
+        let [nccl, gloo] = ["nccl", "gloo"].map(|engine| place.run(&format!("{engine}-{precision}")));
+        assert_eq!(nccl.tensors(), gloo.tensors(), "{precision}");
+        assert_eq!(nccl.steps(), gloo.steps(), "{precision}");
+    }
+}
+
+/// Every process ends with the same line and with exit code 75, within the limit.
+fn fails_with_one_verdict(fault: &str, parts: &[&str]) {
+    let place = Workplace::new();
+    let arguments = ["--timeout=1", "--epochs=50", "--deterministic"];
+    let Some(mut command) = launch(&place, 2, "run", fault, &arguments) else { return };
+    let output: Output = command.output().unwrap();
+    let lines = errors(&output);
+    assert_eq!(output.status.code(), Some(75), "{fault}: {lines:?}");
+    let verdicts: Vec<&str> = lines.iter().filter_map(|line| Some(line.split_once("] train: ")?.1)).collect();
+    assert_eq!(verdicts.len(), 2, "{fault}: {lines:?}");
+    assert_eq!(verdicts[0], verdicts[1], "{fault}");
+    parts.iter().for_each(|part| assert!(verdicts[0].contains(part), "{fault}: '{part}' is not in {verdicts:?}"));
+}
+
+#[test]
+fn a_call_that_hangs_ends_with_one_verdict_after_the_limit() {
+    fails_with_one_verdict("hang:1:20", &[" of step ", "Timed out waiting 1000ms"]);
+}
+
+#[test]
+fn a_call_that_fails_ends_with_one_verdict() {
+    fails_with_one_verdict("error:0:20", &[" of step ", "NCCL: "]);
+}
+
+#[test]
+fn a_connection_that_breaks_ends_with_one_verdict() {
+    fails_with_one_verdict("cut:1:20", &[" of step ", "NCCL: remote process exited"]);
+}
+
+#[test]
+fn a_communicator_that_cannot_be_made_ends_with_one_verdict() {
+    fails_with_one_verdict("init:1", &["connection of the processes", "NCCL: "]);
+}
+
+/// NCCL's variables reach it, its lines have the rank before them, and `--dist-interface` is its interface.
+#[test]
+fn what_nccl_says_comes_out_with_the_rank() {
+    let place = Workplace::new();
+    let arguments = ["--max-steps=1", "--dist-interface=lo"];
+    let spoken = |own: Option<&str>| {
+        let mut command = launch(&place, 2, own.unwrap_or("run"), "", &arguments)?;
+        command.env("NCCL_DEBUG", "INFO").env_remove("NCCL_SOCKET_IFNAME");
+        own.map(|own| command.env("NCCL_SOCKET_IFNAME", own));
+        Some(succeeded(&command.output().unwrap()))
+    };
+    let Some(output) = spoken(None) else { return };
+    for rank in 0..2 {
+        let of_rank =
+            |part: &str| output.lines().any(|line| line.starts_with(&format!("[{rank}] ")) && line.contains(part));
+        assert!(of_rank("NCCL INFO NCCL version 2.27.5"), "{output}");
+        assert!(of_rank("NCCL_SOCKET_IFNAME set by environment to =lo"), "{output}");
+    }
+    let output = spoken(Some("eth7")).unwrap();
+    assert!(output.contains("NCCL_SOCKET_IFNAME set by environment to eth7"), "{output}");
+}
