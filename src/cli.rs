@@ -5,6 +5,7 @@
 //! words the errors. Values stay text until [`crate::config::resolve`] checks all layers by the same rules.
 
 mod job;
+mod launch;
 mod model;
 mod options;
 mod pack;
@@ -260,7 +261,7 @@ enum Action {
     /// Print the configuration that would run, as TOML.
     Config(Options<true>),
     /// Train in several processes on this machine: train launch --nproc 2 -- --epochs 3.
-    Launch(Launch),
+    Launch(launch::Launch),
     /// Measure how training scales: train scaling --replicas 1,2,4 -- --batch-size 32.
     Scaling(study::Scaling),
     /// Find a learning rate (find lr) or a batch size that fits and is fast (find batch-size).
@@ -298,37 +299,6 @@ struct Report {
     /// for several runs.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct Launch {
-    /// Processes, each with its part of the devices.
-    #[arg(long, visible_alias = "nproc-per-node", value_name = "N", value_parser = refusal::whole::<u16>(1..=1024))]
-    nproc: u16,
-    /// Machines, on each of which this command starts N processes.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = refusal::whole::<u16>(1..=1024))]
-    nnodes: u16,
-    /// Number of this machine, from 0.
-    #[arg(long, value_name = "N", default_value = "0", value_parser = refusal::whole::<u16>(0..=1023))]
-    node_rank: u16,
-    /// Address of machine 0, for several machines.
-    #[arg(long, value_name = "HOST")]
-    master_addr: Option<String>,
-    /// Port there.
-    #[arg(long, value_name = "PORT", default_value = "29500", value_parser = refusal::whole::<u16>(1..=65535))]
-    master_port: u16,
-    /// Flags and settings of the training, as for train itself.
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<OsString>,
-}
-
-impl Launch {
-    fn command(self) -> std::result::Result<Command, Refusal> {
-        let request = Cli::training(&self.arguments, "launch --nproc N --")?;
-        let (count, number) = (self.nnodes.into(), self.node_rank.into());
-        let machines = Machines::new(count, number, self.master_addr, self.master_port)?;
-        Ok(Command::Launch { processes: self.nproc.into(), machines, arguments: self.arguments, request })
-    }
 }
 
 impl Cli {

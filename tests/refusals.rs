@@ -344,6 +344,20 @@ impl Drop for SmallDisk {
 }
 
 #[test]
+fn a_disk_without_room_for_a_checkpoint_is_named_before_training() {
+    let place = Workplace::new();
+    let Some(disk) = SmallDisk::mount(&place.path("disk"), 256) else {
+        return skip("only a privileged user can mount a small disk");
+    };
+    let dry_run = |run: &str| errors(&place.small(run, &["--dry-run", "--width=8"]).output().unwrap());
+    let lines = dry_run("disk/not/yet/run");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("a checkpoint takes about 1 MiB (estimate), its disk has 0 MiB left"), "{lines:?}");
+    assert!(dry_run("run").is_empty());
+    drop(disk);
+}
+
+#[test]
 fn a_full_disk_ends_the_run_and_keeps_the_last_checkpoint() {
     let place = Workplace::new();
     // Room for one checkpoint of this network and a part of the next.

@@ -267,3 +267,10 @@ fn a_directory_with_checkpoints_is_only_for_the_run_that_resumes_them() {
     drop(other);
     claim(&new, true).unwrap();
 }
+
+#[test]
+fn a_program_that_watches_gets_the_lines_of_the_metrics_file_and_nothing_else() {
+    let place = Workplace::new();
+    let output = place.small("run", &["--max-steps=6", "--progress=json"]).output().unwrap();
+    assert_eq!(succeeded(&output), fs::read_to_string(place.path("run/metrics.jsonl")).unwrap());
+}

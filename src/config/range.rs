@@ -74,6 +74,7 @@ pub const RANGES: &[(&str, Range)] = &[
     ("data.cutout", Range::Within(0.0, 4096.0)),
     ("data.rand_augment_ops", Range::Within(0.0, 14.0)),
     ("data.rand_augment_magnitude", Range::Within(0.0, 30.0)),
+    ("data.color_jitter", Range::Within(0.0, 1.0)),
     ("data.random_erasing", Range::Within(0.0, 1.0)),
     ("data.mixup", Range::Within(0.0, 100.0)),
     ("data.cutmix", Range::Within(0.0, 100.0)),

@@ -19,8 +19,17 @@ pub enum ProgressKind {
     Bar,
     /// Lines of text.
     Plain,
+    /// The lines of `metrics.jsonl`, and nothing else.
+    Json,
     /// Nothing but the result.
     None,
+}
+
+impl ProgressKind {
+    /// Whether the plan, the progress and the result are shown as text.
+    pub fn is_text(self) -> bool {
+        !matches!(self, Self::Json | Self::None)
+    }
 }
 
 /// The `[run]` section.

@@ -1,11 +1,12 @@
 //! Augmentation of one image.
 //!
-//! The steps after `framing`: RandAugment on the bytes; random crop of the padded image and horizontal flip, which copy
+//! The steps after `framing`: RandAugment and colour jitter on the bytes; random crop of the padded image and horizontal flip, which copy
 //! each row; cutout and random erasing, which name areas that become 0 after normalisation. Random numbers are drawn by
 //! [`Key`], so the result depends on seed, epoch and sample only.
 
 use std::ops::Range;
 
+use super::color_jitter::ColorJitter;
 use super::config::{CropFill, DataConfig};
 use super::dataset::{CHANNELS, Normalization};
 use super::erase::RandomErasing;
@@ -18,6 +19,7 @@ use crate::ops::images::{ByteImages, Pixels, Shown};
 #[derive(Debug, Clone)]
 pub struct Augment {
     rand_augment: Option<RandAugment>,
+    color_jitter: Option<ColorJitter>,
     crop_padding: usize,
     crop_fill: CropFill,
     flip: bool,
@@ -49,7 +51,8 @@ impl Augment {
             (config.rand_augment_ops, config.rand_augment_magnitude, config.random_erasing);
         let rand_augment = (ops > 0).then_some(RandAugment { ops, magnitude, fill: [0; CHANNELS] });
         let erasing = (probability > 0.0).then_some(RandomErasing { probability });
-        Self { rand_augment, crop_padding, crop_fill, flip, cutout, erasing, ..plain }
+        let color_jitter = (config.color_jitter > 0.0).then_some(ColorJitter { strength: config.color_jitter });
+        Self { rand_augment, color_jitter, crop_padding, crop_fill, flip, cutout, erasing, ..plain }
     }
 
     /// Normalisation only, for validation images.
@@ -57,6 +60,7 @@ impl Augment {
         let (rand_augment, erasing) = (None, None);
         Self {
             rand_augment,
+            color_jitter: None,
             crop_padding: 0,
             crop_fill: CropFill::Mean,
             flip: false,
@@ -73,7 +77,10 @@ impl Augment {
     pub fn apply(&self, image: &[u8], size: [usize; 2], key: Key, out: &mut [u8]) -> Shown {
         let [height, width] = size;
         let view = self.view(key);
-        let varied = self.rand_augment.map(|it| it.apply(image, size, key));
+        let mut varied = self.rand_augment.map(|it| it.apply(image, size, key));
+        if let Some(jitter) = self.color_jitter {
+            jitter.apply(varied.get_or_insert_with(|| image.to_vec()), key);
+        }
         let image = varied.as_deref().unwrap_or(image);
         let (rows, columns) = (visible(view.top, height), visible(view.left, width));
         let rows = if columns.is_empty() { 0..0 } else { rows };

@@ -92,6 +92,9 @@ pub struct DataConfig {
     pub rand_augment_ops: usize,
     /// Their strength, 0 to 30.
     pub rand_augment_magnitude: u32,
+    /// How far brightness, contrast and saturation of training images vary, 0 to 1; 0 = off.
+    #[serde(default)]
+    pub color_jitter: f64,
     /// Probability that random erasing blanks a rectangle of a training image, 0 to 1.
     pub random_erasing: f64,
     /// Mixup blends two images with a share from Beta(alpha, alpha); this is alpha, 0 = off.
@@ -138,6 +141,7 @@ impl Default for DataConfig {
             cutout: 0,
             rand_augment_ops: 0,
             rand_augment_magnitude: 9,
+            color_jitter: 0.0,
             random_erasing: 0.0,
             mixup: 0.0,
             cutmix: 0.0,

@@ -49,6 +49,10 @@ pub enum Purpose {
     PartLeft = 20,
     /// First row of the part.
     PartTop = 21,
+    /// The order of brightness, contrast and saturation.
+    JitterOrder = 22,
+    /// The factor of each of them.
+    JitterFactor = 23,
 }
 
 /// A sample in an epoch of an experiment.

@@ -9,6 +9,7 @@ pub mod augment;
 pub mod batch;
 mod braces;
 pub mod cifar;
+mod color_jitter;
 pub mod config;
 pub mod dataset;
 mod decode;
@@ -35,6 +36,7 @@ mod tar;
 
 pub use augment::Augment;
 pub use batch::{HostBatch, Partners, assemble};
+pub use color_jitter::{ColorJitter, Property};
 pub use config::{Corrupt, CropFill, DataConfig, Exif, NormalizationKind, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, Picture, fingerprint};
 pub(crate) use decode::to_image;

@@ -27,9 +27,7 @@ impl Jsonl {
     }
 
     fn write(&mut self, record: Record) -> Result<()> {
-        let mut line = serde_json::to_vec(&record).expect("plain numbers have a JSON form");
-        line.push(b'\n');
-        self.journal.append(&line)
+        self.journal.append(&line_of(&record))
     }
 }
 
@@ -45,6 +43,13 @@ impl Sink for Jsonl {
     fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
         self.write(Record::Generation(record.clone()))
     }
+}
+
+/// A record with its line break.
+pub(super) fn line_of(record: &Record) -> Vec<u8> {
+    let mut line = serde_json::to_vec(record).expect("plain numbers have a JSON form");
+    line.push(b'\n');
+    line
 }
 
 /// The steps up to and including `after_step`, and the epochs that ended at `epoch_end` or before.

@@ -15,6 +15,7 @@ pub mod csv;
 pub mod dashboard;
 pub mod environment;
 pub mod journal;
+pub mod json_stream;
 pub mod jsonl;
 pub mod line;
 pub mod meter;
@@ -37,6 +38,7 @@ pub use csv::Csv;
 #[cfg(feature = "tui")]
 pub use dashboard::Dashboard;
 pub use environment::environment;
+pub use json_stream::JsonStream;
 pub use jsonl::Jsonl;
 pub use line::Goal;
 pub use meter::{Average, Throughput, format_duration, gibibytes, peak_memory};

@@ -9,7 +9,7 @@ use super::backend::{devices, name};
 use super::recorder::RunTotals;
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
-use crate::config::{Config, ProgressKind};
+use crate::config::Config;
 use crate::error::Result;
 use crate::metrics::{Summary, environment, peak_memory};
 use crate::parallel::{Plan, Position};
@@ -47,7 +47,7 @@ pub(super) fn finish(
     if let Err(error) = &reported {
         warn(&format!("warning: the report was not written: {error}"));
     }
-    if config.run.progress != ProgressKind::None {
+    if config.run.progress.is_text() {
         match &reason {
             Some(reason @ (Reason::Signal(_) | Reason::MaxTime)) => {
                 say(&format!("\nstopped by {reason}; go on with --resume"));

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::snapshot::Snapshots;
 use super::terminal::{say, warn};
 use crate::checkpoint::{Store, write_atomic};
-use crate::config::{Config, ProgressKind};
+use crate::config::Config;
 use crate::error::Result;
 use crate::parallel::TrainingState;
 use crate::stop::Reason;
@@ -68,7 +68,7 @@ impl Departure {
     /// Prints the conclusion of a process that left the run; returns its exit code.
     pub(super) fn conclude(&self, config: &Config) -> u8 {
         let saved = self.whereabouts();
-        if saved.is_some() || config.run.progress != ProgressKind::None {
+        if saved.is_some() || config.run.progress.is_text() {
             let elsewhere = "the other processes go on with the run; if no other is left, one of them saved its state";
             say(&format!("\nleft        {}", saved.as_deref().unwrap_or(elsewhere)));
         }

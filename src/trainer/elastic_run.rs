@@ -11,10 +11,11 @@ use super::initial::initial_model;
 use super::learner;
 use super::logs::{Logs, goal};
 use super::origin::RUNS;
-use super::overview::{overview, shortage};
+use super::overview::overview;
 use super::phases::report;
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Recorder, RunTotals};
+use super::resources::shortages;
 use super::snapshot::Snapshots;
 use super::snapshot::check_copy;
 use super::succession::Succession;
@@ -48,7 +49,7 @@ pub(super) fn train<B: HostBackend>(
     }
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     if config.run.dry_run {
-        shortage::<B>(&config, &prepared, about.parameters, 1).iter().for_each(|line| warn(line));
+        shortages::<B>(&config, &prepared, about.parameters, 1).iter().for_each(|line| warn(line));
         say(&overview::<B>(&config, &prepared, backend, &about, None));
         return Ok(0);
     }
@@ -59,11 +60,11 @@ pub(super) fn train<B: HostBackend>(
     let membership: Arc<dyn ElasticMembership> =
         launch::join_elastic(&config.parallel, shared, config.run.deterministic, prepared.transport.clone())?.into();
     let clock = Clock::default();
-    let shown = config.run.progress != ProgressKind::None;
+    let shown = config.run.progress.is_text();
     let announce = {
         let (config, clock) = (config.clone(), clock.clone());
         move |prepared: &Prepared| {
-            shortage::<B>(&config, prepared, about.parameters, 1).iter().for_each(|line| warn(line));
+            shortages::<B>(&config, prepared, about.parameters, 1).iter().for_each(|line| warn(line));
             if shown {
                 let directory = clock.directory();
                 say(&overview::<B>(&config, prepared, backend, &about, Some(&directory)));

@@ -24,7 +24,7 @@ pub(super) struct Bars {
 
 impl Bars {
     pub(super) fn new(kind: ProgressKind) -> Self {
-        Self { is_silent: kind == ProgressKind::None, current: RefCell::default() }
+        Self { is_silent: !kind.is_text(), current: RefCell::default() }
     }
 
     pub(super) fn show(&self, progress: Progress) {

@@ -11,7 +11,7 @@ use crate::config::{Config, ProgressKind};
 use crate::error::Result;
 #[cfg(feature = "tui")]
 use crate::metrics::Dashboard;
-use crate::metrics::{Bar, Console, Csv, Goal, Hparam, Jsonl, Sink, TensorBoard};
+use crate::metrics::{Bar, Console, Csv, Goal, Hparam, JsonStream, Jsonl, Sink, TensorBoard};
 use crate::parallel::Plan;
 use crate::stop::Stop;
 
@@ -58,6 +58,7 @@ impl Logs {
             #[cfg(feature = "tui")]
             ProgressKind::Tui => sinks.push(Box::new(Dashboard::new(goal, stop.clone()))),
             ProgressKind::Bar => sinks.push(Box::new(Bar::new(goal))),
+            ProgressKind::Json => sinks.push(Box::new(JsonStream::new(stdout()))),
             ProgressKind::None => {}
             _ => {
                 sinks.push(Box::new(Console::new(stdout(), goal, run.log_every)));

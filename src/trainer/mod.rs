@@ -27,6 +27,7 @@ mod pictures;
 mod prepare;
 mod recorder;
 mod requeue;
+mod resources;
 mod results;
 mod resume;
 mod run;

@@ -3,21 +3,17 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use sysinfo::System;
-
 use super::backend;
 use super::initial::Start;
 use super::prepare::Prepared;
+use super::resources::{bytes, bytes_per_replica};
 use crate::config::Config;
 use crate::data::{Source, synthetic};
 use crate::metrics::Card;
-use crate::model::{ParameterCount, Stem, activation_elements};
+use crate::model::{ParameterCount, Stem};
 use crate::ops::{Algorithm, PrecisionKind};
 use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{BackendKind, HostBackend, StrategyKind};
-
-/// Bytes of an f32.
-const FLOAT: usize = 4;
 
 /// The plan as text, one aligned line per subject.
 pub(super) fn overview<B: HostBackend>(
@@ -216,53 +212,4 @@ fn memory(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> S
     let replica = bytes_per_replica(config, prepared, parameters);
     let total = replica * prepared.plan.world.size as f64;
     format!("about {} per replica, {} in all (estimate)", bytes(replica), bytes(total))
-}
-
-/// The warning if `local_processes` processes such as this one need more than the machine's memory; `None` if devices
-/// have their own memory.
-pub(super) fn shortage<B: HostBackend>(
-    config: &Config,
-    prepared: &Prepared,
-    parameters: ParameterCount,
-    local_processes: usize,
-) -> Option<String> {
-    let replicas = prepared.plan.world.hosted().len() * local_processes;
-    let needed = bytes_per_replica(config, prepared, parameters) * replicas as f64;
-    let machine = memory_of_machine().filter(|_| B::is_processor())?;
-    (needed > machine).then(|| {
-        format!(
-            "warning: training takes about {} of memory (estimate), this machine has {}; lower --batch-size, and raise \
-             --accumulation-steps for the same global batch",
-            bytes(needed),
-            bytes(machine)
-        )
-    })
-}
-
-/// The memory that this process may use, in bytes.
-pub(super) fn memory_of_machine() -> Option<f64> {
-    let mut system = System::new();
-    system.refresh_memory();
-    let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
-    Some(system.total_memory().min(limit)).filter(|bytes| *bytes > 0).map(|bytes| bytes as f64)
-}
-
-/// Weights, gradients and optimizer state of a replica, and the activations that its backward pass needs.
-fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> f64 {
-    let slots = match config.optim.optimizer {
-        OptimizerKind::AdamW => 2,
-        _ => 1,
-    };
-    let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
-    let weights = copies * parameters.all + (1 + slots) * parameters.trained;
-    let plan = &prepared.plan;
-    let images = plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size));
-    // Absurd settings may overflow the product.
-    let activations = images as f64 * activation_elements(&config.model, prepared.task.train.size()) as f64;
-    (FLOAT * weights) as f64 + config.run.precision.bytes() as f64 * activations
-}
-
-pub(super) fn bytes(count: f64) -> String {
-    let mib = count / (1u64 << 20) as f64;
-    if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }
 }

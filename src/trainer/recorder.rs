@@ -11,7 +11,6 @@ use super::succession::Succession;
 use super::terminal::{say, warn};
 use super::{evaluation, pictures};
 use crate::checkpoint::{Keep, run_dir, write_atomic};
-use crate::config::ProgressKind;
 use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput};
@@ -213,7 +212,7 @@ impl Observer for Recorder {
             pause_seconds: report.pause.map(|pause| pause.as_secs_f64()),
             seconds: clock.seconds(),
         };
-        if !succession.leads && config.run.progress != ProgressKind::None {
+        if !succession.leads && config.run.progress.is_text() {
             say(&generation_line(&record));
         }
         let leads = succession.leads;

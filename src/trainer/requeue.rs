@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::terminal::say;
 use crate::checkpoint::Resume;
-use crate::config::{Config, ProgressKind};
+use crate::config::Config;
 use crate::error::{Error, Result};
 
 /// SLURM's number of the job.
@@ -46,7 +46,7 @@ pub(super) fn submit(config: &Config, is_saved: bool) -> Result<()> {
         };
         return Err(Error::Training(format!("'scontrol requeue {job}' failed: {reason}; {remedy}")));
     }
-    if config.run.progress != ProgressKind::None {
+    if config.run.progress.is_text() {
         say(&format!("requeued    job {job}"));
     }
     Ok(())

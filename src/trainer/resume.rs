@@ -27,6 +27,7 @@ const BINDING: &[&str] = &[
     "data.cutout",
     "data.rand_augment_ops",
     "data.rand_augment_magnitude",
+    "data.color_jitter",
     "data.random_erasing",
     "data.mixup",
     "data.cutmix",

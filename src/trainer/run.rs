@@ -11,10 +11,11 @@ use super::initial::initial_model;
 use super::learner;
 use super::logs::{Kept, Logs, goal};
 use super::origin::Origin;
-use super::overview::{overview, shortage};
+use super::overview::overview;
 use super::phases::{listen, report};
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Recorder, RunTotals};
+use super::resources::shortages;
 use super::resume::restore;
 use super::snapshot::{Snapshots, check_copy};
 use super::terminal::{display, say, warn};
@@ -91,7 +92,7 @@ fn run<B: HostBackend>(
     membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     if config.parallel.rank == 0 {
-        shortage::<B>(&config, &prepared, about.parameters, membership.local_processes())
+        shortages::<B>(&config, &prepared, about.parameters, membership.local_processes())
             .iter()
             .for_each(|line| warn(line));
     }
@@ -110,7 +111,7 @@ fn run<B: HostBackend>(
     stop.begin();
     let session = Session::open(&config, &prepared, origin, model)?;
     membership.agree("weights", &|| sha256(&state_dict(&session.model)))?;
-    if config.run.progress != ProgressKind::None {
+    if config.run.progress.is_text() {
         say(&text);
         session.announce();
     }

@@ -120,6 +120,7 @@ const SAME: &[(&str, &str, &str)] = &[
     ),
     (TIMM, "--hflip 0.5 --input-size 3 224 224", "--image-size 224"),
     (TIMM, "--save-every 2 --cooldown-epochs 0", "--checkpoint-every 2epochs"),
+    (TIMM, "--color-jitter 0.4", "data.color_jitter=0.4"),
     (TIMM, "--grad-accum-steps 4", "--accumulation-steps 4"),
     (TIMM, "--amp --amp-dtype bfloat16", "--precision bf16"),
     (TIMM, "--clip-grad 1", "--clip-grad-norm 1"),

@@ -103,7 +103,7 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
         (["--keep-last", "0"], "keep last must be at least 1"),
         (["--checkpoint-every", "0steps"], "such as 1epochs or 500steps, or never, got '0steps'"),
         (["--max-time", "soon"], "must be a time such as 90s, 45m, 2h30m or 1d"),
-        (["--progress", "fancy"], "progress must be one of auto, tui, bar, plain or none, got 'fancy'"),
+        (["--progress", "fancy"], "progress must be one of auto, tui, bar, plain, json or none, got 'fancy'"),
         (["--gpu-ids", "0,x"], "gpu ids must be a list of whole numbers, such as 0,1, got '0,x'"),
         (["--gpu-ids", ""], "gpu ids must name a device, got '[]'"),
         (["--gpu-ids", "0,0"], "gpu ids must be different, got '0' twice (--gpu-ids)"),

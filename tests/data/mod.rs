@@ -2,6 +2,7 @@
 
 mod augment;
 mod cifar;
+mod color_jitter;
 mod download;
 mod erase;
 mod folder;

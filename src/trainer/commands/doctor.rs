@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::metrics::Card;
 use crate::parallel::{BackendKind, HostBackend};
 use crate::trainer::backend::{self, Program};
-use crate::trainer::overview::{bytes, memory_of_machine};
+use crate::trainer::resources::{bytes, memory_of_machine};
 use crate::trainer::terminal::say;
 
 /// How each backend is built, and what it needs beside the program.

@@ -1,0 +1,57 @@
+//! Random brightness, contrast and saturation of an image, in a random order: torchvision's `ColorJitter` on a Pillow
+//! image, with the same range for the three and without hue, which is also timm's `--color-jitter`.
+
+use super::dataset::CHANNELS;
+use super::key::{Key, Purpose};
+use super::pixel_ops::{blend, luma, mean};
+
+/// What is varied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Property {
+    /// Blend with black.
+    Brightness,
+    /// Blend with the mean grey.
+    Contrast,
+    /// Blend with the greyscale image.
+    Saturation,
+}
+
+use Property::{Brightness, Contrast, Saturation};
+
+/// Every order of the three; a draw is an index into it.
+const ORDERS: [[Property; 3]; 6] = [
+    [Brightness, Contrast, Saturation],
+    [Brightness, Saturation, Contrast],
+    [Contrast, Brightness, Saturation],
+    [Contrast, Saturation, Brightness],
+    [Saturation, Brightness, Contrast],
+    [Saturation, Contrast, Brightness],
+];
+
+/// How far images are varied.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ColorJitter {
+    /// Factors are uniform between `1 - strength` and `1 + strength`; 0 to 1.
+    pub strength: f64,
+}
+
+impl ColorJitter {
+    /// What is done to a sample, in this order, each with its factor: 1 changes nothing, 0 leaves only what is blended in.
+    pub fn draw(&self, key: Key) -> [(Property, f64); 3] {
+        let order = ORDERS[key.draw(Purpose::JitterOrder, ORDERS.len() as u32) as usize];
+        let factor =
+            |property| 1.0 + self.strength * (2.0 * key.fraction(Purpose::JitterFactor, property as u32) - 1.0);
+        order.map(|property| (property, factor(property)))
+    }
+
+    /// Varies `image` `[3, height, width]`.
+    pub fn apply(&self, image: &mut [u8], key: Key) {
+        for (property, factor) in self.draw(key) {
+            match property {
+                Brightness => blend(&vec![0; image.len()], image, factor),
+                Contrast => blend(&vec![mean(&luma(image)); image.len()], image, factor),
+                Saturation => blend(&luma(image).repeat(CHANNELS), image, factor),
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a run needs of its machine, as estimates: memory, and room on the disk for a checkpoint.
+
+use std::path::Path;
+
+use rustix::fs::statvfs;
+use sysinfo::System;
+
+use super::prepare::Prepared;
+use crate::config::Config;
+use crate::model::{ParameterCount, activation_elements};
+use crate::optim::OptimizerKind;
+use crate::parallel::HostBackend;
+
+/// Bytes of an f32.
+const FLOAT: usize = 4;
+
+/// The warnings if `local_processes` processes such as this one need more memory than the machine has, or a checkpoint
+/// more room than its disk. Devices with memory of their own are not asked.
+pub(super) fn shortages<B: HostBackend>(
+    config: &Config,
+    prepared: &Prepared,
+    parameters: ParameterCount,
+    local_processes: usize,
+) -> Vec<String> {
+    let replicas = prepared.plan.world.hosted().len() * local_processes;
+    let needed = bytes_per_replica(config, prepared, parameters) * replicas as f64;
+    let machine = memory_of_machine().filter(|machine| B::is_processor() && needed > *machine);
+    let memory = machine.map(|machine| {
+        format!(
+            "warning: training takes about {} of memory (estimate), this machine has {}; lower --batch-size, and raise \
+             --accumulation-steps for the same global batch",
+            bytes(needed),
+            bytes(machine)
+        )
+    });
+    let needed = (FLOAT * (weights(config, parameters) + slots(config) * parameters.trained)) as f64;
+    let free = free_space(&config.run.output_dir).filter(|free| needed > *free);
+    let disk = free.map(|free| {
+        format!(
+            "warning: a checkpoint takes about {} (estimate), its disk has {} left; make room, or use --output-dir on \
+             another one",
+            bytes(needed),
+            bytes(free)
+        )
+    });
+    memory.into_iter().chain(disk).collect()
+}
+
+/// The memory that this process may use, in bytes.
+pub(super) fn memory_of_machine() -> Option<f64> {
+    let mut system = System::new();
+    system.refresh_memory();
+    let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
+    Some(system.total_memory().min(limit)).filter(|bytes| *bytes > 0).map(|bytes| bytes as f64)
+}
+
+/// Bytes that are free for this user where a directory is, or will be made.
+fn free_space(directory: &Path) -> Option<f64> {
+    let present = directory.ancestors().find(|ancestor| ancestor.is_dir()).unwrap_or(Path::new("."));
+    let system = statvfs(present).ok()?;
+    Some(system.f_bavail as f64 * system.f_frsize as f64)
+}
+
+/// Numbers of all weights, and of their averages.
+fn weights(config: &Config, parameters: ParameterCount) -> usize {
+    (1 + usize::from(config.optim.ema_decay > 0.0)) * parameters.all
+}
+
+/// Numbers that the optimizer keeps for each parameter.
+fn slots(config: &Config) -> usize {
+    match config.optim.optimizer {
+        OptimizerKind::AdamW => 2,
+        _ => 1,
+    }
+}
+
+/// Weights, gradients and optimizer state of a replica, and the activations that its backward pass needs.
+pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> f64 {
+    let numbers = weights(config, parameters) + (1 + slots(config)) * parameters.trained;
+    let plan = &prepared.plan;
+    let images = plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size));
+    // Absurd settings may overflow the product.
+    let activations = images as f64 * activation_elements(&config.model, prepared.task.train.size()) as f64;
+    (FLOAT * numbers) as f64 + config.run.precision.bytes() as f64 * activations
+}
+
+/// A number of bytes for people.
+pub(super) fn bytes(count: f64) -> String {
+    let mib = count / (1u64 << 20) as f64;
+    if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }
+}
