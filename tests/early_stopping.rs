@@ -4,14 +4,16 @@ use kiln::metrics::Record;
 
 use crate::command::{STEPS_PER_EPOCH, Workplace};
 
+/// The accuracy of each validation of a run.
+fn accuracies(place: &Workplace, run: &str) -> Vec<f64> {
+    let accuracy = |record| if let Record::Epoch(epoch) = record { Some(epoch.val_accuracy) } else { None };
+    place.run(run).records().into_iter().filter_map(accuracy).collect()
+}
+
 /// The epochs of a run, and in which of them the validation was better than ever.
 fn epochs(place: &Workplace, run: &str) -> (usize, usize) {
-    let accuracies = place.run(run).records().into_iter().filter_map(|record| match record {
-        Record::Epoch(epoch) => Some(epoch.val_accuracy),
-        _ => None,
-    });
     let (mut count, mut best) = (0, (0, f64::MIN));
-    for accuracy in accuracies {
+    for accuracy in accuracies(place, run) {
         count += 1;
         if accuracy > best.1 {
             best = (count, accuracy);
@@ -39,11 +41,17 @@ fn a_run_ends_after_so_many_epochs_without_a_better_validation() {
 #[test]
 fn a_better_validation_counts_anew_and_the_best_ones_are_kept() {
     let place = Workplace::new();
-    place.train("run", &["--epochs=30", "--early-stopping=3", "--keep-best=2", "--keep-last=1", "--learning-rate=0.1"]);
+    let learns = ["--learning-rate=0.02", "--width=8", "data.train_size=256", "data.val_size=64"];
+    let keeps = ["--epochs=12", "--early-stopping=3", "--keep-best=2", "--keep-last=1"];
+    place.train("run", &[learns, keeps].concat());
     let (count, best) = epochs(&place, "run");
     assert!(best > 1, "a run that learns");
-    assert!(count == best + 3 || count == 30, "{count} epochs, the best was {best}");
+    assert!(count == best + 3 || count == 12, "{count} epochs, the best was {best}");
     let kept = std::fs::read_dir(place.run("run").path().join("checkpoints")).unwrap();
     let steps = kept.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("step-")).count();
-    assert_eq!(steps, 3, "the last one and the two best");
+    let mut ranked = accuracies(&place, "run");
+    let last = ranked[count - 1];
+    ranked.sort_by(|left, right| right.total_cmp(left));
+    // The rounding of the processor decides whether the last one is among the best.
+    assert!(steps == 3 || (steps == 2 && last >= ranked[1]), "the last one and the two best of {ranked:?}: {steps}");
 }
