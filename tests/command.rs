@@ -84,7 +84,10 @@ impl Workplace {
                     open.push(entry.clone());
                 }
                 let content = (plain && entry.is_file()).then(|| std::fs::read(&entry).unwrap());
-                found.insert(entry, content);
+                // Whoever looks at images first may keep an index beside them.
+                if !entry.to_string_lossy().ends_with(".index") {
+                    found.insert(entry, content);
+                }
             }
         }
         found

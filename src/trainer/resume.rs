@@ -50,12 +50,16 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
 }
 
 /// The configuration in a checkpoint, with the keys that older versions lack: convolutions by definition, 18 layers, images
-/// as they are stored.
+/// as they are stored and in their own colours.
 pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
     let Ok(mut settings) = text.parse::<toml::Table>() else { return Ok(text) };
-    let older: [(&str, &str, toml::Value); 3] =
-        [("model", "conv", "direct".into()), ("model", "depth", 18.into()), ("data", "exif", "ignore".into())];
+    let older: [(&str, &str, toml::Value); 4] = [
+        ("model", "conv", "direct".into()),
+        ("model", "depth", 18.into()),
+        ("data", "exif", "ignore".into()),
+        ("data", "color_jitter", 0.0.into()),
+    ];
     for (section, key, value) in older {
         let Some(toml::Value::Table(section)) = settings.get_mut(section) else { return Ok(text) };
         section.entry(key).or_insert(value);
