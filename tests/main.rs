@@ -65,6 +65,7 @@ mod scaling;
 mod schedule;
 mod shards;
 mod small;
+mod stages;
 mod state;
 mod storage;
 mod stress;

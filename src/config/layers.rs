@@ -12,7 +12,7 @@ use super::{DEFAULT_TOML, group, suggestion};
 use crate::file::{self, TEXT};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const SESSION_KEYS: [&str; 24] = [
+pub const SESSION_KEYS: [&str; 25] = [
     "run.max_steps",
     "run.max_time",
     "run.fast_dev_run",
@@ -24,6 +24,7 @@ pub const SESSION_KEYS: [&str; 24] = [
     "checkpoint.force_config",
     "parallel.rank",
     "parallel.nnodes",
+    "parallel.stages",
     "parallel.elastic",
     "parallel.elastic_timeout",
     "parallel.heartbeat",

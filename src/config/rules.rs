@@ -14,7 +14,7 @@ use super::schema::{Schema, plain};
 use super::{flag, suggestion};
 use crate::data::{Corrupt, Exif, Source};
 use crate::optim::{OptimizerKind, ScheduleKind};
-use crate::parallel::{DistBackend, Elastic, StrategyKind};
+use crate::parallel::{DistBackend, Elastic, ParallelConfig, StrategyKind};
 use crate::weights::Format;
 
 /// Every rule that the configuration breaks, one line each.
@@ -61,7 +61,7 @@ impl Rules<'_> {
     fn devices(&mut self) {
         const KEY: &str = "parallel.gpu_ids";
         let parallel = &self.merged.config.parallel;
-        let (devices, world) = (parallel.gpu_ids.len(), parallel.world_size);
+        let (devices, workers) = (parallel.gpu_ids.len(), parallel.workers());
         self.require(
             devices > 0,
             &[KEY],
@@ -75,16 +75,16 @@ impl Rules<'_> {
         let remedy = "name each device once; more replicas than devices share them, as in --world-size 2 --gpu-ids 0";
         self.require(twice.is_none(), &[KEY], broken, remedy);
 
-        let broken =
-            || format!("every device must have a replica, got '{devices}' devices for a world size of '{world}'");
-        let remedy = format!("use --world-size {devices} or fewer --gpu-ids");
-        let enough = devices <= world.max(1) || twice.is_some();
+        let of = capacity(parallel);
+        let broken = || format!("every device must have a replica, got '{devices}' devices for {of}");
+        let remedy = format!("use --world-size {} or fewer --gpu-ids", devices.div_ceil(parallel.stages.max(1)));
+        let enough = devices <= workers || twice.is_some();
         self.require(enough, &[KEY, "parallel.world_size"], broken, &remedy);
     }
 
     fn processes(&mut self) {
         let parallel = &self.merged.config.parallel;
-        let (processes, world) = (parallel.processes(), parallel.world_size);
+        let (processes, workers) = (parallel.processes(), parallel.workers());
         let url = &parallel.dist_url;
         const URL: &str = "use --dist-url tcp://HOST:PORT with an address and a free port of rank 0";
         let broken = || format!("dist url must be tcp://HOST:PORT, got '{url}'");
@@ -94,15 +94,36 @@ impl Rules<'_> {
         let keys = ["parallel.rank", "parallel.nnodes", "parallel.world_size", "parallel.gpu_ids"];
         self.require(parallel.rank < processes, &keys, broken, "use a larger --world-size, or say --nnodes");
 
-        let broken = || format!("every process must have a replica, got '{processes}' for a world size of '{world}'");
-        let remedy = format!("use --world-size {processes} or fewer processes");
-        self.require(processes <= world.max(1), &["parallel.nnodes", "parallel.world_size"], broken, &remedy);
+        let of = capacity(parallel);
+        let broken = || format!("every process must have a replica, got '{processes}' for {of}");
+        let remedy = format!("use --world-size {} or fewer processes", processes.div_ceil(parallel.stages.max(1)));
+        self.require(processes <= workers, &["parallel.nnodes", "parallel.world_size"], broken, &remedy);
 
         let broken = || format!("'{processes}' processes must have an address to meet at");
         self.require(processes == 1 || !url.is_empty(), &["parallel.dist_url"], broken, URL);
 
         self.engine(processes);
+        self.stages();
         self.elastic();
+    }
+
+    fn stages(&mut self) {
+        let parallel = &self.merged.config.parallel;
+        if parallel.stages <= 1 {
+            return;
+        }
+        let stages = parallel.stages;
+        let elastic = parallel.elastic.is_on();
+        let nccl = parallel.dist_backend == DistBackend::Nccl;
+        let frozen = self.merged.config.model.freeze != "none";
+        let broken = || format!("a model in '{stages}' stages cannot be trained with changing processes");
+        self.require(!elastic, &["parallel.stages", "parallel.elastic"], broken, "leave --elastic or --stages out");
+
+        let broken = || format!("the '{stages}' stages of a model exchange tensors through the host");
+        self.require(!nccl, &["parallel.stages", "parallel.dist_backend"], broken, "use --dist-backend gloo");
+
+        let broken = || format!("every one of the '{stages}' stages needs the gradient of the next one");
+        self.require(!frozen, &["parallel.stages", "model.freeze"], broken, "leave --freeze or --stages out");
     }
 
     fn elastic(&mut self) {
@@ -258,4 +279,12 @@ pub fn ambiguous_batch(merged: &Merged) -> Option<String> {
              replica, or {part} if it is the batch of all together"
         )
     })
+}
+
+/// What there is for devices and processes to host.
+fn capacity(parallel: &ParallelConfig) -> String {
+    match (parallel.world_size, parallel.stages) {
+        (world, 0 | 1) => format!("a world size of '{world}'"),
+        (world, stages) => format!("a world size of '{world}' in '{stages}' stages"),
+    }
 }

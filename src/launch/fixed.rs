@@ -62,7 +62,8 @@ impl FixedMembership for SingleProcess {
 
 /// The membership of a command that runs in one process.
 pub fn alone(parallel: &ParallelConfig) -> Box<dyn FixedMembership> {
-    Box::new(SingleProcess(World::new(parallel.world_size, parallel.gpu_ids.clone())))
+    let (replicas, devices) = ([parallel.world_size, parallel.stages], parallel.gpu_ids.clone());
+    Box::new(SingleProcess(World::staged(replicas, 0, vec![devices.len()], devices)))
 }
 
 /// Joins a run and waits for all of its processes; `configuration` must be the same on all of them.

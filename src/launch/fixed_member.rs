@@ -18,10 +18,10 @@ use super::machines::Machines;
 use super::processes;
 use super::rendezvous::{Client, Secret, Service, Terms, Verdict};
 use crate::error::{Error, Result};
-use crate::parallel::engine::{Engine, Judge};
+use crate::parallel::engine::{Engine, Judge, Symptom};
 use crate::parallel::gloo::{Gloo, Interface, LONGEST};
 use crate::parallel::nccl::Transport;
-use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
+use crate::parallel::{PATIENCE, ParallelConfig, Processes, StageEngine, World};
 
 /// How long one connection between two processes may take, once all are ready.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -53,15 +53,17 @@ impl FixedMember {
         drop(met);
         let devices: Vec<usize> = member.members().iter().map(|member| member.devices).collect();
         let (all, size) = (devices.iter().sum::<usize>(), parallel.world_size);
-        if all > size {
+        if all > parallel.workers() {
+            let stages = if parallel.stages > 1 { format!(" in '{}' stages", parallel.stages) } else { String::new() };
             let refusal = format!(
-                "every device must have a replica, got '{all}' devices on {} processes for a world size of '{size}'; use \
-                 --world-size {all} or fewer --gpu-ids",
-                devices.len()
+                "every device must have a replica, got '{all}' devices on {} processes for a world size of \
+                 '{size}'{stages}; use --world-size {} or fewer --gpu-ids",
+                devices.len(),
+                all.div_ceil(parallel.stages)
             );
             return Err(Error::usage(refusal));
         }
-        let world = World::across(size, parallel.rank, devices, parallel.gpu_ids.clone());
+        let world = World::staged([size, parallel.stages], parallel.rank, devices, parallel.gpu_ids.clone());
         Ok(Self {
             member,
             _service: Mutex::new(service),
@@ -69,6 +71,20 @@ impl FixedMember {
             interface: address::interface(parallel, host, port)?,
             timeout: terms.timeout,
         })
+    }
+
+    /// The engines between the processes of each stage, if there are several stages.
+    fn stages(&self, client: &Arc<Client>, limit: Duration) -> std::result::Result<Vec<Option<StageEngine>>, Symptom> {
+        let connected = |stage: usize| {
+            let Some(world) = self.world.of_stage(stage).filter(|world| world.processes() > 1) else { return Ok(None) };
+            let (client, prefix) = (client.clone(), format!("stage {stage}/"));
+            let store = EngineStore { client, prefix, limit, is_wanted: Box::new(|| true) };
+            let (rank, size) = (world.rank, world.processes());
+            let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store), CONNECT)?;
+            Ok(Some((Arc::new(gloo) as Arc<dyn Engine>, world.blocks)))
+        };
+        let count = if self.world.stages > 1 { self.world.stages } else { 0 };
+        (0..count).map(connected).collect()
     }
 
     fn own_key(&self, name: &str) -> String {
@@ -116,16 +132,20 @@ impl FixedMembership for FixedMember {
         let (rank, size) = (self.world.rank, self.world.processes());
         let lost = |symptom| Error::PeerLost(self.member.verdict(&symptom));
         let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store()), CONNECT).map_err(lost)?;
-        let (engine, is_over) = (Arc::new(gloo), Arc::new(AtomicBool::new(false)));
+        let engine: Arc<dyn Engine> = Arc::new(gloo);
+        let stages = self.stages(&client, limit).map_err(lost)?;
+        let is_over = Arc::new(AtomicBool::new(false));
         // From now on the loss of a process ends every wait for it.
+        let between: Vec<_> = stages.iter().flatten().map(|(engine, _)| engine.clone()).collect();
         let (waiting, over) = (engine.clone(), is_over.clone());
         self.member.when_over(move || {
             over.store(true, Ordering::Release);
             waiting.close();
+            between.iter().for_each(|engine| engine.close());
         });
         let devices = transport.connect([rank, size], self.world.devices[0], &store(), is_over, limit).map_err(lost)?;
         let processes = Processes::new(engine, self.member.clone(), self.world.blocks.clone(), ordered);
-        Ok(Some(processes.with_devices(devices)))
+        Ok(Some(processes.with_devices(devices).with_stages(stages)))
     }
 
     fn complete(&self) -> Result<()> {

@@ -84,6 +84,25 @@ impl Architecture {
         Self { blocks: [1, 2, 3, 4].map(count) }
     }
 
+    /// Units in a forward pass: the stem, each block, the classifier.
+    pub fn units(self) -> usize {
+        self.blocks.iter().sum::<usize>() + 2
+    }
+
+    /// The unit of the tensor with this torchvision name.
+    pub fn unit_of(self, name: &str) -> Option<usize> {
+        let mut path = name.split('.');
+        match path.next()? {
+            "conv1" | "bn1" => Some(0),
+            "fc" => Some(self.units() - 1),
+            layer => {
+                let stage: usize = layer.strip_prefix("layer")?.parse().ok()?;
+                let block: usize = path.next()?.parse().ok()?;
+                Some(1 + self.blocks.iter().take(stage.checked_sub(1)?).sum::<usize>() + block)
+            }
+        }
+    }
+
     /// Layers with weights, projections not counted.
     pub fn depth(self) -> usize {
         2 + 2 * self.blocks.iter().sum::<usize>()

@@ -10,5 +10,5 @@ mod size;
 
 pub use config::{Architecture, ModelConfig, Stem, recognize};
 pub use prediction::{Hits, MixedIn, Prediction, hits, predictions};
-pub use resnet::ResNet;
+pub use resnet::{ResNet, Through, Units};
 pub use size::{ParameterCount, activation_elements, count_parameters};

@@ -23,14 +23,23 @@ impl<B: MixedBackend> ResNet<B> {
         context: &ForwardContext<B>,
     ) -> (Tensor<B, 1>, Tensor<B, 2>) {
         let logits = self.forward(images, context);
+        (self.losses_of(logits.clone(), labels, mixed), logits)
+    }
+
+    /// As [`ResNet::losses`], from the logits.
+    pub fn losses_of(
+        &self,
+        logits: Tensor<B, 2>,
+        labels: Tensor<B, 1, Int>,
+        mixed: Option<MixedIn<B>>,
+    ) -> Tensor<B, 1> {
         let against = |labels| cross_entropy(logits.clone(), labels, self.label_smoothing);
         let own = against(labels);
-        let losses = match mixed {
+        match mixed {
             // Cross-entropy is linear in the target.
             Some((others, share)) => own * share + against(others) * (1.0 - share),
             None => own,
-        };
-        (losses, logits)
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! ResNet-18 and ResNet-34: "Deep Residual Learning for Image Recognition", He, Zhang, Ren, Sun, 2015, table 1, with
 //! the layer names of torchvision. [`ForwardContext`] and [`Precision`] select parallelism and precision from outside.
 
+use std::ops::Range;
+
 use burn::module::Module;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::Tensor;
@@ -9,8 +11,8 @@ use burn::tensor::backend::Backend;
 use super::config::{ModelConfig, Stem};
 use crate::nn::{BatchNorm, Conv2d, ForwardContext, linear};
 use crate::ops::{
-    Algorithm, BFloat16, Epilogue, Float16, Full, HostOps, MixedBackend, Precision, PrecisionKind, TrainBackend,
-    arranged, max_pool,
+    Algorithm, BFloat16, Epilogue, Float16, Full, MixedBackend, Precision, PrecisionKind, TrainBackend, arranged,
+    max_pool,
 };
 
 /// Two 3x3 convolutions with a residual connection.
@@ -49,6 +51,24 @@ impl<B: TrainBackend> BasicBlock<B> {
     }
 }
 
+/// A range of the network's units in a forward pass.
+#[derive(Debug, Clone)]
+pub struct Units {
+    /// Which ones.
+    pub range: Range<usize>,
+    /// Height and width of the images that the first one sees.
+    pub image: [usize; 2],
+}
+
+/// The output of a range of units.
+#[derive(Debug, Clone)]
+pub enum Through<B: Backend> {
+    /// Of a range without the last: for the next unit, in the order in which the backend computes.
+    Maps(Tensor<B, 4>),
+    /// Of the last, `[batch, classes]`.
+    Logits(Tensor<B, 2>),
+}
+
 /// The network: a stem, four stages of blocks, global average pooling and a linear classifier.
 #[derive(Module, Debug)]
 pub struct ResNet<B: Backend> {
@@ -61,6 +81,8 @@ pub struct ResNet<B: Backend> {
     layer3: Vec<BasicBlock<B>>,
     layer4: Vec<BasicBlock<B>>,
     fc: Linear<B>,
+    #[module(skip)]
+    width: usize,
     /// Of the training loss.
     pub(super) label_smoothing: f64,
 }
@@ -90,8 +112,14 @@ impl<B: Backend> ResNet<B> {
             layer3: stage(2),
             layer4: stage(3),
             fc: LinearConfig::new(8 * width, classes).with_initializer(Initializer::Zeros).init(device),
+            width,
             label_smoothing,
         }
+    }
+
+    /// How many units there are: see [`Architecture::units`](super::Architecture::units).
+    pub fn units(&self) -> usize {
+        self.blocks().count() + 2
     }
 
     fn blocks(&self) -> impl Iterator<Item = &BasicBlock<B>> {
@@ -107,51 +135,94 @@ impl<B: TrainBackend> ResNet<B> {
         context: &ForwardContext<B>,
     ) -> Tensor<P::Compute, 2> {
         let [_, _, height, width] = images.dims();
-        let small = !self.has_large_maps([height, width]) && !self.is_by_winograd(context);
-        let innermost = !small || context.precision == PrecisionKind::Bf16 || !context.is_training();
-        let images = arranged(P::to_compute(images), innermost);
-        let mut x = self.conv1.forward_normalized::<P>(images, &self.bn1, Epilogue::Relu, context);
-        if self.is_pooled {
-            x = max_pool(x);
+        let innermost = self.has_channels_innermost([height, width], context);
+        let all = 0..self.units() - 1;
+        averaged(self.maps::<P>(&all, arranged(P::to_compute(images), innermost), context))
+    }
+
+    /// The stem and the blocks among `units`, of the input of the first one.
+    fn maps<P: Precision<B>>(
+        &self,
+        units: &Range<usize>,
+        mut x: Tensor<P::Compute, 4>,
+        context: &ForwardContext<B>,
+    ) -> Tensor<P::Compute, 4> {
+        if units.start == 0 {
+            x = self.conv1.forward_normalized::<P>(x, &self.bn1, Epilogue::Relu, context);
+            if self.is_pooled {
+                x = max_pool(x);
+            }
         }
-        for block in self.blocks() {
-            x = block.forward::<P>(x, context);
-        }
-        let [batch, channels, height, width] = x.dims();
-        // Other devices than the processor have channels innermost: another order would be a copy.
-        let mean = if P::Compute::is_processor() {
-            x.reshape([batch, channels, height * width]).mean_dim(2)
-        } else {
-            x.permute([0, 2, 3, 1]).reshape([batch, height * width, channels]).mean_dim(1)
+        let own = self.blocks().zip(1..).filter(|(_, unit)| units.contains(unit));
+        own.fold(x, |x, (block, _)| block.forward::<P>(x, context))
+    }
+
+    /// The units in `units`, of the images or of the maps of the unit before.
+    fn through<P: Precision<B>>(&self, units: &Units, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Through<B> {
+        let innermost = self.has_channels_innermost(units.image, context);
+        let x = P::to_compute(x);
+        let x = match units.range.start {
+            0 => arranged(x, innermost),
+            _ if innermost => x.permute([0, 3, 1, 2]),
+            _ => x,
         };
-        mean.reshape([batch, channels])
+        let x = self.maps::<P>(&units.range, x, context);
+        if units.range.end == self.units() {
+            return Through::Logits(linear::<P, B>(&self.fc, averaged(x)));
+        }
+        // Seen in the order of its memory, so that it is not copied.
+        Through::Maps(P::to_home(if innermost { x.permute([0, 2, 3, 1]) } else { x }))
+    }
+
+    /// Whether the channels of a pixel are neighbours in memory, behind images of this size.
+    fn has_channels_innermost(&self, image: [usize; 2], context: &ForwardContext<B>) -> bool {
+        let small = !self.has_large_maps(image) && !self.is_by_winograd(context);
+        !small || context.precision == PrecisionKind::Bf16 || !context.is_training()
     }
 
     /// Whether the maps of the first stage have many channels and many pixels.
     fn has_large_maps(&self, image: [usize; 2]) -> bool {
         let shrunk_by = if self.is_pooled { 4 } else { 1 };
-        self.bn1.channels() >= 32 && image.into_iter().all(|size| size / shrunk_by > 16)
+        self.width >= 32 && image.into_iter().all(|size| size / shrunk_by > 16)
     }
 
     /// Whether a CPU computes most layers by Winograd's algorithm, whose kernels need channels innermost.
     fn is_by_winograd(&self, context: &ForwardContext<B>) -> bool {
-        let (algorithm, channels) = (self.layer1[0].conv1.sliding.algorithm, self.bn1.channels());
-        let fills_vectors = channels >= 32 && channels.is_multiple_of(16);
+        let algorithm = self.layer1[0].conv1.sliding.algorithm;
+        let fills_vectors = self.width >= 32 && self.width.is_multiple_of(16);
         fills_vectors && algorithm == Algorithm::Auto && context.precision == PrecisionKind::F32
     }
+}
 
-    fn forward_in<P: Precision<B>>(&self, images: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
-        linear::<P, B>(&self.fc, self.features::<P>(images, context))
-    }
+/// The mean over the pixels, `[batch, channels]`, of `[batch, channels, height, width]`.
+fn averaged<B: TrainBackend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
+    let [batch, channels, height, width] = x.dims();
+    // Other devices than the processor have channels innermost: another order would be a copy.
+    let mean = if B::is_processor() {
+        x.reshape([batch, channels, height * width]).mean_dim(2)
+    } else {
+        x.permute([0, 2, 3, 1]).reshape([batch, height * width, channels]).mean_dim(1)
+    };
+    mean.reshape([batch, channels])
 }
 
 impl<B: MixedBackend> ResNet<B> {
     /// Images `[batch, 3, height, width]` to logits `[batch, classes]`, in the precision of `context`.
     pub fn forward(&self, images: Tensor<B, 4>, context: &ForwardContext<B>) -> Tensor<B, 2> {
+        let [_, _, height, width] = images.dims();
+        let all = Units { range: 0..self.units(), image: [height, width] };
+        match self.forward_units(&all, images, context) {
+            Through::Logits(logits) => logits,
+            Through::Maps(_) => unreachable!("the last unit has logits"),
+        }
+    }
+
+    /// A range of units. `x` are the images or, for a range without the first unit, the maps of the unit before it.
+    pub fn forward_units(&self, units: &Units, x: Tensor<B, 4>, context: &ForwardContext<B>) -> Through<B> {
         match context.precision {
-            PrecisionKind::F32 => self.forward_in::<Full>(images, context),
-            PrecisionKind::Bf16 => self.forward_in::<BFloat16>(images, context),
-            PrecisionKind::F16 => self.forward_in::<Float16>(images, context),
+            PrecisionKind::F32 => self.through::<Full>(units, x, context),
+            PrecisionKind::Bf16 => self.through::<BFloat16>(units, x, context),
+            PrecisionKind::F16 => self.through::<Float16>(units, x, context),
         }
     }
 }

@@ -3,25 +3,27 @@
 //! The order is that of the module tree and equal on all replicas. Parameter ids, which Burn draws at random in each
 //! process, are only used to look up gradients.
 
+use std::collections::HashSet;
+
 use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
-use super::named::{Weights, trained_parameters};
+use super::named::{Weights, float_tensors, trained_parameters};
 
 /// A selection of a model's float tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// Tensors with gradients.
     Trained,
-    /// All tensors, including frozen ones and running statistics.
+    /// All tensors, including frozen ones and running statistics, except for empty ones.
     All,
 }
 
 impl Which {
     fn includes<B: Backend, const D: usize>(self, param: &Param<Tensor<B, D>>) -> bool {
-        self == Self::All || param.is_require_grad()
+        param.is_require_grad() || (self == Self::All && param.lazy_shape().num_elements() > 0)
     }
 }
 
@@ -58,6 +60,23 @@ pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
         }
     }
     model.map(&mut Replace(which, values.into_iter()))
+}
+
+/// The model with only the float tensors whose names `is_kept` accepts. The others become empty and have no gradient, so
+/// that they take no memory and no part in training; no layer with such a tensor can compute.
+pub fn only<B: Backend, M: Module<B>>(model: M, is_kept: &dyn Fn(&str) -> bool) -> M {
+    struct Only(HashSet<ParamId>);
+    impl<B: Backend> ModuleMapper<B> for Only {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            if self.0.contains(&param.id) {
+                return param;
+            }
+            let empty = Tensor::zeros([0; D], &param.lazy_device());
+            Param::initialized(param.id, empty.set_require_grad(false))
+        }
+    }
+    let kept = float_tensors(&model).into_iter().filter(|tensor| is_kept(&tensor.name)).map(|tensor| tensor.id);
+    model.map(&mut Only(kept.collect()))
 }
 
 /// A trained convolution kernel, whose gradient a backward pass can report to a listener.

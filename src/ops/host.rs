@@ -63,6 +63,12 @@ pub trait HostOps: Backend {
         None
     }
 
+    /// Whether `x`, `[batch, channels, height, width]`, has the channels of a pixel side by side in memory. Kernels of some
+    /// backends sum in another order then.
+    fn has_channels_innermost(_x: &FloatTensor<Self>) -> bool {
+        false
+    }
+
     /// Means and sums of squared deviations, `[channels]`, of two sets of `counts` values as those of one.
     ///
     /// Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.

@@ -10,6 +10,7 @@ mod bridge;
 mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
+mod cut;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod direct;
 mod epilogue;
@@ -52,6 +53,7 @@ pub use batch_norm::{BatchNormOps, BatchNormOutput, batch_norm, inference_factor
 pub use conv::{ConvOps, GradientListener, ParameterListener, PreparedKernel, arranged, conv2d, conv2d_normalized};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use cube::use_one_stream;
+pub use cut::{Awaited, cut, leaf};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
 pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, settle};

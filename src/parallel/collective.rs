@@ -57,8 +57,7 @@ impl Collective {
     ) -> Result<Part, Broken> {
         let all = |parts: Vec<Message>| {
             let parts = parts.into_iter().map(Message::into_part).collect();
-            let processes = self.group.processes.as_ref().expect("there are other processes");
-            combine(parts, processes, self.group.limit(key)).map(Message::Part)
+            combine(parts, self.processes(), self.group.limit(key)).map(Message::Part)
         };
         self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
     }
@@ -111,6 +110,35 @@ impl Collective {
         self.group.meet(self.place, key, message, broadcast).map(Message::into_floats)
     }
 
+    /// Whether the replica `other` is in this process.
+    pub fn is_here(&self, other: usize) -> bool {
+        other.checked_sub(self.group.first()).is_some_and(|place| place < self.group.size)
+    }
+
+    /// Hands `part` to the replica of this process that `key` names.
+    pub(super) fn post(&self, key: Key, part: Part) -> Result<(), Broken> {
+        self.group.post(key, part)
+    }
+
+    /// What a replica of this process has for this one.
+    pub(super) fn fetch(&self, key: Key) -> Result<Part, Broken> {
+        self.group.fetch(key)
+    }
+
+    /// Sends bytes to replica `to`, which is in another process.
+    pub(super) fn send(&self, key: Key, to: usize, bytes: &[u8]) -> Result<(), Broken> {
+        self.processes().send(key, to, bytes, self.group.limit(key))
+    }
+
+    /// The bytes that replica `from`, which is in another process, sends to this one.
+    pub(super) fn receive(&self, key: Key, from: usize) -> Result<Vec<u8>, Broken> {
+        self.processes().receive(key, from, self.group.limit(key))
+    }
+
+    fn processes(&self) -> &Processes {
+        self.group.processes.as_ref().expect("there are other processes")
+    }
+
     /// Returns when all replicas of this process have arrived.
     pub fn barrier(&self, key: Key) -> Result<(), Broken> {
         self.group.meet(self.place, key, Message::Nothing, |_| Ok(Message::Nothing)).map(|_| ())
@@ -119,6 +147,11 @@ impl Collective {
     /// Breaks the group, because this replica or another process failed. The first reason is kept.
     pub fn abort(&self, reason: Broken) {
         self.group.abort(reason);
+    }
+
+    /// How many replicas this process has.
+    pub(super) fn here(&self) -> usize {
+        self.group.size
     }
 
     /// Whether there are other processes, so that gradients should be sent early.

@@ -127,8 +127,10 @@ impl From<Elastic> for String {
 pub struct ParallelConfig {
     /// Replicas of the experiment, at least 1.
     pub world_size: usize,
-    /// Devices that host the replicas, each once, at most one per replica.
+    /// Devices that host the replicas, each once, at most one per replica and stage.
     pub gpu_ids: Vec<usize>,
+    /// Parts into which the model of a replica is cut, at least 1; each is computed on its own, a device or a slot.
+    pub stages: usize,
     /// Rank of this process among all processes.
     pub rank: usize,
     /// Processes of the run; 0 means as many as the world needs devices for. See [`ParallelConfig::processes`].
@@ -178,6 +180,7 @@ impl Default for ParallelConfig {
         Self {
             world_size: 1,
             gpu_ids: vec![0],
+            stages: 1,
             rank: 0,
             nnodes: 0,
             batch_size: 32,
@@ -225,13 +228,18 @@ impl ParallelConfig {
         (!host.is_empty()).then_some((host, port))
     }
 
-    /// The number of processes of a run of fixed membership: `nnodes`, or with an address enough for one replica per
+    /// Stages of all replicas: what devices host.
+    pub fn workers(&self) -> usize {
+        self.world_size.saturating_mul(self.stages).max(1)
+    }
+
+    /// The number of processes of a run of fixed membership: `nnodes`, or with an address enough for one worker per
     /// device. 1 for an elastic run, which begins with this process.
     pub fn processes(&self) -> usize {
         match self.nnodes {
             _ if self.elastic.is_on() => 1,
             0 if self.rank == 0 && self.dist_url.is_empty() => 1,
-            0 => self.world_size.div_ceil(self.gpu_ids.len().max(1)).max(1),
+            0 => self.workers().div_ceil(self.gpu_ids.len().max(1)).max(1),
             count => count,
         }
     }

@@ -37,11 +37,13 @@ pub trait HostBackend: MixedBackend + UpdateOps + ImageOps {
 pub fn check_devices<B: HostBackend>(world: &World) -> Result<()> {
     for index in &world.devices {
         B::open(*index)?;
-        if B::is_processor() && *index >= world.size {
+        let slots = world.size * world.stages;
+        let of = if world.stages > 1 { "replica and stage" } else { "replica" };
+        if B::is_processor() && *index >= slots {
             return Err(Error::usage(format!(
-                "there is no device '{index}': the CPU offers one slot per replica, here 0 to {}; choose among them with \
+                "there is no device '{index}': the CPU offers one slot per {of}, here 0 to {}; choose among them with \
                  --gpu-ids, or raise --world-size",
-                world.size - 1
+                slots - 1
             )));
         }
     }

@@ -45,6 +45,12 @@ pub trait Engine: Debug + Send + Sync {
     /// Overwrites `values` with the bytes of process `root`, which have the same length.
     fn broadcast(&self, key: Key, root: usize, values: &mut [u8], limit: Duration) -> Result<(), Symptom>;
 
+    /// Sends bytes to process `to`. Returns before they have arrived; waits only if many others are still under way.
+    fn send(&self, key: Key, to: usize, bytes: &[u8], limit: Duration) -> Result<(), Symptom>;
+
+    /// The bytes that process `from` sends under this key.
+    fn receive(&self, key: Key, from: usize, limit: Duration) -> Result<Vec<u8>, Symptom>;
+
     /// Ends every call with an error, here and soon on the other processes.
     fn close(&self);
 }

@@ -3,6 +3,7 @@
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::events::EpochReport;
+use super::key::Operation;
 use super::position::TrainingState;
 use super::replica::{Event, Replica};
 use super::task::Task;
@@ -10,6 +11,7 @@ use super::validate::Evaluation;
 use crate::error::Result;
 use crate::nn::{Which, state_dict, with_flat};
 use crate::optim::WeightAverage;
+use crate::state::StateDict;
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Validates, reports, saves, and begins the next epoch if this one is finished.
@@ -23,7 +25,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let epoch = self.position.epoch;
         let done = epoch + usize::from(finished);
         let is_last = self.plan.is_over(done, self.position.best) || self.position.global_step >= self.plan.last_step;
-        if self.collective.is_local_leader() {
+        if self.stage.everyone.is_local_leader() {
             (self.report)(Event::Epoch(EpochReport {
                 epoch,
                 step: self.position.global_step,
@@ -44,36 +46,46 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let due = every > 0 && (epoch + 1).is_multiple_of(every);
         let wanted = every > 0 || self.plan.save_every_steps > 0;
         if due || is_last || !finished || (wanted && (is_best || self.plan.keeps_many)) {
-            self.save(is_best, Some(score));
+            self.save(is_best, Some(score))?;
         }
         Ok(())
     }
 
     /// Sends the complete state to the coordinator; only the first replica of the world does.
-    pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) {
-        if self.collective.rank() > 0 {
-            return;
-        }
-        if let Some(state) = self.state() {
+    pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) -> Result<()> {
+        let state = if self.collective.rank() == 0 { self.state() } else { None };
+        let key = self.key(Operation::BackwardDone);
+        let gather = |state| if self.stage.is_whole() { Ok(Some(state)) } else { self.stage.gathered(key, state) };
+        if let Some(state) = state.map(gather).transpose()?.flatten() {
             (self.report)(Event::Checkpoint(Box::new(TrainingState { is_best, score, ..state })));
         }
+        Ok(())
     }
 
-    /// The complete state, on the host; `None` if another replica keeps part of it.
+    /// The state of this worker's part of the model, on the host; `None` if another replica keeps part of it.
     pub(super) fn state(&self) -> Option<TrainingState> {
         if self.plan.optim.ema_decay > 0.0 && self.average.is_none() {
             return None;
         }
         let _phase = tracing::info_span!("state to the host").entered();
-        let averaged =
-            |average: &WeightAverage<B>| state_dict(&with_flat(self.model(), Which::All, average.values.clone()));
+        let averaged = |average: &WeightAverage<B>| {
+            self.own(state_dict(&with_flat(self.model(), Which::All, average.values.clone())))
+        };
         Some(TrainingState {
             position: self.position.clone(),
-            weights: state_dict(&self.model()),
+            weights: self.own(state_dict(&self.model())),
             optimizer: self.rule.state(),
             average: self.average.as_ref().map(averaged),
             is_best: false,
             score: None,
         })
+    }
+
+    /// The tensors of this worker's units.
+    fn own(&self, mut state: StateDict) -> StateDict {
+        if !self.stage.is_whole() {
+            state.retain(|name, _| self.task.unit_of(name).is_none_or(|unit| self.stage.units.contains(&unit)));
+        }
+        state
     }
 }

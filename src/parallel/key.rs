@@ -31,6 +31,21 @@ pub enum Operation {
     Validation,
     /// The state that a resumed run starts from.
     StartingPoint,
+    /// What a stage computes of a micro-batch, for the next one.
+    Activations {
+        /// The receiver.
+        to: usize,
+    },
+    /// The gradient of that.
+    Gradient {
+        /// The receiver.
+        to: usize,
+    },
+    /// A stage's part of the state to save.
+    State {
+        /// The stage.
+        stage: usize,
+    },
 }
 
 impl fmt::Display for Operation {
@@ -47,6 +62,9 @@ impl fmt::Display for Operation {
             Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
             Self::Validation => f.write_str("exchange of validation results"),
             Self::StartingPoint => f.write_str("broadcast of the checkpoint"),
+            Self::Activations { to } => write!(f, "activations for worker {to}"),
+            Self::Gradient { to } => write!(f, "gradient for worker {to}"),
+            Self::State { stage } => write!(f, "state of stage {stage}"),
         }
     }
 }

@@ -78,6 +78,8 @@ impl fmt::Debug for Group {
 #[derive(Default)]
 struct Table {
     pending: HashMap<Key, PendingCollective>,
+    /// What a replica has for another one.
+    mail: HashMap<Key, Part>,
     verdict: Option<Broken>,
 }
 
@@ -206,6 +208,43 @@ impl Group {
                 let missing = collective.contributions.iter().enumerate().filter(|(_, message)| message.is_none());
                 let missing: Vec<usize> = missing.map(|(place, _)| self.first() + place).collect();
                 return Err(self.fail(&mut table, Broken::Replica(late(&missing, key, limit))));
+            };
+            table = self.arrived.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Messages from one replica of this process to another; the key names the receiver.
+impl Group {
+    pub(super) fn post(&self, key: Key, part: Part) -> Result<(), Broken> {
+        let mut table = self.lock();
+        if let Some(verdict) = &table.verdict {
+            return Err(verdict.clone());
+        }
+        table.mail.insert(key, part);
+        self.arrived.notify_all();
+        Ok(())
+    }
+
+    /// Waits for the message.
+    pub(super) fn fetch(&self, key: Key) -> Result<Part, Broken> {
+        let limit = self.limit(key);
+        let start = Instant::now();
+        let mut table = self.lock();
+        loop {
+            if let Some(part) = table.mail.remove(&key) {
+                return Ok(part);
+            }
+            if let Some(verdict) = &table.verdict {
+                return Err(verdict.clone());
+            }
+            let Some(rest) = limit.checked_sub(start.elapsed()) else {
+                let seconds = limit.as_secs_f64();
+                let reason = format!(
+                    "the {key} did not come within {seconds} s; if nothing hangs and the step is only slow, raise \
+                     --timeout"
+                );
+                return Err(self.fail(&mut table, Broken::Replica(reason)));
             };
             table = self.arrived.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
         }

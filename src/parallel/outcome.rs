@@ -11,7 +11,6 @@ use super::device::HostBackend;
 use super::events::StepReport;
 use crate::error::Error;
 use crate::ops::{Later, download, primitive};
-use crate::optim::global_norm;
 
 /// The sums over the samples of a micro-batch.
 #[derive(Debug, Clone)]
@@ -37,6 +36,22 @@ pub(super) struct Outcome {
     scale: f64,
 }
 
+/// The values of an outcome.
+pub(super) struct Read {
+    /// This worker's.
+    pub(super) counts: Counts,
+    /// Of the parts of its gradient.
+    pub(super) norms: Vec<f32>,
+    /// The factor on the loss, and so on the norms.
+    pub(super) scale: f64,
+}
+
+impl Default for Read {
+    fn default() -> Self {
+        Self { counts: Counts::default(), norms: Vec::new(), scale: 1.0 }
+    }
+}
+
 impl Outcome {
     /// Starts the copy; waits for it unless it `is_late`.
     pub(super) fn new<B: HostBackend>(
@@ -59,8 +74,8 @@ impl Outcome {
         Self { report, samples, each, values, scale }
     }
 
-    /// Waits for the copy. Returns this replica's counts and the report, which lacks those of all replicas.
-    pub(super) fn read(self) -> (Counts, StepReport) {
+    /// Waits for the copy. The report lacks the sums over all workers.
+    pub(super) fn read(self) -> (Read, StepReport) {
         let values = (self.values)();
         let (sums, norms) = values.split_at(self.each * self.samples.len());
         let mut counts = Counts::default();
@@ -69,7 +84,7 @@ impl Outcome {
             counted.iter_mut().zip(&sums[1..]).for_each(|(count, sum)| *count = f64::from(*sum));
             counts += Counts { loss: sums[0].into(), samples, counted };
         }
-        (counts, StepReport { gradient_norm: global_norm(norms) / self.scale, ..self.report })
+        (Read { counts, norms: norms.to_vec(), scale: self.scale }, self.report)
     }
 }
 

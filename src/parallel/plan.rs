@@ -102,6 +102,11 @@ impl Plan {
         })
     }
 
+    /// The plan of the replicas of `stage` that this process hosts.
+    pub(super) fn of_stage(&self, stage: usize) -> Option<Self> {
+        Some(Self { world: self.world.of_stage(stage)?, ..self.clone() })
+    }
+
     /// Whether a run ends after `epochs` epochs: none is left, or early stopping applies. `best` is the score of the
     /// best validation and its step.
     pub fn is_over(&self, epochs: usize, best: Option<(f64, usize)>) -> bool {

@@ -19,6 +19,9 @@ use super::tree::{add, fold, roots};
 /// The time limit before the first step, when the first process reads a checkpoint; losses are detected earlier.
 const STARTUP: Duration = Duration::from_secs(3600);
 
+/// The engine between the processes that host a stage, and the replicas of each of them.
+pub type StageEngine = (Arc<dyn Engine>, Vec<Range<usize>>);
+
 /// The processes of a run, and the engine between them.
 #[derive(Debug, Clone)]
 pub struct Processes {
@@ -30,6 +33,8 @@ pub struct Processes {
     pub(super) blocks: Vec<Range<usize>>,
     /// Whether sums are taken in the order of the tree.
     pub(super) ordered: bool,
+    /// The processes that host each stage, for the stages of several of them.
+    stages: Vec<Option<Processes>>,
 }
 
 fn widened(halves: &[bf16]) -> Vec<f32> {
@@ -47,12 +52,24 @@ fn finished(size: usize, places: Vec<usize>, sums: impl Iterator<Item = Vec<f32>
 impl Processes {
     /// `blocks` are the replicas that each process hosts, `ordered` asks for sums in the order of the tree.
     pub fn new(engine: Arc<dyn Engine>, judge: Arc<dyn Judge>, blocks: Vec<Range<usize>>, ordered: bool) -> Self {
-        Self { engine, devices: None, judge, blocks, ordered }
+        Self { engine, devices: None, judge, blocks, ordered, stages: Vec::new() }
     }
 
     /// Sums tensors by `devices`, if given.
     pub fn with_devices(self, devices: Option<Arc<dyn DeviceEngine>>) -> Self {
         Self { devices, ..self }
+    }
+
+    /// With an engine for each stage: between the processes that host it, if there are several and this is one of them.
+    pub fn with_stages(self, engines: Vec<Option<StageEngine>>) -> Self {
+        let stage = |(engine, blocks)| Self::new(engine, self.judge.clone(), blocks, self.ordered);
+        let stages = engines.into_iter().map(|engine| engine.map(stage)).collect();
+        Self { stages, ..self }
+    }
+
+    /// The processes that exchange the gradients of `stage`, if there are several.
+    pub(super) fn of_stage(&self, stage: usize) -> Option<Self> {
+        if self.stages.is_empty() { Some(self.clone()) } else { self.stages.get(stage)?.clone() }
     }
 
     /// The replicas of this process.
@@ -186,8 +203,7 @@ impl Processes {
         values: Option<Vec<u8>>,
         limit: Duration,
     ) -> Result<Vec<u8>, Broken> {
-        let process = self.blocks.iter().position(|block| block.contains(&root)).unwrap_or_default();
-        self.broadcast_from(key, process, values, limit)
+        self.broadcast_from(key, self.host_of(root), values, limit)
     }
 
     fn broadcast_from(
@@ -207,6 +223,20 @@ impl Processes {
             }
             Ok(values)
         })
+    }
+
+    /// Sends bytes to the process that hosts replica `to`.
+    pub(super) fn send(&self, key: Key, to: usize, bytes: &[u8], limit: Duration) -> Result<(), Broken> {
+        self.with_all(key, || self.engine.send(key, self.host_of(to), bytes, limit))
+    }
+
+    /// The bytes that the process of replica `from` sends.
+    pub(super) fn receive(&self, key: Key, from: usize, limit: Duration) -> Result<Vec<u8>, Broken> {
+        self.with_all(key, || self.engine.receive(key, self.host_of(from), limit))
+    }
+
+    fn host_of(&self, replica: usize) -> usize {
+        self.blocks.iter().position(|block| block.contains(&replica)).unwrap_or_default()
     }
 
     /// Runs a collective; after an error asks the judge for the verdict.

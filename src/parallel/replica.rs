@@ -1,17 +1,11 @@
-//! One replica: a thread that owns a model, an optimizer and its shard of every batch.
+//! One replica, or one stage of it: a thread that owns a model, an optimizer and its shard of every batch.
 //!
-//! All replicas run the same program and exchange data only in collectives. This file is the loop from the first step
-//! to the last; `step.rs` is one step, `epoch.rs` the end of an epoch.
-//!
-//! Two rules keep Burn 0.21's autodiff graph from losing gradients when several threads use it (tracel-ai/burn #5573);
-//! both are marked in `step.rs`:
-//!
-//! 1. **Fresh leaves before every forward.** The model is forked before each micro-batch, so no leaf of the graph has
-//!    been through a backward before.
-//! 2. **No backward beside a forward.** All replicas wait for each other after their forwards (the fence in the
-//!    training step) and again after their backwards, before any of them touches the graph again.
+//! All workers run the same program and exchange data only in collectives and with their neighbours. This file is the loop
+//! from the first step to the last; `passes.rs` are the passes of a step, `step.rs` the rest of it, `epoch.rs` the end of an
+//! epoch.
 
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,10 +24,12 @@ use super::overlap::Overlap;
 use super::plan::Plan;
 use super::position::{Position, StartingPoint, TrainingState};
 use super::remedy::{remedy, without_stack};
+use super::stage::Stage;
 use super::task::{Split, Task};
 use super::trainee::{Handle, Trainee};
+use super::world::World;
 use crate::error::{Error, Result};
-use crate::nn::{Which, flat, kernels};
+use crate::nn::{Which, flat, float_tensors, kernels, only, trained_parameters};
 use crate::ops::{traffic, upload};
 use crate::optim::WeightAverage;
 
@@ -64,7 +60,11 @@ pub(super) enum Flow {
 pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) task: Arc<T>,
     pub(super) plan: Arc<Plan>,
+    /// The replicas; with several stages those of this stage.
     pub(super) collective: Arc<Collective>,
+    pub(super) stage: Stage<B>,
+    /// Trained tensors of the whole model.
+    pub(super) tensors: usize,
     pub(super) device: B::Device,
     pub(super) learner: TaskLearner<B, T>,
     /// That of the learner.
@@ -82,6 +82,18 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) report: Box<dyn FnMut(Event) + Send>,
     /// For an elastic run.
     pub(super) generation: Option<Arc<dyn Generation>>,
+}
+
+/// Where a worker belongs.
+pub(super) struct Place {
+    /// The replicas of its stage.
+    pub(super) collective: Arc<Collective>,
+    /// All workers.
+    pub(super) everyone: Arc<Collective>,
+    /// Of all workers.
+    pub(super) world: World,
+    /// The units of the model that it computes.
+    pub(super) units: Range<usize>,
 }
 
 /// How a replica ended.
@@ -115,42 +127,56 @@ impl From<&Error> for Broken {
 }
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// Makes a replica by `new`; if that fails, aborts `group`, so that no other replica waits for this one.
-    pub(super) fn set_up(group: &Collective, new: impl FnOnce() -> Result<Self>) -> Result<Self> {
+    /// Makes a replica by `new`; if that fails, aborts its `groups`, so that no other replica waits for this one.
+    pub(super) fn set_up(groups: [&Collective; 2], new: impl FnOnce() -> Result<Self>) -> Result<Self> {
         let replica = catch_unwind(AssertUnwindSafe(new))
-            .unwrap_or_else(|panic| Err(verdict(panic, group.rank(), "while it was set up")));
-        replica.inspect_err(|error| group.abort(error.into()))
+            .unwrap_or_else(|panic| Err(verdict(panic, groups[0].rank(), "while it was set up")));
+        replica.inspect_err(|error| groups.into_iter().for_each(|group| group.abort(error.into())))
     }
 
     /// A replica ready for its first step.
     pub(super) fn new(
         recipe: &Recipe<B, T>,
         plan: Arc<Plan>,
-        collective: Arc<Collective>,
+        place: Place,
         model: T::Model,
         start: &StartingPoint,
         report: Box<dyn FnMut(Event) + Send>,
         generation: Option<Arc<dyn Generation>>,
     ) -> Result<Self> {
+        let Place { collective, everyone, world, units } = place;
         let rank = collective.rank();
         let device = B::open(plan.world.device_of(rank))?;
+        let stage = Stage::new(&world, units, everyone, device.clone());
+        let task = recipe.task.clone();
+        let tensors = trained_parameters(&model).count();
+        let names: Vec<String> = float_tensors(&model).into_iter().map(|tensor| tensor.name).collect();
+        let is_own = |name: &str| task.unit_of(name).is_none_or(|unit| stage.units.contains(&unit));
+        let model = if stage.is_whole() { model } else { only(model, &is_own) };
         let model = model.fork(&device);
         let (learner, rule) = recipe.learner(&plan, model, start.position.global_step);
         let model = learner.model().into_model();
-        if let Some(state) = &start.optimizer {
-            rule.load(state, &device)?;
+        match &start.optimizer {
+            Some(state) if stage.is_whole() => rule.load(state, &device)?,
+            Some(state) => {
+                let own = state.iter().filter(|(name, _)| is_own(name));
+                rule.load(&own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect(), &device)?;
+            }
+            None => {}
         }
         let world = &plan.world;
         let first = rank == 0 || (generation.is_some() && rank == world.shares[world.slot_of(rank)].start);
         let averaged = first && plan.optim.ema_decay > 0.0;
         let average = averaged.then(|| {
             let values = match &start.average {
-                Some(values) => values.iter().map(|value| upload(value, &device)).collect(),
+                Some(values) => {
+                    let own = values.iter().zip(&names).filter(|(_, name)| is_own(name));
+                    own.map(|(value, _)| upload(value, &device)).collect()
+                }
                 None => flat(&model, Which::All),
             };
             WeightAverage::new(plan.optim.ema_decay, values)
         });
-        let task = recipe.task.clone();
         plan.check_samples(task.as_ref())?;
         let batches = loader(&task, Split::Training, plan.shards(rank, &start.position), &device)?;
         let overlap = collective
@@ -162,6 +188,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             task,
             plan,
             collective,
+            stage,
+            tensors,
             device,
             learner,
             rule,
@@ -195,7 +223,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                     self.settle_outcome()?;
                 }
                 if flow == Flow::Stop || (due && self.position.global_step < self.plan.last_step) {
-                    self.save(false, None);
+                    self.save(false, None)?;
                 }
                 if flow != Flow::Continue {
                     return Ok(flow);
@@ -227,7 +255,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let may_change = self.generation.is_some();
         // The other replicas of this process end as after the loss of another process.
         let lost = (may_change && panicked).then(|| error.to_string());
-        self.collective.abort(lost.clone().map_or_else(|| (&error).into(), Broken::Peer));
+        let reason = lost.clone().map_or_else(|| (&error).into(), Broken::Peer);
+        [&self.collective, &self.stage.everyone].into_iter().for_each(|group| group.abort(reason.clone()));
         match (lost, error) {
             (Some(how), _) => Ended::Lost(how),
             (None, Error::PeerLost(_)) if may_change => Ended::Parted(Box::new(self)),
@@ -275,7 +304,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn account(&mut self, report: StepReport) {
         self.position.samples_seen += report.counts.samples as u64;
         self.position.running.add_step(report.counts);
-        if self.collective.is_local_leader() {
+        if self.stage.everyone.is_local_leader() {
             (self.report)(Event::Step(StepReport { skipped: self.position.loss_scale.skipped, ..report }));
         }
     }

@@ -1,53 +1,24 @@
-//! One optimizer step of one replica: micro-batches, the exchange of losses, the reduction, the update.
+//! One optimizer step of one worker: the passes, the reduction, the exchange of losses, the update.
 
-use std::sync::Arc;
-
-use burn::backend::Autodiff;
 use burn::tensor::Tensor;
-use burn_train::TrainOutput;
 use tracing::info_span;
 
-use super::collective::Collective;
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::events::StepReport;
-use super::key::{Broken, Key, Operation};
-use super::outcome::{Outcome, Sums, not_finite};
-use super::overlap::{Early, Overlap};
+use super::key::{Key, Operation};
+use super::outcome::{Outcome, Read, not_finite};
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
 use super::task::Task;
-use super::trainee::Micro;
-use crate::error::{Error, Result};
-use crate::nn::{
-    BatchStatistics, ForwardContext, Which, flat, flat_gradients, gradients_of, parameter_names,
-    update_running_statistics,
-};
+use crate::error::Result;
+use crate::nn::{Which, flat, gradients_of, update_running_statistics};
 use crate::ops::settle;
-use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
-use crate::optim::{Arenas, clip_factor, clip_factor_there, norms};
+use crate::optim::{Arenas, clip_factor, clip_factor_there, global_norm, norms};
 use crate::stop::Reason;
 
-/// The sums over micro-batches on one replica.
-struct Share<B: HostBackend> {
-    /// This replica's summands of the mean gradient.
-    gradients: Vec<Tensor<B, 1>>,
-    sums: Vec<Sums<B>>,
-    /// The batch statistics of each micro-batch with a sample, for the running averages.
-    statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
-}
-
-impl<B: HostBackend> Share<B> {
-    fn add(&mut self, other: Self) {
-        self.sums.extend(other.sums);
-        self.statistics.extend(other.statistics);
-        self.gradients = if self.gradients.is_empty() {
-            other.gradients
-        } else {
-            self.gradients.drain(..).zip(other.gradients).map(|(sum, new)| sum + new).collect()
-        };
-    }
-}
+/// Where the norms of a stage begin in the message of a step: behind the counts and the two wishes to end.
+const MESSAGE: usize = Counts::VALUES + 2;
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Forward and backward over the group's micro-batches, one reduction, one update. Returns what follows, and the
@@ -56,22 +27,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let is_scaled = self.plan.precision.needs_loss_scale();
         let scale = if is_scaled { self.position.loss_scale.scale } else { 1.0 };
         let weight = scale / group.samples() as f64;
-        let mut sum = Share { gradients: Vec::new(), sums: Vec::new(), statistics: Vec::new() };
-        let mut early = None;
-        for micro_batch in 0..group.micro_batches() {
-            if micro_batch + 1 == group.micro_batches() {
-                let key = self.key(Operation::BackwardDone);
-                let listen = |overlap: &Overlap<B>| overlap.listen(key, &sum.gradients, &self.collective);
-                early = self.overlap.as_ref().map(listen);
-            }
-            sum.add(self.micro_batch(micro_batch, weight, early.clone())?);
-        }
+        let (sum, early) = self.passes(group.micro_batches(), weight)?;
         // Gradients that go to other processes are reduced one by one, while the backward pass computes others.
         let arenas = self.rule.arenas().filter(|_| self.overlap.is_none());
         let gradients = arenas.iter().fold(sum.gradients, |gradients, arenas| arenas.pack(gradients));
         let mut gradients = self.reduce(gradients, early)?;
         let norms = info_span!("gradient norm").in_scope(|| norms(&gradients));
-        let is_late = !B::is_processor() && !is_scaled && self.generation.is_none();
+        let is_late = !B::is_processor() && !is_scaled && self.generation.is_none() && self.stage.is_whole();
         let outcome = Outcome::new(report, sum.sums, norms.clone(), scale, is_late);
         let outcome = if is_late { self.outcome.replace(outcome) } else { Some(outcome) };
         let (report, flow) = self.exchange(outcome, self.key(Operation::Counts))?;
@@ -106,67 +68,40 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok((report, flow))
     }
 
-    /// This replica's share of one micro-batch. In the last one of a step, `early` gets gradients as they become final.
-    fn micro_batch(&mut self, micro_batch: usize, weight: f64, early: Option<Arc<Early<B>>>) -> Result<Share<B>> {
-        let batch = info_span!("wait for data").in_scope(|| self.batches.next());
-        let (input, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
-        let is_present = samples > 0;
-        let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
-        let collective = self.collective.clone();
-        let fence = move || {
-            let key = Key { operation: Operation::ForwardDone, ..key };
-            collective.barrier(key).unwrap_or_else(|verdict| verdict.unwind());
-        };
-        let synchronizes = self.plan.sync_bn && self.collective.size() > 1;
-        let context = if synchronizes {
-            let collective = self.collective.clone();
-            let group = MicroBatchGroup { collective, key, shares_tensors: self.shares_tensors() };
-            ForwardContext::synchronized(Arc::new(group), is_present)
-        } else {
-            ForwardContext::local()
-        };
-        let micro = Micro {
-            input,
-            samples,
-            weight: if is_present { weight } else { 0.0 },
-            context: context.in_precision(self.plan.precision).with_listener(early.map(|early| early as _)),
-            fence: (self.collective.size() > 1).then(|| Box::new(fence) as _),
-        };
-        // Rule 1: fresh leaves before every forward.
-        self.learner.fork(&self.device);
-        let TrainOutput { grads, item } = self.learner.train_step(micro);
-        // Rule 2: no replica touches the graph before all backwards are over; the fence is its other half.
-        info_span!("wait for replicas").in_scope(|| self.collective.barrier(key))?;
-        let model = self.model();
-        let gradients = flat_gradients(&model, grads).map_err(|tensor| {
-            let name = parameter_names(&model).swap_remove(tensor);
-            Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
-        })?;
-        // Synchronised statistics are the same on all replicas, even on one without a sample.
-        let seen = is_present || synchronizes;
-        let statistics = if seen { vec![item.statistics] } else { Vec::new() };
-        Ok(Share { gradients, sums: item.sums.filter(|_| is_present).into_iter().collect(), statistics })
-    }
-
     /// Sums losses and counts over all replicas, if there is an outcome, and agrees on whether to continue. A loss that
     /// is not finite ends the run here; in f16 it may be an overflow, which the gradient shows too.
     fn exchange(&self, outcome: Option<Outcome>, key: Key) -> Result<(Option<StepReport>, Flow)> {
-        let (counts, report) = outcome.map(Outcome::read).unzip();
-        let counts = counts.unwrap_or_default();
+        let (own, report) = outcome.map(Outcome::read).unzip();
+        let Read { counts, norms, scale } = own.unwrap_or_default();
         let mut values = counts.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
         values.push(self.generation.as_ref().is_some_and(|generation| generation.is_ending()).into());
-        let gather = || self.collective.all_gather(key, values, |all| all);
+        if !self.stage.is_whole() {
+            values.push(norms.len() as f64);
+            values.extend(norms.iter().map(|norm| f64::from(*norm)));
+            values.resize(MESSAGE + 1 + self.tensors, 0.0);
+        }
+        let gather = || self.stage.everyone.all_gather(key, values, |all| all);
         let all = info_span!("exchange of losses").in_scope(gather)?;
         let mut total = Counts::default();
-        for (replica, values) in all.iter().enumerate() {
+        for (worker, values) in all.iter().enumerate() {
             let counts = Counts::from_values(values);
             if !counts.loss.is_finite() && !self.plan.precision.needs_loss_scale() {
-                let step = report.map_or(0, |report| report.step);
+                let (replica, step) = (worker % self.plan.world.size, report.map_or(0, |report| report.step));
                 return Err(not_finite("the loss", Some(replica), step));
             }
             total += counts;
         }
+        // The replicas of a stage have the same gradient.
+        let of_stage = |values: &Vec<f64>| {
+            let (count, norms) =
+                values[MESSAGE..].split_first().map_or((0.0, &[][..]), |(count, norms)| (*count, norms));
+            norms[..count as usize].iter().map(|norm| *norm as f32).collect::<Vec<f32>>()
+        };
+        let stages = || all.iter().step_by(self.plan.world.size).flat_map(of_stage).collect();
+        let norms = if self.stage.is_whole() { norms } else { stages() };
+        let gradient_norm = global_norm(&norms) / scale;
+        let report = report.map(|report| StepReport { gradient_norm, ..report });
         let report = report.map(|report| StepReport { counts: total, ..report });
         let reason = all.iter().find_map(|values| Reason::of_number(values[Counts::VALUES] as u32));
         // If one process was asked to stop, all do.
@@ -208,38 +143,5 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             average.update(flat(&self.learner.model(), Which::All));
         }
         settle::<B>(&self.device);
-    }
-}
-
-/// The replicas that share the batch-norm statistics of one micro-batch.
-#[derive(Debug)]
-struct MicroBatchGroup {
-    collective: Arc<Collective>,
-    /// Names the step and the micro-batch; its operation does not matter.
-    key: Key,
-    shares_tensors: bool,
-}
-
-impl MicroBatchGroup {
-    /// Runs the collective of one layer and direction; unwinds if the group is broken.
-    fn all<T>(&self, layer: usize, direction: Direction, run: impl FnOnce(Key) -> std::result::Result<T, Broken>) -> T {
-        let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
-        info_span!("statistics").in_scope(|| run(key)).unwrap_or_else(|verdict| verdict.unwind())
-    }
-}
-
-impl StatisticsGroup for MicroBatchGroup {
-    fn gather(&self, layer: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
-        self.all(layer, direction, |key| self.collective.all_gather(key, values, combine))
-    }
-
-    fn meet(
-        &self,
-        layer: usize,
-        direction: Direction,
-        part: Part,
-        combine: &dyn Fn(Vec<Part>) -> Part,
-    ) -> Option<Part> {
-        self.shares_tensors.then(|| self.all(layer, direction, |key| self.collective.meet(key, part, combine)))
     }
 }

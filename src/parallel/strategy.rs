@@ -28,10 +28,12 @@ use super::learner::{LearningRate, Recipe, Student, TaskLearner, UpdateRule};
 use super::plan::Plan;
 use super::position::StartingPoint;
 use super::processes::Processes;
-use super::replica::{Ended, Event, Replica};
+use super::replica::{Ended, Event, Place, Replica};
+use super::stage;
 use super::task::{Evaluated, Task};
 use super::trainee::{EvaluationOutput, Handle, MicroOutput, Trainee};
 use crate::error::{Error, Result};
+use crate::nn::load_state;
 use crate::stop::Reason;
 
 /// How long replicas may take to end after one of them has failed; then the run ends without them.
@@ -45,7 +47,7 @@ enum Message<B: HostBackend, T: Task<B>> {
 }
 
 /// What replicas need to start: for a whole run, or for one generation.
-struct Stage<M> {
+struct Start<M> {
     plan: Arc<Plan>,
     model: M,
     start: StartingPoint,
@@ -125,9 +127,16 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         mut to_learner: impl FnMut(&Event),
     ) -> Result<T::Model> {
         let (plan, start) = (self.plan.clone(), self.start.clone());
-        let stage = Stage { plan, model, start, processes: self.processes.clone(), generation: None };
-        match self.coordinate(&self.spawn(&stage)?, &stage.plan, interrupter, &mut to_learner)? {
-            Outcome::Finished(mut replicas) if !replicas.is_empty() => Ok(replicas.swap_remove(0).model()),
+        let start = Start { plan, model, start, processes: self.processes.clone(), generation: None };
+        match self.coordinate(&self.spawn(&start)?, &start.plan, interrupter, &mut to_learner)? {
+            Outcome::Finished(mut replicas) if !replicas.is_empty() && start.plan.world.stages == 1 => {
+                Ok(replicas.swap_remove(0).model())
+            }
+            Outcome::Finished(replicas) if !replicas.is_empty() => {
+                let parts = replicas.iter().filter_map(Replica::state).flat_map(|state| state.weights).collect();
+                // Stages of other processes are in the checkpoint only.
+                Ok(load_state(start.model.clone(), &parts, "the stages").unwrap_or(start.model))
+            }
             _ => Err(Error::Training("the replicas ended without a result".into())),
         }
     }
@@ -149,9 +158,9 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                 None => (initial.clone(), StartingPoint::default()),
             };
             drop(state);
-            let stage = Stage { plan, model, start, processes, generation: Some(generation) };
-            let messages = self.spawn(&stage)?;
-            match self.coordinate(&messages, &stage.plan, interrupter, &mut to_learner)? {
+            let start = Start { plan, model, start, processes, generation: Some(generation) };
+            let messages = self.spawn(&start)?;
+            match self.coordinate(&messages, &start.plan, interrupter, &mut to_learner)? {
                 Outcome::Finished(replicas) => {
                     replicas.first().iter().for_each(|replica| last = replica.model());
                     if membership.complete()? {
@@ -169,34 +178,52 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         self.observer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a thread per replica.
-    fn spawn(&self, stage: &Stage<T::Model>) -> Result<Receiver<Message<B, T>>> {
+    /// Starts a thread per worker.
+    fn spawn(&self, start: &Start<T::Model>) -> Result<Receiver<Message<B, T>>> {
         let (sender, receiver) = channel();
-        let group = local_group(stage.plan.world.size, stage.processes.clone(), self.timeout);
-        let here = group.len();
-        for collective in group {
-            let rank = collective.rank();
-            let (plan, start, model) = (stage.plan.clone(), stage.start.clone(), stage.model.clone());
-            let (recipe, generation) = (self.recipe.clone(), stage.generation.clone());
-            let sender: Sender<Message<B, T>> = sender.clone();
-            let threads = plan.threads;
-            let work = move || {
-                let events = sender.clone();
-                // Fails only if the coordinator has ended.
-                let report = Box::new(move |event| drop(events.send(Message::Event(event))));
-                let group = collective.clone();
-                let new = || Replica::<B, T>::new(&recipe, plan, collective, model, &start, report, generation);
-                let ended = Replica::set_up(group.as_ref(), new).map_or_else(Ended::Failed, Replica::run);
-                drop(sender.send(Message::Ended(rank, ended)));
-            };
-            let thread = std::thread::Builder::new().name(format!("replica-{rank}"));
-            thread.spawn(move || B::on_threads(threads, here, work)).map_err(|reason| {
-                Error::Training(format!(
-                    "cannot start the thread of replica {rank}: {reason}; use a smaller --world-size"
-                ))
-            })?;
+        let world = &start.plan.world;
+        let cut = stage::cut(self.recipe.task.units(), world.stages)?;
+        let everyone = local_group(world.size * world.stages, start.processes.clone(), self.timeout);
+        let mut workers = everyone.iter().cloned();
+        for number in world.stages_here() {
+            let Some(plan) = start.plan.of_stage(number).map(Arc::new) else { continue };
+            let others = start.processes.as_ref().and_then(|processes| processes.of_stage(number));
+            for (collective, everyone) in local_group(world.size, others, self.timeout).into_iter().zip(&mut workers) {
+                let place = Place { collective, everyone, world: world.clone(), units: cut[number].clone() };
+                self.spawn_worker(start, plan.clone(), place, sender.clone())?;
+            }
         }
         Ok(receiver)
+    }
+
+    fn spawn_worker(
+        &self,
+        start: &Start<T::Model>,
+        plan: Arc<Plan>,
+        place: Place,
+        sender: Sender<Message<B, T>>,
+    ) -> Result<()> {
+        let (worker, here) = (place.everyone.rank(), place.everyone.here());
+        let (recipe, generation) = (self.recipe.clone(), start.generation.clone());
+        let (model, start) = (start.model.clone(), start.start.clone());
+        let threads = plan.threads;
+        let work = move || {
+            let events = sender.clone();
+            // Fails only if the coordinator has ended.
+            let report = Box::new(move |event| drop(events.send(Message::Event(event))));
+            let groups = [place.collective.clone(), place.everyone.clone()];
+            let new = || Replica::<B, T>::new(&recipe, plan, place, model, &start, report, generation);
+            let groups = [groups[0].as_ref(), groups[1].as_ref()];
+            let ended = Replica::set_up(groups, new).map_or_else(Ended::Failed, Replica::run);
+            drop(sender.send(Message::Ended(worker, ended)));
+        };
+        let thread = std::thread::Builder::new().name(format!("replica-{worker}"));
+        let started = thread.spawn(move || B::on_threads(threads, here, work));
+        started.map(drop).map_err(|reason| {
+            Error::Training(format!(
+                "cannot start the thread of replica {worker}: {reason}; use a smaller --world-size"
+            ))
+        })
     }
 
     /// Handles the messages of replicas until all have ended, or one has failed and the others had time to end.
@@ -267,7 +294,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     }
 
     fn step_item(&self, report: &StepReport) -> TrainingItem<MicroOutput<B>> {
-        let item = MicroOutput { sums: None, counts: report.counts, statistics: Vec::new() };
+        let item = MicroOutput { sums: None, counts: report.counts, statistics: Vec::new(), gradient: None };
         let samples = self.plan.sampler.len();
         let done = (report.step_in_epoch * samples).div_ceil(self.plan.sampler.steps_per_epoch());
         let progress = Progress::new(done.min(samples), samples);

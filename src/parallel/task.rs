@@ -5,10 +5,14 @@
 //! update, running statistics, averages, validation, checkpoints, and the loss of processes. So no task can lose a
 //! gradient or weigh a sample twice.
 
+use std::ops::Range;
+
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleDisplay};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
 use burn_dataset::Dataset;
 use rayon::prelude::*;
 
@@ -17,6 +21,7 @@ use super::device::HostBackend;
 use super::loader::Shard;
 use crate::error::{Error, Result};
 use crate::nn::ForwardContext;
+use crate::ops::{primitive, tensor};
 
 /// A split of the data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,42 @@ pub type Evaluated<B, T> = <<T as Task<B>>::Model as AutodiffModule<Autodiff<B>>
 /// The loss of every sample, `[samples]`, and other outputs of a forward pass.
 pub type Losses<B, Outputs = ()> = (Tensor<B, 1>, Outputs);
 
+/// What one stage of a model computes for the next: a tensor of any shape, in f32.
+#[derive(Debug, Clone)]
+pub struct Activations<B: Backend>(pub(super) FloatTensor<B>);
+
+impl<B: Backend> Activations<B> {
+    /// Those in `x`.
+    pub fn new<const D: usize>(x: Tensor<B, D>) -> Self {
+        Self(primitive(x))
+    }
+
+    /// The tensor given to [`Activations::new`].
+    pub fn into_tensor<const D: usize>(self) -> Tensor<B, D> {
+        tensor(self.0)
+    }
+}
+
+/// The output of a stage.
+#[derive(Debug)]
+pub enum Passed<B: Backend, Outputs> {
+    /// For the next stage.
+    Activations(Activations<B>),
+    /// Of the last stage.
+    Losses(Losses<B, Outputs>),
+}
+
+/// The part of a forward pass that a stage computes.
+#[derive(Debug)]
+pub struct Passage<B: Backend, Input> {
+    /// The units to compute.
+    pub units: Range<usize>,
+    /// The batch. Only the first and the last unit need it.
+    pub input: Input,
+    /// What the stage before has computed, unless this is the first.
+    pub activations: Option<Activations<B>>,
+}
+
 /// Something to train on backend `B`. One value serves all replicas, from their threads.
 pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// The model. Layers of [`crate::nn`] synchronise batch-norm, mix precision and overlap the all-reduce.
@@ -44,7 +85,7 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// Some samples on a device.
     type Input: Send + 'static;
     /// The outputs of a forward pass for [`Task::count`] and [`Task::answers`].
-    type Outputs: 'static;
+    type Outputs: Send + 'static;
 
     /// How many numbers [`Task::answers`] has for each sample.
     const ANSWERS: usize = 0;
@@ -79,6 +120,41 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         input: Self::Input,
         context: &ForwardContext<Autodiff<B>>,
     ) -> Losses<Autodiff<B>, Self::Outputs>;
+
+    /// How many units the model has: parts in the order of the forward pass, of which a stage computes one or several.
+    /// A task whose model is one unit cannot be trained in stages.
+    fn units(&self) -> usize {
+        1
+    }
+
+    /// The unit of the tensor `name`; `None` if there is no such tensor. A suffix after a dot does not matter.
+    fn unit_of(&self, _name: &str) -> Option<usize> {
+        Some(0)
+    }
+
+    /// The part of a forward pass in `passage`; all of it has the losses of [`Task::losses`]. For a model of several
+    /// units.
+    fn pass(
+        &self,
+        model: &Self::Model,
+        passage: Passage<Autodiff<B>, Self::Input>,
+        context: &ForwardContext<Autodiff<B>>,
+    ) -> Passed<Autodiff<B>, Self::Outputs> {
+        Passed::Losses(self.losses(model, passage.input, context))
+    }
+
+    /// As [`Task::pass`], of an evaluation.
+    fn pass_evaluation(
+        &self,
+        model: &Evaluated<B, Self>,
+        passage: Passage<B, Self::Input>,
+        context: &ForwardContext<B>,
+    ) -> Passed<B, Self::Outputs>
+    where
+        Self: Sized,
+    {
+        Passed::Losses(self.evaluate(model, passage.input, context))
+    }
 
     /// The forward pass of an evaluation.
     fn evaluate(

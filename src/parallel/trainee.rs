@@ -1,25 +1,25 @@
-//! A model and its task in the form that Burn's learner trains: forward, the fence, backward.
-//!
-//! The fence is one half of the second rule in `replica.rs`: no backward runs while another thread still registers
-//! operations on the autodiff graph.
+//! A model and its task in the form that Burn's learner trains: a forward pass, and later its backward pass.
 
 use std::fmt::{Debug, Formatter};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::module::Module;
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::ops::FloatTensor;
 use burn_train::{InferenceStep, ItemLazy, TrainOutput, TrainStep};
 use tracing::info_span;
 
 use super::counts::Counts;
 use super::device::HostBackend;
+use super::learner::Student;
 use super::outcome::Sums;
-use super::task::{Evaluated, Task};
+use super::task::{Activations, Evaluated, Losses, Passage, Passed, Task};
 use crate::nn::{BatchStatistics, ForwardContext};
-use crate::ops::settle;
+use crate::ops::{Awaited, cut, leaf, settle};
 
 /// A task, shared by all replicas.
 pub struct Handle<T>(pub(super) Arc<T>);
@@ -58,19 +58,58 @@ impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> Trainee<B, M, 
 }
 
 /// One replica's share of one micro-batch.
-pub struct Micro<B: Backend, I> {
+pub(super) struct Micro<B: Backend, I> {
     /// Its samples.
-    pub input: I,
+    pub(super) input: I,
     /// Their number.
-    pub samples: usize,
+    pub(super) samples: usize,
     /// The weight of each sample's loss: one over the number of samples of the optimizer step, or zero for a replica
     /// without a sample, so that gradients add up over micro-batches and replicas to the mean over samples. Multiplied
     /// by the loss scale.
-    pub weight: f64,
+    pub(super) weight: f64,
     /// How layers treat batch statistics and precision.
-    pub context: ForwardContext<B>,
-    /// Called between forward and backward to wait for the other replicas; unwinds if one of them is lost.
-    pub fence: Option<Box<dyn FnOnce() + Send>>,
+    pub(super) context: ForwardContext<B>,
+}
+
+/// The part of the model that a stage computes, and what the stage before has computed, unless it is the first.
+pub(super) struct Part<B: Backend> {
+    pub(super) units: Range<usize>,
+    pub(super) activations: Option<FloatTensor<B>>,
+}
+
+/// A forward pass whose backward pass is still to come.
+pub struct Pending<B: HostBackend, T: Task<B>> {
+    /// With the leaves of this pass.
+    student: Student<B, T>,
+    /// Where the backward pass begins.
+    objective: Tensor<Autodiff<B>, 1>,
+    end: End<B, T>,
+    samples: usize,
+    context: ForwardContext<Autodiff<B>>,
+    /// What the stage before has computed, as a leaf.
+    leaf: Option<FloatTensor<Autodiff<B>>>,
+}
+
+/// The end of a forward pass.
+enum End<B: HostBackend, T: Task<B>> {
+    /// With the sum of the losses.
+    Losses(Tensor<Autodiff<B>, 1>, T::Outputs),
+    /// At the next stage, which has the gradient.
+    Cut(FloatTensor<B>, Awaited<B>),
+}
+
+impl<B: HostBackend, T: Task<B>> Pending<B, T> {
+    /// For the next stage, if there is one.
+    pub(super) fn activations(&self) -> Option<FloatTensor<B>> {
+        if let End::Cut(activations, _) = &self.end { Some(activations.clone()) } else { None }
+    }
+
+    /// Takes the gradient of [`Pending::activations`].
+    pub(super) fn set_gradient(&self, gradient: FloatTensor<B>) {
+        if let End::Cut(_, awaited) = &self.end {
+            awaited.set(gradient);
+        }
+    }
 }
 
 /// The output of a micro-batch beside its gradients.
@@ -82,6 +121,8 @@ pub struct MicroOutput<B: HostBackend> {
     pub counts: Counts,
     /// For the running averages of batch-norm.
     pub statistics: Vec<BatchStatistics<Autodiff<B>>>,
+    /// The gradient of what the stage before has computed.
+    pub gradient: Option<FloatTensor<B>>,
 }
 
 /// The results of an evaluated batch on its device.
@@ -118,32 +159,80 @@ impl<B: HostBackend> ItemLazy for EvaluationOutput<B> {
     }
 }
 
+impl<B: HostBackend, T: Task<B>> Student<B, T> {
+    /// The forward pass of the whole model, or of a part of it.
+    pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: Option<Part<B>>) -> Pending<B, T> {
+        let _phase = info_span!("forward").entered();
+        let Micro { input, samples, weight, context } = micro;
+        let (task, mut behind) = (&self.task.0, None);
+        let passed = match part {
+            None => Passed::Losses(task.losses(&self.model, input, &context)),
+            Some(Part { units, activations }) => {
+                behind = activations.map(leaf::<B>);
+                let activations = behind.clone().map(Activations);
+                task.pass(&self.model, Passage { units, input, activations }, &context)
+            }
+        };
+        let (objective, end) = match passed {
+            Passed::Losses((losses, outputs)) => {
+                let loss = losses.sum();
+                (loss.clone() * weight, End::Losses(loss, outputs))
+            }
+            Passed::Activations(Activations(activations)) => {
+                let inner = <Autodiff<B> as AutodiffBackend>::inner(activations.clone());
+                let (end, awaited) = cut::<B>(activations);
+                (end, End::Cut(inner, awaited))
+            }
+        };
+        settle::<Autodiff<B>>(&objective.device());
+        Pending { student: self, objective, end, samples, context, leaf: behind }
+    }
+}
+
+/// The backward pass.
 impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Handle<T>> {
-    type Input = Micro<Autodiff<B>, T::Input>;
+    type Input = Pending<B, T>;
     type Output = MicroOutput<B>;
 
-    fn step(&self, micro: Self::Input) -> TrainOutput<Self::Output> {
-        let Micro { input, samples, weight, context, fence } = micro;
-        let forward = info_span!("forward").entered();
-        let (losses, outputs) = self.task.0.losses(&self.model, input, &context);
-        let loss = losses.sum();
-        let objective = loss.clone() * weight;
-        let device = loss.device();
+    fn step(&self, pending: Self::Input) -> TrainOutput<Self::Output> {
+        let Pending { student, objective, end, samples, context, leaf } = pending;
+        let phase = info_span!("backward").entered();
+        let device = objective.device();
+        let mut gradients = objective.backward();
         settle::<Autodiff<B>>(&device);
-        drop(forward);
-        if let Some(fence) = fence {
-            info_span!("wait for replicas").in_scope(fence);
+        drop(phase);
+        let gradient = leaf.and_then(|leaf| <Autodiff<B> as AutodiffBackend>::grad_remove(&leaf, &mut gradients));
+        let statistics = context.into_statistics();
+        let item = |sums| MicroOutput { sums, counts: Counts::default(), statistics, gradient };
+        match end {
+            End::Cut(..) => TrainOutput::new(&student, gradients, item(None)),
+            End::Losses(loss, outputs) => {
+                let sums = Sums { loss: loss.inner(), counted: self.task.0.count(&outputs), samples };
+                let output = TrainOutput::new(&student, gradients, item(Some(sums)));
+                self.task.0.after_backward(&student.model, &outputs, &output.grads);
+                output
+            }
         }
-        let backward = info_span!("backward").entered();
-        let gradients = objective.backward();
-        settle::<Autodiff<B>>(&device);
-        drop(backward);
-        let sums = Sums { loss: loss.inner(), counted: self.task.0.count(&outputs), samples };
-        let (sums, counts) = (Some(sums), Counts::default());
-        let output =
-            TrainOutput::new(self, gradients, MicroOutput { sums, counts, statistics: context.into_statistics() });
-        self.task.0.after_backward(&self.model, &outputs, &output.grads);
-        output
+    }
+}
+
+impl<B: HostBackend, T: Task<B>> Trainee<B, Evaluated<B, T>, Handle<T>> {
+    /// Evaluates a part of the model: the results at its end, or else what the next stage goes on with.
+    pub(super) fn evaluate_part(
+        &self,
+        input: T::Input,
+        part: Part<B>,
+        context: &ForwardContext<B>,
+    ) -> Result<Results<B>, FloatTensor<B>> {
+        let passage = Passage { units: part.units, input, activations: part.activations.map(Activations) };
+        match self.task.0.pass_evaluation(&self.model, passage, context) {
+            Passed::Activations(Activations(activations)) => Err(activations),
+            Passed::Losses(losses) => Ok(self.results(losses)),
+        }
+    }
+
+    fn results(&self, (losses, outputs): Losses<B, T::Outputs>) -> Results<B> {
+        Results { losses, counted: self.task.0.count(&outputs), answers: self.task.0.answers(&outputs) }
     }
 }
 
@@ -152,8 +241,7 @@ impl<B: HostBackend, T: Task<B>> InferenceStep for Trainee<B, Evaluated<B, T>, H
     type Output = EvaluationOutput<B>;
 
     fn step(&self, (input, context): Self::Input) -> EvaluationOutput<B> {
-        let (losses, outputs) = self.task.0.evaluate(&self.model, input, &context);
-        let (counted, answers) = (self.task.0.count(&outputs), self.task.0.answers(&outputs));
-        EvaluationOutput { results: Some(Results { losses, counted, answers }), counts: Counts::default() }
+        let losses = self.task.0.evaluate(&self.model, input, &context);
+        EvaluationOutput { results: Some(self.results(losses)), counts: Counts::default() }
     }
 }

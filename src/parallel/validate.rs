@@ -7,12 +7,12 @@ use burn_train::InferenceStep;
 
 use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
-use super::key::Operation;
+use super::key::{Key, Operation};
 use super::plan::Plan;
 use super::replica::{Event, Replica, loader};
 use super::sampler::validation_place;
 use super::task::{Evaluated, Split, Task};
-use super::trainee::{Handle, Results, Trainee};
+use super::trainee::{Handle, Part, Results, Trainee};
 use crate::error::Result;
 use crate::nn::{ForwardContext, Which, flat, with_flat};
 use crate::ops::{download, unpack};
@@ -35,19 +35,35 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn validate(&mut self) -> Result<Evaluation> {
         let _phase = tracing::info_span!("validation").entered();
         let model = self.evaluation_model()?.valid();
-        let (rank, speaks) = (self.collective.rank(), self.collective.is_local_leader());
+        let (rank, speaks) = (self.collective.rank(), self.stage.everyone.is_local_leader());
+        let (stage, key) = (&self.stage, self.key(Operation::Validation));
         let report = |done, total| {
             if speaks {
                 (self.report)(Event::Validating { done, total });
             }
         };
-        let own = evaluate_shard::<B, T>(&self.task, &self.plan, model, rank, &self.device, report)?;
+        let model = Trainee::new(model, Handle(self.task.clone()));
+        let context = ForwardContext::evaluate().in_precision(self.plan.precision);
+        let pass = |input, micro_batch| {
+            if stage.is_whole() {
+                return Ok(model.step((input, context.clone())).results);
+            }
+            let key = Key { micro_batch, ..key };
+            let part = Part { units: stage.units.clone(), activations: stage.activations(key)? };
+            match model.evaluate_part(input, part, &context) {
+                Ok(results) => Ok(Some(results)),
+                Err(activations) => Ok(stage.pass_on(key, activations).map(|()| None)?),
+            }
+        };
+        let own = evaluate_batches::<B, T>(&self.task, &self.plan, rank, &self.device, pass, report)?;
         let mut message = own.counts.to_values().to_vec();
         message.extend(own.answers);
         // All messages must have the same length.
         let most = self.plan.samples_to_validate().div_ceil(self.collective.size());
         message.resize(Counts::VALUES + T::ANSWERS * most, 0.0);
-        let all = self.collective.all_gather(self.key(Operation::Validation), message, |all| all)?;
+        let all = self.stage.everyone.all_gather(key, message, |all| all)?;
+        // The workers of the last stage have the results.
+        let all = &all[all.len() - self.collective.size()..];
         let of = |values: &Vec<f64>| Evaluation {
             counts: Counts::from_values(values),
             answers: if speaks { values[Counts::VALUES..].to_vec() } else { Vec::new() },
@@ -86,15 +102,28 @@ pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
     model: Evaluated<B, T>,
     replica: usize,
     device: &B::Device,
-    mut report: impl FnMut(usize, usize),
+    report: impl FnMut(usize, usize),
 ) -> Result<Evaluation> {
     let model = Trainee::new(model, Handle(task.clone()));
     let context = ForwardContext::evaluate().in_precision(plan.precision);
+    let pass = |input, _| Ok(model.step((input, context.clone())).results);
+    evaluate_batches::<B, T>(task, plan, replica, device, pass, report)
+}
+
+/// As [`evaluate_shard`], by `pass`, which gets a batch and its number and has no results before the last stage.
+fn evaluate_batches<B: HostBackend, T: Task<B>>(
+    task: &Arc<T>,
+    plan: &Plan,
+    replica: usize,
+    device: &B::Device,
+    pass: impl Fn(T::Input, usize) -> Result<Option<Results<B>>>,
+    mut report: impl FnMut(usize, usize),
+) -> Result<Evaluation> {
     let shards = plan.validation_shards(replica);
     let total = shards.len();
     let mut results = Vec::with_capacity(total);
     for (done, batch) in loader(task, Split::Validation, shards.into_iter(), device)?.enumerate() {
-        results.extend(model.step((batch?.0, context.clone())).results);
+        results.extend(pass(batch?.0, done)?);
         if !B::is_processor() && (done + 1).is_multiple_of(BEHIND) {
             // An error of the device is reported by the read.
             drop(B::sync(device));

@@ -1,7 +1,9 @@
 //! The topology of an experiment: the replicas, and the processes and devices that host them.
 //!
 //! The world size belongs to the experiment, the devices to the machine: the same world on other devices has the same
-//! samples, steps and numbers.
+//! samples, steps and numbers. That holds for stages, too: with `stages` above 1 a replica's model is cut into so many
+//! parts, and each part is a worker. Worker `stage * size + replica` is numbered so that the replicas of one stage, which
+//! exchange gradients, are neighbours.
 
 use std::ops::Range;
 
@@ -10,13 +12,15 @@ use std::ops::Range;
 pub struct World {
     /// How many replicas the experiment has.
     pub size: usize,
-    /// The replicas of each process.
+    /// How many workers share the model of a replica. With one, the workers are the replicas.
+    pub stages: usize,
+    /// The workers of each process.
     pub blocks: Vec<Range<usize>>,
     /// This process, from 0. The first one writes the run's files.
     pub rank: usize,
     /// Device indices of this process, as given by `--gpu-ids`.
     pub devices: Vec<usize>,
-    /// The replicas on each of them.
+    /// The workers on each of them.
     pub shares: Vec<Range<usize>>,
 }
 
@@ -30,13 +34,19 @@ impl World {
     /// `size` replicas over processes with `processes[i]` devices each; `devices` are those of this process, `rank`.
     /// There are no more devices than replicas.
     pub fn across(size: usize, rank: usize, processes: Vec<usize>, devices: Vec<usize>) -> Self {
-        let all: usize = processes.iter().sum();
-        let first_on = |slot: usize| (slot * size).div_ceil(all);
+        Self::staged([size, 1], rank, processes, devices)
+    }
+
+    /// As [`World::across`], with the model of each of `size` replicas cut into `stages`. There are no more devices than
+    /// workers.
+    pub fn staged([size, stages]: [usize; 2], rank: usize, processes: Vec<usize>, devices: Vec<usize>) -> Self {
+        let (all, workers): (usize, usize) = (processes.iter().sum(), size * stages);
+        let first_on = |slot: usize| (slot * workers).div_ceil(all);
         let before = |process: usize| processes[..process].iter().sum::<usize>();
         let block = |process| first_on(before(process))..first_on(before(process + 1));
         let share = |slot| first_on(before(rank) + slot)..first_on(before(rank) + slot + 1);
         let (blocks, shares) = ((0..processes.len()).map(block).collect(), (0..devices.len()).map(share).collect());
-        Self { size, blocks, rank, devices, shares }
+        Self { size, stages, blocks, rank, devices, shares }
     }
 
     /// An explicit placement: `blocks` are the replicas of each process, from 0 without a gap; `devices` are those of
@@ -45,7 +55,7 @@ impl World {
         let (own, count) = (blocks[rank].clone(), devices.len());
         let first_on = |slot: usize| own.start + (slot * own.len()).div_ceil(count);
         let shares = (0..count).map(|slot| first_on(slot)..first_on(slot + 1)).collect();
-        Self { size: blocks.last().map_or(0, |block| block.end), blocks, rank, devices, shares }
+        Self { size: blocks.last().map_or(0, |block| block.end), stages: 1, blocks, rank, devices, shares }
     }
 
     /// How many processes host them.
@@ -53,19 +63,48 @@ impl World {
         self.blocks.len()
     }
 
-    /// The replicas of this process.
+    /// The workers of this process.
     pub fn hosted(&self) -> Range<usize> {
         self.blocks[self.rank].clone()
     }
 
-    /// The index of the device of this process that hosts `replica`, one of [`World::hosted`].
-    pub fn device_of(&self, replica: usize) -> usize {
-        self.devices[self.slot_of(replica)]
+    /// The stages of which this process hosts workers.
+    pub fn stages_here(&self) -> Range<usize> {
+        let hosted = self.hosted();
+        hosted.start / self.size..hosted.end.div_ceil(self.size)
+    }
+
+    /// The replicas of one stage that this process hosts: a world of the processes and devices that host it. `None` if
+    /// this process is not one of them.
+    pub fn of_stage(&self, stage: usize) -> Option<Self> {
+        let all = stage * self.size..(stage + 1) * self.size;
+        let part = |workers: &Range<usize>| {
+            let part = workers.start.max(all.start)..workers.end.min(all.end);
+            (!part.is_empty()).then(|| part.start - all.start..part.end - all.start)
+        };
+        part(&self.hosted())?;
+        let members: Vec<usize> =
+            (0..self.processes()).filter(|process| part(&self.blocks[*process]).is_some()).collect();
+        let (devices, shares) =
+            self.devices.iter().zip(&self.shares).filter_map(|(id, share)| Some((*id, part(share)?))).unzip();
+        Some(Self {
+            size: self.size,
+            stages: 1,
+            blocks: members.iter().filter_map(|process| part(&self.blocks[*process])).collect(),
+            rank: members.iter().position(|process| *process == self.rank)?,
+            devices,
+            shares,
+        })
+    }
+
+    /// The index of the device of this process that hosts `worker`, one of [`World::hosted`].
+    pub fn device_of(&self, worker: usize) -> usize {
+        self.devices[self.slot_of(worker)]
     }
 
     /// The index of that device in `devices`.
-    pub fn slot_of(&self, replica: usize) -> usize {
-        let slot = self.shares.iter().position(|share| share.contains(&replica));
-        slot.expect("a replica is placed by the process that hosts it")
+    pub fn slot_of(&self, worker: usize) -> usize {
+        let slot = self.shares.iter().position(|share| share.contains(&worker));
+        slot.expect("a worker is placed by the process that hosts it")
     }
 }

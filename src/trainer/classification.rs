@@ -1,5 +1,6 @@
 //! The task of `train`: a ResNet that classifies images.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -9,10 +10,12 @@ use burn_dataset::Dataset;
 use crate::config::Config;
 use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Picture, assemble};
 use crate::error::{Error, Result};
-use crate::model::{Hits, ResNet, hits, predictions};
+use crate::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
 use crate::nn::{ForwardContext, HEAD, cross_entropy};
-use crate::ops::{HostOps, tensor};
-use crate::parallel::{Counts, Evaluated, HostBackend, Losses, Shard, Split, Task, fetch};
+use crate::ops::{HostOps, MixedBackend, tensor};
+use crate::parallel::{
+    Activations, Counts, Evaluated, HostBackend, Losses, Passage, Passed, Shard, Split, Task, fetch,
+};
 
 /// The images of both splits, and their preparation.
 #[derive(Debug, Clone)]
@@ -29,6 +32,8 @@ pub struct Classification {
     pub plain: Augment,
     /// The seed of all random numbers.
     pub seed: u64,
+    /// Of the network.
+    pub architecture: Architecture,
 }
 
 impl Classification {
@@ -41,6 +46,7 @@ impl Classification {
             mixing: Mixing::new(&config.data),
             plain: Augment::plain(splits.normalization),
             seed: config.run.seed,
+            architecture: config.model.architecture(),
         }
     }
 
@@ -137,6 +143,47 @@ impl<B: HostBackend> Task<B> for Classification {
         (cross_entropy(values.clone(), labels.clone(), 0.0), Logits { values, labels })
     }
 
+    fn units(&self) -> usize {
+        self.architecture.units()
+    }
+
+    fn unit_of(&self, name: &str) -> Option<usize> {
+        self.architecture.unit_of(name)
+    }
+
+    fn pass(
+        &self,
+        model: &ResNet<Autodiff<B>>,
+        passage: Passage<Autodiff<B>, Images<B>>,
+        context: &ForwardContext<Autodiff<B>>,
+    ) -> Passed<Autodiff<B>, Logits<B>> {
+        let Images { pixels, labels, mixed } = passage.input;
+        match through(model, passage.units, Tensor::from_inner(pixels), passage.activations, context) {
+            Through::Maps(maps) => Passed::Activations(Activations::new(maps)),
+            Through::Logits(logits) => {
+                let mixed = mixed.map(|(labels, share)| (Tensor::from_inner(labels), share.into()));
+                let losses = model.losses_of(logits.clone(), Tensor::from_inner(labels.clone()), mixed);
+                Passed::Losses((losses, Logits { values: logits.inner(), labels }))
+            }
+        }
+    }
+
+    fn pass_evaluation(
+        &self,
+        model: &Evaluated<B, Self>,
+        passage: Passage<B, Images<B>>,
+        context: &ForwardContext<B>,
+    ) -> Passed<B, Logits<B>> {
+        let Images { pixels, labels, .. } = passage.input;
+        match through(model, passage.units, pixels, passage.activations, context) {
+            Through::Maps(maps) => Passed::Activations(Activations::new(maps)),
+            Through::Logits(values) => {
+                let losses = cross_entropy(values.clone(), labels.clone(), 0.0);
+                Passed::Losses((losses, Logits { values, labels }))
+            }
+        }
+    }
+
     fn count(&self, logits: &Logits<B>) -> Option<Tensor<B, 1>> {
         Some(hits(logits.values.clone(), logits.labels.clone()))
     }
@@ -152,6 +199,19 @@ impl<B: HostBackend> Task<B> for Classification {
     fn is_head(&self, name: &str) -> bool {
         name.split('.').next() == Some(HEAD)
     }
+}
+
+/// The units in `range`, of `pixels` or of what the unit before has computed.
+fn through<B: MixedBackend>(
+    model: &ResNet<B>,
+    range: Range<usize>,
+    pixels: Tensor<B, 4>,
+    activations: Option<Activations<B>>,
+    context: &ForwardContext<B>,
+) -> Through<B> {
+    let [_, _, height, width] = pixels.dims();
+    let x = activations.map_or(pixels, Activations::into_tensor);
+    model.forward_units(&Units { range, image: [height, width] }, x, context)
 }
 
 fn on_device<B: HostOps>(labels: &[u32], device: &B::Device) -> Tensor<B, 1, Int> {

@@ -13,7 +13,7 @@ use crate::metrics::Card;
 use crate::model::{ParameterCount, Stem};
 use crate::ops::{Algorithm, PrecisionKind};
 use crate::optim::{OptimizerKind, ScheduleKind};
-use crate::parallel::{BackendKind, HostBackend, StrategyKind};
+use crate::parallel::{BackendKind, HostBackend, StrategyKind, World};
 
 /// The plan as text, one aligned line per subject.
 pub(super) fn overview<B: HostBackend>(
@@ -34,15 +34,19 @@ pub(super) fn overview<B: HostBackend>(
     );
     line("world", world(config, prepared));
     for (slot, index) in prepared.plan.world.devices.iter().enumerate() {
-        let hosted: Vec<String> = prepared.plan.world.shares[slot].clone().map(|replica| replica.to_string()).collect();
-        let noun = if hosted.len() == 1 { "replica" } else { "replicas" };
-        line("device", format!("{}: {noun} {}", B::describe(*index), hosted.join(", ")));
+        line("device", format!("{}: {}", B::describe(*index), hosted(&prepared.plan.world, slot)));
         card::<B>(backend, *index).into_iter().for_each(|card| line("", card.to_string()));
     }
     B::libraries().into_iter().for_each(|words| line("", words));
-    let elsewhere = prepared.plan.world.size - prepared.plan.world.hosted().len();
+    let World { size, stages, .. } = prepared.plan.world;
+    let elsewhere = size * stages - prepared.plan.world.hosted().len();
     if elsewhere > 0 {
-        let noun = if elsewhere == 1 { "replica" } else { "replicas" };
+        let noun = match (elsewhere, stages) {
+            (1, 1) => "replica",
+            (_, 1) => "replicas",
+            (1, _) => "stage of a replica",
+            _ => "stages of replicas",
+        };
         line("others", format!("{elsewhere} {noun} in other processes"));
         line("engine", prepared.transport.describe());
     }
@@ -74,11 +78,23 @@ fn determinism<B: HostBackend>(config: &Config) -> &'static str {
     }
 }
 
+/// What a device hosts: replicas or, if they have stages, the stage of each.
+fn hosted(world: &World, slot: usize) -> String {
+    let workers = world.shares[slot].clone();
+    let name = |worker: usize| match world.stages {
+        1 => worker.to_string(),
+        _ => format!("{} (stage {})", worker % world.size, worker / world.size),
+    };
+    let noun = if workers.len() == 1 { "replica" } else { "replicas" };
+    format!("{noun} {}", workers.map(name).collect::<Vec<_>>().join(", "))
+}
+
 fn world(config: &Config, prepared: &Prepared) -> String {
     let plan = &prepared.plan;
     let size = plan.world.size;
+    let stages = if plan.world.stages > 1 { format!(" in {} stages", plan.world.stages) } else { String::new() };
     let strategy = match config.parallel.strategy() {
-        StrategyKind::Single | StrategyKind::Auto => return "1 replica".into(),
+        StrategyKind::Single | StrategyKind::Auto => return format!("1 replica{stages}"),
         StrategyKind::Ddp => "ddp",
     };
     let statistics = if plan.sync_bn { "synchronised" } else { "local" };
@@ -87,7 +103,7 @@ fn world(config: &Config, prepared: &Prepared) -> String {
         count => format!(" in {count} processes"),
     };
     let threads = if plan.threads == 1 { "1 thread".into() } else { format!("{} threads", plan.threads) };
-    format!("{size} replicas{processes}, {strategy}, {statistics} batch-norm, {threads}")
+    format!("{size} replicas{stages}{processes}, {strategy}, {statistics} batch-norm, {threads}")
 }
 
 fn data(config: &Config, prepared: &Prepared) -> String {

@@ -22,8 +22,9 @@ pub(super) fn shortages<B: HostBackend>(
     parameters: ParameterCount,
     local_processes: usize,
 ) -> Vec<String> {
-    let replicas = prepared.plan.world.hosted().len() * local_processes;
-    let needed = bytes_per_replica(config, prepared, parameters) * replicas as f64;
+    let world = &prepared.plan.world;
+    let replicas = (world.hosted().len() * local_processes) as f64 / world.stages as f64;
+    let needed = bytes_per_replica(config, prepared, parameters) * replicas;
     let machine = memory_of_machine().filter(|machine| B::is_processor() && needed > *machine);
     let memory = machine.map(|machine| {
         format!(

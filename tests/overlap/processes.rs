@@ -72,6 +72,14 @@ impl Engine for Logged {
         self.gloo.broadcast(key, root, values, limit)
     }
 
+    fn send(&self, key: Key, to: usize, bytes: &[u8], limit: Duration) -> Result<(), Symptom> {
+        self.gloo.send(key, to, bytes, limit)
+    }
+
+    fn receive(&self, key: Key, from: usize, limit: Duration) -> Result<Vec<u8>, Symptom> {
+        self.gloo.receive(key, from, limit)
+    }
+
     fn close(&self) {
         self.gloo.close();
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use burn::backend::Autodiff;
 use kiln::data::{Augment, ImageSet, Normalization};
 use kiln::error::Result;
-use kiln::model::{ModelConfig, ResNet};
+use kiln::model::{Architecture, ModelConfig, ResNet};
 use kiln::nn::load_state;
 use kiln::ops::PrecisionKind;
 use kiln::optim::{OptimConfig, Schedule};
@@ -117,7 +117,15 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
     let (train, validation) = (images.clone(), images);
     Experiment {
         plan,
-        task: Classification { train, validation, augment: plain.clone(), mixing: None, plain, seed: 0 },
+        task: Classification {
+            train,
+            validation,
+            augment: plain.clone(),
+            mixing: None,
+            plain,
+            seed: 0,
+            architecture: Architecture::RESNET18,
+        },
     }
 }
 
@@ -129,7 +137,7 @@ pub fn hosted<B: HostBackend>(plan: Plan) -> Plan {
         return plan;
     }
     assert_eq!(world.processes(), 1, "processes share a processor");
-    Plan { world: World::new(world.size, there), ..plan }
+    Plan { world: World::staged([world.size, world.stages], 0, vec![there.len()], there), ..plan }
 }
 
 /// Trains a ResNet-18 that starts from `weights`.

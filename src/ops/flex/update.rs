@@ -2,6 +2,7 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
+use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, TensorMetadata, bf16};
 use rayon::prelude::*;
 
@@ -61,6 +62,11 @@ impl HostOps for Flex {
 
     fn is_processor() -> bool {
         true
+    }
+
+    fn has_channels_innermost(x: &FlexTensor) -> bool {
+        let has_four = x.shape().num_dims() == 4;
+        !x.is_contiguous() && has_four && Self::float_permute(x.clone(), &[0, 2, 3, 1]).is_contiguous()
     }
 
     fn share(x: FlexTensor) -> FlexTensor {

@@ -84,6 +84,10 @@ impl<E: TchElement> HostOps for LibTorch<E> {
         cuda_devices() == 0
     }
 
+    fn has_channels_innermost(x: &TchTensor) -> bool {
+        !x.tensor.is_contiguous() && x.tensor.dim() == 4 && x.tensor.permute([0, 2, 3, 1]).is_contiguous()
+    }
+
     fn share(x: TchTensor) -> TchTensor {
         x
     }

@@ -77,6 +77,8 @@ mod ffi {
             limit: u64,
         ) -> Result<()>;
         fn broadcast(&self, values: &mut [u8], root: usize, tag: u32, limit: u64) -> Result<()>;
+        fn send(&self, values: &[u8], peer: usize, slot: u64, limit: u64) -> Result<()>;
+        fn receive(&self, values: &mut [u8], peer: usize, slot: u64, limit: u64) -> Result<()>;
         fn identify(&self, tokens: &[u8], limit: u64) -> Result<()>;
         fn close(&self);
     }
@@ -246,6 +248,21 @@ impl Engine for Gloo {
         self.mesh.broadcast(values, root, tag(key), milliseconds(limit)).map_err(symptom)
     }
 
+    fn send(&self, key: Key, to: usize, bytes: &[u8], limit: Duration) -> Result<(), Symptom> {
+        let (slot, limit) = (slot(key), milliseconds(limit));
+        self.mesh.send(&bytes.len().to_le_bytes(), to, slot, limit).map_err(symptom)?;
+        self.mesh.send(bytes, to, slot | CONTENT, limit).map_err(symptom)
+    }
+
+    fn receive(&self, key: Key, from: usize, limit: Duration) -> Result<Vec<u8>, Symptom> {
+        let (slot, limit) = (slot(key), milliseconds(limit));
+        let mut length = [0; size_of::<usize>()];
+        self.mesh.receive(&mut length, from, slot, limit).map_err(symptom)?;
+        let mut bytes = vec![0; usize::from_le_bytes(length)];
+        self.mesh.receive(&mut bytes, from, slot | CONTENT, limit).map_err(symptom)?;
+        Ok(bytes)
+    }
+
     fn close(&self) {
         self.mesh.close();
     }
@@ -262,6 +279,8 @@ fn tag(key: Key) -> u32 {
         Operation::Counts => 2,
         Operation::Gradients { bucket: 0 } => 3,
         Operation::Gradients { bucket } => OPERATIONS - bucket,
+        // Those between two replicas have slots of their own.
+        Operation::Activations { .. } | Operation::Gradient { .. } | Operation::State { .. } => 4,
         Operation::EvaluationModel => 5,
         Operation::Validation => 6,
         Operation::StartingPoint => 7,
@@ -269,6 +288,22 @@ fn tag(key: Key) -> u32 {
     };
     // Beyond 256 micro-batches or 4096 steps tags repeat, long after their first use.
     (operation | ((key.micro_batch % 256) << 12) | ((key.step % 4096) << 20)) as u32
+}
+
+/// The bit of a slot for the message itself; without it, for its length.
+const CONTENT: u64 = 1 << 62;
+
+/// The slot of a message from one replica to another, apart from those that Gloo makes of tags.
+fn slot(key: Key) -> u64 {
+    let (kind, to) = match key.operation {
+        Operation::Gradient { to } => (1, to),
+        Operation::State { stage } => (2, stage),
+        Operation::Activations { to } => (0, to),
+        _ => (3, 0),
+    };
+    // Beyond 2^16 replicas and stages, 2^20 micro-batches or 2^22 steps slots repeat, long after their first use.
+    let [to, micro_batch, step] = [to % (1 << 16), key.micro_batch % (1 << 20), key.step % (1 << 22)];
+    1 << 63 | kind << 58 | (to as u64) << 42 | (micro_batch as u64) << 22 | step as u64
 }
 
 /// At least one, since zero means no limit for Gloo.

@@ -143,6 +143,27 @@ void Mesh::broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::ui
   gloo::broadcast(options);
 }
 
+void Mesh::send(rust::Slice<const std::uint8_t> values, std::size_t peer, std::uint64_t slot,
+                std::uint64_t limit) const {
+  // A buffer can only be waited for, not asked.
+  constexpr std::size_t under_way = 64;
+  Message message{{values.begin(), values.end()}, nullptr};
+  message.buffer = context_->createUnboundBuffer(message.values.data(), message.values.size());
+  message.buffer->send(static_cast<int>(peer), slot);
+  std::lock_guard<std::mutex> guard(lock_);
+  sent_.push_back(std::move(message));
+  while (sent_.size() > under_way) {
+    sent_.front().buffer->waitSend(milliseconds(limit));
+    sent_.pop_front();
+  }
+}
+
+void Mesh::receive(rust::Slice<std::uint8_t> values, std::size_t peer, std::uint64_t slot, std::uint64_t limit) const {
+  const auto buffer = context_->createUnboundBuffer(values.data(), values.size());
+  buffer->recv(static_cast<int>(peer), slot);
+  buffer->waitRecv(milliseconds(limit));
+}
+
 void Mesh::identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit) const {
   // No collective uses this slot.
   constexpr std::uint64_t slot = 0;

@@ -6,12 +6,16 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/device.h>
+#include <gloo/transport/unbound_buffer.h>
 
 #include "rust/cxx.h"
 
@@ -33,6 +37,10 @@ class Mesh {
                   std::uint64_t limit) const;
   void broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::uint32_t tag, std::uint64_t limit) const;
 
+  // Sends a copy of `values`; waits only for the oldest of many messages.
+  void send(rust::Slice<const std::uint8_t> values, std::size_t peer, std::uint64_t slot, std::uint64_t limit) const;
+  void receive(rust::Slice<std::uint8_t> values, std::size_t peer, std::uint64_t slot, std::uint64_t limit) const;
+
   // Sends every process its token and checks that it sends this one's: `tokens` has those of all, in rank order.
   void identify(rust::Slice<const std::uint8_t> tokens, std::uint64_t limit) const;
 
@@ -40,7 +48,15 @@ class Mesh {
   void close() const;
 
  private:
+  // A message on its way.
+  struct Message {
+    std::vector<std::uint8_t> values;
+    std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+  };
+
   std::shared_ptr<gloo::rendezvous::Context> context_;
+  mutable std::mutex lock_;
+  mutable std::deque<Message> sent_;
   // The endpoints of the connections between the processes.
   std::set<std::string> ends_;
 };

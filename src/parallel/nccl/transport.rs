@@ -42,6 +42,9 @@ impl Transport {
         if !matches!(asked, DistBackend::Auto | DistBackend::Nccl) {
             return Ok(gloo("as asked".into()));
         }
+        if parallel.stages > 1 {
+            return Ok(gloo("stages exchange tensors through the host".into()));
+        }
         let by_itself = asked == DistBackend::Auto;
         match found::<B>(parallel.gpu_ids[0], by_itself)? {
             Ok(library) => {

@@ -11,7 +11,14 @@ use crate::trainer::backend::{devices, name};
 use crate::trainer::child::{Child, Ended};
 
 /// The profiler's names of the phases in which replicas wait for each other.
-const WAITING: [&str; 4] = ["all-reduce", "exchange of losses", "statistics", "wait for replicas"];
+const WAITING: [&str; 6] = [
+    "all-reduce",
+    "exchange of losses",
+    "statistics",
+    "wait for replicas",
+    "wait for the stage before",
+    "wait for the stage behind",
+];
 /// The last phase of every step, which every replica has once.
 const LAST: &str = "all-reduce";
 

@@ -1,0 +1,205 @@
+//! The forward and backward passes of one optimizer step of one worker.
+//!
+//! Two rules keep Burn 0.21's autodiff graph from losing gradients when several threads use it (tracel-ai/burn #5573):
+//!
+//! 1. **Fresh leaves before every forward.** The model is forked before each micro-batch, so no leaf of the graph has
+//!    been through a backward before.
+//! 2. **No backward beside a forward.** All workers of the process wait for each other between a forward and a backward
+//!    pass, and again before the next forward pass.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use burn::tensor::Tensor;
+use burn_train::TrainOutput;
+use tracing::info_span;
+
+use super::collective::Collective;
+use super::device::HostBackend;
+use super::key::{Broken, Key, Operation};
+use super::outcome::Sums;
+use super::overlap::{Early, Overlap};
+use super::replica::Replica;
+use super::stage::Turn;
+use super::task::Task;
+use super::trainee::{Micro, MicroOutput, Part as ModelPart, Pending};
+use crate::error::{Error, Result};
+use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
+use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
+
+/// The sums over micro-batches on one replica.
+pub(super) struct Share<B: HostBackend> {
+    /// This replica's summands of the mean gradient.
+    pub(super) gradients: Vec<Tensor<B, 1>>,
+    pub(super) sums: Vec<Sums<B>>,
+    /// The batch statistics of each micro-batch with a sample, for the running averages.
+    pub(super) statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
+}
+
+impl<B: HostBackend> Share<B> {
+    fn add(&mut self, other: Self) {
+        self.sums.extend(other.sums);
+        self.statistics.extend(other.statistics);
+        self.gradients = if self.gradients.is_empty() {
+            other.gradients
+        } else {
+            self.gradients.drain(..).zip(other.gradients).map(|(sum, new)| sum + new).collect()
+        };
+    }
+}
+
+/// The sums of all passes of a step, and what has begun to reduce some of the gradients.
+type Passed<B> = (Share<B>, Option<Arc<Early<B>>>);
+
+/// A micro-batch between its forward and its backward pass.
+struct Begun<B: HostBackend, T: Task<B>> {
+    pending: Pending<B, T>,
+    is_present: bool,
+    synchronizes: bool,
+}
+
+impl<B: HostBackend, T: Task<B>> Replica<B, T> {
+    /// Forward and backward over all micro-batches; `weight` is that of a sample. The reduction of some gradients may
+    /// have begun then.
+    pub(super) fn passes(&mut self, micro_batches: usize, weight: f64) -> Result<Passed<B>> {
+        let mut sum = Share { gradients: Vec::new(), sums: Vec::new(), statistics: Vec::new() };
+        let (mut early, mut begun, mut is_backward) = (None, VecDeque::new(), false);
+        // The gradients of earlier micro-batches are known before the last forward pass.
+        let in_turns = self.stage.is_whole() || micro_batches == 1;
+        for turn in self.stage.turns(micro_batches) {
+            match turn {
+                Turn::Forward(micro_batch) => {
+                    if std::mem::take(&mut is_backward) {
+                        self.meet(Operation::BackwardDone, micro_batch - 1)?;
+                    }
+                    if in_turns && micro_batch + 1 == micro_batches {
+                        let key = self.key(Operation::BackwardDone);
+                        let listen = |overlap: &Overlap<B>| overlap.listen(key, &sum.gradients, &self.collective);
+                        early = self.overlap.as_ref().map(listen);
+                    }
+                    begun.push_back(self.forward(micro_batch, weight, early.clone())?);
+                }
+                Turn::Backward(micro_batch) => {
+                    if !std::mem::replace(&mut is_backward, true) {
+                        self.meet(Operation::ForwardDone, micro_batch)?;
+                    }
+                    let begun = begun.pop_front().expect("every backward pass follows its forward pass");
+                    sum.add(self.backward(micro_batch, begun)?);
+                }
+            }
+        }
+        self.meet(Operation::BackwardDone, micro_batches - 1)?;
+        Ok((sum, early))
+    }
+
+    /// Rule 2: waits for all workers of this process.
+    fn meet(&self, operation: Operation, micro_batch: usize) -> Result<()> {
+        let key = Key { micro_batch, ..self.key(operation) };
+        Ok(info_span!("wait for replicas").in_scope(|| self.stage.everyone.barrier(key))?)
+    }
+
+    /// The forward pass of this worker's part of the model. In the last one of a step, `early` gets gradients as they
+    /// become final.
+    fn forward(&mut self, micro_batch: usize, weight: f64, early: Option<Arc<Early<B>>>) -> Result<Begun<B, T>> {
+        let batch = info_span!("wait for data").in_scope(|| self.batches.next());
+        let (input, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
+        let is_present = samples > 0;
+        let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
+        let synchronizes = self.plan.sync_bn && self.collective.size() > 1;
+        let context = if synchronizes {
+            let collective = self.collective.clone();
+            let group = MicroBatchGroup { collective, key, shares_tensors: self.shares_tensors() };
+            ForwardContext::synchronized(Arc::new(group), is_present)
+        } else {
+            ForwardContext::local()
+        };
+        let micro = Micro {
+            input,
+            samples,
+            weight: if is_present { weight } else { 0.0 },
+            context: context.in_precision(self.plan.precision).with_listener(early.map(|early| early as _)),
+        };
+        let part = (!self.stage.is_whole()).then(|| self.part(key)).transpose()?;
+        // Rule 1: fresh leaves before every forward.
+        self.learner.fork(&self.device);
+        let pending = self.learner.model().forward(micro, part);
+        if let Some(activations) = pending.activations() {
+            self.stage.pass_on(key, activations)?;
+        }
+        Ok(Begun { pending, is_present, synchronizes })
+    }
+
+    /// The part of the model that this worker computes, with the activations that it begins with.
+    pub(super) fn part(&self, key: Key) -> Result<ModelPart<B>> {
+        Ok(ModelPart { units: self.stage.units.clone(), activations: self.stage.activations(key)? })
+    }
+
+    /// Waits until all replicas of the stage can begin their backward pass. In Burn's graph the end of a backward pass waits
+    /// for all others of the process that have begun: one that still waited for the statistics of a replica, which waits for
+    /// a gradient, would hold up the stage that sends it.
+    fn begin_together(&self, key: Key) -> Result<()> {
+        if self.collective.size() > 1 && !self.stage.is_alone() {
+            let meet = || self.collective.all_gather(key, Vec::new(), |all| all);
+            info_span!("wait for replicas").in_scope(meet)?;
+        }
+        Ok(())
+    }
+
+    /// The backward pass that belongs to a forward pass.
+    fn backward(&mut self, micro_batch: usize, begun: Begun<B, T>) -> Result<Share<B>> {
+        let Begun { pending, is_present, synchronizes } = begun;
+        let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
+        if !self.stage.is_whole() {
+            self.stage.gradient(key)?.into_iter().for_each(|gradient| pending.set_gradient(gradient));
+            self.begin_together(key)?;
+        }
+        let TrainOutput { grads, item } = self.learner.train_step(pending);
+        let MicroOutput { sums, statistics, gradient, .. } = item;
+        if let Some(gradient) = gradient {
+            self.stage.pass_back(key, gradient)?;
+        }
+        let model = self.model();
+        let gradients = flat_gradients(&model, grads).map_err(|tensor| {
+            let name = parameter_names(&model).swap_remove(tensor);
+            Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
+        })?;
+        // Synchronised statistics are the same on all replicas, even on one without a sample.
+        let seen = is_present || synchronizes;
+        let statistics = if seen { vec![statistics] } else { Vec::new() };
+        Ok(Share { gradients, sums: sums.filter(|_| is_present).into_iter().collect(), statistics })
+    }
+}
+
+/// The replicas that share the batch-norm statistics of one micro-batch.
+#[derive(Debug)]
+struct MicroBatchGroup {
+    collective: Arc<Collective>,
+    /// Names the step and the micro-batch; its operation does not matter.
+    key: Key,
+    shares_tensors: bool,
+}
+
+impl MicroBatchGroup {
+    /// Runs the collective of one layer and direction; unwinds if the group is broken.
+    fn all<T>(&self, layer: usize, direction: Direction, run: impl FnOnce(Key) -> std::result::Result<T, Broken>) -> T {
+        let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
+        info_span!("statistics").in_scope(|| run(key)).unwrap_or_else(|verdict| verdict.unwind())
+    }
+}
+
+impl StatisticsGroup for MicroBatchGroup {
+    fn gather(&self, layer: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
+        self.all(layer, direction, |key| self.collective.all_gather(key, values, combine))
+    }
+
+    fn meet(
+        &self,
+        layer: usize,
+        direction: Direction,
+        part: Part,
+        combine: &dyn Fn(Vec<Part>) -> Part,
+    ) -> Option<Part> {
+        self.shares_tensors.then(|| self.all(layer, direction, |key| self.collective.meet(key, part, combine)))
+    }
+}

@@ -1,0 +1,276 @@
+//! A worker's place in a pipeline: the part of the model that it computes, and the way to its neighbours.
+//!
+//! A replica of several stages is a pipeline over its micro-batches. Each stage adds its gradients in the order of the
+//! micro-batches, so the numbers are those of the whole model on one device. Huang et al. 2019, "GPipe: Efficient
+//! Training of Giant Neural Networks using Pipeline Parallelism"; Narayanan et al. 2019, "PipeDream: Generalized Pipeline
+//! Parallelism for DNN Training".
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::tensor::TensorMetadata;
+use burn::tensor::ops::FloatTensor;
+use tracing::info_span;
+
+use super::collective::Collective;
+use super::device::HostBackend;
+use super::key::{Broken, Key, Operation};
+use super::position::TrainingState;
+use super::world::World;
+use crate::error::{Error, Result};
+use crate::ops::Shared;
+use crate::state::{StateDict, from_safetensors, to_safetensors};
+
+/// The forward or the backward pass of one micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Forward(usize),
+    Backward(usize),
+}
+
+/// A worker's place.
+pub(super) struct Stage<B: HostBackend> {
+    /// From 0.
+    pub(super) number: usize,
+    /// The units of the model that it computes.
+    pub(super) units: Range<usize>,
+    /// All workers.
+    pub(super) everyone: Arc<Collective>,
+    replica: usize,
+    world: World,
+    device: B::Device,
+}
+
+/// The units of each of `stages` stages of a model: equally many or, in the later ones, one more.
+///
+/// # Errors
+/// If there are fewer units than stages.
+pub(super) fn cut(units: usize, stages: usize) -> Result<Vec<Range<usize>>> {
+    if stages > units {
+        return Err(Error::usage(format!(
+            "every stage needs a part of the model, got '{stages}' stages for a model of {units} parts; use --stages \
+             {units} or fewer"
+        )));
+    }
+    Ok((0..stages).map(|stage| stage * units / stages..(stage + 1) * units / stages).collect())
+}
+
+impl<B: HostBackend> Stage<B> {
+    pub(super) fn new(world: &World, units: Range<usize>, everyone: Arc<Collective>, device: B::Device) -> Self {
+        let worker = everyone.rank();
+        let (number, replica) = (worker / world.size, worker % world.size);
+        Self { number, units, everyone, replica, world: world.clone(), device }
+    }
+
+    /// Whether the model is not cut.
+    pub(super) fn is_whole(&self) -> bool {
+        self.world.stages == 1
+    }
+
+    pub(super) fn is_first(&self) -> bool {
+        self.number == 0
+    }
+
+    pub(super) fn is_last(&self) -> bool {
+        self.number + 1 == self.world.stages
+    }
+
+    /// Whether every process hosts one worker.
+    pub(super) fn is_alone(&self) -> bool {
+        self.world.blocks.iter().all(|block| block.len() == 1)
+    }
+
+    /// The order of forward and backward passes. With a process for each worker, a stage holds no more micro-batches than
+    /// there are stages behind it. Elsewhere all forward passes come first, since no backward pass may run beside a
+    /// forward pass of the same process.
+    pub(super) fn turns(&self, micro_batches: usize) -> Vec<Turn> {
+        let ahead = match self.world.stages {
+            1 => 1,
+            stages if self.is_alone() => stages - self.number,
+            _ => micro_batches,
+        };
+        turns(micro_batches, ahead)
+    }
+
+    fn send(&self, key: Key, worker: usize, values: FloatTensor<B>) -> std::result::Result<(), Broken> {
+        if !self.everyone.is_here(worker) {
+            return self.everyone.send(key, worker, &to_bytes::<B>(values));
+        }
+        // The tensor itself, if the other worker can use it.
+        let same = self.world.device_of(worker) == self.world.device_of(self.everyone.rank());
+        if B::CAN_SHARE || same {
+            self.everyone.post(key, Arc::new(B::share(values)))
+        } else {
+            self.everyone.post(key, Arc::new(to_bytes::<B>(values)))
+        }
+    }
+
+    fn receive(&self, key: Key, from: usize) -> std::result::Result<FloatTensor<B>, Broken> {
+        let worker = self.worker(from);
+        if !self.everyone.is_here(worker) {
+            return Ok(of_bytes::<B>(&self.everyone.receive(key, worker)?, &self.device));
+        }
+        let part = match self.everyone.fetch(key)?.downcast::<Shared<B>>() {
+            Ok(shared) => return Ok(B::adopt(Arc::unwrap_or_clone(shared), &self.device)),
+            Err(part) => part,
+        };
+        Ok(of_bytes::<B>(part.downcast_ref::<Vec<u8>>().expect("a tensor or its bytes"), &self.device))
+    }
+
+    /// What the stage before has computed, if there is one.
+    pub(super) fn activations(&self, key: Key) -> std::result::Result<Option<FloatTensor<B>>, Broken> {
+        let own = Key { operation: Operation::Activations { to: self.everyone.rank() }, ..key };
+        let receive = |before| info_span!("wait for the stage before").in_scope(|| self.receive(own, before));
+        self.number.checked_sub(1).map(receive).transpose()
+    }
+
+    /// Gives the next stage what it goes on with.
+    pub(super) fn pass_on(&self, key: Key, activations: FloatTensor<B>) -> std::result::Result<(), Broken> {
+        let to = self.worker(self.number + 1);
+        self.send(Key { operation: Operation::Activations { to }, ..key }, to, activations)
+    }
+
+    /// The gradient of what was passed on, if it was.
+    pub(super) fn gradient(&self, key: Key) -> std::result::Result<Option<FloatTensor<B>>, Broken> {
+        let own = Key { operation: Operation::Gradient { to: self.everyone.rank() }, ..key };
+        let receive = || info_span!("wait for the stage behind").in_scope(|| self.receive(own, self.number + 1));
+        (!self.is_last()).then(receive).transpose()
+    }
+
+    /// Gives the stage before the gradient of its activations.
+    pub(super) fn pass_back(&self, key: Key, gradient: FloatTensor<B>) -> std::result::Result<(), Broken> {
+        let to = self.worker(self.number - 1);
+        self.send(Key { operation: Operation::Gradient { to }, ..key }, to, gradient)
+    }
+
+    /// The worker of this replica at `stage`.
+    fn worker(&self, stage: usize) -> usize {
+        stage * self.world.size + self.replica
+    }
+
+    /// The state of the whole model on the first stage, from the parts of all stages; `None` on the others. Called by
+    /// the stages of replica 0.
+    pub(super) fn gathered(&self, key: Key, own: TrainingState) -> Result<Option<TrainingState>> {
+        let of = |stage| Key { operation: Operation::State { stage }, ..key };
+        if !self.is_first() {
+            let key = of(self.number);
+            if self.everyone.is_here(0) {
+                self.everyone.post(key, Arc::new(Dictionaries::of(own)))?;
+            } else {
+                self.everyone.send(key, 0, &Dictionaries::of(own).to_bytes())?;
+            }
+            return Ok(None);
+        }
+        let mut whole = own;
+        for stage in 1..self.world.stages {
+            let worker = stage * self.world.size;
+            let part = if self.everyone.is_here(worker) {
+                let part = self.everyone.fetch(of(stage))?.downcast::<Dictionaries>();
+                Arc::unwrap_or_clone(part.expect("a stage sends its dictionaries"))
+            } else {
+                Dictionaries::of_bytes(&self.everyone.receive(of(stage), worker)?)?
+            };
+            whole.weights.extend(part.weights);
+            whole.optimizer.extend(part.optimizer);
+            whole.average.iter_mut().for_each(|average| average.extend(part.average.clone()));
+        }
+        Ok(Some(whole))
+    }
+}
+
+/// The passes of a worker that begins `ahead` forward passes before its first backward pass.
+fn turns(micro_batches: usize, ahead: usize) -> Vec<Turn> {
+    let (mut turns, mut begun) = (Vec::new(), 0);
+    for micro_batch in 0..micro_batches {
+        let until = (micro_batch + ahead).min(micro_batches);
+        turns.extend((begun..until).map(Turn::Forward));
+        begun = until;
+        turns.push(Turn::Backward(micro_batch));
+    }
+    turns
+}
+
+/// The tensors of a state.
+#[derive(Debug, Clone)]
+struct Dictionaries {
+    weights: StateDict,
+    optimizer: StateDict,
+    average: StateDict,
+}
+
+impl Dictionaries {
+    const PREFIXES: [&str; 3] = ["weights.", "optimizer.", "average."];
+
+    fn of(state: TrainingState) -> Self {
+        let TrainingState { weights, optimizer, average, .. } = state;
+        Self { weights, optimizer, average: average.unwrap_or_default() }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let all = [&self.weights, &self.optimizer, &self.average].into_iter().zip(Self::PREFIXES);
+        let named = all.flat_map(|(state, prefix)| {
+            state.iter().map(move |(name, tensor)| (format!("{prefix}{name}"), tensor.clone()))
+        });
+        to_safetensors(&named.collect(), &[])
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Result<Self> {
+        let (state, _) = from_safetensors(bytes, std::path::Path::new("the state of another stage"))?;
+        let of = |prefix: &str| {
+            let own =
+                |(name, tensor): (&String, _)| Some((name.strip_prefix(prefix)?.to_string(), Clone::clone(tensor)));
+            state.iter().filter_map(own).collect()
+        };
+        let [weights, optimizer, average] = Self::PREFIXES.map(of);
+        Ok(Self { weights, optimizer, average })
+    }
+}
+
+/// Dimensions that a message has room for.
+const DIMENSIONS: usize = 6;
+/// The length of a message's head: the number of dimensions, their sizes, and whether channels are innermost.
+const HEAD: usize = (DIMENSIONS + 2) * size_of::<u64>();
+
+/// The head, then the values in the order of their memory, which the receiver keeps: the bits of what it computes may
+/// depend on it.
+fn to_bytes<B: HostBackend>(mut values: FloatTensor<B>) -> Vec<u8> {
+    let innermost = values.shape().num_dims() == 4 && B::has_channels_innermost(&values);
+    if innermost {
+        values = B::float_permute(values, &[0, 2, 3, 1]);
+    }
+    let shape = values.shape();
+    let mut head = [0_u64; HEAD / size_of::<u64>()];
+    (head[0], head[DIMENSIONS + 1]) = (shape.num_dims() as u64, innermost.into());
+    head[1..].iter_mut().zip(shape.iter()).for_each(|(size, dimension)| *size = *dimension as u64);
+    let mut numbers = Vec::new();
+    B::append_to(values, &mut numbers);
+    [bytemuck::cast_slice(&head), bytemuck::cast_slice(&numbers)].concat()
+}
+
+fn of_bytes<B: HostBackend>(bytes: &[u8], device: &B::Device) -> FloatTensor<B> {
+    let (head, values) = bytes.split_at(HEAD);
+    let head: Vec<u64> = bytemuck::pod_collect_to_vec(head);
+    let shape: Vec<usize> = head[1..].iter().take(head[0] as usize).map(|size| *size as usize).collect();
+    let values = B::float_reshape(B::from_host(&bytemuck::pod_collect_to_vec::<u8, f32>(values), device), shape.into());
+    if head[DIMENSIONS + 1] == 0 { values } else { B::float_permute(values, &[0, 3, 1, 2]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turn::{Backward, Forward};
+    use super::*;
+
+    #[test]
+    fn a_worker_alone_in_its_process_holds_few_micro_batches() {
+        assert_eq!(turns(2, 1), [Forward(0), Backward(0), Forward(1), Backward(1)]);
+        assert_eq!(turns(3, 2), [Forward(0), Forward(1), Backward(0), Forward(2), Backward(1), Backward(2)]);
+        assert_eq!(turns(2, 5), [Forward(0), Forward(1), Backward(0), Backward(1)]);
+    }
+
+    #[test]
+    fn every_unit_is_in_one_stage() {
+        assert_eq!(cut(10, 3).ok(), Some(vec![0..3, 3..6, 6..10]));
+        assert_eq!(cut(3, 3).ok(), Some(vec![0..1, 1..2, 2..3]));
+        assert!(cut(3, 4).is_err());
+    }
+}

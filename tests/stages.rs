@@ -1,0 +1,105 @@
+//! Stages are a placement: the model of a replica in parts on several devices or processes gives the same numbers.
+
+use kiln::parallel::{HostBackend, World};
+use kiln::state::{StateDict, sha256};
+
+#[cfg(feature = "gloo")]
+use crate::command::{Workplace, succeeded};
+use crate::reference::run::Recorded;
+use crate::small::{distance, plan_of, setup, train};
+
+/// Two steps of three micro-batches, the last one uneven.
+const IMAGES: usize = 43;
+
+fn recorded<B: HostBackend>([replicas, stages, devices]: [usize; 3]) -> Recorded {
+    let mut setup = setup(replicas, 8 / replicas, 0.05);
+    setup.accumulation_steps = 3;
+    setup.optim.ema_decay = 0.9;
+    setup.optim.clip_grad_norm = 0.5;
+    let mut experiment = plan_of(&setup, 0..IMAGES);
+    experiment.plan.world = World::staged([replicas, stages], 0, vec![devices], (0..devices).collect());
+    train::<B>(experiment)
+}
+
+/// Everything that the steps change: weights, running statistics, momentum, average.
+fn outcome(mut recorded: Recorded) -> StateDict {
+    let state = recorded.states.pop().unwrap();
+    let average = state.average.expect("averaging is on");
+    let kinds = [("model", state.weights), ("optimizer", state.optimizer), ("average", average)];
+    let named = |(kind, state): (&'static str, StateDict)| {
+        state.into_iter().map(move |(name, it)| (format!("{kind} {name}"), it))
+    };
+    kinds.into_iter().flat_map(named).collect()
+}
+
+/// Losses, norms and validation too.
+fn reports(recorded: &Recorded) -> Vec<f64> {
+    let steps = recorded.steps.iter().flat_map(|step| [step.counts.loss, step.gradient_norm]);
+    steps.chain(recorded.epochs.iter().map(|epoch| epoch.validation.loss)).collect()
+}
+
+/// On a processor; a GPU's backend fuses operations where they meet, so there the stages agree to rounding.
+pub fn change_no_bit<B: HostBackend>() {
+    for replicas in [1, 2] {
+        let whole = recorded::<B>([replicas, 1, 1]);
+        let (numbers, whole) = (reports(&whole), outcome(whole));
+        for [stages, devices] in [[2, 2], [3, 1], [10, 3]] {
+            let placed = recorded::<B>([replicas, stages, devices]);
+            let what = format!("{replicas} replicas in {stages} stages");
+            if B::is_processor() {
+                assert_eq!(reports(&placed), numbers, "{what}");
+                assert_eq!(sha256(&outcome(placed)), sha256(&whole), "{what}");
+            } else {
+                let distance = distance(&outcome(placed), &whole);
+                assert!(distance < 1e-5, "{what}: {distance:.1e} from one");
+            }
+        }
+    }
+}
+
+on_every_backend! {
+    the_stages_of_a_model_change_no_bit => || change_no_bit::<TestBackend>();
+}
+
+/// Two epochs of a small training, whatever hosts it.
+#[cfg(feature = "gloo")]
+fn small(replicas: usize) -> Vec<String> {
+    let own = [format!("--world-size={replicas}"), format!("--batch-size={}", 4 / replicas)];
+    let common = ["--deterministic", "--accumulation-steps=2", "--epochs=2", "optim.ema_decay=0.9"];
+    common.into_iter().map(String::from).chain(own).collect()
+}
+
+/// One, two and four processes.
+#[cfg(feature = "gloo")]
+#[test]
+fn stages_in_several_processes_change_no_bit_of_an_experiment() {
+    for replicas in [1, 2] {
+        let (place, arguments) = (Workplace::new(), small(replicas));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        place.train("whole", &arguments);
+        for [stages, processes] in [[2, 1], [3, 1], [2, 2], [3, 2], [2, 4], [3, 4]] {
+            if processes > stages * replicas {
+                continue;
+            }
+            let (name, cut) = (format!("{stages}-{processes}"), format!("--stages={stages}"));
+            let mut command = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
+            command.args(place.small(&name, &[&arguments[..], &[&cut]].concat()).get_args());
+            let output = succeeded(&command.output().unwrap());
+            assert!(output.contains(&format!("in {stages} stages")), "{output}");
+            place.run(&name).equals(&place.run("whole"), 2);
+        }
+    }
+}
+
+/// A run goes on with its model cut elsewhere, or not at all.
+#[cfg(feature = "gloo")]
+#[test]
+fn a_run_is_resumed_on_another_cut() {
+    let (place, arguments) = (Workplace::new(), small(2));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    place.train("whole", &arguments);
+    place.train("moved", &[&arguments[..], &["--stages=2", "--max-steps=3"]].concat());
+    place.train("moved", &[&arguments[..], &["--stages=4", "--max-steps=6", "--resume"]].concat());
+    place.train("moved", &[&arguments[..], &["--resume"]].concat());
+    place.run("moved").equals(&place.run("whole"), 2);
+}
