@@ -101,6 +101,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::value("rand-augment-ops", "data.rand_augment_ops", "N"),
             Flag::value("rand-augment-magnitude", "data.rand_augment_magnitude", "N").or(&["ra-magnitude"]),
             Flag::value("color-jitter", "data.color_jitter", "X"),
+            Flag::value("hue-jitter", "data.hue_jitter", "X"),
             Flag::value("random-erasing", "data.random_erasing", "P").or(&["reprob", "random-erase"]),
             Flag::value("mixup", "data.mixup", "ALPHA").or(&["mixup-alpha"]),
             Flag::value("cutmix", "data.cutmix", "ALPHA").or(&["cutmix-alpha"]),

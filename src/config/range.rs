@@ -76,6 +76,7 @@ pub const RANGES: &[(&str, Range)] = &[
     ("data.rand_augment_magnitude", Range::Within(0.0, 30.0)),
     ("data.color_jitter", Range::Within(0.0, 1.0)),
     ("data.random_erasing", Range::Within(0.0, 1.0)),
+    ("data.hue_jitter", Range::Within(0.0, 0.5)),
     ("data.mixup", Range::Within(0.0, 100.0)),
     ("data.cutmix", Range::Within(0.0, 100.0)),
     ("data.mix_prob", Range::Within(0.0, 1.0)),

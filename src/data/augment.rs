@@ -51,7 +51,8 @@ impl Augment {
             (config.rand_augment_ops, config.rand_augment_magnitude, config.random_erasing);
         let rand_augment = (ops > 0).then_some(RandAugment { ops, magnitude, fill: [0; CHANNELS] });
         let erasing = (probability > 0.0).then_some(RandomErasing { probability });
-        let color_jitter = (config.color_jitter > 0.0).then_some(ColorJitter { strength: config.color_jitter });
+        let (strength, hue) = (config.color_jitter, config.hue_jitter);
+        let color_jitter = (strength > 0.0 || hue > 0.0).then_some(ColorJitter { strength, hue });
         Self { rand_augment, color_jitter, crop_padding, crop_fill, flip, cutout, erasing, ..plain }
     }
 

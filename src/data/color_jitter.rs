@@ -1,9 +1,9 @@
-//! Random brightness, contrast and saturation of an image, in a random order: torchvision's `ColorJitter` on a Pillow
-//! image, with the same range for the three and without hue, which is also timm's `--color-jitter`.
+//! Random brightness, contrast, saturation and hue of an image, in a random order: torchvision's `ColorJitter` on a Pillow
+//! image, with the same range for the first three, which is also timm's `--color-jitter`.
 
 use super::dataset::CHANNELS;
 use super::key::{Key, Purpose};
-use super::pixel_ops::{blend, luma, mean};
+use super::pixel_ops::{blend, luma, mean, turn_hue};
 
 /// What is varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,11 +14,13 @@ pub enum Property {
     Contrast,
     /// Blend with the greyscale image.
     Saturation,
+    /// Turn the circle of colours.
+    Hue,
 }
 
-use Property::{Brightness, Contrast, Saturation};
+use Property::{Brightness, Contrast, Hue, Saturation};
 
-/// Every order of the three; a draw is an index into it.
+/// Every order of the first three; a draw is an index into it.
 const ORDERS: [[Property; 3]; 6] = [
     [Brightness, Contrast, Saturation],
     [Brightness, Saturation, Contrast],
@@ -33,15 +35,23 @@ const ORDERS: [[Property; 3]; 6] = [
 pub struct ColorJitter {
     /// Factors are uniform between `1 - strength` and `1 + strength`; 0 to 1.
     pub strength: f64,
+    /// The hue is turned by a uniform share of the circle between `-hue` and `hue`; 0 to 0.5, 0 = not at all.
+    pub hue: f64,
 }
 
 impl ColorJitter {
     /// What is done to a sample, in this order, each with its factor: 1 changes nothing, 0 leaves only what is blended in.
-    pub fn draw(&self, key: Key) -> [(Property, f64); 3] {
+    /// That of the hue is a share of the circle.
+    pub fn draw(&self, key: Key) -> Vec<(Property, f64)> {
         let order = ORDERS[key.draw(Purpose::JitterOrder, ORDERS.len() as u32) as usize];
-        let factor =
-            |property| 1.0 + self.strength * (2.0 * key.fraction(Purpose::JitterFactor, property as u32) - 1.0);
-        order.map(|property| (property, factor(property)))
+        let spread = |property| 2.0 * key.fraction(Purpose::JitterFactor, property as u32) - 1.0;
+        let mut drawn: Vec<_> =
+            order.into_iter().map(|property| (property, 1.0 + self.strength * spread(property))).collect();
+        if self.hue > 0.0 {
+            let place = key.draw(Purpose::JitterHuePlace, drawn.len() as u32 + 1) as usize;
+            drawn.insert(place, (Hue, self.hue * spread(Hue)));
+        }
+        drawn
     }
 
     /// Varies `image` `[3, height, width]`.
@@ -51,6 +61,7 @@ impl ColorJitter {
                 Brightness => blend(&vec![0; image.len()], image, factor),
                 Contrast => blend(&vec![mean(&luma(image)); image.len()], image, factor),
                 Saturation => blend(&luma(image).repeat(CHANNELS), image, factor),
+                Hue => turn_hue(image, factor),
             }
         }
     }

@@ -95,6 +95,9 @@ pub struct DataConfig {
     /// How far brightness, contrast and saturation of training images vary, 0 to 1; 0 = off.
     #[serde(default)]
     pub color_jitter: f64,
+    /// How far their hue varies, as a share of the circle of colours, 0 to 0.5; 0 = off.
+    #[serde(default)]
+    pub hue_jitter: f64,
     /// Probability that random erasing blanks a rectangle of a training image, 0 to 1.
     pub random_erasing: f64,
     /// Mixup blends two images with a share from Beta(alpha, alpha); this is alpha, 0 = off.
@@ -142,6 +145,7 @@ impl Default for DataConfig {
             rand_augment_ops: 0,
             rand_augment_magnitude: 9,
             color_jitter: 0.0,
+            hue_jitter: 0.0,
             random_erasing: 0.0,
             mixup: 0.0,
             cutmix: 0.0,

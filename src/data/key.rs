@@ -53,6 +53,8 @@ pub enum Purpose {
     JitterOrder = 22,
     /// The factor of each of them.
     JitterFactor = 23,
+    /// The place of the hue among them.
+    JitterHuePlace = 24,
 }
 
 /// A sample in an epoch of an experiment.

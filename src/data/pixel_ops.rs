@@ -62,6 +62,57 @@ pub(super) fn mean(values: &[u8]) -> u8 {
     ((2 * sum + count) / (2 * count)) as u8
 }
 
+/// Turns the hue by a share of the circle: torchvision's `adjust_hue`, in Pillow's HSV of bytes.
+pub(super) fn turn_hue(image: &mut [u8], share: f64) {
+    let (red, rest) = image.split_at_mut(image.len() / CHANNELS);
+    let (green, blue) = rest.split_at_mut(red.len());
+    // Both conversions drop the fraction; the sum overflows, as on a circle.
+    let step = (share * 255.0) as i32 as u8;
+    for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
+        let [hue, saturation, value] = to_hsv([*red, *green, *blue]);
+        [*red, *green, *blue] = from_hsv([hue.wrapping_add(step), saturation, value]);
+    }
+}
+
+/// `convert("HSV")`: in f32 where Pillow stores a float, else in f64.
+fn to_hsv([red, green, blue]: [u8; 3]) -> [u8; 3] {
+    let (most, least) = (red.max(green).max(blue), red.min(green).min(blue));
+    if most == least {
+        return [0, 0, most];
+    }
+    let range = f32::from(most - least);
+    let [r, g, b] = [red, green, blue].map(|level| f32::from(most - level) / range);
+    let sixth = match most {
+        it if it == red => b - g,
+        it if it == green => (2.0 + f64::from(r) - f64::from(b)) as f32,
+        _ => (4.0 + f64::from(g) - f64::from(r)) as f32,
+    };
+    let hue = (f64::from(sixth) / 6.0 + 1.0).rem_euclid(1.0) as f32;
+    // The conversions drop the fraction and saturate.
+    [(f64::from(hue) * 255.0) as u8, (f64::from(range / f32::from(most)) * 255.0) as u8, most]
+}
+
+/// `convert("RGB")` of HSV.
+fn from_hsv([hue, saturation, value]: [u8; 3]) -> [u8; 3] {
+    if saturation == 0 {
+        return [value; 3];
+    }
+    let sixths = f64::from(hue) * 6.0 / 255.0;
+    let sector = sixths.floor();
+    let (rest, share) = ((sixths - sector) as f32, (f64::from(saturation) / 255.0) as f32);
+    let level = |dimmed: f64| (f64::from(value) * (1.0 - dimmed)).round() as u8;
+    let (p, q) = (level(share.into()), level((share * rest).into()));
+    let t = level(f64::from(share) * (1.0 - f64::from(rest)));
+    match sector as u8 % 6 {
+        0 => [value, t, p],
+        1 => [q, value, p],
+        2 => [p, value, t],
+        3 => [p, q, value],
+        4 => [t, p, value],
+        _ => [value, p, q],
+    }
+}
+
 /// `ImageFilter.SMOOTH`: 5/13 of each pixel and 1/13 of each of its eight neighbours; the border is unchanged.
 pub(super) fn smooth(image: &[u8], [height, width]: [usize; 2]) -> Vec<u8> {
     let mut out = image.to_vec();

@@ -28,6 +28,7 @@ const BINDING: &[&str] = &[
     "data.rand_augment_ops",
     "data.rand_augment_magnitude",
     "data.color_jitter",
+    "data.hue_jitter",
     "data.random_erasing",
     "data.mixup",
     "data.cutmix",
@@ -54,11 +55,12 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
 pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
     let Ok(mut settings) = text.parse::<toml::Table>() else { return Ok(text) };
-    let older: [(&str, &str, toml::Value); 4] = [
+    let older: [(&str, &str, toml::Value); 5] = [
         ("model", "conv", "direct".into()),
         ("model", "depth", 18.into()),
         ("data", "exif", "ignore".into()),
         ("data", "color_jitter", 0.0.into()),
+        ("data", "hue_jitter", 0.0.into()),
     ];
     for (section, key, value) in older {
         let Some(toml::Value::Table(section)) = settings.get_mut(section) else { return Ok(text) };

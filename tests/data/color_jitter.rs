@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use kiln::data::{Augment, ColorJitter, DataConfig, Key, Normalization};
+use kiln::data::{Augment, ColorJitter, DataConfig, Key, Normalization, Property};
 
 use super::repository;
 use crate::python::ask;
@@ -20,9 +20,11 @@ fn key(sample: u32) -> Key {
 
 #[test]
 fn images_are_varied_as_by_torchvision_byte_for_byte() {
-    let jitter = ColorJitter { strength: 0.8 };
+    let jitter = ColorJitter { strength: 0.8, hue: 0.5 };
     let drawn: Vec<_> = (0..40).map(|sample| jitter.draw(key(sample))).collect();
-    let line = |drawn: &[(_, f64); 3]| drawn.map(|(property, factor)| format!("{property:?} {factor:?}")).join(" ");
+    let line = |drawn: &Vec<(Property, f64)>| {
+        drawn.iter().map(|(property, factor)| format!("{property:?} {factor:?}")).collect::<Vec<_>>().join(" ")
+    };
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("drawn.txt");
     fs::write(&file, drawn.iter().map(line).collect::<Vec<_>>().join("\n")).unwrap();
@@ -42,14 +44,43 @@ fn images_are_varied_as_by_torchvision_byte_for_byte() {
 
 #[test]
 fn every_order_is_drawn_and_factors_fill_their_range() {
-    let drawn: Vec<_> = (0..2000).map(|sample| ColorJitter { strength: 0.4 }.draw(key(sample))).collect();
-    let orders: BTreeSet<String> = drawn.iter().map(|it| format!("{:?}", it.map(|(property, _)| property))).collect();
-    assert_eq!(orders.len(), 6);
-    for place in 0..3 {
-        let factors = drawn.iter().map(|it| it[place].1);
-        let (least, most) = factors.fold((f64::MAX, f64::MIN), |(least, most), it| (least.min(it), most.max(it)));
-        assert!((0.6..0.61).contains(&least) && (1.39..1.4).contains(&most), "{least} to {most}");
+    for (hue, count) in [(0.0, 6), (0.1, 24)] {
+        let drawn: Vec<_> = (0..2000).map(|sample| ColorJitter { strength: 0.4, hue }.draw(key(sample))).collect();
+        let order = |drawn: &Vec<(Property, f64)>| drawn.iter().map(|(property, _)| format!("{property:?} ")).collect();
+        assert_eq!(drawn.iter().map(order).collect::<BTreeSet<String>>().len(), count);
+        for (property, [low, high]) in [(Property::Contrast, [0.6, 1.4]), (Property::Hue, [-hue, hue])] {
+            let factors = drawn.iter().flatten().filter(|it| it.0 == property).map(|it| it.1);
+            let (least, most) = factors.fold((high, low), |(least, most), it| (least.min(it), most.max(it)));
+            assert!(least >= low && most <= high && most - least >= 0.99 * (high - low), "{least} to {most}");
+        }
     }
+}
+
+#[test]
+fn the_hue_changes_nothing_of_the_rest() {
+    let [without, with] = [0.0, 0.2].map(|hue| ColorJitter { strength: 0.4, hue }.draw(key(1)));
+    assert_eq!(without, with.iter().copied().filter(|(property, _)| *property != Property::Hue).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_third_of_the_circle_turns_red_to_green_or_blue_and_grey_stays() {
+    // Red, its half, yellow, grey, and what Pillow 13 makes of them with a hue of 85 of 255 more or less.
+    let pixels = [[255, 0, 0], [128, 0, 0], [255, 255, 0], [90, 90, 90]];
+    let planes = |pixels: [[u8; 3]; 4]| (0..3).flat_map(|plane| pixels.map(|pixel| pixel[plane])).collect::<Vec<u8>>();
+    let (jitter, mut seen) = (ColorJitter { strength: 0.0, hue: 0.5 }, 0);
+    for sample in 0..2000 {
+        let turned = jitter.draw(key(sample)).iter().find(|it| it.0 == Property::Hue).unwrap().1 * 255.0;
+        let expected = match turned as i32 {
+            85 => [[0, 255, 0], [0, 128, 0], [0, 255, 252], [90; 3]],
+            -85 => [[6, 0, 255], [3, 0, 128], [255, 0, 252], [90; 3]],
+            _ => continue,
+        };
+        let mut image = planes(pixels);
+        jitter.apply(&mut image, key(sample));
+        assert_eq!(image, planes(expected), "turned by {turned}");
+        seen += 1;
+    }
+    assert!(seen > 2);
 }
 
 #[test]
@@ -59,6 +90,7 @@ fn only_training_images_are_varied_and_only_if_asked() {
     let config = DataConfig { color_jitter: 0.4, ..DataConfig::default() };
     let without = DataConfig { color_jitter: 0.0, ..config.clone() };
     assert_ne!(shown(&config), shown(&without));
+    assert_ne!(shown(&DataConfig { hue_jitter: 0.3, ..without.clone() }), shown(&without));
     let plain = Augment::plain(normalization).normalized(&image(), SIZE, key(1));
     assert_eq!(shown(&DataConfig { augment: false, ..config }), plain);
 }
