@@ -32,7 +32,7 @@ use crate::launch::Machines;
 use crate::parallel::ParallelConfig;
 use crate::study::finding;
 use crate::study::scaling::Sizes;
-use crate::trainer::Which;
+use crate::trainer::{SweepOptions, Which};
 use crate::weights::Format;
 
 /// A command with its arguments.
@@ -117,12 +117,14 @@ pub enum Command {
         /// The file.
         output: PathBuf,
     },
-    /// Train once per point of a grid.
+    /// Train once per point of a grid or of a random sample.
     Sweep {
         /// Where the runs go.
         directory: PathBuf,
         /// The runs.
         points: Vec<Point>,
+        /// How they are trained.
+        options: SweepOptions,
     },
     /// Print text that was made from the options.
     Print(String),
@@ -266,7 +268,7 @@ enum Action {
     Scaling(study::Scaling),
     /// Find a learning rate (find lr) or a batch size that fits and is fast (find batch-size).
     Find(study::Find),
-    /// Train once for each combination of values: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
+    /// Train once per combination of values, or at random: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
     Sweep(sweep::Sweep),
     /// Write a page about one run, or a comparison of several, for a browser.
     Report(Report),

@@ -65,7 +65,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Launch { processes, machines, arguments, request } => {
             launch(processes, &machines, &arguments, request)
         }
-        Command::Sweep { directory, points } => sweep(&directory, &points),
+        Command::Sweep { directory, points, options } => sweep(&directory, &points, &options),
         Command::Print(text) => {
             say(&text);
             Ok(0)

@@ -1,4 +1,7 @@
-//! `train sweep`: which runs a grid has, and what becomes of them when one fails, or the sweep is killed.
+//! `train sweep`: which runs a grid or a sample has, and what becomes of them when one fails, or the sweep is killed.
+
+mod halving;
+mod samples;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +16,7 @@ use crate::command::{SMALL, STEPS_PER_EPOCH, Workplace, errors, succeeded, until
 
 fn parsed(line: &[&str]) -> Result<(PathBuf, Vec<Point>), String> {
     match Cli::try_parse_from([&["train", "sweep"], line].concat()) {
-        Ok(cli::Command::Sweep { directory, points }) => Ok((directory, points)),
+        Ok(cli::Command::Sweep { directory, points, .. }) => Ok((directory, points)),
         Ok(other) => panic!("{line:?} should sweep, not {other:?}"),
         Err(error) => Err(error.to_string()),
     }
@@ -120,10 +123,12 @@ fn a_sweep_trains_every_point_and_compares_them() {
     assert_eq!(run.steps().len(), 2 * STEPS_PER_EPOCH, "more epochs are what is left of a complete run");
 }
 
-/// The processes that a process has started.
+/// The processes that the threads of a process have started.
 fn children(parent: &Child) -> Vec<String> {
-    let path = format!("/proc/{0}/task/{0}/children", parent.id());
-    std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(String::from).collect()
+    let threads = std::fs::read_dir(format!("/proc/{}/task", parent.id())).unwrap();
+    let of = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
+    let started: String = threads.filter_map(|thread| of(thread.ok()?)).collect();
+    started.split_whitespace().map(String::from).collect()
 }
 
 fn runs(process: &str) -> bool {

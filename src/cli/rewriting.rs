@@ -7,6 +7,14 @@ use std::ffi::OsString;
 
 use crate::config::grid::is_list;
 
+/// Keys of Hydra for the sweep itself.
+const SWEEP: [(&str, &str); 4] = [
+    ("hydra.sweep.dir=", "--output-dir"),
+    ("hydra.sweeper.n_trials=", "--samples"),
+    ("hydra.sweeper.sampler.seed=", "--sample-seed"),
+    ("hydra.launcher.n_jobs=", "--jobs"),
+];
+
 /// Options of torchrun for the launch itself, beside the number of processes.
 const LAUNCH: [&str; 4] = ["--nnodes", "--node-rank", "--master-addr", "--master-port"];
 
@@ -38,11 +46,12 @@ fn launch(processes: OsString, mut rest: Vec<OsString>) -> Vec<OsString> {
 }
 
 fn sweep(mut rest: Vec<OsString>) -> Vec<OsString> {
-    let directory = rest.iter().position(|word| word.to_string_lossy().starts_with("hydra.sweep.dir="));
-    let directory = directory.map(|at| rest.remove(at).to_string_lossy()["hydra.sweep.dir=".len()..].to_string());
-    let directory = directory.into_iter().flat_map(|directory| ["--output-dir".into(), directory.into()]);
     let mut words: Vec<OsString> = vec![rest.remove(0), "sweep".into()];
-    words.extend(directory);
+    for (key, option) in SWEEP {
+        if let Some(at) = rest.iter().position(|word| word.to_string_lossy().starts_with(key)) {
+            words.extend([option.into(), rest.remove(at).to_string_lossy()[key.len()..].into()]);
+        }
+    }
     let differs = |word: &OsString| {
         word.to_str()
             .and_then(|word| word.split_once('='))

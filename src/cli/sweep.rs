@@ -5,15 +5,35 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::refusal::whole;
 use super::{Cli, Command, Refusal};
-use crate::config::grid::{Grid, Point};
+use crate::config::grid::{Grid, MOST, Point};
+use crate::trainer::SweepOptions;
 
 #[derive(Debug, Args)]
 pub(super) struct Sweep {
     /// What differs, as in optim.learning_rate=0.05,0.1 run.seed=1,2 for four runs; commas in brackets or quotes do not
-    /// split. With one value, or a group such as experiment=quickstart, it is the same in all runs.
+    /// split. With one value, or a group such as experiment=quickstart, it is the same in all runs. With --samples also
+    /// interval(LOW,HIGH), tag(log,interval(LOW,HIGH)) on a logarithmic scale, and int(...) for whole numbers.
     #[arg(value_name = "KEY=VALUE,VALUE", required = true)]
     settings: Vec<String>,
+    /// Draw this many points at random instead of training every combination; with a larger number later, the first
+    /// points stay.
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MOST as u64))]
+    samples: Option<usize>,
+    /// Seed of these draws; the runs' own is --seed, after the --.
+    #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u64>(0..=u64::MAX), requires = "samples")]
+    sample_seed: u64,
+    /// Successive halving: train all runs for a few epochs, continue the best of every N for N times as many, and so on.
+    /// 3 is usual.
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(2..=100))]
+    halving: Option<usize>,
+    /// Train this many runs at a time; each gets its part of the devices and of the threads.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<usize>(1..=1024))]
+    jobs: usize,
+    /// The devices of all runs together; without it, those of every run, as in -- --gpu-ids 0,1.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = whole::<usize>(0..=1023))]
+    gpu_ids: Vec<usize>,
     /// Directory for a directory per run, sweep.csv and sweep.html. Complete runs there are not repeated.
     #[arg(long, value_name = "DIR", default_value = "sweep")]
     output_dir: PathBuf,
@@ -32,7 +52,12 @@ impl Sweep {
             let request = Cli::training(&arguments, "sweep KEY=VALUE,VALUE --")?;
             Ok(Point { name: grid.name(&settings), settings, arguments, request })
         };
-        let points = grid.points().into_iter().map(point).collect::<Result<_, Refusal>>()?;
-        Ok(Command::Sweep { directory: self.output_dir, points })
+        let settings = match self.samples {
+            Some(count) => grid.drawn(count, self.sample_seed)?,
+            None => grid.points()?,
+        };
+        let points = settings.into_iter().map(point).collect::<Result<_, Refusal>>()?;
+        let options = SweepOptions { halving: self.halving, jobs: self.jobs, devices: self.gpu_ids };
+        Ok(Command::Sweep { directory: self.output_dir, points, options })
     }
 }

@@ -14,6 +14,7 @@ use crate::file::{self, TEXT};
 /// Keys about one session or about processes: they are not taken from a saved configuration.
 pub const SESSION_KEYS: [&str; 25] = [
     "run.max_steps",
+    "run.stop_after",
     "run.max_time",
     "run.fast_dev_run",
     "run.output_dir",

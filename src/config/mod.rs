@@ -11,7 +11,8 @@
 //! `request` (a `layer` per source, files of a `group`, the [`alias`]es of other trainers), `launcher` adds a
 //! launcher's variables, `suggestion` guesses what a wrong name means, `merged` merges the layers, `range` and `rules`
 //! check them. `resolve` runs all of this and reports every error at once. Devices and data files are checked by the
-//! rooms that open them. [`grid`] expands one command line to many configurations.
+//! rooms that open them. [`grid`] expands one command line to many configurations, some of
+//! their values from `draw`.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +25,7 @@ use crate::optim::{OptimConfig, ScheduleConfig};
 use crate::parallel::ParallelConfig;
 
 pub mod alias;
+mod draw;
 pub mod flag;
 pub mod grid;
 mod group;

@@ -60,6 +60,7 @@ const MILLION: f64 = 1e6;
 /// The ranges of keys; whole numbers that are not listed are at least 0 by their type.
 pub const RANGES: &[(&str, Range)] = &[
     ("run.epochs", Range::Within(1.0, MILLION)),
+    ("run.stop_after", Range::Within(0.0, MILLION)),
     ("run.accumulation_steps", Range::Within(1.0, MILLION)),
     ("run.limit_train_batches", Range::Within(0.0, MILLION)),
     ("run.early_stopping", Range::Within(0.0, MILLION)),
@@ -75,8 +76,8 @@ pub const RANGES: &[(&str, Range)] = &[
     ("data.rand_augment_ops", Range::Within(0.0, 14.0)),
     ("data.rand_augment_magnitude", Range::Within(0.0, 30.0)),
     ("data.color_jitter", Range::Within(0.0, 1.0)),
-    ("data.random_erasing", Range::Within(0.0, 1.0)),
     ("data.hue_jitter", Range::Within(0.0, 0.5)),
+    ("data.random_erasing", Range::Within(0.0, 1.0)),
     ("data.mixup", Range::Within(0.0, 100.0)),
     ("data.cutmix", Range::Within(0.0, 100.0)),
     ("data.mix_prob", Range::Within(0.0, 1.0)),

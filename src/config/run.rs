@@ -46,6 +46,8 @@ pub struct RunConfig {
     pub early_stopping: usize,
     /// Optimizer steps after which the run ends; 0 means no limit.
     pub max_steps: usize,
+    /// Epochs after which the run ends, with the schedule of all epochs; 0 means the last one.
+    pub stop_after: usize,
     /// Time after which the run ends regularly; zero means no limit. Written as `2h30m`.
     #[serde(with = "super::time_limit")]
     pub max_time: Duration,
@@ -87,6 +89,7 @@ impl Default for RunConfig {
             accumulation_steps: 1,
             early_stopping: 0,
             max_steps: 0,
+            stop_after: 0,
             max_time: Duration::ZERO,
             limit_train_batches: 0,
             limit_val_batches: 0,

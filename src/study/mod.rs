@@ -1,8 +1,10 @@
-//! Studies of short runs: settings that suit a machine ([`finding`]), and scaling ([`scaling`]).
+//! Studies of short runs: settings that suit a machine ([`finding`]), scaling ([`scaling`]), and which runs of a sweep go
+//! on ([`halving`]).
 //!
 //! The room gets the measurements of runs made by others, and writes numbers, figures and a page.
 
 pub mod finding;
+pub mod halving;
 pub mod scaling;
 
 use std::path::Path;

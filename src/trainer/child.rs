@@ -1,12 +1,13 @@
 //! Runs this program as a child process, for commands that consist of several runs.
 //!
-//! As for a launch (see [`crate::launch::processes`]), a signal to this process reaches the child once and lets it
-//! save, and the child is killed if this process is.
+//! As for a launch (see [`crate::launch::processes`]), a signal to this process reaches every child once and lets it
+//! save, and a child is killed if this process is.
 
 use std::ffi::OsString;
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use crate::error::{Error, Result};
 use crate::launch::exit_policy::ExitPolicy;
@@ -38,22 +39,14 @@ impl Child {
 
     /// Starts it and waits for its end; what it prints goes where this process prints, or nowhere if `quiet`.
     ///
-    /// From the first call on, signals no longer end this process: the next call returns one that came while no child
-    /// ran. Call it on a thread that lives as long as the process: the kernel kills a child when the thread that
-    /// started it ends.
+    /// From the first call on, signals no longer end this process: calls after one start nothing. Several threads may
+    /// run a child each.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be started.
     pub fn run(&self, quiet: bool) -> Result<Ended> {
-        static EVENTS: Mutex<Option<(Sender<Event>, Receiver<Event>)>> = Mutex::new(None);
-        let mut shared = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
-        if shared.is_none() {
-            let (post, events) = channel();
-            listen(post.clone()).map_err(Error::io("listen to signals of", "this process"))?;
-            *shared = Some((post, events));
-        }
-        let (post, events) = shared.as_ref().expect("it was just made");
-        if let Ok(Event::Signal(signal)) = events.try_recv() {
+        let (post, events) = channel();
+        if let Some(signal) = pass_signals(&post)? {
             let code = code_of(signal);
             return Ok(Ended { code, stop: Some(code), error_line: None });
         }
@@ -65,12 +58,48 @@ impl Child {
             [Arc::new(Mutex::new(io::stdout())), Arc::new(Mutex::new(io::stderr()))]
         };
         let policy = ExitPolicy::new(Some(GRACE));
-        let (policy, mut error_lines) = supervise(vec![child], 0, post, events, stdout, stderr, policy)?;
+        let (policy, mut error_lines) = supervise(vec![child], 0, &post, &events, stdout, stderr, policy)?;
         let code = policy.code();
         let stopped = (code != 0 && policy.failure().is_none()).then_some(code);
         let stop = stopped.or(policy.signal().map(|signal| if code == 0 { code_of(signal) } else { code }));
         Ok(Ended { code, stop, error_line: error_lines.pop().flatten() })
     }
+}
+
+/// The signals to this process, for all its children.
+struct Signals {
+    listens: bool,
+    /// The first one.
+    first: Option<i32>,
+    /// Where the events of children go; those of ended children are closed.
+    children: Vec<Sender<Event>>,
+}
+
+static SIGNALS: Mutex<Signals> = Mutex::new(Signals { listens: false, first: None, children: Vec::new() });
+
+/// Passes signals to a new child from now on, or returns the one that came before.
+fn pass_signals(child: &Sender<Event>) -> Result<Option<i32>> {
+    let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !signals.listens {
+        let (post, events) = channel();
+        let failed = || Error::io("listen to signals of", "this process");
+        listen(post).map_err(failed())?;
+        let forward = move || events.into_iter().for_each(forward);
+        thread::Builder::new().name("forward-signals".into()).spawn(forward).map_err(failed())?;
+        signals.listens = true;
+    }
+    if signals.first.is_none() {
+        signals.children.push(child.clone());
+    }
+    Ok(signals.first)
+}
+
+fn forward(event: Event) {
+    let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Event::Signal(signal) = event {
+        signals.first.get_or_insert(signal);
+    }
+    signals.children.retain(|child| child.send(event).is_ok());
 }
 
 /// The exit code by convention of the shell.

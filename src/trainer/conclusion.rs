@@ -69,7 +69,11 @@ pub(super) fn finish(
 /// The message for a run that is complete at `position`.
 pub(super) fn nothing_left(plan: &Plan, position: &Position) -> String {
     let is_over = plan.is_over(position.epoch, position.best);
-    let limit = if is_over && position.epoch < plan.epochs { "--early-stopping" } else { "--epochs or --max-steps" };
+    let limit = if is_over && position.epoch < plan.epochs {
+        "--early-stopping"
+    } else {
+        "--epochs or --max-steps (or run.stop_after)"
+    };
     format!("the run is complete: {} steps are done; to go on, raise {limit}", position.global_step)
 }
 

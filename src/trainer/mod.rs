@@ -39,8 +39,8 @@ mod terminal;
 mod together;
 
 pub use commands::{
-    Question, doctor, evaluate, export, find, launch, members, membership, pack, predict, rendezvous, scaling, secret,
-    slurm, sweep,
+    Question, SweepOptions, doctor, evaluate, export, find, launch, members, membership, pack, predict, rendezvous,
+    scaling, secret, slurm, sweep,
 };
 pub use model_file::Which;
 pub use origin::with_saved;

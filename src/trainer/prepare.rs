@@ -101,7 +101,8 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
     let lengths = [run.epochs, sampler.steps_per_epoch()];
     let rate = config.optim.learning_rate;
     let schedule = Schedule::new(&config.schedule, rate, world.size, run.accumulation_steps, lengths);
-    let last_step = if run.max_steps == 0 { schedule.total_steps } else { run.max_steps.min(schedule.total_steps) };
+    let limits = [run.max_steps, run.stop_after * sampler.steps_per_epoch()];
+    let last_step = limits.into_iter().filter(|limit| *limit > 0).fold(schedule.total_steps, usize::min);
     let (save_every_steps, save_every_epochs) = match config.checkpoint.every {
         // The copy of the best model needs its checkpoint.
         Interval::Never if !config.checkpoint.path.as_os_str().is_empty() => (0, usize::MAX),

@@ -14,29 +14,38 @@ use crate::report::results::{Numbers, percent};
 #[derive(Debug, Default)]
 pub(super) struct Results(Vec<Row>);
 
+/// How a run ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ending {
+    /// The exit code of a run that failed.
+    pub(super) failure: Option<u8>,
+    /// Whether it was stopped early because others were better.
+    pub(super) is_paused: bool,
+}
+
 #[derive(Debug)]
 struct Row {
     name: String,
     settings: Vec<(String, String)>,
     directory: PathBuf,
-    /// The exit code of a run that failed.
-    failure: Option<u8>,
+    ending: Ending,
     numbers: Numbers,
-    /// Whether the directory holds a run at all.
-    is_run: bool,
+    /// Epochs done; `None` if the directory holds no run.
+    epochs: Option<usize>,
 }
 
 impl Results {
-    /// Adds the run in `directory`, with its exit code if it failed.
-    pub(super) fn add(&mut self, point: &Point, directory: PathBuf, failure: Option<u8>) {
+    /// Adds the run in `directory`.
+    pub(super) fn add(&mut self, point: &Point, directory: PathBuf, ending: Ending) {
         let run = Run::read(&directory).ok();
         let numbers = run.as_ref().map(Numbers::of).unwrap_or_default();
+        let epochs = run.map(|run| run.epochs.last().map_or(0, |it| it.epoch));
         let (name, settings) = (point.name.clone(), point.settings.clone());
-        self.0.push(Row { name, settings, directory, failure, numbers, is_run: run.is_some() });
+        self.0.push(Row { name, settings, directory, ending, numbers, epochs });
     }
 
     pub(super) fn any_failed(&self) -> bool {
-        self.0.iter().any(|row| row.failure.is_some())
+        self.0.iter().any(|row| row.ending.failure.is_some())
     }
 
     /// The best first; runs without an accuracy last.
@@ -60,7 +69,11 @@ impl Results {
             let (best, last) = (text(best.map(|it| percent(it.0))), text(last.map(percent)));
             let (loss, time) = (text(loss.map(|it| format!("{it:.4}"))), text(seconds.map(format_duration)));
             let rate = text(images_per_second.map(|it| format!("{it:.0}")));
-            let remark = row.failure.map(|code| format!("  failed with exit code {code}")).unwrap_or_default();
+            let remark = match row.ending {
+                Ending { failure: Some(code), .. } => format!("  failed with exit code {code}"),
+                Ending { is_paused: true, .. } => format!("  stopped after epoch {}", row.epochs.unwrap_or(0)),
+                _ => String::new(),
+            };
             line([&row.name, &best, &last, &loss, &rate, &time], &remark)
         };
         std::iter::once(head).chain(self.ranked().into_iter().map(row)).collect::<Vec<_>>().join("\n")
@@ -71,7 +84,7 @@ impl Results {
         let file = directory.join("sweep.csv");
         write_atomic(&file, &self.csv().map_err(|error| Error::io("write", &file)(error.into()))?)?;
         let runs: Vec<_> =
-            self.ranked().into_iter().filter(|row| row.is_run).map(|row| row.directory.clone()).collect();
+            self.ranked().into_iter().filter(|row| row.epochs.is_some()).map(|row| row.directory.clone()).collect();
         let page = directory.join("sweep.html");
         if runs.is_empty() {
             return Ok(());
@@ -84,13 +97,14 @@ impl Results {
     }
 
     fn csv(&self) -> std::result::Result<Vec<u8>, csv::Error> {
-        const NUMBERS: [&str; 8] = [
+        const NUMBERS: [&str; 9] = [
             "best_accuracy",
             "best_epoch",
             "last_accuracy",
             "last_loss",
             "images_per_second",
             "seconds",
+            "epochs",
             "exit_code",
             "directory",
         ];
@@ -107,7 +121,8 @@ impl Results {
                 text(loss),
                 text(images_per_second),
                 text(seconds),
-                row.failure.unwrap_or(0).to_string(),
+                row.epochs.unwrap_or(0).to_string(),
+                row.ending.failure.unwrap_or(0).to_string(),
                 row.directory.display().to_string(),
             ];
             writer.write_record(row.settings.iter().map(|(_, value)| value.clone()).chain(numbers))?;

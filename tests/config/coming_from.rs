@@ -204,6 +204,11 @@ const COMMANDS: &[(&str, &str, &str)] = &[
         "--multirun hydra.sweep.dir=out run.seed=1,2 experiment=quickstart --lr 0.1",
         "sweep --output-dir out run.seed=1,2 -- experiment=quickstart --lr 0.1",
     ),
+    (
+        HYDRA,
+        "-m hydra.sweeper.n_trials=9 hydra.launcher.n_jobs=2 optim.momentum=interval(0.5,0.9) run.epochs=3",
+        "sweep --samples 9 --jobs 2 optim.momentum=interval(0.5,0.9) -- run.epochs=3",
+    ),
 ];
 
 fn words(line: &str) -> Vec<&str> {

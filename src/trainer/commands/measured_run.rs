@@ -111,10 +111,11 @@ impl MeasuredRun {
 }
 
 /// Settings that every measured run fixes, so that the user cannot give them.
-const FIXED: [&str; 8] = [
+const FIXED: [&str; 9] = [
     "run.output_dir",
     "run.epochs",
     "run.max_steps",
+    "run.stop_after",
     "run.limit_val_batches",
     "run.progress",
     "schedule.warmup_epochs",

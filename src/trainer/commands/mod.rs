@@ -14,6 +14,7 @@ mod predict;
 mod scaling;
 mod slurm;
 mod sweep;
+mod trial;
 
 pub use doctor::doctor;
 pub use evaluate::evaluate;
@@ -25,4 +26,4 @@ pub use pack::pack;
 pub use predict::{Question, predict};
 pub use scaling::scaling;
 pub use slurm::slurm;
-pub use sweep::sweep;
+pub use sweep::{SweepOptions, sweep};

@@ -1,63 +1,120 @@
-//! `train sweep`: the runs of a grid, one after another, each in its own process.
+//! `train sweep`: the runs of a grid or of a random sample, each in its own process, one or several at a time.
 //!
 //! All runs are checked before the first one starts. Complete runs are skipped and interrupted ones resumed, so the
-//! same command continues a sweep. `results.rs` compares the runs.
+//! same command continues a sweep. With halving, a run pauses at a checkpoint and goes on from there if it is one of the
+//! best. `trial.rs` is a run, `results.rs` compares them.
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 
-use crate::checkpoint::{Resume, check_writable, run_dir};
+use super::trial::Trial;
+use crate::checkpoint::{Resume, check_writable};
 use crate::config::grid::Point;
 use crate::config::{Config, resolve};
 use crate::error::{Error, Result};
-use crate::file::{self, TEXT};
-use crate::report::Run;
-use crate::trainer::child::{Child, Ended};
-use crate::trainer::results::Results;
-use crate::trainer::terminal::{say, warn};
+use crate::report::results::percent;
+use crate::study::halving::{Rung, best, rungs};
+use crate::trainer::results::{Ending, Results};
+use crate::trainer::terminal::say;
 
-/// The progress of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    New,
-    /// It has a checkpoint to continue from.
-    Begun,
-    Complete,
+/// How the runs are trained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SweepOptions {
+    /// The factor of successive halving, if runs are stopped early.
+    pub halving: Option<usize>,
+    /// How many runs are trained at a time.
+    pub jobs: usize,
+    /// The devices of all runs together; without any, those of every run.
+    pub devices: Vec<usize>,
 }
 
-/// Runs the rest of the grid in `directory`; returns the exit code: 0, 1 if a run failed, or that of the signal that
+/// Runs the rest of the sweep in `directory`; returns the exit code: 0, 1 if a run failed, or that of the signal that
 /// ended the sweep.
-pub fn sweep(directory: &Path, points: &[Point]) -> Result<u8> {
-    let configs = check(points)?;
+pub fn sweep(directory: &Path, points: &[Point], options: &SweepOptions) -> Result<u8> {
+    let configs = check(points, options)?;
     std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     check_writable(&directory.join("sweep.csv"))?;
     let _alone = claim(directory)?;
     say(&format!("sweep       {} runs in '{}'", points.len(), directory.display()));
-    let mut results = Results::default();
-    for (at, (point, config)) in points.iter().zip(&configs).enumerate() {
-        let run = directory.join(&point.name);
-        let state = state(&run, config);
-        let about = match state {
-            State::New => "",
-            State::Begun => "  goes on",
-            State::Complete => "  is complete",
-        };
-        say(&format!("\nrun {:<8}{}{about}", format!("{}/{}", at + 1, points.len()), point.name));
-        let ended = if state == State::Complete { None } else { Some(train(point, &run, state)?) };
-        if let Some(Ended { stop: Some(code), .. }) = ended {
+    let trial = |(point, config): (_, Config)| {
+        let epochs = if config.run.stop_after == 0 { config.run.epochs } else { config.run.stop_after };
+        let epochs = epochs.min(config.run.epochs);
+        Trial { point, config, epochs, directory: directory.join(&point.name), ending: Ending::default() }
+    };
+    let mut trials: Vec<Trial> = points.iter().zip::<Vec<Config>>(configs).map(trial).collect();
+    let shortest = trials.iter().map(|trial| trial.epochs).min().unwrap_or(1);
+    let rungs = rungs(trials.len(), shortest, options.halving);
+    let mut left: Vec<usize> = (0..trials.len()).collect();
+    for (nth, rung) in rungs.iter().enumerate() {
+        if nth > 0 {
+            left = survivors(&mut trials, &left, rungs[nth - 1], rung.points);
+        }
+        if let Some(code) = train_all(&mut trials, &left, *rung, options)? {
             say("\nstopped; the same command goes on with what is left");
             return Ok(code);
         }
-        let failure = ended.filter(|ended| ended.code != 0);
-        if let Some(Ended { code, .. }) = &failure {
-            warn(&format!("run '{}' failed with exit code {code}; the sweep goes on", point.name));
-        }
-        results.add(point, run, failure.map(|ended| ended.code));
     }
+    let mut results = Results::default();
+    trials.into_iter().for_each(|trial| results.add(trial.point, trial.directory, trial.ending));
     results.write(directory)?;
     say(&format!("\n{}", results.table()));
     Ok(u8::from(results.any_failed()))
+}
+
+/// Trains the runs `left` as far as `rung` goes, and notes failures. Returns the exit code if a signal came.
+fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOptions) -> Result<Option<u8>> {
+    let (next, jobs) = (AtomicUsize::new(0), options.jobs.min(left.len()));
+    let (stop, failures) = (Mutex::new(None), Mutex::new(Vec::new()));
+    let take = || {
+        let nth = next.fetch_add(1, Ordering::Relaxed);
+        Some((nth, *left.get(nth)?))
+    };
+    let work = &|slot: usize| {
+        while let Some((nth, at)) = take() {
+            let number = format!("{}/{}", nth + 1, left.len());
+            let place = trials[at].place(&options.devices, slot, jobs);
+            let Some(ended) = trials[at].train(&number, rung, place, jobs == 1)? else { continue };
+            if ended.stop.is_some() {
+                *lock(&stop) = ended.stop;
+                return Ok(());
+            }
+            if ended.code != 0 {
+                lock(&failures).push((at, ended.code));
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|slot| scope.spawn(move || work(slot))).collect();
+        let join = |worker: ScopedJoinHandle<Result<()>>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+        workers.into_iter().map(join).collect::<Vec<_>>().into_iter().collect::<Result<()>>()
+    })?;
+    for (at, code) in std::mem::take(&mut *lock(&failures)) {
+        trials[at].ending.failure = Some(code);
+    }
+    let stop = *lock(&stop);
+    Ok(stop)
+}
+
+/// The `count` best of the runs `left` after `rung`; the others pause for good.
+fn survivors(trials: &mut [Trial], left: &[usize], rung: Rung, count: usize) -> Vec<usize> {
+    let accuracies: Vec<_> = left.iter().map(|at| trials[*at].accuracy(rung)).collect();
+    let places = best(&accuracies, count);
+    let least = places.iter().filter_map(|place| accuracies[*place]).reduce(f64::min);
+    let about = least.map(|least| format!(", each with at least {}", percent(least))).unwrap_or_default();
+    say(&format!("\nhalving     {} of {} runs go on{about}", places.len(), left.len()));
+    let chosen: Vec<usize> = places.into_iter().map(|place| left[place]).collect();
+    left.iter().filter(|at| !chosen.contains(at)).for_each(|at| trials[*at].ending.is_paused = true);
+    chosen
+}
+
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks the directory, since two sweeps at once would train the same runs. The lock ends with the process.
@@ -73,33 +130,8 @@ fn claim(directory: &Path) -> Result<File> {
     }
 }
 
-/// Trains one run until it ends.
-fn train(point: &Point, run: &Path, state: State) -> Result<Ended> {
-    let mut arguments = point.arguments.clone();
-    let mut directory = std::ffi::OsString::from("--output-dir=");
-    directory.push(run);
-    arguments.push(directory);
-    if state == State::Begun {
-        arguments.push("--resume=latest".into());
-    }
-    Child::new(arguments).run(false)
-}
-
-/// The progress of the run in a directory; a run with other settings is not complete.
-fn state(run: &Path, config: &Config) -> State {
-    let saved = file::text(&run.join("config.toml"), TEXT).ok();
-    let saved: Option<Config> = saved.and_then(|text| toml::from_str(&text).ok());
-    let is_same = saved.is_some_and(|saved| saved.shared() == config.shared());
-    let is_complete = || Run::read(run).ok().and_then(|run| run.summary).is_some_and(|summary| summary.complete);
-    match () {
-        () if is_same && is_complete() => State::Complete,
-        () if run_dir::is_begun(run) => State::Begun,
-        () => State::New,
-    }
-}
-
 /// The configurations of all runs, or all errors in any of them, each once.
-fn check(points: &[Point]) -> Result<Vec<Config>> {
+fn check(points: &[Point], options: &SweepOptions) -> Result<Vec<Config>> {
     let (mut configs, mut lines) = (Vec::new(), Vec::new());
     for point in points {
         match resolve(&point.request) {
@@ -109,6 +141,9 @@ fn check(points: &[Point]) -> Result<Vec<Config>> {
         }
     }
     lines.extend(configs.iter().flat_map(misplaced).map(String::from));
+    if !options.devices.is_empty() && points.iter().any(|point| point.request.names("parallel.gpu_ids")) {
+        lines.push("the devices are given for the sweep and for a run; give --gpu-ids once, before the --".into());
+    }
     if lines.is_empty() {
         lines.extend(twins(points, &configs));
     }
