@@ -23,6 +23,9 @@ use crate::file;
 /// Names listed in a note before it only counts the rest.
 const MOST_NAMES: usize = 3;
 
+/// Files whose times are compared between two reports of progress.
+const CHECK_EVERY: usize = 1 << 14;
+
 /// The name of its index.
 const SOURCE: &str = "folder";
 
@@ -47,14 +50,14 @@ impl Folder {
         let stamps = [stamps(&root, &training)?, stamps(&root, &validation)?];
         if let Some(index) = Index::kept(&root, SOURCE, &stamps.concat(), config.corrupt) {
             let folder = Self { root: root.clone(), index };
-            if folder.is_unchanged() {
+            if folder.is_unchanged(progress) {
                 return Ok(folder);
             }
         }
         let (mut notes, mut damaged, mut samples) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
         let mut first = 0;
         for (split, stamps) in samples.iter_mut().zip(&stamps) {
-            let Listing { items, others } = Listing::of(&root, stamps, &classes)?;
+            let Listing { items, others } = Listing::of(&root, stamps, &classes, progress)?;
             notes.extend(note(&root.join(&stamps[0].name), &others));
             let found = inspect(&root, stamps, items, config.corrupt, progress)?;
             notes.extend(left_out(&found.faults));
@@ -78,14 +81,19 @@ impl Folder {
     }
 
     /// Whether every file has the size and the time that the index was made from.
-    fn is_unchanged(&self) -> bool {
+    fn is_unchanged(&self, progress: &dyn Fn(Progress)) -> bool {
         let is_as_before = |stamp: &Stamp| Stamp::of(&self.root, stamp.name.clone()).is_ok_and(|now| now == *stamp);
         if !self.index.head.damaged.iter().all(is_as_before) {
             return false;
         }
-        (0..self.index.len()).into_par_iter().all(|id| {
+        let is_same = |id| {
             let expected = (u64::from(self.index.length(id)), self.index.offset(id));
             fs::metadata(self.path(id)).is_ok_and(|metadata| (metadata.len(), modified(&metadata)) == expected)
+        };
+        let (what, total) = (format!("the list of '{}'", self.root.display()), self.index.len());
+        (0..total).step_by(CHECK_EVERY).all(|start| {
+            progress(Progress::Files { what: what.clone(), done: start, total });
+            (start..total.min(start + CHECK_EVERY)).into_par_iter().all(is_same)
         })
     }
 }
@@ -203,7 +211,7 @@ struct Listing {
 }
 
 impl Listing {
-    fn of(root: &Path, stamps: &[Stamp], classes: &[String]) -> Result<Self> {
+    fn of(root: &Path, stamps: &[Stamp], classes: &[String], progress: &dyn Fn(Progress)) -> Result<Self> {
         let mut listing = Self::default();
         let split = root.join(&stamps[0].name);
         if stamps.len() == 1 {
@@ -213,6 +221,8 @@ impl Listing {
         listing.others.extend(others.map(|entry| entry.path));
         for (file, stamp) in (0..).zip(stamps).skip(1) {
             let place = root.join(&stamp.name);
+            let what = format!("the folders in '{}'", split.display());
+            progress(Progress::Files { what, done: file as usize, total: stamps.len() });
             let class = stamp.name.split_once('/').map_or("", |(_, class)| class);
             let label = classes.binary_search_by(|known| known.as_str().cmp(class));
             let label = label.map_err(|_| unknown(&place, classes))? as u32;

@@ -1,14 +1,28 @@
-//! Loads the images, with a progress bar.
+//! The progress of work other than training: a bar on a terminal, lines in a log, and a notice about single steps that take
+//! long.
 
-use std::cell::RefCell;
+use std::io::{IsTerminal, stderr};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::terminal::say;
 use crate::config::ProgressKind;
 use crate::data::{self, DataConfig, DataSplits, Progress};
 use crate::error::Result;
+use crate::metrics::meter::ETA_WINDOW;
+use crate::metrics::{Throughput, format_duration};
 
-/// Loads the data set. The bar is shown only on a terminal, and not with `--progress none`.
+/// Work that ends sooner is not mentioned in a log.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Seconds between two lines in a log.
+const INTERVAL: f64 = 10.0;
+
+/// Loads the data set and shows the progress, but not with `--progress none`.
 pub(super) fn load(config: &DataConfig, kind: ProgressKind) -> Result<DataSplits> {
     let bars = Bars::new(kind);
     let splits = data::load(config, &|progress| bars.show(progress))?;
@@ -16,44 +30,132 @@ pub(super) fn load(config: &DataConfig, kind: ProgressKind) -> Result<DataSplits
     Ok(splits)
 }
 
-/// A progress bar for several tasks in turn.
+/// The progress of several tasks in turn.
 pub(super) struct Bars {
     is_silent: bool,
-    current: RefCell<Option<(String, ProgressBar)>>,
+    current: Mutex<Option<(String, Shown)>>,
+}
+
+/// How a task is shown.
+enum Shown {
+    Bar(ProgressBar),
+    Lines(Instant, Lines),
 }
 
 impl Bars {
     pub(super) fn new(kind: ProgressKind) -> Self {
-        Self { is_silent: !kind.is_text(), current: RefCell::default() }
+        Self { is_silent: !kind.is_text(), current: Mutex::default() }
     }
 
     pub(super) fn show(&self, progress: Progress) {
+        match progress {
+            Progress::Bytes { what, done, total } => {
+                let template = "fetching {msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}";
+                self.step("fetching", &what, [done, total.unwrap_or(done)], template);
+            }
+            Progress::Files { what, done, total } => self.count("reading", &what, done, total),
+        }
+    }
+
+    /// Shows that `done` of `total` parts of a task are done.
+    pub(super) fn count(&self, verb: &str, what: &str, done: usize, total: usize) {
+        let template = format!("{verb} {{msg}} {{wide_bar}} {{pos}}/{{len}} eta {{eta}}");
+        self.step(verb, what, [done as u64, total as u64], &template);
+    }
+
+    fn step(&self, verb: &str, what: &str, [done, total]: [u64; 2], template: &str) {
         if self.is_silent {
             return;
         }
-        let (what, done, total, template) = match progress {
-            Progress::Bytes { what, done, total } => {
-                (what, done, total, "fetching {msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
-            }
-            Progress::Files { what, done, total } => {
-                (what, done as u64, Some(total as u64), "reading {msg} {wide_bar} {pos}/{len}")
-            }
-        };
-        let mut current = self.current.borrow_mut();
-        if current.as_ref().is_none_or(|(name, _)| *name != what) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_none_or(|(name, _)| name != what) {
             let style = ProgressStyle::with_template(template).expect("the templates above are well formed");
-            *current = Some((what.clone(), ProgressBar::new(total.unwrap_or(0)).with_style(style).with_message(what)));
+            let bar = || ProgressBar::new(total).with_style(style).with_message(what.to_string());
+            let shown =
+                if stderr().is_terminal() { Shown::Bar(bar()) } else { Shown::Lines(Instant::now(), Lines::new()) };
+            *current = Some((what.into(), shown));
         }
-        if let Some((_, bar)) = current.as_ref() {
-            bar.set_length(total.unwrap_or(done));
-            bar.set_position(done);
+        match current.as_mut() {
+            Some((_, Shown::Bar(bar))) => {
+                bar.set_length(total);
+                bar.set_position(done);
+            }
+            Some((_, Shown::Lines(began, lines))) => {
+                let line = lines.after(began.elapsed().as_secs_f64(), done, total);
+                line.into_iter().for_each(|line| say(&format!("{verb:<12}{what}: {line}")));
+            }
+            None => {}
         }
     }
 
     /// Clears the line.
     pub(super) fn finish(self) {
-        if let Some((_, bar)) = self.current.into_inner() {
+        if let Some((_, Shown::Bar(bar))) = self.current.into_inner().unwrap_or_else(PoisonError::into_inner) {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// The lines about one task in a log.
+struct Lines {
+    pace: Throughput,
+    /// Seconds from the start of the task to the next line.
+    next: f64,
+}
+
+impl Lines {
+    fn new() -> Self {
+        Self { pace: Throughput::new(ETA_WINDOW), next: PATIENCE.as_secs_f64() }
+    }
+
+    /// The line that is due `seconds` after the start: `512 of 2048, eta 12s`.
+    fn after(&mut self, seconds: f64, done: u64, total: u64) -> Option<String> {
+        self.pace.mark(seconds, done);
+        if seconds < self.next || done >= total {
+            return None;
+        }
+        self.next = seconds + INTERVAL;
+        let eta = self.pace.eta((total - done) as usize).map(|eta| format!(", eta {}", format_duration(eta)));
+        Some(format!("{done} of {total}{}", eta.unwrap_or_default()))
+    }
+}
+
+/// Says what is under way if it is not dropped soon.
+pub(super) struct Notice(#[allow(dead_code, reason = "its end is what the thread waits for")] Sender<()>);
+
+impl Notice {
+    /// Says `text` in two seconds; nothing if `kind` shows no text.
+    pub(super) fn new(kind: ProgressKind, text: impl FnOnce() -> String) -> Option<Self> {
+        let text = kind.is_text().then(text)?;
+        let (end, is_over) = channel::<()>();
+        let wait = move || {
+            if is_over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                say(&text);
+            }
+        };
+        // Without a thread the work is done all the same.
+        thread::Builder::new().name("notice".into()).spawn(wait).ok().map(|_| Self(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lines;
+
+    #[test]
+    fn a_log_gets_a_line_after_two_seconds_and_then_every_ten() {
+        let mut lines = Lines::new();
+        let due: Vec<_> = (0..40).filter_map(|at| lines.after(f64::from(at), 10 * at as u64, 1000)).collect();
+        assert_eq!(
+            due,
+            ["20 of 1000, eta 1m38s", "120 of 1000, eta 1m28s", "220 of 1000, eta 1m18s", "320 of 1000, eta 1m08s"]
+        );
+    }
+
+    #[test]
+    fn work_that_is_done_or_quick_gets_none() {
+        let mut lines = Lines::new();
+        assert_eq!([lines.after(1.9, 1, 2), lines.after(30.0, 2, 2)], [None, None]);
+        assert_eq!(Lines::new().after(3.0, 5, 9), Some("5 of 9".into()), "one moment has no rate");
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::classification::Classification;
+use super::loading::Notice;
 use super::logs::Logs;
 use super::origin::RUNS;
 use super::snapshot::Snapshots;
@@ -57,6 +58,8 @@ pub(super) struct Recorder {
     epoch: (usize, f64),
     /// Whether the images of a batch were logged.
     has_shown: bool,
+    /// Until the first step is done.
+    beginning: Option<Notice>,
     totals: Arc<Mutex<RunTotals>>,
 }
 
@@ -70,8 +73,12 @@ impl Recorder {
         logs: Logs,
         succession: Option<Succession>,
     ) -> Self {
+        let beginning = Notice::new(snapshots.config.run.progress, || {
+            "waiting     for the first step; a GPU backend compiles and tunes its kernels in it".into()
+        });
         Self {
             snapshots,
+            beginning,
             plan,
             task,
             logs,
@@ -113,6 +120,7 @@ impl Recorder {
 
 impl Observer for Recorder {
     fn step(&mut self, report: &StepReport) -> Result<()> {
+        self.beginning = None;
         if report.skipped == PATIENCE {
             warn(&format!(
                 "warning: {PATIENCE} steps in a row overflowed in f16, the last at step {}; lower --learning-rate or use \
@@ -234,6 +242,8 @@ impl Observer for Recorder {
         let kept = &self.snapshots.config.checkpoint;
         let _writing = writing();
         let path = store.save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
+        let shown = self.snapshots.config.run.progress;
+        let _notice = Notice::new(shown, || format!("checkpoint  writing that of step {}", snapshot.step));
         run_dir::announce(Path::new(RUNS), &self.snapshots.clock.directory());
         self.totals(|totals| totals.checkpoint = Some(path));
         let copy = &self.snapshots.config.checkpoint.path;

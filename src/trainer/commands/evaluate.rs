@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use burn::module::{AutodiffModule, Module};
 
-use crate::config::{Config, Request, resolve, sketch};
+use crate::config::{Config, ProgressKind, Request, resolve, sketch};
 use crate::error::{Error, Result};
 use crate::launch::alone;
 use crate::model::{Hits, Prediction, ResNet};
@@ -16,6 +16,7 @@ use crate::stop::Stop;
 use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::classification::Classification;
 use crate::trainer::evaluation;
+use crate::trainer::loading::Bars;
 use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::prepare::{Prepared, blank_model, prepare};
 use crate::trainer::terminal::{say, warn};
@@ -72,7 +73,7 @@ impl Program for Measurement {
         };
         let model = load_state(blank_model::<B>(&config, outputs)?, &file.tensors, &file.origin)?.valid();
         let began = Instant::now();
-        let output = sharded(&model, &prepared)?;
+        let output = sharded(&model, &prepared, config.run.progress)?;
         let seconds = began.elapsed().as_secs_f64();
         let counts = output.counts;
         let predictions = Prediction::from_values(&output.answers);
@@ -150,13 +151,21 @@ fn table(evaluation: &findings::Evaluation) -> String {
 }
 
 /// Evaluates each replica's shard on its own thread; the sums do not depend on the number of replicas.
-fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Evaluation> {
-    let plan = &prepared.plan;
+fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared, kind: ProgressKind) -> Result<Evaluation> {
+    let (plan, bars) = (&prepared.plan, Bars::new(kind));
+    // All shards take about as long as the first.
+    let show = |replica, done, total| {
+        if replica == 0 {
+            bars.count("evaluating", "batches", done, total)
+        }
+    };
     let shard = |replica: usize, model: ResNet<B>| -> Result<Evaluation> {
         let device = B::open(plan.world.device_of(replica))?;
-        evaluate_shard::<B, _>(&prepared.task, plan, model.to_device(&device), replica, &device, |_, _| ())
+        evaluate_shard::<B, _>(&prepared.task, plan, model.to_device(&device), replica, &device, |done, total| {
+            show(replica, done, total);
+        })
     };
-    std::thread::scope(|scope| {
+    let evaluation = std::thread::scope(|scope| {
         let shard = &shard;
         let threads: Vec<_> = (0..plan.world.size)
             .map(|replica| {
@@ -170,5 +179,7 @@ fn sharded<B: HostBackend>(model: &ResNet<B>, prepared: &Prepared) -> Result<Eva
             shards.push(thread.join().map_err(died)??);
         }
         Ok(merged(&shards, <Classification as Task<B>>::ANSWERS))
-    })
+    });
+    bars.finish();
+    evaluation
 }

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use crate::checkpoint::{check_writable, write_atomic};
+use crate::config::ProgressKind;
 use crate::error::{Error, Result};
+use crate::trainer::loading::Notice;
 use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::terminal::say;
 use crate::weights::Format;
@@ -14,8 +16,10 @@ pub fn export(path: &Path, which: Option<Which>, to: Format, output: &Path, aver
     let file = ModelFile::read(path, which, averaged)?;
     check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
     let description = &file.description;
+    let notice = Notice::new(ProgressKind::Auto, || format!("writing     {}", output.display()));
     let bytes = to.encode(&file.tensors, description, &file.origin)?;
     write_atomic(output, &bytes)?;
+    drop(notice);
     say(&format!("weights     {}", file.title));
     say(&format!("written     {} ({:.1} MB)", output.display(), bytes.len() as f64 / 1e6));
     let [mean, std] = [description.normalization.mean, description.normalization.std];
