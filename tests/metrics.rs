@@ -27,6 +27,7 @@ fn step(step: usize) -> StepRecord {
         grad_norm: 1.234,
         images_per_second: Some(1234.4),
         step_seconds: 0.05,
+        memory: None,
         traffic: None,
         seconds: step as f64 / 2.0,
     }

@@ -4,6 +4,7 @@ mod browser;
 mod command;
 mod damage;
 mod drawing;
+mod processes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -100,9 +101,10 @@ fn all_parts_of_a_whole_run_are_there_without_a_note() {
     for part in ["Results", "Curves", "Evaluation", "Where time went", "Generations", "Environment", "Details"] {
         assert!(page.contains(&format!("<h2>{part}</h2>")), "{part} is missing");
     }
-    for chart in ["Accuracy, %", "Loss", "Learning rate", "Throughput, images/s", "Gradient norm, before clipping"] {
+    for chart in ["Accuracy, %", "Loss", "Learning rate", "Gradient norm, before clipping"] {
         assert!(page.contains(&format!("<title>{chart}, by epoch")), "{chart} is missing");
     }
+    assert!(page.contains("<title>Throughput, images/s, by seconds"), "throughput is missing");
     assert!(page.contains("host b, process 4711 was lost: its connection closed"));
     assert!(!page.contains("<aside"), "a note");
 }

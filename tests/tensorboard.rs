@@ -25,6 +25,7 @@ fn step(step: usize) -> StepRecord {
         grad_norm: 2.5,
         images_per_second: Some(1024.0),
         step_seconds: 0.0625,
+        memory: None,
         traffic: None,
         seconds: step as f64,
     }

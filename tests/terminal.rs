@@ -172,6 +172,7 @@ fn panel_of_a_run(stop: Stop) -> Panel {
             grad_norm: 1.234,
             images_per_second: (step > 1_100).then_some(1234.4),
             step_seconds: 0.5,
+            memory: None,
             traffic: None,
             seconds: step as f64 / 2.0,
         });
@@ -246,6 +247,7 @@ fn no_size_of_a_terminal_and_no_number_breaks_the_dashboard() {
             grad_norm: loss,
             images_per_second: Some(loss),
             step_seconds: loss,
+            memory: None,
             traffic: None,
             seconds: loss,
         };

@@ -12,7 +12,7 @@ use super::{DEFAULT_TOML, group, suggestion};
 use crate::file::{self, TEXT};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const SESSION_KEYS: [&str; 25] = [
+pub const SESSION_KEYS: [&str; 26] = [
     "run.max_steps",
     "run.stop_after",
     "run.max_time",

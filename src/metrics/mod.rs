@@ -41,7 +41,7 @@ pub use environment::environment;
 pub use json_stream::JsonStream;
 pub use jsonl::Jsonl;
 pub use line::Goal;
-pub use meter::{Average, Throughput, format_duration, gibibytes, peak_memory};
+pub use meter::{Average, Throughput, format_duration, gibibytes, peak_memory, resident_memory};
 pub use profile::Profiler;
 pub use record::{EpochRecord, GenerationRecord, Record, StepRecord};
 pub use sink::Sink;

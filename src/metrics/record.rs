@@ -28,6 +28,9 @@ pub struct StepRecord {
     pub images_per_second: Option<f64>,
     /// Seconds that this step took.
     pub step_seconds: f64,
+    /// Resident memory of the process after the step, in bytes; `None` if the system does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
     /// Copies between host and devices since the step before; `None` in the first step of a session and if the devices
     /// are the processor.
     #[serde(flatten)]

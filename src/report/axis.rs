@@ -45,6 +45,14 @@ impl Axis {
         axis
     }
 
+    /// A linear axis from 0 for a number of things, with ticks at whole numbers.
+    pub fn count(most: usize) -> Self {
+        let mut axis = Self::linear(0.0, most.max(1) as f64);
+        axis.step = axis.step.max(1.0);
+        axis.ticks.retain(|tick| tick.fract() == 0.0);
+        axis
+    }
+
     /// A logarithmic axis; `min` must be above 0.
     pub fn logarithmic(min: f64, max: f64) -> Self {
         let (low, high) = (min / 1.1, max * 1.1);

@@ -40,6 +40,12 @@ pub enum Scale {
 pub enum Across {
     /// Epochs from the start of a run.
     Epochs,
+    /// Seconds of training.
+    Seconds,
+    /// Minutes of training.
+    Minutes,
+    /// Hours of training.
+    Hours,
     /// Numbers of replicas, logarithmic.
     Replicas,
     /// Learning rates, logarithmic.
@@ -59,7 +65,7 @@ pub struct Chart {
     pub scale: Scale,
     /// The horizontal axis.
     pub across: Across,
-    /// Epochs with a vertical line: changes of membership.
+    /// Places with a vertical line: changes of membership.
     pub marks: Vec<f64>,
 }
 
@@ -163,7 +169,7 @@ impl Chart {
             });
         }
         shapes.extend(self.callouts().into_iter().enumerate().flat_map(|(row, series)| place.callout(row, series)));
-        Figure { width: WIDTH, height: place.bottom() + BELOW, shapes, words: self.words() }
+        Figure { width: WIDTH, height: place.height(), shapes, words: self.words() }
     }
 
     /// Callouts from left to right, so that no line passes through a name.
@@ -214,7 +220,7 @@ impl Chart {
     fn x_axis(&self) -> Axis {
         let (min, max) = self.ends(0).unwrap_or((0.0, 1.0));
         match self.across {
-            Across::Epochs => Axis::tight(min.min(0.0), max),
+            Across::Epochs | Across::Seconds | Across::Minutes | Across::Hours => Axis::tight(min.min(0.0), max),
             Across::Replicas | Across::BatchSize => Axis::doubling(min.max(1.0), max.max(1.0)),
             Across::LearningRate => {
                 let least = f64::from(f32::MIN_POSITIVE);
@@ -234,10 +240,23 @@ impl Chart {
     }
 }
 
+/// The axis for a run of so many seconds, and the seconds of its unit.
+pub fn time_unit(seconds: f64) -> (Across, f64) {
+    match seconds {
+        7200.0.. => (Across::Hours, 3600.0),
+        120.0.. => (Across::Minutes, 60.0),
+        _ => (Across::Seconds, 1.0),
+    }
+}
+
 impl Across {
-    fn title(self) -> &'static str {
+    /// What it shows.
+    pub fn title(self) -> &'static str {
         match self {
             Self::Epochs => "epoch",
+            Self::Seconds => "seconds",
+            Self::Minutes => "minutes",
+            Self::Hours => "hours",
             Self::Replicas => "replicas",
             Self::LearningRate => "learning rate",
             Self::BatchSize => "images per replica",
@@ -245,26 +264,37 @@ impl Across {
     }
 }
 
-struct PlotArea {
+/// The part of a figure in which data are drawn.
+pub(super) struct PlotArea {
     top: f64,
     x: Axis,
     y: Axis,
 }
 
 impl PlotArea {
-    fn bottom(&self) -> f64 {
+    /// The area below a title.
+    pub(super) fn new(x: Axis, y: Axis) -> Self {
+        Self { top: TITLE_LINE + 6.0, x, y }
+    }
+
+    pub(super) fn bottom(&self) -> f64 {
         self.top + PLOT_HEIGHT
     }
 
-    fn x(&self, value: f64) -> f64 {
+    /// That of the whole figure.
+    pub(super) fn height(&self) -> f64 {
+        self.bottom() + BELOW
+    }
+
+    pub(super) fn x(&self, value: f64) -> f64 {
         LEFT + (WIDTH - LEFT - RIGHT) * self.x.place(value)
     }
 
-    fn y(&self, value: f64) -> f64 {
+    pub(super) fn y(&self, value: f64) -> f64 {
         self.bottom() - PLOT_HEIGHT * self.y.place(value)
     }
 
-    fn grid(&self, title: &str) -> Vec<Shape> {
+    pub(super) fn grid(&self, title: &str) -> Vec<Shape> {
         let (right, bottom) = (WIDTH - RIGHT, self.bottom());
         let mut shapes = Vec::new();
         for tick in &self.y.ticks {

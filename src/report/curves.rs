@@ -1,7 +1,7 @@
 //! The charts of runs. A chart of a single run shows related quantities; with several runs, each chart shows one
-//! quantity with a curve per run.
+//! quantity with a curve per run. Throughput and memory are shown over time, everything else over epochs.
 
-use super::chart::{Across, Anchor, Chart, Figure, Scale, Shape, WIDTH};
+use super::chart::{Across, Anchor, Chart, Figure, Scale, Shape, WIDTH, time_unit};
 use super::palette::Ink;
 use super::run::Run;
 use super::series::Series;
@@ -9,9 +9,9 @@ use crate::metrics::{EpochRecord, StepRecord};
 
 #[derive(Clone, Copy)]
 enum Source {
-    Step(fn(&StepRecord) -> f64),
+    Step(Quantity),
     /// The same with a moving average.
-    Noisy(fn(&StepRecord) -> f64),
+    Noisy(Quantity),
     Epoch(fn(&EpochRecord) -> f64),
 }
 
@@ -41,14 +41,8 @@ const LOSS: Plot = Plot {
     curves: &[("validation", Source::Epoch(|it| it.val_loss)), ("train", Source::Noisy(|it| it.loss))],
 };
 
-const REST: [Plot; 3] = [
+const REST: [Plot; 2] = [
     Plot { title: "Learning rate", scale: Scale::FromZero, marked: false, curves: &[("", Source::Step(|it| it.lr))] },
-    Plot {
-        title: "Throughput, images/s",
-        scale: Scale::FromZero,
-        marked: true,
-        curves: &[("", Source::Step(|it| it.images_per_second.unwrap_or(f64::NAN)))],
-    },
     Plot {
         title: "Gradient norm, before clipping",
         scale: Scale::MaybeLogarithmic,
@@ -57,9 +51,47 @@ const REST: [Plot; 3] = [
     },
 ];
 
+/// A quantity of a step.
+type Quantity = fn(&StepRecord) -> f64;
+
+/// What is shown over time, with a curve per process.
+const OVER_TIME: [(&str, Quantity); 2] = [
+    ("Throughput, images/s", |it| it.images_per_second.unwrap_or(f64::NAN)),
+    ("Memory of a process, GiB", |it| it.memory.map_or(f64::NAN, |bytes| bytes as f64 / (1u64 << 30) as f64)),
+];
+
+/// Most processes of a run with a curve, the first ones.
+const MOST_PROCESSES: usize = 8;
+
 /// All charts for which there is data.
 pub fn charts(runs: &[Run]) -> Vec<Chart> {
-    [&ACCURACY, &LOSS].into_iter().chain(&REST).flat_map(|plot| plot.charts(runs)).collect()
+    let over_epochs = [&ACCURACY, &LOSS].into_iter().chain(&REST).flat_map(|plot| plot.charts(runs));
+    over_epochs.chain(OVER_TIME.into_iter().filter_map(|(title, value)| over_time(title, value, runs))).collect()
+}
+
+/// A quantity over the time of the runs: of one run with a curve per process, of several with one per run.
+fn over_time(title: &str, value: Quantity, runs: &[Run]) -> Option<Chart> {
+    let named: Vec<(String, &[StepRecord])> = match runs {
+        [run] if run.others.is_empty() => vec![(String::new(), &run.steps)],
+        [run] => {
+            let all = std::iter::once((&0, &run.steps)).chain(&run.others).take(MOST_PROCESSES);
+            all.map(|(rank, steps)| (format!("process {rank}"), &steps[..])).collect()
+        }
+        runs => runs.iter().map(|run| (run.name.clone(), &run.steps[..])).collect(),
+    };
+    let times = named.iter().flat_map(|(_, steps)| steps.iter().map(|it| it.seconds));
+    let (across, unit) = time_unit(times.fold(0.0, f64::max));
+    let curve = |(style, (name, steps)): (usize, &(String, &[StepRecord]))| {
+        let points = steps.iter().map(|it| [it.seconds / unit, value(it)]).collect();
+        Some(Series::new(name, style, points)).filter(|series| series.ends().is_some())
+    };
+    let series: Vec<Series> = named.iter().enumerate().filter_map(curve).collect();
+    let marks = match runs {
+        [run] => run.generations.iter().skip(1).map(|it| it.seconds / unit).collect(),
+        _ => Vec::new(),
+    };
+    let chart = Chart { title: title.into(), series, scale: Scale::FromZero, across, marks };
+    Some(chart).filter(|chart| !chart.series.is_empty())
 }
 
 /// The main curve: validation accuracy above the losses.
@@ -103,7 +135,7 @@ impl Plot {
 impl Source {
     /// The curve of a run; `None` without a finite value.
     fn series(self, run: &Run, name: &str, style: usize) -> Option<Series> {
-        let steps = |value: fn(&StepRecord) -> f64| run.steps.iter().map(|it| [it.epoch, value(it)]).collect();
+        let steps = |value: Quantity| run.steps.iter().map(|it| [it.epoch, value(it)]).collect();
         let series = match self {
             Self::Step(value) => Series::new(name, style, steps(value)),
             Self::Noisy(value) => Series::new(name, style, steps(value)).smooth(),

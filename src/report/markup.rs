@@ -1,5 +1,7 @@
 //! HTML elements that several parts of the page use, and the escaping of text.
 
+use std::path::{Component, Path};
+
 /// Escapes a text for content and attributes of HTML and XML.
 ///
 /// XML 1.0 does not allow most control characters, not even escaped; they become U+FFFD.
@@ -19,6 +21,24 @@ pub fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// The address of the file `to` relative to the folder `from`, both absolute.
+pub fn href(from: &Path, to: &Path) -> String {
+    let (from, to): (Vec<Component>, Vec<Component>) = (from.components().collect(), to.components().collect());
+    let common = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
+    let up = from[common..].iter().map(|_| "..".to_string());
+    let down = to[common..].iter().map(|part| encoded(part.as_os_str().as_encoded_bytes()));
+    up.chain(down).collect::<Vec<_>>().join("/")
+}
+
+/// Bytes of a path's part as RFC 3986 has them in an address.
+fn encoded(part: &[u8]) -> String {
+    let encode = |byte: &u8| match byte {
+        byte if byte.is_ascii_alphanumeric() || b"-._~=,+@".contains(byte) => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    part.iter().map(encode).collect()
 }
 
 /// A section with a heading; empty if `body`, which is HTML, is empty.

@@ -2,7 +2,7 @@
 //!
 //! [`run`] reads a run's directory, [`evaluation`] and [`phases`] two of its files. [`series`] is a curve, [`axis`] a
 //! scale, [`chart`] lays both out as shapes, [`svg`] and [`png`] render them with the colours of [`palette`];
-//! [`curves`] defines the charts, [`matrix`] the confusion matrix. [`table`], [`results`] and [`classes`] are the other
+//! [`curves`] defines the charts, [`matrix`] the confusion matrix, [`timeline`] the generations of an elastic run. [`table`], [`results`] and [`classes`] are the other
 //! parts of the [`page`].
 //!
 //! The HTML file is self-contained: no network, scripts or fonts. [`markup`] escapes all text from files. A killed or
@@ -24,6 +24,7 @@ pub mod run;
 pub mod series;
 pub mod svg;
 pub mod table;
+pub mod timeline;
 
 use std::path::{Path, PathBuf};
 
@@ -43,11 +44,22 @@ pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
     }
     let mut runs = runs.iter().map(|directory| Run::read(directory)).collect::<Result<Vec<_>>>()?;
     tell_apart(&mut runs);
+    link(&mut runs, to);
     check_writable(to).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
     let figure = curves::main(&runs);
     write_atomic(&to.with_file_name("curves.svg"), svg::file(&figure).as_bytes())?;
     write_atomic(&to.with_file_name("curves.png"), &png::file(&figure))?;
     write_atomic(to, page::page(&runs).as_bytes())
+}
+
+/// Notes where the page of each run is, seen from the page `to`.
+fn link(runs: &mut [Run], to: &Path) {
+    let Ok(to) = std::path::absolute(to) else { return };
+    for run in runs {
+        let page = std::path::absolute(run.directory.join("report.html")).ok();
+        let other = page.filter(|page| *page != to && page.is_file());
+        run.link = other.zip(to.parent()).map(|(page, from)| markup::href(from, &page));
+    }
 }
 
 /// Replaces equal names, as of `a/0001` and `b/0001`, by paths.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::chart::Chart;
+use super::chart::{Chart, Figure};
 use super::markup::{self, escape, folded, section};
 use super::run::Run;
 use super::table::{Cell, Table};
+use super::timeline::timeline;
 use super::{classes, curves, palette, results, svg};
 
 const STYLE: &str = include_str!("style.css");
@@ -54,11 +55,15 @@ fn notes(runs: &[Run]) -> String {
 
 /// The charts with their remarks, side by side; empty without a chart.
 pub fn charts(charts: &[Chart]) -> String {
-    let figure = |chart: &Chart| {
-        let remarks = escape(&chart.remarks().join(" "));
-        format!("<figure>\n{}<figcaption>{remarks}</figcaption>\n</figure>\n", svg::inline(&chart.figure()))
+    figures(charts.iter().map(|chart| (chart.figure(), chart.remarks().join(" "))))
+}
+
+fn figures(figures: impl IntoIterator<Item = (Figure, String)>) -> String {
+    let html = |(figure, remarks): (Figure, String)| {
+        let remarks = escape(&remarks);
+        format!("<figure>\n{}<figcaption>{remarks}</figcaption>\n</figure>\n", svg::inline(&figure))
     };
-    let figures: String = charts.iter().map(figure).collect();
+    let figures: String = figures.into_iter().map(html).collect();
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">\n{figures}</div>\n") }
 }
 
@@ -72,7 +77,7 @@ fn of_run(run: &Run, is_alone: bool) -> String {
     [
         section(&heading("Evaluation"), &evaluation),
         section(&heading("Where time went"), &phases(run).html()),
-        section(&heading("Generations"), &generations(run).html()),
+        section(&heading("Generations"), &format!("{}{}", figures(timeline(run)), generations(run).html())),
         section(&heading("Environment"), &environment.html()),
         section(&heading("Details"), &format!("{epochs}{settings}")),
     ]

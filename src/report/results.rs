@@ -81,7 +81,8 @@ pub fn html(runs: &[Run]) -> String {
     let mut table = Table::new("Accuracy is that of the validation, throughput in images/s", ["Run"]);
     for (run, numbers) in runs.iter().zip(&all) {
         let cells = known.iter().map(|at| Cell::number(&numbers[*at].1));
-        table.rows.push(std::iter::once(Cell::text(&run.name)).chain(cells).collect());
+        let name = Cell::Link(run.name.clone(), run.link.clone());
+        table.rows.push(std::iter::once(name).chain(cells).collect());
     }
     table.head.extend(known.iter().map(|at| all[0][*at].0.to_string()));
     table.html()

@@ -33,8 +33,12 @@ pub struct Run {
     pub name: String,
     /// Its path.
     pub directory: PathBuf,
+    /// The address of its own page, if it has one.
+    pub link: Option<String>,
     /// All steps, in the order of the file.
     pub steps: Vec<StepRecord>,
+    /// The steps as other processes of the run saw them, by rank.
+    pub others: BTreeMap<usize, Vec<StepRecord>>,
     /// All epochs, in the order of the file.
     pub epochs: Vec<EpochRecord>,
     /// Changes of membership.
@@ -66,6 +70,7 @@ impl Run {
         }
         let mut run = Self { name: name(directory), directory: directory.into(), ..Self::default() };
         run.read_metrics();
+        run.read_others();
         run.read_summary();
         run.read_settings();
         for file in ["evaluation.json".to_string(), format!("{DIRECTORY}/evaluation.json")] {
@@ -127,6 +132,20 @@ impl Run {
         }
         if self.steps.is_empty() && self.epochs.is_empty() {
             self.notes.push("metrics.jsonl holds no step yet".into());
+        }
+    }
+
+    /// Reads `rank-N.jsonl`, as far as it can be.
+    fn read_others(&mut self) {
+        for entry in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let rank = name.strip_prefix("rank-").and_then(|name| name.strip_suffix(".jsonl")?.parse().ok());
+            let Some((rank, bytes)) = rank.zip(file::map(&entry.path(), 4 * GIB).ok()) else { continue };
+            let step = |line: &[u8]| match serde_json::from_slice(line) {
+                Ok(Record::Step(record)) => Some(record),
+                _ => None,
+            };
+            self.others.insert(rank, bytes.split(|byte| *byte == b'\n').filter_map(step).collect());
         }
     }
 

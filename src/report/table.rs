@@ -20,6 +20,8 @@ pub struct Table {
 pub enum Cell {
     /// A text.
     Text(String),
+    /// A text that leads to this address, if there is one.
+    Link(String, Option<String>),
     /// A text at this level of indentation.
     Indented(usize, String),
     /// A formatted number.
@@ -44,6 +46,8 @@ impl Cell {
     fn content(&self) -> String {
         match self {
             Self::Text(text) | Self::Indented(_, text) | Self::Number(text) | Self::Shade(text, ..) => escape(text),
+            Self::Link(text, Some(to)) => format!("<a href=\"{}\">{}</a>", escape(to), escape(text)),
+            Self::Link(text, None) => escape(text),
             Self::Bar(text, share) => {
                 let share = share.clamp(0.0, 1.0);
                 format!("<span class=\"bar\" style=\"--share:{share:.3}\"></span>{}", escape(text))
@@ -53,7 +57,7 @@ impl Cell {
 
     fn attributes(&self) -> String {
         match self {
-            Self::Text(_) => String::new(),
+            Self::Text(_) | Self::Link(..) => String::new(),
             Self::Indented(depth, _) => format!(" style=\"padding-left:{}em\"", 0.6 + 1.2 * *depth as f64),
             Self::Number(_) => " class=\"number\"".into(),
             Self::Bar(..) => " class=\"number barred\"".into(),

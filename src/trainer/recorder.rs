@@ -14,7 +14,7 @@ use super::{evaluation, pictures};
 use crate::checkpoint::{Keep, run_dir, write_atomic};
 use crate::error::Result;
 use crate::metrics::line::generation_line;
-use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput};
+use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput, resident_memory};
 use crate::model::{Hits, Prediction};
 use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, Split, StepReport, TrainingState, fetch};
 use crate::report::{matrix, png};
@@ -150,6 +150,7 @@ impl Observer for Recorder {
             grad_norm: report.gradient_norm,
             images_per_second: self.pace.rate(),
             step_seconds: report.duration.as_secs_f64(),
+            memory: resident_memory(),
             traffic: report.traffic,
             seconds: self.snapshots.clock.seconds(),
         };
@@ -241,9 +242,9 @@ impl Observer for Recorder {
         let Some(store) = &mut self.logs.store else { return Ok(()) };
         let kept = &self.snapshots.config.checkpoint;
         let _writing = writing();
-        let path = store.save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
         let shown = self.snapshots.config.run.progress;
         let _notice = Notice::new(shown, || format!("checkpoint  writing that of step {}", snapshot.step));
+        let path = store.save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
         run_dir::announce(Path::new(RUNS), &self.snapshots.clock.directory());
         self.totals(|totals| totals.checkpoint = Some(path));
         let copy = &self.snapshots.config.checkpoint.path;

@@ -1,0 +1,112 @@
+//! Processes over time, and the way from one page to another.
+
+use std::fs;
+
+use kiln::report::axis::Axis;
+use kiln::report::chart::{Anchor, Shape};
+use kiln::report::timeline::timeline;
+use kiln::report::{Run, curves};
+use tempfile::tempdir;
+
+use super::{FIXTURE, copy, page};
+
+/// A line of `metrics.jsonl` for a step at this time.
+fn step(step: usize, seconds: f64, rate: f64, memory: u64) -> String {
+    format!(
+        "{{\"kind\":\"step\",\"step\":{step},\"epoch\":0.5,\"loss\":1,\"accuracy\":0.5,\"lr\":0.1,\"grad_norm\":1,\
+         \"images_per_second\":{rate},\"step_seconds\":0.1,\"memory\":{memory},\"seconds\":{seconds}}}\n"
+    )
+}
+
+fn generation(number: usize, seconds: f64, members: usize, pause: f64) -> String {
+    format!(
+        "{{\"kind\":\"generation\",\"generation\":{number},\"step\":1,\"members\":{members},\"why\":\"\",\
+         \"pause_seconds\":{pause},\"seconds\":{seconds}}}\n"
+    )
+}
+
+#[test]
+fn each_process_has_its_curves_over_time() {
+    let parent = tempdir().unwrap();
+    let directory = copy(&parent, "0001");
+    let gib = 1 << 30;
+    fs::write(directory.join("metrics.jsonl"), step(1, 60.0, 100.0, gib) + &step(2, 240.0, 110.0, 2 * gib)).unwrap();
+    fs::write(directory.join("rank-1.jsonl"), step(1, 90.0, 101.0, 3 * gib) + "cut off {").unwrap();
+    fs::write(directory.join("rank-x.jsonl"), "no rank").unwrap();
+    let charts = curves::charts(&[Run::read(&directory).unwrap()]);
+    let points = |title: &str| {
+        let chart = charts.iter().find(|chart| chart.title == title).unwrap();
+        chart.series.iter().map(|it| (it.name.clone(), it.points.clone())).collect::<Vec<_>>()
+    };
+    let both = |one: Vec<[f64; 2]>, two| vec![("process 0".to_string(), one), ("process 1".to_string(), two)];
+    // In minutes.
+    assert_eq!(points("Throughput, images/s"), both(vec![[1.0, 100.0], [4.0, 110.0]], vec![[1.5, 101.0]]));
+    assert_eq!(points("Memory of a process, GiB"), both(vec![[1.0, 1.0], [4.0, 2.0]], vec![[1.5, 3.0]]));
+}
+
+#[test]
+fn the_memory_of_a_run_from_before_it_was_recorded_has_no_chart() {
+    assert!(!page(std::slice::from_ref(&*FIXTURE)).contains("Memory of a process"));
+}
+
+#[test]
+fn a_generation_is_as_wide_as_it_was_long_and_as_high_as_it_had_processes() {
+    let parent = tempdir().unwrap();
+    let directory = copy(&parent, "0001");
+    let lines =
+        [generation(1, 0.0, 2, 0.0), generation(2, 40.0, 4, 10.0), generation(3, 80.0, 1, 0.0), step(9, 100.0, 1.0, 1)];
+    fs::write(directory.join("metrics.jsonl"), lines.concat()).unwrap();
+    let (figure, _) = timeline(&Run::read(&directory).unwrap()).unwrap();
+    let bar = |shape: &Shape| if let Shape::Area(at, size, ..) = shape { Some((*at, *size)) } else { None };
+    let bars: Vec<_> = figure.shapes.iter().filter_map(bar).collect();
+    let second = bars[2].1[0] / 20.0;
+    let near = |one: f64, other: f64| (one - other).abs() < 1e-6;
+    let expected = [(0.0, 30.0, 2.0), (40.0, 40.0, 4.0), (80.0, 20.0, 1.0)];
+    assert_eq!(bars.len(), expected.len());
+    let labels = figure.shapes.iter().filter_map(|shape| match shape {
+        Shape::Text(_, Anchor::End, label, _) => Some(label.as_str()),
+        _ => None,
+    });
+    assert_eq!(labels.collect::<Vec<_>>(), ["0", "1", "2", "3", "4"], "processes are counted");
+    for ((at, size), (start, seconds, members)) in bars.iter().zip(expected) {
+        assert!(
+            near(at[0], bars[0].0[0] + second * start) && near(size[0], second * seconds),
+            "{start}: {at:?} {size:?}"
+        );
+        assert!(near(size[1], bars[2].1[1] * members), "{members} processes: {size:?}");
+    }
+    assert!(page(&[directory]).contains("<title>3 generations of at most 4 processes, by seconds"));
+    fs::write(parent.path().join("0001/metrics.jsonl"), step(1, 1.0, 1.0, 1)).unwrap();
+    assert!(timeline(&Run::read(&parent.path().join("0001")).unwrap()).is_none());
+}
+
+#[test]
+fn an_axis_of_things_has_no_halves() {
+    for (most, labels) in [(0, &["0", "1"][..]), (1, &["0", "1"]), (2, &["0", "1", "2"]), (12, &["0", "5", "10", "15"])]
+    {
+        let axis = Axis::count(most);
+        assert_eq!(axis.ticks.iter().map(|tick| axis.label(*tick)).collect::<Vec<_>>(), labels, "{most}");
+    }
+}
+
+#[test]
+fn compared_runs_lead_to_their_own_pages() {
+    let parent = tempdir().unwrap();
+    let runs = ["a b#1", "0002"].map(|name| copy(&parent, name));
+    fs::write(runs[0].join("report.html"), "").unwrap();
+    let sweep = parent.path().join("sweep");
+    fs::create_dir(&sweep).unwrap();
+    for (to, href) in [("compared.html", "a%20b%231/report.html"), ("sweep/compared.html", "../a%20b%231/report.html")]
+    {
+        let to = parent.path().join(to);
+        kiln::report::write(&runs, &to).unwrap();
+        let page = fs::read_to_string(to).unwrap();
+        assert!(page.contains(&format!("<a href=\"{href}\">a b#1</a>")), "{href}");
+        assert_eq!(page.matches("<a ").count(), 1, "a run without a page has no link");
+    }
+    kiln::report::write(&runs[..1], &runs[0].join("report.html")).unwrap();
+    assert!(
+        !fs::read_to_string(runs[0].join("report.html")).unwrap().contains("<a "),
+        "a page does not lead to itself"
+    );
+}
