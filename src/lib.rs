@@ -37,8 +37,8 @@
 //!    |
 //! loader.rs      a thread that works ahead                Task::fetch, Task::prepare; then Task::upload to the device
 //!    |
-//! step.rs        each micro-batch: fresh leaves           Learner::train_step
-//!    |             trainee.rs: forward, fence, backward   Task::losses, exchange.rs asks the other replicas
+//! passes.rs      each micro-batch: fresh leaves, forward  Task::losses, exchange.rs asks the other replicas
+//!    |             the fence, backward                    Learner::train_step; with stages stage.rs, from one to the next
 //!    |
 //! reduction.rs   gradients of all replicas, one tree      on the device, or overlap.rs, with processes.rs (Gloo) or tensors.rs (NCCL)
 //!    |
@@ -79,8 +79,7 @@
 //! - In an elastic run a step's collectives come before its update, and no replica updates without a lease: a step is
 //!   done by all or by none.
 //! - Two rules keep Burn's autodiff graph from losing gradients under threads (tracel-ai/burn #5573): fresh leaves
-//!   before every forward, and no backward beside a forward. They are marked in `parallel/step.rs`, the fence between
-//!   them in `parallel/trainee.rs`.
+//!   before every forward, and no backward beside a forward. They are marked in `parallel/passes.rs`.
 //! - Weights, optimizer, statistics and loss are f32 in every precision; a tensor's type is named where it is cast.
 //! - The position of a run is integers; with a checkpoint a run continues bit for bit.
 //! - No file is ever visible half-written: files appear by rename.

@@ -4,7 +4,8 @@ use kiln::parallel::{HostBackend, World};
 use kiln::state::{StateDict, sha256};
 
 #[cfg(feature = "gloo")]
-use crate::command::{Workplace, succeeded};
+use crate::command::succeeded;
+use crate::command::{Workplace, errors};
 use crate::reference::run::Recorded;
 use crate::small::{distance, plan_of, setup, train};
 
@@ -104,4 +105,13 @@ fn a_run_is_resumed_on_another_cut() {
     place.train("moved", &[&arguments[..], &["--stages=4", "--max-steps=6", "--resume"]].concat());
     place.train("moved", &[&arguments[..], &["--resume"]].concat());
     place.run("moved").equals(&place.run("whole"), 2);
+}
+
+#[test]
+fn more_stages_than_the_network_has_parts_are_refused() {
+    let place = Workplace::new();
+    let output = place.small("run", &["--stages=11"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let rule = "every stage needs a part of the model, got '11' stages for a model of 10 parts; use --stages 10";
+    assert!(errors(&output).iter().any(|line| line.contains(rule)), "{:?}", errors(&output));
 }

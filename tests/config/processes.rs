@@ -112,6 +112,14 @@ fn one_process_that_is_given_an_address_says_that_it_needs_none() {
 }
 
 #[test]
+fn stages_have_devices_and_processes_of_their_own() {
+    let processes = |line: &[&str]| resolved(line).config.parallel.processes();
+    assert_eq!(processes(&["--stages", "2", "--dist-url", "tcp://n:1"]), 2);
+    assert_eq!(processes(&["--stages", "2", "--world-size", "2", "--gpu-ids", "0,1", "--dist-url", "tcp://n:1"]), 2);
+    assert_eq!(resolved(&["--stages", "2", "--gpu-ids", "0,1"]).config.parallel.workers(), 2);
+}
+
+#[test]
 fn processes_that_cannot_run_are_refused() {
     for (line, rule) in [
         ("--nnodes 2 --world-size 2", "'2' processes must have an address to meet at ("),
@@ -121,6 +129,18 @@ fn processes_that_cannot_run_are_refused() {
         ("--world-size 2 --dist-url tcp://n:0", "dist url must be tcp://HOST:PORT, got 'tcp://n:0'"),
         ("--world-size 2 --dist-url tcp://n:1 --dist-backend local", "the dist backend local must have one process"),
         ("--tls-cert a.pem", "a certificate needs its key (--tls-cert); give both"),
+        ("--stages 2 --nnodes 3 --dist-url tcp://n:1", "got '3' for a world size of '1' in '2' stages"),
+        (
+            "--stages 2 --gpu-ids 0,1,2",
+            "every device must have a replica, got '3' devices for a world size of '1' in '2'",
+        ),
+        ("--stages 2 --freeze backbone", "every one of the '2' stages needs the gradient of the next one"),
+        ("--stages 2 --dist-backend nccl", "the '2' stages of a model exchange tensors through the host"),
+        (
+            "--stages 2 --elastic --dist-url tcp://n:1",
+            "a model in '2' stages cannot be trained with changing processes",
+        ),
+        ("--stages 0", "stages must be"),
     ] {
         let line: Vec<_> = line.split(' ').collect();
         let complaint = complaint(&line);

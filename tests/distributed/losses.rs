@@ -89,6 +89,19 @@ fn a_killed_process_ends_the_others_with_one_verdict() {
 }
 
 #[test]
+fn a_killed_process_with_a_stage_ends_the_others_with_one_verdict() {
+    for rank in [0, 1, 2] {
+        let job = Launch::of(&["--world-size=1", "--stages=3", "--accumulation-steps=2"]);
+        signal(job.process_at(3, rank), "KILL");
+        let (code, lines, _) = job.end();
+        assert_eq!(code, Some(137), "{lines:?}");
+        let verdicts = verdicts(&lines);
+        assert!(verdicts.len() == 2 && verdicts[0] == verdicts[1], "{lines:?}");
+        assert!(verdicts[0].contains(&format!("rank {rank} (host ")), "{lines:?}");
+    }
+}
+
+#[test]
 fn a_stopped_process_is_lost_after_the_timeout() {
     let job = Launch::of(&[]);
     signal(job.process_at(4, 2), "STOP");
