@@ -68,7 +68,14 @@ on_every_backend! {
 #[cfg(feature = "gloo")]
 fn small(replicas: usize) -> Vec<String> {
     let own = [format!("--world-size={replicas}"), format!("--batch-size={}", 4 / replicas)];
-    let common = ["--deterministic", "--threads=1", "--accumulation-steps=2", "--epochs=2", "optim.ema_decay=0.9"];
+    let common = [
+        "--deterministic",
+        "--threads=1",
+        "--accumulation-steps=2",
+        "--epochs=2",
+        "optim.ema_decay=0.9",
+        "--mixup=0.2",
+    ];
     common.into_iter().map(String::from).chain(own).collect()
 }
 

@@ -63,6 +63,12 @@ pub fn assemble(
     let labels = |pictures: &[Picture]| pictures.iter().map(Picture::label).collect();
     let key = |sample, copy: Option<&u32>| Key { seed, epoch: shard.epoch, sample }.copy(copy.copied().unwrap_or(0));
     let (own, mut mixed) = (labels(&pictures), None);
+    if shard.targets_only {
+        let share =
+            |(partners, mix): (Vec<Picture>, Mix)| Partners { labels: labels(&partners), share: mix.share(size) };
+        let images = augment.images(Pixels { bytes: Vec::new(), shown: Vec::new() }, size);
+        return Ok(HostBatch { images, labels: own, ids: shard.ids.clone(), partners: partners.map(share) });
+    }
     let mut images =
         augment.images(show(pictures, augment, size, |image| key(shard.ids[image], shard.copies.get(image)))?, size);
     if let Some((pictures, mix)) = partners {

@@ -25,6 +25,8 @@ pub struct Shard {
     pub partner_copies: Vec<u32>,
     /// The first sample of the micro-batch over all replicas, as a key for draws that all replicas share.
     pub first: u32,
+    /// Whether only the targets are needed, such as classes: another stage sees the samples.
+    pub targets_only: bool,
 }
 
 impl Shard {

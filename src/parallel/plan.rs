@@ -153,6 +153,7 @@ impl Plan {
             partners: group.partners(micro, rank, world),
             partner_copies: group.partner_copies(micro, rank, world),
             first: first[0],
+            targets_only: false,
         }
     }
 

@@ -178,7 +178,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             WeightAverage::new(plan.optim.ema_decay, values)
         });
         plan.check_samples(task.as_ref())?;
-        let batches = loader(&task, Split::Training, plan.shards(rank, &start.position), &device)?;
+        let shards = stage.shards(plan.shards(rank, &start.position));
+        let batches = loader(&task, Split::Training, shards, &device)?;
         let overlap = collective
             .is_distributed()
             .then(|| Overlap::new(kernels(&model), collective.clone(), plan.reduce_precision))

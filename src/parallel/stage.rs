@@ -6,6 +6,7 @@
 //! Parallelism for DNN Training".
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::TensorMetadata;
@@ -15,6 +16,7 @@ use tracing::info_span;
 use super::collective::Collective;
 use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
+use super::loader::Shard;
 use super::position::TrainingState;
 use super::world::World;
 use crate::error::{Error, Result};
@@ -73,6 +75,12 @@ impl<B: HostBackend> Stage<B> {
 
     pub(super) fn is_last(&self) -> bool {
         self.number + 1 == self.world.stages
+    }
+
+    /// The shards of a replica, as this stage needs them.
+    pub(super) fn shards<I: Iterator<Item = Shard>>(&self, of_replica: I) -> impl Iterator<Item = Shard> + use<B, I> {
+        let targets_only = !self.is_first();
+        of_replica.map(move |shard| Shard { targets_only, ..shard })
     }
 
     /// Whether every process hosts one worker.
@@ -157,7 +165,7 @@ impl<B: HostBackend> Stage<B> {
             if self.everyone.is_here(0) {
                 self.everyone.post(key, Arc::new(Dictionaries::of(own)))?;
             } else {
-                self.everyone.send(key, 0, &Dictionaries::of(own).to_bytes())?;
+                self.everyone.send(key, 0, &Dictionaries::of(own).into_bytes())?;
             }
             return Ok(None);
         }
@@ -168,11 +176,13 @@ impl<B: HostBackend> Stage<B> {
                 let part = self.everyone.fetch(of(stage))?.downcast::<Dictionaries>();
                 Arc::unwrap_or_clone(part.expect("a stage sends its dictionaries"))
             } else {
-                Dictionaries::of_bytes(&self.everyone.receive(of(stage), worker)?)?
+                Dictionaries::of_bytes(self.everyone.receive(of(stage), worker)?)?
             };
             whole.weights.extend(part.weights);
             whole.optimizer.extend(part.optimizer);
-            whole.average.iter_mut().for_each(|average| average.extend(part.average.clone()));
+            if let Some(average) = &mut whole.average {
+                average.extend(part.average);
+            }
         }
         Ok(Some(whole))
     }
@@ -206,22 +216,26 @@ impl Dictionaries {
         Self { weights, optimizer, average: average.unwrap_or_default() }
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
-        let all = [&self.weights, &self.optimizer, &self.average].into_iter().zip(Self::PREFIXES);
+    /// As one file. Models are large: nothing is copied that is not needed.
+    fn into_bytes(self) -> Vec<u8> {
+        let all = [self.weights, self.optimizer, self.average].into_iter().zip(Self::PREFIXES);
         let named = all.flat_map(|(state, prefix)| {
-            state.iter().map(move |(name, tensor)| (format!("{prefix}{name}"), tensor.clone()))
+            state.into_iter().map(move |(name, tensor)| (format!("{prefix}{name}"), tensor))
         });
         to_safetensors(&named.collect(), &[])
     }
 
-    fn of_bytes(bytes: &[u8]) -> Result<Self> {
-        let (state, _) = from_safetensors(bytes, std::path::Path::new("the state of another stage"))?;
-        let of = |prefix: &str| {
-            let own =
-                |(name, tensor): (&String, _)| Some((name.strip_prefix(prefix)?.to_string(), Clone::clone(tensor)));
-            state.iter().filter_map(own).collect()
-        };
-        let [weights, optimizer, average] = Self::PREFIXES.map(of);
+    fn of_bytes(bytes: Vec<u8>) -> Result<Self> {
+        let (state, _) = from_safetensors(&bytes, Path::new("the state of another stage"))?;
+        drop(bytes);
+        let mut all = [const { StateDict::new() }; Self::PREFIXES.len()];
+        for (name, tensor) in state {
+            let own = Self::PREFIXES.iter().enumerate().find_map(|(i, prefix)| Some((i, name.strip_prefix(prefix)?)));
+            if let Some((i, name)) = own {
+                all[i].insert(name.into(), tensor);
+            }
+        }
+        let [weights, optimizer, average] = all;
         Ok(Self { weights, optimizer, average })
     }
 }

@@ -8,6 +8,7 @@ use burn_train::InferenceStep;
 use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
 use super::key::{Key, Operation};
+use super::loader::Shard;
 use super::plan::Plan;
 use super::replica::{Event, Replica, loader};
 use super::sampler::validation_place;
@@ -55,7 +56,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 Err(activations) => Ok(stage.pass_on(key, activations).map(|()| None)?),
             }
         };
-        let own = evaluate_batches::<B, T>(&self.task, &self.plan, rank, &self.device, pass, report)?;
+        let shards = stage.shards(self.plan.validation_shards(rank).into_iter()).collect();
+        let own = evaluate_batches::<B, T>(&self.task, shards, &self.device, pass, report)?;
         let mut message = own.counts.to_values().to_vec();
         message.extend(own.answers);
         // All messages must have the same length.
@@ -107,19 +109,17 @@ pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
     let model = Trainee::new(model, Handle(task.clone()));
     let context = ForwardContext::evaluate().in_precision(plan.precision);
     let pass = |input, _| Ok(model.step((input, context.clone())).results);
-    evaluate_batches::<B, T>(task, plan, replica, device, pass, report)
+    evaluate_batches::<B, T>(task, plan.validation_shards(replica), device, pass, report)
 }
 
 /// As [`evaluate_shard`], by `pass`, which gets a batch and its number and has no results before the last stage.
 fn evaluate_batches<B: HostBackend, T: Task<B>>(
     task: &Arc<T>,
-    plan: &Plan,
-    replica: usize,
+    shards: Vec<Shard>,
     device: &B::Device,
     pass: impl Fn(T::Input, usize) -> Result<Option<Results<B>>>,
     mut report: impl FnMut(usize, usize),
 ) -> Result<Evaluation> {
-    let shards = plan.validation_shards(replica);
     let total = shards.len();
     let mut results = Vec::with_capacity(total);
     for (done, batch) in loader(task, Split::Validation, shards.into_iter(), device)?.enumerate() {

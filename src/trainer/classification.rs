@@ -1,6 +1,5 @@
 //! The task of `train`: a ResNet that classifies images.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -12,7 +11,7 @@ use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Pi
 use crate::error::{Error, Result};
 use crate::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
 use crate::nn::{ForwardContext, HEAD, cross_entropy};
-use crate::ops::{HostOps, MixedBackend, tensor};
+use crate::ops::{HostOps, tensor};
 use crate::parallel::{
     Activations, Counts, Evaluated, HostBackend, Losses, Passage, Passed, Shard, Split, Task, fetch,
 };
@@ -77,8 +76,10 @@ impl Classification {
 /// Images on a device.
 #[derive(Debug)]
 pub struct Images<B: HostBackend> {
-    /// Normalised, `[batch, 3, height, width]`.
+    /// Normalised, `[batch, 3, height, width]`; one zero for a stage that does not look at them.
     pixels: Tensor<B, 4>,
+    /// Their height and width.
+    size: [usize; 2],
     /// Their classes, `[batch]`.
     labels: Tensor<B, 1, Int>,
     /// The classes of the images mixed into them, `[batch]`, and the weight of their own classes.
@@ -113,10 +114,11 @@ impl<B: HostBackend> Task<B> for Classification {
     }
 
     fn upload(&self, batch: HostBatch, device: &B::Device) -> Images<B> {
-        let pixels = tensor(B::input(&batch.images, device));
+        let is_seen = !batch.images.own.bytes.is_empty();
+        let pixels = if is_seen { tensor(B::input(&batch.images, device)) } else { Tensor::zeros([1; 4], device) };
         let mixed = batch.partners.filter(|partners| partners.share < 1.0);
         let mixed = mixed.map(|partners| (on_device::<B>(&partners.labels, device), partners.share));
-        Images { pixels, labels: on_device::<B>(&batch.labels, device), mixed }
+        Images { pixels, size: batch.images.size, labels: on_device::<B>(&batch.labels, device), mixed }
     }
 
     fn losses(
@@ -125,7 +127,7 @@ impl<B: HostBackend> Task<B> for Classification {
         images: Images<B>,
         context: &ForwardContext<Autodiff<B>>,
     ) -> Losses<Autodiff<B>, Logits<B>> {
-        let Images { pixels, labels, mixed } = images;
+        let Images { pixels, labels, mixed, .. } = images;
         let mixed = mixed.map(|(labels, share)| (Tensor::from_inner(labels), share.into()));
         let targets = Tensor::from_inner(labels.clone());
         let (losses, logits) = model.losses(Tensor::from_inner(pixels), targets, mixed, context);
@@ -157,8 +159,10 @@ impl<B: HostBackend> Task<B> for Classification {
         passage: Passage<Autodiff<B>, Images<B>>,
         context: &ForwardContext<Autodiff<B>>,
     ) -> Passed<Autodiff<B>, Logits<B>> {
-        let Images { pixels, labels, mixed } = passage.input;
-        match through(model, passage.units, Tensor::from_inner(pixels), passage.activations, context) {
+        let Images { pixels, size, labels, mixed } = passage.input;
+        let units = Units { range: passage.units, image: size };
+        let x = passage.activations.map_or_else(|| Tensor::from_inner(pixels), Activations::into_tensor);
+        match model.forward_units(&units, x, context) {
             Through::Maps(maps) => Passed::Activations(Activations::new(maps)),
             Through::Logits(logits) => {
                 let mixed = mixed.map(|(labels, share)| (Tensor::from_inner(labels), share.into()));
@@ -174,8 +178,9 @@ impl<B: HostBackend> Task<B> for Classification {
         passage: Passage<B, Images<B>>,
         context: &ForwardContext<B>,
     ) -> Passed<B, Logits<B>> {
-        let Images { pixels, labels, .. } = passage.input;
-        match through(model, passage.units, pixels, passage.activations, context) {
+        let Images { pixels, size, labels, .. } = passage.input;
+        let units = Units { range: passage.units, image: size };
+        match model.forward_units(&units, passage.activations.map_or(pixels, Activations::into_tensor), context) {
             Through::Maps(maps) => Passed::Activations(Activations::new(maps)),
             Through::Logits(values) => {
                 let losses = cross_entropy(values.clone(), labels.clone(), 0.0);
@@ -199,19 +204,6 @@ impl<B: HostBackend> Task<B> for Classification {
     fn is_head(&self, name: &str) -> bool {
         name.split('.').next() == Some(HEAD)
     }
-}
-
-/// The units in `range`, of `pixels` or of what the unit before has computed.
-fn through<B: MixedBackend>(
-    model: &ResNet<B>,
-    range: Range<usize>,
-    pixels: Tensor<B, 4>,
-    activations: Option<Activations<B>>,
-    context: &ForwardContext<B>,
-) -> Through<B> {
-    let [_, _, height, width] = pixels.dims();
-    let x = activations.map_or(pixels, Activations::into_tensor);
-    model.forward_units(&Units { range, image: [height, width] }, x, context)
 }
 
 fn on_device<B: HostOps>(labels: &[u32], device: &B::Device) -> Tensor<B, 1, Int> {

@@ -17,6 +17,7 @@ const HYDRA: &str = "Hydra template";
 const TIMM: &str = "timm";
 const HUGGING_FACE: &str = "Hugging Face";
 const TENSORFLOW: &str = "tf.distribute";
+const MEGATRON: &str = "Megatron-LM";
 
 /// Where a spelling comes from, the spelling, and Kiln's own. Both mean the same.
 const SAME: &[(&str, &str, &str)] = &[
@@ -144,6 +145,7 @@ const SAME: &[(&str, &str, &str)] = &[
     (TENSORFLOW, "--distribution_strategy MultiWorkerMirroredStrategy", "--strategy ddp"),
     (TENSORFLOW, "--train_epochs 90 --dtype bf16", "--epochs 90 --precision bf16"),
     (TENSORFLOW, "--model_dir out --use_synthetic_data", "--output-dir out --data synthetic"),
+    (MEGATRON, "--pipeline-model-parallel-size 2", "--stages 2"),
 ];
 
 /// The same where the spelling is refused with words that name Kiln's.

@@ -351,4 +351,16 @@ mod tests {
         });
         assert_eq!(keys.map(tag).collect::<BTreeSet<_>>().len(), 3 * operations.len());
     }
+
+    #[test]
+    fn messages_between_workers_have_slots_of_their_own() {
+        let operations = (0..300).flat_map(|to| [Operation::Activations { to }, Operation::Gradient { to }]);
+        let operations: Vec<_> = operations.chain((0..9).map(|stage| Operation::State { stage })).collect();
+        let keys = operations.iter().flat_map(|operation| {
+            [(0, 0), (0, 1), (1, 0)].map(|(step, micro_batch)| Key { step, micro_batch, operation: *operation })
+        });
+        let slots: BTreeSet<u64> = keys.map(slot).flat_map(|slot| [slot, slot | CONTENT]).collect();
+        assert_eq!(slots.len(), 2 * 3 * operations.len());
+        assert!(slots.iter().all(|slot| slot >> 63 == 1), "those that Gloo makes of tags begin with a zero");
+    }
 }
