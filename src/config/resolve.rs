@@ -69,6 +69,14 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     }
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
     notes.extend(idle.map(|key| format!("{key} has no effect in one process")));
+    let (stages, micro_batches) = (merged.config.parallel.stages, merged.config.run.accumulation_steps);
+    if micro_batches < stages {
+        notes.push(format!(
+            "with --accumulation-steps {micro_batches} the {stages} stages work in turns; with {} or more they work side by \
+             side",
+            2 * stages
+        ));
+    }
     if !lines.is_empty() {
         return Err(Error::Usage(lines.iter().map(|line| line.replace(char::is_control, " ")).collect()));
     }

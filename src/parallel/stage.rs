@@ -43,18 +43,37 @@ pub(super) struct Stage<B: HostBackend> {
     device: B::Device,
 }
 
-/// The units of each of `stages` stages of a model: equally many or, in the later ones, one more.
+/// The units of each of `stages` stages of a model whose units cost `costs`: those of the cut whose most expensive stage
+/// costs least.
 ///
 /// # Errors
 /// If there are fewer units than stages.
-pub(super) fn cut(units: usize, stages: usize) -> Result<Vec<Range<usize>>> {
+pub(super) fn cut(costs: &[f64], stages: usize) -> Result<Vec<Range<usize>>> {
+    let units = costs.len();
     if stages > units {
         return Err(Error::usage(format!(
             "every stage needs a part of the model, got '{stages}' stages for a model of {units} parts; use --stages \
              {units} or fewer"
         )));
     }
-    Ok((0..stages).map(|stage| stage * units / stages..(stage + 1) * units / stages).collect())
+    let cost = |part: Range<usize>| costs[part].iter().sum::<f64>();
+    // The best cut of the first units, and the cost of its most expensive stage, by the number of units.
+    let mut best: Vec<(f64, Vec<Range<usize>>)> = vec![(0.0, Vec::new()); units + 1];
+    for stage in 1..=stages {
+        let with = |end: usize, start: usize, before: &(f64, Vec<Range<usize>>)| {
+            let mut parts = before.1.clone();
+            parts.push(start..end);
+            (before.0.max(cost(start..end)), parts)
+        };
+        let of = |end: usize| {
+            // Of one stage alone there is nothing to choose.
+            let starts = if stage == 1 { 0..1 } else { stage - 1..end };
+            let cuts = starts.map(|start| with(end, start, &best[start]));
+            cuts.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Vec::new()))
+        };
+        best = (0..=units).map(|end| if end < stage { (f64::INFINITY, Vec::new()) } else { of(end) }).collect();
+    }
+    Ok(best.swap_remove(units).1)
 }
 
 impl<B: HostBackend> Stage<B> {
@@ -282,9 +301,13 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_is_in_one_stage() {
-        assert_eq!(cut(10, 3).ok(), Some(vec![0..3, 3..6, 6..10]));
-        assert_eq!(cut(3, 3).ok(), Some(vec![0..1, 1..2, 2..3]));
-        assert!(cut(3, 4).is_err());
+    fn a_model_is_cut_where_its_most_expensive_stage_costs_least() {
+        let resnet = [0.25, 2.0, 2.0, 1.5, 2.0, 1.5, 2.0, 1.5, 2.0, 0.05];
+        assert!(cut(&resnet, 1).is_ok_and(|parts| parts.iter().eq([&(0..10)])));
+        assert_eq!(cut(&resnet, 2).ok(), Some(vec![0..5, 5..10]));
+        assert_eq!(cut(&resnet, 4).ok(), Some(vec![0..3, 3..5, 5..7, 7..10]));
+        assert_eq!(cut(&[1.0, 1.0, 9.0], 2).ok(), Some(vec![0..2, 2..3]));
+        assert_eq!(cut(&[1.0; 3], 3).ok(), Some(vec![0..1, 1..2, 2..3]));
+        assert!(cut(&[1.0; 3], 4).is_err());
     }
 }

@@ -182,7 +182,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     fn spawn(&self, start: &Start<T::Model>) -> Result<Receiver<Message<B, T>>> {
         let (sender, receiver) = channel();
         let world = &start.plan.world;
-        let cut = stage::cut(self.recipe.task.units(), world.stages)?;
+        let cut = stage::cut(&self.recipe.task.units(), world.stages)?;
         let everyone = local_group(world.size * world.stages, start.processes.clone(), self.timeout);
         let mut workers = everyone.iter().cloned();
         for number in world.stages_here() {

@@ -121,10 +121,10 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         context: &ForwardContext<Autodiff<B>>,
     ) -> Losses<Autodiff<B>, Self::Outputs>;
 
-    /// How many units the model has: parts in the order of the forward pass, of which a stage computes one or several.
-    /// A task whose model is one unit cannot be trained in stages.
-    fn units(&self) -> usize {
-        1
+    /// The cost of each unit of the model relative to the others. Units are parts in the order of the forward pass, of
+    /// which a stage computes one or several; a model of one unit cannot be trained in stages.
+    fn units(&self) -> Vec<f64> {
+        vec![1.0]
     }
 
     /// The unit of the tensor `name`; `None` if there is no such tensor. A suffix after a dot does not matter.

@@ -145,8 +145,8 @@ impl<B: HostBackend> Task<B> for Classification {
         (cross_entropy(values.clone(), labels.clone(), 0.0), Logits { values, labels })
     }
 
-    fn units(&self) -> usize {
-        self.architecture.units()
+    fn units(&self) -> Vec<f64> {
+        self.architecture.costs()
     }
 
     fn unit_of(&self, name: &str) -> Option<usize> {

@@ -116,7 +116,11 @@ fn stages_have_devices_and_processes_of_their_own() {
     let processes = |line: &[&str]| resolved(line).config.parallel.processes();
     assert_eq!(processes(&["--stages", "2", "--dist-url", "tcp://n:1"]), 2);
     assert_eq!(processes(&["--stages", "2", "--world-size", "2", "--gpu-ids", "0,1", "--dist-url", "tcp://n:1"]), 2);
-    assert_eq!(resolved(&["--stages", "2", "--gpu-ids", "0,1"]).config.parallel.workers(), 2);
+    let resolved_of =
+        |accumulated: &str| resolved(&["--stages", "2", "--gpu-ids", "0,1", "--accumulation-steps", accumulated]);
+    assert_eq!(resolved_of("4").config.parallel.workers(), 2);
+    let takes_turns = |accumulated: &str| resolved_of(accumulated).notes.iter().any(|note| note.contains("in turns"));
+    assert_eq!([takes_turns("1"), takes_turns("4")], [true, false]);
 }
 
 #[test]
