@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use indicatif::{ProgressDrawTarget, TermLike};
+use indicatif::ProgressDrawTarget;
 use kiln::metrics::meter::Curve;
 use kiln::metrics::{
     Average, Bar, Console, Csv, EpochRecord, Goal, Jsonl, Record, Sink, StepRecord, Summary, Throughput,
@@ -14,6 +12,10 @@ use kiln::metrics::{
 };
 use proptest::prelude::*;
 use tempfile::tempdir;
+
+use screen::Screen;
+
+mod screen;
 
 const GOAL: Goal = Goal { epochs: 50, steps: 19_550 };
 
@@ -45,69 +47,6 @@ fn epoch(epoch: usize) -> EpochRecord {
         lr: 0.0004,
         images_per_second: Some(5.25),
         seconds: 3_720.0,
-    }
-}
-
-/// A terminal, or a pipe, whose text can be looked at; it breaks when told to.
-#[derive(Debug, Clone, Default)]
-struct Screen {
-    text: Arc<Mutex<String>>,
-    broken: bool,
-}
-
-impl Screen {
-    fn broken() -> Self {
-        Self { broken: true, ..Self::default() }
-    }
-
-    fn text(&self) -> String {
-        self.text.lock().unwrap().clone()
-    }
-
-    fn lines(&self) -> Vec<String> {
-        self.text().lines().map(str::to_string).collect()
-    }
-}
-
-impl Write for Screen {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_str(std::str::from_utf8(bytes).unwrap()).map(|()| bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl TermLike for Screen {
-    fn width(&self) -> u16 {
-        200
-    }
-    fn move_cursor_up(&self, _: usize) -> io::Result<()> {
-        self.write_str("")
-    }
-    fn move_cursor_down(&self, _: usize) -> io::Result<()> {
-        self.write_str("")
-    }
-    fn move_cursor_right(&self, _: usize) -> io::Result<()> {
-        self.write_str("")
-    }
-    fn move_cursor_left(&self, _: usize) -> io::Result<()> {
-        self.write_str("")
-    }
-    fn write_line(&self, text: &str) -> io::Result<()> {
-        self.write_str(&format!("{text}\n"))
-    }
-    fn write_str(&self, text: &str) -> io::Result<()> {
-        let mut screen = self.text.lock().unwrap();
-        screen.push_str(text);
-        if self.broken { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
-    }
-    fn clear_line(&self) -> io::Result<()> {
-        self.write_str("")
-    }
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
     }
 }
 

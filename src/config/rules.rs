@@ -14,7 +14,7 @@ use super::schema::{Schema, plain};
 use super::{flag, suggestion};
 use crate::data::{Corrupt, Exif, Source};
 use crate::optim::{OptimizerKind, ScheduleKind};
-use crate::parallel::{DistBackend, Elastic, ParallelConfig, StrategyKind};
+use crate::parallel::{DistBackend, Elastic, StrategyKind};
 use crate::weights::Format;
 
 /// Every rule that the configuration breaks, one line each.
@@ -75,7 +75,7 @@ impl Rules<'_> {
         let remedy = "name each device once; more replicas than devices share them, as in --world-size 2 --gpu-ids 0";
         self.require(twice.is_none(), &[KEY], broken, remedy);
 
-        let of = capacity(parallel);
+        let of = parallel.capacity();
         let broken = || format!("every device must have a replica, got '{devices}' devices for {of}");
         let remedy = format!("use --world-size {} or fewer --gpu-ids", devices.div_ceil(parallel.stages.max(1)));
         let enough = devices <= workers || twice.is_some();
@@ -94,7 +94,7 @@ impl Rules<'_> {
         let keys = ["parallel.rank", "parallel.nnodes", "parallel.world_size", "parallel.gpu_ids"];
         self.require(parallel.rank < processes, &keys, broken, "use a larger --world-size, or say --nnodes");
 
-        let of = capacity(parallel);
+        let of = parallel.capacity();
         let broken = || format!("every process must have a replica, got '{processes}' for {of}");
         let remedy = format!("use --world-size {} or fewer processes", processes.div_ceil(parallel.stages.max(1)));
         self.require(processes <= workers, &["parallel.nnodes", "parallel.world_size"], broken, &remedy);
@@ -279,12 +279,4 @@ pub fn ambiguous_batch(merged: &Merged) -> Option<String> {
              replica, or {part} if it is the batch of all together"
         )
     })
-}
-
-/// What there is for devices and processes to host.
-fn capacity(parallel: &ParallelConfig) -> String {
-    match (parallel.world_size, parallel.stages) {
-        (world, 0 | 1) => format!("a world size of '{world}'"),
-        (world, stages) => format!("a world size of '{world}' in '{stages}' stages"),
-    }
 }

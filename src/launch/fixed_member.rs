@@ -54,11 +54,11 @@ impl FixedMember {
         let devices: Vec<usize> = member.members().iter().map(|member| member.devices).collect();
         let (all, size) = (devices.iter().sum::<usize>(), parallel.world_size);
         if all > parallel.workers() {
-            let stages = if parallel.stages > 1 { format!(" in '{}' stages", parallel.stages) } else { String::new() };
             let refusal = format!(
-                "every device must have a replica, got '{all}' devices on {} processes for a world size of \
-                 '{size}'{stages}; use --world-size {} or fewer --gpu-ids",
+                "every device must have a replica, got '{all}' devices on {} processes for {}; use --world-size {} or fewer \
+                 --gpu-ids",
                 devices.len(),
+                parallel.capacity(),
                 all.div_ceil(parallel.stages)
             );
             return Err(Error::usage(refusal));

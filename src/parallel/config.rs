@@ -233,6 +233,14 @@ impl ParallelConfig {
         self.world_size.saturating_mul(self.stages).max(1)
     }
 
+    /// What devices and processes have to host, for people.
+    pub fn capacity(&self) -> String {
+        match (self.world_size, self.stages) {
+            (world, 0 | 1) => format!("a world size of '{world}'"),
+            (world, stages) => format!("a world size of '{world}' in '{stages}' stages"),
+        }
+    }
+
     /// The number of processes of a run of fixed membership: `nnodes`, or with an address enough for one worker per
     /// device. 1 for an elastic run, which begins with this process.
     pub fn processes(&self) -> usize {

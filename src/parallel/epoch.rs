@@ -83,9 +83,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// The tensors of this worker's units.
     fn own(&self, mut state: StateDict) -> StateDict {
-        if !self.stage.is_whole() {
-            state.retain(|name, _| self.task.unit_of(name).is_none_or(|unit| self.stage.units.contains(&unit)));
-        }
+        state.retain(|name, _| self.stage.has(self.task.unit_of(name)));
         state
     }
 }

@@ -18,6 +18,9 @@ use crate::ops::statistics::Part;
 /// kernels to compile, uneven shares and data to read.
 pub(crate) const PATIENCE: u32 = 10;
 
+/// The remedy if a limit was too short.
+const ONLY_SLOW: &str = "if nothing hangs and the step is only slow, raise --timeout";
+
 /// The contribution of a replica, or the result.
 #[derive(Clone)]
 pub(super) enum Message {
@@ -240,10 +243,7 @@ impl Group {
             }
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
                 let seconds = limit.as_secs_f64();
-                let reason = format!(
-                    "the {key} did not come within {seconds} s; if nothing hangs and the step is only slow, raise \
-                     --timeout"
-                );
+                let reason = format!("the {key} did not come within {seconds} s; {ONLY_SLOW}");
                 return Err(self.fail(&mut table, Broken::Replica(reason)));
             };
             table = self.arrived.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
@@ -254,9 +254,5 @@ impl Group {
 fn late(missing: &[usize], key: Key, limit: Duration) -> String {
     let names: Vec<String> = missing.iter().map(usize::to_string).collect();
     let who = if names.len() == 1 { "replica" } else { "replicas" };
-    format!(
-        "{who} {} did not come to the {key} within {} s; if nothing hangs and the step is only slow, raise --timeout",
-        names.join(", "),
-        limit.as_secs_f64()
-    )
+    format!("{who} {} did not come to the {key} within {} s; {ONLY_SLOW}", names.join(", "), limit.as_secs_f64())
 }

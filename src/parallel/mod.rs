@@ -2,9 +2,9 @@
 //!
 //! `task.rs` defines what can be trained, `sampler.rs` the order of samples, `world.rs` the topology, `collective.rs`
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
-//! between processes, `tensors.rs` the sums of tensors there, both by the engines of `engine.rs`. `replica.rs` is the program of every replica,
-//! `passes.rs` its forward and backward passes, `stage.rs` its place among the stages of a model, `overlap.rs` the all-reduce
-//! beside the backward pass, `strategy.rs` the strategy for Burn's learner,
+//! between processes, `tensors.rs` the sums of tensors there, both by the engines of `engine.rs`. `replica.rs` is the
+//! program of every replica, `passes.rs` its forward and backward passes, `stage.rs` its place among the stages of a
+//! model, `overlap.rs` the all-reduce beside the backward pass, `strategy.rs` the strategy for Burn's learner,
 //! `generation.rs` elastic membership. This room knows neither networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
 

@@ -23,7 +23,7 @@ use super::overlap::{Early, Overlap};
 use super::replica::Replica;
 use super::stage::Turn;
 use super::task::Task;
-use super::trainee::{Micro, MicroOutput, Part as ModelPart, Pending};
+use super::trainee::{Micro, MicroOutput, Pending};
 use crate::error::{Error, Result};
 use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
 use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
@@ -50,7 +50,7 @@ impl<B: HostBackend> Share<B> {
 }
 
 /// The sums of all passes of a step, and what has begun to reduce some of the gradients.
-type Passed<B> = (Share<B>, Option<Arc<Early<B>>>);
+type Summed<B> = (Share<B>, Option<Arc<Early<B>>>);
 
 /// A micro-batch between its forward and its backward pass.
 struct Begun<B: HostBackend, T: Task<B>> {
@@ -62,7 +62,7 @@ struct Begun<B: HostBackend, T: Task<B>> {
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Forward and backward over all micro-batches; `weight` is that of a sample. The reduction of some gradients may
     /// have begun then.
-    pub(super) fn passes(&mut self, micro_batches: usize, weight: f64) -> Result<Passed<B>> {
+    pub(super) fn passes(&mut self, micro_batches: usize, weight: f64) -> Result<Summed<B>> {
         let mut sum = Share { gradients: Vec::new(), sums: Vec::new(), statistics: Vec::new() };
         let (mut early, mut begun, mut is_backward) = (None, VecDeque::new(), false);
         // The gradients of earlier micro-batches are known before the last forward pass.
@@ -120,7 +120,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             weight: if is_present { weight } else { 0.0 },
             context: context.in_precision(self.plan.precision).with_listener(early.map(|early| early as _)),
         };
-        let part = (!self.stage.is_whole()).then(|| self.part(key)).transpose()?;
+        let part = (!self.stage.is_whole()).then(|| self.stage.part(key)).transpose()?;
         // Rule 1: fresh leaves before every forward.
         self.learner.fork(&self.device);
         let pending = self.learner.model().forward(micro, part);
@@ -128,11 +128,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             self.stage.pass_on(key, activations)?;
         }
         Ok(Begun { pending, is_present, synchronizes })
-    }
-
-    /// The part of the model that this worker computes, with the activations that it begins with.
-    pub(super) fn part(&self, key: Key) -> Result<ModelPart<B>> {
-        Ok(ModelPart { units: self.stage.units.clone(), activations: self.stage.activations(key)? })
     }
 
     /// Waits until all replicas of the stage can begin their backward pass. In Burn's graph the end of a backward pass waits

@@ -151,7 +151,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let task = recipe.task.clone();
         let tensors = trained_parameters(&model).count();
         let names: Vec<String> = float_tensors(&model).into_iter().map(|tensor| tensor.name).collect();
-        let is_own = |name: &str| task.unit_of(name).is_none_or(|unit| stage.units.contains(&unit));
+        let is_own = |name: &str| stage.has(task.unit_of(name));
         let model = if stage.is_whole() { model } else { only(model, &is_own) };
         let model = model.fork(&device);
         let (learner, rule) = recipe.learner(&plan, model, start.position.global_step);

@@ -30,6 +30,12 @@ pub(super) enum Turn {
     Backward(usize),
 }
 
+/// The part of the model that a stage computes, and what the stage before has computed, unless it is the first.
+pub(super) struct ModelPart<B: HostBackend> {
+    pub(super) units: Range<usize>,
+    pub(super) activations: Option<FloatTensor<B>>,
+}
+
 /// A worker's place.
 pub(super) struct Stage<B: HostBackend> {
     /// From 0.
@@ -144,11 +150,17 @@ impl<B: HostBackend> Stage<B> {
         Ok(of_bytes::<B>(part.downcast_ref::<Vec<u8>>().expect("a tensor or its bytes"), &self.device))
     }
 
-    /// What the stage before has computed, if there is one.
-    pub(super) fn activations(&self, key: Key) -> std::result::Result<Option<FloatTensor<B>>, Broken> {
+    /// Whether this stage has the unit; what belongs to none is everywhere.
+    pub(super) fn has(&self, unit: Option<usize>) -> bool {
+        self.is_whole() || unit.is_none_or(|unit| self.units.contains(&unit))
+    }
+
+    /// This stage's part of the model, once the stage before has computed its own.
+    pub(super) fn part(&self, key: Key) -> std::result::Result<ModelPart<B>, Broken> {
         let own = Key { operation: Operation::Activations { to: self.everyone.rank() }, ..key };
         let receive = |before| info_span!("wait for the stage before").in_scope(|| self.receive(own, before));
-        self.number.checked_sub(1).map(receive).transpose()
+        let activations = self.number.checked_sub(1).map(receive).transpose()?;
+        Ok(ModelPart { units: self.units.clone(), activations })
     }
 
     /// Gives the next stage what it goes on with.

@@ -129,13 +129,17 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         let (plan, start) = (self.plan.clone(), self.start.clone());
         let start = Start { plan, model, start, processes: self.processes.clone(), generation: None };
         match self.coordinate(&self.spawn(&start)?, &start.plan, interrupter, &mut to_learner)? {
-            Outcome::Finished(mut replicas) if !replicas.is_empty() && start.plan.world.stages == 1 => {
-                Ok(replicas.swap_remove(0).model())
-            }
-            Outcome::Finished(replicas) if !replicas.is_empty() => {
-                let parts = replicas.iter().filter_map(Replica::state).flat_map(|state| state.weights).collect();
-                // Stages of other processes are in the checkpoint only.
-                Ok(load_state(start.model.clone(), &parts, "the stages").unwrap_or(start.model))
+            Outcome::Finished(mut replicas) if !replicas.is_empty() => {
+                let world = &start.plan.world;
+                match (world.stages, world.stages_here().len()) {
+                    (1, _) => Ok(replicas.swap_remove(0).model()),
+                    (stages, here) if stages == here => {
+                        let parts = replicas.iter().filter_map(Replica::state).flat_map(|state| state.weights);
+                        load_state(start.model, &parts.collect(), "the stages")
+                    }
+                    // The stages of other processes are in the checkpoint only.
+                    _ => Ok(start.model),
+                }
             }
             _ => Err(Error::Training("the replicas ended without a result".into())),
         }
@@ -183,6 +187,10 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         let (sender, receiver) = channel();
         let world = &start.plan.world;
         let cut = stage::cut(&self.recipe.task.units(), world.stages)?;
+        if world.stages > 1 && self.recipe.rule.is_some() {
+            let rule = "the state of an optimizer of Burn cannot be put together from stages";
+            return Err(Error::usage(format!("{rule}; train in one stage, or with the update rule of the plan")));
+        }
         let everyone = local_group(world.size * world.stages, start.processes.clone(), self.timeout);
         let mut workers = everyone.iter().cloned();
         for number in world.stages_here() {

@@ -2,7 +2,6 @@
 
 use std::fmt::{Debug, Formatter};
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -17,6 +16,7 @@ use super::counts::Counts;
 use super::device::HostBackend;
 use super::learner::Student;
 use super::outcome::Sums;
+use super::stage::ModelPart;
 use super::task::{Activations, Evaluated, Losses, Passage, Passed, Task};
 use crate::nn::{BatchStatistics, ForwardContext};
 use crate::ops::{Awaited, cut, leaf, settle};
@@ -69,12 +69,6 @@ pub(super) struct Micro<B: Backend, I> {
     pub(super) weight: f64,
     /// How layers treat batch statistics and precision.
     pub(super) context: ForwardContext<B>,
-}
-
-/// The part of the model that a stage computes, and what the stage before has computed, unless it is the first.
-pub(super) struct Part<B: Backend> {
-    pub(super) units: Range<usize>,
-    pub(super) activations: Option<FloatTensor<B>>,
 }
 
 /// A forward pass whose backward pass is still to come.
@@ -161,13 +155,13 @@ impl<B: HostBackend> ItemLazy for EvaluationOutput<B> {
 
 impl<B: HostBackend, T: Task<B>> Student<B, T> {
     /// The forward pass of the whole model, or of a part of it.
-    pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: Option<Part<B>>) -> Pending<B, T> {
+    pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: Option<ModelPart<B>>) -> Pending<B, T> {
         let _phase = info_span!("forward").entered();
         let Micro { input, samples, weight, context } = micro;
         let (task, mut behind) = (&self.task.0, None);
         let passed = match part {
             None => Passed::Losses(task.losses(&self.model, input, &context)),
-            Some(Part { units, activations }) => {
+            Some(ModelPart { units, activations }) => {
                 behind = activations.map(leaf::<B>);
                 let activations = behind.clone().map(Activations);
                 task.pass(&self.model, Passage { units, input, activations }, &context)
@@ -221,7 +215,7 @@ impl<B: HostBackend, T: Task<B>> Trainee<B, Evaluated<B, T>, Handle<T>> {
     pub(super) fn evaluate_part(
         &self,
         input: T::Input,
-        part: Part<B>,
+        part: ModelPart<B>,
         context: &ForwardContext<B>,
     ) -> Result<Results<B>, FloatTensor<B>> {
         let passage = Passage { units: part.units, input, activations: part.activations.map(Activations) };

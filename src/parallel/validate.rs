@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::replica::{Event, Replica, loader};
 use super::sampler::validation_place;
 use super::task::{Evaluated, Split, Task};
-use super::trainee::{Handle, Part, Results, Trainee};
+use super::trainee::{Handle, Results, Trainee};
 use crate::error::Result;
 use crate::nn::{ForwardContext, Which, flat, with_flat};
 use crate::ops::{download, unpack};
@@ -50,8 +50,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 return Ok(model.step((input, context.clone())).results);
             }
             let key = Key { micro_batch, ..key };
-            let part = Part { units: stage.units.clone(), activations: stage.activations(key)? };
-            match model.evaluate_part(input, part, &context) {
+            match model.evaluate_part(input, stage.part(key)?, &context) {
                 Ok(results) => Ok(Some(results)),
                 Err(activations) => Ok(stage.pass_on(key, activations).map(|()| None)?),
             }

@@ -121,7 +121,10 @@ impl Lines {
 }
 
 /// Says what is under way if it is not dropped soon.
-pub(super) struct Notice(#[allow(dead_code, reason = "its end is what the thread waits for")] Sender<()>);
+pub(super) struct Notice {
+    /// The thread waits for its end.
+    _end: Sender<()>,
+}
 
 impl Notice {
     /// Says `text` in two seconds; nothing if `kind` shows no text.
@@ -134,7 +137,7 @@ impl Notice {
             }
         };
         // Without a thread the work is done all the same.
-        thread::Builder::new().name("notice".into()).spawn(wait).ok().map(|_| Self(end))
+        thread::Builder::new().name("notice".into()).spawn(wait).ok().map(|_| Self { _end: end })
     }
 }
 
