@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use super::host_epilogue::{Activation, HostEpilogue};
 use super::pieces::{ParallelFor, on_pieces};
-use super::winograd::vectorized;
+use super::vector::vectorized;
 
 /// Values of a piece: it stays in a cache while it is read twice.
 const VALUES: usize = 1 << 14;

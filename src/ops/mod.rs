@@ -43,6 +43,8 @@ mod transfer;
 mod trim;
 mod update;
 #[cfg(any(feature = "flex", feature = "tch"))]
+mod vector;
+#[cfg(any(feature = "flex", feature = "tch"))]
 pub mod winograd;
 
 use burn::tensor::backend::Backend;
@@ -69,6 +71,8 @@ pub(crate) use traffic::reading;
 pub use traffic::{Traffic, traffic};
 pub(crate) use transfer::{download, download_each, unpack, upload};
 pub use update::{Sgd, UpdateOps};
+#[cfg(any(feature = "flex", feature = "tch"))]
+pub use vector::{F32Memory, Set};
 
 /// The tensor of a backend's primitive.
 pub(crate) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {

@@ -1,7 +1,8 @@
 //! F(4x4, 3x3): the same bits on every instruction set and any number of threads, and how far they are from the truth.
 
 use kiln::ops::HostEpilogue;
-use kiln::ops::winograd::{Set, Winograd};
+use kiln::ops::Set;
+use kiln::ops::winograd::Winograd;
 
 use super::noise;
 

@@ -9,9 +9,9 @@ use std::mem::MaybeUninit;
 use super::geometry::{Geometry, images_at_once, part};
 use super::lanes::Lanes;
 use super::planes::Images;
-use super::scratch;
-use super::tile::{self, ROWS, Row, Step};
+use super::tile::{Row, Step, Tiles};
 use crate::ops::pieces::{ParallelFor, on_pieces};
+use crate::ops::vector::Shared;
 
 /// Minimum of target pixels per task and phase, if the batch has them: a phase fills whole tiles.
 const PHASE_PIXELS: usize = 32;
@@ -20,6 +20,8 @@ const PHASE_PIXELS: usize = 32;
 struct Phase {
     /// Pixels of all images of a task, image by image.
     rows: Vec<Row>,
+    /// Source channels summed by one tile.
+    part: usize,
     /// Source channels of each tap in memory order, for a whole part of the channels and for the last part.
     steps: [Vec<Step>; 2],
 }
@@ -32,14 +34,18 @@ struct Line {
     taps: Vec<[usize; 2]>,
 }
 
+/// Images `[batch, pixels, channels]` that are computed.
+struct Target {
+    channels: usize,
+    pixels: usize,
+}
+
 /// One pass over a batch: which source pixels each target pixel sums.
 struct Gather<'a> {
     source: Images<'a>,
-    /// Source channels summed by one tile.
-    part: usize,
     /// Pixels of the kernel.
     taps: usize,
-    target: Lanes,
+    target: Target,
     images: usize,
     is_single: bool,
     phases: Vec<Phase>,
@@ -110,12 +116,10 @@ impl<'a> Gather<'a> {
         let pixels = size[0] * size[1];
         let phases = lines[0].len() * lines[1].len();
         let images = images_at_once(g.batch, pixels, PHASE_PIXELS * phases);
-        // One more row than pixels: the rows that only fill up a tile write there.
-        let target = Lanes::new(weight.channels, pixels, images * pixels + 1);
+        let target = Target { channels: weight.channels, pixels };
         let (weights, is_single) = (weight.pack_kernel(weights, g.parallel_for), images >= g.batch);
-        let part = part(source.channels, g.taps());
         let (taps, phases, parallel_for) = (g.taps(), Vec::new(), g.parallel_for);
-        let mut gather = Self { source, part, taps, target, images, is_single, phases, weight, weights, parallel_for };
+        let mut gather = Self { source, taps, target, images, is_single, phases, weight, weights, parallel_for };
         for (y, x) in lines[0].iter().flat_map(|y| lines[1].iter().map(move |x| (y, x))) {
             gather.phases.push(gather.phase(y, x, size[1], g.kernel[1]));
         }
@@ -127,63 +131,66 @@ impl<'a> Gather<'a> {
         let from = |y: usize, x: usize| (y * source_width + x) * channels;
         let row = |image: usize, ([from_y, y], [from_x, x]): ([usize; 2], [usize; 2])| Row {
             from: from(image * height + from_y, from_x),
-            to: image * self.target.pixels + y * width + x,
+            to: (image * self.target.pixels + y * width + x) * self.target.channels,
         };
         let step = |channel: usize, ([off_y, y], [off_x, x]): ([usize; 2], [usize; 2])| Step {
             source: from(off_y, off_x) + channel,
             panel: channel * self.taps + y * kernel_width + x,
         };
+        let part = part(channels, y.taps.len() * x.taps.len());
         Phase {
+            part,
             rows: (0..self.images).flat_map(|i| pairs(&y.places, &x.places).map(move |at| row(i, at))).collect(),
-            steps: [self.part, (channels - 1) % self.part + 1]
+            steps: [part, (channels - 1) % part + 1]
                 .map(|part| pairs(&y.taps, &x.taps).flat_map(|tap| (0..part).map(move |c| step(c, tap))).collect()),
         }
     }
 
     fn run(&self, target: &mut [MaybeUninit<f32>]) {
         let image = self.target.channels * self.target.pixels;
-        let Images { values, channels, height, width } = self.source;
-        let tasks = target.chunks_mut(self.images * image).zip(values.chunks(self.images * channels * height * width));
+        let tasks =
+            target.chunks_mut(self.images * image).zip(self.source.values.chunks(self.images * self.source.image()));
         on_pieces(tasks, self.parallel_for, |(target, source)| self.images(target.len() / image, source, target));
     }
 
     /// One task of `images` images.
     fn images(&self, images: usize, source: &[f32], target: &mut [MaybeUninit<f32>]) {
-        scratch::with(self.target.len(), |panels| {
-            if self.phases.iter().map(|phase| phase.rows.len()).sum::<usize>() < self.images * self.target.pixels {
-                panels.fill(0.0);
+        let reached: usize = self.phases.iter().map(|phase| phase.rows.len()).sum();
+        if reached < self.images * self.target.pixels {
+            target.fill(MaybeUninit::new(0.0));
+        }
+        let to = Shared(target.as_mut_ptr().cast());
+        let fill = |panel: &mut usize| {
+            for phase in &self.phases {
+                let rows = &phase.rows[..phase.rows.len() / self.images * images];
+                // SAFETY: rows write to this panel's channels of the target, which was split off for this task.
+                unsafe { self.add(rows, phase, source, *panel, to) };
             }
-            let rows: Vec<Vec<Row>> = self.phases.iter().map(|phase| self.rows(phase, images)).collect();
-            let panels_of = self.weights.chunks(self.weight.panel()).zip(panels.chunks_mut(self.target.panel()));
-            let fill = |(weights, panel): &mut (&[f32], &mut [f32])| {
-                for (rows, phase) in rows.iter().zip(&self.phases) {
-                    self.add(rows, phase, source, weights, panel);
-                }
-            };
-            // A single task is parallel over its panels.
-            if self.is_single {
-                on_pieces(panels_of, self.parallel_for, fill);
-            } else {
-                panels_of.for_each(|mut panel| fill(&mut panel));
-            }
-            self.target.collect(panels, target);
-        });
-    }
-
-    /// The rows of `images` images, filled up to whole tiles.
-    fn rows(&self, phase: &Phase, images: usize) -> Vec<Row> {
-        let mut rows = phase.rows[..phase.rows.len() / self.images * images].to_vec();
-        rows.resize(rows.len().next_multiple_of(ROWS), Row { from: 0, to: self.target.rows - 1 });
-        rows
+        };
+        let panels = 0..self.target.channels.div_ceil(self.weight.lanes);
+        // A single task is parallel over its panels.
+        if self.is_single {
+            on_pieces(panels, self.parallel_for, fill);
+        } else {
+            panels.for_each(|mut panel| fill(&mut panel));
+        }
     }
 
     /// Computes one panel of one phase.
-    fn add(&self, rows: &[Row], phase: &Phase, source: &[f32], weights: &[f32], panel: &mut [f32]) {
-        let lanes = self.target.lanes;
-        for first in (0..self.source.channels).step_by(self.part) {
-            let steps = &phase.steps[usize::from(first + self.part >= self.source.channels)];
-            let weights = &weights[first * self.taps * lanes..];
-            tile::multiply(rows, steps, &source[first..], (weights, lanes), panel, first == 0);
+    unsafe fn add(&self, rows: &[Row], phase: &Phase, source: &[f32], panel: usize, to: Shared) {
+        let (lanes, first_lane) = (self.weight.lanes, panel * self.weight.lanes);
+        let weights = &self.weights[panel * self.weight.panel()..][..self.weight.panel()];
+        let filled = lanes.min(self.target.channels - first_lane);
+        for first in (0..self.source.channels).step_by(phase.part) {
+            // Next, these rows read the following channels, or the first ones of the following images.
+            let is_last = first + phase.part >= self.source.channels;
+            let (steps, source) = (&phase.steps[usize::from(is_last)], &source[first..]);
+            let panel = &weights[first * self.taps * lanes..];
+            let ahead = if is_last { self.images * self.source.image() - first } else { phase.part };
+            let (out, fresh) = (to.at(first_lane), first == 0);
+            let tiles = Tiles { rows, steps, source, panel, lanes, filled, ahead, out, fresh };
+            // SAFETY: passed on to the caller.
+            unsafe { tiles.run() };
         }
     }
 }

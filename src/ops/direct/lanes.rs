@@ -5,9 +5,13 @@
 
 use std::mem::MaybeUninit;
 
+use super::copy::copy_rows;
 use super::tile;
 use crate::ops::pieces::{ParallelFor, on_pieces};
-use crate::ops::winograd::transpose;
+use crate::ops::vector::transpose;
+
+/// Pixels that are packed at once.
+const TOGETHER: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lanes {
@@ -36,10 +40,12 @@ impl Lanes {
 
     /// Pixels `[rows, channels]` to panels.
     pub(super) fn pack(&self, pixels: &[f32], panels: &mut [f32]) {
-        for (panel, to) in panels.chunks_mut(self.panel()).enumerate() {
-            let first = panel * self.lanes;
-            for (from, to) in pixels.chunks(self.channels).zip(to.chunks_mut(self.lanes)) {
-                to[..self.filled(panel)].copy_from_slice(&from[first..first + self.filled(panel)]);
+        // A few pixels at a time, so that memory is read in order.
+        for (i, pixels) in pixels.chunks(TOGETHER * self.channels).enumerate() {
+            for (panel, to) in panels.chunks_mut(self.panel()).enumerate() {
+                let size = [pixels.len() / self.channels, self.filled(panel)];
+                let to = &mut to[i * TOGETHER * self.lanes..];
+                copy_rows(&pixels[panel * self.lanes..], self.channels, to, self.lanes, size);
             }
         }
     }
@@ -66,17 +72,6 @@ impl Lanes {
                 self.lanes,
                 [self.filled(panel), self.pixels],
             );
-        }
-    }
-
-    /// Panels to pixels `[rows, channels]`.
-    pub(super) fn collect(&self, panels: &[f32], pixels: &mut [MaybeUninit<f32>]) {
-        for (panel, from) in panels.chunks(self.panel()).enumerate() {
-            let first = panel * self.lanes;
-            for (from, to) in from.chunks(self.lanes).zip(pixels.chunks_mut(self.channels)) {
-                let to = to[first..first + self.filled(panel)].iter_mut();
-                to.zip(from).for_each(|(to, from)| *to = MaybeUninit::new(*from));
-            }
         }
     }
 

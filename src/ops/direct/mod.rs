@@ -3,6 +3,7 @@
 //! Read `tile.rs` for the inner loop of all products, `gather.rs` and `weight_gradient.rs` for its tables, `geometry.rs`
 //! for the rule that makes results independent of threads.
 
+mod copy;
 mod gather;
 mod geometry;
 mod lanes;

@@ -1,14 +1,11 @@
-//! The inner loop of all convolutions: a few gathered rows times a panel of lanes.
+//! The inner loop of all direct convolutions: a few gathered rows times a panel of lanes.
 //!
-//! `out[row.to][lane] += sum over steps of source[row.from + step.source] * panel[step.panel][lane]`. The left factor
-//! is not copied into columns (no im2col): pixel and kernel tap are two offsets into a padded image, whose sum is the
-//! address. It is read as a scalar and broadcast to the lanes; the right factor is read as vectors. The order of
-//! additions depends on the tables alone.
+//! `out[row.to + lane] += sum over steps of source[row.from + step.source] * panel[step.panel][lane]`. The left factor
+//! is not copied into columns (no im2col): pixel and kernel tap are two offsets into an image, whose sum is the address.
+//! It is read as a scalar and broadcast to the lanes; the right factor is read as vectors. A sum is one chain of fused
+//! multiply-adds in the order of the steps on every instruction set, whatever the number of rows of a block.
 
-use crate::ops::winograd::Set;
-
-/// Rows of one tile; tables of rows have a multiple of this length.
-pub(super) const ROWS: usize = 8;
+use crate::ops::vector::{LANES, Routine, Set, Vector, prefetch};
 
 /// Where a row reads and where it adds its result.
 #[derive(Debug, Clone, Copy)]
@@ -26,127 +23,155 @@ pub(super) struct Step {
     pub(super) panel: usize,
 }
 
-/// Lanes of a panel for `channels`: 32 if the registers hold two vectors per row and both are used, else 16.
+/// Lanes of a panel for `channels`: two vectors if both are used, else one.
 pub(super) fn lanes(channels: usize) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    if Set::best() == Set::Avx512 && channels > 16 {
-        return 32;
-    }
-    let _ = channels;
-    16
+    if channels > LANES { 2 * LANES } else { LANES }
 }
 
-/// Adds the product of the gathered rows and `panel` `[any, lanes]` to `out` `[rows, lanes]`, or overwrites it if
-/// `fresh`.
-///
-/// Panics if a table points outside of a slice, or if `rows` is not a multiple of [`ROWS`].
-pub(super) fn multiply(
-    rows: &[Row],
-    steps: &[Step],
-    source: &[f32],
-    (panel, lanes): (&[f32], usize),
-    out: &mut [f32],
-    fresh: bool,
-) {
-    if rows.is_empty() || steps.is_empty() {
-        return;
+/// The product of the gathered rows and a panel.
+pub(super) struct Tiles<'a> {
+    pub(super) rows: &'a [Row],
+    pub(super) steps: &'a [Step],
+    pub(super) source: &'a [f32],
+    /// `[any, lanes]`.
+    pub(super) panel: &'a [f32],
+    pub(super) lanes: usize,
+    /// Lanes that are written.
+    pub(super) filled: usize,
+    pub(super) out: *mut f32,
+    /// The distance from what the rows read to what they will read next, which is prefetched.
+    pub(super) ahead: usize,
+    /// Overwrites the output instead of adding.
+    pub(super) fresh: bool,
+}
+
+impl Tiles<'_> {
+    /// Adds the product to the output. Panics if a table points outside of source or panel.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the `filled` values at each row's place in the output.
+    pub(super) unsafe fn run(&self) {
+        let (step, line) =
+            self.steps.iter().fold((0, 0), |(step, line), next| (next.source.max(step), next.panel.max(line)));
+        let from = self.rows.iter().fold(0, |from, row| row.from.max(from));
+        if self.rows.is_empty() || self.steps.is_empty() {
+            return;
+        }
+        assert!(from + step < self.source.len(), "a gathered row ends within its source");
+        assert!((line + 1) * self.lanes <= self.panel.len(), "the steps end within the panel");
+        // SAFETY: the assertions bound the reads, the caller the writes; `best` is a set of this processor.
+        unsafe { Set::best().run(self) };
     }
-    let (from, to) = rows.iter().fold((0, 0), |(from, to), row| (row.from.max(from), row.to.max(to)));
-    let (step, line) = steps.iter().fold((0, 0), |(step, line), next| (next.source.max(step), next.panel.max(line)));
-    assert!(from + step < source.len(), "a gathered row ends within its source");
-    assert!((line + 1) * lanes <= panel.len() && (to + 1) * lanes <= out.len(), "the tables end within their slices");
-    assert!(rows.len().is_multiple_of(ROWS), "rows come in whole tiles");
-    let (source, panel, out) = (source.as_ptr(), panel.as_ptr(), out.as_mut_ptr());
-    // SAFETY: the assertions bound every address that the tables can form, and the processor has the set.
-    unsafe {
-        match (Set::best(), lanes) {
-            #[cfg(target_arch = "x86_64")]
-            (Set::Avx512, 32) => avx512::<2, 32>(rows, steps, source, panel, out, fresh),
-            #[cfg(target_arch = "x86_64")]
-            (Set::Avx512, 16) => avx512::<1, 16>(rows, steps, source, panel, out, fresh),
-            #[cfg(target_arch = "x86_64")]
-            (Set::Avx2, 16) => avx2(rows, steps, source, panel, out, fresh),
-            (_, 16) => plain::<4, 16, false>(rows, steps, source, panel, out, fresh),
-            _ => unreachable!("`lanes` gives 16 or 32"),
+}
+
+impl Routine for Tiles<'_> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        for rows in self.rows.chunks(V::GATHERED) {
+            macro_rules! of_rows {
+                ($($rows:literal)*) => {
+                    match rows.len() {
+                        $($rows if $rows <= V::GATHERED => {
+                            let rows = rows.first_chunk::<$rows>().expect("as matched");
+                            // SAFETY: passed on to the caller.
+                            unsafe {
+                                if V::WIDE == 2 && self.filled > LANES {
+                                    self.block::<V, $rows, 2>(rows, 0);
+                                } else {
+                                    for column in (0..self.filled).step_by(LANES) {
+                                        self.block::<V, $rows, 1>(rows, column);
+                                    }
+                                }
+                            }
+                        })*
+                        _ => unreachable!("blocks have at most `GATHERED` rows"),
+                    }
+                };
+            }
+            of_rows!(1 2 3 4 5 6 7 8);
         }
     }
 }
 
-/// Eight rows of `V` vectors: at most 16 sums, two vectors of the panel and one broadcast scalar in registers.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn avx512<const V: usize, const L: usize>(
-    rows: &[Row],
-    steps: &[Step],
-    source: *const f32,
-    panel: *const f32,
-    out: *mut f32,
-    fresh: bool,
-) {
-    use std::arch::x86_64::{_mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_storeu_ps};
-    for tile in rows.as_chunks::<ROWS>().0 {
-        let mut sums = [[_mm512_set1_ps(0.0); V]; ROWS];
-        // SAFETY: `multiply` has bounded source, panel and output for all rows and steps.
+impl Tiles<'_> {
+    #[inline(always)]
+    unsafe fn block<V: Vector, const ROWS: usize, const VECTORS: usize>(&self, rows: &[Row; ROWS], column: usize) {
+        // SAFETY: passed on to the caller.
         unsafe {
-            let from = tile.map(|row| source.add(row.from));
-            for step in steps {
-                let lanes = panel.add(step.panel * L);
-                let right: [_; V] = std::array::from_fn(|v| _mm512_loadu_ps(lanes.add(16 * v)));
-                for (sum, from) in sums.iter_mut().zip(&from) {
-                    let left = _mm512_set1_ps(*from.add(step.source));
-                    for v in 0..V {
-                        sum[v] = _mm512_fmadd_ps(left, right[v], sum[v]);
+            let mut sums = [[V::splat(0.0); VECTORS]; ROWS];
+            let from = rows.map(|row| self.source.as_ptr().add(row.from));
+            let panel = self.panel.as_ptr().add(column);
+            for (i, step) in self.steps.iter().enumerate() {
+                if i % LANES < ROWS {
+                    prefetch(from[i % LANES].wrapping_add(self.steps[i - i % LANES].source + self.ahead));
+                }
+                let lanes = panel.add(step.panel * self.lanes);
+                let mut right = [V::splat(0.0); VECTORS];
+                for (v, right) in right.iter_mut().enumerate() {
+                    *right = V::load(lanes.add(v * LANES));
+                }
+                for (sums, from) in sums.iter_mut().zip(&from) {
+                    let left = V::splat(*from.add(step.source));
+                    for (sum, right) in sums.iter_mut().zip(&right) {
+                        *sum = left.mul_add(*right, *sum);
                     }
                 }
             }
-            for (row, sum) in tile.iter().zip(sums) {
-                for (v, sum) in sum.into_iter().enumerate() {
-                    let to = out.add(row.to * L + 16 * v);
-                    _mm512_storeu_ps(to, if fresh { sum } else { _mm512_add_ps(_mm512_loadu_ps(to), sum) });
+            for (row, sums) in rows.iter().zip(sums) {
+                for (v, sum) in sums.into_iter().enumerate() {
+                    let first = column + v * LANES;
+                    self.add(sum, self.out.add(row.to + first), self.filled - first);
                 }
+            }
+        }
+    }
+
+    /// Adds up to sixteen values.
+    #[inline(always)]
+    unsafe fn add<V: Vector>(&self, sum: V, to: *mut f32, filled: usize) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if filled >= LANES {
+                return if self.fresh { sum } else { V::load(to).add(sum) }.store(to);
+            }
+            let mut values = [0.0; LANES];
+            sum.store(values.as_mut_ptr());
+            for (lane, value) in values.into_iter().enumerate().take(filled) {
+                let to = to.add(lane);
+                *to = if self.fresh { value } else { *to + value };
             }
         }
     }
 }
 
-/// As [`plain`], compiled for AVX2 with fused multiply-add.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2(rows: &[Row], steps: &[Step], source: *const f32, panel: *const f32, out: *mut f32, fresh: bool) {
-    // SAFETY: the caller's contract is that of `plain`.
-    unsafe { plain::<4, 16, true>(rows, steps, source, panel, out, fresh) }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// `R` rows of `L` lanes in plain Rust, vectorised by the compiler.
-#[inline(always)]
-unsafe fn plain<const R: usize, const L: usize, const FUSED: bool>(
-    rows: &[Row],
-    steps: &[Step],
-    source: *const f32,
-    panel: *const f32,
-    out: *mut f32,
-    fresh: bool,
-) {
-    for tile in rows.as_chunks::<R>().0 {
-        let mut sums = [[0.0_f32; L]; R];
-        // SAFETY: `multiply` has bounded source, panel and output for all rows and steps.
-        unsafe {
-            let from = tile.map(|row| source.add(row.from));
-            for step in steps {
-                let right = panel.add(step.panel * L).cast::<[f32; L]>().read();
-                for (sum, from) in sums.iter_mut().zip(&from) {
-                    let left = *from.add(step.source);
-                    for (sum, right) in sum.iter_mut().zip(right) {
-                        *sum = if FUSED { left.mul_add(right, *sum) } else { left * right + *sum };
-                    }
-                }
-            }
-            for (row, sum) in tile.iter().zip(sums) {
-                let to = out.add(row.to * L);
-                for (lane, sum) in sum.into_iter().enumerate() {
-                    *to.add(lane) = if fresh { sum } else { *to.add(lane) + sum };
-                }
-            }
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        let value = |i: usize| (i * 7919 % 1009) as f32 / 1009.0 - 0.5;
+        let [source, panel]: [Vec<f32>; 2] = [400, 2 * LANES * 70].map(|length| (0..length).map(value).collect());
+        let steps: Vec<Step> = (0..70).map(|i| Step { source: 3 * i, panel: 69 - i }).collect();
+        for (rows, filled, fresh) in [(1, 32, true), (8, 20, false), (19, 7, false), (9, 16, true)] {
+            let rows: Vec<Row> = (0..rows).map(|i| Row { from: 5 * i, to: filled * i }).collect();
+            let products = Set::available().into_iter().map(|set| {
+                let mut out: Vec<f32> = (0..rows.len() * filled).map(value).collect();
+                let (rows, steps, source, panel) = (&rows[..], &steps[..], &source[..], &panel[..]);
+                let (lanes, to) = (2 * LANES, out.as_mut_ptr());
+                let tiles = Tiles { rows, steps, source, panel, lanes, filled, out: to, ahead: 0, fresh };
+                // SAFETY: rows write one behind the other, and the processor has the set.
+                unsafe { set.run(&tiles) };
+                out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            let mut products = products.collect::<Vec<_>>().into_iter();
+            let first = products.next();
+            let begun = if fresh { 0.0 } else { value(0) };
+            let sum =
+                steps.iter().fold(0.0, |sum, step| source[step.source].mul_add(panel[step.panel * 2 * LANES], sum));
+            assert_eq!(first.as_ref().map(|bits| bits[0]), Some((begun + sum).to_bits()));
+            assert!(products.all(|bits| Some(bits) == first), "{} rows, {filled} lanes", rows.len());
         }
     }
 }

@@ -10,9 +10,9 @@ use super::geometry::{Geometry, images_at_once, part};
 use super::lanes::Lanes;
 use super::planes::{Images, Planes};
 use super::scratch;
-use super::tile::{self, ROWS, Row, Step};
+use super::tile::{Row, Step, Tiles};
 use crate::ops::pieces::on_pieces;
-use crate::ops::winograd::transpose;
+use crate::ops::vector::transpose;
 
 /// Most input channels of a task: for kernels of many taps, and divided by the taps for kernels of few.
 const TASK_CHANNELS: [usize; 2] = [16, 64];
@@ -34,7 +34,8 @@ struct WeightGradient<'a> {
     rows: Vec<Row>,
     /// Output pixels of the images that are padded together.
     steps: Vec<Step>,
-    /// The gradient of the output with channels as lanes, `[groups of images][panels, pixels, lanes]`.
+    gradient: &'a [f32],
+    /// The gradient with channels as lanes, `[groups of images][panels, pixels, lanes]`, if several tasks read it.
     packed: Vec<f32>,
     group: Lanes,
     sums: Lanes,
@@ -63,43 +64,62 @@ pub(in crate::ops) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32],
 }
 
 impl<'a> WeightGradient<'a> {
-    fn new(g: &'a Geometry, x: &'a [f32], gradient: &[f32]) -> Self {
+    fn new(g: &'a Geometry, x: &'a [f32], gradient: &'a [f32]) -> Self {
         // Every task reads the whole gradient, so a task should have many rows.
         let parts = g.inputs.div_ceil((TASK_CHANNELS[1] / g.taps()).max(TASK_CHANNELS[0]));
         let padding = g.sliding.padding;
-        let [height, width] = g.size.map(|size| size + 2 * padding);
-        let planes = Planes { channels: g.inputs.div_ceil(parts), height, width, padding };
+        // Of the pixels between those that a kernel of one pixel meets none is copied.
+        let is_pixel = g.kernel == [1, 1] && padding == 0;
+        let every = if is_pixel { g.sliding.stride } else { 1 };
+        let [height, width] = if is_pixel { g.output() } else { g.size.map(|size| size + 2 * padding) };
+        let planes = Planes { channels: g.inputs.div_ceil(parts), height, width, padding, every };
         let images = images_at_once(g.batch, g.pixels(), ENOUGH_PIXELS);
-        let (rows, steps) = (rows(g, &planes), steps(g, &planes, images));
         let group = Lanes::new(g.outputs, g.pixels(), images * g.pixels());
-        let sums = Lanes::new(g.outputs, g.pixels(), rows.len() + 1);
-        let mut packed = vec![0.0; g.batch.div_ceil(images) * group.len()];
-        let groups = packed.chunks_mut(group.len()).zip(gradient.chunks(images * g.outputs * g.pixels()));
-        on_pieces(groups, g.parallel_for, |(to, from)| group.pack(from, to));
+        let (rows, steps) = (rows(g, &planes, group.lanes), steps(g, &planes, images));
+        let sums = Lanes::new(g.outputs, g.pixels(), rows.len());
+        let groups = if parts > 1 { g.batch.div_ceil(images) } else { 0 };
+        let mut packed = vec![0.0; groups * group.len()];
+        let pieces = packed.chunks_mut(group.len()).zip(gradient.chunks(images * g.outputs * g.pixels()));
+        on_pieces(pieces, g.parallel_for, |(to, from)| group.pack(from, to));
         let x = Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] };
-        Self { g, x, planes, images, rows, steps, packed, group, sums }
+        Self { g, x, planes, images, rows, steps, gradient, packed, group, sums }
     }
 
     /// Adds the products of some groups of images, for one part of the input channels, to `sums`.
     fn add(&self, part_number: usize, groups: Range<usize>, sums: &mut [f32]) {
         let first = part_number * self.planes.channels;
         let channels = first..self.g.inputs.min(first + self.planes.channels);
-        scratch::with(self.images * self.planes.image(), |planes| {
+        let own = if self.packed.is_empty() { self.group.len() } else { 0 };
+        scratch::with(own + self.images * self.planes.image(), |memory| {
+            let (own, planes) = memory.split_at_mut(own);
             planes.fill(0.0);
             for group in groups {
                 let images = group * self.images..self.g.batch.min((group + 1) * self.images);
-                self.planes.fill(planes, self.x, images, channels.clone());
-                self.add_group(&self.packed[group * self.group.len()..][..self.group.len()], planes, sums);
+                self.planes.fill(planes, self.x, images.clone(), channels.clone());
+                let pixels = images.start * self.g.pixels()..images.end * self.g.pixels();
+                let steps = &self.steps[..pixels.len()];
+                if self.packed.is_empty() {
+                    self.group.pack(&self.gradient[pixels.start * self.g.outputs..pixels.end * self.g.outputs], own);
+                    self.add_group(steps, own, planes, sums);
+                } else {
+                    let packed = &self.packed[group * self.group.len()..][..self.group.len()];
+                    self.add_group(steps, packed, planes, sums);
+                }
             }
         });
     }
 
-    fn add_group(&self, packed: &[f32], planes: &[f32], sums: &mut [f32]) {
+    fn add_group(&self, steps: &[Step], packed: &[f32], planes: &[f32], sums: &mut [f32]) {
         let lanes = self.group.lanes;
         let depth = part(self.steps.len(), 1);
-        for steps in self.steps.chunks(depth) {
+        for steps in steps.chunks(depth) {
             for (packed, sums) in packed.chunks(self.group.panel()).zip(sums.chunks_mut(self.sums.panel())) {
-                tile::multiply(&self.rows, steps, planes, (packed, lanes), sums, false);
+                let (rows, source, out) = (&self.rows[..], planes, sums.as_mut_ptr());
+                assert!(rows.len() * lanes <= sums.len(), "every row has its sums");
+                let tiles =
+                    Tiles { rows, steps, source, panel: packed, lanes, filled: lanes, ahead: 0, out, fresh: false };
+                // SAFETY: rows write within `sums`, which nobody else holds.
+                unsafe { tiles.run() };
             }
         }
     }
@@ -115,24 +135,19 @@ impl<'a> WeightGradient<'a> {
 }
 
 /// The first pixel of each (channel, tap), ordered by tap, then by channel, as in memory.
-fn rows(g: &Geometry, planes: &Planes) -> Vec<Row> {
+fn rows(g: &Geometry, planes: &Planes, lanes: usize) -> Vec<Row> {
     let (taps, [_, width]) = (g.taps(), g.kernel);
-    let count = planes.channels * taps;
     let row = |tap: usize, channel: usize| Row {
         from: channel + (tap / width * planes.width + tap % width) * planes.channels,
-        to: channel * taps + tap,
+        to: (channel * taps + tap) * lanes,
     };
-    let mut rows: Vec<Row> = (0..taps).flat_map(|tap| (0..planes.channels).map(move |c| row(tap, c))).collect();
-    let whole = count.next_multiple_of(ROWS);
-    // Rows that only fill up a tile write behind the others.
-    rows.resize(whole, Row { from: 0, to: whole });
-    rows
+    (0..taps).flat_map(|tap| (0..planes.channels).map(move |c| row(tap, c))).collect()
 }
 
 /// The first source pixel of each output pixel of some images.
 fn steps(g: &Geometry, planes: &Planes, images: usize) -> Vec<Step> {
     let [_, width] = g.output();
-    let stride = g.sliding.stride;
+    let stride = g.sliding.stride / planes.every;
     let pixel = |pixel: usize| (pixel / width * planes.width + pixel % width) * stride * planes.channels;
     let source = |step: usize| step / g.pixels() * planes.image() + pixel(step % g.pixels());
     (0..images * g.pixels()).map(|step| Step { source: source(step), panel: step }).collect()

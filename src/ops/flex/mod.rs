@@ -25,7 +25,7 @@ use super::pool::{PoolOps, Pooled};
 use super::precision::as_type;
 use super::sliding::Sliding;
 use super::trim::Trim;
-use super::winograd::transpose;
+use super::vector::transpose;
 use update::parallel_for;
 
 impl ConvOps for Flex {

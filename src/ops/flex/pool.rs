@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::ops::pool::{PADDING, SIDE, STRIDE};
-use crate::ops::winograd::vectorized;
+use crate::ops::vector::vectorized;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Image {

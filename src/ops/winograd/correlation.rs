@@ -11,8 +11,9 @@ use super::product::OverChannels;
 use super::scratch::{self, Kind};
 use super::tiles::{FromFrequencies, Images, Slots, TileKind, ToFrequencies, plane};
 use super::transform::FREQUENCIES;
-use super::{LANES, Shared, Winograd, panel, part};
+use super::{Winograd, panel, part};
 use crate::ops::host_epilogue::HostEpilogue;
+use crate::ops::vector::{LANES, Shared};
 
 /// Largest `inputs * outputs` of small kernels.
 const SMALL: usize = 128 * 128;

@@ -4,8 +4,7 @@
 //! adjacent.
 
 use super::transform::{Kernel, KernelGradient, PATCH, Planes, TAPS, square};
-use super::transpose::{self, load};
-use super::vector::{LANES, Routine, Vector, prefetch};
+use crate::ops::vector::{LANES, Routine, Vector, load, prefetch, turned};
 
 /// `[row][tap][panel's channel]`.
 type Block = [f32; LANES * TAPS * LANES];
@@ -82,14 +81,14 @@ impl ToFrequencies {
                     // The taps of sixteen kernels, padded because the last vector reads beyond them.
                     let mut taps = [0.0; LANES * TAPS + LANES];
                     taps[..LANES * TAPS].copy_from_slice(std::slice::from_raw_parts(kernels, LANES * TAPS));
-                    for (tap, lanes) in transpose::square(load::<V>(taps.as_ptr(), TAPS))[..TAPS].iter().enumerate() {
+                    for (tap, lanes) in turned(load::<V>(taps.as_ptr(), TAPS))[..TAPS].iter().enumerate() {
                         lanes.store(block.as_mut_ptr().add((row * TAPS + TAPS - 1 - tap) * LANES));
                     }
                 }
             } else {
                 let kernels = self.kernels.add(self.panel.kernel(first, channel));
                 for part in 0..TAPS {
-                    let lanes = transpose::square(load::<V>(kernels.add(part * LANES), self.panel.inputs * TAPS));
+                    let lanes = turned(load::<V>(kernels.add(part * LANES), self.panel.inputs * TAPS));
                     for (value, lanes) in lanes.iter().enumerate() {
                         lanes.store(block.as_mut_ptr().add((part * LANES + value) * LANES));
                     }
@@ -138,7 +137,7 @@ impl FromFrequencies {
         unsafe {
             let kernels = self.kernels.add(self.panel.kernel(first, channel));
             for part in 0..TAPS {
-                let values = transpose::square(load::<V>(block.as_ptr().add(part * LANES * LANES), LANES));
+                let values = turned(load::<V>(block.as_ptr().add(part * LANES * LANES), LANES));
                 for (lane, values) in values.iter().enumerate() {
                     values.store(kernels.add(lane * self.panel.inputs * TAPS + part * LANES));
                 }

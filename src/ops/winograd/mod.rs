@@ -1,36 +1,26 @@
 //! 3x3 convolutions of stride 1 by F(4x4, 3x3) on the CPU: a quarter of the multiplications of the definition.
 //!
 //! `transform.rs` is the mathematics, `correlation.rs` and `weight_gradient.rs` plan the three products; `tiles.rs`,
-//! `kernels.rs` and `product.rs` are their parts, written over the vectors of `vector.rs`; `transpose.rs` and
-//! `matrix.rs` transpose.
+//! `kernels.rs` and `product.rs` are their parts, written over the vectors of `ops/vector`.
 //!
 //! Results depend bitwise on the sizes alone: the order of sums does not depend on threads, instruction set or caches.
 
 mod correlation;
 mod kernels;
-#[cfg(feature = "flex")]
-mod matrix;
 mod product;
 mod scratch;
 mod tiles;
 mod transform;
-mod transpose;
-mod vector;
 mod weight_gradient;
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::host_epilogue::HostEpilogue;
 use super::pieces::ParallelFor;
+use super::vector::{F32Memory, LANES, Set, Shared};
 use correlation::Correlation;
-#[cfg(feature = "flex")]
-pub(crate) use matrix::transpose;
 use tiles::Grid;
 use transform::TAPS;
-use vector::LANES;
-pub use vector::Set;
-pub(crate) use vector::vectorized;
 use weight_gradient::WeightGradient;
 
 /// The plan of a convolution of one size.
@@ -99,50 +89,6 @@ impl Winograd {
     fn check(&self, lengths: [usize; 3]) {
         let expected = [self.pixels * self.inputs, self.inputs * self.outputs * TAPS, self.pixels * self.outputs];
         assert_eq!(lengths, expected, "the values are those of the size");
-    }
-}
-
-/// Memory for an f32, initialised or not.
-///
-/// # Safety
-///
-/// It has the layout of an f32.
-pub unsafe trait F32Memory {
-    /// Writes the value.
-    fn set(&mut self, value: f32);
-}
-
-// SAFETY: it is an f32.
-unsafe impl F32Memory for f32 {
-    fn set(&mut self, value: f32) {
-        *self = value;
-    }
-}
-
-// SAFETY: it has the layout of an f32.
-unsafe impl F32Memory for MaybeUninit<f32> {
-    fn set(&mut self, value: f32) {
-        self.write(value);
-    }
-}
-
-/// A pointer that several threads use, each for its own part of the memory.
-#[derive(Clone, Copy)]
-struct Shared(*mut f32);
-
-// SAFETY: every access through the pointer states why it is allowed.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    /// For values that are only read.
-    fn of(values: &[f32]) -> Self {
-        Self(values.as_ptr().cast_mut())
-    }
-
-    fn at(self, value: usize) -> *mut f32 {
-        self.0.wrapping_add(value)
     }
 }
 

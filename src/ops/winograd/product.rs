@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::vector::{LANES, Routine, Vector, prefetch};
+use crate::ops::vector::{LANES, Routine, Vector, prefetch};
 
 /// Tiles of a chain: short chains round less than one long sum, and longer ones would be hardly faster.
 pub(super) const CHAIN: usize = 32;

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::vector::LANES;
+use crate::ops::vector::LANES;
 
 /// A cache line: unaligned vectors, which span two, are slow.
 #[derive(Clone, Copy)]

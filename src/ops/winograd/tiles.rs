@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::transform::{FREQUENCIES, Gradient, Input, Line, Output, PATCH, PIXELS, Planes, TILE, square};
-use super::vector::{LANES, Routine, Vector, prefetch};
 use crate::ops::host_epilogue::HostEpilogue;
+use crate::ops::vector::{LANES, Routine, Vector, prefetch};
 
 /// The tiles of a batch, image by image and row by row. Tiles at the lower and right edges may extend beyond the image.
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2 as A, SQRT_2 as B};
 
-use super::vector::Vector;
+use crate::ops::vector::Vector;
 
 /// Pixels on a side of a tile of the output.
 pub(super) const TILE: usize = 4;

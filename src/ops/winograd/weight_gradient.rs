@@ -11,7 +11,8 @@ use super::product::{CHAIN, OverTiles};
 use super::scratch::{self, Kind};
 use super::tiles::{Images, Slots, TileKind, ToFrequencies, plane};
 use super::transform::FREQUENCIES;
-use super::{LANES, Shared, Winograd, panel, part};
+use super::{Winograd, panel, part};
+use crate::ops::vector::{LANES, Shared};
 
 /// Largest `inputs * outputs` of small sums.
 const SMALL: usize = 128 * 128;

@@ -1,6 +1,6 @@
 //! Transposition of 16 x 16 values in registers.
 
-use super::vector::{LANES, Vector};
+use super::{LANES, Vector};
 
 /// The transpose of sixteen rows.
 ///
@@ -8,7 +8,7 @@ use super::vector::{LANES, Vector};
 ///
 /// The processor has the instructions of `V`.
 #[inline(always)]
-pub(super) unsafe fn square<V: Vector>(mut rows: [V; LANES]) -> [V; LANES] {
+pub(in crate::ops) unsafe fn turned<V: Vector>(mut rows: [V; LANES]) -> [V; LANES] {
     // The index of a value has the bits `[row][column]`. Each round rotates them by one; after four, row and column are
     // exchanged.
     for _ in 0..LANES.ilog2() {
@@ -27,7 +27,7 @@ pub(super) unsafe fn square<V: Vector>(mut rows: [V; LANES]) -> [V; LANES] {
 ///
 /// The processor has the instructions of `V`, and each address is that of sixteen values.
 #[inline(always)]
-pub(super) unsafe fn load<V: Vector>(from: *const f32, step: usize) -> [V; LANES] {
+pub(in crate::ops) unsafe fn load<V: Vector>(from: *const f32, step: usize) -> [V; LANES] {
     // SAFETY: passed on to the caller.
     unsafe {
         let mut rows = [V::splat(0.0); LANES];

@@ -1,11 +1,20 @@
 //! Vectors of sixteen lanes for each instruction set.
 //!
-//! Every routine of this folder is written once, over [`Vector`]. All instruction sets execute the same operations in
+//! Every kernel on the host is written once, over [`Vector`]. All instruction sets execute the same operations in
 //! the same order with the same fused multiply-adds, so results are bitwise equal. A routine and its callees are
 //! inlined into one function that is compiled for the set.
 
+mod matrix;
+mod memory;
+mod square;
+
 use std::cell::Cell;
 use std::sync::LazyLock;
+
+pub(super) use matrix::transpose;
+pub use memory::F32Memory;
+pub(super) use memory::Shared;
+pub(super) use square::{load, turned};
 
 pub(super) const LANES: usize = 16;
 
@@ -76,7 +85,7 @@ pub(super) trait Routine {
 
 /// Runs `work` compiled for the fastest set of this processor. Plain Rust loops fuse no operations, so results are
 /// bitwise equal on all sets. `work` must be `inline(always)`.
-pub(crate) fn vectorized<T>(work: impl Fn(T), with: T) {
+pub(super) fn vectorized<T>(work: impl Fn(T), with: T) {
     struct Loops<W, T>(W, Cell<Option<T>>);
     impl<W: Fn(T), T> Routine for Loops<W, T> {
         #[inline(always)]
@@ -100,6 +109,8 @@ pub(super) trait Vector: Copy {
     const WIDE: usize;
     /// Rows of a block of sums: sums and operands fit into the registers.
     const ROWS: usize;
+    /// Rows of a block of sums whose addresses differ: each has a register of its own.
+    const GATHERED: usize;
 
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
@@ -130,6 +141,7 @@ pub(super) fn prefetch(line: *const f32) {
 impl Vector for [f32; LANES] {
     const WIDE: usize = 1;
     const ROWS: usize = 4;
+    const GATHERED: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -221,6 +233,7 @@ mod x86 {
             impl Vector for Whole {
                 const WIDE: usize = 2;
                 const ROWS: usize = 14;
+                const GATHERED: usize = 8;
 
                 #[inline(always)]
                 unsafe fn splat(value: f32) -> Self {
@@ -255,6 +268,7 @@ mod x86 {
             impl Vector for Halves {
                 const WIDE: usize = 1;
                 const ROWS: usize = 6;
+                const GATHERED: usize = 6;
 
                 #[inline(always)]
                 unsafe fn splat(value: f32) -> Self {

@@ -1,8 +1,7 @@
 //! Transposition of matrices: NCHW images to NHWC and back.
 
-use super::F32Memory;
-use super::transpose::{load, square};
-use super::vector::{LANES, Routine, Set, Vector};
+use super::square::{load, turned};
+use super::{F32Memory, LANES, Routine, Set, Vector};
 
 struct Transpose {
     from: *const f32,
@@ -42,7 +41,7 @@ impl Transpose {
     unsafe fn square<V: Vector>(&self, row: usize, column: usize) {
         // SAFETY: passed on to the caller.
         unsafe {
-            let columns = square(load::<V>(self.from.add(row * self.from_step + column), self.from_step));
+            let columns = turned(load::<V>(self.from.add(row * self.from_step + column), self.from_step));
             for (i, values) in columns.into_iter().enumerate() {
                 values.store(self.to.add((column + i) * self.to_step + row));
             }
@@ -58,7 +57,7 @@ fn starts(length: usize) -> impl Iterator<Item = usize> {
 
 /// Writes the transpose of a matrix of `[rows, columns]`. Rows are `from_step` values apart in `from` and `to_step` in
 /// `to`.
-pub(crate) fn transpose<P: F32Memory>(
+pub(in crate::ops) fn transpose<P: F32Memory>(
     from: &[f32],
     from_step: usize,
     to: &mut [P],
