@@ -24,7 +24,7 @@ fn main() {
     let dir = &arguments[0];
     let numbers: Vec<usize> = arguments[1..].iter().map(|number| number.parse().unwrap()).collect();
     let [batch, inputs, outputs, side, kernel, stride, rounds] = numbers[..] else { panic!("seven numbers") };
-    rayon::ThreadPoolBuilder::new().num_threads(1).build_global().unwrap();
+    rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global().unwrap();
     let sliding = Sliding { stride, padding: kernel / 2, algorithm: Algorithm::Auto };
     let out = (side + 2 * sliding.padding - kernel) / stride + 1;
     let read = |name: &str, shape: [usize; 4]| -> FloatTensor<Flex> {
@@ -32,9 +32,14 @@ fn main() {
         let tensor = Tensor::<Flex, 4>::from_data(TensorData::new(values, shape), &Default::default());
         tensor.into_primitive().tensor()
     };
-    // Between layers channels are innermost.
-    let x = Flex::arranged(read("x", [batch, inputs, side, side]), true);
-    let gradient = Flex::arranged(read("gradient", [batch, outputs, out, out]), true);
+    // Between layers channels are innermost in memory.
+    let image = |name: &str, shape: [usize; 4]| {
+        let turned = Tensor::<Flex, 4>::from_primitive(TensorPrimitive::Float(read(name, shape))).permute([0, 2, 3, 1]);
+        let innermost = Tensor::<Flex, 4>::from_data(turned.into_data(), &Default::default());
+        innermost.permute([0, 3, 1, 2]).into_primitive().tensor()
+    };
+    let x = image("x", [batch, inputs, side, side]);
+    let gradient = image("gradient", [batch, outputs, out, out]);
     let weight = Flex::conv_weight(read("weight", [outputs, inputs, kernel, kernel]), &x, sliding);
     let time = |name: &str, product: &dyn Fn() -> FloatTensor<Flex>| {
         let mut least = f64::INFINITY;

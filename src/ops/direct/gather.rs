@@ -12,6 +12,7 @@ use super::planes::Images;
 use super::tile::{Row, Step, Tiles};
 use crate::ops::pieces::{ParallelFor, on_pieces};
 use crate::ops::vector::Shared;
+use crate::ops::vector::scratch::{self, Kind};
 
 /// Minimum of target pixels per task and phase, if the batch has them: a phase fills whole tiles.
 const PHASE_PIXELS: usize = 32;
@@ -51,7 +52,7 @@ struct Gather<'a> {
     phases: Vec<Phase>,
     /// Target channels as lanes, a row for each source channel and tap.
     weight: Lanes,
-    weights: Vec<f32>,
+    weights: &'a [f32],
     parallel_for: ParallelFor,
 }
 
@@ -64,7 +65,7 @@ pub(in crate::ops) fn forward(g: &Geometry, x: &[f32], weight: &[f32], output: &
         let meets = |at: usize, tap: usize| (at * g.sliding.stride + tap).checked_sub(g.sliding.padding);
         lines([g.output()[axis], g.size[axis], g.kernel[axis]], meets)
     });
-    Gather::new(g, source, g.output(), lines, weights, weight).run(output);
+    run(g, source, g.output(), lines, (weights, weight), output);
 }
 
 /// `x[n, i] = sum over o of gradient[n, o] * weight[o, i]`, into `x`.
@@ -79,7 +80,7 @@ pub(in crate::ops) fn input_gradient(g: &Geometry, weight: &[f32], gradient: &[f
         };
         lines([g.size[axis], g.output()[axis], g.kernel[axis]], meets)
     });
-    Gather::new(g, source, g.size, lines, weights, weight).run(x);
+    run(g, source, g.size, lines, (weights, weight), x);
 }
 
 /// Groups the coordinates of a target axis by their taps; `meets` gives the source coordinate of a target coordinate
@@ -103,29 +104,38 @@ fn pairs<'a>(y: &'a [[usize; 2]], x: &'a [[usize; 2]]) -> impl Iterator<Item = (
     y.iter().flat_map(move |y| x.iter().map(|x| (*y, *x)))
 }
 
-impl<'a> Gather<'a> {
-    /// A pass to targets of `size` with the kernel `weights` in the layout `weight`.
-    fn new(
-        g: &Geometry,
-        source: Images<'a>,
-        size: [usize; 2],
-        lines: [Vec<Line>; 2],
-        weight: Lanes,
-        weights: &[f32],
-    ) -> Self {
-        let pixels = size[0] * size[1];
-        let phases = lines[0].len() * lines[1].len();
-        let images = images_at_once(g.batch, pixels, PHASE_PIXELS * phases);
-        let target = Target { channels: weight.channels, pixels };
-        let (weights, is_single) = (weight.pack_kernel(weights, g.parallel_for), images >= g.batch);
-        let (taps, phases, parallel_for) = (g.taps(), Vec::new(), g.parallel_for);
-        let mut gather = Self { source, taps, target, images, is_single, phases, weight, weights, parallel_for };
+/// A pass to targets of `size` with the kernel `weights` in the layout `weight`.
+fn run(
+    g: &Geometry,
+    source: Images,
+    size: [usize; 2],
+    lines: [Vec<Line>; 2],
+    (weight, weights): (Lanes, &[f32]),
+    target: &mut [MaybeUninit<f32>],
+) {
+    let pixels = size[0] * size[1];
+    let images = images_at_once(g.batch, pixels, PHASE_PIXELS * lines[0].len() * lines[1].len());
+    scratch::with(Kind::Shared, [weight.len()], |[panels]| {
+        weight.pack_kernel(weights, g.parallel_for, panels);
+        let mut gather = Gather {
+            source,
+            taps: g.taps(),
+            target: Target { channels: weight.channels, pixels },
+            images,
+            is_single: images >= g.batch,
+            phases: Vec::new(),
+            weight,
+            weights: panels,
+            parallel_for: g.parallel_for,
+        };
         for (y, x) in lines[0].iter().flat_map(|y| lines[1].iter().map(move |x| (y, x))) {
             gather.phases.push(gather.phase(y, x, size[1], g.kernel[1]));
         }
-        gather
-    }
+        gather.run(target);
+    });
+}
 
+impl Gather<'_> {
     fn phase(&self, y: &Line, x: &Line, width: usize, kernel_width: usize) -> Phase {
         let Images { channels, height, width: source_width, .. } = self.source;
         let from = |y: usize, x: usize| (y * source_width + x) * channels;

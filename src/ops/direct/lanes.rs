@@ -3,8 +3,6 @@
 //! A panel holds `lanes` adjacent channels of every pixel, so that one vector load reads the same pixel of many
 //! channels. Unused lanes of the last panel are not touched.
 
-use std::mem::MaybeUninit;
-
 use super::copy::copy_rows;
 use super::tile;
 use crate::ops::pieces::{ParallelFor, on_pieces};
@@ -51,18 +49,14 @@ impl Lanes {
     }
 
     /// A kernel `[images, channels, pixels]` to panels, in parallel over the panels.
-    pub(super) fn pack_kernel(&self, weights: &[f32], parallel_for: ParallelFor) -> Vec<f32> {
-        let mut panels = Vec::with_capacity(self.len());
-        let parts = panels.spare_capacity_mut()[..self.len()].chunks_mut(self.panel()).enumerate();
+    pub(super) fn pack_kernel(&self, weights: &[f32], parallel_for: ParallelFor, panels: &mut [f32]) {
+        let parts = panels.chunks_mut(self.panel()).enumerate();
         on_pieces(parts, parallel_for, |(panel, to)| self.pack_panel(*panel, weights, to));
-        // SAFETY: each panel is written by `pack_panel`.
-        unsafe { panels.set_len(self.len()) };
-        panels
     }
 
-    fn pack_panel(&self, panel: usize, images: &[f32], to: &mut [MaybeUninit<f32>]) {
+    fn pack_panel(&self, panel: usize, images: &[f32], to: &mut [f32]) {
         if self.filled(panel) < self.lanes {
-            to.fill(MaybeUninit::new(0.0));
+            to.fill(0.0);
         }
         for (image, to) in images.chunks(self.channels * self.pixels).zip(to.chunks_mut(self.pixels * self.lanes)) {
             transpose(

@@ -8,7 +8,6 @@ mod gather;
 mod geometry;
 mod lanes;
 mod planes;
-mod scratch;
 mod tile;
 mod weight_gradient;
 

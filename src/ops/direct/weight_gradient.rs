@@ -9,9 +9,9 @@ use std::ops::Range;
 use super::geometry::{Geometry, images_at_once, part};
 use super::lanes::Lanes;
 use super::planes::{Images, Planes};
-use super::scratch;
 use super::tile::{Row, Step, Tiles};
 use crate::ops::pieces::on_pieces;
+use crate::ops::vector::scratch::{self, Kind};
 use crate::ops::vector::transpose;
 
 /// Most input channels of a task: for kernels of many taps, and divided by the taps for kernels of few.
@@ -35,8 +35,7 @@ struct WeightGradient<'a> {
     /// Output pixels of the images that are padded together.
     steps: Vec<Step>,
     gradient: &'a [f32],
-    /// The gradient with channels as lanes, `[groups of images][panels, pixels, lanes]`, if several tasks read it.
-    packed: Vec<f32>,
+    /// The gradient of some images with channels as lanes, `[panels, pixels, lanes]`.
     group: Lanes,
     sums: Lanes,
 }
@@ -47,19 +46,25 @@ pub(in crate::ops) fn weight_gradient(g: &Geometry, x: &[f32], gradient: &[f32],
     let (parts, groups) = (g.inputs.div_ceil(work.planes.channels), g.batch.div_ceil(work.images));
     let cut = groups.div_ceil(TASKS.div_ceil(parts));
     let cuts = groups.div_ceil(cut);
-    let mut sums = vec![0.0; parts * cuts * work.sums.len()];
-    on_pieces(sums.chunks_mut(work.sums.len()).enumerate(), g.parallel_for, |(task, sums)| {
-        let first = *task % cuts * cut;
-        work.add(*task / cuts, first..groups.min(first + cut), sums);
-    });
-    on_pieces(sums.chunks_mut(cuts * work.sums.len()), g.parallel_for, |part| {
-        let (total, rest) = part.split_at_mut(work.sums.len());
-        rest.chunks(total.len()).for_each(|more| total.iter_mut().zip(more).for_each(|(total, more)| *total += more));
-    });
-    on_pieces(weight.chunks_mut(TOGETHER * g.inputs * g.taps()).enumerate(), g.parallel_for, |(i, weight)| {
-        for (part, sums) in sums.chunks(cuts * work.sums.len()).enumerate() {
-            work.collect(part, *i * TOGETHER, sums, weight);
-        }
+    // If there are several parts, several tasks read the gradient of an image.
+    let packed = if parts > 1 { groups * work.group.len() } else { 0 };
+    scratch::with(Kind::Shared, [packed, parts * cuts * work.sums.len()], |[packed, sums]| {
+        let pieces = packed.chunks_mut(work.group.len()).enumerate();
+        on_pieces(pieces, g.parallel_for, |(group, to)| work.pack(*group, to));
+        on_pieces(sums.chunks_mut(work.sums.len()).enumerate(), g.parallel_for, |(task, sums)| {
+            let first = *task % cuts * cut;
+            work.sum(*task / cuts, first..groups.min(first + cut), packed, sums);
+        });
+        on_pieces(sums.chunks_mut(cuts * work.sums.len()), g.parallel_for, |part| {
+            let (total, rest) = part.split_at_mut(work.sums.len());
+            let each = rest.chunks(total.len());
+            each.for_each(|more| total.iter_mut().zip(more).for_each(|(total, more)| *total += more));
+        });
+        on_pieces(weight.chunks_mut(TOGETHER * g.inputs * g.taps()).enumerate(), g.parallel_for, |(i, weight)| {
+            for (part, sums) in sums.chunks(cuts * work.sums.len()).enumerate() {
+                work.collect(part, *i * TOGETHER, sums, weight);
+            }
+        });
     });
 }
 
@@ -77,47 +82,52 @@ impl<'a> WeightGradient<'a> {
         let group = Lanes::new(g.outputs, g.pixels(), images * g.pixels());
         let (rows, steps) = (rows(g, &planes, group.lanes), steps(g, &planes, images));
         let sums = Lanes::new(g.outputs, g.pixels(), rows.len());
-        let groups = if parts > 1 { g.batch.div_ceil(images) } else { 0 };
-        let mut packed = vec![0.0; groups * group.len()];
-        let pieces = packed.chunks_mut(group.len()).zip(gradient.chunks(images * g.outputs * g.pixels()));
-        on_pieces(pieces, g.parallel_for, |(to, from)| group.pack(from, to));
         let x = Images { values: x, channels: g.inputs, height: g.size[0], width: g.size[1] };
-        Self { g, x, planes, images, rows, steps, gradient, packed, group, sums }
+        Self { g, x, planes, images, rows, steps, gradient, group, sums }
     }
 
-    /// Adds the products of some groups of images, for one part of the input channels, to `sums`.
-    fn add(&self, part_number: usize, groups: Range<usize>, sums: &mut [f32]) {
+    fn images(&self, group: usize) -> Range<usize> {
+        group * self.images..self.g.batch.min((group + 1) * self.images)
+    }
+
+    fn pack(&self, group: usize, to: &mut [f32]) {
+        let (images, image) = (self.images(group), self.g.outputs * self.g.pixels());
+        self.group.pack(&self.gradient[images.start * image..images.end * image], to);
+    }
+
+    /// Writes the products of some groups of images, for one part of the input channels, to `sums`. The gradient is
+    /// `packed`, or empty.
+    fn sum(&self, part_number: usize, groups: Range<usize>, packed: &[f32], sums: &mut [f32]) {
         let first = part_number * self.planes.channels;
         let channels = first..self.g.inputs.min(first + self.planes.channels);
-        let own = if self.packed.is_empty() { self.group.len() } else { 0 };
-        scratch::with(own + self.images * self.planes.image(), |memory| {
-            let (own, planes) = memory.split_at_mut(own);
-            planes.fill(0.0);
-            for group in groups {
-                let images = group * self.images..self.g.batch.min((group + 1) * self.images);
-                self.planes.fill(planes, self.x, images.clone(), channels.clone());
-                let pixels = images.start * self.g.pixels()..images.end * self.g.pixels();
-                let steps = &self.steps[..pixels.len()];
-                if self.packed.is_empty() {
-                    self.group.pack(&self.gradient[pixels.start * self.g.outputs..pixels.end * self.g.outputs], own);
-                    self.add_group(steps, own, planes, sums);
+        let own = if packed.is_empty() { self.group.len() } else { 0 };
+        scratch::with(Kind::Own, [own, self.images * self.planes.image()], |[own, planes]| {
+            if self.planes.padding > 0 {
+                planes.fill(0.0);
+            }
+            for group in groups.clone() {
+                let images = self.images(group);
+                let steps = &self.steps[..images.len() * self.g.pixels()];
+                self.planes.fill(planes, self.x, images, channels.clone());
+                let gradient = if packed.is_empty() {
+                    self.pack(group, own);
+                    &*own
                 } else {
-                    let packed = &self.packed[group * self.group.len()..][..self.group.len()];
-                    self.add_group(steps, packed, planes, sums);
-                }
+                    &packed[group * self.group.len()..][..self.group.len()]
+                };
+                self.add(steps, gradient, planes, sums, group == groups.start);
             }
         });
     }
 
-    fn add_group(&self, steps: &[Step], packed: &[f32], planes: &[f32], sums: &mut [f32]) {
-        let lanes = self.group.lanes;
-        let depth = part(self.steps.len(), 1);
-        for steps in steps.chunks(depth) {
-            for (packed, sums) in packed.chunks(self.group.panel()).zip(sums.chunks_mut(self.sums.panel())) {
-                let (rows, source, out) = (&self.rows[..], planes, sums.as_mut_ptr());
+    /// Adds the product of some images to `sums`, or overwrites them if `fresh`.
+    fn add(&self, steps: &[Step], gradient: &[f32], planes: &[f32], sums: &mut [f32], fresh: bool) {
+        let (lanes, rows) = (self.group.lanes, &self.rows[..]);
+        for (i, steps) in steps.chunks(part(self.steps.len(), 1)).enumerate() {
+            for (panel, sums) in gradient.chunks(self.group.panel()).zip(sums.chunks_mut(self.sums.panel())) {
                 assert!(rows.len() * lanes <= sums.len(), "every row has its sums");
-                let tiles =
-                    Tiles { rows, steps, source, panel: packed, lanes, filled: lanes, ahead: 0, out, fresh: false };
+                let (source, out, fresh) = (planes, sums.as_mut_ptr(), fresh && i == 0);
+                let tiles = Tiles { rows, steps, source, panel, lanes, filled: lanes, out, ahead: 0, fresh };
                 // SAFETY: rows write within `sums`, which nobody else holds.
                 unsafe { tiles.run() };
             }

@@ -6,6 +6,7 @@
 
 mod matrix;
 mod memory;
+pub(super) mod scratch;
 mod square;
 
 use std::cell::Cell;

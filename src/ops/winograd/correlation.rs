@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use super::kernels::{self, Panel};
 use super::product::OverChannels;
-use super::scratch::{self, Kind};
 use super::tiles::{FromFrequencies, Images, Slots, TileKind, ToFrequencies, plane};
 use super::transform::FREQUENCIES;
 use super::{Winograd, panel, part};
 use crate::ops::host_epilogue::HostEpilogue;
+use crate::ops::vector::scratch::{self, Kind};
 use crate::ops::vector::{LANES, Shared};
 
 /// Largest `inputs * outputs` of small kernels.
@@ -64,14 +64,15 @@ impl Correlation<'_> {
         let Winograd { grid, parallel_for, .. } = *self.plan;
         let of_panel = FREQUENCIES * self.kernel_plane();
         scratch::with(Kind::Shared, [self.panels() * of_panel], |[kernels]| {
-            let kernels = Shared(kernels);
+            let kernels = Shared(kernels.as_mut_ptr());
             parallel_for(self.panels(), &|panel| self.transform_kernels(panel, kernels.at(panel * of_panel)));
             let blocks = grid.tiles.div_ceil(SMALL_BLOCK);
             let tiles = |block| part(&(0..grid.tiles), block, blocks);
             parallel_for(blocks, &|block| {
                 let (these, next) = (tiles(block), tiles((block + 1).min(blocks - 1)));
                 let slots = self.slots(these.len());
-                scratch::with(Kind::Own, [slots.len(), self.sums(these.len())], |[frequencies, sums]| {
+                scratch::with(Kind::Own, [slots.len(), self.sums(these.len())], |memory| {
+                    let [frequencies, sums] = memory.map(<[f32]>::as_mut_ptr);
                     self.transform_tiles(these.clone(), frequencies, slots, 0);
                     for panel in 0..self.panels() {
                         let memory = [frequencies, kernels.at(panel * of_panel), sums];
@@ -87,7 +88,7 @@ impl Correlation<'_> {
         let blocks = grid.tiles.div_ceil((LARGE_BLOCK / self.channels).max(1));
         let slots = self.slots(grid.tiles.div_ceil(blocks));
         scratch::with(Kind::Shared, [slots.len()], |[frequencies]| {
-            let frequencies = Shared(frequencies);
+            let frequencies = Shared(frequencies.as_mut_ptr());
             for tiles in (0..blocks).map(|block| part(&(0..grid.tiles), block, blocks)) {
                 let tasks = tiles.len().div_ceil(TRANSFORMED);
                 parallel_for(tasks, &|task| {
@@ -96,7 +97,8 @@ impl Correlation<'_> {
                 });
                 parallel_for(self.panels(), &|panel| {
                     let own = [FREQUENCIES * self.kernel_plane(), self.sums(tiles.len())];
-                    scratch::with(Kind::Own, own, |[kernels, sums]| {
+                    scratch::with(Kind::Own, own, |memory| {
+                        let [kernels, sums] = memory.map(<[f32]>::as_mut_ptr);
                         self.transform_kernels(panel, kernels);
                         self.multiply(panel, tiles.clone(), [frequencies.at(0), kernels, sums], slots, &(0..0));
                     });

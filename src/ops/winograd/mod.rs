@@ -8,7 +8,6 @@
 mod correlation;
 mod kernels;
 mod product;
-mod scratch;
 mod tiles;
 mod transform;
 mod weight_gradient;

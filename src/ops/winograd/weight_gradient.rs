@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use super::kernels::{FromFrequencies, Panel};
 use super::product::{CHAIN, OverTiles};
-use super::scratch::{self, Kind};
 use super::tiles::{Images, Slots, TileKind, ToFrequencies, plane};
 use super::transform::FREQUENCIES;
 use super::{Winograd, panel, part};
+use crate::ops::vector::scratch::{self, Kind};
 use crate::ops::vector::{LANES, Shared};
 
 /// Largest `inputs * outputs` of small sums.
@@ -68,7 +68,7 @@ impl WeightGradient<'_> {
         let of_panel = FREQUENCIES * plane;
         let of_task = self.panels() * of_panel;
         scratch::with(Kind::Shared, [tasks * of_task], |[memory]| {
-            let memory = Shared(memory);
+            let memory = Shared(memory.as_mut_ptr());
             let sums = |task: usize, panel: usize| Sums {
                 at: memory.at(task * of_task + panel * of_panel),
                 plane,
@@ -95,7 +95,7 @@ impl WeightGradient<'_> {
     fn sum_alone(&self, tiles: Range<usize>, sums: &dyn Fn(usize) -> Sums) {
         let slots = self.slots(SMALL_BLOCK);
         scratch::with(Kind::Own, slots.map(|slots| slots.len()), |memory| {
-            let block = Block { memory: memory.map(Shared), slots };
+            let block = Block { memory: memory.map(|values| Shared(values.as_mut_ptr())), slots };
             for first in tiles.clone().step_by(SMALL_BLOCK) {
                 let these = first..tiles.end.min(first + SMALL_BLOCK);
                 let next = these.end..tiles.end.min(these.end + SMALL_BLOCK);
@@ -117,7 +117,8 @@ impl WeightGradient<'_> {
         // Sums over several blocks.
         let kept = if size < grid.tiles { tasks * FREQUENCIES * plane } else { 0 };
         scratch::with(Kind::Shared, [slots[0].len(), slots[1].len(), kept], |[x, gradient, kept]| {
-            let (block, kept) = (Block { memory: [x, gradient].map(Shared), slots }, Shared(kept));
+            let [x, gradient, kept] = [x, gradient, kept].map(|values| Shared(values.as_mut_ptr()));
+            let block = Block { memory: [x, gradient], slots };
             for first in (0..grid.tiles).step_by(size) {
                 let tiles = first..grid.tiles.min(first + size);
                 self.transform_all(tiles.clone(), &block);
@@ -125,7 +126,7 @@ impl WeightGradient<'_> {
                     let (panel, group) = (task / groups, task % groups);
                     let rows = group * ROWS..inputs.min((group + 1) * ROWS);
                     scratch::with(Kind::Own, [FREQUENCIES * plane], |[own]| {
-                        let at = if size < grid.tiles { kept.at(task * FREQUENCIES * plane) } else { own };
+                        let at = if size < grid.tiles { kept.at(task * FREQUENCIES * plane) } else { own.as_mut_ptr() };
                         let sums = Sums { at, plane, rows, panel };
                         self.add(&sums, &block, tiles.len(), first == 0, &(0..0));
                         if tiles.end == grid.tiles {

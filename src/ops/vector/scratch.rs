@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::ops::vector::LANES;
+use super::LANES;
 
 /// A cache line: unaligned vectors, which span two, are slow.
 #[derive(Clone, Copy)]
@@ -13,7 +13,7 @@ struct Line {
 
 /// Which of a thread's two memories: a thread that lends one to others needs another for its own tasks.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(in crate::ops) enum Kind {
     /// For all threads of one product, owned by the calling thread.
     Shared,
     /// For one task.
@@ -25,17 +25,20 @@ thread_local! {
 }
 
 /// Calls `work` with memory for each of these numbers of values, with arbitrary contents.
-pub(super) fn with<const N: usize>(kind: Kind, lengths: [usize; N], work: impl FnOnce([*mut f32; N])) {
+pub(in crate::ops) fn with<const N: usize>(kind: Kind, lengths: [usize; N], work: impl FnOnce([&mut [f32]; N])) {
     let mut memory = MEMORY.with(|memory| memory[kind as usize].take());
     let lines = lengths.map(|length| length.div_ceil(LANES));
     let total = lines.iter().sum();
     if memory.len() < total {
         memory.resize(total, Line { _values: [0.0; LANES] });
     }
-    let (first, mut taken) = (memory.as_mut_ptr(), 0);
-    work(lines.map(|lines| {
-        taken += lines;
-        first.wrapping_add(taken - lines).cast()
+    let mut rest = memory.as_mut_slice();
+    work(std::array::from_fn(|i| {
+        let (lines, after) = std::mem::take(&mut rest).split_at_mut(lines[i]);
+        rest = after;
+        // SAFETY: lines are arrays of f32, one behind the other.
+        let values = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * LANES) };
+        &mut values[..lengths[i]]
     }));
     MEMORY.with(|kept| kept[kind as usize].set(memory));
 }
