@@ -92,6 +92,8 @@ fn a_sweep_trains_every_point_and_compares_them() {
     let place = Workplace::new();
     let grid = ["optim.learning_rate=0.01,0.02", "run.seed=1,2"];
     let text = succeeded(&sweep(&place, "grid", &grid, &["--epochs=1"]).output().unwrap());
+    let with_eta = |text: &str| text.lines().filter(|line| line.starts_with("run ") && line.contains("  eta ")).count();
+    assert_eq!(with_eta(&text), 3, "all but the first: {text}");
     place.train("alone", &["--epochs=1", "--lr=0.02", "--seed=1"]);
     let run = place.run("grid/learning_rate=0.02,seed=1");
     assert_eq!((run.tensors(), run.steps()), (place.run("alone").tensors(), place.run("alone").steps()));
@@ -115,7 +117,7 @@ fn a_sweep_trains_every_point_and_compares_them() {
 
     let before = written(&place, "grid/learning_rate=0.02,seed=1");
     let again = succeeded(&sweep(&place, "grid", &grid, &["--epochs=1"]).output().unwrap());
-    assert_eq!(again.matches("is complete").count(), 4, "{again}");
+    assert_eq!((again.matches("is complete").count(), with_eta(&again)), (4, 0), "{again}");
     assert_eq!(written(&place, "grid/learning_rate=0.02,seed=1"), before);
 
     succeeded(&sweep(&place, "grid", &grid, &["--epochs=2"]).output().unwrap());

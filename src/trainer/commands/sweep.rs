@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
+use std::time::Instant;
 
 use super::trial::Trial;
 use crate::checkpoint::{Resume, check_writable};
@@ -70,6 +71,12 @@ pub fn sweep(directory: &Path, points: &[Point], options: &SweepOptions) -> Resu
 fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOptions) -> Result<Option<u8>> {
     let (next, jobs) = (AtomicUsize::new(0), options.jobs.min(left.len()));
     let (stop, failures) = (Mutex::new(None), Mutex::new(Vec::new()));
+    let (start, trained) = (Instant::now(), AtomicUsize::new(0));
+    // The runs before that were complete took no time.
+    let eta = |remaining: usize| match trained.load(Ordering::Relaxed) {
+        0 => None,
+        trained => Some(start.elapsed().as_secs_f64() / trained as f64 * remaining as f64),
+    };
     let take = || {
         let nth = next.fetch_add(1, Ordering::Relaxed);
         Some((nth, *left.get(nth)?))
@@ -78,7 +85,9 @@ fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOp
         while let Some((nth, at)) = take() {
             let number = format!("{}/{}", nth + 1, left.len());
             let place = trials[at].place(&options.devices, slot, jobs);
-            let Some(ended) = trials[at].train(&number, rung, place, jobs == 1)? else { continue };
+            let eta = eta(left.len() - nth);
+            let Some(ended) = trials[at].train(&number, rung, place, eta, jobs == 1)? else { continue };
+            trained.fetch_add(1, Ordering::Relaxed);
             if ended.stop.is_some() {
                 *lock(&stop) = ended.stop;
                 return Ok(());

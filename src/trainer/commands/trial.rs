@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::config::grid::Point;
 use crate::error::Result;
 use crate::file::{self, TEXT};
-use crate::metrics::Summary;
+use crate::metrics::{Summary, format_duration};
 use crate::report::Run;
 use crate::report::results::percent;
 use crate::study::halving::Rung;
@@ -38,8 +38,15 @@ pub(super) struct Trial<'a> {
 
 impl Trial<'_> {
     /// Trains it as far as `rung` goes, with the arguments `place`; without other runs beside it, it shows its progress.
-    /// `None` if nothing was left to do.
-    pub(super) fn train(&self, number: &str, rung: Rung, place: Vec<String>, alone: bool) -> Result<Option<Ended>> {
+    /// `eta` are the seconds until all runs of the rung have ended. `None` if nothing was left to do.
+    pub(super) fn train(
+        &self,
+        number: &str,
+        rung: Rung,
+        place: Vec<String>,
+        eta: Option<f64>,
+        alone: bool,
+    ) -> Result<Option<Ended>> {
         let goal = rung.ends_after(self.epochs);
         let state = self.state(goal);
         let about = match state {
@@ -48,7 +55,9 @@ impl Trial<'_> {
             State::Complete => "  is complete",
         };
         let name = &self.point.name;
-        say(&format!("{}run {number:<8}{name}{about}", if alone { "\n" } else { "" }));
+        let eta = eta.filter(|_| state != State::Complete);
+        let eta = eta.map(|eta| format!("  eta {}", format_duration(eta))).unwrap_or_default();
+        say(&format!("{}run {number:<8}{name}{about}{eta}", if alone { "\n" } else { "" }));
         if state == State::Complete {
             return Ok(None);
         }
