@@ -82,6 +82,7 @@
 //!   before every forward, and no backward beside a forward. They are marked in `parallel/passes.rs`.
 //! - Weights, optimizer, statistics and loss are f32 in every precision; a tensor's type is named where it is cast.
 //! - The position of a run is integers; with a checkpoint a run continues bit for bit.
+//! - A state is saved only if all replicas hold the same bits, and by a thread of its own, one at a time.
 //! - No file is ever visible half-written: files appear by rename.
 
 pub mod checkpoint;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use burn::backend::Autodiff;
 use kiln::error::{Error, Result};
-use kiln::parallel::{EpochReport, HostBackend, Observer, StepReport, TrainingState};
+use kiln::parallel::{EpochReport, HostBackend, Observer, StepReport, TrainingState, Write};
 use kiln::state::sha256;
 
 use crate::command::until;
@@ -104,11 +104,14 @@ impl Observer for FullDisk {
     fn epoch(&mut self, _report: &EpochReport) -> Result<()> {
         Ok(())
     }
-    fn checkpoint(&mut self, _state: TrainingState) -> Result<()> {
-        let mut checkpoints = self.checkpoints.lock().unwrap();
-        *checkpoints += 1;
-        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-        Err(Error::io("write", format!("checkpoint {checkpoints}"))(full))
+    fn checkpoint(&mut self, _state: TrainingState) -> Result<Write> {
+        let checkpoints = self.checkpoints.clone();
+        Ok(Box::new(move || {
+            let mut checkpoints = checkpoints.lock().unwrap();
+            *checkpoints += 1;
+            let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            Err(Error::io("write", format!("checkpoint {checkpoints}"))(full))
+        }))
     }
 }
 
@@ -141,8 +144,8 @@ impl<B: HostBackend> Observer for SlowDisk<B> {
     fn epoch(&mut self, _report: &EpochReport) -> Result<()> {
         Ok(())
     }
-    fn checkpoint(&mut self, _state: TrainingState) -> Result<()> {
-        Ok(())
+    fn checkpoint(&mut self, _state: TrainingState) -> Result<Write> {
+        Ok(Box::new(|| Ok(())))
     }
 }
 

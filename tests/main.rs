@@ -20,6 +20,7 @@ mod data;
 mod devices;
 #[cfg(feature = "gloo")]
 mod distributed;
+mod divergence;
 mod doctor;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 mod driver;
@@ -61,6 +62,7 @@ mod rendezvous;
 mod report;
 mod resume;
 mod run_directory;
+mod saving;
 mod scaling;
 mod schedule;
 mod shards;

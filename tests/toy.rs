@@ -317,9 +317,18 @@ pub fn strategy<B: HostBackend>(
     timeout: Duration,
     observer: impl Observer + 'static,
 ) -> DataParallel<B, Drill> {
+    strategy_from(experiment, StartingPoint::default(), timeout, observer)
+}
+
+/// As [`strategy`], from another position.
+pub fn strategy_from<B: HostBackend>(
+    experiment: &Experiment,
+    start: StartingPoint,
+    timeout: Duration,
+    observer: impl Observer + 'static,
+) -> DataParallel<B, Drill> {
     let Experiment { plan, task } = experiment.clone();
-    let task = Arc::new(Drill(task));
-    DataParallel::new(task, Arc::new(plan), StartingPoint::default(), timeout, observer)
+    DataParallel::new(Arc::new(Drill(task)), Arc::new(plan), start, timeout, observer)
 }
 
 /// Trains a copy of `toy` by `strategy`.

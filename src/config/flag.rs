@@ -145,6 +145,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::on("sync-bn", "parallel.sync_bn"),
             Flag::off("no-sync-bn", "parallel.sync_bn"),
             Flag::choice("reduce-precision", "parallel.reduce_precision"),
+            Flag::value("check-every", "parallel.check_every", "STEPS"),
             Flag::value("timeout", "parallel.timeout", "SECONDS").or(&["dist-timeout"]),
         ],
     },

@@ -82,6 +82,11 @@ impl<B: UpdateOps> Optimizer<B> {
         self.arenas.unpack(updated)
     }
 
+    /// The vectors of its state, which are equal on all replicas.
+    pub fn memory(&self) -> impl Iterator<Item = &Tensor<B, 1>> {
+        self.slots.iter().flatten()
+    }
+
     /// Everything [`Optimizer::load`] needs: `<tensor>.<slot>` and the number of steps.
     pub fn state(&self) -> StateDict {
         let mut state = StateDict::new();

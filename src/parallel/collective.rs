@@ -125,6 +125,11 @@ impl Collective {
         self.group.fetch(key)
     }
 
+    /// How long a replica may wait for the others.
+    pub(super) fn limit(&self, key: Key) -> Duration {
+        self.group.limit(key)
+    }
+
     /// Sends bytes to replica `to`, which is in another process.
     pub(super) fn send(&self, key: Key, to: usize, bytes: &[u8]) -> Result<(), Broken> {
         self.processes().send(key, to, bytes, self.group.limit(key))

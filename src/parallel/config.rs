@@ -121,6 +121,9 @@ impl From<Elastic> for String {
     }
 }
 
+/// Steps between two comparisons of the replicas' weights: seldom enough to cost less than 0.5 % of small steps.
+pub(super) const CHECK_EVERY: usize = 200;
+
 /// The `[parallel]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -145,6 +148,8 @@ pub struct ParallelConfig {
     pub sync_bn: bool,
     /// The type in which gradients are sent between replicas.
     pub reduce_precision: ReducePrecision,
+    /// Steps between two comparisons of the replicas' weights; 0 for none, not even before a checkpoint.
+    pub check_every: usize,
     /// Seconds a replica waits for the others in a collective, above 0; ten times as long in the first step.
     pub timeout: f64,
     /// Whether processes and devices may join and leave, and how many processes there may be.
@@ -188,6 +193,7 @@ impl Default for ParallelConfig {
             strategy: StrategyKind::Auto,
             sync_bn: true,
             reduce_precision: ReducePrecision::F32,
+            check_every: CHECK_EVERY,
             timeout: 30.0,
             elastic: Elastic::Off,
             elastic_timeout: 600.0,

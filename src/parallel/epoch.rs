@@ -1,5 +1,6 @@
 //! The end of an epoch or of a run: validation, the report, the state to save.
 
+use super::agreement::Occasion;
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::events::EpochReport;
@@ -51,13 +52,15 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(())
     }
 
-    /// Sends the complete state to the coordinator; only the first replica of the world does.
+    /// Sends the complete state to the coordinator, when that before is written; only the first replica of the world does.
     pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) -> Result<()> {
+        self.make_room(if score.is_some() { Occasion::Epoch } else { Occasion::Step })?;
         let state = if self.collective.rank() == 0 { self.state() } else { None };
         let key = self.key(Operation::BackwardDone);
         let gather = |state| if self.stage.is_whole() { Ok(Some(state)) } else { self.stage.gathered(key, state) };
         if let Some(state) = state.map(gather).transpose()?.flatten() {
-            (self.report)(Event::Checkpoint(Box::new(TrainingState { is_best, score, ..state })));
+            let state = Box::new(TrainingState { is_best, score, ..state });
+            (self.report)(Event::Checkpoint(state, self.slot.take()));
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::counts::Counts;
 use super::position::{Position, TrainingState};
+use super::writer::Write;
 use crate::error::Result;
 use crate::ops::Traffic;
 
@@ -82,8 +83,12 @@ pub trait Observer: Send {
     /// An epoch is done and validated.
     fn epoch(&mut self, report: &EpochReport) -> Result<()>;
 
-    /// A state to save.
-    fn checkpoint(&mut self, state: TrainingState) -> Result<()>;
+    /// A state to save. What this returns is done by another thread, beside the training, and never twice at a time; an
+    /// error of it stops the run, too, and the run ends after it.
+    fn checkpoint(&mut self, state: TrainingState) -> Result<Write>;
+
+    /// The training waits at `step`, where a state is to be saved, for the one before to be written.
+    fn waiting(&mut self, _step: usize) {}
 
     /// A generation begins.
     fn generation(&mut self, _report: &GenerationReport) -> Result<()> {

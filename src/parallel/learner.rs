@@ -18,6 +18,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_train::{Learner, LearningComponentsMarker};
 
+use super::agreement::Checksum;
 use super::device::HostBackend;
 use super::plan::Plan;
 use super::task::Task;
@@ -78,6 +79,9 @@ trait Rule<B: HostBackend, M>: Send {
     fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()>;
     fn copy(&self) -> Box<dyn Rule<B, M>>;
 
+    /// Adds to `sum` what it remembers, if that has an order.
+    fn add_to(&self, _sum: &mut Checksum) {}
+
     /// The vectors that it wants gradients in, if it does.
     fn arenas(&self) -> Option<Arenas> {
         None
@@ -106,6 +110,10 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for optim::Optim
         Box::new(self.clone())
     }
 
+    fn add_to(&self, sum: &mut Checksum) {
+        self.memory().cloned().for_each(|vector| sum.add_tensor(vector));
+    }
+
     fn arenas(&self) -> Option<Arenas> {
         Some(self.arenas().clone()).filter(Arenas::is_shared)
     }
@@ -115,7 +123,8 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for optim::Optim
     }
 }
 
-/// An optimizer of Burn.
+/// An optimizer of Burn. The order of its record is random, so replicas cannot be compared by it: what it has wrong shows
+/// in the weights after the next step.
 struct Burns<O>(O);
 
 /// The record of Burn's recorder, eight bytes per number.
@@ -181,6 +190,11 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> UpdateRule<B, M> {
     /// Its state, for a checkpoint.
     pub(super) fn state(&self) -> StateDict {
         self.lock().state()
+    }
+
+    /// Adds to `sum` what it remembers, if that has an order.
+    pub(super) fn add_to(&self, sum: &mut Checksum) {
+        self.lock().add_to(sum);
     }
 
     /// The vectors that it wants gradients in, if it does.

@@ -18,6 +18,9 @@ use crate::ops::statistics::Part;
 /// kernels to compile, uneven shares and data to read.
 pub(crate) const PATIENCE: u32 = 10;
 
+/// How long replicas wait for each other at most when nothing depends on it any more.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// The remedy if a limit was too short.
 const ONLY_SLOW: &str = "if nothing hangs and the step is only slow, raise --timeout";
 
@@ -113,6 +116,9 @@ impl Group {
     }
 
     pub(super) fn limit(&self, key: Key) -> Duration {
+        if key.operation == Operation::Farewell {
+            return self.timeout.min(FAREWELL);
+        }
         let first = *self.first_step.get_or_init(|| key.step);
         let unhurried = key.step == first || key.operation == Operation::Validation;
         self.timeout * if unhurried { PATIENCE } else { 1 }

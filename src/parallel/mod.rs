@@ -8,6 +8,7 @@
 //! `generation.rs` elastic membership. This room knows neither networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
 
+mod agreement;
 mod bucket;
 mod collective;
 mod combine;
@@ -48,6 +49,7 @@ mod trainee;
 mod tree;
 mod validate;
 mod world;
+mod writer;
 
 pub use crate::ops::statistics::{Combine, Part};
 pub use collective::{Collective, local_group};
@@ -74,3 +76,4 @@ pub use tensors::sum_across;
 pub use trainee::{EvaluationOutput, Handle, MicroOutput, Pending, Results, Trainee};
 pub use validate::{Evaluation, evaluate_shard, merged};
 pub use world::World;
+pub use writer::Write;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::config::ReducePrecision;
+use super::config::{CHECK_EVERY, ReducePrecision};
 use super::device::HostBackend;
 use super::loader::Shard;
 use super::position::Position;
@@ -47,6 +47,8 @@ pub struct Plan {
     pub save_every_steps: usize,
     /// Epochs between checkpoints; 0 for none. With either interval, the best validation so far is saved too.
     pub save_every_epochs: usize,
+    /// Steps between two comparisons of the replicas; 0 for none, not even before a checkpoint.
+    pub check_every: usize,
     /// Epochs in a row without a better validation after which the run ends; 0 for never.
     pub early_stopping: usize,
     /// Whether every validation is followed by a checkpoint, because the best of them are kept.
@@ -92,6 +94,7 @@ impl Plan {
             seed: 0,
             save_every_steps: 0,
             save_every_epochs: 1,
+            check_every: CHECK_EVERY,
             early_stopping: 0,
             keeps_many: false,
             report_samples: false,

@@ -28,6 +28,7 @@ use super::stage::Stage;
 use super::task::{Split, Task};
 use super::trainee::{Handle, Trainee};
 use super::world::World;
+use super::writer::{Slot, Taken};
 use crate::error::{Error, Result};
 use crate::nn::{Which, flat, float_tensors, kernels, only, trained_parameters};
 use crate::ops::{traffic, upload};
@@ -40,9 +41,16 @@ const PREFETCH: usize = 2;
 #[derive(Debug)]
 pub(super) enum Event {
     Step(StepReport),
-    Validating { done: usize, total: usize },
+    Validating {
+        done: usize,
+        total: usize,
+    },
     Epoch(EpochReport),
-    Checkpoint(Box<TrainingState>),
+    /// Of another thread until it is written.
+    Checkpoint(Box<TrainingState>, Taken),
+    Waiting {
+        step: usize,
+    },
 }
 
 /// What follows a step.
@@ -82,6 +90,8 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) report: Box<dyn FnMut(Event) + Send>,
     /// For an elastic run.
     pub(super) generation: Option<Arc<dyn Generation>>,
+    /// Room for a state to save.
+    pub(super) slot: Slot,
 }
 
 /// Where a worker belongs.
@@ -94,6 +104,8 @@ pub(super) struct Place {
     pub(super) world: World,
     /// The units of the model that it computes.
     pub(super) units: Range<usize>,
+    /// Room for a state to save.
+    pub(super) slot: Slot,
 }
 
 /// How a replica ended.
@@ -144,7 +156,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         report: Box<dyn FnMut(Event) + Send>,
         generation: Option<Arc<dyn Generation>>,
     ) -> Result<Self> {
-        let Place { collective, everyone, world, units } = place;
+        let Place { collective, everyone, world, units, slot } = place;
         let rank = collective.rank();
         let device = B::open(plan.world.device_of(rank))?;
         let stage = Stage::new(&world, units, everyone, device.clone());
@@ -200,6 +212,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             overlap,
             report,
             generation,
+            slot,
         })
     }
 
@@ -225,6 +238,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 }
                 if flow == Flow::Stop || (due && self.position.global_step < self.plan.last_step) {
                     self.save(false, None)?;
+                } else if self.is_check_due() {
+                    self.check()?;
                 }
                 if flow != Flow::Continue {
                     return Ok(flow);

@@ -45,7 +45,7 @@ pub(super) struct Stage<B: HostBackend> {
     /// All workers.
     pub(super) everyone: Arc<Collective>,
     replica: usize,
-    world: World,
+    pub(super) world: World,
     device: B::Device,
 }
 

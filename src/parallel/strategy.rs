@@ -3,8 +3,8 @@
 //! Each replica has its own learner, which steps model, optimizer and schedule. Burn's learner provides the initial
 //! model, the event processor and the interrupter. Its loaders have neither epochs nor positions and its checkpointers
 //! save only at epochs, so Kiln does both itself. The coordinator is the thread that called the learner; it gets the
-//! events of the first replica and does all input and output, so that no file or terminal delays a replica, which the
-//! others would take for lost. In an elastic run it goes from one generation to the next.
+//! events of the first replica and does all output but that of checkpoints, for which it starts another thread
+//! (`writer.rs`), so that no file or terminal delays a replica. In an elastic run it goes from one generation to the next.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,7 @@ use super::replica::{Ended, Event, Place, Replica};
 use super::stage;
 use super::task::{Evaluated, Task};
 use super::trainee::{EvaluationOutput, Handle, MicroOutput, Trainee};
+use super::writer::{Slot, Writer};
 use crate::error::{Error, Result};
 use crate::nn::load_state;
 use crate::stop::Reason;
@@ -192,12 +193,13 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             return Err(Error::usage(format!("{rule}; train in one stage, or with the update rule of the plan")));
         }
         let everyone = local_group(world.size * world.stages, start.processes.clone(), self.timeout);
-        let mut workers = everyone.iter().cloned();
+        let (mut workers, slot) = (everyone.iter().cloned(), Slot::default());
         for number in world.stages_here() {
             let Some(plan) = start.plan.of_stage(number).map(Arc::new) else { continue };
             let others = start.processes.as_ref().and_then(|processes| processes.of_stage(number));
             for (collective, everyone) in local_group(world.size, others, self.timeout).into_iter().zip(&mut workers) {
-                let place = Place { collective, everyone, world: world.clone(), units: cut[number].clone() };
+                let (world, units, slot) = (world.clone(), cut[number].clone(), slot.clone());
+                let place = Place { collective, everyone, world, units, slot };
                 self.spawn_worker(start, plan.clone(), place, sender.clone())?;
             }
         }
@@ -245,7 +247,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         let mut observer = self.observer();
         let mut endings = Endings::default();
         let mut deadline: Option<Instant> = None;
-        let mut failure = None;
+        let (mut writer, mut failure) = (Writer::default(), None);
         for _ in plan.world.hosted() {
             loop {
                 let message = match deadline {
@@ -255,7 +257,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                 match message {
                     Some(Message::Event(event)) => {
                         to_learner(&event);
-                        if let Err(error) = self.observe(observer.as_mut(), event) {
+                        let written = writer.check();
+                        if let Err(error) = written.and(observe(observer.as_mut(), &mut writer, event)) {
                             plan.stop.request(Reason::Failure(error.to_string()));
                             // The replicas themselves have not failed: they stop together after their step.
                             deadline.get_or_insert(Instant::now() + self.timeout + GRACE);
@@ -282,19 +285,9 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                 break;
             }
         }
+        // The next generation, or the next command, finds the last state on the disk.
+        failure = failure.or(writer.finish().err());
         failure.map_or_else(|| endings.sum_up(plan), Err)
-    }
-
-    fn observe(&self, observer: &mut dyn Observer, event: Event) -> Result<()> {
-        match event {
-            Event::Step(report) => observer.step(&report),
-            Event::Validating { done, total } => {
-                observer.validating(done, total);
-                Ok(())
-            }
-            Event::Epoch(report) => observer.epoch(&report),
-            Event::Checkpoint(state) => observer.checkpoint(*state),
-        }
     }
 
     fn progress(&self, epoch: usize) -> Progress {
@@ -315,6 +308,17 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         let progress = Progress::new(samples, samples);
         TrainingItem::new(item, progress, self.progress(report.epoch), Some(report.step), None)
     }
+}
+
+fn observe(observer: &mut dyn Observer, writer: &mut Writer, event: Event) -> Result<()> {
+    match event {
+        Event::Step(report) => observer.step(&report)?,
+        Event::Validating { done, total } => observer.validating(done, total),
+        Event::Epoch(report) => observer.epoch(&report)?,
+        Event::Checkpoint(state, slot) => writer.start(observer.checkpoint(*state)?, slot)?,
+        Event::Waiting { step } => observer.waiting(step),
+    }
+    Ok(())
 }
 
 impl<B, T, LC> SupervisedLearningStrategy<LC> for DataParallel<B, T>
@@ -344,7 +348,7 @@ where
                 processor.process_valid(LearnerEvent::ProcessedItem(self.epoch_item(report)));
                 processor.process_valid(LearnerEvent::EndEpoch(report.epoch + 1));
             }
-            Event::Validating { .. } | Event::Checkpoint(_) => {}
+            Event::Validating { .. } | Event::Checkpoint(..) | Event::Waiting { .. } => {}
         };
         let (model, interrupter) = (initial.clone(), &components.interrupter);
         let result = match &self.membership {

@@ -27,7 +27,7 @@ pub(super) struct Departure {
 impl Departure {
     /// Saves the state of this process. Others may do the same, in the same directory.
     pub(super) fn save(&self, state: &TrainingState, snapshots: &Snapshots) -> Result<()> {
-        let snapshot = snapshots.of(state.clone());
+        let snapshot = snapshots.of(state.clone(), snapshots.identity());
         let directory = snapshots.clock.directory();
         let path = Store::save_beside_others(&directory, &snapshot)?;
         let described = directory.join("config.toml");

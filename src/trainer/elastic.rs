@@ -220,7 +220,7 @@ impl Elastic {
     /// A state in the form of one from the disk.
     fn origin(&self, state: TrainingState) -> Origin {
         let clock = &self.snapshots.clock;
-        let snapshot = self.snapshots.of(state);
+        let snapshot = self.snapshots.of(state, self.snapshots.identity());
         let (step, epoch, files) = (snapshot.step, snapshot.epoch, snapshot.files.into_iter().collect());
         let checkpoint = Loaded { path: "the state of another process".into(), step, epoch, files };
         let (directory, session_seconds) = (clock.directory(), clock.session());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::stdout;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use super::backend::devices;
 use super::samples::SampleLog;
@@ -30,7 +31,7 @@ pub(super) struct Logs {
     pub(super) sinks: Vec<Box<dyn Sink>>,
     pub(super) samples: Option<SampleLog>,
     /// For the process that writes checkpoints.
-    pub(super) store: Option<Store>,
+    pub(super) store: Option<Arc<Mutex<Store>>>,
 }
 
 impl Logs {
@@ -68,7 +69,7 @@ impl Logs {
         Ok(Self {
             sinks,
             samples: (first && run.log_samples).then(|| SampleLog::open(&samples, kept.step)).transpose()?,
-            store: first.then(|| Store::open(directory)).transpose()?,
+            store: first.then(|| Store::open(directory).map(|store| Arc::new(Mutex::new(store)))).transpose()?,
         })
     }
 }

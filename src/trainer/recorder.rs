@@ -1,7 +1,7 @@
 //! Writes the reports of a run: records to the sinks, states to the checkpoint store.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::classification::Classification;
 use super::loading::Notice;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput, resident_memory};
 use crate::model::{Hits, Prediction};
-use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, Split, StepReport, TrainingState, fetch};
+use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, Split, StepReport, TrainingState, Write, fetch};
 use crate::report::{matrix, png};
 use crate::stop::writing;
 
@@ -58,6 +58,8 @@ pub(super) struct Recorder {
     epoch: (usize, f64),
     /// Whether the images of a batch were logged.
     has_shown: bool,
+    /// Whether the training has waited for the disk.
+    has_waited: bool,
     /// Until the first step is done.
     beginning: Option<Notice>,
     totals: Arc<Mutex<RunTotals>>,
@@ -86,6 +88,7 @@ impl Recorder {
             pace: Throughput::new(WINDOW),
             epoch: (0, 0.0),
             has_shown: false,
+            has_waited: false,
             totals,
         }
     }
@@ -114,7 +117,7 @@ impl Recorder {
     }
 
     fn totals<R>(&self, change: impl FnOnce(&mut RunTotals) -> R) -> R {
-        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut locked(&self.totals))
     }
 }
 
@@ -235,22 +238,38 @@ impl Observer for Recorder {
         self.logs.sinks.generation(&record)
     }
 
-    fn checkpoint(&mut self, state: TrainingState) -> Result<()> {
-        let _phase = tracing::info_span!("checkpoint").entered();
-        let is_best = state.is_best;
-        let snapshot = self.snapshots.of(state);
-        let Some(store) = &mut self.logs.store else { return Ok(()) };
-        let kept = &self.snapshots.config.checkpoint;
-        let _writing = writing();
-        let shown = self.snapshots.config.run.progress;
-        let _notice = Notice::new(shown, || format!("checkpoint  writing that of step {}", snapshot.step));
-        let path = store.save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
-        run_dir::announce(Path::new(RUNS), &self.snapshots.clock.directory());
-        self.totals(|totals| totals.checkpoint = Some(path));
-        let copy = &self.snapshots.config.checkpoint.path;
-        if is_best && !copy.as_os_str().is_empty() {
-            write_atomic(copy, &self.snapshots.copy(&snapshot, copy)?)?;
-        }
-        Ok(())
+    fn checkpoint(&mut self, state: TrainingState) -> Result<Write> {
+        let Some(store) = self.logs.store.clone() else { return Ok(Box::new(|| Ok(()))) };
+        let (snapshots, totals, identity) = (self.snapshots.clone(), self.totals.clone(), self.snapshots.identity());
+        Ok(Box::new(move || {
+            let _phase = tracing::info_span!("checkpoint").entered();
+            let _writing = writing();
+            let (step, is_best) = (state.position.global_step, state.is_best);
+            let shown = snapshots.config.run.progress;
+            let _notice = Notice::new(shown, || format!("checkpoint  writing that of step {step}"));
+            let snapshot = snapshots.of(state, identity);
+            let kept = &snapshots.config.checkpoint;
+            let path = locked(&store).save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
+            run_dir::announce(Path::new(RUNS), &snapshots.clock.directory());
+            locked(&totals).checkpoint = Some(path);
+            let copy = &kept.path;
+            if is_best && !copy.as_os_str().is_empty() {
+                write_atomic(copy, &snapshots.copy(&snapshot, copy)?)?;
+            }
+            Ok(())
+        }))
     }
+
+    fn waiting(&mut self, step: usize) {
+        if !std::mem::replace(&mut self.has_waited, true) {
+            warn(&format!(
+                "warning: the training waits at step {step}, since the checkpoint before is not written yet: the disk is \
+                 slow; raise --checkpoint-every if that goes on"
+            ));
+        }
+    }
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! Converts the state of a run to the files of a checkpoint and back, for `train` and for models of other programs.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::checkpoint::{Best, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir};
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::file::TEXT;
 use crate::parallel::{
     Counts, DataParallel, EpochReport, HostBackend, Observer, Plan, Position, StartingPoint, StepReport, Task,
-    TrainingState,
+    TrainingState, Write,
 };
 use crate::state::{Metadata, StateDict, from_safetensors, to_safetensors};
 
@@ -130,7 +130,7 @@ pub(super) fn tensors_and_metadata(checkpoint: &Loaded, name: &str) -> Result<(S
 #[derive(Debug)]
 pub struct Checkpoints {
     directory: PathBuf,
-    store: Store,
+    store: Arc<Mutex<Store>>,
     plan: Plan,
     // Held against other processes.
     _lock: Lock,
@@ -143,7 +143,7 @@ impl Checkpoints {
     /// [`Error::Busy`] if another process writes there, [`Error::Io`] naming the path.
     pub fn open(directory: &Path, plan: &Plan) -> Result<Self> {
         let lock = run_dir::claim(directory, true, &mut |_| ())?;
-        let store = Store::open(directory)?;
+        let store = Arc::new(Mutex::new(Store::open(directory)?));
         Ok(Self { directory: directory.into(), store, plan: plan.clone(), _lock: lock })
     }
 
@@ -155,7 +155,7 @@ impl Checkpoints {
         if !run_dir::is_begun(&self.directory) {
             return Ok(None);
         }
-        let checkpoint = self.store.load(&Which::Latest, &mut |_| ())?;
+        let checkpoint = self.store.lock().unwrap_or_else(PoisonError::into_inner).load(&Which::Latest, &mut |_| ())?;
         let run = run_state_of(&checkpoint)?;
         let (seed, world) = (self.plan.seed, self.plan.world.size);
         if (run.seed, run.world_size) != (seed, world) {
@@ -205,10 +205,13 @@ impl Observer for Checkpoints {
         Ok(())
     }
 
-    fn checkpoint(&mut self, state: TrainingState) -> Result<()> {
-        let is_best = state.is_best;
+    fn checkpoint(&mut self, state: TrainingState) -> Result<Write> {
         let (seed, world_size) = (self.plan.seed, self.plan.world.size);
+        let (store, is_best) = (self.store.clone(), state.is_best);
         let identity = Identity { seed, world_size, fingerprint: String::new(), elapsed_seconds: 0.0 };
-        self.store.save(&snapshot(state, identity, &[]), is_best, Keep { last: 2, best: 1 }).map(drop)
+        Ok(Box::new(move || {
+            let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
+            store.save(&snapshot(state, identity, &[]), is_best, Keep { last: 2, best: 1 }).map(drop)
+        }))
     }
 }

@@ -37,14 +37,18 @@ impl Snapshots {
         Self { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock, description }
     }
 
-    /// The files of `state`.
-    pub(super) fn of(&self, state: TrainingState) -> Snapshot {
-        let identity = Identity {
+    /// What describes a state of this moment.
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
             seed: self.config.run.seed,
             world_size: self.config.parallel.world_size,
             fingerprint: self.fingerprint.clone(),
             elapsed_seconds: self.clock.seconds(),
-        };
+        }
+    }
+
+    /// The files of `state`.
+    pub(super) fn of(&self, state: TrainingState, identity: Identity) -> Snapshot {
         let mut snapshot = snapshot(state, identity, &self.description.to_metadata());
         snapshot.files.push(("config.toml".to_string(), self.config.to_toml().into_bytes()));
         snapshot

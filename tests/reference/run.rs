@@ -12,7 +12,7 @@ use kiln::ops::PrecisionKind;
 use kiln::optim::{OptimConfig, Schedule};
 use kiln::parallel::{
     DataParallel, EpochReport, HostBackend, Observer, Plan, Processes, ReducePrecision, StartingPoint, StepReport,
-    TrainingState, World,
+    TrainingState, World, Write,
 };
 use kiln::parallel::{Sampler, SamplerConfig};
 use kiln::state::StateDict;
@@ -40,9 +40,12 @@ impl Observer for Recorder {
         self.0.lock().unwrap().epochs.push(report.clone());
         Ok(())
     }
-    fn checkpoint(&mut self, state: TrainingState) -> Result<()> {
-        self.0.lock().unwrap().states.push(state);
-        Ok(())
+    fn checkpoint(&mut self, state: TrainingState) -> Result<Write> {
+        let recorded = self.0.clone();
+        Ok(Box::new(move || {
+            recorded.lock().unwrap().states.push(state);
+            Ok(())
+        }))
     }
 }
 
@@ -108,6 +111,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
         seed: 0,
         save_every_steps: 0,
         save_every_epochs: 1,
+        check_every: 1,
         early_stopping: 0,
         keeps_many: false,
         report_samples: true,

@@ -284,7 +284,9 @@ fn tag(key: Key) -> u32 {
         Operation::EvaluationModel => 5,
         Operation::Validation => 6,
         Operation::StartingPoint => 7,
-        Operation::Statistics { layer, direction } => 8 + 2 * layer + direction as usize,
+        Operation::Agreement => 8,
+        Operation::Farewell => 9,
+        Operation::Statistics { layer, direction } => 10 + 2 * layer + direction as usize,
     };
     // Beyond 256 micro-batches or 4096 steps tags repeat, long after their first use.
     (operation | ((key.micro_batch % 256) << 12) | ((key.step % 4096) << 20)) as u32

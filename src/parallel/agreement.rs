@@ -1,0 +1,204 @@
+//! Whether all replicas hold the same state, by checksums, and whether there is room to save it.
+//!
+//! Replicas start equal and take the same steps, so what they train and what their optimizers remember has the same bits. A
+//! device whose memory or arithmetic fails silently breaks that. The checksums of all are compared before every checkpoint
+//! and every [`Plan::check_every`](super::Plan::check_every) steps between, so that what is saved is what all agree on.
+
+use std::collections::HashMap;
+
+use burn::tensor::Tensor;
+
+use super::device::HostBackend;
+use super::key::{Key, Operation};
+use super::replica::{Event, Replica};
+use super::task::Task;
+use crate::error::{Error, Result};
+use crate::nn::{Which, flat};
+use crate::ops::{HostOps, primitive};
+
+/// Which of the meetings of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// Nothing is saved.
+    Check,
+    /// A checkpoint within an epoch.
+    Step,
+    /// That at its end.
+    Epoch,
+}
+
+const OCCASIONS: usize = 3;
+
+/// A 64-bit checksum. Adding a number is one-to-one, so that a change of one number always changes it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Checksum {
+    /// Numbers go round, so that the processor can work on several.
+    lanes: [u64; 8],
+    buffer: Vec<f32>,
+}
+
+impl Checksum {
+    fn add(&mut self, numbers: &[u32]) {
+        let (whole, rest) = numbers.as_chunks::<8>();
+        let add = |(lane, number): (&mut u64, &u32)| *lane = mixed(*lane, u64::from(*number));
+        whole.iter().for_each(|numbers| self.lanes.iter_mut().zip(numbers).for_each(add));
+        self.lanes.iter_mut().zip(rest).for_each(add);
+    }
+
+    /// Adds the bits of a tensor's values.
+    pub(super) fn add_tensor<B: HostOps>(&mut self, tensor: Tensor<B, 1>) {
+        let mut values = std::mem::take(&mut self.buffer);
+        values.clear();
+        B::append_to(primitive(tensor), &mut values);
+        self.add(bytemuck::cast_slice(&values));
+        self.buffer = values;
+    }
+
+    fn value(&self) -> u64 {
+        self.lanes.into_iter().fold(0, mixed)
+    }
+}
+
+fn mixed(sum: u64, number: u64) -> u64 {
+    // 2^64 divided by the golden ratio, as in Fibonacci hashing; any odd factor is one-to-one.
+    (sum ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+impl<B: HostBackend, T: Task<B>> Replica<B, T> {
+    /// Whether a comparison is due between two checkpoints.
+    pub(super) fn is_check_due(&self) -> bool {
+        self.compares() && self.position.global_step.is_multiple_of(self.plan.check_every)
+    }
+
+    fn compares(&self) -> bool {
+        self.plan.check_every > 0 && self.plan.world.size > 1
+    }
+
+    /// Compares the states of all replicas.
+    ///
+    /// # Errors
+    /// [`Error::Training`] naming those that differ; then all workers return it.
+    pub(super) fn check(&self) -> Result<()> {
+        self.meet_others(Occasion::Check, 0, true, self.checksum()).map(drop)
+    }
+
+    /// Returns when there is room for one more state to save, and all replicas hold the same one. All workers wait
+    /// together, so that no limit strikes them while the disk is slow.
+    ///
+    /// # Errors
+    /// Those of [`Replica::check`].
+    pub(super) fn make_room(&mut self, occasion: Occasion) -> Result<()> {
+        let everyone = self.stage.everyone.clone();
+        let (saves, sum) = (everyone.rank() == 0, self.checksum());
+        for round in 0.. {
+            let limit = everyone.limit(self.key(Operation::Agreement)) / 4;
+            let is_free = !saves || self.slot.is_free_within(limit);
+            if !is_free && round == 0 {
+                (self.report)(Event::Waiting { step: self.position.global_step });
+            }
+            match self.meet_others(occasion, round, is_free, sum) {
+                Ok(false) => {}
+                // Another process is gone, which is no reason not to save; the next collective says so.
+                Ok(true) | Err(Error::PeerLost(_)) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Exchanges checksums, and returns whether there is room.
+    fn meet_others(&self, occasion: Occasion, round: usize, is_free: bool, sum: u64) -> Result<bool> {
+        let (everyone, world) = (&self.stage.everyone, &self.plan.world);
+        let device = world.device_of(self.collective.rank());
+        // Halves of a checksum are exact as f64.
+        let values = vec![f64::from(is_free), f64::from((sum >> 32) as u32), f64::from(sum as u32), device as f64];
+        let micro_batch = round * OCCASIONS + occasion as usize;
+        let all = everyone.all_gather(Key { micro_batch, ..self.key(Operation::Agreement) }, values, |all| all)?;
+        let blocks = &self.stage.world.blocks;
+        let place = |worker: usize| match blocks.iter().position(|block| block.contains(&worker)) {
+            Some(process) if blocks.len() > 1 => format!("device {} of process {process}", all[worker][3]),
+            _ => format!("device {}", all[worker][3]),
+        };
+        let sums: Vec<_> = all.iter().map(|values| [values[1], values[2]].map(f64::to_bits)).collect();
+        let mut stages = sums.chunks(world.size).enumerate();
+        let fault = stages.find_map(|(stage, sums)| difference(sums, |replica| place(stage * world.size + replica)));
+        let Some(fault) = fault else { return Ok(all[0][0] != 0.0) };
+        // Nobody leaves before all know, or a process of an elastic run would take the others for lost and go on.
+        drop(everyone.all_gather(self.key(Operation::Farewell), vec![0.0], |all| all));
+        let step = self.position.global_step;
+        let rule = "no checkpoint has them: go on with --resume latest, or start anew if there is no checkpoint";
+        Err(Error::Training(format!("after step {step} {fault}; {rule}, and leave out a device that does it again")))
+    }
+
+    /// Of what is trained and what the optimizer remembers, the same on all replicas if nothing is compared. Tensors that
+    /// are not trained are left out: running statistics may be each replica's own.
+    fn checksum(&self) -> u64 {
+        let mut sum = Checksum::default();
+        if self.compares() {
+            let _phase = tracing::info_span!("checksum").entered();
+            flat(&self.model(), Which::Trained).into_iter().for_each(|tensor| sum.add_tensor(tensor));
+            self.rule.add_to(&mut sum);
+        }
+        sum.value()
+    }
+}
+
+/// What is wrong with the checksums of the replicas, if anything is; `place` says where a replica is.
+fn difference<S: Copy + Eq + std::hash::Hash>(sums: &[S], place: impl Fn(usize) -> String) -> Option<String> {
+    let mut counts = HashMap::new();
+    sums.iter().for_each(|sum| *counts.entry(*sum).or_insert(0) += 1);
+    if counts.len() < 2 {
+        return None;
+    }
+    let majority = counts.into_iter().find(|(_, count)| 2 * count > sums.len());
+    let Some((right, count)) = majority else {
+        let all: Vec<_> = (0..sums.len()).map(|replica| format!("{replica} on {}", place(replica))).collect();
+        return Some(format!("replicas do not hold the same weights and no majority does ({})", all.join(", ")));
+    };
+    let wrong = sums.iter().enumerate().filter(|(_, sum)| **sum != right);
+    let wrong: Vec<_> = wrong.map(|(replica, _)| format!("replica {replica} on {}", place(replica))).collect();
+    let does = if wrong.len() == 1 { "does" } else { "do" };
+    Some(format!("{} {does} not hold the weights of the other {count}", wrong.join(" and ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Checksum, difference};
+
+    #[test]
+    fn every_flipped_bit_and_every_exchange_changes_the_checksum() {
+        let numbers: Vec<u32> = (0..37_u32).map(|number| number.wrapping_mul(0x01f3_5a1d)).collect();
+        let sum = |numbers: &[u32]| {
+            let mut sum = Checksum::default();
+            numbers.chunks(11).for_each(|part| sum.add(part));
+            sum.value()
+        };
+        let mut all = std::collections::BTreeSet::from([sum(&numbers)]);
+        for place in 0..numbers.len() {
+            for bit in 0..32 {
+                let mut other = numbers.clone();
+                other[place] ^= 1 << bit;
+                assert!(all.insert(sum(&other)), "bit {bit} of number {place}");
+            }
+            for with in 0..place {
+                let mut other = numbers.clone();
+                other.swap(place, with);
+                assert!(all.insert(sum(&other)), "{place} with {with}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_majority_is_right() {
+        let said = |sums: &[u64]| difference(sums, |replica| format!("card {replica}"));
+        assert_eq!(said(&[7]), None);
+        assert_eq!(said(&[7, 7, 7, 7]), None);
+        let one = "replica 2 on card 2 does not hold the weights of the other 3";
+        assert_eq!(said(&[7, 7, 8, 7]).as_deref(), Some(one));
+        let two = "replica 0 on card 0 and replica 3 on card 3 do not hold the weights of the other 3";
+        assert_eq!(said(&[8, 7, 7, 9, 7]).as_deref(), Some(two));
+        let half = "replicas do not hold the same weights and no majority does (0 on card 0, 1 on card 1)";
+        assert_eq!(said(&[8, 7]).as_deref(), Some(half));
+        assert!(said(&[8, 7, 8, 7]).is_some_and(|said| said.contains("no majority")));
+    }
+}
