@@ -109,9 +109,22 @@ fn a_run_is_resumed_on_another_cut() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     place.train("whole", &arguments);
     place.train("moved", &[&arguments[..], &["--stages=2", "--max-steps=3"]].concat());
+    let elsewhere = ["--stages=2", "--split-points=8", "--max-steps=5", "--resume"];
+    place.train("moved", &[&arguments[..], &elsewhere].concat());
     place.train("moved", &[&arguments[..], &["--stages=4", "--max-steps=6", "--resume"]].concat());
     place.train("moved", &[&arguments[..], &["--resume"]].concat());
     place.run("moved").equals(&place.run("whole"), 2);
+}
+
+#[test]
+fn a_stage_without_a_part_of_the_network_is_refused() {
+    let place = Workplace::new();
+    for (points, shown) in [("10", "[10]"), ("0", "[0]")] {
+        let output = place.small("run", &["--stages=2", &format!("--split-points={points}")]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let rule = format!("got the split points {shown}; each later stage begins at a unit from 1 to 9");
+        assert!(errors(&output).iter().any(|line| line.contains(&rule)), "{:?}", errors(&output));
+    }
 }
 
 #[test]

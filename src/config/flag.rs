@@ -139,6 +139,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::value("world-size", "parallel.world_size", "N"),
             Flag::value("gpu-ids", "parallel.gpu_ids", "N,N").or(&["gpu"]),
             Flag::value("stages", "parallel.stages", "N").or(&["pipeline-model-parallel-size"]),
+            Flag::value("split-points", "parallel.split_points", "N,N"),
             Flag::value("batch-size", "parallel.batch_size", "N").or(&["per-device-train-batch-size"]),
             Flag::choice("backend", "parallel.backend"),
             Flag::choice("strategy", "parallel.strategy"),

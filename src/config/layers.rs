@@ -12,7 +12,7 @@ use super::{DEFAULT_TOML, group, suggestion};
 use crate::file::{self, TEXT};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const SESSION_KEYS: [&str; 26] = [
+pub const SESSION_KEYS: [&str; 27] = [
     "run.max_steps",
     "run.stop_after",
     "run.max_time",
@@ -26,6 +26,7 @@ pub const SESSION_KEYS: [&str; 26] = [
     "parallel.rank",
     "parallel.nnodes",
     "parallel.stages",
+    "parallel.split_points",
     "parallel.elastic",
     "parallel.elastic_timeout",
     "parallel.heartbeat",

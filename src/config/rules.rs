@@ -109,10 +109,19 @@ impl Rules<'_> {
 
     fn stages(&mut self) {
         let parallel = &self.merged.config.parallel;
-        if parallel.stages <= 1 {
+        let (stages, points) = (parallel.stages, parallel.split_points.len());
+        let broken =
+            || format!("every stage but the first begins at a split point, got '{points}' for '{stages}' stages");
+        let remedy = format!("use --stages {}, or leave --split-points out", points + 1);
+        self.require(
+            points == 0 || points + 1 == stages,
+            &["parallel.split_points", "parallel.stages"],
+            broken,
+            &remedy,
+        );
+        if stages <= 1 {
             return;
         }
-        let stages = parallel.stages;
         let elastic = parallel.elastic.is_on();
         let nccl = parallel.dist_backend == DistBackend::Nccl;
         let frozen = self.merged.config.model.freeze != "none";

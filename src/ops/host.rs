@@ -191,3 +191,15 @@ pub fn settle<B: Backend>(device: &B::Device) {
 pub fn is_timed() -> bool {
     tracing::span_enabled!(tracing::Level::INFO)
 }
+
+/// Gives freed memory back to the system. The allocator keeps it for the next step; what only the start of a run needed,
+/// such as the initial weights, would stay until the end.
+pub(crate) fn release_freed() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        use std::ptr::null_mut;
+        const ALL_ARENAS: &std::ffi::CStr = c"arena.4096.purge";
+        // SAFETY: the command takes and gives no value. If another allocator is in use there is nothing to release.
+        unsafe { tikv_jemalloc_sys::mallctl(ALL_ARENAS.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
+    }
+}

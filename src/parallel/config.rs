@@ -134,6 +134,8 @@ pub struct ParallelConfig {
     pub gpu_ids: Vec<usize>,
     /// Parts into which the model of a replica is cut, at least 1; each is computed on its own, a device or a slot.
     pub stages: usize,
+    /// The first unit of each stage but the first; empty: where the most expensive stage has the least work.
+    pub split_points: Vec<usize>,
     /// Rank of this process among all processes.
     pub rank: usize,
     /// Processes of the run; 0 means as many as the world needs devices for. See [`ParallelConfig::processes`].
@@ -186,6 +188,7 @@ impl Default for ParallelConfig {
             world_size: 1,
             gpu_ids: vec![0],
             stages: 1,
+            split_points: Vec::new(),
             rank: 0,
             nnodes: 0,
             batch_size: 32,

@@ -47,6 +47,8 @@ pub struct Plan {
     pub save_every_steps: usize,
     /// Epochs between checkpoints; 0 for none. With either interval, the best validation so far is saved too.
     pub save_every_epochs: usize,
+    /// The first unit of each stage but the first; empty: where the most expensive stage has the least work.
+    pub split_points: Vec<usize>,
     /// Steps between two comparisons of the replicas; 0 for none, not even before a checkpoint.
     pub check_every: usize,
     /// Epochs in a row without a better validation after which the run ends; 0 for never.
@@ -94,6 +96,7 @@ impl Plan {
             seed: 0,
             save_every_steps: 0,
             save_every_epochs: 1,
+            split_points: Vec::new(),
             check_every: CHECK_EVERY,
             early_stopping: 0,
             keeps_many: false,

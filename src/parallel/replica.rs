@@ -31,7 +31,7 @@ use super::world::World;
 use super::writer::{Slot, Taken};
 use crate::error::{Error, Result};
 use crate::nn::{Which, flat, float_tensors, kernels, only, trained_parameters};
-use crate::ops::{traffic, upload};
+use crate::ops::{release_freed, traffic, upload};
 use crate::optim::WeightAverage;
 
 /// How many batches are prepared ahead of the replica.
@@ -226,11 +226,15 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// Trains to the end of the plan, a stop, or the end of the generation.
     fn train(&mut self) -> Result<Flow> {
+        let mut begins = true;
         while !self.plan.is_over(self.position.epoch, self.position.best) {
             while self.position.step_in_epoch < self.plan.sampler.steps_per_epoch()
                 && self.position.global_step < self.plan.last_step
             {
                 let flow = self.advance()?;
+                if std::mem::take(&mut begins) && self.stage.everyone.is_local_leader() {
+                    release_freed();
+                }
                 let every = self.plan.save_every_steps;
                 let due = every > 0 && self.position.global_step.is_multiple_of(every);
                 if due || flow != Flow::Continue {

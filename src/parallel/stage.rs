@@ -21,7 +21,7 @@ use super::position::TrainingState;
 use super::world::World;
 use crate::error::{Error, Result};
 use crate::ops::Shared;
-use crate::state::{StateDict, from_safetensors, to_safetensors};
+use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
 /// The forward or the backward pass of one micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,18 +49,28 @@ pub(super) struct Stage<B: HostBackend> {
     device: B::Device,
 }
 
-/// The units of each of `stages` stages of a model whose units cost `costs`: those of the cut whose most expensive stage
-/// costs least.
+/// The units of each of `stages` stages of a model whose units cost `costs`, of which the later stages begin at `points`.
+/// Without any it is the cut whose most expensive stage costs least.
 ///
 /// # Errors
-/// If there are fewer units than stages.
-pub(super) fn cut(costs: &[f64], stages: usize) -> Result<Vec<Range<usize>>> {
+/// If there are fewer units than stages, or if a stage would have none.
+pub(super) fn cut(costs: &[f64], stages: usize, points: &[usize]) -> Result<Vec<Range<usize>>> {
     let units = costs.len();
     if stages > units {
         return Err(Error::usage(format!(
             "every stage needs a part of the model, got '{stages}' stages for a model of {units} parts; use --stages \
              {units} or fewer"
         )));
+    }
+    if !points.is_empty() {
+        let ends: Vec<usize> = [&[0], points, &[units]].concat();
+        let parts: Vec<_> = ends.windows(2).map(|ends| ends[0]..ends[1]).collect();
+        let fits = parts.len() == stages && parts.iter().all(|part| !part.is_empty());
+        let remedy =
+            format!("each later stage begins at a unit from 1 to {}, above that of the stage before", units - 1);
+        return fits.then_some(parts).ok_or_else(|| {
+            Error::usage(format!("every stage needs a part of the model, got the split points {points:?}; {remedy}"))
+        });
     }
     let cost = |part: Range<usize>| costs[part].iter().sum::<f64>();
     // The best cut of the first units, and the cost of its most expensive stage, by the number of units.
@@ -192,30 +202,39 @@ impl<B: HostBackend> Stage<B> {
     pub(super) fn gathered(&self, key: Key, own: TrainingState) -> Result<Option<TrainingState>> {
         let of = |stage| Key { operation: Operation::State { stage }, ..key };
         if !self.is_first() {
-            let key = of(self.number);
-            if self.everyone.is_here(0) {
-                self.everyone.post(key, Arc::new(Dictionaries::of(own)))?;
-            } else {
-                self.everyone.send(key, 0, &Dictionaries::of(own).into_bytes())?;
-            }
+            self.send_state(of(self.number), own)?;
             return Ok(None);
         }
         let mut whole = own;
         for stage in 1..self.world.stages {
             let worker = stage * self.world.size;
-            let part = if self.everyone.is_here(worker) {
-                let part = self.everyone.fetch(of(stage))?.downcast::<Dictionaries>();
-                Arc::unwrap_or_clone(part.expect("a stage sends its dictionaries"))
-            } else {
-                Dictionaries::of_bytes(self.everyone.receive(of(stage), worker)?)?
-            };
-            whole.weights.extend(part.weights);
-            whole.optimizer.extend(part.optimizer);
-            if let Some(average) = &mut whole.average {
-                average.extend(part.average);
+            if self.everyone.is_here(worker) {
+                let part = self.everyone.fetch(of(stage))?.downcast::<TrainingState>();
+                whole.extend(named(Arc::unwrap_or_clone(part.expect("a stage sends its state"))));
+                continue;
+            }
+            loop {
+                let bytes = self.everyone.receive(of(stage), worker)?;
+                let (part, _) = from_safetensors(&bytes, Path::new("the state of another stage"))?;
+                if part.is_empty() {
+                    break;
+                }
+                whole.extend(part.into_iter());
             }
         }
         Ok(Some(whole))
+    }
+
+    /// Sends the state to the first stage: to another process one tensor at a time, since models are large, and nothing at
+    /// the end.
+    fn send_state(&self, key: Key, state: TrainingState) -> Result<()> {
+        if self.everyone.is_here(0) {
+            return Ok(self.everyone.post(key, Arc::new(state))?);
+        }
+        for tensor in named(state) {
+            self.everyone.send(key, 0, &to_safetensors(&StateDict::from([tensor]), &[]))?;
+        }
+        Ok(self.everyone.send(key, 0, &to_safetensors(&StateDict::new(), &[]))?)
     }
 }
 
@@ -231,43 +250,26 @@ fn turns(micro_batches: usize, ahead: usize) -> Vec<Turn> {
     turns
 }
 
+/// The parts of a state, in the names of their tensors on the way.
+const PARTS: [&str; 3] = ["weights.", "optimizer.", "average."];
+
 /// The tensors of a state.
-#[derive(Debug, Clone)]
-struct Dictionaries {
-    weights: StateDict,
-    optimizer: StateDict,
-    average: StateDict,
+fn named(state: TrainingState) -> impl Iterator<Item = (String, HostTensor)> {
+    let parts = [state.weights, state.optimizer, state.average.unwrap_or_default()].into_iter().zip(PARTS);
+    parts.flat_map(|(part, of)| part.into_iter().map(move |(name, tensor)| (format!("{of}{name}"), tensor)))
 }
 
-impl Dictionaries {
-    const PREFIXES: [&str; 3] = ["weights.", "optimizer.", "average."];
-
-    fn of(state: TrainingState) -> Self {
-        let TrainingState { weights, optimizer, average, .. } = state;
-        Self { weights, optimizer, average: average.unwrap_or_default() }
-    }
-
-    /// As one file. Models are large: nothing is copied that is not needed.
-    fn into_bytes(self) -> Vec<u8> {
-        let all = [self.weights, self.optimizer, self.average].into_iter().zip(Self::PREFIXES);
-        let named = all.flat_map(|(state, prefix)| {
-            state.into_iter().map(move |(name, tensor)| (format!("{prefix}{name}"), tensor))
-        });
-        to_safetensors(&named.collect(), &[])
-    }
-
-    fn of_bytes(bytes: Vec<u8>) -> Result<Self> {
-        let (state, _) = from_safetensors(&bytes, Path::new("the state of another stage"))?;
-        drop(bytes);
-        let mut all = [const { StateDict::new() }; Self::PREFIXES.len()];
-        for (name, tensor) in state {
-            let own = Self::PREFIXES.iter().enumerate().find_map(|(i, prefix)| Some((i, name.strip_prefix(prefix)?)));
-            if let Some((i, name)) = own {
-                all[i].insert(name.into(), tensor);
+impl TrainingState {
+    /// Adds tensors of another stage.
+    fn extend(&mut self, tensors: impl Iterator<Item = (String, HostTensor)>) {
+        let mut parts = [Some(&mut self.weights), Some(&mut self.optimizer), self.average.as_mut()];
+        for (name, tensor) in tensors {
+            let own =
+                PARTS.iter().zip(&mut parts).find_map(|(of, part)| Some((name.strip_prefix(of)?, part.as_mut()?)));
+            if let Some((name, part)) = own {
+                part.insert(name.into(), tensor);
             }
         }
-        let [weights, optimizer, average] = all;
-        Ok(Self { weights, optimizer, average })
     }
 }
 
@@ -315,11 +317,19 @@ mod tests {
     #[test]
     fn a_model_is_cut_where_its_most_expensive_stage_costs_least() {
         let resnet = [0.25, 2.0, 2.0, 1.5, 2.0, 1.5, 2.0, 1.5, 2.0, 0.05];
-        assert!(cut(&resnet, 1).is_ok_and(|parts| parts.iter().eq([&(0..10)])));
-        assert_eq!(cut(&resnet, 2).ok(), Some(vec![0..5, 5..10]));
-        assert_eq!(cut(&resnet, 4).ok(), Some(vec![0..3, 3..5, 5..7, 7..10]));
-        assert_eq!(cut(&[1.0, 1.0, 9.0], 2).ok(), Some(vec![0..2, 2..3]));
-        assert_eq!(cut(&[1.0; 3], 3).ok(), Some(vec![0..1, 1..2, 2..3]));
-        assert!(cut(&[1.0; 3], 4).is_err());
+        assert!(cut(&resnet, 1, &[]).is_ok_and(|parts| parts.iter().eq([&(0..10)])));
+        assert_eq!(cut(&resnet, 2, &[]).ok(), Some(vec![0..5, 5..10]));
+        assert_eq!(cut(&resnet, 4, &[]).ok(), Some(vec![0..3, 3..5, 5..7, 7..10]));
+        assert_eq!(cut(&[1.0, 1.0, 9.0], 2, &[]).ok(), Some(vec![0..2, 2..3]));
+        assert_eq!(cut(&[1.0; 3], 3, &[]).ok(), Some(vec![0..1, 1..2, 2..3]));
+        assert!(cut(&[1.0; 3], 4, &[]).is_err());
+    }
+
+    #[test]
+    fn a_model_is_cut_where_asked_unless_a_stage_would_have_no_part() {
+        assert_eq!(cut(&[1.0; 5], 3, &[1, 4]).ok(), Some(vec![0..1, 1..4, 4..5]));
+        for (stages, points) in [(3, &[1][..]), (3, &[2, 2]), (3, &[3, 2]), (2, &[0]), (2, &[5]), (2, &[6])] {
+            assert!(cut(&[1.0; 5], stages, points).is_err(), "{points:?}");
+        }
     }
 }

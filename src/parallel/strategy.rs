@@ -34,7 +34,7 @@ use super::task::{Evaluated, Task};
 use super::trainee::{EvaluationOutput, Handle, MicroOutput, Trainee};
 use super::writer::{Slot, Writer};
 use crate::error::{Error, Result};
-use crate::nn::load_state;
+use crate::nn::{load_state, only};
 use crate::stop::Reason;
 
 /// How long replicas may take to end after one of them has failed; then the run ends without them.
@@ -51,7 +51,7 @@ enum Message<B: HostBackend, T: Task<B>> {
 struct Start<M> {
     plan: Arc<Plan>,
     model: M,
-    start: StartingPoint,
+    start: Arc<StartingPoint>,
     processes: Option<Processes>,
     generation: Option<Arc<dyn Generation>>,
 }
@@ -61,7 +61,8 @@ pub struct DataParallel<B: HostBackend, T: Task<B>> {
     recipe: Arc<Recipe<B, T>>,
     /// What it follows.
     pub plan: Arc<Plan>,
-    start: StartingPoint,
+    /// Until the run starts.
+    start: Mutex<StartingPoint>,
     timeout: Duration,
     /// The other processes, if there are any.
     processes: Option<Processes>,
@@ -85,7 +86,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         let result = Mutex::new(Ok(()));
         let observer: Mutex<Box<dyn Observer>> = Mutex::new(Box::new(observer));
         let recipe = Recipe { task, rule: None, schedule: LearningRate::of_plan(&plan) };
-        let recipe = Arc::new(recipe);
+        let (recipe, start) = (Arc::new(recipe), Mutex::new(start));
         Self { recipe, plan, start, timeout, processes: None, membership: None, observer, result }
     }
 
@@ -127,20 +128,19 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         interrupter: &Interrupter,
         mut to_learner: impl FnMut(&Event),
     ) -> Result<T::Model> {
-        let (plan, start) = (self.plan.clone(), self.start.clone());
+        let start = std::mem::take(&mut *self.start.lock().unwrap_or_else(PoisonError::into_inner));
+        let (plan, start) = (self.plan.clone(), Arc::new(start));
         let start = Start { plan, model, start, processes: self.processes.clone(), generation: None };
-        match self.coordinate(&self.spawn(&start)?, &start.plan, interrupter, &mut to_learner)? {
+        let messages = self.spawn(&start)?;
+        let Start { plan, model, .. } = start;
+        let world = &plan.world;
+        // Only stages that are all here are put together in the end; the others' weights are in the checkpoint.
+        let whole = (world.stages > 1 && world.stages == world.stages_here().len()).then_some(model);
+        match self.coordinate(&messages, &plan, interrupter, &mut to_learner)? {
             Outcome::Finished(mut replicas) if !replicas.is_empty() => {
-                let world = &start.plan.world;
-                match (world.stages, world.stages_here().len()) {
-                    (1, _) => Ok(replicas.swap_remove(0).model()),
-                    (stages, here) if stages == here => {
-                        let parts = replicas.iter().filter_map(Replica::state).flat_map(|state| state.weights);
-                        load_state(start.model, &parts.collect(), "the stages")
-                    }
-                    // The stages of other processes are in the checkpoint only.
-                    _ => Ok(start.model),
-                }
+                let Some(model) = whole else { return Ok(replicas.swap_remove(0).model()) };
+                let parts = replicas.iter().filter_map(Replica::state).flat_map(|state| state.weights);
+                load_state(model, &parts.collect(), "the stages")
             }
             _ => Err(Error::Training("the replicas ended without a result".into())),
         }
@@ -163,7 +163,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                 None => (initial.clone(), StartingPoint::default()),
             };
             drop(state);
-            let start = Start { plan, model, start, processes, generation: Some(generation) };
+            let start = Start { plan, model, start: Arc::new(start), processes, generation: Some(generation) };
             let messages = self.spawn(&start)?;
             match self.coordinate(&messages, &start.plan, interrupter, &mut to_learner)? {
                 Outcome::Finished(replicas) => {
@@ -187,7 +187,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     fn spawn(&self, start: &Start<T::Model>) -> Result<Receiver<Message<B, T>>> {
         let (sender, receiver) = channel();
         let world = &start.plan.world;
-        let cut = stage::cut(&self.recipe.task.units(), world.stages)?;
+        let cut = stage::cut(&self.recipe.task.units(), world.stages, &start.plan.split_points)?;
         if world.stages > 1 && self.recipe.rule.is_some() {
             let rule = "the state of an optimizer of Burn cannot be put together from stages";
             return Err(Error::usage(format!("{rule}; train in one stage, or with the update rule of the plan")));
@@ -340,6 +340,9 @@ where
         _starting_epoch: usize,
     ) -> (LC::TrainingModel, SupervisedTrainingEventProcessor<LC>) {
         let initial = learner.model().into_model();
+        drop(learner);
+        // After an error the result counts, not the model.
+        let nothing = only(initial.clone(), &|_| false);
         let processor = &mut components.event_processor;
         let to_learner = |event: &Event| match event {
             Event::Step(report) => processor.process_train(LearnerEvent::ProcessedItem(self.step_item(report))),
@@ -350,14 +353,14 @@ where
             }
             Event::Validating { .. } | Event::Checkpoint(..) | Event::Waiting { .. } => {}
         };
-        let (model, interrupter) = (initial.clone(), &components.interrupter);
+        let interrupter = &components.interrupter;
         let result = match &self.membership {
-            None => self.train_once(model, interrupter, to_learner),
-            Some(membership) => self.train_elastic(membership.as_ref(), model, interrupter, to_learner),
+            None => self.train_once(initial, interrupter, to_learner),
+            Some(membership) => self.train_elastic(membership.as_ref(), initial, interrupter, to_learner),
         };
         let (model, result) = match result {
             Ok(model) => (model, Ok(())),
-            Err(error) => (initial, Err(error)),
+            Err(error) => (nothing, Err(error)),
         };
         *self.result.lock().unwrap_or_else(PoisonError::into_inner) = result;
         (Trainee::new(model, Handle(self.recipe.task.clone())), components.event_processor)

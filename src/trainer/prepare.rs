@@ -129,6 +129,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         schedule,
         save_every_steps,
         save_every_epochs,
+        split_points: config.parallel.split_points.clone(),
         check_every: config.parallel.check_every,
         threads,
         stop,

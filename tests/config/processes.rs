@@ -146,6 +146,8 @@ fn processes_that_cannot_run_are_refused() {
             "a model in '2' stages cannot be trained with changing processes",
         ),
         ("--stages 0", "stages must be"),
+        ("--stages 2 --split-points 3,7", "got '2' for '2' stages"),
+        ("--split-points 3", "use --stages 2, or leave --split-points out"),
     ] {
         let line: Vec<_> = line.split(' ').collect();
         let complaint = complaint(&line);

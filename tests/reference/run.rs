@@ -111,6 +111,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
         seed: 0,
         save_every_steps: 0,
         save_every_epochs: 1,
+        split_points: Vec::new(),
         check_every: 1,
         early_stopping: 0,
         keeps_many: false,

@@ -145,15 +145,18 @@ void Mesh::broadcast(rust::Slice<std::uint8_t> values, std::size_t root, std::ui
 
 void Mesh::send(rust::Slice<const std::uint8_t> values, std::size_t peer, std::uint64_t slot,
                 std::uint64_t limit) const {
-  // A buffer can only be waited for, not asked.
-  constexpr std::size_t under_way = 64;
+  // A buffer can only be waited for, not asked. The last ones stay under way: their receiver may send first.
+  constexpr std::size_t under_way = 64, least = 4, most_bytes = 64 << 20;
   Message message{{values.begin(), values.end()}, nullptr};
   message.buffer = context_->createUnboundBuffer(message.values.data(), message.values.size());
   message.buffer->send(static_cast<int>(peer), slot);
   std::lock_guard<std::mutex> guard(lock_);
   sent_.push_back(std::move(message));
-  while (sent_.size() > under_way) {
+  std::size_t bytes = 0;
+  for (const auto& each : sent_) bytes += each.values.size();
+  while (sent_.size() > under_way || (sent_.size() > least && bytes > most_bytes)) {
     sent_.front().buffer->waitSend(milliseconds(limit));
+    bytes -= sent_.front().values.size();
     sent_.pop_front();
   }
 }
