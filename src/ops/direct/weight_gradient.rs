@@ -30,7 +30,7 @@ struct WeightGradient<'a> {
     planes: Planes,
     /// Images that are padded together.
     images: usize,
-    /// Kernel taps of the channels of a task, in whole tiles.
+    /// Kernel taps of the channels of a task.
     rows: Vec<Row>,
     /// Output pixels of the images that are padded together.
     steps: Vec<Step>,
