@@ -11,7 +11,7 @@ use burn::optim::{GradientsParams, MultiGradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
 use kiln::error::{Error, Result};
-use kiln::parallel::{HostBackend, Plan};
+use kiln::parallel::HostBackend;
 use kiln::state::sha256;
 
 use crate::reference::run::{Experiment, Recorded, Recorder, hosted};
@@ -227,7 +227,7 @@ mod processes {
     use std::sync::{Arc, Mutex};
 
     use kiln::parallel::{
-        Assignment, Held, Membership, Observer, Processes, StartingPoint, TrainingState, Undisturbed, World,
+        Assignment, Held, Membership, Observer, Plan, Processes, StartingPoint, TrainingState, Undisturbed, World,
     };
     use kiln::state::{HostTensor, StateDict};
 
