@@ -6,9 +6,9 @@
 use crate::ops::pieces::ParallelFor;
 use crate::ops::sliding::Sliding;
 
-/// Terms that one tile adds before it writes to memory. A panel of so many rows is read from the L2 cache, which hides
-/// behind the products; shorter sums would write more often.
-const DEPTH: usize = 384;
+/// Terms that one tile adds before it writes to memory: a panel of this many rows fits into the L1 cache. Twice as many take
+/// 2 % less time and round more.
+const DEPTH: usize = 192;
 /// Values of a cache line.
 const LINE: usize = 16;
 
