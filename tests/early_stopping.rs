@@ -41,7 +41,7 @@ fn a_run_ends_after_so_many_epochs_without_a_better_validation() {
 #[test]
 fn a_better_validation_counts_anew_and_the_best_ones_are_kept() {
     let place = Workplace::new();
-    let learns = ["--learning-rate=0.02", "--width=8", "data.train_size=256", "data.val_size=64"];
+    let learns = ["--learning-rate=0.005", "--width=8", "data.train_size=256", "data.val_size=64"];
     let keeps = ["--epochs=12", "--early-stopping=3", "--keep-best=2", "--keep-last=1"];
     place.train("run", &[learns, keeps].concat());
     let (count, best) = epochs(&place, "run");
@@ -52,6 +52,8 @@ fn a_better_validation_counts_anew_and_the_best_ones_are_kept() {
     let mut ranked = accuracies(&place, "run");
     let last = ranked[count - 1];
     ranked.sort_by(|left, right| right.total_cmp(left));
+    // Of ten classes.
+    assert!(ranked[0] > 0.25, "a run that learns, whatever the rounding: {ranked:?}");
     // The rounding of the processor decides whether the last one is among the best.
     assert!(steps == 3 || (steps == 2 && last >= ranked[1]), "the last one and the two best of {ranked:?}: {steps}");
 }
