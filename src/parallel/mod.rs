@@ -4,8 +4,9 @@
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
 //! between processes, `tensors.rs` the sums of tensors there, both by the engines of `engine.rs`. `replica.rs` is the
 //! program of every replica, `passes.rs` its forward and backward passes, `stage.rs` its place among the stages of a
-//! model, `overlap.rs` the all-reduce beside the backward pass, `strategy.rs` the strategy for Burn's learner,
-//! `generation.rs` elastic membership. This room knows neither networks, images, files nor terminals: it gets a
+//! model, `overlap.rs` the all-reduce beside the backward pass, `agreement.rs` the comparison of replicas, `writer.rs` the
+//! thread that saves, `strategy.rs` the strategy for Burn's learner, `generation.rs` elastic membership. This room knows
+//! neither networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
 
 mod agreement;

@@ -5,7 +5,7 @@
 //! It is read as a scalar and broadcast to the lanes; the right factor is read as vectors. A sum is one chain of fused
 //! multiply-adds in the order of the steps on every instruction set, whatever the number of rows of a block.
 
-use crate::ops::vector::{LANES, Routine, Set, Vector, prefetch};
+use crate::ops::vector::{LANES, Routine, Set, Vector, add_products, prefetch};
 
 /// Where a row reads and where it adds its result.
 #[derive(Debug, Clone, Copy)]
@@ -107,16 +107,7 @@ impl Tiles<'_> {
                     prefetch(from[i % LANES].wrapping_add(self.steps[i - i % LANES].source + self.ahead));
                 }
                 let lanes = panel.add(step.panel * self.lanes);
-                let mut right = [V::splat(0.0); VECTORS];
-                for (v, right) in right.iter_mut().enumerate() {
-                    *right = V::load(lanes.add(v * LANES));
-                }
-                for (sums, from) in sums.iter_mut().zip(&from) {
-                    let left = V::splat(*from.add(step.source));
-                    for (sum, right) in sums.iter_mut().zip(&right) {
-                        *sum = left.mul_add(*right, *sum);
-                    }
-                }
+                add_products(&mut sums, |row| from[row].add(step.source), lanes);
             }
             for (row, sums) in rows.iter().zip(sums) {
                 for (v, sum) in sums.into_iter().enumerate() {

@@ -127,6 +127,32 @@ pub(super) trait Vector: Copy {
     unsafe fn zip(self, other: Self) -> [Self; 2];
 }
 
+/// `sums[row] += left(row) * right`, a scalar times `VECTORS` adjacent vectors: the step of every product.
+///
+/// # Safety
+///
+/// The processor has the instructions of `V`, and the addresses are those of values.
+#[inline(always)]
+pub(super) unsafe fn add_products<V: Vector, const ROWS: usize, const VECTORS: usize>(
+    sums: &mut [[V; VECTORS]; ROWS],
+    left: impl Fn(usize) -> *const f32,
+    right: *const f32,
+) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let mut vectors = [V::splat(0.0); VECTORS];
+        for (v, vector) in vectors.iter_mut().enumerate() {
+            *vector = V::load(right.add(v * LANES));
+        }
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let left = V::splat(*left(row));
+            for (sum, right) in sums.iter_mut().zip(&vectors) {
+                *sum = left.mul_add(*right, *sum);
+            }
+        }
+    }
+}
+
 #[inline(always)]
 pub(super) fn prefetch(line: *const f32) {
     #[cfg(target_arch = "x86_64")]

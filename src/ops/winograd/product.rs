@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::ops::vector::{LANES, Routine, Vector, prefetch};
+use crate::ops::vector::{LANES, Routine, Vector, add_products, prefetch};
 
 /// Tiles of a chain: short chains round less than one long sum, and longer ones would be hardly faster.
 pub(super) const CHAIN: usize = 32;
@@ -69,7 +69,7 @@ impl OverChannels {
                     if channel < ROWS {
                         prefetch(tiles.wrapping_add(self.step + channel * LANES));
                     }
-                    add_products(&mut sums, tiles.add(channel), LANES, kernel);
+                    add_products(&mut sums, |row| tiles.add(channel + row * LANES), kernel);
                     kernel = kernel.add(self.panel);
                 }
             }
@@ -134,7 +134,7 @@ impl OverTiles {
             let mut sums = [[V::splat(0.0); VECTORS]; ROWS];
             for tile in chain.clone() {
                 let gradient = self.gradients.add(tile * self.panel + column);
-                add_products(&mut sums, self.tiles.add(tile * LANES + first), 1, gradient);
+                add_products(&mut sums, |row| self.tiles.add(tile * LANES + first + row), gradient);
             }
             for (row, sums) in sums.iter().enumerate() {
                 for (v, sum) in sums.iter().enumerate() {
@@ -142,29 +142,6 @@ impl OverTiles {
                     let begun = if self.fresh && chain.start == 0 { *sum } else { V::load(to).add(*sum) };
                     begun.store(to);
                 }
-            }
-        }
-    }
-}
-
-/// `sums[row] += left[row * step] * right`.
-#[inline(always)]
-unsafe fn add_products<V: Vector, const ROWS: usize, const VECTORS: usize>(
-    sums: &mut [[V; VECTORS]; ROWS],
-    left: *const f32,
-    step: usize,
-    right: *const f32,
-) {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        let mut vectors = [V::splat(0.0); VECTORS];
-        for (v, vector) in vectors.iter_mut().enumerate() {
-            *vector = V::load(right.add(v * LANES));
-        }
-        for (row, sums) in sums.iter_mut().enumerate() {
-            let left = V::splat(*left.add(row * step));
-            for (sum, right) in sums.iter_mut().zip(&vectors) {
-                *sum = left.mul_add(*right, *sum);
             }
         }
     }
