@@ -26,15 +26,28 @@
 
 // The loop of Gloo's thread that reads from its connections. Gloo accepts any connection to the port of a peer, and throws
 // in this thread at an invalid header: in Gloo's own version of the loop a foreign process could end this one. The library
-// calls the loop by its name, so that a program can replace it. This one differs in one respect: a connection that cannot
-// be read stays unread, as if its other end were silent, until the callers that wait for it close it.
+// calls the loop by its name, so that a program can replace it. This one differs in two respects: a connection that cannot
+// be read stays unread, as if its other end were silent, until the callers that wait for it close it. And it does not spin:
+// a handler whose connection another thread is about to write to returns at once, to be called again at once. Where all
+// processors are busy, that thread may be one that waits for this processor.
 void gloo::transport::tcp::Loop::run() {
   constexpr std::chrono::milliseconds tick(10);
+  // Rounds without an event that the round before had not, each within so short a time, that count as spinning.
+  constexpr int most_rounds = 4;
+  constexpr std::chrono::microseconds at_once(30);
   std::array<epoll_event, capacity_> events;
+  int rounds = 0, last_count = 0;
+  void* last = nullptr;
   while (!done_) {
     // Other threads wait for the end of an iteration before they destroy a handler.
     cv_.notify_all();
+    const auto start = std::chrono::steady_clock::now();
     const int count = epoll_wait(fd_, events.data(), capacity_, static_cast<int>(tick.count()));
+    const bool is_same = count > 0 && count == last_count && events[0].data.ptr == last;
+    rounds = is_same && std::chrono::steady_clock::now() - start < at_once ? rounds + 1 : 0;
+    if (rounds > most_rounds) std::this_thread::sleep_for(at_once);
+    last_count = count;
+    last = events[0].data.ptr;
     if (count < 0 && errno != EINTR) throw std::runtime_error("cannot wait for the connections of Gloo");
     bool failed = false;
     for (int i = 0; i < count; ++i) {
