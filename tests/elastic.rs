@@ -1,11 +1,15 @@
 //! Elastic runs: processes and devices come and go, and the experiment does not notice.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 use kiln::metrics::{GenerationRecord, Record};
 
 use crate::command::{Run, Workplace, errors, until, wait};
+use crate::files;
 
 mod chaos;
 mod completion;
@@ -19,6 +23,9 @@ mod strangers;
 /// Eight replicas of one image each: as many steps per epoch as the other small runs have.
 const EIGHT: [&str; 5] =
     ["--world-size=8", "--batch-size=1", "--deterministic", "--threads=1", "--checkpoint-every=10steps"];
+/// Trainings that are long enough for a few changes of membership.
+const SHORT: [&str; 1] = ["--epochs=50"];
+const LONG: [&str; 2] = ["--epochs=100", "--width=8"];
 /// A process that is silent for so long is lost.
 const LOST_AFTER: Duration = Duration::from_millis(1500);
 
@@ -40,11 +47,26 @@ impl Job {
         self.place.run("run")
     }
 
-    /// The same training in one process that nobody disturbs.
+    /// The same training in one process that nobody disturbs. Jobs of the same line share it.
     fn calm(&self) -> Run {
-        let line: Vec<&str> = self.line.iter().map(String::as_str).collect();
-        self.place.train("calm", &line);
-        self.place.run("calm")
+        // Statics are never dropped: those of the last time are removed instead.
+        static CALM: LazyLock<PathBuf> = LazyLock::new(|| {
+            let directory = files::scratch().join("kiln-calm");
+            let _ = std::fs::remove_dir_all(&directory);
+            directory
+        });
+        static TRAINED: Mutex<BTreeMap<Vec<String>, Arc<OnceLock<String>>>> = Mutex::new(BTreeMap::new());
+        let (line, name) = {
+            let mut trained = TRAINED.lock().unwrap();
+            let name = CALM.join(trained.len().to_string()).display().to_string();
+            (trained.entry(self.line.clone()).or_default().clone(), name)
+        };
+        let train = || {
+            let line: Vec<&str> = self.line.iter().map(String::as_str).collect();
+            self.place.train(&name, &line);
+            name.clone()
+        };
+        self.place.run(line.get_or_init(train))
     }
 
     /// The command of a process that comes.

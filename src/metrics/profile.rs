@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tracing::field::{Field, Visit};
@@ -27,6 +27,8 @@ const TRACED: usize = 500_000;
 pub struct Profiler {
     record: Arc<Mutex<Record>>,
     start: Instant,
+    /// The same moment by the machine's clock, which traces of several processes share.
+    clock: SystemTime,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ struct Span {
 impl Profiler {
     /// A profiler without a subscriber.
     pub fn new() -> Self {
-        Self { record: Arc::default(), start: Instant::now() }
+        Self { record: Arc::default(), start: Instant::now(), clock: SystemTime::now() }
     }
 
     /// Installs the profiler for the life of the process, and passes warnings to `print`. `None` if there is already a
@@ -102,7 +104,8 @@ impl Profiler {
         text
     }
 
-    /// The recorded spans in the Trace Event Format (Google, 2016), times in microseconds.
+    /// The recorded spans in the Trace Event Format (Google, 2016), times in microseconds; `otherData.start` is
+    /// when they begin, since 1970.
     pub fn trace(&self) -> Vec<u8> {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         let mut threads: Vec<&str> = record.spans.iter().map(|span| span.thread.as_str()).collect();
@@ -121,7 +124,8 @@ impl Profiler {
             }
             event
         });
-        json!({ "traceEvents": names.chain(spans).collect::<Vec<_>>() }).to_string().into_bytes()
+        let origin = json!({ "start": micros(self.clock.duration_since(UNIX_EPOCH).unwrap_or_default()) });
+        json!({ "otherData": origin, "traceEvents": names.chain(spans).collect::<Vec<_>>() }).to_string().into_bytes()
     }
 }
 

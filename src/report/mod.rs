@@ -1,9 +1,9 @@
 //! The report of one run or of several compared: an HTML file, and its main curves as pictures.
 //!
-//! [`run`] reads a run's directory, [`evaluation`] and [`phases`] two of its files. [`series`] is a curve, [`axis`] a
+//! [`run`] reads a run's directory, [`evaluation`] and [`trace`] two of its files. [`series`] is a curve, [`axis`] a
 //! scale, [`chart`] lays both out as shapes, [`svg`] and [`png`] render them with the colours of [`palette`];
-//! [`curves`] defines the charts, [`matrix`] the confusion matrix, [`timeline`] the generations of an elastic run. [`table`], [`results`] and [`classes`] are the other
-//! parts of the [`page`].
+//! [`curves`] defines the charts, [`matrix`] the confusion matrix, [`timeline`] the generations of an elastic run,
+//! [`pipeline`] a step of stages. [`table`], [`results`], [`phases`] and [`classes`] are the other parts of the [`page`].
 //!
 //! The HTML file is self-contained: no network, scripts or fonts. [`markup`] escapes all text from files. A killed or
 //! running run has a report too, with notes on missing or damaged parts.
@@ -18,6 +18,7 @@ pub mod matrix;
 pub mod page;
 pub mod palette;
 pub mod phases;
+pub mod pipeline;
 pub mod png;
 pub mod results;
 pub mod run;
@@ -25,6 +26,7 @@ pub mod series;
 pub mod svg;
 pub mod table;
 pub mod timeline;
+pub mod trace;
 
 use std::path::{Path, PathBuf};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::chart::{Chart, Figure};
 use super::markup::{self, escape, folded, section};
+use super::pipeline::Pipeline;
 use super::run::Run;
 use super::table::{Cell, Table};
 use super::timeline::timeline;
@@ -73,10 +74,11 @@ fn of_run(run: &Run, is_alone: bool) -> String {
     let evaluation: String = run.evaluations.iter().map(classes::html).collect();
     let settings = folded("Configuration", &pairs("Every setting of the run", "Setting", &run.settings).html());
     let epochs = folded("Epochs as a table", &epochs(run).html());
+    let pipeline = run.pipeline.as_ref().map(Pipeline::figure);
     let environment = pairs("What the run ran on", "Name", &run.environment);
     [
         section(&heading("Evaluation"), &evaluation),
-        section(&heading("Where time went"), &phases(run).html()),
+        section(&heading("Where time went"), &format!("{}{}", figures(pipeline), phases(run).html())),
         section(&heading("Generations"), &format!("{}{}", figures(timeline(run)), generations(run).html())),
         section(&heading("Environment"), &environment.html()),
         section(&heading("Details"), &format!("{epochs}{settings}")),

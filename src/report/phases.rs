@@ -2,41 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use super::trace::{Span, Trace};
 
-/// The profiler's limit of spans; a trace of that many is incomplete.
-const MOST_SPANS: usize = 500_000;
 /// Most levels of nesting; deeper phases count as part of the innermost.
 const DEEPEST: usize = 16;
-
-/// A file in the Trace Event Format.
-#[derive(Debug, Deserialize)]
-pub struct Trace {
-    #[serde(rename = "traceEvents")]
-    events: Vec<Event>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Event {
-    name: String,
-    ph: String,
-    #[serde(default)]
-    tid: u64,
-    /// Start, in microseconds.
-    #[serde(default)]
-    ts: f64,
-    /// Length, in microseconds.
-    #[serde(default)]
-    dur: f64,
-    #[serde(default)]
-    args: Arguments,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Arguments {
-    #[serde(default)]
-    name: String,
-}
 
 /// All spans of one path.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,54 +22,26 @@ pub struct Phase {
     pub share: f64,
 }
 
-impl Trace {
-    /// Whether spans may be missing at its end.
-    pub fn is_full(&self) -> bool {
-        self.spans().count() >= MOST_SPANS
-    }
-
-    fn spans(&self) -> impl Iterator<Item = &Event> {
-        // A damaged file may have negative or NaN lengths, which could not be sorted below.
-        self.events.iter().filter(|event| event.ph == "X" && event.dur >= 0.0)
-    }
-
-    /// Name and seconds of all spans, sorted by start, of the first thread with a span called `name`.
-    pub fn spans_beside(&self, name: &str) -> Vec<(&str, f64)> {
-        let first = self.spans().filter(|span| span.name == name).map(|span| span.tid).min();
-        let mut spans: Vec<&Event> = self.spans().filter(|span| Some(span.tid) == first).collect();
-        spans.sort_by(|a, b| a.ts.total_cmp(&b.ts));
-        spans.into_iter().map(|span| (span.name.as_str(), span.dur / 1e6)).collect()
-    }
-
-    fn thread(&self, tid: u64) -> String {
-        let names = |event: &&Event| event.ph == "M" && event.name == "thread_name" && event.tid == tid;
-        self.events.iter().find(names).map_or_else(|| format!("thread {tid}"), |event| event.args.name.clone())
-    }
-}
-
 /// The phases of every thread, each followed by its nested phases, the longest first.
 pub fn total(trace: &Trace) -> Vec<Phase> {
-    let mut threads: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
-    trace.spans().for_each(|span| threads.entry(span.tid).or_default().push(span));
-    threads.into_iter().flat_map(|(tid, spans)| of_thread(&trace.thread(tid), spans)).collect()
+    trace.threads().iter().flat_map(|(thread, spans)| of_thread(thread, spans)).collect()
 }
 
-fn of_thread(thread: &str, mut spans: Vec<&Event>) -> Vec<Phase> {
-    spans.sort_by(|a, b| a.ts.total_cmp(&b.ts).then(b.dur.total_cmp(&a.dur)));
+fn of_thread(thread: &str, spans: &[Span<'_>]) -> Vec<Phase> {
     let mut totals: BTreeMap<Vec<&str>, (usize, f64)> = BTreeMap::new();
     let mut around: Vec<(&str, f64)> = Vec::new();
     for span in spans {
         // Times are rounded, so the middle of a span decides in which one it lies.
-        let middle = span.ts + span.dur / 2.0;
+        let middle = span.start + span.seconds / 2.0;
         while around.last().is_some_and(|(_, end)| middle >= *end) {
             around.pop();
         }
         if around.len() == DEEPEST {
             continue;
         }
-        around.push((&span.name, span.ts + span.dur));
+        around.push((span.name, span.end()));
         let total = totals.entry(around.iter().map(|(name, _)| *name).collect()).or_default();
-        *total = (total.0 + 1, total.1 + span.dur / 1e6);
+        *total = (total.0 + 1, total.1 + span.seconds);
     }
     in_order(thread, &totals)
 }

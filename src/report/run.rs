@@ -12,7 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::evaluation::{DIRECTORY, Evaluation};
-use super::phases::{self, Phase, Trace};
+use super::phases::{self, Phase};
+use super::pipeline::Pipeline;
+use super::trace::Trace;
 use crate::error::{Error, Result};
 use crate::file::{self, GIB, MIB, TEXT};
 use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Summary};
@@ -53,6 +55,8 @@ pub struct Run {
     pub evaluations: Vec<Evaluation>,
     /// Phases of its profile.
     pub phases: Vec<Phase>,
+    /// A step of its stages, from the profiles of all processes.
+    pub pipeline: Option<Pipeline>,
     /// Notes on missing, damaged or unusual files, one sentence each.
     pub notes: Vec<String>,
 }
@@ -79,10 +83,7 @@ impl Run {
                 run.evaluations.push(evaluation);
             }
         }
-        if let Some(trace) = run.json::<Trace>("trace.json") {
-            run.notes.extend(trace.is_full().then(|| "trace.json is full: it holds the first spans only".into()));
-            run.phases = phases::total(&trace);
-        }
+        run.read_profile();
         Ok(run)
     }
 
@@ -167,6 +168,21 @@ impl Run {
         }
     }
 
+    fn read_profile(&mut self) {
+        let Some(trace) = self.json::<Trace>("trace.json") else { return };
+        self.notes.extend(trace.is_full().then(|| "trace.json is full: it holds the first spans only".into()));
+        self.phases = phases::total(&trace);
+        let number = |key| self.setting(key).and_then(|text| text.parse().ok()).filter(|number: &usize| *number > 0);
+        let [stages, replicas, micro_batches] =
+            ["parallel.stages", "parallel.world_size", "run.accumulation_steps"].map(|key| number(key).unwrap_or(1));
+        if stages > 1 {
+            let ranks = 1..stages.saturating_mul(replicas);
+            let others = ranks.map_while(|rank| self.json(&format!("trace-rank-{rank}.json")));
+            let traces: Vec<_> = std::iter::once(trace).chain(others).collect();
+            self.pipeline = Pipeline::of(&traces, [stages, replicas, micro_batches]);
+        }
+    }
+
     fn read_settings(&mut self) {
         let Some(bytes) = self.bytes("config.toml") else {
             return self.notes.extend(self.lacks("config.toml", "its settings are not known"));
@@ -185,7 +201,9 @@ impl Run {
 
     /// A file's content; `None` if it does not exist, or with a note if it cannot be read.
     fn bytes(&mut self, file: &str) -> Option<Mmap> {
-        let limit = FILES.iter().find(|(name, _)| *name == file).map_or(TEXT, |(_, limit)| *limit);
+        // Those of other processes have the rank in their name.
+        let is_of = |name: &str| file.starts_with(name.trim_end_matches(".json"));
+        let limit = FILES.iter().find(|(name, _)| is_of(name)).map_or(TEXT, |(_, limit)| *limit);
         match file::map(&self.directory.join(file), limit) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => None,

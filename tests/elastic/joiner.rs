@@ -87,7 +87,7 @@ fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
 
 #[test]
 fn the_others_compute_until_a_process_behind_a_slow_link_is_connected() {
-    let job = Job::new("1:4", &["--epochs=150", "--width=8"]);
+    let job = Job::new("1:4", &LONG);
     let rendezvous = job.rendezvous();
     let first = member(&job, job.port, "--timeout=100");
     until("the run begins", || !job.run().steps().is_empty());
@@ -96,14 +96,14 @@ fn the_others_compute_until_a_process_behind_a_slow_link_is_connected() {
     let link = Link::to(job.port);
     let third = member(&job, link.port, "--timeout=100");
     until("it has come", || link.has_asked());
-    job.steps(100);
+    job.steps(40);
     assert_eq!(job.generations().len(), 2, "nobody waits for it");
     link.open();
     job.has_members(3);
     for child in [first, second, third, rendezvous] {
         ends(child, Some(0));
     }
-    job.run().equals(&job.calm(), 150);
+    job.run().equals(&job.calm(), 100);
 }
 
 #[test]

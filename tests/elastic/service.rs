@@ -10,7 +10,7 @@ use crate::rendezvous::tls::certified_for;
 
 #[test]
 fn the_rendezvous_moves_to_another_process_when_its_holder_dies() {
-    let job = Job::new("1:4", &["--epochs=50"]);
+    let job = Job::new("1:4", &SHORT);
     let holder = job.start();
     until("the run begins", || !job.run().steps().is_empty());
     let (second, third) = (job.join(), job.join());
@@ -30,7 +30,7 @@ fn the_rendezvous_moves_to_another_process_when_its_holder_dies() {
 
 #[test]
 fn a_leaving_holder_hands_the_rendezvous_over() {
-    let job = Job::new("1:4", &["--epochs=50"]);
+    let job = Job::new("1:4", &SHORT);
     let holder = job.start();
     until("the run begins", || !job.run().steps().is_empty());
     let second = job.join();
@@ -45,7 +45,7 @@ fn a_leaving_holder_hands_the_rendezvous_over() {
 
 #[test]
 fn a_rendezvous_that_is_killed_and_started_again_does_not_end_the_generation() {
-    let job = Job::new("1:4", &["--epochs=80", "--width=8"]);
+    let job = Job::new("1:4", &LONG);
     let mut rendezvous = job.rendezvous();
     let first = job.start_elsewhere(&[]);
     until("the run begins", || !job.run().steps().is_empty());
@@ -63,7 +63,7 @@ fn a_rendezvous_that_is_killed_and_started_again_does_not_end_the_generation() {
     for child in [first, second, third, rendezvous] {
         ends(child, Some(0));
     }
-    job.run().equals(&job.calm(), 80);
+    job.run().equals(&job.calm(), 100);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn without_a_rendezvous_nobody_computes_for_long_and_all_give_up_in_the_end() {
 
 #[test]
 fn a_rendezvous_that_is_started_again_takes_over_from_a_trainer() {
-    let job = Job::new("1:4", &["--epochs=120", "--width=8"]);
+    let job = Job::new("1:4", &LONG);
     let mut rendezvous = job.rendezvous();
     let first = job.start();
     until("the run begins", || !job.run().steps().is_empty());
@@ -111,12 +111,12 @@ fn a_rendezvous_that_is_started_again_takes_over_from_a_trainer() {
         ends(child, Some(0));
     }
     ends(rendezvous, Some(0));
-    job.run().equals(&job.calm(), 120);
+    job.run().equals(&job.calm(), 100);
 }
 
 #[test]
 fn a_rendezvous_takes_over_from_a_trainer_whose_certificate_is_for_a_name() {
-    let job = Job::new("1:4", &["--epochs=80", "--width=8"]);
+    let job = Job::new("1:4", &LONG);
     let [tls] = certified_for(&job.place.path(""), "job", ["localhost"]);
     let file = |flag: &str, path: &Option<PathBuf>| format!("--tls-{flag}={}", path.as_ref().unwrap().display());
     let files = [file("cert", &tls.certificate), file("key", &tls.key), file("ca", &tls.authority)];
@@ -132,12 +132,12 @@ fn a_rendezvous_takes_over_from_a_trainer_whose_certificate_is_for_a_name() {
     assert!(line.starts_with("rendezvous  "), "{line}");
     ends(trainer, Some(0));
     ends(rendezvous, Some(0));
-    job.run().equals(&job.calm(), 80);
+    job.run().equals(&job.calm(), 100);
 }
 
 #[test]
 fn members_are_shown_and_one_of_them_leaves_when_asked() {
-    let job = Job::new("1:4", &["--epochs=100", "--width=8"]);
+    let job = Job::new("1:4", &LONG);
     assert_eq!(job.members(&[]).status.code(), Some(75), "nobody is there");
     let first = job.start();
     until("the run begins", || !job.run().steps().is_empty());
@@ -169,6 +169,6 @@ fn processes_of_a_launch_may_die() {
     let victims = Command::new("pkill").args(["-KILL", "-o", "-P", &launcher.id().to_string()]).status().unwrap();
     assert!(victims.success());
     ends(launcher, Some(0));
-    let calm = Job::new("off", &["--epochs=100", "--width=8"]);
+    let calm = Job::new("off", &LONG);
     assert_eq!(job.run().tensors(), calm.calm().tensors());
 }

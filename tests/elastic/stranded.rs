@@ -92,7 +92,7 @@ fn processes_that_give_up_save_the_run_first() {
 
 #[test]
 fn who_was_asked_to_leave_goes_on_with_a_rendezvous_that_answers() {
-    let job = Job::new("1:4", &["--epochs=50"]);
+    let job = Job::new("1:4", &SHORT);
     let rendezvous = job.rendezvous();
     let first = job.start_elsewhere(&[]);
     until("the run begins", || !job.run().steps().is_empty());

@@ -25,6 +25,10 @@ fn generation(number: usize, seconds: f64, members: usize, pause: f64) -> String
     )
 }
 
+fn bar(shape: &Shape) -> Option<([f64; 2], [f64; 2])> {
+    if let Shape::Area(at, size, ..) = shape { Some((*at, *size)) } else { None }
+}
+
 #[test]
 fn each_process_has_its_curves_over_time() {
     let parent = tempdir().unwrap();
@@ -57,7 +61,6 @@ fn a_generation_is_as_wide_as_it_was_long_and_as_high_as_it_had_processes() {
         [generation(1, 0.0, 2, 0.0), generation(2, 40.0, 4, 10.0), generation(3, 80.0, 1, 0.0), step(9, 100.0, 1.0, 1)];
     fs::write(directory.join("metrics.jsonl"), lines.concat()).unwrap();
     let (figure, _) = timeline(&Run::read(&directory).unwrap()).unwrap();
-    let bar = |shape: &Shape| if let Shape::Area(at, size, ..) = shape { Some((*at, *size)) } else { None };
     let bars: Vec<_> = figure.shapes.iter().filter_map(bar).collect();
     let second = bars[2].1[0] / 20.0;
     let near = |one: f64, other: f64| (one - other).abs() < 1e-6;
@@ -109,4 +112,52 @@ fn compared_runs_lead_to_their_own_pages() {
         !fs::read_to_string(runs[0].join("report.html")).unwrap().contains("<a "),
         "a page does not lead to itself"
     );
+}
+
+/// A trace that starts at this second, of one thread with these phases: name, start and length in milliseconds.
+fn trace(start: u64, thread: &str, phases: &[(&str, u64, u64)]) -> String {
+    let name = format!("{{\"name\":\"thread_name\",\"ph\":\"M\",\"tid\":3,\"args\":{{\"name\":\"{thread}\"}}}}");
+    let phase = |(name, start, length): &(&str, u64, u64)| {
+        let [ts, dur] = [start, length].map(|it| it * 1000);
+        format!(",{{\"name\":\"{name}\",\"ph\":\"X\",\"tid\":3,\"ts\":{ts},\"dur\":{dur}}}")
+    };
+    let phases: String = phases.iter().map(phase).collect();
+    format!("{{\"otherData\":{{\"start\":{}}},\"traceEvents\":[{name}{phases}]}}", start * 1_000_000)
+}
+
+#[test]
+fn a_step_of_stages_shows_when_each_of_them_computed() {
+    let parent = tempdir().unwrap();
+    let directory = copy(&parent, "0001");
+    let settings = "[run]\naccumulation_steps = 2\n[parallel]\nstages = 2\nworld_size = 3\n";
+    fs::write(directory.join("config.toml"), settings).unwrap();
+    // Of the three steps the last one is neither the shortest nor the longest; it takes from 3000 to 3040 ms.
+    let step = |begin, each| {
+        let pass = |name, at: u64| (name, begin + at * each, each);
+        [pass("forward", 0), pass("forward", 1), pass("backward", 2), pass("backward", 3)]
+    };
+    let first = [step(1000, 50), step(2000, 1), step(3000, 10)].concat();
+    // Its process began two seconds earlier.
+    let second = [step(3010, 10), step(4000, 1), step(5010, 5)].concat();
+    fs::write(directory.join("trace.json"), trace(100, "replica-0", &first)).unwrap();
+    fs::write(directory.join("trace-rank-1.json"), trace(98, "replica-3", &second)).unwrap();
+    let run = Run::read(&directory).unwrap();
+    let (figure, remark) = run.pipeline.as_ref().expect("both stages are there").figure();
+    let bars: Vec<_> = figure.shapes.iter().filter_map(bar).skip(2).collect();
+    // From 48 to 406 units.
+    let place = |milliseconds: f64| 48.0 + (420.0 - 48.0 - 14.0) * milliseconds / 40.0;
+    let expected = [0.0, 10.0, 20.0, 30.0].map(|at| (at, 10.0)).into_iter();
+    let expected = expected.chain([10.0, 15.0, 20.0, 25.0].map(|at| (at, 5.0)));
+    for (([left, _], [width, _]), (at, length)) in bars.iter().zip(expected.clone()) {
+        assert!((left - place(at)).abs() < 0.01, "{left} instead of {}", place(at));
+        assert!((width - (place(length) - place(0.0))).abs() < 0.01, "{width}");
+    }
+    assert_eq!(bars.len(), expected.count());
+    assert!(bars[..4].iter().all(|(at, _)| at[1] < bars[4].0[1]), "the first stage is above the second");
+    assert!(remark.ends_with("did not compute 0 %, 50 %."), "{remark}");
+    assert!(page(std::slice::from_ref(&directory)).contains("The passes of the median step"));
+
+    fs::remove_file(directory.join("trace-rank-1.json")).unwrap();
+    assert!(Run::read(&directory).unwrap().pipeline.is_none());
+    assert!(page(&[directory]).contains("Where time went"));
 }

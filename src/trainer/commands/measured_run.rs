@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::config::{Config, Request, faults, flag};
 use crate::error::{Error, Result};
 use crate::metrics::{Record, StepRecord, Summary};
-use crate::report::phases::Trace;
+use crate::report::trace::Trace;
 use crate::trainer::backend::{devices, name};
 use crate::trainer::child::{Child, Ended};
 
@@ -96,10 +96,12 @@ impl MeasuredRun {
         let trace: Trace = serde_json::from_slice(&bytes)
             .map_err(|reason| Error::Data(format!("'{}' is damaged: {reason}; measure again", path.display())))?;
         let mut steps = vec![0.0];
-        for (name, seconds) in trace.spans_beside(LAST).into_iter().filter(|(name, _)| WAITING.contains(name)) {
+        let threads = trace.threads();
+        let first = threads.iter().map(|(_, spans)| spans).find(|spans| spans.iter().any(|span| span.name == LAST));
+        for span in first.into_iter().flatten().filter(|span| WAITING.contains(&span.name)) {
             let current = steps.len() - 1;
-            steps[current] += seconds;
-            if name == LAST {
+            steps[current] += span.seconds;
+            if span.name == LAST {
                 steps.push(0.0);
             }
         }
