@@ -10,6 +10,8 @@ use super::trace::{Span, Trace};
 const NARROWEST: f64 = TEXT;
 /// The part of a row that a pass fills.
 const FILLED: f64 = 0.7;
+/// Seconds from which on a step is long.
+const LONG: f64 = 10.0;
 /// The kinds of passes: what a trace calls them, opacity and colour.
 const KINDS: [(&str, f64, Ink); 2] = [("forward", 0.35, Ink::Whole(0)), ("backward", 0.6, Ink::Whole(1))];
 
@@ -66,21 +68,21 @@ impl Pipeline {
 
     /// The passes over time, a row for each stage, with a remark.
     pub fn figure(&self) -> (Figure, String) {
-        let ([first, _], milliseconds) = (self.ends(), 1e3 * self.seconds());
-        let stages = self.0.len();
+        let ([first, _], seconds, stages) = (self.ends(), self.seconds(), self.0.len());
+        let (unit, of_time) = if seconds < LONG { (1e-3, "milliseconds") } else { (1.0, "seconds") };
         let mut rows = Axis::tight(0.0, stages as f64);
         rows.ticks.clear();
-        let area = PlotArea::new(Axis::tight(0.0, milliseconds.max(f64::MIN_POSITIVE)), rows);
+        let area = PlotArea::new(Axis::tight(0.0, (seconds / unit).max(f64::MIN_POSITIVE)), rows);
         let mut shapes = vec![Shape::Text([4.0, 15.0], Anchor::Start, "Stages".into(), Ink::Title)];
         shapes.extend(legend());
-        shapes.extend(area.grid("milliseconds"));
+        shapes.extend(area.grid(of_time));
         for (stage, passes) in self.0.iter().enumerate() {
             // The first stage is at the top.
             let middle = area.y((stages - stage) as f64 - 0.5);
             let height = FILLED * (area.y(0.0) - area.y(1.0));
             shapes.push(Shape::Text([40.0, middle + 4.0], Anchor::End, stage.to_string(), Ink::Label));
             for pass in passes {
-                let [left, right] = pass.time.map(|time| area.x(1e3 * (time - first)));
+                let [left, right] = pass.time.map(|time| area.x((time - first) / unit));
                 let (_, opacity, ink) = KINDS[pass.kind];
                 shapes.push(Shape::Area([left, middle - height / 2.0], [right - left, height], opacity, ink));
                 if right - left >= NARROWEST {
@@ -90,7 +92,7 @@ impl Pipeline {
             }
         }
         let idle: Vec<String> = self.idle().iter().map(|it| format!("{:.0} %", 100.0 * it)).collect();
-        let words = format!("A step of {stages} stages in {milliseconds:.0} milliseconds");
+        let words = format!("A step of {stages} stages in {:.0} {of_time}", seconds / unit);
         let remark = format!(
             "The passes of the median step of replica 0, with their micro-batches. Of that time the stages did not \
              compute {}.",

@@ -116,6 +116,11 @@ fn stages_have_devices_and_processes_of_their_own() {
     let processes = |line: &[&str]| resolved(line).config.parallel.processes();
     assert_eq!(processes(&["--stages", "2", "--dist-url", "tcp://n:1"]), 2);
     assert_eq!(processes(&["--stages", "2", "--world-size", "2", "--gpu-ids", "0,1", "--dist-url", "tcp://n:1"]), 2);
+    // A launcher's processes are those of the stages, too.
+    for (stages, replicas) in [("1", 4), ("2", 2), ("4", 1)] {
+        let placed = parallel(TORCHRUN, &["--stages", stages]);
+        assert_eq!((placed.processes(), placed.world_size), (4, replicas), "{stages} stages");
+    }
     let resolved_of =
         |accumulated: &str| resolved(&["--stages", "2", "--gpu-ids", "0,1", "--accumulation-steps", accumulated]);
     assert_eq!(resolved_of("4").config.parallel.workers(), 2);
