@@ -4,6 +4,7 @@
 //! vectors, so the same numbers always give the same bytes. Files are safetensors, which Python reads as well.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::Path;
 
 use safetensors::tensor::TensorInfo;
@@ -96,11 +97,22 @@ impl HostTensor {
 #[cfg(target_endian = "big")]
 compile_error!("files are little-endian, and tensors are written to them as they lie in memory");
 
-/// The dictionary as a safetensors file.
+/// The dictionary as a safetensors file, as by [`write_safetensors`].
+pub fn to_safetensors(tensors: &StateDict, metadata: &[(String, String)]) -> Vec<u8> {
+    // Allocated almost once, since models are large.
+    let mut file = Vec::with_capacity(tensors.values().map(|tensor| tensor.bytes().len()).sum());
+    write_safetensors(tensors, metadata, &mut file).expect("a vector takes everything");
+    file
+}
+
+/// Writes the dictionary as a safetensors file.
 ///
 /// The header is not written by the `safetensors` crate, whose metadata is a hash map: equal dictionaries would give
 /// files with different headers. Integers come first, so that every tensor is aligned to its element.
-pub fn to_safetensors(tensors: &StateDict, metadata: &[(String, String)]) -> Vec<u8> {
+///
+/// # Errors
+/// That of `to`.
+pub fn write_safetensors(tensors: &StateDict, metadata: &[(String, String)], to: &mut dyn Write) -> io::Result<()> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
         let sorted: BTreeMap<_, _> = metadata.iter().cloned().collect();
@@ -117,12 +129,8 @@ pub fn to_safetensors(tensors: &StateDict, metadata: &[(String, String)]) -> Vec
     }
     let mut header = serde_json::Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    // Allocated once, since models are large.
-    let mut file = Vec::with_capacity(8 + header.len() + length);
-    file.extend((header.len() as u64).to_le_bytes());
-    file.extend(header);
-    ordered().for_each(|(_, tensor)| file.extend(tensor.bytes()));
-    file
+    to.write_all(&[&(header.len() as u64).to_le_bytes(), header.as_slice()].concat())?;
+    ordered().try_for_each(|(_, tensor)| to.write_all(tensor.bytes()))
 }
 
 /// Reads a safetensors file; `origin` is the path that errors name.

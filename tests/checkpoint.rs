@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use kiln::checkpoint::{
-    Best, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir, write_atomic,
+    Best, Content, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir,
+    write_atomic,
 };
 use kiln::error::Error;
 use kiln::optim::LossScale;
@@ -19,7 +20,7 @@ fn snapshot(step: usize) -> Snapshot {
         step,
         epoch: step / 10,
         accuracy: None,
-        files: files.map(|(name, bytes)| (name.to_string(), bytes)).into(),
+        files: files.map(|(name, bytes)| (name.to_string(), bytes.into())).into(),
     }
 }
 
@@ -33,7 +34,8 @@ pub fn run_with(steps: &[usize]) -> (TempDir, Store) {
     (run, store)
 }
 
-fn sorted(mut files: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
+fn sorted(files: Vec<(String, Content)>) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = files.into_iter().map(|(name, content)| (name, content.into_bytes())).collect();
     files.sort();
     files
 }
@@ -205,7 +207,7 @@ fn the_store_keeps_the_newest_and_the_best_and_leaves_no_temporary_name() {
 fn a_step_that_is_saved_again_is_replaced_even_if_it_was_damaged() {
     let (run, mut store) = run_with(&[1, 2]);
     let mut again = snapshot(2);
-    again.files[0].1 = b"other weights".to_vec();
+    again.files[0].1 = b"other weights".to_vec().into();
     for _ in 0..2 {
         store.save(&again, true, Keep { last: 3, best: 1 }).unwrap();
         assert_eq!(load(&store, Which::Best).0.unwrap().files["model.safetensors"], b"other weights");
@@ -270,7 +272,7 @@ fn a_save_that_fails_half_way_leaves_what_was_there_before() {
     let (run, mut store) = run_with(&[1]);
     // The system refuses this name after the first files are written.
     let mut snapshot = snapshot(2);
-    snapshot.files.push(("x".repeat(300), vec![1]));
+    snapshot.files.push(("x".repeat(300), vec![1].into()));
     let error = store.save(&snapshot, true, Keep { last: 1, best: 1 }).unwrap_err();
     assert!(matches!(&error, Error::Io { path, .. } if path.starts_with(run.path())), "{error}");
     assert_eq!(names(&run.path().join("checkpoints")), ["best", "latest", "step-00000001"]);
@@ -281,7 +283,7 @@ fn a_save_that_fails_half_way_leaves_what_was_there_before() {
 fn a_file_name_that_would_leave_the_checkpoint_is_refused() {
     let (run, mut store) = run_with(&[1]);
     for name in ["../escape", "a/b", "/tmp/x", "..", "", "manifest.json", "state.json/"] {
-        let files = vec![(name.to_string(), vec![])];
+        let files = vec![(name.to_string(), vec![].into())];
         let error = store
             .save(&Snapshot { step: 2, epoch: 0, accuracy: None, files }, false, Keep { last: 1, best: 1 })
             .unwrap_err()
@@ -378,7 +380,7 @@ fn the_checkpoints_of_a_run_that_goes_on_are_read_whole() {
         while !saved.load(SeqCst) {
             for loaded in [read(&latest), reader.load(&Which::Best, &mut no_warning)] {
                 let Loaded { step, files, .. } = loaded.unwrap();
-                assert_eq!(sorted(files.into_iter().collect()), sorted(snapshot(step).files));
+                assert_eq!(files.into_iter().collect::<Vec<_>>(), sorted(snapshot(step).files));
             }
         }
     });

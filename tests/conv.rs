@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use kiln::checkpoint::{Snapshot, manifest::Manifest};
+use kiln::checkpoint::Snapshot;
+use kiln::checkpoint::manifest::{Entry, Manifest};
 
 use crate::command::{Run, Workplace, errors};
 
@@ -48,18 +49,12 @@ fn a_resumed_run_computes_as_before() {
 /// Takes the choice out of the latest checkpoint.
 fn forget_conv(run: &Run) {
     let place = run.checkpoint("latest");
-    let said = Manifest::read(&place).unwrap();
-    let mut files = Vec::new();
-    for name in said.files.keys() {
-        let mut bytes = fs::read(place.join(name)).unwrap();
-        if name == "config.toml" {
-            let text = String::from_utf8(bytes).unwrap();
-            assert!(text.contains("conv = \"direct\"\n"), "{text}");
-            bytes = text.replace("conv = \"direct\"\n", "").into_bytes();
-            fs::write(place.join(name), &bytes).unwrap();
-        }
-        files.push((name.clone(), bytes));
-    }
-    let snapshot = Snapshot { step: said.step, epoch: said.epoch, accuracy: said.accuracy(), files };
-    fs::write(place.join("manifest.json"), Manifest::of(&snapshot).unwrap().to_json()).unwrap();
+    let mut said = Manifest::read(&place).unwrap();
+    let text = fs::read_to_string(place.join("config.toml")).unwrap();
+    assert!(text.contains("conv = \"direct\"\n"), "{text}");
+    let text = text.replace("conv = \"direct\"\n", "");
+    fs::write(place.join("config.toml"), &text).unwrap();
+    said.files.insert("config.toml".into(), Entry::of(text.as_bytes()));
+    let snapshot = Snapshot { step: said.step, epoch: said.epoch, accuracy: said.accuracy(), files: Vec::new() };
+    fs::write(place.join("manifest.json"), Manifest::of(&snapshot, said.files).to_json()).unwrap();
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use kiln::checkpoint::Snapshot;
-use kiln::checkpoint::manifest::Manifest;
+use kiln::checkpoint::manifest::{Entry, Manifest};
 use sha2::{Digest, Sha256};
 
 use crate::command::{Workplace, errors, succeeded};
@@ -108,8 +108,8 @@ fn a_checkpoint_is_not_read_beyond_what_it_says_of_itself() {
     let manifest = place.path("run/manifest.json");
     sparse(&manifest, b"{", GIB);
     refused(&place, &evaluate, &["manifest.json", "more than 1 MiB"]);
-    let files = vec![("model.safetensors".to_string(), vec![0; 8])];
-    let mut said = Manifest::of(&Snapshot { step: 1, epoch: 0, accuracy: None, files }).unwrap();
+    let files = [("model.safetensors".to_string(), Entry::of(&[0; 8]))].into();
+    let mut said = Manifest::of(&Snapshot { step: 1, epoch: 0, accuracy: None, files: Vec::new() }, files);
     fs::write(&manifest, said.to_json()).unwrap();
     sparse(&model, &[0; 8], GIB);
     refused(&place, &evaluate, &["model.safetensors' is damaged", "has 1073741824 bytes, manifest.json says 8"]);

@@ -18,11 +18,21 @@ use crate::error::{Error, Result};
 /// # Errors
 /// [`Error::Io`] naming `path`, which is then unchanged.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    create_atomic(path, |file| file.write_all(bytes))
+}
+
+/// As [`write_atomic`], with what `write` writes.
+pub(crate) fn create_atomic(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let parent = parent(path);
     fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
     let fresh = temporary(path)?;
     remove(&fresh)?;
-    write_new(&fresh, bytes)
+    let create = || {
+        let mut file = File::create_new(&fresh)?;
+        write(&mut file)?;
+        file.sync_all()
+    };
+    create()
         .and_then(|()| fs::rename(&fresh, path))
         .and_then(|()| sync_dir(parent))
         .inspect_err(|_| drop(fs::remove_file(&fresh)))
@@ -63,13 +73,6 @@ pub(super) fn point(link: &Path, target: &str) -> Result<()> {
         .and_then(|()| sync_dir(parent(link)))
         .inspect_err(|_| drop(fs::remove_file(&fresh)))
         .map_err(Error::io("replace", link))
-}
-
-/// Creates a file that must not exist, and flushes it to the disk.
-pub(super) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create_new(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }
 
 /// Flushes the entries of a directory, without which a rename may not be on the disk.

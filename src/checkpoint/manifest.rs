@@ -4,13 +4,14 @@
 //! own canonical text, and any other text is refused, so every flipped bit is detected. This protects against failing
 //! disks and truncated copies, not against forgery.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::content::Content;
 use crate::error::{Error, Result};
 use crate::file::{self, TEXT};
 
@@ -24,7 +25,7 @@ pub struct Snapshot {
     /// Its validation accuracy, if it was measured.
     pub accuracy: Option<f64>,
     /// Name and content of each file, such as `model.safetensors` and `state.json`.
-    pub files: Vec<(String, Vec<u8>)>,
+    pub files: Vec<(String, Content)>,
 }
 
 /// The name of its file.
@@ -63,23 +64,12 @@ pub struct Entry {
 }
 
 impl Manifest {
-    /// The manifest of a snapshot.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`] if a file's name has a directory, or is the manifest's.
-    pub fn of(snapshot: &Snapshot) -> Result<Self> {
-        let mut files = BTreeMap::new();
-        for (name, bytes) in &snapshot.files {
-            if !is_plain(name) || files.insert(name.clone(), Entry::of(bytes)).is_some() {
-                return Err(Error::Checkpoint(format!(
-                    "a checkpoint cannot hold the file '{name}'; give each file a name of its own, without folders"
-                )));
-            }
-        }
+    /// The manifest of a snapshot whose files were written as `files`.
+    pub fn of(snapshot: &Snapshot, files: BTreeMap<String, Entry>) -> Self {
         let Snapshot { step, epoch, accuracy, .. } = *snapshot;
         let accuracy = accuracy.map(|accuracy| accuracy.to_string());
         let kiln = env!("CARGO_PKG_VERSION").to_string();
-        Ok(Self { format: FORMAT, kiln, step, epoch, accuracy, files, sha256: String::new() }.sealed())
+        Self { format: FORMAT, kiln, step, epoch, accuracy, files, sha256: String::new() }.sealed()
     }
 
     /// Validation accuracy of this state, if it was measured.
@@ -134,8 +124,25 @@ impl Manifest {
     }
 }
 
+impl Snapshot {
+    /// Checks the names of its files.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if one has a directory, is the manifest's, or is that of two files.
+    pub(super) fn check_names(&self) -> Result<()> {
+        let mut names = BTreeSet::new();
+        match self.files.iter().find(|(name, _)| !is_plain(name) || !names.insert(name)) {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::Checkpoint(format!(
+                "a checkpoint cannot hold the file '{name}'; give each file a name of its own, without folders"
+            ))),
+        }
+    }
+}
+
 impl Entry {
-    fn of(bytes: &[u8]) -> Self {
+    /// That of a file with this content.
+    pub fn of(bytes: &[u8]) -> Self {
         Self { size: bytes.len() as u64, sha256: format!("{:x}", Sha256::digest(bytes)) }
     }
 

@@ -1,7 +1,7 @@
 //! Checkpoints: the saved states of a run, safe against a kill at any moment.
 //!
-//! Reading order: [`store`] is the directory of checkpoints, [`manifest`] the checksums of one of them, [`atomic`]
-//! writes files, [`retention`] decides which checkpoints are kept, [`state`] is the position of a run,
+//! Reading order: [`store`] is the directory of checkpoints, [`manifest`] the checksums of one of them, [`content`]
+//! writes its files, [`atomic`] others, [`retention`] decides which checkpoints are kept, [`state`] is the position of a run,
 //! [`compatibility`] compares configurations, [`run_dir`] claims a directory, [`lock`] keeps other runs out of it.
 //!
 //! # Why a kill at any moment is safe
@@ -21,11 +21,12 @@
 //! `best` is set first because the run resumes from `latest`: killed between the two, it reaches step N again and sets
 //! the same best; in the other order the resumed state would name a best checkpoint that has no pointer.
 //!
-//! This room does not interpret the files: it knows neither models, optimizers nor backends.
+//! This room does not interpret the files: it knows tensors, but neither models, optimizers nor backends.
 
 pub mod atomic;
 pub mod compatibility;
 pub mod config;
+pub mod content;
 pub mod lock;
 pub mod manifest;
 pub mod retention;
@@ -33,9 +34,11 @@ pub mod run_dir;
 pub mod state;
 pub mod store;
 
+pub(crate) use atomic::create_atomic;
 pub use atomic::{check_writable, write_atomic};
 pub use compatibility::differences;
 pub use config::*;
+pub use content::Content;
 pub use lock::Lock;
 pub(crate) use manifest::MANIFEST;
 pub use manifest::Snapshot;

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::atomic::{point, remove, sync_dir, unique, write_new};
+use super::atomic::{point, remove, sync_dir, unique};
+use super::content::Content;
 use super::manifest::{MANIFEST, Manifest, Snapshot};
 use super::retention::{Keep, retain};
 use crate::error::{Error, Result};
@@ -262,13 +263,16 @@ fn intact_neighbour(path: &Path) -> Option<PathBuf> {
 
 /// Writes the files, then their manifest, then flushes the directory itself.
 fn write_directory(dir: &Path, snapshot: &Snapshot) -> Result<()> {
-    let manifest = Manifest::of(snapshot)?.to_json();
+    snapshot.check_names()?;
     fs::create_dir(dir).map_err(Error::io("create", dir))?;
-    let files = snapshot.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
-    for (name, bytes) in files.chain([(MANIFEST, manifest.as_bytes())]) {
+    let create = |(name, content): (&String, &Content)| {
         let path = dir.join(name);
-        write_new(&path, bytes).map_err(Error::io("write", &path))?;
-    }
+        let entry = content.create(&path).map_err(Error::io("write", &path))?;
+        Ok((name.clone(), entry))
+    };
+    let entries = snapshot.files.iter().map(|(name, content)| create((name, content))).collect::<Result<_>>()?;
+    let manifest = Content::Bytes(Manifest::of(snapshot, entries).to_json().into_bytes());
+    create((&MANIFEST.into(), &manifest))?;
     sync_dir(dir).map_err(Error::io("write", dir))
 }
 

@@ -17,7 +17,7 @@ use super::resume::restore;
 use super::snapshot::Snapshots;
 use super::terminal::{say, warn};
 use super::together::{KEY, encode, receive};
-use crate::checkpoint::{self, Loaded, Lock, Resume, run_dir};
+use crate::checkpoint::{self, Loaded, Lock, Resume, Snapshot, run_dir};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::launch::{ActiveGeneration, ElasticMembership, Next, StateVersion};
@@ -220,8 +220,8 @@ impl Elastic {
     /// A state in the form of one from the disk.
     fn origin(&self, state: TrainingState) -> Origin {
         let clock = &self.snapshots.clock;
-        let snapshot = self.snapshots.of(state, self.snapshots.identity());
-        let (step, epoch, files) = (snapshot.step, snapshot.epoch, snapshot.files.into_iter().collect());
+        let Snapshot { step, epoch, files, .. } = self.snapshots.of(state, self.snapshots.identity());
+        let files = files.into_iter().map(|(name, content)| (name, content.into_bytes())).collect();
         let checkpoint = Loaded { path: "the state of another process".into(), step, epoch, files };
         let (directory, session_seconds) = (clock.directory(), clock.session());
         Origin { directory, session_seconds, checkpoint: Some(checkpoint), lock: None }

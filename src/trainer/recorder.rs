@@ -254,7 +254,7 @@ impl Observer for Recorder {
             locked(&totals).checkpoint = Some(path);
             let copy = &kept.path;
             if is_best && !copy.as_os_str().is_empty() {
-                write_atomic(copy, &snapshots.copy(&snapshot, copy)?)?;
+                snapshots.copy(&snapshot, copy)?;
             }
             Ok(())
         }))

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::checkpoint::{Best, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir};
+use crate::checkpoint::{Best, Content, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir};
 use crate::error::{Error, Result};
 use crate::file::TEXT;
 use crate::parallel::{
     Counts, DataParallel, EpochReport, HostBackend, Observer, Plan, Position, StartingPoint, StepReport, Task,
     TrainingState, Write,
 };
-use crate::state::{Metadata, StateDict, from_safetensors, to_safetensors};
+use crate::state::{Metadata, StateDict, from_safetensors};
 
 /// The description of a run in its checkpoints, beside the position.
 pub(super) struct Identity {
@@ -28,13 +28,10 @@ pub(super) fn snapshot(state: TrainingState, identity: Identity, metadata: &[(St
     let place = [("step", position.global_step), ("epoch", position.epoch)];
     let mut metadata = metadata.to_vec();
     metadata.extend(place.map(|(key, value)| (key.to_string(), value.to_string())));
-    // Each dictionary is dropped when its file is made, to save memory.
-    let mut files = vec![("model.safetensors".to_string(), to_safetensors(&weights, &metadata))];
-    drop(weights);
-    files.push(("optimizer.safetensors".to_string(), to_safetensors(&optimizer, &[])));
-    drop(optimizer);
-    files.extend(average.map(|weights| ("average.safetensors".to_string(), to_safetensors(&weights, &metadata))));
-    files.push(("state.json".to_string(), run));
+    let average = average.map(|weights| ("average", weights, metadata.clone()));
+    let tensors = [("model", weights, metadata), ("optimizer", optimizer, Metadata::new())].into_iter().chain(average);
+    let file = |(name, tensors, metadata)| (format!("{name}.safetensors"), Content::Tensors(tensors, metadata));
+    let files = tensors.map(file).chain([("state.json".to_string(), run.into())]).collect();
     Snapshot { step: position.global_step, epoch: position.epoch, accuracy: score, files }
 }
 

@@ -1,16 +1,14 @@
 //! The files of a checkpoint, made from a state: for the disk, and for processes that join.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use super::clock::Clock;
 use super::prepare::Prepared;
 use super::saved::{Identity, snapshot};
-use crate::checkpoint::{Snapshot, check_writable};
+use crate::checkpoint::{Content, Snapshot, check_writable, create_atomic, write_atomic};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::parallel::TrainingState;
-use crate::state::from_safetensors;
 use crate::weights::{Description, Format};
 
 /// What all checkpoints of a run share.
@@ -50,21 +48,19 @@ impl Snapshots {
     /// The files of `state`.
     pub(super) fn of(&self, state: TrainingState, identity: Identity) -> Snapshot {
         let mut snapshot = snapshot(state, identity, &self.description.to_metadata());
-        snapshot.files.push(("config.toml".to_string(), self.config.to_toml().into_bytes()));
+        snapshot.files.push(("config.toml".to_string(), self.config.to_toml().into_bytes().into()));
         snapshot
     }
 
-    /// The model of `snapshot`, averaged if there is an average, in the format of the file name `to`.
-    pub(super) fn copy<'a>(&self, snapshot: &'a Snapshot, to: &Path) -> Result<Cow<'a, [u8]>> {
-        let file = |name: &str| snapshot.files.iter().find(|(file, _)| file == name);
+    /// Writes the model of `snapshot`, averaged if there is an average, in the format of the file name `to`.
+    pub(super) fn copy(&self, snapshot: &Snapshot, to: &Path) -> Result<()> {
+        let file = |name: &str| snapshot.files.iter().find(|(file, _)| file == name).map(|(_, content)| content);
         let best = file("average.safetensors").or_else(|| file("model.safetensors"));
-        let (name, bytes) = best.expect("every snapshot holds a model");
-        match Format::of(to) {
-            Some(format) if format != Format::Safetensors => {
-                let (tensors, _) = from_safetensors(bytes, Path::new(name))?;
-                format.encode(&tensors, &self.description, "the best checkpoint").map(Cow::Owned)
+        match (Format::of(to), best.expect("every snapshot holds a model")) {
+            (Some(format), Content::Tensors(tensors, _)) if format != Format::Safetensors => {
+                write_atomic(to, &format.encode(tensors, &self.description, "the best checkpoint")?)
             }
-            _ => Ok(Cow::Borrowed(bytes)),
+            (_, content) => create_atomic(to, |file| content.write(file)),
         }
     }
 }

@@ -12,8 +12,12 @@ fn save_and_load(criterion: &mut Criterion) {
     let mut store = Store::open(directory.path()).unwrap();
     let mut group = criterion.benchmark_group("checkpoint of 89 MB");
     group.sample_size(10).throughput(Throughput::Bytes(BYTES as u64));
-    let snapshot =
-        |step| Snapshot { step, epoch: 1, accuracy: None, files: vec![("model.safetensors".into(), vec![7; BYTES])] };
+    let snapshot = |step| Snapshot {
+        step,
+        epoch: 1,
+        accuracy: None,
+        files: vec![("model.safetensors".into(), vec![7; BYTES].into())],
+    };
     let mut step = 0;
     group.bench_function("save", |bencher| {
         bencher.iter(|| {

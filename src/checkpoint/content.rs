@@ -1,0 +1,78 @@
+//! The content of a file of a checkpoint: written and summed in one pass, since that of a large model is never held as a
+//! whole beside its tensors.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::manifest::Entry;
+use crate::state::{Metadata, StateDict, to_safetensors, write_safetensors};
+
+/// Bytes that are summed and written at once: few enough for the processor's cache.
+const CHUNK: usize = 1 << 18;
+
+/// The content of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// Tensors and metadata, as safetensors.
+    Tensors(StateDict, Metadata),
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl Content {
+    /// Writes the bytes of the file.
+    ///
+    /// # Errors
+    /// That of `to`.
+    pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::Bytes(bytes) => to.write_all(bytes),
+            Self::Tensors(tensors, metadata) => write_safetensors(tensors, metadata, to),
+        }
+    }
+
+    /// The bytes of the file.
+    pub fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Tensors(tensors, metadata) => to_safetensors(&tensors, &metadata),
+        }
+    }
+
+    /// Creates a file that must not exist, and flushes it to the disk.
+    pub(super) fn create(&self, path: &Path) -> io::Result<Entry> {
+        let mut summed = Summed { file: File::create_new(path)?, hash: Sha256::new(), size: 0 };
+        self.write(&mut summed)?;
+        summed.file.sync_all()?;
+        Ok(Entry { size: summed.size, sha256: format!("{:x}", summed.hash.finalize()) })
+    }
+}
+
+/// A file, and the size and the sum of what was written.
+struct Summed {
+    file: File,
+    hash: Sha256,
+    size: u64,
+}
+
+impl Write for Summed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(&bytes[..bytes.len().min(CHUNK)])?;
+        self.hash.update(&bytes[..written]);
+        self.size += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
