@@ -18,7 +18,7 @@
 //! | [`nn`] | parts of networks: layers, losses, initial weights, tensors by name | architectures, replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
 //! | [`parallel`] | the engine: tasks, the order of samples, world, collectives in memory, over Gloo and NCCL, the replica and its learner, stages of a model, the strategy, generations | networks, images, files, terminals |
-//! | [`data`] | images from files, folders, shards and packs; augmentation, batches | networks, devices |
+//! | [`data`] | images from files, folders, shards, Parquet files and packs; augmentation, batches | networks, devices |
 //! | [`model`] | ResNet-18 and 34, predictions from logits | data sets, files |
 //! | [`launch`] | the rank of this process, the rendezvous, fixed and elastic membership, `train launch` | models, a run's files |
 //! | [`weights`] | import and export of weights: PyTorch's files, torchvision's, ONNX | models, devices |

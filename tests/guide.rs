@@ -171,6 +171,8 @@ fn workplace() -> Workplace {
         tar.append_path_with_name(place.path("label"), "1.cls").unwrap();
         tar.finish().unwrap();
     }
+    #[cfg(feature = "parquet")]
+    hub(&place);
     succeeded(&place.bare(&["pack", "photos", "--output=photos.pack"]).output().unwrap());
     for (photo, name) in [("photos/val/cats/1.jpg", "cat.jpg"), ("photos/val/dogs/1.jpg", "dog.png")] {
         image::open(place.path(photo)).unwrap().save(place.path(name)).unwrap();
@@ -188,6 +190,23 @@ fn workplace() -> Workplace {
         std::fs::remove_dir_all(place.path("trained")).unwrap();
     }
     place
+}
+
+/// Photos as Parquet files.
+#[cfg(feature = "parquet")]
+fn hub(place: &Workplace) {
+    std::fs::create_dir(place.path("hub")).unwrap();
+    let photo = std::fs::read(place.path("photos/val/cats/1.jpg")).unwrap();
+    for file in ["train-00000-of-00001", "test-00000-of-00001"] {
+        let rows = [0, 1].map(|label| (Some(&photo[..]), None, Some(label)));
+        let path = place.path(&format!("hub/{file}.parquet"));
+        crate::data::parquet::write(
+            &path,
+            &["cats", "dogs"],
+            &rows,
+            parquet::file::properties::WriterProperties::builder(),
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Where images are stored is not part of an experiment: a folder, shards and a pack give one SHA-256 of the final weights,
-//! and a run may go on with any of them.
+//! Where images are stored is not part of an experiment: a folder, shards, a pack and Parquet files give one SHA-256 of the
+//! final weights, and a run may go on with any of them.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,10 +10,12 @@ use tar::{Builder, Header};
 use crate::command::{IMAGES, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
 
 /// What `--data` and `--data-dir` say.
-const SOURCES: [[&str; 2]; 3] = [
+const SOURCES: &[[&str; 2]] = &[
     ["--data=folder", "--data-dir=folder"],
     ["--data=webdataset", "--data-dir=shards/{train-{0..2},val-0}.tar"],
     ["--data=pack", "--data-dir=images.pack"],
+    #[cfg(feature = "parquet")]
+    ["--data=parquet", "--data-dir=hub"],
 ];
 const EPOCHS: usize = 2;
 
@@ -43,6 +45,36 @@ fn stored(place: &Workplace) {
     fs::write(place.path("shards/classes.txt"), "class0\nclass1\nclass2\n").unwrap();
     let said = succeeded(&place.bare(&["pack", "shards", "--output=images.pack"]).output().unwrap());
     assert!(said.contains("46 images") && said.contains("--data pack --data-dir images.pack"), "{said}");
+    #[cfg(feature = "parquet")]
+    hub(place);
+}
+
+/// The images as Parquet files: the last of training come first.
+#[cfg(feature = "parquet")]
+fn hub(place: &Workplace) {
+    use crate::data::parquet::{Row, write};
+    use parquet::file::properties::WriterProperties;
+
+    fs::create_dir_all(place.path("hub")).unwrap();
+    let files = [
+        ("train-00000-of-00002", 20..IMAGES),
+        ("train-00001-of-00002", 0..20),
+        ("test-00000-of-00001", IMAGES..IMAGES + 16),
+    ];
+    for (file, numbers) in files {
+        let split = if file.starts_with("train") { "train" } else { "val" };
+        let name = |number: usize| format!("class{}/{number:02}.jpg", number % 3);
+        let images: Vec<(Vec<u8>, String, i64)> = numbers
+            .map(|number| {
+                let bytes = fs::read(place.path(&format!("folder/{split}/{}", name(number)))).unwrap();
+                (bytes, name(number), (number % 3) as i64)
+            })
+            .collect();
+        let rows: Vec<Row> =
+            images.iter().map(|(bytes, name, label)| (Some(&bytes[..]), Some(&name[..]), Some(*label))).collect();
+        let path = place.path(&format!("hub/{file}.parquet"));
+        write(&path, &["class0", "class1", "class2"], &rows, WriterProperties::builder());
+    }
 }
 
 fn append(tar: &mut Builder<File>, name: &str, content: &[u8]) {
@@ -55,7 +87,7 @@ fn append(tar: &mut Builder<File>, name: &str, content: &[u8]) {
 /// A training on a source; every second one decodes its images again at every use.
 fn training<'a>(world: &'a [&'a str], source: usize) -> Vec<&'a str> {
     let cache = if source.is_multiple_of(2) { "--cache-mb=0" } else { "--cache-mb=64" };
-    [&SOURCES[source % 3][..], world, &["--image-size=16", "--epochs=2", cache]].concat()
+    [&SOURCES[source % SOURCES.len()][..], world, &["--image-size=16", "--epochs=2", cache]].concat()
 }
 
 #[test]
@@ -73,7 +105,7 @@ fn the_weights_are_the_same_from_every_source_and_across_a_kill_and_a_change_of_
         let name = |kind: &str| format!("{kind}-{at}");
         place.train(&name("calm"), &training(world, 0));
         let calm = place.run(&name("calm"));
-        for source in 1..3 {
+        for source in 1..SOURCES.len() {
             place.train(&name(&source.to_string()), &training(world, source));
             place.run(&name(&source.to_string())).equals(&calm, EPOCHS);
         }
@@ -180,10 +212,11 @@ fn settings_that_have_no_effect_on_a_source_are_refused() {
     succeeded(&place.bare(&["pack", "folder", "--output=upright.pack", "--apply-exif"]).output().unwrap());
     let upright = ["--data=pack", "--data-dir=upright.pack"];
     let refused = [
-        (&["data=synthetic", "data.exif=apply"][..], "exif needs the data folder, webdataset or pack"),
-        (&["data=synthetic", "data.corrupt=skip"], "corrupt=skip needs the data folder or webdataset"),
+        (&["data=synthetic", "data.exif=apply"][..], "exif needs the data folder, webdataset, parquet or pack"),
+        (&["data=synthetic", "data.corrupt=skip"], "corrupt=skip needs the data folder, webdataset or parquet"),
         (&["--data=pack", "--data-dir=images.pack", "data.corrupt=skip"], "train pack has --skip-corrupt"),
         (&upright, "was encoded with data.exif=apply, but data.exif is 'ignore'"),
+        (&upright, "give data.exif=apply, or write the pack again without --apply-exif"),
     ];
     for (arguments, part) in refused {
         let output = place.bare(&[arguments, &["--dry-run"]].concat()).output().unwrap();
@@ -192,4 +225,19 @@ fn settings_that_have_no_effect_on_a_source_are_refused() {
         assert!(lines[0].contains(part), "{lines:?}");
     }
     succeeded(&place.bare(&[&upright[..], &["--dry-run", "data.exif=apply"]].concat()).output().unwrap());
+}
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn a_build_without_parquet_names_the_feature() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("hub")).unwrap();
+    fs::write(place.path("hub/train.parquet"), "PAR1").unwrap();
+    let packing = ["pack", "hub", "--output=images.pack"];
+    for arguments in [&["--data=parquet", "--data-dir=hub"][..], &packing] {
+        let output = place.bare(arguments).output().unwrap();
+        let lines = errors(&output);
+        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
+        assert!(lines[0].contains("parquet") && lines[0].contains("build with --features parquet"), "{lines:?}");
+    }
 }

@@ -10,7 +10,8 @@ use crate::data::{Corrupt, Exif, Recipe};
 
 #[derive(Debug, Args)]
 pub(super) struct Pack {
-    /// Images: a folder with train/CLASS/IMAGE and val/CLASS/IMAGE, tar shards or a pattern for them, or another pack.
+    /// Images: a folder with train/CLASS/IMAGE and val/CLASS/IMAGE, tar shards or Parquet files or a pattern for them, or
+    /// another pack.
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
     /// File to write; --data pack --data-dir FILE reads it.

@@ -245,13 +245,17 @@ impl Rules<'_> {
         let remedy = "use --data cifar10 or leave --download out";
         self.require(holds, &["data.download", "data.source"], broken, remedy);
 
-        let holds =
-            data.exif == Exif::Ignore || matches!(data.source, Source::Folder | Source::Webdataset | Source::Pack);
-        let broken = || format!("exif needs the data folder, webdataset or pack, got '{source}'");
+        let holds = data.source != Source::Parquet || cfg!(feature = "parquet");
+        let broken = || "the data parquet must be in this build".into();
+        self.require(holds, &["data.source"], broken, "build with --features parquet");
+
+        let in_parts = matches!(data.source, Source::Folder | Source::Webdataset | Source::Parquet);
+        let holds = data.exif == Exif::Ignore || in_parts || data.source == Source::Pack;
+        let broken = || format!("exif needs the data folder, webdataset, parquet or pack, got '{source}'");
         self.require(holds, &["data.exif", "data.source"], broken, "use data.exif=ignore");
 
-        let holds = data.corrupt == Corrupt::Refuse || matches!(data.source, Source::Folder | Source::Webdataset);
-        let broken = || format!("corrupt=skip needs the data folder or webdataset, got '{source}'");
+        let holds = data.corrupt == Corrupt::Refuse || in_parts;
+        let broken = || format!("corrupt=skip needs the data folder, webdataset or parquet, got '{source}'");
         let remedy = "use data.corrupt=refuse; train pack has --skip-corrupt";
         self.require(holds, &["data.corrupt", "data.source"], broken, remedy);
 

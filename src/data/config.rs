@@ -17,6 +17,8 @@ pub enum Source {
     Folder,
     /// Tar shards in the layout of WebDataset.
     Webdataset,
+    /// Parquet files as on the Hugging Face hub.
+    Parquet,
     /// The file that `train pack` writes.
     Pack,
     /// Shapes drawn by a program; needs no files.

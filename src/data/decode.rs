@@ -2,9 +2,7 @@
 //!
 //! Truncated files are refused, as by PIL and torchvision; the decoder itself would fill the missing part with grey.
 
-use std::fs::File;
 use std::io::Cursor;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult, Rgb, RgbImage};
@@ -81,15 +79,18 @@ fn of_raw(bytes: &[u8]) -> Option<RgbImage> {
     if is_whole { RgbImage::from_raw(width, height, pixels.to_vec()) } else { None }
 }
 
-/// A cheap check that [`decode`] will succeed: whether the first and last bytes of the `length` bytes at `offset` fit
-/// the format. Does not find damage in between.
-pub(super) fn has_both_ends(file: &File, offset: u64, length: u64) -> std::io::Result<bool> {
+/// A cheap check that [`decode`] will succeed: whether the first and last of `length` bytes, which `read` gives from any
+/// position, fit the format. Does not find damage in between.
+pub(super) fn has_both_ends(
+    read: impl Fn(&mut [u8], u64) -> std::io::Result<()>,
+    length: u64,
+) -> std::io::Result<bool> {
     let (mut start, mut end) = ([0; 12], [0; 12]);
     if length < 12 {
         return Ok(false);
     }
-    file.read_exact_at(&mut start, offset)?;
-    file.read_exact_at(&mut end, offset + length - 12)?;
+    read(&mut start, 0)?;
+    read(&mut end, length - 12)?;
     let stated = |at: usize| u64::from(u32::from_le_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]]));
     Ok(match &start {
         [0xff, 0xd8, ..] => end.ends_with(b"\xff\xd9"),

@@ -8,15 +8,17 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
 use super::Progress;
 use super::config::{Corrupt, DataConfig};
+use super::content::Content;
 use super::decode::{LARGEST, SUFFIXES, is_image};
 use super::index::{Head, Index, Sample, Stamp, modified};
-use super::samples::{REPORT_EVERY, Samples, check_side, damaged, fault, in_parallel, left_out};
+use super::samples::{REPORT_EVERY, Samples, check_side, fault, in_parallel};
 use crate::error::{Error, Result};
 use crate::file;
 
@@ -60,7 +62,7 @@ impl Folder {
             let Listing { items, others } = Listing::of(&root, stamps, &classes, progress)?;
             notes.extend(note(&root.join(&stamps[0].name), &others));
             let found = inspect(&root, stamps, items, config.corrupt, progress)?;
-            notes.extend(left_out(&found.faults));
+            notes.extend(found.left_out());
             damaged.extend(found.damaged);
             split.extend(found.samples.into_iter().map(|sample| Sample { file: sample.file + first, ..sample }));
             first = stamps.len() as u32;
@@ -120,16 +122,6 @@ struct Item {
     path: PathBuf,
 }
 
-/// What a split holds.
-#[derive(Default)]
-struct Content {
-    samples: Vec<Sample>,
-    /// What is wrong with the files that are left out.
-    faults: Vec<String>,
-    /// These files.
-    damaged: Vec<Stamp>,
-}
-
 /// Checks the files of a split.
 fn inspect(
     root: &Path,
@@ -141,29 +133,22 @@ fn inspect(
     let what = root.join(&stamps[0].name).display().to_string();
     let report = |done, total| progress(Progress::Files { what: what.clone(), done, total });
     let look = |Item { label, file, path }: Item| {
+        let mut content = Content::default();
         let opened = File::open(&path).and_then(|file| Ok((file.metadata()?, file)));
         let (metadata, opened) = opened.map_err(Error::io("read", &path))?;
         let name = path.file_name().unwrap_or_default().as_bytes().to_vec();
-        match fault(&opened, 0, metadata.len(), &name, corrupt).map_err(Error::io("read", &path))? {
-            Some(fault) if corrupt == Corrupt::Skip => {
-                let place = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-                Ok(Err((format!("'{}' {fault}", path.display()), Stamp::of(root, place)?)))
-            }
-            Some(fault) => Err(damaged(&format!("'{}' {fault}", path.display()))),
-            None => Ok(Ok(Sample { label, name, file, offset: modified(&metadata), length: metadata.len() as u32 })),
+        let read = |out: &mut [u8], at| opened.read_exact_at(out, at);
+        let found = fault(read, metadata.len(), &name, corrupt).map_err(Error::io("read", &path))?;
+        if found.is_some() {
+            let place = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+            content.damaged.push(Stamp::of(root, place)?);
         }
+        let found = found.map(|fault| format!("'{}' {fault}", path.display()));
+        let sample = Sample { label, name, file, offset: modified(&metadata), length: metadata.len() as u32 };
+        content.take(sample, found, corrupt)?;
+        Ok(content)
     };
-    let mut content = Content::default();
-    for found in in_parallel(items, REPORT_EVERY, look, report)? {
-        match found {
-            Ok(sample) => content.samples.push(sample),
-            Err((fault, stamp)) => {
-                content.faults.push(fault);
-                content.damaged.push(stamp);
-            }
-        }
-    }
-    Ok(content)
+    Ok(Content::of(in_parallel(items, REPORT_EVERY, look, report)?))
 }
 
 /// The names of the folders with the training and the validation images.

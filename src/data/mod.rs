@@ -1,9 +1,9 @@
 //! The data room: images, augmentation and batches.
 //!
 //! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar` and `synthetic`; `samples` (encoded
-//! images, wherever they are stored), its sources `folder`, `shards` and `pack`, with an `index` each, and `splits`; then
-//! `key`, `augment`, `mixing` and `batch`. The room knows no model, device or replica; the engine decides the order of
-//! samples.
+//! images, wherever they are stored), its sources `folder`, `shards`, `parquet` and `pack`, with an `index` each, and
+//! `splits`; then `key`, `augment`, `mixing` and `batch`. The room knows no model, device or replica; the engine decides
+//! the order of samples.
 
 pub mod augment;
 pub mod batch;
@@ -11,6 +11,7 @@ mod braces;
 pub mod cifar;
 mod color_jitter;
 pub mod config;
+mod content;
 pub mod dataset;
 mod decode;
 pub mod download;
@@ -22,6 +23,8 @@ pub mod key;
 mod members;
 pub mod mixing;
 mod pack;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pickle;
 mod pixel_ops;
 mod program;
@@ -29,6 +32,7 @@ pub mod rand_augment;
 pub mod rectangle;
 mod resample;
 mod samples;
+mod shard_files;
 mod shards;
 mod splits;
 pub mod synthetic;
@@ -91,6 +95,7 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
         Source::Cifar100 => in_squares(cifar::load(&cifar::CIFAR100, config, progress)?, config),
         Source::Folder => splits::splits(Arc::new(Folder::open(config, progress)?), config, progress)?,
         Source::Webdataset => splits::splits(Arc::new(Shards::open(config, progress)?), config, progress)?,
+        Source::Parquet => splits::splits(parquet(config, progress)?, config, progress)?,
         Source::Pack => splits::splits(Arc::new(Pack::open(config)?), config, progress)?,
         Source::Synthetic => in_squares(synthetic::load(config)?, config),
     };
@@ -103,8 +108,8 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
     })
 }
 
-/// Writes a pack of the images in `source`: a folder of images, shards, or another pack. Returns the numbers of its
-/// images and bytes.
+/// Writes a pack of the images in `source`: a folder of images, shards, Parquet files, or another pack. Returns the
+/// numbers of its images and bytes.
 ///
 /// # Errors
 /// If there are no such images, one is damaged, or the file cannot be written.
@@ -116,13 +121,31 @@ pub fn pack(
     progress: &dyn Fn(Progress),
 ) -> Result<(usize, u64)> {
     let config = DataConfig { dir: source.to_path_buf(), corrupt, ..DataConfig::default() };
-    let samples: Box<dyn Samples> = match shards::are_in(source)? {
-        true => Box::new(Shards::open(&config, progress)?),
-        false if source.is_file() => Box::new(Pack::open(&config)?),
-        false => Box::new(Folder::open(&config, progress)?),
+    let samples: Arc<dyn Samples> = if shard_files::PARQUET.are_in(source)? {
+        parquet(&config, progress)?
+    } else if shard_files::TAR.are_in(source)? {
+        Arc::new(Shards::open(&config, progress)?)
+    } else if source.is_file() {
+        Arc::new(Pack::open(&config)?)
+    } else {
+        Arc::new(Folder::open(&config, progress)?)
     };
     let bytes = pack::write(&*samples, recipe, output, progress)?;
     Ok((samples.index().len(), bytes))
+}
+
+/// The Parquet files in `config.dir`.
+#[cfg(feature = "parquet")]
+fn parquet(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Arc<dyn Samples>> {
+    Ok(Arc::new(parquet::Parquet::open(config, progress)?))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(config: &DataConfig, _progress: &dyn Fn(Progress)) -> Result<Arc<dyn Samples>> {
+    let dir = config.dir.display();
+    Err(crate::error::Error::usage(format!(
+        "'{dir}' has Parquet files, which this build cannot read; build with --features parquet"
+    )))
 }
 
 /// Images in memory, framed as squares of the configured size.

@@ -5,8 +5,6 @@
 
 use std::borrow::Cow;
 use std::fmt::Debug;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use image::RgbImage;
@@ -24,9 +22,6 @@ pub(super) const REPORT_EVERY: usize = 256;
 
 /// The largest side that is accepted, in pixels.
 const WIDEST: usize = 1024;
-
-/// Damaged images that a note names before it only counts the rest.
-const MOST_NAMES: usize = 3;
 
 /// Encoded images, stored in some way.
 pub(super) trait Samples: Debug + Send + Sync {
@@ -86,11 +81,10 @@ pub(super) fn damaged(what: &str) -> Error {
     ))
 }
 
-/// Looks for damage in the image of `length` bytes at `offset`: at both ends, or everywhere if damaged images are to be
-/// left out. Returns the second half of a sentence about it.
+/// Looks for damage in an image of `length` bytes, which `read` gives from any position: at both ends, or everywhere if
+/// damaged images are to be left out. Returns the second half of a sentence about it.
 pub(super) fn fault(
-    file: &File,
-    offset: u64,
+    read: impl Fn(&mut [u8], u64) -> std::io::Result<()>,
     length: u64,
     name: &[u8],
     corrupt: Corrupt,
@@ -98,21 +92,12 @@ pub(super) fn fault(
     if length > LARGEST {
         return Ok(Some(format!("has '{length}' bytes, more than {} MiB", LARGEST >> 20)));
     }
-    if corrupt == Corrupt::Refuse && has_both_ends(file, offset, length)? {
+    if corrupt == Corrupt::Refuse && has_both_ends(&read, length)? {
         return Ok(None);
     }
     let mut bytes = vec![0; length as usize];
-    file.read_exact_at(&mut bytes, offset)?;
+    read(&mut bytes, 0)?;
     Ok(decode(&bytes, name, Exif::Ignore).err())
-}
-
-/// The note about images that were left out.
-pub(super) fn left_out(damaged: &[String]) -> Option<String> {
-    let (count, noun) = (damaged.len(), if damaged.len() == 1 { "image" } else { "images" });
-    let more = count.saturating_sub(MOST_NAMES);
-    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    let named = damaged[..count.min(MOST_NAMES)].join("; ");
-    (count > 0).then(|| format!("{count} damaged {noun} left out by data.corrupt=skip: {named}{more}"))
 }
 
 /// Does `work` for every item, `part` of them in parallel between two reports; returns the results in order, or the error

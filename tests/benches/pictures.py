@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How fast images are read: Kiln from a folder, shards and packs, and torchvision's DataLoader, in turns.
+"""How fast images are read: Kiln from a folder, shards, Parquet files and packs, and torchvision's DataLoader, in turns.
 
-    cargo build --example read_images
+    cargo build --features parquet --example read_images
     python tests/benches/pictures.py target/debug/examples/read_images target/debug/train
 
 Both read all images of a folder once, crop a random part, resize it to 224 pixels and flip it, with two threads or two
@@ -56,6 +56,23 @@ def shards(folder, target):
                     tar.add(label, f"{stem}.cls")
 
 
+def parquet(folder, target, **options):
+    """The same images as a file for each split, as the Hugging Face hub has them."""
+    import pyarrow
+    import pyarrow.parquet
+
+    os.makedirs(target)
+    for split in ["train", "val"]:
+        images, labels = [], []
+        for at, _, names in sorted(os.walk(os.path.join(folder, split))):
+            for name in sorted(names):
+                with open(os.path.join(at, name), "rb") as file:
+                    images.append({"bytes": file.read(), "path": name})
+                labels.append(int(at[-1]))
+        table = pyarrow.table({"image": images, "label": labels})
+        pyarrow.parquet.write_table(table, os.path.join(target, f"{split}-00000-of-00001.parquet"), **options)
+
+
 def peer(folder):
     """An epoch of torchvision's, in this process with two workers."""
     import torch
@@ -88,6 +105,13 @@ def main():
         at = lambda name: os.path.join(place, name)
         mean = draw(at("folder"), arguments.images, width, height, 90)
         shards(at("folder"), at("shards"))
+        tables = {
+            "parquet, groups of 100 rows": {"row_group_size": 100},
+            "parquet, pyarrow's groups": {},
+            "parquet, zstd, groups of 100": {"row_group_size": 100, "compression": "zstd"},
+        }
+        for number, options in enumerate(tables.values()):
+            parquet(at("folder"), at(f"parquet{number}"), **options)
         packs = {"copies": [], "raw": ["--side", "256", "--jpeg", "0%"]}
         for name, recipe in packs.items():
             subprocess.run([arguments.train, "pack", at("folder"), "--output", at(name), *recipe], check=True, stdout=sys.stderr)
@@ -95,6 +119,7 @@ def main():
             "torchvision": [sys.executable, __file__, "--peer", at("folder")],
             "folder": [arguments.reader, "folder", at("folder"), "2"],
             "shards": [arguments.reader, "webdataset", at("shards"), "2"],
+            **{name: [arguments.reader, "parquet", at(f"parquet{number}"), "2"] for number, name in enumerate(tables)},
             "pack": [arguments.reader, "pack", at("copies"), "2"],
             "pack, plain pixels of 256": [arguments.reader, "pack", at("raw"), "2"],
         }

@@ -18,6 +18,7 @@ fn main() {
     let source = match source.as_str() {
         "folder" => Source::Folder,
         "webdataset" => Source::Webdataset,
+        "parquet" => Source::Parquet,
         _ => Source::Pack,
     };
     let config = DataConfig { source, dir: dir.into(), image_size: 224, resized_crop: 0.08, ..DataConfig::default() };

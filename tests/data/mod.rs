@@ -12,6 +12,8 @@ mod loader;
 mod mixing;
 mod modes;
 mod pack;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 mod rand_augment;
 mod repeats;
 mod resize;

@@ -7,6 +7,10 @@ fn trainings() {
     let place = workplace();
     let replaced = [("torchvision", "published.pth"), ("~/cifar", "cifar")];
     for line in lines(Kind::Training) {
+        if line.text.contains("--data parquet") && cfg!(not(feature = "parquet")) {
+            crate::command::skip(&format!("'{}' needs the feature parquet", line.text));
+            continue;
+        }
         let mut added = SHORT.to_vec();
         if line.text.contains("--resume") {
             // There is a step left to do.
