@@ -99,38 +99,48 @@ compile_error!("files are little-endian, and tensors are written to them as they
 
 /// The dictionary as a safetensors file, as by [`write_safetensors`].
 pub fn to_safetensors(tensors: &StateDict, metadata: &[(String, String)]) -> Vec<u8> {
-    // Allocated almost once, since models are large.
-    let mut file = Vec::with_capacity(tensors.values().map(|tensor| tensor.bytes().len()).sum());
-    write_safetensors(tensors, metadata, &mut file).expect("a vector takes everything");
+    let mut file = head(tensors, metadata);
+    // Allocated once, since models are large.
+    file.reserve_exact(tensors.values().map(|tensor| tensor.bytes().len()).sum());
+    in_order(tensors).for_each(|(_, tensor)| file.extend(tensor.bytes()));
     file
 }
 
 /// Writes the dictionary as a safetensors file.
 ///
-/// The header is not written by the `safetensors` crate, whose metadata is a hash map: equal dictionaries would give
-/// files with different headers. Integers come first, so that every tensor is aligned to its element.
-///
 /// # Errors
 /// That of `to`.
 pub fn write_safetensors(tensors: &StateDict, metadata: &[(String, String)], to: &mut dyn Write) -> io::Result<()> {
+    to.write_all(&head(tensors, metadata))?;
+    in_order(tensors).try_for_each(|(_, tensor)| to.write_all(tensor.bytes()))
+}
+
+/// The tensors as they lie in a file: integers first, so that every tensor is aligned to its element.
+fn in_order(tensors: &StateDict) -> impl Iterator<Item = (&String, &HostTensor)> {
+    let (wide, narrow): (Vec<_>, Vec<_>) = tensors.iter().partition(|(_, tensor)| tensor.as_i64().is_some());
+    wide.into_iter().chain(narrow)
+}
+
+/// The bytes in front of the tensors.
+///
+/// They are not written by the `safetensors` crate, whose metadata is a hash map: equal dictionaries would give files with
+/// different headers.
+fn head(tensors: &StateDict, metadata: &[(String, String)]) -> Vec<u8> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
         let sorted: BTreeMap<_, _> = metadata.iter().cloned().collect();
         header.insert("__metadata__".into(), json!(sorted));
     }
-    let (wide, narrow): (Vec<_>, Vec<_>) = tensors.iter().partition(|(_, tensor)| tensor.as_i64().is_some());
-    let ordered = || wide.iter().chain(&narrow);
     let mut length = 0;
-    for (name, tensor) in ordered() {
+    for (name, tensor) in in_order(tensors) {
         let end = length + tensor.bytes().len();
         let entry = json!({ "dtype": tensor.dtype(), "shape": tensor.shape(), "data_offsets": [length, end] });
-        header.insert((*name).clone(), entry);
+        header.insert(name.clone(), entry);
         length = end;
     }
     let mut header = serde_json::Value::Object(header).to_string().into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
-    to.write_all(&[&(header.len() as u64).to_le_bytes(), header.as_slice()].concat())?;
-    ordered().try_for_each(|(_, tensor)| to.write_all(tensor.bytes()))
+    [&(header.len() as u64).to_le_bytes(), header.as_slice()].concat()
 }
 
 /// Reads a safetensors file; `origin` is the path that errors name.

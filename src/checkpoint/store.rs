@@ -265,14 +265,13 @@ fn intact_neighbour(path: &Path) -> Option<PathBuf> {
 fn write_directory(dir: &Path, snapshot: &Snapshot) -> Result<()> {
     snapshot.check_names()?;
     fs::create_dir(dir).map_err(Error::io("create", dir))?;
-    let create = |(name, content): (&String, &Content)| {
+    let create = |name: &str, content: &Content| {
         let path = dir.join(name);
-        let entry = content.create(&path).map_err(Error::io("write", &path))?;
-        Ok((name.clone(), entry))
+        content.create(&path).map_err(Error::io("write", &path))
     };
-    let entries = snapshot.files.iter().map(|(name, content)| create((name, content))).collect::<Result<_>>()?;
-    let manifest = Content::Bytes(Manifest::of(snapshot, entries).to_json().into_bytes());
-    create((&MANIFEST.into(), &manifest))?;
+    let entries = snapshot.files.iter().map(|(name, content)| Ok((name.clone(), create(name, content)?)));
+    let manifest = Manifest::of(snapshot, entries.collect::<Result<_>>()?).to_json();
+    create(MANIFEST, &manifest.into_bytes().into())?;
     sync_dir(dir).map_err(Error::io("write", dir))
 }
 

@@ -35,7 +35,7 @@ void gloo::transport::tcp::Loop::run() {
   // Rounds without an event that the round before had not, each within so short a time, that count as spinning.
   constexpr int most_rounds = 4;
   constexpr std::chrono::microseconds at_once(30);
-  std::array<epoll_event, capacity_> events;
+  std::array<epoll_event, capacity_> events{};
   int rounds = 0, last_count = 0;
   void* last = nullptr;
   while (!done_) {
