@@ -3,7 +3,8 @@
 use std::fs;
 
 use kiln::checkpoint::Snapshot;
-use kiln::checkpoint::manifest::{Entry, Manifest};
+use kiln::checkpoint::content::Entry;
+use kiln::checkpoint::manifest::Manifest;
 
 use crate::command::{Run, Workplace, errors};
 

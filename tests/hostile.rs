@@ -8,7 +8,8 @@ use std::process::{Command, Output, Stdio};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use kiln::checkpoint::Snapshot;
-use kiln::checkpoint::manifest::{Entry, Manifest};
+use kiln::checkpoint::content::Entry;
+use kiln::checkpoint::manifest::Manifest;
 use sha2::{Digest, Sha256};
 
 use crate::command::{Workplace, errors, succeeded};

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
 
 mod acceptance;
+mod architecture;
 #[macro_use]
 mod backends;
 mod browser;

@@ -1,13 +1,16 @@
 //! The content of a file of a checkpoint: written and summed in one pass, since that of a large model is never held as a
 //! whole beside its tensors.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::manifest::Entry;
+use super::MANIFEST;
+use crate::error::{Error, Result};
+use crate::file;
 use crate::state::{Metadata, StateDict, to_safetensors, write_safetensors};
 
 /// Bytes that are summed and written at once: few enough for the processor's cache.
@@ -54,6 +57,41 @@ impl Content {
         self.write(&mut summed)?;
         summed.file.sync_all()?;
         Ok(Entry { size: summed.size, sha256: format!("{:x}", summed.hash.finalize()) })
+    }
+}
+
+/// The size and the sum of a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Length in bytes.
+    pub size: u64,
+    /// SHA-256 of the content, in hexadecimal.
+    pub sha256: String,
+}
+
+impl Entry {
+    /// That of a file with this content.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { size: bytes.len() as u64, sha256: format!("{:x}", Sha256::digest(bytes)) }
+    }
+
+    /// Reads the file at `path` if its size and sum are those of the entry.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read, [`Error::Checkpoint`] with the reason if it differs.
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        let damaged = |reason| Error::Checkpoint(format!("'{}' is damaged: {reason}", path.display()));
+        // Checked before reading, so that a huge file does not fill the memory.
+        let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
+        if size != self.size {
+            return Err(damaged(format!("it has {size} bytes, {MANIFEST} says {}", self.size)));
+        }
+        let bytes = file::map(path, self.size).map_err(Error::io("read", path))?;
+        if Self::of(&bytes) != *self {
+            return Err(damaged(format!("its SHA-256 is not the one in {MANIFEST}")));
+        }
+        Ok(bytes.to_vec())
     }
 }
 

@@ -5,13 +5,13 @@
 //! disks and truncated copies, not against forgery.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::content::Content;
+use super::MANIFEST;
+use super::content::{Content, Entry};
 use crate::error::{Error, Result};
 use crate::file::{self, TEXT};
 
@@ -27,9 +27,6 @@ pub struct Snapshot {
     /// Name and content of each file, such as `model.safetensors` and `state.json`.
     pub files: Vec<(String, Content)>,
 }
-
-/// The name of its file.
-pub const MANIFEST: &str = "manifest.json";
 
 /// The version of the format that this build writes and reads.
 const FORMAT: u64 = 1;
@@ -51,16 +48,6 @@ pub struct Manifest {
     /// The files, by name.
     pub files: BTreeMap<String, Entry>,
     sha256: String,
-}
-
-/// The size and the sum of a file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Entry {
-    /// Length in bytes.
-    pub size: u64,
-    /// SHA-256 of the content, in hexadecimal.
-    pub sha256: String,
 }
 
 impl Manifest {
@@ -137,31 +124,6 @@ impl Snapshot {
                 "a checkpoint cannot hold the file '{name}'; give each file a name of its own, without folders"
             ))),
         }
-    }
-}
-
-impl Entry {
-    /// That of a file with this content.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self { size: bytes.len() as u64, sha256: format!("{:x}", Sha256::digest(bytes)) }
-    }
-
-    /// Reads the file at `path` if its size and sum are those of the entry.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if it cannot be read, [`Error::Checkpoint`] with the reason if it differs.
-    pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        let damaged = |reason| Error::Checkpoint(format!("'{}' is damaged: {reason}", path.display()));
-        // Checked before reading, so that a huge file does not fill the memory.
-        let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
-        if size != self.size {
-            return Err(damaged(format!("it has {size} bytes, {MANIFEST} says {}", self.size)));
-        }
-        let bytes = file::map(path, self.size).map_err(Error::io("read", path))?;
-        if Self::of(&bytes) != *self {
-            return Err(damaged(format!("its SHA-256 is not the one in {MANIFEST}")));
-        }
-        Ok(bytes.to_vec())
     }
 }
 

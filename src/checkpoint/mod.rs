@@ -40,8 +40,10 @@ pub use compatibility::differences;
 pub use config::*;
 pub use content::Content;
 pub use lock::Lock;
-pub(crate) use manifest::MANIFEST;
 pub use manifest::Snapshot;
 pub use retention::{Keep, retain};
 pub use state::{Best, Progress, RunState};
 pub use store::{Loaded, Store, Which, read};
+
+/// The name of the file that lists the others, with their checksums.
+pub(crate) const MANIFEST: &str = "manifest.json";

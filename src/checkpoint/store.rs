@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::MANIFEST;
 use super::atomic::{point, remove, sync_dir, unique};
 use super::content::Content;
-use super::manifest::{MANIFEST, Manifest, Snapshot};
+use super::manifest::{Manifest, Snapshot};
 use super::retention::{Keep, retain};
 use crate::error::{Error, Result};
 

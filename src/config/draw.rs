@@ -5,8 +5,6 @@
 
 use sha2::{Digest, Sha256};
 
-use super::grid::split;
-
 /// The values that a key may have.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Domain {
@@ -82,4 +80,25 @@ fn rounded(value: f64, low: f64, high: f64) -> String {
 /// What is in the parentheses of `name(...)`.
 fn call<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.trim().strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')
+}
+
+/// The values between commas; commas in brackets or quotes do not split.
+fn split(text: &str) -> Vec<String> {
+    let (mut values, mut depth, mut quote) = (vec![String::new()], 0_usize, None);
+    for letter in text.chars() {
+        match (letter, quote) {
+            (_, Some(open)) if letter == open => quote = None,
+            (_, Some(_)) => {}
+            ('"' | '\'', None) => quote = Some(letter),
+            ('[' | '(', None) => depth += 1,
+            (']' | ')', None) => depth = depth.saturating_sub(1),
+            (',', None) if depth == 0 => {
+                values.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        values.last_mut().expect("there is always a value").push(letter);
+    }
+    values
 }

@@ -143,23 +143,3 @@ impl Grid {
 pub fn is_list(text: &str) -> bool {
     !matches!(Domain::read(text), Ok(Domain::Values(values)) if values.len() == 1)
 }
-
-pub(super) fn split(text: &str) -> Vec<String> {
-    let (mut values, mut depth, mut quote) = (vec![String::new()], 0_usize, None);
-    for letter in text.chars() {
-        match (letter, quote) {
-            (_, Some(open)) if letter == open => quote = None,
-            (_, Some(_)) => {}
-            ('"' | '\'', None) => quote = Some(letter),
-            ('[' | '(', None) => depth += 1,
-            (']' | ')', None) => depth = depth.saturating_sub(1),
-            (',', None) if depth == 0 => {
-                values.push(String::new());
-                continue;
-            }
-            _ => {}
-        }
-        values.last_mut().expect("there is always a value").push(letter);
-    }
-    values
-}

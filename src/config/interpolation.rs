@@ -3,12 +3,9 @@
 //!
 //! A setting with a reference waits in its layer until all layers are read. Its value is then checked like any other.
 
-use super::layer::{Complaints, Layer, Waiting};
+use super::layer::{Complaints, Layer, REFERENCE, Waiting};
 use super::schema::{Schema, plain};
 use super::suggestion;
-
-/// What begins a reference.
-pub(super) const BEGIN: &str = "${";
 
 /// What references refer to.
 pub(super) struct Referents<'a> {
@@ -51,7 +48,7 @@ fn refuse(Waiting { key, text, place }: Waiting, why: &str, complaints: &mut Com
 /// The text with the values of its references; `None` while one of them is not known.
 fn expanded(text: &str, value: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Option<String>, String> {
     let (mut expanded, mut rest) = (String::new(), text);
-    while let Some((before, after)) = rest.split_once(BEGIN) {
+    while let Some((before, after)) = rest.split_once(REFERENCE) {
         let (name, behind) = after.split_once('}').ok_or("a reference ends with '}', as in ${run.seed}")?;
         let Some(value) = value(name.trim())? else { return Ok(None) };
         expanded.extend([before, &value]);

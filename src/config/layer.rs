@@ -10,7 +10,10 @@ use toml::Value;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::schema::{Schema, plain};
-use super::{flag, interpolation, suggestion};
+use super::{flag, suggestion};
+
+/// What begins a reference to another setting, as in `${run.seed}`.
+pub(super) const REFERENCE: &str = "${";
 
 /// The valid entries of one layer.
 #[derive(Debug, Clone, Default)]
@@ -111,7 +114,7 @@ impl Layer {
 
     fn add(&mut self, key: String, value: Value, place: String, schema: &Schema, complaints: &mut Complaints) {
         if let Value::String(text) = &value
-            && text.contains(interpolation::BEGIN)
+            && text.contains(REFERENCE)
             && schema.default(&key).is_some()
         {
             return self.wait(Waiting { key, text: text.clone(), place });

@@ -1,15 +1,11 @@
 //! What an elastic run needs from its membership, as a trait. A run in one process can only lose devices; a build
 //! without an engine between processes supports no other.
-#![cfg_attr(not(feature = "gloo"), allow(unused_variables, reason = "only used by the engine between processes"))]
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::status::{RunStatus, StateVersion};
+use super::status::StateVersion;
 use crate::error::{Error, Result};
-use crate::parallel::nccl::Transport;
-use crate::parallel::{Generation, ParallelConfig, Processes, Undisturbed, World};
+use crate::parallel::{Generation, Processes, Undisturbed, World};
 
 /// What a process of an elastic run does next.
 #[derive(Debug)]
@@ -68,9 +64,16 @@ pub struct ActiveGeneration {
 }
 
 /// An elastic run in one process.
-struct SingleProcess {
+pub(super) struct SingleProcess {
     size: usize,
     last: Mutex<u64>,
+}
+
+impl SingleProcess {
+    /// With `size` replicas.
+    pub(super) fn new(size: usize) -> Self {
+        Self { size, last: Mutex::new(0) }
+    }
 }
 
 impl ElasticMembership for SingleProcess {
@@ -107,49 +110,4 @@ impl ElasticMembership for SingleProcess {
     }
 
     fn leave(&self, _failure: Option<&str>) {}
-}
-
-/// The status of an elastic run, after asking the process of rank `drain`, if given, to leave.
-///
-/// # Errors
-/// [`Error::PeerLost`] if there is no rendezvous, [`Error::Usage`] if it refuses this process or has no such rank.
-pub fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
-    #[cfg(feature = "gloo")]
-    return super::holder::run_status(parallel, drain);
-    #[cfg(not(feature = "gloo"))]
-    Err(Error::usage(super::fixed::NOT_COMPILED))
-}
-
-/// Holds the rendezvous of an elastic run at `bind` until the run is over or `stopped` returns true; calls `listening`
-/// once processes can connect.
-///
-/// # Errors
-/// [`Error::Usage`] if it cannot listen, or has no secret on a network; [`Error::PeerLost`] if the run fails.
-pub fn hold_rendezvous(
-    bind: SocketAddr,
-    parallel: &ParallelConfig,
-    listening: &dyn Fn(),
-    stopped: &dyn Fn() -> bool,
-) -> Result<()> {
-    #[cfg(feature = "gloo")]
-    return super::holder::hold_alone(bind, parallel, listening, stopped);
-    #[cfg(not(feature = "gloo"))]
-    Err(Error::usage(super::fixed::NOT_COMPILED))
-}
-
-/// Joins an elastic run. `configuration` must be the same in all its processes; `ordered` asks for sums in the order
-/// of the tree, `transport` says by which engine gradients are summed.
-pub fn join_elastic(
-    parallel: &ParallelConfig,
-    configuration: BTreeMap<String, String>,
-    ordered: bool,
-    transport: Transport,
-) -> Result<Box<dyn ElasticMembership>> {
-    if parallel.dist_url.is_empty() {
-        return Ok(Box::new(SingleProcess { size: parallel.world_size, last: Mutex::new(0) }));
-    }
-    #[cfg(feature = "gloo")]
-    return Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered, transport)?));
-    #[cfg(not(feature = "gloo"))]
-    Err(Error::usage(super::fixed::NOT_COMPILED))
 }

@@ -56,7 +56,7 @@ pub enum Launcher {
     Mpich,
     /// SLURM's `srun`.
     Slurm,
-    /// Whoever sets TensorFlow's `TF_CONFIG`.
+    /// Any program that sets TensorFlow's `TF_CONFIG`.
     TensorFlow,
 }
 
@@ -174,13 +174,14 @@ impl Reader<'_> {
 
     fn tf_config(&mut self) -> Option<Identity> {
         let place = tf_config::read(&self.text(tf_config::NAME)?.value).map_err(|why| self.complain(why)).ok()?;
+        let said = |value| Sourced { value, source: tf_config::NAME.into() };
         Some(Identity {
             launcher: Launcher::TensorFlow,
-            rank: place.rank,
-            processes: place.processes,
+            rank: said(place.rank),
+            processes: said(place.processes),
             local_rank: None,
             local_processes: None,
-            address: Some(place.address),
+            address: Some(Sourced { value: place.address, source: tf_config::NAME.into() }),
             job_id: None,
         })
     }

@@ -1,11 +1,5 @@
 //! What a run of fixed membership needs from its other processes, as a trait that a single process implements too.
-#![cfg_attr(not(feature = "gloo"), allow(unused_variables, reason = "only used by the engine between processes"))]
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::path::Path;
-
-use super::machines::Machines;
 use crate::error::Result;
 use crate::parallel::nccl::Transport;
 use crate::parallel::{ParallelConfig, Processes, World};
@@ -65,38 +59,3 @@ pub fn alone(parallel: &ParallelConfig) -> Box<dyn FixedMembership> {
     let (replicas, devices) = ([parallel.world_size, parallel.stages], parallel.gpu_ids.clone());
     Box::new(SingleProcess(World::staged(replicas, 0, vec![devices.len()], devices)))
 }
-
-/// Joins a run and waits for all of its processes; `configuration` must be the same on all of them.
-pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Box<dyn FixedMembership>> {
-    if parallel.processes() == 1 {
-        return Ok(alone(parallel));
-    }
-    #[cfg(feature = "gloo")]
-    return Ok(Box::new(super::fixed_member::FixedMember::join(parallel, configuration)?));
-    #[cfg(not(feature = "gloo"))]
-    Err(crate::error::Error::usage(NOT_COMPILED))
-}
-
-/// `train launch`: starts `processes` of this program with `arguments`, which resolve to `parallel`, on this one of the
-/// `machines`, and supervises them. Returns the exit code.
-pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
-    #[cfg(feature = "gloo")]
-    return super::fixed_member::launch(processes, machines, arguments, parallel);
-    #[cfg(not(feature = "gloo"))]
-    Err(crate::error::Error::usage(NOT_COMPILED))
-}
-
-/// `train secret`: writes a new secret for the processes of a run to `path`.
-///
-/// # Errors
-/// [`Error::Usage`](crate::error::Error::Usage) if `path` exists.
-pub fn create_secret(path: &Path) -> Result<()> {
-    #[cfg(feature = "gloo")]
-    return super::rendezvous::create_secret(path);
-    #[cfg(not(feature = "gloo"))]
-    Err(crate::error::Error::usage(NOT_COMPILED))
-}
-
-#[cfg(not(feature = "gloo"))]
-pub(super) const NOT_COMPILED: &str = "this build trains in one process; for several build it with: cargo build --release \
-                            --features gloo (after make setup-dist)";

@@ -2,7 +2,7 @@
 //!
 //! `environment.rs` reads what launchers tell a process. A run of fixed membership uses the trait in `fixed.rs`, an
 //! elastic one the trait in `elastic.rs`; `fixed_member.rs` and `elastic_member.rs` implement them over the service in
-//! `rendezvous/` and Gloo. `processes.rs` is `train launch`. This room knows neither models nor the files of a run.
+//! `rendezvous/` and Gloo, and `join.rs` chooses. `processes.rs` is `train launch`. This room knows neither models nor the files of a run.
 
 #[cfg(feature = "gloo")]
 mod address;
@@ -21,6 +21,7 @@ mod fixed;
 mod fixed_member;
 #[cfg(feature = "gloo")]
 mod holder;
+mod join;
 mod machines;
 pub mod output;
 pub mod processes;
@@ -31,7 +32,8 @@ pub mod slurm;
 mod status;
 mod tf_config;
 
-pub use elastic::{ActiveGeneration, ElasticMembership, Next, hold_rendezvous, join_elastic, run_status};
-pub use fixed::{FixedMembership, alone, create_secret, join, launch};
+pub use elastic::{ActiveGeneration, ElasticMembership, Next};
+pub use fixed::{FixedMembership, alone};
+pub use join::{create_secret, hold_rendezvous, join, join_elastic, launch, run_status};
 pub use machines::Machines;
 pub use status::{MemberStatus, Progress, RunStatus, StateVersion};

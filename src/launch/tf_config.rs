@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::environment::Sourced;
-
 /// The name of the variable.
 pub(super) const NAME: &str = "TF_CONFIG";
 /// The tasks that train, in the order of ranks.
@@ -29,10 +27,10 @@ struct Task {
 
 /// A place in the cluster.
 pub(super) struct Place {
-    pub(super) rank: Sourced<usize>,
-    pub(super) processes: Sourced<usize>,
+    pub(super) rank: usize,
+    pub(super) processes: usize,
     /// `tcp://host:port` of rank 0.
-    pub(super) address: Sourced<String>,
+    pub(super) address: String,
 }
 
 /// The place that the text of the variable describes, or why it describes none.
@@ -52,9 +50,7 @@ pub(super) fn read(text: &str) -> Result<Place, String> {
     let before: usize = TRAINING.iter().take_while(|kind| **kind != task.kind).map(|kind| hosts(kind).len()).sum();
     match all.first() {
         Some(first) if task.index < hosts(&task.kind).len() => {
-            let said = |value| Sourced { value, source: NAME.to_string() };
-            let address = Sourced { value: format!("tcp://{first}"), source: NAME.into() };
-            Ok(Place { rank: said(before + task.index), processes: said(all.len()), address })
+            Ok(Place { rank: before + task.index, processes: all.len(), address: format!("tcp://{first}") })
         }
         _ => Err(format!("{NAME} has no {} {} in its cluster; indices count from 0", task.kind, task.index)),
     }

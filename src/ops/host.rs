@@ -12,7 +12,7 @@ use burn::tensor::{DType, FloatDType, Shape, TensorMetadata};
 use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 
-/// In vectors of several tensors each of them begins at a multiple of so many elements, as devices want it.
+/// The alignment, in elements, of each tensor in a vector of several.
 pub const ARENA_ALIGNMENT: usize = 64;
 
 /// A tensor that several threads may use.

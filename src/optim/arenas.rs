@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use super::optimizer::Parameter;
+use super::parameter::Parameter;
 use crate::ops::{ARENA_ALIGNMENT, HostOps, primitive, tensor};
 
 /// Which of a model's parameters share a vector.

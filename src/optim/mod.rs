@@ -8,6 +8,7 @@ mod clip;
 mod config;
 mod loss_scale;
 mod optimizer;
+mod parameter;
 mod rules;
 mod schedule;
 
@@ -16,5 +17,6 @@ pub use average::WeightAverage;
 pub use clip::{clip_factor, clip_factor_there, global_norm, norms};
 pub use config::{LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleKind};
 pub use loss_scale::LossScale;
-pub use optimizer::{Optimizer, Parameter};
+pub use optimizer::Optimizer;
+pub use parameter::Parameter;
 pub use schedule::Schedule;

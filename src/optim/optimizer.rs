@@ -5,6 +5,7 @@ use burn::tensor::{Tensor, TensorData};
 
 use super::arenas::Arenas;
 use super::config::{OptimConfig, OptimizerKind};
+use super::parameter::Parameter;
 use super::rules::{Slots, Update};
 use crate::error::{Error, Result};
 use crate::ops::{UpdateOps, download_each};
@@ -23,22 +24,9 @@ pub struct Optimizer<B: Backend> {
     slots: Vec<Slots<B>>,
     /// The vectors of several parameters after the last step.
     params: Option<Vec<Tensor<B, 1>>>,
-    /// Those of the gradients of the next step, if somebody has packed them.
+    /// The packed gradients of the next step, after [`Optimizer::prepare`].
     gradients: Option<Vec<Tensor<B, 1>>>,
     steps: usize,
-}
-
-/// A tensor's properties that decide its weight decay and learning rate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parameter {
-    /// The tensor's name in the model.
-    pub name: String,
-    /// Its elements.
-    pub length: usize,
-    /// Whether it is one-dimensional: a bias or a parameter of batch-norm.
-    pub vector: bool,
-    /// Whether it belongs to the classifier.
-    pub head: bool,
 }
 
 impl<B: UpdateOps> Optimizer<B> {
@@ -63,7 +51,7 @@ impl<B: UpdateOps> Optimizer<B> {
 
     /// The tensors after one step with the given rate; all lists in the order given at the start.
     ///
-    /// Between steps nobody else may change the parameters.
+    /// The parameters must not change between steps.
     pub fn step(&mut self, rate: f64, params: Vec<Tensor<B, 1>>, gradients: Vec<Tensor<B, 1>>) -> Vec<Tensor<B, 1>> {
         self.steps += 1;
         let params = self.params.take().unwrap_or_else(|| self.arenas.pack(params));

@@ -18,18 +18,15 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_train::{Learner, LearningComponentsMarker};
 
-use super::agreement::Checksum;
+use super::checksum::Checksum;
 use super::device::HostBackend;
 use super::plan::Plan;
 use super::task::Task;
-use super::trainee::{Handle, Trainee};
+use super::trainee::{Handle, Student, Trainee};
 use crate::error::{Error, Result};
 use crate::nn::{Weights, Which, flat, flat_gradients, trained_parameters, with_flat, with_named_ids};
 use crate::optim::{self, Arenas, Schedule};
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
-
-/// What Burn's learner trains: the model of a task, and the task.
-pub type Student<B, T> = Trainee<Autodiff<B>, <T as Task<B>>::Model, Handle<T>>;
 
 /// The parts of a learner for task `T`.
 pub type Components<B, T> =

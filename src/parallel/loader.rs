@@ -96,7 +96,7 @@ impl<T> Iterator for Loader<T> {
 impl<T> Drop for Loader<T> {
     fn drop(&mut self) {
         self.batches = None;
-        // A panic over a batch that nobody asked for ends nothing.
+        // A panic in a batch that is not awaited is ignored.
         drop(self.worker.take().map(JoinHandle::join));
     }
 }

@@ -11,6 +11,7 @@
 
 mod agreement;
 mod bucket;
+mod checksum;
 mod collective;
 mod combine;
 mod config;
@@ -61,7 +62,7 @@ pub use events::{EpochReport, GenerationReport, Observer, StepReport};
 pub use generation::{Assignment, Generation, Held, Membership, Undisturbed};
 pub use handle::LoaderHandle;
 pub use key::{Broken, Key, Operation};
-pub use learner::{Components, LearningRate, Student, TaskLearner, UpdateRule};
+pub use learner::{Components, LearningRate, TaskLearner, UpdateRule};
 pub use loader::{Loader, Shard};
 #[cfg(feature = "gloo")]
 pub(crate) use local::PATIENCE;
@@ -74,7 +75,7 @@ pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches,
 pub use strategy::DataParallel;
 pub use task::{Activations, Evaluated, Losses, Passage, Passed, Split, Task, fetch};
 pub use tensors::sum_across;
-pub use trainee::{EvaluationOutput, Handle, MicroOutput, Pending, Results, Trainee};
+pub use trainee::{EvaluationOutput, Handle, MicroOutput, Pending, Results, Student, Trainee};
 pub use validate::{Evaluation, evaluate_shard, merged};
 pub use world::World;
 pub use writer::Write;

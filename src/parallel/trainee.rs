@@ -14,7 +14,6 @@ use tracing::info_span;
 
 use super::counts::Counts;
 use super::device::HostBackend;
-use super::learner::Student;
 use super::outcome::Sums;
 use super::stage::ModelPart;
 use super::task::{Activations, Evaluated, Losses, Passage, Passed, Task};
@@ -56,6 +55,9 @@ impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> Trainee<B, M, 
         self.model
     }
 }
+
+/// What Burn's learner trains: the model of a task, and the task.
+pub type Student<B, T> = Trainee<Autodiff<B>, <T as Task<B>>::Model, Handle<T>>;
 
 /// One replica's share of one micro-batch.
 pub(super) struct Micro<B: Backend, I> {

@@ -116,7 +116,7 @@ async fn handshake(
     Ok(admitted.map_err(|refusal| (refusal.bare(), "it did not prove that it knows the job's secret")))
 }
 
-/// Sends an answer; a process that has gone is no error.
+/// Sends an answer; a closed connection is not an error.
 async fn send(envelope: Envelope, outgoing: &Outgoing) {
     let _ = outgoing.send(Ok(envelope)).await;
 }

@@ -128,7 +128,7 @@ impl<'a> WeightGradient<'a> {
                 assert!(rows.len() * lanes <= sums.len(), "every row has its sums");
                 let (source, out, fresh) = (planes, sums.as_mut_ptr(), fresh && i == 0);
                 let tiles = Tiles { rows, steps, source, panel, lanes, filled: lanes, out, ahead: 0, fresh };
-                // SAFETY: rows write within `sums`, which nobody else holds.
+                // SAFETY: rows write within `sums`, to which no other reference exists.
                 unsafe { tiles.run() };
             }
         }

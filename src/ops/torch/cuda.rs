@@ -85,7 +85,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the event any more.
+        // SAFETY: the event is not used after this.
         unsafe { kiln_forget(self.0) };
     }
 }

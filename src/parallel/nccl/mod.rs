@@ -130,7 +130,7 @@ impl Nccl {
             }
             std::thread::sleep(pause);
             pause = longest.min(2 * pause);
-            // SAFETY: whoever calls owns the communicator.
+            // SAFETY: the caller owns the communicator.
             code = unsafe { self.library.state(communicator) };
         }
     }

@@ -1,0 +1,96 @@
+//! The ways into a run: its membership in one process or, over Gloo, in several; and the commands that hold a rendezvous
+//! or ask it. A build without Gloo refuses what needs other processes.
+#![cfg_attr(not(feature = "gloo"), allow(unused_variables, reason = "only used by the engine between processes"))]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use super::elastic::{ElasticMembership, SingleProcess};
+use super::fixed::{FixedMembership, alone};
+use super::machines::Machines;
+use super::status::RunStatus;
+use crate::error::{Error, Result};
+use crate::parallel::ParallelConfig;
+use crate::parallel::nccl::Transport;
+
+#[cfg(not(feature = "gloo"))]
+const NOT_COMPILED: &str = "this build trains in one process; for several build it with: cargo build --release \
+                            --features gloo (after make setup-dist)";
+
+/// Joins a run and waits for all of its processes; `configuration` must be the same on all of them.
+pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Box<dyn FixedMembership>> {
+    if parallel.processes() == 1 {
+        return Ok(alone(parallel));
+    }
+    #[cfg(feature = "gloo")]
+    return Ok(Box::new(super::fixed_member::FixedMember::join(parallel, configuration)?));
+    #[cfg(not(feature = "gloo"))]
+    Err(Error::usage(NOT_COMPILED))
+}
+
+/// Joins an elastic run. `configuration` must be the same in all its processes; `ordered` asks for sums in the order
+/// of the tree, `transport` says by which engine gradients are summed.
+pub fn join_elastic(
+    parallel: &ParallelConfig,
+    configuration: BTreeMap<String, String>,
+    ordered: bool,
+    transport: Transport,
+) -> Result<Box<dyn ElasticMembership>> {
+    if parallel.dist_url.is_empty() {
+        return Ok(Box::new(SingleProcess::new(parallel.world_size)));
+    }
+    #[cfg(feature = "gloo")]
+    return Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered, transport)?));
+    #[cfg(not(feature = "gloo"))]
+    Err(Error::usage(NOT_COMPILED))
+}
+
+/// `train launch`: starts `processes` of this program with `arguments`, which resolve to `parallel`, on this one of the
+/// `machines`, and supervises them. Returns the exit code.
+pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
+    #[cfg(feature = "gloo")]
+    return super::fixed_member::launch(processes, machines, arguments, parallel);
+    #[cfg(not(feature = "gloo"))]
+    Err(Error::usage(NOT_COMPILED))
+}
+
+/// `train secret`: writes a new secret for the processes of a run to `path`.
+///
+/// # Errors
+/// [`Error::Usage`] if `path` exists.
+pub fn create_secret(path: &Path) -> Result<()> {
+    #[cfg(feature = "gloo")]
+    return super::rendezvous::create_secret(path);
+    #[cfg(not(feature = "gloo"))]
+    Err(Error::usage(NOT_COMPILED))
+}
+
+/// The status of an elastic run, after asking the process of rank `drain`, if given, to leave.
+///
+/// # Errors
+/// [`Error::PeerLost`] if there is no rendezvous, [`Error::Usage`] if it refuses this process or has no such rank.
+pub fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
+    #[cfg(feature = "gloo")]
+    return super::holder::run_status(parallel, drain);
+    #[cfg(not(feature = "gloo"))]
+    Err(Error::usage(NOT_COMPILED))
+}
+
+/// Holds the rendezvous of an elastic run at `bind` until the run is over or `stopped` returns true; calls `listening`
+/// once processes can connect.
+///
+/// # Errors
+/// [`Error::Usage`] if it cannot listen, or has no secret on a network; [`Error::PeerLost`] if the run fails.
+pub fn hold_rendezvous(
+    bind: SocketAddr,
+    parallel: &ParallelConfig,
+    listening: &dyn Fn(),
+    stopped: &dyn Fn() -> bool,
+) -> Result<()> {
+    #[cfg(feature = "gloo")]
+    return super::holder::hold_alone(bind, parallel, listening, stopped);
+    #[cfg(not(feature = "gloo"))]
+    Err(Error::usage(NOT_COMPILED))
+}

@@ -1,0 +1,14 @@
+//! What an optimizer knows of a tensor beside its values.
+
+/// A tensor's properties that decide its weight decay and learning rate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    /// The tensor's name in the model.
+    pub name: String,
+    /// Its elements.
+    pub length: usize,
+    /// Whether it is one-dimensional: a bias or a parameter of batch-norm.
+    pub vector: bool,
+    /// Whether it belongs to the classifier.
+    pub head: bool,
+}
