@@ -32,7 +32,7 @@ use crate::launch::Machines;
 use crate::parallel::ParallelConfig;
 use crate::study::finding;
 use crate::study::scaling::Sizes;
-use crate::trainer::{SweepOptions, Which};
+use crate::trainer::{SweepOptions, Verification, Which};
 use crate::weights::Format;
 
 /// A command with its arguments.
@@ -126,6 +126,8 @@ pub enum Command {
         /// How they are trained.
         options: SweepOptions,
     },
+    /// Check that a run's log and checkpoints are what its training computed.
+    Verify(Verification),
     /// Print text that was made from the options.
     Print(String),
     /// Hold the rendezvous of an elastic run.
@@ -270,6 +272,8 @@ enum Action {
     Find(study::Find),
     /// Train once per combination of values, or at random: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
     Sweep(sweep::Sweep),
+    /// Check that a run's log and checkpoints are what its training computed, by repeating some of its steps.
+    Verify(model::Verify),
     /// Write a page about one run, or a comparison of several, for a browser.
     Report(Report),
     /// Print what this build and this machine have for a training, and how to get what is missing.
@@ -327,6 +331,7 @@ impl Cli {
             Some(Action::Find(arguments)) => arguments.command()?,
             Some(Action::Config(options)) => Command::Config(options.request),
             Some(Action::Sweep(arguments)) => arguments.command()?,
+            Some(Action::Verify(arguments)) => arguments.command()?,
             Some(Action::Report(Report { runs, output })) => {
                 let name = || PathBuf::from("report.html");
                 let usual = || if let [run] = &runs[..] { run.join(name()) } else { name() };

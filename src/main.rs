@@ -11,7 +11,7 @@ use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
     Question, doctor, evaluate, export, find, launch, members, pack, predict, rendezvous, say, scaling, secret, slurm,
-    sweep, train, warn, with_saved,
+    sweep, train, verify, warn, with_saved,
 };
 
 /// Allocates for the whole process, LibTorch included. Every step wants activations of the same sizes again, so freed
@@ -66,6 +66,7 @@ fn run(command: Command) -> Result<u8> {
             launch(processes, &machines, &arguments, request)
         }
         Command::Sweep { directory, points, options } => sweep(&directory, &points, &options),
+        Command::Verify(verification) => verify(&verification),
         Command::Print(text) => {
             say(&text);
             Ok(0)

@@ -59,7 +59,7 @@ impl Line {
             "$" => Kind::Mistake,
             "train" => match self.words()[0] {
                 "evaluate" | "predict" | "export" | "report" | "completions" | "man" | "config" | "doctor" | "pack"
-                | "slurm" | "--version" => Kind::About,
+                | "slurm" | "verify" | "--version" => Kind::About,
                 "sweep" | "find" | "scaling" => Kind::Study,
                 "rendezvous" | "members" => Kind::Elastic,
                 _ if has("--elastic") => Kind::Elastic,

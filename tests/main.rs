@@ -79,4 +79,5 @@ mod terminal;
 mod toy;
 mod trained_model;
 mod validation;
+mod verify;
 mod weights;

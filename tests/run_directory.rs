@@ -272,5 +272,8 @@ fn a_directory_with_checkpoints_is_only_for_the_run_that_resumes_them() {
 fn a_program_that_watches_gets_the_lines_of_the_metrics_file_and_nothing_else() {
     let place = Workplace::new();
     let output = place.small("run", &["--max-steps=6", "--progress=json"]).output().unwrap();
-    assert_eq!(succeeded(&output), fs::read_to_string(place.path("run/metrics.jsonl")).unwrap());
+    // But for the digests that chain the lines of the file.
+    let without = |line: &str| line.split_once(",\"chain\"").unwrap().0.to_string() + "}\n";
+    let log = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap();
+    assert_eq!(succeeded(&output), log.lines().map(without).collect::<String>());
 }

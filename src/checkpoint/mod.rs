@@ -43,7 +43,7 @@ pub use lock::Lock;
 pub use manifest::Snapshot;
 pub use retention::{Keep, retain};
 pub use state::{Best, Progress, RunState};
-pub use store::{Loaded, Store, Which, read};
+pub use store::{Loaded, Store, Which, all, read};
 
 /// The name of the file that lists the others, with their checksums.
 pub(crate) const MANIFEST: &str = "manifest.json";

@@ -220,6 +220,15 @@ impl Store {
     }
 }
 
+/// The checkpoints of the run in `run_dir`, with the steps done, in their order.
+///
+/// # Errors
+/// [`Error::Io`] naming the directory.
+pub fn all(run_dir: &Path) -> Result<Vec<(usize, PathBuf)>> {
+    let dir = Store::at(run_dir).dir;
+    Ok(steps_in(&dir)?.into_iter().map(|step| (step, dir.join(directory_name(step)))).collect())
+}
+
 /// Reads the checkpoint in the directory `path` after verifying every byte; changes nothing.
 ///
 /// # Errors

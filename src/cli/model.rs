@@ -1,14 +1,14 @@
-//! The commands for a trained model: evaluate, predict, export.
+//! The commands for a trained model: evaluate, predict, export, verify.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Command;
 use super::options::Options;
 use super::refusal::whole;
+use super::{Cli, Command, Refusal};
 use crate::config::{Request, Setting};
-use crate::trainer::Which;
+use crate::trainer::{Verification, Which};
 use crate::weights::Format;
 
 #[derive(Debug, Args)]
@@ -97,5 +97,29 @@ impl Export {
         let Self { source: Source { checkpoint, which }, to, output, no_ema } = self;
         let output = output.unwrap_or_else(|| format!("model.{}", to.extension()).into());
         Command::Export { checkpoint, which, to, output, averaged: !no_ema }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// The run's directory.
+    #[arg(value_name = "RUN", default_value = "runs/last")]
+    run: PathBuf,
+    /// Repeat the steps of this many stretches between checkpoints; 0 means all.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<usize>(0..=u64::MAX))]
+    stretches: usize,
+    /// Which stretches: the same number chooses the same. Without it, others each time.
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
+    seed: Option<u64>,
+    /// Where the steps are repeated, as in -- --gpu-ids 0; the results must not depend on it.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<String>,
+}
+
+impl Verify {
+    pub(super) fn command(self) -> Result<Command, Refusal> {
+        let Self { run, stretches, seed, arguments } = self;
+        Cli::training(&arguments, "verify RUN --")?;
+        Ok(Command::Verify(Verification { run, stretches, seed, arguments }))
     }
 }

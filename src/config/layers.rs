@@ -227,8 +227,11 @@ fn not_a_setting(argument: &str) -> String {
     }
     match suggestion::nearest(
         argument,
-        ["evaluate", "predict", "export", "config", "launch", "scaling", "find", "sweep", "report", "doctor", "slurm"]
-            .map(String::from),
+        [
+            "evaluate", "predict", "export", "config", "launch", "scaling", "find", "sweep", "verify", "report",
+            "doctor", "slurm",
+        ]
+        .map(String::from),
     ) {
         Some(command) => {
             format!("unknown argument '{argument}'; did you mean 'train {command}'? a command comes before options")

@@ -11,7 +11,9 @@ use super::elastic::{ElasticMembership, SingleProcess};
 use super::fixed::{FixedMembership, alone};
 use super::machines::Machines;
 use super::status::RunStatus;
-use crate::error::{Error, Result};
+#[cfg(not(feature = "gloo"))]
+use crate::error::Error;
+use crate::error::Result;
 use crate::parallel::ParallelConfig;
 use crate::parallel::nccl::Transport;
 
@@ -59,7 +61,7 @@ pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], par
 /// `train secret`: writes a new secret for the processes of a run to `path`.
 ///
 /// # Errors
-/// [`Error::Usage`] if `path` exists.
+/// [`crate::error::Error::Usage`] if `path` exists.
 pub fn create_secret(path: &Path) -> Result<()> {
     #[cfg(feature = "gloo")]
     return super::rendezvous::create_secret(path);
@@ -70,7 +72,7 @@ pub fn create_secret(path: &Path) -> Result<()> {
 /// The status of an elastic run, after asking the process of rank `drain`, if given, to leave.
 ///
 /// # Errors
-/// [`Error::PeerLost`] if there is no rendezvous, [`Error::Usage`] if it refuses this process or has no such rank.
+/// [`crate::error::Error::PeerLost`] if there is no rendezvous, [`crate::error::Error::Usage`] if it refuses this process or has no such rank.
 pub fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
     #[cfg(feature = "gloo")]
     return super::holder::run_status(parallel, drain);
@@ -82,7 +84,7 @@ pub fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<Run
 /// once processes can connect.
 ///
 /// # Errors
-/// [`Error::Usage`] if it cannot listen, or has no secret on a network; [`Error::PeerLost`] if the run fails.
+/// [`crate::error::Error::Usage`] if it cannot listen, or has no secret on a network; [`crate::error::Error::PeerLost`] if the run fails.
 pub fn hold_rendezvous(
     bind: SocketAddr,
     parallel: &ParallelConfig,

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use super::jsonl::line_of;
+use super::jsonl::json;
 use super::record::{EpochRecord, GenerationRecord, Record, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
@@ -22,7 +22,7 @@ impl<W: Write + Send> JsonStream<W> {
     }
 
     fn write(&mut self, record: Record) {
-        let written = self.out.as_mut().map(|out| out.write_all(&line_of(&record)).and_then(|()| out.flush()));
+        let written = self.out.as_mut().map(|out| writeln!(out, "{}", json(&record)).and_then(|()| out.flush()));
         if written.is_some_and(|written| written.is_err()) {
             self.out = None;
         }

@@ -1,7 +1,8 @@
-//! `metrics.jsonl`: every record as one line of JSON, for programs that follow or plot a run.
+//! `metrics.jsonl`: every record as one line of JSON, for programs that follow or plot a run. The lines form a hash chain.
 
 use std::path::Path;
 
+use super::chain::Chain;
 use super::journal::Journal;
 use super::record::{EpochRecord, GenerationRecord, Record, StepRecord};
 use super::sink::Sink;
@@ -11,6 +12,7 @@ use crate::error::Result;
 #[derive(Debug)]
 pub struct Jsonl {
     journal: Journal,
+    chain: Chain,
 }
 
 impl Jsonl {
@@ -22,12 +24,13 @@ impl Jsonl {
     /// # Errors
     /// [`crate::error::Error::Io`] naming the file.
     pub fn open(path: &Path, after_step: usize, epoch_end: usize) -> Result<Self> {
-        let journal = Journal::open(path, |text| up_to(text, after_step, epoch_end))?;
-        Ok(Self { journal })
+        let mut chain = Chain::default();
+        let journal = Journal::open(path, |text| up_to(text, after_step, epoch_end, &mut chain))?;
+        Ok(Self { journal, chain })
     }
 
     fn write(&mut self, record: Record) -> Result<()> {
-        self.journal.append(&line_of(&record))
+        self.journal.append((self.chain.link(&json(&record)) + "\n").as_bytes())
     }
 }
 
@@ -45,21 +48,35 @@ impl Sink for Jsonl {
     }
 }
 
-/// A record with its line break.
-pub(super) fn line_of(record: &Record) -> Vec<u8> {
-    let mut line = serde_json::to_vec(record).expect("plain numbers have a JSON form");
-    line.push(b'\n');
-    line
+/// A record as a line without its line break.
+pub(super) fn json(record: &Record) -> String {
+    serde_json::to_string(record).expect("plain numbers have a JSON form")
 }
 
-/// The steps up to and including `after_step`, and the epochs that ended at `epoch_end` or before.
-fn up_to(text: &[u8], after_step: usize, epoch_end: usize) -> Vec<u8> {
-    let keeps = |line: &&[u8]| match serde_json::from_slice(line) {
-        Ok(Record::Step(record)) => record.step <= after_step,
-        Ok(Record::Epoch(record)) => record.step <= epoch_end,
-        // Changes of membership stay in the record even if their steps are repeated.
-        Ok(Record::Generation(_)) => true,
-        Err(_) => false,
-    };
-    text.split_inclusive(|byte| *byte == b'\n').filter(keeps).flatten().copied().collect()
+/// The steps up to and including `after_step`, and the epochs that ended at `epoch_end` or before, with the chain behind
+/// them. Lines behind one that is dropped are linked anew.
+fn up_to(text: &[u8], after_step: usize, epoch_end: usize, chain: &mut Chain) -> Vec<u8> {
+    let (mut kept, mut is_whole) = (String::new(), true);
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let record = serde_json::from_slice(line);
+        let keeps = match &record {
+            Ok(Record::Step(record)) => record.step <= after_step,
+            Ok(Record::Epoch(record)) => record.step <= epoch_end,
+            // Changes of membership stay in the record even if their steps are repeated.
+            Ok(Record::Generation(_)) => true,
+            Err(_) => false,
+        };
+        is_whole &= keeps;
+        let line = match record {
+            Ok(record) if keeps && !is_whole => chain.link(&json(&record)),
+            Ok(_) if keeps => {
+                let line = String::from_utf8_lossy(line).into_owned();
+                chain.skip(&line);
+                line
+            }
+            _ => continue,
+        };
+        kept += &(line + "\n");
+    }
+    kept.into_bytes()
 }

@@ -9,6 +9,7 @@
 //! Files of a resumed run hold each step once: lines after the step that the run resumes from are dropped first.
 
 pub mod bar;
+mod chain;
 pub mod console;
 pub mod csv;
 #[cfg(feature = "tui")]
@@ -33,6 +34,7 @@ pub mod utilization;
 pub mod warnings;
 
 pub use bar::Bar;
+pub use chain::{Links, links};
 pub use console::Console;
 pub use csv::Csv;
 #[cfg(feature = "tui")]

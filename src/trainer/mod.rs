@@ -39,8 +39,8 @@ mod terminal;
 mod together;
 
 pub use commands::{
-    Question, SweepOptions, doctor, evaluate, export, find, launch, members, membership, pack, predict, rendezvous,
-    scaling, secret, slurm, sweep,
+    Question, SweepOptions, Verification, doctor, evaluate, export, find, launch, members, membership, pack, predict,
+    rendezvous, scaling, secret, slurm, sweep, verify,
 };
 pub use model_file::Which;
 pub use origin::with_saved;

@@ -15,6 +15,7 @@ mod scaling;
 mod slurm;
 mod sweep;
 mod trial;
+mod verify;
 
 pub use doctor::doctor;
 pub use evaluate::evaluate;
@@ -27,3 +28,4 @@ pub use predict::{Question, predict};
 pub use scaling::scaling;
 pub use slurm::slurm;
 pub use sweep::{SweepOptions, sweep};
+pub use verify::{Verification, verify};

@@ -1,0 +1,159 @@
+//! `train verify` accepts what a training computed, and names the line, the step or the tensor that somebody changed.
+
+use std::fs;
+use std::process::Output;
+
+use kiln::checkpoint::{self, Keep, Snapshot, Store};
+use kiln::metrics::{Links, links};
+use kiln::state::{HostTensor, from_safetensors, to_safetensors};
+use sha2::{Digest, Sha256};
+
+use crate::command::{Run, Workplace, errors, succeeded};
+
+/// A run of ten steps with a checkpoint every other step, all of which are kept.
+fn trained(arguments: &[&str]) -> Workplace {
+    let place = Workplace::new();
+    let line = ["--epochs=3", "--max-steps=10", "checkpoint.keep_last=100", "optim.ema_decay=0.9"];
+    place.train("run", &[&line[..], arguments].concat());
+    place
+}
+
+fn verify(place: &Workplace, arguments: &[&str]) -> Output {
+    place.bare(&[&["verify", "run"], arguments].concat()).output().unwrap()
+}
+
+/// The one line with which the command refuses.
+#[track_caller]
+fn refused(output: &Output) -> String {
+    let [line] = &errors(output)[..] else { panic!("{:?}", errors(output)) };
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    line.clone()
+}
+
+fn log(run: &Run) -> Vec<String> {
+    fs::read_to_string(run.path().join("metrics.jsonl")).unwrap().lines().map(String::from).collect()
+}
+
+fn write_log(run: &Run, lines: &[String]) {
+    fs::write(run.path().join("metrics.jsonl"), lines.join("\n") + "\n").unwrap();
+}
+
+/// The lines with the digests that somebody would compute who knows how.
+fn linked_anew(lines: &[String]) -> Vec<String> {
+    let mut before = String::new();
+    let mut link = |line: &String| {
+        let content = line.rsplit_once(",\"chain\"").unwrap().0;
+        let digest = Sha256::digest(format!("{before}{content}"));
+        before = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{content},\"chain\":\"{before}\"}}")
+    };
+    lines.iter().map(&mut link).collect()
+}
+
+/// Changes the digit of the loss of a step.
+fn with_other_loss(lines: &[String], step: usize) -> Vec<String> {
+    let mut lines = lines.to_vec();
+    let line = lines.iter_mut().find(|line| line.contains(&format!("\"step\":{step},\"epoch\""))).unwrap();
+    let (before, rest) = line.split_once("\"loss\":").unwrap();
+    let other = if rest.starts_with('1') { '2' } else { '1' };
+    *line = format!("{before}\"loss\":{other}{}", &rest[1..]);
+    lines
+}
+
+#[test]
+fn a_run_is_what_it_says_on_any_placement() {
+    let place = trained(&["--gpu-ids=0,1"]);
+    for arguments in [&["--stretches=0"][..], &["--stretches=0", "--", "--gpu-ids=0"]] {
+        let text = succeeded(&verify(&place, arguments));
+        let first = text.lines().next().unwrap();
+        assert_eq!(
+            first,
+            format!("log         {} lines, each follows from the one before", log(&place.run("run")).len())
+        );
+        assert!(text.contains("repeating   steps 1 to 2, from the beginning\n"), "{text}");
+        assert!(text.contains("repeating   steps 7 to 8, from 'run/checkpoints/step-00000006'\n"), "{text}");
+        assert!(text.ends_with("verified    10 of 10 steps, 5 of 5 stretches\n"), "{text}");
+    }
+    let one = succeeded(&verify(&place, &["--seed=1"]));
+    assert_eq!(one.matches("repeating").count(), 1, "{one}");
+    assert_eq!(one, succeeded(&verify(&place, &["--seed=1"])));
+}
+
+#[test]
+fn a_resumed_run_goes_on_with_its_chain() {
+    let place = trained(&[]);
+    // The steps behind the checkpoint are repeated, and so are their lines.
+    let resume = "--resume=run/checkpoints/step-00000006";
+    place.train("run", &["--epochs=3", "--max-steps=12", "checkpoint.keep_last=100", "optim.ema_decay=0.9", resume]);
+    assert_eq!(place.run("run").steps().len(), 12);
+    assert!(succeeded(&verify(&place, &["--stretches=0"])).contains("verified    12 of 12 steps"));
+}
+
+#[test]
+fn a_changed_line_does_not_fit_its_chain() {
+    let place = trained(&[]);
+    let run = place.run("run");
+    let right = log(&run);
+    let at = right.iter().position(|line| line.contains("\"step\":5,\"epoch\"")).unwrap() + 1;
+    let mut without = right.clone();
+    without.remove(at - 1);
+    let mut twice = right.clone();
+    twice.insert(at, right[at - 1].clone());
+    for (wrong, line) in [(with_other_loss(&right, 5), at), (without, at), (twice, at + 1)] {
+        write_log(&run, &wrong);
+        let refusal = refused(&verify(&place, &[]));
+        let expected = format!("train: line {line} of 'run/metrics.jsonl' does not follow from the one before: ");
+        assert!(refusal.starts_with(&expected), "{refusal}");
+    }
+}
+
+#[test]
+fn a_changed_step_is_named_even_if_its_chain_fits() {
+    let place = trained(&[]);
+    let run = place.run("run");
+    write_log(&run, &linked_anew(&with_other_loss(&log(&run), 8)));
+    let refusal = refused(&verify(&place, &["--stretches=0"]));
+    assert!(refusal.starts_with("train: step 8 differs: its loss is "), "{refusal}");
+    assert!(refusal.ends_with(" if it is repeated; the steps from 7 to it are as logged"), "{refusal}");
+}
+
+#[test]
+fn a_changed_weight_is_named() {
+    let place = trained(&[]);
+    let run = place.run("run");
+    let (step, path) = checkpoint::all(run.path()).unwrap().pop().unwrap();
+    let mut loaded = checkpoint::read(&path).unwrap();
+    let bytes = loaded.files.get_mut("model.safetensors").unwrap();
+    let (mut weights, metadata) = from_safetensors(bytes, &path).unwrap();
+    let name = "layer1.0.conv1.weight";
+    let Some(HostTensor::F32 { data, .. }) = weights.get_mut(name) else { panic!("there is no {name}") };
+    data[3] = f32::from_bits(data[3].to_bits() ^ 1);
+    *bytes = to_safetensors(&weights, &metadata);
+    let files = loaded.files.into_iter().map(|(name, bytes)| (name, bytes.into())).collect();
+    let snapshot = Snapshot { step, epoch: loaded.epoch, accuracy: None, files };
+    Store::open(run.path()).unwrap().save(&snapshot, false, Keep { last: 100, best: 1 }).unwrap();
+    let refusal = refused(&verify(&place, &["--stretches=0"]));
+    let expected = format!("train: '{name}' in 'run/checkpoints/step-00000010' is not what its steps compute: ");
+    assert!(refusal.starts_with(&expected), "{refusal}");
+}
+
+#[test]
+fn what_cannot_be_verified_is_refused() {
+    let place = Workplace::new();
+    assert!(refused(&verify(&place, &[])).contains("cannot read 'run/metrics.jsonl'"));
+    place.train("run", &["--max-steps=1"]);
+    fs::remove_dir_all(place.path("run/checkpoints/step-00000001")).unwrap();
+    let output = verify(&place, &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(errors(&output), ["train: 'run' has no checkpoint to compare with; give another run"]);
+}
+
+#[test]
+fn lines_of_earlier_versions_come_before_a_chain() {
+    let chained = linked_anew(&[r#"{"a":1,"chain":""}"#.to_string(), r#"{"a":2,"chain":""}"#.to_string()]).join("\n");
+    let whole = Links { whole: 2, without: 1, broken: None };
+    assert_eq!(links(&format!("{{\"a\":0}}\n{chained}\n")), whole);
+    // One that is still being written is left out.
+    assert_eq!(links(&format!("{{\"a\":0}}\n{chained}\n{{\"a")), whole);
+    assert_eq!(links(&format!("{chained}\n{{\"a\":3}}\n")), Links { whole: 2, without: 0, broken: Some(3) });
+}
