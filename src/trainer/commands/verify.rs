@@ -1,8 +1,8 @@
 //! `train verify`: whether a run's log and checkpoints are what its training computed.
 //!
 //! The log's lines must form their chain. Then steps between two checkpoints are trained again from the first, in a
-//! child process with the settings in the second, on devices of the user's choice: losses, accuracies, rates and norms must be those of
-//! the log, and the weights those of the second checkpoint, bit for bit.
+//! child process with the settings in the second, on devices of the user's choice: losses, accuracies, rates and norms
+//! must be those of the log, and the weights those of the second checkpoint, bit for bit.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
