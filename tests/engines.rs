@@ -1,14 +1,46 @@
-//! Engines between processes that are threads of the test.
+//! Engines between processes: between threads of a test as between programs that it starts, with the stand-in for NCCL
+//! if the test asks for it.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use kiln::parallel::engine::{Engine, Judge, Symptom};
 use kiln::parallel::gloo::{Gloo, Interface, KeyStore};
-use kiln::parallel::{Processes, World};
+use kiln::parallel::{HostBackend, Processes, World};
+
+use crate::nccl::{shows_memory, stand_in, with_nccl};
 
 const LIMIT: Duration = Duration::from_secs(20);
+
+thread_local! {
+    /// Whether gradients of this test's processes go over the stand-in for NCCL.
+    static OVER_NCCL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a test whose processes, from now on, send gradients over the stand-in for NCCL.
+pub fn over_nccl(test: fn()) {
+    if stand_in().is_some() {
+        OVER_NCCL.set(true);
+        test();
+    }
+}
+
+/// The same for a test of a backend, whose tensors must be in the host's memory.
+pub fn over_nccl_on<B: HostBackend>(test: fn()) {
+    if shows_memory::<B>() {
+        over_nccl(test);
+    }
+}
+
+/// Tells a program that this test starts where gradients go.
+pub fn tell(command: &mut Command) {
+    if let Some(library) = stand_in().filter(|_| OVER_NCCL.get()) {
+        command.env("KILN_NCCL", library).env("TRAIN__PARALLEL__DIST_BACKEND", "nccl");
+    }
+}
 
 #[derive(Default)]
 struct Values {
@@ -67,5 +99,6 @@ pub fn connected_by(world: &World, ordered: bool, wrap: impl Fn(Gloo) -> Arc<dyn
     });
     let blocks = world.blocks.clone();
     let processes = |engine| Processes::new(wrap(engine), Arc::new(Lenient), blocks.clone(), ordered);
-    engines.into_iter().map(processes).collect()
+    let processes = engines.into_iter().map(processes);
+    if OVER_NCCL.get() { with_nccl(processes.collect(), world, 1) } else { processes.collect() }
 }
