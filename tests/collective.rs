@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::{Tensor, TensorData, bf16};
 use kiln::ops::statistics::Direction;
 use kiln::parallel::{Broken, Collective, Key, Operation};
-use kiln::parallel::{HostBackend, local_group, sum_here};
+use kiln::parallel::{HostBackend, ReducePrecision, local_group, sum_across, sum_here};
 
 /// The handles of a group of so many replicas with this timeout.
 type Make = fn(usize, Duration) -> Vec<Arc<Collective>>;
@@ -28,24 +28,19 @@ pub fn together<T: Send>(group: &[Arc<Collective>], work: impl Fn(&Collective) -
     })
 }
 
-/// The sum over all replicas, of shares that are rounded to bf16 if `halves`: of tensors, if the engine takes them.
+#[cfg(feature = "flex")]
+type Host = burn::backend::Flex;
+#[cfg(not(feature = "flex"))]
+type Host = burn::backend::LibTorch;
+
+/// The sum over all replicas, of shares that are sent in bf16 if `halves`.
 fn sum(replica: &Collective, key: Key, share: Vec<f32>, halves: bool) -> Result<Vec<f32>, Broken> {
-    #[cfg(all(feature = "flex", feature = "gloo"))]
-    if let Some(devices) = replica.devices() {
-        use kiln::parallel::{ReducePrecision, sum_across};
-        // Flex does not round to the nearest bf16.
-        let round = |value: f32| if halves { bf16::from_f32(value).to_f32() } else { value };
-        let share = TensorData::new(share.iter().copied().map(round).collect(), [share.len()]);
-        let share = Tensor::<burn::backend::Flex, 1>::from_data(share, &Default::default());
-        let precision = if halves { ReducePrecision::Bf16 } else { ReducePrecision::F32 };
-        let ready = devices.mark().unwrap();
-        let sum = sum_across(replica, key, share, ready, precision)?;
-        return Ok(sum.into_data().into_vec().unwrap());
-    }
-    let sum = if halves { replica.all_reduce_bf16(key, share) } else { replica.all_reduce(key, share) }?;
-    let copy = sum.to_vec();
-    replica.recycle(sum);
-    Ok(copy)
+    let precision = if halves { ReducePrecision::Bf16 } else { ReducePrecision::F32 };
+    let length = share.len();
+    let share = Tensor::<Host, 1>::from_data(TensorData::new(share, [length]), &Default::default());
+    let ready = replica.devices().map(|devices| devices.mark().unwrap());
+    let sum = sum_across(replica, key, share, ready, precision)?;
+    Ok(sum.into_data().into_vec().unwrap())
 }
 
 /// Replicas arrive in an order that changes from round to round.
@@ -88,9 +83,7 @@ fn sums_are_taken_in_one_tree(make: Make) {
         let sums = together(&make(size, PATIENT), |replica| {
             let round = |round| {
                 dawdle(replica.rank(), round);
-                let mut share = replica.buffer();
-                assert!(share.is_empty());
-                share.extend(values(replica.rank(), round));
+                let share = values(replica.rank(), round);
                 sum(replica, key(round, Operation::Gradients { bucket: 0 }), share, false).unwrap()
             };
             (0..ROUNDS).map(round).collect::<Vec<_>>()
@@ -204,7 +197,7 @@ fn an_abort_is_heard_by_all_and_for_good(make: Make) {
     assert_eq!(verdicts, vec![Err(fell()); 4]);
     for replica in &group {
         assert_eq!(replica.barrier(key(9, Operation::ForwardDone)), Err(fell()));
-        assert_eq!(replica.all_reduce(key(9, Operation::Gradients { bucket: 0 }), vec![1.0]), Err(fell()));
+        assert_eq!(sum(replica, key(9, Operation::Gradients { bucket: 0 }), vec![1.0], false), Err(fell()));
         assert_eq!(replica.all_gather(key(9, Operation::Counts), vec![1.0], |all| all), Err(fell()));
         assert_eq!(replica.broadcast(key(9, Operation::EvaluationModel), 0, Some(vec![1.0])), Err(fell()));
     }
@@ -219,7 +212,7 @@ fn who_does_not_come_is_named(make: Make) {
         let start = Instant::now();
         let verdicts = together(&group, |replica| match replica.rank() {
             1 | 3 => None,
-            _ => Some(replica.all_reduce(key(7, operation), vec![0.0]).unwrap_err()),
+            _ => Some(sum(replica, key(7, operation), vec![0.0], false).unwrap_err()),
         });
         assert!(start.elapsed() < Duration::from_secs(5), "the timeout is a tenth of a second");
         assert_eq!(verdicts[0], verdicts[2], "both hear the same");
@@ -237,9 +230,9 @@ fn who_comes_twice_gets_no_stale_result(make: Make) {
         together(&group, |replica| replica.barrier(key(0, Operation::ForwardDone)).unwrap());
         let again = together(&group, |replica| {
             dawdle(replica.rank(), round);
-            let first = replica.all_reduce(key(1, Operation::Gradients { bucket: 0 }), vec![1.0]);
+            let first = sum(replica, key(1, Operation::Gradients { bucket: 0 }), vec![1.0], false);
             (replica.rank() == 0 && first.is_ok())
-                .then(|| replica.all_reduce(key(1, Operation::Gradients { bucket: 0 }), vec![2.0]))
+                .then(|| sum(replica, key(1, Operation::Gradients { bucket: 0 }), vec![2.0], false))
         });
         assert!(again[0].as_ref().is_none_or(Result::is_err), "{again:?}");
     }
@@ -256,7 +249,7 @@ fn who_comes_twice_to_a_meeting_breaks_the_group(make: Make) {
 
 fn shares_of_other_lengths_are_not_added_up(make: Make) {
     let outcomes = together(&make(2, PATIENT), |replica| {
-        replica.all_reduce(key(0, Operation::Gradients { bucket: 0 }), vec![1.0; 1 + replica.rank()])
+        sum(replica, key(0, Operation::Gradients { bucket: 0 }), vec![1.0; 1 + replica.rank()], false)
     });
     for outcome in outcomes {
         let Err(Broken::Replica(text)) = outcome else { panic!("a number is lost") };
@@ -354,7 +347,7 @@ mod between_processes {
             let group = spread(size, processes, PATIENT, false);
             let sums = together(&group, |replica| {
                 let share = values(replica.rank(), 3);
-                replica.all_reduce_bf16(key(0, Operation::Gradients { bucket: 0 }), share).unwrap().to_vec()
+                sum(replica, key(0, Operation::Gradients { bucket: 0 }), share, true).unwrap()
             });
             // Replicas of a process are added up first, as they are.
             let each = size / processes;

@@ -1,12 +1,14 @@
 //! Gradients that travel while the backward pass goes on.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use burn::backend::Autodiff;
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Int, Tensor, TensorPrimitive};
 use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln::nn::{ForwardContext, flat_gradients, initialize, kernels};
 use kiln::ops::{GradientListener, PrecisionKind};
@@ -17,15 +19,19 @@ use crate::backends::computes_in;
 #[cfg(feature = "gloo")]
 pub mod processes;
 
-/// Remembers what it hears.
-#[derive(Debug, Default)]
-struct Heard(Mutex<Vec<(ParamId, Vec<f32>)>>);
+/// Remembers what it hears: tensors of the backend that computes, in every precision.
+struct Heard<B: HostBackend>(Mutex<Vec<(ParamId, FloatTensor<B>)>>);
 
-impl GradientListener for Heard {
-    fn ready(&self, parameter: ParamId, _gradient: &dyn Any, append: &dyn Fn(&mut Vec<f32>)) {
-        let mut values = Vec::new();
-        append(&mut values);
-        self.0.lock().unwrap().push((parameter, values));
+impl<B: HostBackend> fmt::Debug for Heard<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Heard")
+    }
+}
+
+impl<B: HostBackend> GradientListener for Heard<B> {
+    fn ready(&self, parameter: ParamId, gradient: &dyn Any) {
+        let gradient = gradient.downcast_ref::<FloatTensor<B>>().expect("a tensor of this backend");
+        self.0.lock().unwrap().push((parameter, gradient.clone()));
     }
 }
 
@@ -39,7 +45,7 @@ pub fn is_told_of_every_kernel<B: HostBackend>(precision: PrecisionKind) {
     let model = initialize(ResNet::<Autodiff<B>>::new(&config, 10, 0.0, &device), 0).unwrap();
     let kernels = kernels(&model);
     assert_eq!(kernels.len(), 20);
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(Heard::<B>(Mutex::default()));
     let images: Vec<f32> = (0..2 * 3 * 32 * 32).map(|at| (at as f32 * 0.37).sin()).collect();
     let images = Tensor::<Autodiff<B>, 1>::from_floats(images.as_slice(), &device).reshape([2, 3, 32, 32]);
     let labels = Tensor::<Autodiff<B>, 1, Int>::from_ints([3, 7], &device);
@@ -50,9 +56,11 @@ pub fn is_told_of_every_kernel<B: HostBackend>(precision: PrecisionKind) {
     let heard = heard.0.lock().unwrap();
     assert_eq!(heard.len(), kernels.len(), "each once");
     for kernel in &kernels {
-        let (_, values) = heard.iter().find(|(id, _)| *id == kernel.id).unwrap();
+        let (_, told) = heard.iter().find(|(id, _)| *id == kernel.id).unwrap();
+        let told = TensorPrimitive::Float(B::float_reshape(told.clone(), [kernel.length].into()));
+        let values: Vec<f32> = Tensor::<B, 1>::from_primitive(told).into_data().into_vec().unwrap();
         let whole: Vec<f32> = gradients[kernel.place].clone().into_data().convert::<f32>().into_vec().unwrap();
-        assert_eq!((values.len(), values), (kernel.length, &whole), "kernel at {}", kernel.place);
+        assert_eq!(values, whole, "kernel at {}", kernel.place);
         assert!(values.iter().any(|value| *value != 0.0));
     }
     assert_eq!([heard[0].0, heard[19].0], [kernels[19].id, kernels[0].id], "from the last to the first");

@@ -28,9 +28,8 @@ use super::{primitive, tensor};
 
 /// Is called with a parameter's gradient as soon as it is computed. Implemented in `parallel`.
 pub trait GradientListener: Debug + Send + Sync {
-    /// The gradient of `parameter` is complete: a [`FloatTensor`] of the backend that computes, in f32. Each call of
-    /// `append` appends its values to a vector, in row-major order.
-    fn ready(&self, parameter: ParamId, gradient: &dyn Any, append: &dyn Fn(&mut Vec<f32>));
+    /// The gradient of `parameter` is complete: a [`FloatTensor`] of the backend that computes, in f32.
+    fn ready(&self, parameter: ParamId, gradient: &dyn Any);
 }
 
 /// A listener for one parameter. The parameter must be used once per forward pass: its gradient is complete after that
@@ -169,9 +168,7 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
             let found = B::conv_weight_gradient(x.clone(), weight.clone(), gradient.clone(), sliding);
             let found = trim.iter().fold(found, B::conv_untrimmed);
             if let Some(ParameterListener { listener, parameter }) = listener {
-                let gradient = as_type::<B>(found.clone(), FloatDType::F32);
-                let append = |values: &mut Vec<f32>| B::append_to(gradient.clone(), values);
-                listener.ready(parameter, &gradient, &append);
+                listener.ready(parameter, &as_type::<B>(found.clone(), FloatDType::F32));
             }
             grads.register::<B>(node.id, found);
         }

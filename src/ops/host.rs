@@ -63,6 +63,11 @@ pub trait HostOps: Backend {
         None
     }
 
+    /// The f32 values of a tensor in the host's memory, which is made its only owner; `None` on devices.
+    fn values_mut(_x: &mut Shared<Self>) -> Option<&mut [f32]> {
+        None
+    }
+
     /// Whether `x`, `[batch, channels, height, width]`, has the channels of a pixel side by side in memory. Kernels of some
     /// backends sum in another order then.
     fn has_channels_innermost(_x: &FloatTensor<Self>) -> bool {

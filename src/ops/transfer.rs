@@ -1,8 +1,11 @@
 //! Copies flat tensors between devices and the host: several at once, since on a GPU every copy waits for the device.
 
-use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensorOps;
+use burn::tensor::{DType, Tensor, TensorData, TensorMetadata, read_sync};
 
 use super::host::HostOps;
+use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 
 /// A vector on a device.
@@ -47,4 +50,23 @@ pub(crate) fn unpack<B: HostOps>(values: &[f32], lengths: &[usize], device: &B::
         }
     };
     lengths.iter().map(|length| take(*length)).collect()
+}
+
+/// Lets `act` read the values of a vector, copied to the host if they are not in its memory.
+pub(crate) fn with_values<B: HostOps, R>(vector: Tensor<B::Below, 1>, act: impl FnOnce(&[f32]) -> R) -> R {
+    let mut vector = primitive(vector);
+    if let Some(values) = B::values_mut(&mut vector) {
+        return act(values);
+    }
+    let _copy = reading(vector.shape().num_elements(), DType::F32);
+    #[expect(clippy::disallowed_methods, reason = "the way of a device's tensors to other processes")]
+    let data = read_sync(B::Below::float_into_data(vector)).expect("a device that computes can be read");
+    act(data.as_slice().expect("vectors are f32"))
+}
+
+/// A vector of these values.
+pub(crate) fn from_values<B: Backend>(values: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
+    let length = values.len();
+    let _copy = writing(length, DType::F32);
+    Tensor::from_data(TensorData::new(values, [length]), device)
 }

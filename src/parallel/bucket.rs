@@ -1,6 +1,4 @@
-//! Gradients that are reduced together: as values in the host's memory, or as a tensor where it is.
-
-use std::sync::Arc;
+//! Gradients that are reduced together, one behind the other.
 
 use burn::tensor::Tensor;
 
@@ -10,30 +8,20 @@ use super::device::HostBackend;
 use super::engine::Mark;
 use super::key::{Broken, Key};
 use super::tensors::sum_across;
-use crate::ops::{download, unpack};
 
-/// A replica's share of a sum.
-pub(super) enum Share<B: HostBackend> {
-    Values(Vec<f32>),
-    /// One behind the other, computed by the work before the mark.
-    Tensor(Tensor<B, 1>, Mark),
-}
-
-/// The sum of all replicas' shares.
-pub(super) enum Sum<B: HostBackend> {
-    Values(Arc<Vec<f32>>),
-    Tensor(Tensor<B, 1>),
+/// A replica's share of the sum of a bucket.
+pub(super) struct Share<B: HostBackend> {
+    whole: Tensor<B, 1>,
+    /// Behind the work that computes it, if it goes from device to device.
+    ready: Option<Mark>,
 }
 
 impl<B: HostBackend> Share<B> {
-    /// The share of these gradients, in the form in which `collective` reduces.
-    pub(super) fn new(collective: &Collective, gradients: Vec<Tensor<B, 1>>) -> Result<Self, Broken> {
-        let Some(devices) = collective.devices() else {
-            return Ok(Self::Values(download(collective.buffer(), gradients)));
-        };
-        let whole = Tensor::cat(gradients, 0);
-        let ready = devices.mark().map_err(|symptom| Broken::Replica(symptom.0))?;
-        Ok(Self::Tensor(whole, ready))
+    /// The share of these gradients.
+    pub(super) fn new(collective: &Collective, mut gradients: Vec<Tensor<B, 1>>) -> Result<Self, Broken> {
+        let whole = if gradients.len() == 1 { gradients.swap_remove(0) } else { Tensor::cat(gradients, 0) };
+        let ready = collective.devices().map(|devices| devices.mark()).transpose();
+        Ok(Self { whole, ready: ready.map_err(|symptom| Broken::Replica(symptom.0))? })
     }
 
     /// The sum of all replicas' shares, which are sent in `precision`.
@@ -42,34 +30,17 @@ impl<B: HostBackend> Share<B> {
         collective: &Collective,
         key: Key,
         precision: ReducePrecision,
-    ) -> Result<Sum<B>, Broken> {
-        match (self, precision) {
-            (Self::Tensor(share, ready), precision) => {
-                sum_across(collective, key, share, ready, precision).map(Sum::Tensor)
-            }
-            (Self::Values(share), ReducePrecision::F32) => collective.all_reduce(key, share).map(Sum::Values),
-            (Self::Values(share), ReducePrecision::Bf16) => collective.all_reduce_bf16(key, share).map(Sum::Values),
-        }
+    ) -> Result<Tensor<B, 1>, Broken> {
+        sum_across(collective, key, self.whole, self.ready, precision)
     }
 }
 
-impl<B: HostBackend> Sum<B> {
-    /// The tensors of these lengths, one after the other.
-    pub(super) fn parts(self, lengths: &[usize], collective: &Collective, device: &B::Device) -> Vec<Tensor<B, 1>> {
-        match self {
-            Self::Values(values) => {
-                let parts = unpack(&values, lengths, device);
-                collective.recycle(values);
-                parts
-            }
-            Self::Tensor(whole) => {
-                let mut end = 0;
-                let mut part = |length: &usize| {
-                    end += length;
-                    whole.clone().slice(end - length..end)
-                };
-                lengths.iter().map(&mut part).collect()
-            }
-        }
-    }
+/// The tensors of these lengths in a sum, one after the other.
+pub(super) fn parts<B: HostBackend>(sum: Tensor<B, 1>, lengths: &[usize]) -> Vec<Tensor<B, 1>> {
+    let mut end = 0;
+    let mut part = |length: &usize| {
+        end += length;
+        sum.clone().slice(end - length..end)
+    };
+    if lengths.len() == 1 { vec![sum] } else { lengths.iter().map(&mut part).collect() }
 }

@@ -7,10 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use burn::tensor::bf16;
-use rayon::prelude::*;
-
-use super::config::ReducePrecision;
 use super::engine::DeviceEngine;
 use super::key::{Broken, Key};
 use super::local::{Group, Message};
@@ -50,19 +46,20 @@ impl Collective {
         self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
     }
 
-    /// As [`Collective::meet`] of the replicas of this device, with all devices and the time that their part may take.
-    pub(super) fn meet_devices(
+    /// As [`Collective::meet`], with the other processes, if there are any, and the time that their part may take. Where
+    /// tensors go from device to device, the replicas of this device meet, and the others are the devices.
+    pub(super) fn meet_processes(
         &self,
         key: Key,
         part: Part,
-        combine: impl FnOnce(Vec<Part>, &Processes, Duration) -> Result<Part, Broken>,
+        combine: impl FnOnce(Vec<Part>, Option<&Processes>, Duration) -> Result<Part, Broken>,
     ) -> Result<Part, Broken> {
-        let device = self.device().expect("tensors do not go through the host");
+        let processes = self.device().or(self.group.processes.as_ref());
         let all = |parts: Vec<Message>| {
             let parts = parts.into_iter().map(Message::into_part).collect();
-            combine(parts, device, self.group.limit(key)).map(Message::Part)
+            combine(parts, processes, self.group.limit(key)).map(Message::Part)
         };
-        let (hosted, first) = (device.hosted(), self.group.first());
+        let (hosted, first) = (processes.map_or(0..self.group.size, Processes::hosted), self.group.first());
         let members = hosted.start - first..hosted.end - first;
         self.group.meet_among(members, self.place, key, Message::Part(part), all).map(Message::into_part)
     }
@@ -75,36 +72,6 @@ impl Collective {
     /// The engine that takes tensors of this replica's device to the others, if they need not go through the host.
     pub fn devices(&self) -> Option<&dyn DeviceEngine> {
         self.device()?.tensors.as_deref()
-    }
-
-    /// Element-wise sum over replicas, taken in a fixed binary tree over their ranks: `(0+1)+(2+3)`.
-    pub fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken> {
-        self.sum(key, values, ReducePrecision::F32)
-    }
-
-    /// As [`Collective::all_reduce`], with half the traffic: each replica's share is rounded to bf16, sums are f32.
-    pub fn all_reduce_bf16(&self, key: Key, mut values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken> {
-        values.par_iter_mut().for_each(|value| *value = bf16::from_f32(*value).to_f32());
-        self.sum(key, values, ReducePrecision::Bf16)
-    }
-
-    fn sum(&self, key: Key, values: Vec<f32>, precision: ReducePrecision) -> Result<Arc<Vec<f32>>, Broken> {
-        let sum = |shares| self.group.sum(key, shares, precision);
-        self.group.meet(self.place, key, Message::Floats(Arc::new(values)), sum).map(Message::into_floats)
-    }
-
-    /// An empty vector for the next all-reduce, with the memory of an earlier one if there is one: allocating and
-    /// clearing the gradients of a large model in every step is slow.
-    pub fn buffer(&self) -> Vec<f32> {
-        self.group.spare()
-    }
-
-    /// Takes back a result that is not needed any more.
-    pub fn recycle(&self, result: Arc<Vec<f32>>) {
-        // Only the last replica owns the vector.
-        if let Some(values) = Arc::into_inner(result) {
-            self.group.keep(values);
-        }
     }
 
     /// The values of all replicas in rank order, equally many of each, as `combine` returns them; each process calls it

@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use super::config::ReducePrecision;
 use super::key::{Broken, Key};
 use super::local::{Group, Message};
-use super::sums::{Sum, folded};
-use super::tree::add;
 
 /// How many values each message has.
 fn common_length(key: Key, messages: &[Message]) -> Result<usize, Broken> {
@@ -17,30 +14,6 @@ fn common_length(key: Key, messages: &[Message]) -> Result<usize, Broken> {
 }
 
 impl Group {
-    /// The sum of the shares of all replicas of the world, which are sent in `precision`.
-    pub(super) fn sum(&self, key: Key, messages: Vec<Message>, precision: ReducePrecision) -> Result<Message, Broken> {
-        common_length(key, &messages)?;
-        let share = |message: Message| Arc::unwrap_or_clone(message.into_floats());
-        let shares: Vec<Vec<f32>> = messages.into_iter().map(share).collect();
-        let sum = match &self.processes {
-            None => self.fold(shares),
-            Some(processes) => {
-                let shares = if processes.ordered { shares } else { vec![self.fold(shares)] };
-                Sum { processes, key, limit: self.limit(key), ready: None }.of(shares, precision)?
-            }
-        };
-        Ok(Message::Floats(Arc::new(sum)))
-    }
-
-    /// The sum in the tree over the shares.
-    fn fold(&self, shares: Vec<Vec<f32>>) -> Vec<f32> {
-        folded(shares.into_iter().map(Some).collect(), |mut left, right| {
-            add(&mut left, &right);
-            self.keep(right);
-            left
-        })
-    }
-
     /// All replicas' values, in rank order.
     pub(super) fn gather(&self, key: Key, messages: Vec<Message>) -> Result<Vec<Vec<f64>>, Broken> {
         let length = common_length(key, &messages)?;

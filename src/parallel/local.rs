@@ -64,8 +64,6 @@ pub(super) struct Group {
     first_step: OnceLock<usize>,
     table: Mutex<Table>,
     arrived: Condvar,
-    /// Vectors of earlier all-reduces, to be used again.
-    spare: Mutex<Vec<Vec<f32>>>,
 }
 
 impl fmt::Debug for Group {
@@ -94,15 +92,7 @@ struct PendingCollective {
 impl Group {
     /// A group of `size` replicas of this process.
     pub(super) fn new(size: usize, processes: Option<Processes>, timeout: Duration) -> Self {
-        Self {
-            size,
-            processes,
-            timeout,
-            first_step: OnceLock::new(),
-            table: Mutex::default(),
-            arrived: Condvar::new(),
-            spare: Mutex::default(),
-        }
+        Self { size, processes, timeout, first_step: OnceLock::new(), table: Mutex::default(), arrived: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -116,19 +106,6 @@ impl Group {
         let first = *self.first_step.get_or_init(|| key.step);
         let unhurried = key.step == first || key.operation == Operation::Validation;
         self.timeout * if unhurried { PATIENCE } else { 1 }
-    }
-
-    /// Takes a vector for later all-reduces.
-    pub(super) fn keep(&self, values: Vec<f32>) {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(values);
-    }
-
-    /// An empty vector, with the memory of an earlier one if there is one.
-    pub(super) fn spare(&self) -> Vec<f32> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut values = spare.unwrap_or_default();
-        values.clear();
-        values
     }
 
     /// The first of this process's replicas in the world.

@@ -17,14 +17,14 @@ use burn::module::ParamId;
 use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
 
-use super::bucket::{Share, Sum};
+use super::bucket::Share;
 use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use crate::error::{Error, Result};
 use crate::nn::Kernel;
-use crate::ops::{GradientListener, primitive, tensor};
+use crate::ops::{GradientListener, tensor};
 
 /// The least elements of a bucket, except for the last one: 4 MiB.
 const BUCKET: usize = 1 << 20;
@@ -32,7 +32,7 @@ const BUCKET: usize = 1 << 20;
 /// A bucket's sum over all replicas.
 pub(super) struct Reduced<'a, B: HostBackend> {
     pub(super) kernels: &'a [Kernel],
-    pub(super) sum: Sum<B>,
+    pub(super) sum: Tensor<B, 1>,
 }
 
 /// A bucket to reduce, or why it could not be filled.
@@ -42,7 +42,7 @@ type Job<B> = (Key, std::result::Result<Share<B>, Broken>);
 pub(super) struct Overlap<B: HostBackend> {
     buckets: Vec<Vec<Kernel>>,
     jobs: Sender<Job<B>>,
-    sums: Receiver<std::result::Result<Sum<B>, Broken>>,
+    sums: Receiver<std::result::Result<Tensor<B, 1>, Broken>>,
 }
 
 impl<B: HostBackend> Overlap<B> {
@@ -52,9 +52,7 @@ impl<B: HostBackend> Overlap<B> {
         let (outbox, sums) = channel();
         let rank = collective.rank();
         let reduce = move || {
-            if collective.devices().is_some() {
-                B::stay_on_one_thread();
-            }
+            B::stay_on_one_thread();
             for (key, share) in inbox {
                 let _phase = tracing::info_span!("all-reduce of a bucket").entered();
                 let sum = share.and_then(|share| share.all_reduce(collective.as_ref(), key, precision));
@@ -72,22 +70,13 @@ impl<B: HostBackend> Overlap<B> {
     /// The listener for the last backward pass of a step, whose collectives `key` names; `earlier` are the flat
     /// gradients of the micro-batches before, which are added.
     pub(super) fn listen(&self, key: Key, earlier: &[Tensor<B, 1>], collective: &Arc<Collective>) -> Arc<Early<B>> {
-        let on_device = collective.devices().is_some();
         let bucket = |kernels: &Vec<Kernel>| {
             let earlier = kernels.iter().filter_map(|kernel| earlier.get(kernel.place).cloned()).collect();
-            Filling {
-                kernels: kernels.clone(),
-                earlier,
-                filled: 0,
-                waiting: BTreeMap::new(),
-                tensors: BTreeMap::new(),
-                share: if on_device { Vec::new() } else { collective.buffer() },
-            }
+            Filling { kernels: kernels.clone(), earlier, gradients: BTreeMap::new() }
         };
         let fillings = self.buckets.iter().map(bucket).collect();
         let state = State { fillings, sent: 0 };
-        let tensors = on_device.then(|| collective.clone());
-        Arc::new(Early { key, jobs: self.jobs.clone(), tensors, state: Mutex::new(state) })
+        Arc::new(Early { key, jobs: self.jobs.clone(), collective: collective.clone(), state: Mutex::new(state) })
     }
 
     /// Waits for the sums of the buckets that were sent.
@@ -118,8 +107,7 @@ pub(super) fn in_buckets<T>(tensors: impl Iterator<Item = T>, length: impl Fn(&T
 pub(super) struct Early<B: HostBackend> {
     key: Key,
     jobs: Sender<Job<B>>,
-    /// For buckets of tensors.
-    tensors: Option<Arc<Collective>>,
+    collective: Arc<Collective>,
     state: Mutex<State<B>>,
 }
 
@@ -134,63 +122,25 @@ struct Filling<B: HostBackend> {
     kernels: Vec<Kernel>,
     /// The gradients of earlier micro-batches, if there are any.
     earlier: Vec<Tensor<B, 1>>,
-    /// How many of the kernels are in the share.
-    filled: usize,
-    /// Gradients that came before their turn.
-    waiting: BTreeMap<usize, Vec<f32>>,
-    /// All of them, if they are reduced as tensors.
-    tensors: BTreeMap<usize, Tensor<B, 1>>,
-    share: Vec<f32>,
+    /// Those of the last one, by the kernel's place in the bucket.
+    gradients: BTreeMap<usize, Tensor<B, 1>>,
 }
 
 impl<B: HostBackend> Filling<B> {
-    /// Keeps the gradient of a kernel as a tensor, with those of earlier micro-batches.
+    /// Keeps the gradient of a kernel, with those of earlier micro-batches.
     fn keep(&mut self, place: usize, gradient: FloatTensor<B>) {
         let gradient = tensor::<B, 1>(B::float_reshape(gradient, [self.kernels[place].length].into()));
         let earlier = self.earlier.get(place).cloned();
-        self.tensors.insert(place, earlier.into_iter().fold(gradient, |gradient, earlier| gradient + earlier));
-        self.filled = self.tensors.len();
+        self.gradients.insert(place, earlier.into_iter().fold(gradient, |gradient, earlier| gradient + earlier));
     }
 
-    fn add(&mut self, place: usize, append: &dyn Fn(&mut Vec<f32>)) {
-        if place > self.filled {
-            let mut values = Vec::new();
-            append(&mut values);
-            self.waiting.insert(place, values);
-            return;
-        }
-        if self.filled == 0 {
-            self.share.reserve_exact(self.kernels.iter().map(|kernel| kernel.length).sum());
-        }
-        append(&mut self.share);
-        self.close();
-        while let Some(values) = self.waiting.remove(&self.filled) {
-            self.share.extend_from_slice(&values);
-            self.close();
-        }
-    }
-
-    /// Adds the gradients of earlier micro-batches for the kernel at the end of the share.
-    fn close(&mut self) {
-        if let Some(earlier) = self.earlier.get(self.filled) {
-            let mut values = Vec::with_capacity(earlier.dims()[0]);
-            B::append_to(primitive(earlier.clone()), &mut values);
-            let start = self.share.len() - values.len();
-            self.share[start..].iter_mut().zip(values).for_each(|(sum, earlier)| *sum += earlier);
-        }
-        self.filled += 1;
-    }
-
-    /// The bucket, which is full; of tensors if there is an engine for them.
-    fn take(&mut self, tensors: Option<&Collective>) -> std::result::Result<Share<B>, Broken> {
-        match tensors {
-            None => Ok(Share::Values(std::mem::take(&mut self.share))),
-            Some(collective) => Share::new(collective, std::mem::take(&mut self.tensors).into_values().collect()),
-        }
+    /// The bucket, which is full.
+    fn take(&mut self, collective: &Collective) -> std::result::Result<Share<B>, Broken> {
+        Share::new(collective, std::mem::take(&mut self.gradients).into_values().collect())
     }
 
     fn is_full(&self) -> bool {
-        self.filled == self.kernels.len()
+        self.gradients.len() == self.kernels.len()
     }
 }
 
@@ -207,7 +157,9 @@ impl<B: HostBackend> Early<B> {
 }
 
 impl<B: HostBackend> GradientListener for Early<B> {
-    fn ready(&self, parameter: ParamId, gradient: &dyn Any, append: &dyn Fn(&mut Vec<f32>)) {
+    fn ready(&self, parameter: ParamId, gradient: &dyn Any) {
+        // Of another type it is reduced after the backward pass.
+        let Some(gradient) = gradient.downcast_ref::<FloatTensor<B>>() else { return };
         let mut state = self.lock();
         let State { fillings, sent } = &mut *state;
         let found = fillings.iter_mut().find_map(|filling| {
@@ -215,17 +167,12 @@ impl<B: HostBackend> GradientListener for Early<B> {
             Some((filling, place))
         });
         let Some((filling, place)) = found else { return };
-        match (&self.tensors, gradient.downcast_ref::<FloatTensor<B>>()) {
-            (None, _) => filling.add(place, append),
-            (Some(_), Some(gradient)) => filling.keep(place, gradient.clone()),
-            // Reduced after the backward pass.
-            (Some(_), None) => {}
-        }
+        filling.keep(place, gradient.clone());
         while let Some(filling) = fillings.get_mut(*sent).filter(|filling| filling.is_full()) {
             *sent += 1;
             let key = Key { operation: Operation::Gradients { bucket: *sent }, ..self.key };
             // If the thread has ended, `sums` returns the error.
-            drop(self.jobs.send((key, filling.take(self.tensors.as_deref()))));
+            drop(self.jobs.send((key, filling.take(&self.collective))));
         }
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Replicas of one process add them on the device, in place, if they share one or its backend moves tensors between
 //! devices. Gradients that go to other processes, or are rounded to bf16, are reduced in buckets, some of them during the
-//! backward pass: as vectors on the host, or as tensors if the engine between the processes takes them.
+//! backward pass.
 
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use tracing::info_span;
 
-use super::bucket::{Share, Sum};
+use super::bucket::{Share, parts};
 use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
@@ -68,10 +68,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 
     /// Replaces the gradients at `places` by their sums, one after the other.
-    fn replace(&self, gradients: &mut [Tensor<B, 1>], places: &[usize], sum: Sum<B>) {
+    fn replace(&self, gradients: &mut [Tensor<B, 1>], places: &[usize], sum: Tensor<B, 1>) {
         let lengths: Vec<usize> = places.iter().map(|place| gradients[*place].dims()[0]).collect();
-        let sums = sum.parts(&lengths, self.collective.as_ref(), &self.device);
-        places.iter().zip(sums).for_each(|(place, sum)| gradients[*place] = sum);
+        places.iter().zip(parts(sum, &lengths)).for_each(|(place, sum)| gradients[*place] = sum);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Sums over the replicas of all processes, of vectors on the host as of tensors, whose part is in `tensors.rs`.
+//! The order of a sum over the replicas of all processes; `tensors.rs` adds and sends.
 //!
 //! Sums have two modes. The fast one adds the replicas of each process and leaves the rest to the engine, whose order
 //! depends on the number of processes. The ordered one exchanges the subtree sums of all processes and finishes the
@@ -8,41 +8,18 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use burn::tensor::bf16;
-use rayon::prelude::*;
-
 use super::config::ReducePrecision;
+use super::device::HostBackend;
 use super::engine::Mark;
 use super::key::{Broken, Key};
 use super::processes::Processes;
-use super::tree::{self, fold, roots};
-
-/// f32 values, and their way to the other processes.
-pub(super) trait Vector: Sized {
-    fn length(&self) -> usize;
-
-    /// The first range of every vector, then the second one of every vector, and so on.
-    fn parts(vectors: &[Self], ranges: &[Range<usize>]) -> Self;
-
-    fn add(self, other: Self) -> Self;
-
-    /// The sum over all processes, in the engine's order.
-    fn all_reduce(self, sum: &Sum) -> Result<Self, Broken>;
-
-    /// Sends the range `sent[i]` of this vector to process `i` and returns the `received[i]` values of each process `i`,
-    /// in the order of ranks. The ranges follow each other; without them every process gets the whole vector.
-    fn exchange(
-        self,
-        sum: &Sum,
-        sent: Option<Vec<Range<usize>>>,
-        received: Vec<usize>,
-        precision: ReducePrecision,
-    ) -> Result<Self, Broken>;
-}
+use super::tensors::Flat;
+use super::tree::{fold, roots};
 
 /// One sum over all replicas.
 pub(super) struct Sum<'a> {
-    pub(super) processes: &'a Processes,
+    /// The other processes or, if tensors do not go through the host, the other devices.
+    pub(super) processes: Option<&'a Processes>,
     pub(super) key: Key,
     pub(super) limit: Duration,
     /// Behind the work of a device that computes the only share of this process.
@@ -51,54 +28,61 @@ pub(super) struct Sum<'a> {
 
 impl Sum<'_> {
     /// The sum; `shares` are those of this process's replicas or, without an order, may be their sum.
-    pub(super) fn of<V: Vector>(&self, shares: Vec<V>, precision: ReducePrecision) -> Result<V, Broken> {
+    pub(super) fn of<B: HostBackend>(
+        &self,
+        shares: Vec<Flat<B>>,
+        precision: ReducePrecision,
+    ) -> Result<Flat<B>, Broken> {
+        let here = |shares: Vec<Flat<B>>| folded(shares.into_iter().map(Some).collect(), Flat::add);
+        let Some(processes) = self.processes else { return Ok(here(shares)) };
         let halves = precision == ReducePrecision::Bf16;
-        let (size, hosted, blocks) = (self.processes.replicas(), self.processes.hosted(), &self.processes.blocks);
-        if !self.processes.ordered {
-            let own = folded(shares.into_iter().map(Some).collect(), V::add);
-            let in_order = |sums: Vec<V>| sums.into_iter().reduce(V::add).expect("there are processes");
+        let (size, hosted, blocks) = (processes.replicas(), processes.hosted(), &processes.blocks);
+        if !processes.ordered {
+            let own = here(shares);
+            let in_order = |sums: Vec<Flat<B>>| sums.into_iter().reduce(Flat::add).expect("there are processes");
             let counts = vec![1; blocks.len()];
             return if halves {
-                self.in_pieces(vec![own], counts, [precision; 2], in_order)
+                self.in_pieces(processes, vec![own], counts, [precision; 2], in_order)
             } else {
-                own.all_reduce(self)
+                own.all_reduce(self, processes)
             };
         }
         let mut slots = placed(size, hosted.clone(), shares);
         if !halves {
-            fold(&mut slots, hosted, V::add);
+            fold(&mut slots, hosted, Flat::add);
         }
         // Sums are not rounded: of halves all shares are sent.
         let place = |block: &Range<usize>| if halves { block.clone().collect() } else { roots(size, block.clone()) };
         let places: Vec<Vec<usize>> = blocks.iter().map(place).collect();
-        let finish = |sums| folded(placed(size, places.concat(), sums), V::add);
+        let finish = |sums| folded(placed(size, places.concat(), sums), Flat::add);
         let (own, counts) = (slots.into_iter().flatten().collect(), places.iter().map(Vec::len).collect());
-        self.in_pieces(own, counts, [precision, ReducePrecision::F32], finish)
+        self.in_pieces(processes, own, counts, [precision, ReducePrecision::F32], finish)
     }
 
     /// Combines the vectors of all processes, in the order of ranks: every process combines one piece of all of them
     /// and sends it to the others. `own` are this process's vectors, process `i` has `counts[i]`; all have the same
     /// length. Each vector is sent once in the first type, and the result in the second one, whatever the number of
     /// processes.
-    fn in_pieces<V: Vector>(
+    fn in_pieces<B: HostBackend>(
         &self,
-        own: Vec<V>,
+        processes: &Processes,
+        own: Vec<Flat<B>>,
         counts: Vec<usize>,
         [shared, result]: [ReducePrecision; 2],
-        combine: impl FnOnce(Vec<V>) -> V,
-    ) -> Result<V, Broken> {
-        let (length, size) = (own[0].length(), self.processes.blocks.len());
+        combine: impl FnOnce(Vec<Flat<B>>) -> Flat<B>,
+    ) -> Result<Flat<B>, Broken> {
+        let (length, size) = (own[0].length(), processes.blocks.len());
         let piece = |process| process * length / size..(process + 1) * length / size;
         let pieces: Vec<Range<usize>> = (0..size).map(piece).collect();
-        let mine = pieces[self.processes.rank()].len();
+        let mine = pieces[processes.rank()].len();
         let filled: Vec<_> = pieces.iter().filter(|piece| !piece.is_empty()).cloned().collect();
         let sent = pieces.iter().map(|piece| own.len() * piece.start..own.len() * piece.end).collect();
         let received = counts.iter().map(|count| count * mine).collect();
-        let incoming = V::parts(&own, &filled).exchange(self, Some(sent), received, shared)?;
+        let incoming = Flat::parts(&own, &filled).exchange(self, processes, Some(sent), received, shared)?;
         drop(own);
-        let part = |number| V::parts(std::slice::from_ref(&incoming), &[number * mine..(number + 1) * mine]);
+        let part = |number| incoming.part(number * mine..(number + 1) * mine);
         let combined = if mine > 0 { combine((0..counts.iter().sum()).map(part).collect()) } else { incoming };
-        combined.exchange(self, None, pieces.iter().map(Range::len).collect(), result)
+        combined.exchange(self, processes, None, pieces.iter().map(Range::len).collect(), result)
     }
 }
 
@@ -114,47 +98,4 @@ pub(super) fn folded<V>(mut slots: Vec<Option<V>>, add: impl FnMut(V, V) -> V) -
     let size = slots.len();
     fold(&mut slots, 0..size, add);
     slots.swap_remove(0).expect("the tree ends in its first slot")
-}
-
-/// Rounded to bf16.
-pub(super) fn halves(values: &[f32]) -> Vec<bf16> {
-    values.par_iter().map(|value| bf16::from_f32(*value)).collect()
-}
-
-fn widened(halves: Vec<bf16>) -> Vec<f32> {
-    halves.par_iter().map(|half| half.to_f32()).collect()
-}
-
-impl Vector for Vec<f32> {
-    fn length(&self) -> usize {
-        self.len()
-    }
-
-    fn parts(vectors: &[Self], ranges: &[Range<usize>]) -> Self {
-        let part = |range: &Range<usize>| vectors.iter().map(|vector| &vector[range.clone()]).collect::<Vec<_>>();
-        ranges.iter().flat_map(part).collect::<Vec<_>>().concat()
-    }
-
-    fn add(mut self, other: Self) -> Self {
-        tree::add(&mut self, &other);
-        self
-    }
-
-    fn all_reduce(mut self, sum: &Sum) -> Result<Self, Broken> {
-        sum.processes.all_reduce(sum.key, &mut self, sum.limit).map(|()| self)
-    }
-
-    fn exchange(
-        self,
-        &Sum { processes, key, limit, .. }: &Sum,
-        sent: Option<Vec<Range<usize>>>,
-        received: Vec<usize>,
-        precision: ReducePrecision,
-    ) -> Result<Self, Broken> {
-        let sent = sent.map(|sent| sent.iter().map(Range::len).collect());
-        match precision {
-            ReducePrecision::F32 => processes.exchange(key, &self, sent, received, limit),
-            ReducePrecision::Bf16 => processes.exchange(key, &halves(&self), sent, received, limit).map(widened),
-        }
-    }
 }

@@ -5,8 +5,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 /// Adds the subtrees of the tree over `slots` that lie wholly in `block`. Each sum is in the first slot of
 /// its subtree; slots outside the block do not change; an empty slot belongs to the subtree before it.
 pub(super) fn fold<T>(slots: &mut [Option<T>], block: Range<usize>, mut add: impl FnMut(T, T) -> T) {
@@ -27,13 +25,6 @@ pub(super) fn roots(size: usize, block: Range<usize>) -> Vec<usize> {
     let mut slots: Vec<Option<()>> = (0..size).map(|slot| block.contains(&slot).then_some(())).collect();
     fold(&mut slots, block, |(), ()| ());
     (0..size).filter(|slot| slots[*slot].is_some()).collect()
-}
-
-/// Adds `right` to `left`, element by element, on all threads; the bits do not depend on their number.
-pub(super) fn add(left: &mut [f32], right: &[f32]) {
-    const CHUNK: usize = 1 << 16;
-    let pairs = left.par_chunks_mut(CHUNK).zip(right.par_chunks(CHUNK));
-    pairs.for_each(|(left, right)| left.iter_mut().zip(right).for_each(|(left, right)| *left += right));
 }
 
 #[cfg(test)]

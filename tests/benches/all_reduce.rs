@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use burn::backend::Flex;
+use burn::tensor::Tensor;
 use criterion::{Criterion, Throughput, criterion_group};
 use kiln::parallel::local_group;
-use kiln::parallel::{Collective, Key, Operation};
+use kiln::parallel::{Collective, Key, Operation, ReducePrecision, sum_across};
 
 /// Parameters of ResNet-18 with ten classes.
 const LENGTH: usize = 11_173_962;
@@ -41,19 +43,16 @@ fn in_memory(replicas: usize) -> Vec<Arc<Collective>> {
     local_group(replicas, None, LIMIT)
 }
 
-/// The time of so many rounds, with the copy into the buffer that every round needs.
+/// The time of so many rounds, with the copy that gradients of a backward pass need.
 fn time(handles: Vec<Arc<Collective>>, rounds: usize) -> Duration {
-    let values = vec![1.0_f32; LENGTH];
     let start = Instant::now();
     std::thread::scope(|scope| {
         for replica in handles {
-            let values = &values;
             scope.spawn(move || {
+                let share = Tensor::<Flex, 1>::ones([LENGTH], &Default::default());
                 for step in 0..rounds {
-                    let mut share = replica.buffer();
-                    share.extend_from_slice(values);
                     let key = Key { step, micro_batch: 0, operation: Operation::Gradients { bucket: 0 } };
-                    replica.recycle(replica.all_reduce(key, share).unwrap());
+                    sum_across(&replica, key, share.clone(), None, ReducePrecision::F32).unwrap();
                 }
             });
         }

@@ -1,6 +1,6 @@
 //! Sums of tensors over processes: the bits of Gloo's, wherever the order is Kiln's.
 
-use burn::tensor::{FloatDType, Tensor, TensorData, bf16};
+use burn::tensor::{Tensor, TensorData};
 use kiln::parallel::{Collective, HostBackend, Key, Operation, ReducePrecision, local_group, sum_across};
 
 use super::*;
@@ -18,34 +18,15 @@ fn across(size: usize, processes: usize) -> World {
     World::across(size, 0, vec![1; processes], vec![0])
 }
 
-/// The sums that all replicas get over NCCL.
-fn sums<B: HostBackend>(
-    world: &World,
-    ordered: bool,
-    precision: ReducePrecision,
-    length: usize,
-    devices: usize,
-) -> Vec<Vec<u32>> {
+/// The sums that all replicas get.
+fn sums<B: HostBackend>(group: &[Arc<Collective>], precision: ReducePrecision, length: usize) -> Vec<Vec<u32>> {
     let device = B::open(0).unwrap();
-    let group = replicas(world.size, with_nccl(connected(world, ordered), world, devices));
-    together(&group, |replica| {
+    together(group, |replica| {
         let share = TensorData::new(values(replica.rank(), 0)[..length].to_vec(), [length]);
         let share = Tensor::<B, 1>::from_data(share, &device);
-        let ready = replica.devices().unwrap().mark().unwrap();
+        let ready = replica.devices().map(|devices| devices.mark().unwrap());
         let sum = sum_across(replica, KEY, share, ready, precision).unwrap();
         sum.into_data().iter::<f32>().map(f32::to_bits).collect()
-    })
-}
-
-/// The same over Gloo.
-fn over_gloo(world: &World, ordered: bool, precision: ReducePrecision, length: usize) -> Vec<Vec<u32>> {
-    together(&replicas(world.size, connected(world, ordered)), |replica| {
-        let share = values(replica.rank(), 0)[..length].to_vec();
-        let sum = match precision {
-            ReducePrecision::F32 => replica.all_reduce(KEY, share),
-            ReducePrecision::Bf16 => replica.all_reduce_bf16(KEY, share),
-        };
-        sum.unwrap().iter().map(|value| value.to_bits()).collect()
     })
 }
 
@@ -62,36 +43,20 @@ fn have_the_bits_of_gloo<B: HostBackend>() {
             for (ordered, precision) in
                 [(true, ReducePrecision::F32), (true, ReducePrecision::Bf16), (false, ReducePrecision::Bf16)]
             {
-                if precision == ReducePrecision::Bf16 && !rounds_to_nearest::<B>() {
-                    continue;
-                }
+                // In its own order each rank rounds the sum of its replicas, and a device is a rank only of NCCL.
                 if !ordered && devices > 1 {
-                    // The sums of devices are rounded, where Gloo's are those of processes.
                     continue;
                 }
-                let sums = sums::<B>(&world, ordered, precision, length, devices);
-                let expected = over_gloo(&world, ordered, precision, length);
+                let groups = [connected(&world, ordered), with_nccl(connected(&world, ordered), &world, devices)]
+                    .map(|processes| replicas(size, processes));
+                let [over_gloo, over_nccl] = groups.map(|group| sums::<B>(&group, precision, length));
                 assert_eq!(
-                    sums, expected,
+                    over_nccl, over_gloo,
                     "{size} over {processes} x {devices}, {length} values, {ordered}, {precision:?}"
                 );
             }
         }
     }
-}
-
-/// Whether the backend's cast to bf16 rounds to the nearest value, as Gloo's shares are rounded. Flex's goes by f64, and
-/// loses the bits that decide between two values.
-fn rounds_to_nearest<B: HostBackend>() -> bool {
-    let exact = |value: &f32| bf16::from_f32(*value).to_f32();
-    let all: Vec<f32> = (0..8).flat_map(|rank| values(rank, 0)).collect();
-    let device = B::open(0).unwrap();
-    let cast = Tensor::<B, 1>::from_data(TensorData::new(all.clone(), [all.len()]), &device).cast(FloatDType::BF16);
-    let rounds = cast.cast(FloatDType::F32).into_data().iter::<f32>().eq(all.iter().map(exact));
-    if !rounds {
-        skip("this backend does not round to the nearest bf16");
-    }
-    rounds
 }
 
 /// In NCCL's own order: equal on all replicas, near the tree, and for two processes equal to it.
@@ -100,7 +65,9 @@ fn are_the_same_for_all_and_near_the_tree<B: HostBackend>() {
         return;
     }
     for (size, processes) in [(2, 2), (4, 2), (5, 3), (4, 4)] {
-        let sums = sums::<B>(&across(size, processes), false, ReducePrecision::F32, 97, 1);
+        let world = across(size, processes);
+        let group = replicas(size, with_nccl(connected(&world, false), &world, 1));
+        let sums = sums::<B>(&group, ReducePrecision::F32, 97);
         assert!(sums.iter().all(|sum| sum == &sums[0]));
         let shares: Vec<Vec<f32>> = (0..size).map(|rank| values(rank, 0)).collect();
         let scale = |i: usize| shares.iter().map(|share| share[i].abs()).sum::<f32>();

@@ -94,6 +94,11 @@ impl HostOps for Flex {
         Some(Memory { pointer, length, dtype })
     }
 
+    fn values_mut(x: &mut FlexTensor) -> Option<&mut [f32]> {
+        *x = contiguous(x.clone());
+        Some(x.storage_mut())
+    }
+
     fn append_to(x: FlexTensor, host: &mut Vec<f32>) {
         let _copy = reading(x.shape().num_elements(), x.dtype());
         host.extend_from_slice(values(&x.to_contiguous()));

@@ -112,6 +112,16 @@ impl<E: TchElement> HostOps for LibTorch<E> {
         Some(Memory { pointer: x.tensor.data_ptr(), length: x.tensor.numel(), dtype: x.dtype() })
     }
 
+    fn values_mut(x: &mut TchTensor) -> Option<&mut [f32]> {
+        if x.tensor.device() != tch::Device::Cpu {
+            return None;
+        }
+        if !(x.tensor.is_contiguous() && x.can_mut()) {
+            *x = exclusive(x.clone());
+        }
+        Some(values_mut(x))
+    }
+
     fn append_to(x: TchTensor, host: &mut Vec<f32>) {
         let _copy = reading(x.tensor.numel(), DType::F32);
         host.extend_from_slice(values(&x.tensor.to_device(tch::Device::Cpu).contiguous()));
