@@ -4,7 +4,7 @@
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
 //! between processes, `tensors.rs` the sums of tensors there, both by the engines of `engine.rs`. `replica.rs` is the
 //! program of every replica, `passes.rs` its forward and backward passes, `stage.rs` its place among the stages of a
-//! model, `overlap.rs` the all-reduce beside the backward pass, `agreement.rs` the comparison of replicas, `writer.rs` the
+//! model, `timing.rs` the times of its parts, `overlap.rs` the all-reduce beside the backward pass, `agreement.rs` the comparison of replicas, `writer.rs` the
 //! thread that saves, `strategy.rs` the strategy for Burn's learner, `generation.rs` elastic membership. This room knows
 //! neither networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
@@ -46,6 +46,7 @@ mod step;
 mod strategy;
 mod task;
 mod tensors;
+mod timing;
 mod trainee;
 mod tree;
 mod validate;
@@ -71,9 +72,11 @@ pub use position::{Position, StartingPoint, TrainingState};
 pub use processes::{Processes, StageEngine};
 pub use reduction::sum_here;
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
+pub use stage::{Turn, ahead, turns};
 pub use strategy::DataParallel;
 pub use task::{Activations, Evaluated, Losses, Passage, Passed, Split, Task, fetch};
 pub use tensors::sum_across;
+pub use timing::{Times, Timing, time_copy, time_units};
 pub use trainee::{EvaluationOutput, Handle, MicroOutput, Pending, Results, Trainee};
 pub use validate::{Evaluation, evaluate_shard, merged};
 pub use world::World;
