@@ -284,8 +284,8 @@ fn a_plan_lists_placements_and_measures_the_best() {
     let place = Workplace::new();
     let arguments = [&["plan", "--run", "--"], &TRAINING[..], &["--gpu-ids=0,1", "--accumulation-steps=2"]].concat();
     let output = succeeded(&place.bare(&arguments).output().unwrap());
-    let rows: Vec<&str> = output.lines().filter(|line| line.contains(" GiB ")).collect();
-    assert_eq!(rows.len(), 3, "one device, two stages, two replicas: {output}");
+    let rows = |output: &str| output.lines().filter(|line| line.ends_with(" MiB")).count();
+    assert_eq!(rows(&output), 3, "one device, two stages, two replicas: {output}");
     for words in ["choice      ", "why         ", "use         --world-size ", "predicted / measured"] {
         assert!(output.contains(words), "{words}: {output}");
     }
@@ -294,7 +294,7 @@ fn a_plan_lists_placements_and_measures_the_best() {
     // A link is that of machines, of which there is one here.
     let apart = [&["plan", "--nproc=2", "--"], &TRAINING[..], &["--link=10", "--accumulation-steps=4"]].concat();
     let output = succeeded(&place.bare(&apart).output().unwrap());
-    assert_eq!(output.lines().filter(|line| line.contains(" GiB ")).count(), 3, "{output}");
+    assert_eq!(rows(&output), 3, "{output}");
 }
 
 #[test]

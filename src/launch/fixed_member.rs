@@ -55,7 +55,8 @@ impl FixedMember {
         let (all, size) = (devices.iter().sum::<usize>(), parallel.world_size);
         if parallel.plans_stages() && all > size && !all.is_multiple_of(size) {
             return Err(Error::usage(format!(
-                "--stages auto gives every replica of several processes equally many devices, got '{all}' devices for a world                  size of '{size}'; use another --world-size, or say --stages {}",
+                "--stages auto gives every replica of several processes equally many devices, got '{all}' devices for a \
+                 world size of '{size}'; use another --world-size, or say --stages {}",
                 all.div_ceil(size)
             )));
         }

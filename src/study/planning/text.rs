@@ -24,9 +24,14 @@ pub fn cells(row: &Forecast) -> [String; 9] {
         speed,
         seconds(row.step_seconds),
         percent(row.bubble),
-        gibibytes(row.memory.iter().copied().fold(0.0, f64::max)),
-        format!("{:.1} MiB", row.traffic / (1u64 << 20) as f64),
+        bytes(row.memory.iter().copied().fold(0.0, f64::max)),
+        bytes(row.traffic),
     ]
+}
+
+fn bytes(count: f64) -> String {
+    let mebibytes = count / (1u64 << 20) as f64;
+    if mebibytes < 1024.0 { format!("{mebibytes:.1} MiB") } else { gibibytes(count) }
 }
 
 /// The units of each stage, as in `0-4 5-9`.
@@ -71,13 +76,13 @@ pub fn reason(planning: &Planning) -> String {
         None => format!("the best of {}", count(planning.compared, "cut")),
         Some(next) if !next.fits => "nothing else fits into memory".into(),
         Some(next) => format!(
-            "{:.2} x the next, {}, whose devices wait {} of a step ({} here) and send {:.1} MiB ({:.1} here)",
+            "{:.2} x the next, {}, whose devices wait {} of a step ({} here) and send {} ({} here)",
             next.step_seconds / choice.step_seconds,
             name(&next.placement),
             percent(next.bubble),
             percent(choice.bubble),
-            next.traffic / (1u64 << 20) as f64,
-            choice.traffic / (1u64 << 20) as f64,
+            bytes(next.traffic),
+            bytes(choice.traffic),
         ),
     }
 }
