@@ -32,7 +32,7 @@ use crate::launch::Machines;
 use crate::parallel::ParallelConfig;
 use crate::study::finding;
 use crate::study::scaling::Sizes;
-use crate::trainer::{SweepOptions, Verification, Which};
+use crate::trainer::{PlanOptions, SweepOptions, Verification, Which};
 use crate::weights::Format;
 
 /// A command with its arguments.
@@ -108,6 +108,15 @@ pub enum Command {
         /// The directory for what was found.
         output: PathBuf,
     },
+    /// Compare placements of a training.
+    Plan {
+        /// What to plan for.
+        options: PlanOptions,
+        /// What is trained: the arguments after `--`.
+        arguments: Vec<String>,
+        /// The same as a configuration.
+        request: Request,
+    },
     /// Print the configuration that would run.
     Config(Request),
     /// Write a page about runs.
@@ -181,7 +190,8 @@ impl Command {
             | Self::Launch { request, .. }
             | Self::Slurm { request, .. }
             | Self::Scaling { request, .. }
-            | Self::Find { request, .. } => vec![request],
+            | Self::Find { request, .. }
+            | Self::Plan { request, .. } => vec![request],
             Self::Sweep { points, .. } => points.iter_mut().map(|point| &mut point.request).collect(),
             _ => Vec::new(),
         }
@@ -217,8 +227,10 @@ pub fn parse() -> Result<Command> {
         let environment: Vec<_> = std::env::vars_os().filter_map(text).collect();
         command.requests().into_iter().for_each(|request| request.environment = environment.clone());
     }
-    if let Command::Evaluate { request, .. } | Command::Scaling { request, .. } | Command::Find { request, .. } =
-        &mut command
+    if let Command::Evaluate { request, .. }
+    | Command::Scaling { request, .. }
+    | Command::Find { request, .. }
+    | Command::Plan { request, .. } = &mut command
     {
         // These commands run in one process, even under a launcher.
         request.environment.retain(|(name, _)| name.starts_with("TRAIN__"));
@@ -270,6 +282,8 @@ enum Action {
     Scaling(study::Scaling),
     /// Find a learning rate (find lr) or a batch size that fits and is fast (find batch-size).
     Find(study::Find),
+    /// Find the fastest number of replicas and stages for devices: train plan -- --gpu-ids 0,1 --accumulation-steps 4.
+    Plan(study::Plan),
     /// Train once per combination of values, or at random: train sweep optim.learning_rate=0.05,0.1 run.seed=1,2 -- --epochs 3.
     Sweep(sweep::Sweep),
     /// Check that a run's log and checkpoints are what its training computed, by repeating some of its steps.
@@ -329,6 +343,7 @@ impl Cli {
             Some(Action::Pack(arguments)) => arguments.command(),
             Some(Action::Scaling(arguments)) => arguments.command()?,
             Some(Action::Find(arguments)) => arguments.command()?,
+            Some(Action::Plan(arguments)) => arguments.command()?,
             Some(Action::Config(options)) => Command::Config(options.request),
             Some(Action::Sweep(arguments)) => arguments.command()?,
             Some(Action::Verify(arguments)) => arguments.command()?,

@@ -25,7 +25,7 @@
 //! | [`checkpoint`] | atomic directories, retention, run directories and their locks | tensors' meaning |
 //! | [`metrics`] | records and their outputs, TensorBoard among them; profiling; warnings | models |
 //! | [`report`] | a run's directory as a web page | models, how a run is made |
-//! | [`study`] | analysis of scaling measurements; a learning rate and a batch size from short runs | how a run is made |
+//! | [`study`] | analysis of scaling measurements; a learning rate and a batch size from short runs; the placement of replicas and stages | how a run is made |
 //! | [`config`] | layers of settings, merged and checked | what the settings do |
 //! | [`trainer`] | the task (image classification) and the commands: prepare, train, resume, evaluate, sweep | how the rooms above work inside |
 //! | [`cli`] | flags to settings, arguments to commands | what the commands do |

@@ -10,8 +10,8 @@ use kiln::metrics::utilization::{BY_BUS, ORDER};
 use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
-    Question, doctor, evaluate, export, find, launch, members, pack, predict, rendezvous, say, scaling, secret, slurm,
-    sweep, train, verify, warn, with_saved,
+    Question, doctor, evaluate, export, find, launch, members, pack, plan, predict, rendezvous, say, scaling, secret,
+    slurm, sweep, train, verify, warn, with_saved,
 };
 
 /// Allocates for the whole process, LibTorch included. Every step wants activations of the same sizes again, so freed
@@ -62,6 +62,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Pack { source, output, recipe, corrupt } => pack(&source, corrupt, recipe, &output).map(|()| 0),
         Command::Scaling { sizes, arguments, request } => scaling(&sizes, &arguments, &request),
         Command::Find { what, arguments, request, output } => find(&what, &arguments, &request, &output),
+        Command::Plan { options, arguments, request } => plan(&options, &arguments, &request),
         Command::Launch { processes, machines, arguments, request } => {
             launch(processes, &machines, &arguments, request)
         }

@@ -60,7 +60,7 @@ impl Line {
             "train" => match self.words()[0] {
                 "evaluate" | "predict" | "export" | "report" | "completions" | "man" | "config" | "doctor" | "pack"
                 | "slurm" | "verify" | "--version" => Kind::About,
-                "sweep" | "find" | "scaling" => Kind::Study,
+                "sweep" | "find" | "scaling" | "plan" => Kind::Study,
                 "rendezvous" | "members" => Kind::Elastic,
                 _ if has("--elastic") => Kind::Elastic,
                 _ if has("--rank") || has("launch") => Kind::Together,

@@ -52,6 +52,7 @@ mod overlap;
 mod own_model;
 mod parity;
 mod placement;
+mod planning;
 mod precision;
 mod presets;
 mod profile;

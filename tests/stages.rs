@@ -101,6 +101,26 @@ fn stages_in_several_processes_change_no_bit_of_an_experiment() {
     }
 }
 
+/// Nothing is trained before the cut, or only there, or on both sides of a stage without anything to train.
+#[cfg(feature = "gloo")]
+#[test]
+fn frozen_layers_change_no_bit_of_stages() {
+    let (place, arguments) = (Workplace::new(), small(2));
+    for (number, frozen) in ["backbone", "conv1,bn1,layer1", "layer2,layer3", "layer3,layer4,fc"].iter().enumerate() {
+        let freeze = format!("--freeze={frozen}");
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain([freeze.as_str()]).collect();
+        let whole = format!("{number}");
+        place.train(&whole, &arguments);
+        for [stages, processes] in [[2, 1], [4, 1], [3, 2], [3, 6]] {
+            let (name, cut) = (format!("{number}-{stages}-{processes}"), format!("--stages={stages}"));
+            let mut command = place.bare(&["launch", &format!("--nproc={processes}"), "--"]);
+            command.args(place.small(&name, &[&arguments[..], &[&cut]].concat()).get_args());
+            succeeded(&command.output().unwrap());
+            place.run(&name).equals(&place.run(&whole), 2);
+        }
+    }
+}
+
 /// A run goes on with its model cut elsewhere, or not at all.
 #[cfg(feature = "gloo")]
 #[test]

@@ -1,4 +1,4 @@
-//! The commands that measure trainings: `train scaling` and `train find`.
+//! The commands that measure trainings: `train scaling`, `train find` and `train plan`.
 
 use std::path::PathBuf;
 
@@ -9,6 +9,7 @@ use super::{Cli, Command, Refusal};
 use crate::error::Error;
 use crate::study::finding;
 use crate::study::scaling::{Mode, Sizes};
+use crate::trainer::PlanOptions;
 
 #[derive(Debug, Args)]
 pub(super) struct Scaling {
@@ -71,6 +72,28 @@ impl Scaling {
             arguments: self.arguments,
             request,
         })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Plan {
+    /// Processes with a device each, as 'train launch' starts them; 1 means one process with all --gpu-ids. With --link they
+    /// are machines like this one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u16>(1..=1024))]
+    nproc: u16,
+    /// Train the three best placements for some steps, and print the predictions beside the measurements.
+    #[arg(long)]
+    run: bool,
+    /// Flags and settings of the training, as for train itself; each placement has the images of a step that they give.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<String>,
+}
+
+impl Plan {
+    pub(super) fn command(self) -> Result<Command, Refusal> {
+        let request = Cli::training(&self.arguments, "plan ... --")?;
+        let options = PlanOptions { processes: self.nproc.into(), run: self.run };
+        Ok(Command::Plan { options, arguments: self.arguments, request })
     }
 }
 

@@ -158,6 +158,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::value("nnodes", "parallel.nnodes", "N"),
             Flag::value("dist-url", "parallel.dist_url", "URL"),
             Flag::choice("dist-backend", "parallel.dist_backend"),
+            Flag::value("link", "parallel.link", "MBITS"),
             Flag::value("dist-interface", "parallel.dist_interface", "NAME"),
             Flag::value("job-id", "parallel.job_id", "NAME"),
             Flag::value("job-secret-file", "parallel.job_secret_file", "FILE"),

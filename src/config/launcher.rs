@@ -42,9 +42,11 @@ pub fn layer(identity: &Identity, chosen: Chosen, lines: &mut Vec<String>) -> La
     }
     let devices = devices(identity, chosen, &mut layer);
     if chosen("parallel.world_size").is_none() {
-        // A replica has a device for each of its stages.
-        let stages = chosen("parallel.stages").and_then(|(stages, _)| stages.as_integer()).map_or(1, |it| it.max(1));
-        let world = ((identity.processes.value * devices) as i64 / stages).max(1);
+        // A replica has a device for each of its stages; for the planner one replica has them all.
+        let all = (identity.processes.value * devices) as i64;
+        let count = |stages: &Value| stages.as_integer().filter(|stages| *stages > 0).unwrap_or(all);
+        let stages = chosen("parallel.stages").map_or(1, |(stages, _)| count(stages));
+        let world = (all / stages.max(1)).max(1);
         layer.set("parallel.world_size", world, &identity.processes.source);
     }
     layer

@@ -12,7 +12,7 @@ use super::{DEFAULT_TOML, group, suggestion};
 use crate::file::{self, TEXT};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const SESSION_KEYS: [&str; 27] = [
+pub const SESSION_KEYS: [&str; 28] = [
     "run.max_steps",
     "run.stop_after",
     "run.max_time",
@@ -33,6 +33,7 @@ pub const SESSION_KEYS: [&str; 27] = [
     "parallel.lost_after",
     "parallel.dist_url",
     "parallel.dist_backend",
+    "parallel.link",
     "parallel.dist_interface",
     "parallel.job_id",
     "parallel.job_secret_file",

@@ -91,7 +91,8 @@ pub const RANGES: &[(&str, Range)] = &[
     ("model.num_classes", Range::Within(0.0, MILLION)),
     // Each replica is a thread of this process.
     ("parallel.world_size", Range::Within(1.0, 1024.0)),
-    ("parallel.stages", Range::Within(1.0, 1024.0)),
+    ("parallel.stages", Range::Within(0.0, 1024.0)),
+    ("parallel.link", Range::Within(0.0, 1e9)),
     ("parallel.batch_size", Range::Within(1.0, MILLION)),
     ("parallel.timeout", Range::UpTo(MILLION)),
     ("optim.learning_rate", Range::Above(0.0)),

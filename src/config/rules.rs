@@ -78,7 +78,7 @@ impl Rules<'_> {
         let of = parallel.capacity();
         let broken = || format!("every device must have a replica, got '{devices}' devices for {of}");
         let remedy = format!("use --world-size {} or fewer --gpu-ids", devices.div_ceil(parallel.stages.max(1)));
-        let enough = devices <= workers || twice.is_some();
+        let enough = devices <= workers || twice.is_some() || parallel.plans_stages();
         self.require(enough, &[KEY, "parallel.world_size"], broken, &remedy);
     }
 
@@ -97,7 +97,8 @@ impl Rules<'_> {
         let of = parallel.capacity();
         let broken = || format!("every process must have a replica, got '{processes}' for {of}");
         let remedy = format!("use --world-size {} or fewer processes", processes.div_ceil(parallel.stages.max(1)));
-        self.require(processes <= workers, &["parallel.nnodes", "parallel.world_size"], broken, &remedy);
+        let enough = processes <= workers || parallel.plans_stages();
+        self.require(enough, &["parallel.nnodes", "parallel.world_size"], broken, &remedy);
 
         let broken = || format!("'{processes}' processes must have an address to meet at");
         self.require(processes == 1 || !url.is_empty(), &["parallel.dist_url"], broken, URL);
@@ -109,30 +110,31 @@ impl Rules<'_> {
 
     fn stages(&mut self) {
         let parallel = &self.merged.config.parallel;
-        let (stages, points) = (parallel.stages, parallel.split_points.len());
+        let points = parallel.split_points.len();
+        let stages = if parallel.plans_stages() { "auto".into() } else { parallel.stages.to_string() };
         let broken =
             || format!("every stage but the first begins at a split point, got '{points}' for '{stages}' stages");
         let remedy = format!("use --stages {}, or leave --split-points out", points + 1);
         self.require(
-            points == 0 || points + 1 == stages,
+            points == 0 || points + 1 == parallel.stages,
             &["parallel.split_points", "parallel.stages"],
             broken,
             &remedy,
         );
-        if stages <= 1 {
+        let holds = parallel.link == 0.0 || parallel.plans_stages();
+        let broken = || format!("link is for the planner, got '{}' for '{stages}' stages", parallel.link);
+        self.require(holds, &["parallel.link", "parallel.stages"], broken, "use --stages auto, or leave --link out");
+
+        if parallel.stages == 1 {
             return;
         }
         let elastic = parallel.elastic.is_on();
         let nccl = parallel.dist_backend == DistBackend::Nccl;
-        let frozen = self.merged.config.model.freeze != "none";
         let broken = || format!("a model in '{stages}' stages cannot be trained with changing processes");
         self.require(!elastic, &["parallel.stages", "parallel.elastic"], broken, "leave --elastic or --stages out");
 
         let broken = || format!("the '{stages}' stages of a model exchange tensors through the host");
         self.require(!nccl, &["parallel.stages", "parallel.dist_backend"], broken, "use --dist-backend gloo");
-
-        let broken = || format!("every one of the '{stages}' stages needs the gradient of the next one");
-        self.require(!frozen, &["parallel.stages", "model.freeze"], broken, "leave --freeze or --stages out");
     }
 
     fn elastic(&mut self) {

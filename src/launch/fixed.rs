@@ -16,6 +16,9 @@ pub trait FixedMembership: Send + Sync {
     /// process does not compute it.
     fn agree(&self, what: &str, value: &dyn Fn() -> String) -> Result<()>;
 
+    /// The `value` of every process, in the order of their ranks; `what` names it.
+    fn gather(&self, what: &str, value: String) -> Result<Vec<String>>;
+
     /// Connects the processes, if there are several; `ordered` asks for sums in the order of the tree, `transport` says
     /// by which engine gradients are summed.
     fn connect(&self, ordered: bool, transport: &Transport) -> Result<Option<Processes>>;
@@ -43,6 +46,10 @@ impl FixedMembership for SingleProcess {
         Ok(())
     }
 
+    fn gather(&self, _what: &str, value: String) -> Result<Vec<String>> {
+        Ok(vec![value])
+    }
+
     fn connect(&self, _ordered: bool, _transport: &Transport) -> Result<Option<Processes>> {
         Ok(None)
     }
@@ -56,6 +63,7 @@ impl FixedMembership for SingleProcess {
 
 /// The membership of a command that runs in one process.
 pub fn alone(parallel: &ParallelConfig) -> Box<dyn FixedMembership> {
-    let (replicas, devices) = ([parallel.world_size, parallel.stages], parallel.gpu_ids.clone());
+    let devices = parallel.gpu_ids.clone();
+    let replicas = [parallel.world_size, parallel.stages_on(devices.len())];
     Box::new(SingleProcess(World::staged(replicas, 0, vec![devices.len()], devices)))
 }

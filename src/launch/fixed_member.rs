@@ -53,17 +53,24 @@ impl FixedMember {
         drop(met);
         let devices: Vec<usize> = member.members().iter().map(|member| member.devices).collect();
         let (all, size) = (devices.iter().sum::<usize>(), parallel.world_size);
-        if all > parallel.workers() {
+        if parallel.plans_stages() && all > size && !all.is_multiple_of(size) {
+            return Err(Error::usage(format!(
+                "--stages auto gives every replica of several processes equally many devices, got '{all}' devices for a \
+                 world size of '{size}'; use another --world-size, or say --stages {}",
+                all.div_ceil(size)
+            )));
+        }
+        if all > size * parallel.stages_on(all) {
             let refusal = format!(
                 "every device must have a replica, got '{all}' devices on {} processes for {}; use --world-size {} or fewer \
                  --gpu-ids",
                 devices.len(),
                 parallel.capacity(),
-                all.div_ceil(parallel.stages)
+                all.div_ceil(parallel.stages_on(all))
             );
             return Err(Error::usage(refusal));
         }
-        let world = World::staged([size, parallel.stages], parallel.rank, devices, parallel.gpu_ids.clone());
+        let world = World::staged([size, parallel.stages_on(all)], parallel.rank, devices, parallel.gpu_ids.clone());
         Ok(Self {
             member,
             _service: Mutex::new(service),
@@ -108,17 +115,22 @@ impl FixedMembership for FixedMember {
     }
 
     fn agree(&self, what: &str, value: &dyn Fn() -> String) -> Result<()> {
-        self.member.doing(&format!("comparison of {what}"));
-        self.member.set(&self.own_key(what), value().as_bytes()).map_err(lost)?;
-        let values = self.member.get(&self.all_keys(what), self.timeout * PATIENCE).map_err(lost)?;
+        let values = self.gather(what, value())?;
         let other = values.iter().position(|other| *other != values[0]);
         other.map_or(Ok(()), |rank| {
-            let [first, other] = [0, rank].map(|rank| String::from_utf8_lossy(&values[rank]).into_owned());
+            let [first, other] = [0, rank].map(|rank| &values[rank]);
             Err(Error::Data(format!(
                 "processes must have the same {what}, got '{first}' on rank 0 and '{other}' on rank {rank}; start all of \
                  them from the same build, command and data"
             )))
         })
+    }
+
+    fn gather(&self, what: &str, value: String) -> Result<Vec<String>> {
+        self.member.doing(&format!("comparison of {what}"));
+        self.member.set(&self.own_key(what), value.as_bytes()).map_err(lost)?;
+        let values = self.member.get(&self.all_keys(what), self.timeout * PATIENCE).map_err(lost)?;
+        Ok(values.iter().map(|value| String::from_utf8_lossy(value).into_owned()).collect())
     }
 
     fn connect(&self, ordered: bool, transport: &Transport) -> Result<Option<Processes>> {

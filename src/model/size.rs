@@ -27,8 +27,8 @@ pub fn count_parameters<B: Backend, M: Module<B>>(model: &M) -> ParameterCount {
 }
 
 /// Elements saved for the backward pass per image: the output of each convolution (batch-norm's input) and of each ReLU
-/// (the next convolution's input), for images of `[height, width]`. An estimate: backends allocate temporaries too.
-pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) -> usize {
+/// (the next convolution's input), by unit, for images of `[height, width]`. An estimate: backends allocate temporaries too.
+pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) -> Vec<usize> {
     let halve = |side: usize| side.div_ceil(2);
     let (mut height, mut width, stem) = match config.stem {
         Stem::Cifar => (height, width, 2 * config.width * height * width),
@@ -37,14 +37,16 @@ pub fn activation_elements(config: &ModelConfig, [height, width]: [usize; 2]) ->
             (halve(h), halve(w), 2 * config.width * h * w + config.width * halve(h) * halve(w))
         }
     };
-    let mut total = stem;
+    let mut units = vec![stem];
     for (stage, blocks) in config.architecture().blocks.into_iter().enumerate() {
         if stage > 0 {
             (height, width) = (halve(height), halve(width));
         }
         let map = (config.width << stage) * height * width;
         // Two convolutions per block with two maps each, and the projection's output.
-        total += (2 * 2 * blocks + usize::from(stage > 0)) * map;
+        units.extend((0..blocks).map(|block| (2 * 2 + usize::from(stage > 0 && block == 0)) * map));
     }
-    total
+    // The classifier's input is one number per channel.
+    units.push(0);
+    units
 }

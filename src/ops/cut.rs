@@ -57,14 +57,14 @@ impl<B: Backend> Backward<B, 1> for CutBackward {
 }
 
 /// The end of the graph before a cut at `y`: a number, `[1]`, to start the backward pass from, and the place for the
-/// gradient of `y`.
-pub fn cut<B: Backend>(y: FloatTensor<Autodiff<B>>) -> (Tensor<Autodiff<B>, 1>, Awaited<B>) {
+/// gradient of `y`; without a place, nothing that is trained has computed `y`, and there is no backward pass.
+pub fn cut<B: Backend>(y: FloatTensor<Autodiff<B>>) -> (Tensor<Autodiff<B>, 1>, Option<Awaited<B>>) {
     let awaited = Awaited(Arc::default());
     let device = B::float_device(&y.primitive);
     let zero = B::float_zeros(Shape::new([1]), &device, FloatDType::F32);
-    let end = match CutBackward.prepare::<NoCheckpointing>([y.node.clone()]).compute_bound().stateful() {
-        OpsKind::Tracked(step) => step.finish(awaited.clone(), zero),
-        OpsKind::UnTracked(step) => step.finish(zero),
+    let (end, awaited) = match CutBackward.prepare::<NoCheckpointing>([y.node.clone()]).compute_bound().stateful() {
+        OpsKind::Tracked(step) => (step.finish(awaited.clone(), zero), Some(awaited)),
+        OpsKind::UnTracked(step) => (step.finish(zero), None),
     };
     // The parent must live until this step is registered: see `batch_norm_backward.rs`.
     drop(y);

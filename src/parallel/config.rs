@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The tensor library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,7 +133,9 @@ pub struct ParallelConfig {
     pub world_size: usize,
     /// Devices that host the replicas, each once, at most one per replica and stage.
     pub gpu_ids: Vec<usize>,
-    /// Parts into which the model of a replica is cut, at least 1; each is computed on its own, a device or a slot.
+    /// Parts into which the model of a replica is cut; each is computed on its own, a device or a slot. 0 leaves their
+    /// number and the split points to the planner.
+    #[serde(deserialize_with = "count_or_auto")]
     pub stages: usize,
     /// The first unit of each stage but the first; empty: where the most expensive stage has the least work.
     pub split_points: Vec<usize>,
@@ -166,6 +169,8 @@ pub struct ParallelConfig {
     pub dist_url: String,
     /// The collective engine between processes.
     pub dist_backend: DistBackend,
+    /// The bandwidth between processes that the planner reckons with, in Mbit/s; 0 means that of memory.
+    pub link: f64,
     /// Network interface of collectives; empty means that of the route to rank 0.
     pub dist_interface: String,
     /// Distinguishes jobs at the same address.
@@ -180,6 +185,21 @@ pub struct ParallelConfig {
     pub tls_key: PathBuf,
     /// The authority that signed it, PEM.
     pub tls_ca: PathBuf,
+}
+
+/// A number, or `auto` for 0.
+fn count_or_auto<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Count {
+        Number(usize),
+        Word(String),
+    }
+    match Count::deserialize(deserializer)? {
+        Count::Number(count) => Ok(count),
+        Count::Word(word) if word == "auto" => Ok(0),
+        Count::Word(_) => Err(D::Error::custom("a whole number, or auto")),
+    }
 }
 
 impl Default for ParallelConfig {
@@ -204,6 +224,7 @@ impl Default for ParallelConfig {
             lost_after: 10.0,
             dist_url: String::new(),
             dist_backend: DistBackend::Auto,
+            link: 0.0,
             dist_interface: String::new(),
             job_id: "kiln".into(),
             job_secret_file: PathBuf::new(),
@@ -239,7 +260,18 @@ impl ParallelConfig {
 
     /// Stages of all replicas: what devices host.
     pub fn workers(&self) -> usize {
-        self.world_size.saturating_mul(self.stages).max(1)
+        self.world_size.saturating_mul(self.stages.max(1)).max(1)
+    }
+
+    /// The stages of each replica on `devices` devices in all; of those that the planner is to choose, the most that get a
+    /// device each.
+    pub fn stages_on(&self, devices: usize) -> usize {
+        if self.stages > 0 { self.stages } else { devices.div_ceil(self.world_size.max(1)).max(1) }
+    }
+
+    /// Whether the planner chooses the stages.
+    pub fn plans_stages(&self) -> bool {
+        self.stages == 0
     }
 
     /// What devices and processes have to host, for people.

@@ -2,11 +2,11 @@
 //!
 //! `task.rs` defines what can be trained, `sampler.rs` the order of samples, `world.rs` the topology, `collective.rs`
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
-//! between processes by the engines of `engine.rs`, `sums.rs` their sums, of tensors by `tensors.rs`. `replica.rs` is the
-//! program of every replica, `passes.rs` its forward and backward passes, `stage.rs` its place among the stages of a
-//! model, `overlap.rs` the all-reduce beside the backward pass, `agreement.rs` the comparison of replicas, `writer.rs` the
-//! thread that saves, `strategy.rs` the strategy for Burn's learner, `generation.rs` elastic membership. This room knows
-//! neither networks, images, files nor terminals: it gets a
+//! between processes by the engines of `engine.rs`; `sums.rs` orders the sums of gradients, `tensors.rs` computes them.
+//! `replica.rs` is the program of every replica, `passes.rs` its forward and backward passes, `stage.rs` its place among
+//! the stages of a model, `timing.rs` the times of their units, `overlap.rs` the all-reduce beside the backward pass,
+//! `agreement.rs` the comparison of replicas, `writer.rs` the thread that saves, `strategy.rs` the strategy for Burn's
+//! learner, `generation.rs` elastic membership. This room knows neither networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
 
 mod agreement;
@@ -48,6 +48,7 @@ mod strategy;
 mod sums;
 mod task;
 mod tensors;
+mod timing;
 mod trainee;
 mod tree;
 mod validate;
@@ -73,9 +74,11 @@ pub use position::{Position, StartingPoint, TrainingState};
 pub use processes::{Devices, Processes, StageEngine};
 pub use reduction::sum_here;
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
+pub use stage::{Turn, ahead, turns};
 pub use strategy::DataParallel;
 pub use task::{Activations, Evaluated, Losses, Passage, Passed, Split, Task, fetch};
 pub use tensors::sum_across;
+pub use timing::{Times, Timing, time_copy, time_units};
 pub use trainee::{EvaluationOutput, Handle, MicroOutput, Pending, Results, Student, Trainee};
 pub use validate::{Evaluation, evaluate_shard, merged};
 pub use world::World;

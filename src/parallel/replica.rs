@@ -24,7 +24,7 @@ use super::overlap::Overlap;
 use super::plan::Plan;
 use super::position::{Position, StartingPoint, TrainingState};
 use super::remedy::{remedy, without_stack};
-use super::stage::Stage;
+use super::stage::{Stage, first_trained};
 use super::task::{Split, Task};
 use super::trainee::{Handle, Student, Trainee};
 use super::world::World;
@@ -159,8 +159,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let Place { collective, everyone, world, units, slot } = place;
         let rank = collective.rank();
         let device = B::open(plan.world.device_of(rank))?;
-        let stage = Stage::new(&world, units, everyone, device.clone());
         let task = recipe.task.clone();
+        let stage = Stage::new(&world, units, first_trained(task.as_ref(), &model), everyone, device.clone());
         let tensors = trained_parameters(&model).count();
         let names: Vec<String> = float_tensors(&model).into_iter().map(|tensor| tensor.name).collect();
         let is_own = |name: &str| stage.has(task.unit_of(name));
@@ -358,7 +358,7 @@ pub(super) fn loader<B: HostBackend, T: Task<B>>(
 }
 
 /// The error for a panic of replica `rank`, in one line; `when` says at which step.
-fn verdict(panic: Box<dyn Any + Send>, rank: usize, when: &str) -> Error {
+pub(super) fn verdict(panic: Box<dyn Any + Send>, rank: usize, when: &str) -> Error {
     let panic = match panic.downcast::<Broken>() {
         Ok(verdict) => return (*verdict).into(),
         Err(panic) => panic,

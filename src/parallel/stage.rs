@@ -18,15 +18,19 @@ use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use super::loader::Shard;
 use super::position::TrainingState;
+use super::task::Task;
 use super::world::World;
 use crate::error::{Error, Result};
+use crate::nn::trained_parameters;
 use crate::ops::Shared;
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
 /// The forward or the backward pass of one micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub enum Turn {
+    /// The forward pass of this micro-batch.
     Forward(usize),
+    /// Its backward pass.
     Backward(usize),
 }
 
@@ -34,6 +38,8 @@ pub(super) enum Turn {
 pub(super) struct ModelPart<B: HostBackend> {
     pub(super) units: Range<usize>,
     pub(super) activations: Option<FloatTensor<B>>,
+    /// Whether the stages before need the gradient of that.
+    pub(super) is_trained_before: bool,
 }
 
 /// A worker's place.
@@ -42,6 +48,8 @@ pub(super) struct Stage<B: HostBackend> {
     pub(super) number: usize,
     /// The units of the model that it computes.
     pub(super) units: Range<usize>,
+    /// The first unit that is not frozen: the gradient goes back to its stage and no further.
+    first_trained: usize,
     /// All workers.
     pub(super) everyone: Arc<Collective>,
     replica: usize,
@@ -93,10 +101,16 @@ pub(super) fn cut(costs: &[f64], stages: usize, points: &[usize]) -> Result<Vec<
 }
 
 impl<B: HostBackend> Stage<B> {
-    pub(super) fn new(world: &World, units: Range<usize>, everyone: Arc<Collective>, device: B::Device) -> Self {
+    pub(super) fn new(
+        world: &World,
+        units: Range<usize>,
+        first_trained: usize,
+        everyone: Arc<Collective>,
+        device: B::Device,
+    ) -> Self {
         let worker = everyone.rank();
         let (number, replica) = (worker / world.size, worker % world.size);
-        Self { number, units, everyone, replica, world: world.clone(), device }
+        Self { number, units, first_trained, everyone, replica, world: world.clone(), device }
     }
 
     /// Whether the model is not cut.
@@ -127,12 +141,7 @@ impl<B: HostBackend> Stage<B> {
     /// there are stages behind it. Elsewhere all forward passes come first, since no backward pass may run beside a
     /// forward pass of the same process.
     pub(super) fn turns(&self, micro_batches: usize) -> Vec<Turn> {
-        let ahead = match self.world.stages {
-            1 => 1,
-            stages if self.is_alone() => stages - self.number,
-            _ => micro_batches,
-        };
-        turns(micro_batches, ahead)
+        turns(micro_batches, ahead([self.number, self.world.stages], self.is_alone(), micro_batches))
     }
 
     fn send(&self, key: Key, worker: usize, values: FloatTensor<B>) -> std::result::Result<(), Broken> {
@@ -170,7 +179,11 @@ impl<B: HostBackend> Stage<B> {
         let own = Key { operation: Operation::Activations { to: self.everyone.rank() }, ..key };
         let receive = |before| info_span!("wait for the stage before").in_scope(|| self.receive(own, before));
         let activations = self.number.checked_sub(1).map(receive).transpose()?;
-        Ok(ModelPart { units: self.units.clone(), activations })
+        Ok(ModelPart {
+            units: self.units.clone(),
+            activations,
+            is_trained_before: self.first_trained < self.units.start,
+        })
     }
 
     /// Gives the next stage what it goes on with.
@@ -179,11 +192,11 @@ impl<B: HostBackend> Stage<B> {
         self.send(Key { operation: Operation::Activations { to }, ..key }, to, activations)
     }
 
-    /// The gradient of what was passed on, if it was.
+    /// The gradient of what was passed on, if it was and something that is trained has computed it.
     pub(super) fn gradient(&self, key: Key) -> std::result::Result<Option<FloatTensor<B>>, Broken> {
         let own = Key { operation: Operation::Gradient { to: self.everyone.rank() }, ..key };
         let receive = || info_span!("wait for the stage behind").in_scope(|| self.receive(own, self.number + 1));
-        (!self.is_last()).then(receive).transpose()
+        (!self.is_last() && self.first_trained < self.units.end).then(receive).transpose()
     }
 
     /// Gives the stage before the gradient of its activations.
@@ -238,8 +251,24 @@ impl<B: HostBackend> Stage<B> {
     }
 }
 
+/// How many forward passes stage `number` of `stages` begins before its first backward pass. `is_alone` is whether every
+/// process hosts one worker: see [`Stage::turns`].
+pub fn ahead([number, stages]: [usize; 2], is_alone: bool, micro_batches: usize) -> usize {
+    match stages {
+        1 => 1,
+        _ if is_alone => stages - number,
+        _ => micro_batches,
+    }
+}
+
+/// The first unit of the model with a trained tensor, or the number of units.
+pub(super) fn first_trained<B: HostBackend, T: Task<B>>(task: &T, model: &T::Model) -> usize {
+    let units = trained_parameters(model).filter_map(|tensor| task.unit_of(&tensor.name));
+    units.min().unwrap_or(task.units().len())
+}
+
 /// The passes of a worker that begins `ahead` forward passes before its first backward pass.
-fn turns(micro_batches: usize, ahead: usize) -> Vec<Turn> {
+pub fn turns(micro_batches: usize, ahead: usize) -> Vec<Turn> {
     let (mut turns, mut begun) = (Vec::new(), 0);
     for micro_batch in 0..micro_batches {
         let until = (micro_batch + ahead).min(micro_batches);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::module::Module;
+use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
@@ -90,8 +91,8 @@ pub struct Pending<B: HostBackend, T: Task<B>> {
 enum End<B: HostBackend, T: Task<B>> {
     /// With the sum of the losses.
     Losses(Tensor<Autodiff<B>, 1>, T::Outputs),
-    /// At the next stage, which has the gradient.
-    Cut(FloatTensor<B>, Awaited<B>),
+    /// At the next stage, which has the gradient, if this one needs it.
+    Cut(FloatTensor<B>, Option<Awaited<B>>),
 }
 
 impl<B: HostBackend, T: Task<B>> Pending<B, T> {
@@ -102,7 +103,7 @@ impl<B: HostBackend, T: Task<B>> Pending<B, T> {
 
     /// Takes the gradient of [`Pending::activations`].
     pub(super) fn set_gradient(&self, gradient: FloatTensor<B>) {
-        if let End::Cut(_, awaited) = &self.end {
+        if let End::Cut(_, Some(awaited)) = &self.end {
             awaited.set(gradient);
         }
     }
@@ -163,9 +164,11 @@ impl<B: HostBackend, T: Task<B>> Student<B, T> {
         let (task, mut behind) = (&self.task.0, None);
         let passed = match part {
             None => Passed::Losses(task.losses(&self.model, input, &context)),
-            Some(ModelPart { units, activations }) => {
-                behind = activations.map(leaf::<B>);
-                let activations = behind.clone().map(Activations);
+            Some(ModelPart { units, activations, is_trained_before }) => {
+                let begin = if is_trained_before { leaf::<B> } else { <Autodiff<B> as AutodiffBackend>::from_inner };
+                let x = activations.map(begin);
+                behind = x.clone().filter(|_| is_trained_before);
+                let activations = x.map(Activations);
                 task.pass(&self.model, Passage { units, input, activations }, &context)
             }
         };
@@ -192,6 +195,11 @@ impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Ha
 
     fn step(&self, pending: Self::Input) -> TrainOutput<Self::Output> {
         let Pending { student, objective, end, samples, context, leaf } = pending;
+        if let End::Cut(_, None) = end {
+            let statistics = context.into_statistics();
+            let item = MicroOutput { sums: None, counts: Counts::default(), statistics, gradient: None };
+            return TrainOutput { grads: GradientsParams::new(), item };
+        }
         let phase = info_span!("backward").entered();
         let device = objective.device();
         let mut gradients = objective.backward();

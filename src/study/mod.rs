@@ -1,10 +1,11 @@
-//! Studies of short runs: settings that suit a machine ([`finding`]), scaling ([`scaling`]), and which runs of a sweep go
-//! on ([`halving`]).
+//! Studies of short runs: settings that suit a machine ([`finding`]), scaling ([`scaling`]), the placement of replicas and
+//! stages ([`planning`]), and which runs of a sweep go on ([`halving`]).
 //!
 //! The room gets the measurements of runs made by others, and writes numbers, figures and a page.
 
 pub mod finding;
 pub mod halving;
+pub mod planning;
 pub mod scaling;
 
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The commands: resolve, prepare, train or evaluate, and print the results.
 //!
 //! `classification.rs` is the task, `run.rs` a training from start to end, `origin.rs` and `resume.rs` continue an
-//! earlier one, `recorder.rs` writes its results, `backend.rs` instantiates the program for each backend, `together.rs`
+//! earlier one, `placement.rs` chooses stages, `recorder.rs` writes its results, `backend.rs` instantiates the program for each backend, `together.rs`
 //! sends the starting point to all processes. `commands` has all commands but `train`, `child.rs` runs this program as
 //! a child.
 
@@ -24,6 +24,7 @@ mod origin;
 mod overview;
 mod phases;
 mod pictures;
+mod placement;
 mod prepare;
 mod recorder;
 mod requeue;
@@ -39,8 +40,8 @@ mod terminal;
 mod together;
 
 pub use commands::{
-    Question, SweepOptions, Verification, doctor, evaluate, export, find, launch, members, membership, pack, predict,
-    rendezvous, scaling, secret, slurm, sweep, verify,
+    PlanOptions, Question, SweepOptions, Verification, doctor, evaluate, export, find, launch, members, membership,
+    pack, plan, predict, rendezvous, scaling, secret, slurm, sweep, verify,
 };
 pub use model_file::Which;
 pub use origin::with_saved;

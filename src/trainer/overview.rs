@@ -33,6 +33,7 @@ pub(super) fn overview<B: HostBackend>(
         format!("{}, {name} backend, seed {}{}", env!("CARGO_PKG_VERSION"), config.run.seed, determinism::<B>(config)),
     );
     line("world", world(config, prepared));
+    prepared.placement.iter().for_each(|words| line("stages", words.clone()));
     for (slot, index) in prepared.plan.world.devices.iter().enumerate() {
         line("device", format!("{}: {}", B::describe(*index), hosted(&prepared.plan.world, slot)));
         card::<B>(backend, *index).into_iter().for_each(|card| line("", card.to_string()));

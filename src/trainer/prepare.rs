@@ -28,6 +28,8 @@ pub(super) struct Prepared {
     pub(super) task: Arc<Classification>,
     /// Chosen by runs that may have several processes.
     pub(super) transport: Transport,
+    /// What `--stages auto` has chosen, and why.
+    pub(super) placement: Option<String>,
 }
 
 /// Opens the devices, reads the images, fixes the order of samples and the schedule.
@@ -50,7 +52,8 @@ pub(super) fn prepare<B: HostBackend>(
     let plan = Arc::new(plan(config, &splits, world, threads, stop)?);
     let task = Arc::new(Classification::new(config, &splits));
     let transport = Transport::default();
-    Ok(Prepared { fingerprint: data::fingerprint(&splits), splits, classes, plan, task, transport })
+    let fingerprint = data::fingerprint(&splits);
+    Ok(Prepared { fingerprint, splits, classes, plan, task, transport, placement: None })
 }
 
 /// A model with drawn weights on the first replica's device, part of it frozen.

@@ -2,14 +2,17 @@
 
 use std::path::Path;
 
+use burn::backend::Autodiff;
 use rustix::fs::statvfs;
 use sysinfo::System;
 
 use super::prepare::Prepared;
 use crate::config::Config;
-use crate::model::{ParameterCount, activation_elements};
+use crate::model::{ParameterCount, ResNet, activation_elements};
+use crate::nn::float_tensors;
 use crate::optim::OptimizerKind;
 use crate::parallel::HostBackend;
+use crate::study::planning::Unit;
 
 /// Bytes of an f32.
 const FLOAT: usize = 4;
@@ -81,8 +84,31 @@ pub(super) fn bytes_per_replica(config: &Config, prepared: &Prepared, parameters
     let plan = &prepared.plan;
     let images = plan.batch_size.min(plan.sampler.len().div_ceil(plan.world.size));
     // Absurd settings may overflow the product.
-    let activations = images as f64 * activation_elements(&config.model, prepared.task.train.size()) as f64;
-    (FLOAT * numbers) as f64 + config.run.precision.bytes() as f64 * activations
+    let of_image: usize = activation_elements(&config.model, prepared.task.train.size()).iter().sum();
+    (FLOAT * numbers) as f64 + config.run.precision.bytes() as f64 * images as f64 * of_image as f64
+}
+
+/// What each unit of `model` takes of its device beside time. Each but the last passes on as many bytes as `passed` says.
+pub(super) fn units<B: HostBackend>(
+    config: &Config,
+    prepared: &Prepared,
+    model: &ResNet<Autodiff<B>>,
+    passed: &[usize],
+) -> Vec<Unit> {
+    let elements = activation_elements(&config.model, prepared.task.train.size());
+    let of_batch = (config.run.precision.bytes() * prepared.plan.batch_size) as f64;
+    let kept = elements.into_iter().map(|elements| Unit { kept: of_batch * elements as f64, ..Unit::default() });
+    let mut units: Vec<Unit> = kept.collect();
+    units.iter_mut().zip(passed).for_each(|(unit, passed)| unit.passed = *passed as f64);
+    let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
+    for tensor in float_tensors(model) {
+        let own = prepared.task.architecture.unit_of(&tensor.name).and_then(|unit| units.get_mut(unit));
+        let (Some(unit), bytes) = (own, (FLOAT * tensor.shape.iter().product::<usize>()) as f64) else { continue };
+        let trained = if tensor.is_trained { bytes } else { 0.0 };
+        unit.state += copies as f64 * bytes + (1 + slots(config)) as f64 * trained;
+        unit.gradients += trained;
+    }
+    units
 }
 
 /// A number of bytes for people.

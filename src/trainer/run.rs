@@ -19,7 +19,7 @@ use super::resources::shortages;
 use super::resume::restore;
 use super::snapshot::{Snapshots, check_copy};
 use super::terminal::{display, say, warn};
-use super::{elastic_run, requeue, together};
+use super::{elastic_run, placement, requeue, together};
 use crate::checkpoint::{Lock, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved};
 use crate::error::{Error, Result};
@@ -78,7 +78,7 @@ fn stop(config: &Config) -> Result<Stop> {
 }
 
 fn run<B: HostBackend>(
-    config: Config,
+    mut config: Config,
     backend: BackendKind,
     membership: &dyn FixedMembership,
     stop: Stop,
@@ -91,6 +91,7 @@ fn run<B: HostBackend>(
     }
     membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
+    placement::choose::<B>(&mut config, &mut prepared, membership, &model)?;
     if config.parallel.rank == 0 {
         shortages::<B>(&config, &prepared, about.parameters, membership.local_processes())
             .iter()

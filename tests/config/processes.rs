@@ -126,6 +126,11 @@ fn stages_have_devices_and_processes_of_their_own() {
     assert_eq!(resolved_of("4").config.parallel.workers(), 2);
     let takes_turns = |accumulated: &str| resolved_of(accumulated).notes.iter().any(|note| note.contains("in turns"));
     assert_eq!([takes_turns("1"), takes_turns("4")], [true, false]);
+    // The planner's are not known before, so one replica has all of a launcher's processes.
+    let planned = parallel(TORCHRUN, &["--stages", "auto"]);
+    assert_eq!((planned.processes(), planned.world_size, planned.stages), (4, 1, 0));
+    let given = parallel(TORCHRUN, &["--stages", "auto", "--world-size", "2", "--gpu-ids", "0,1"]);
+    assert_eq!((given.world_size, given.plans_stages(), given.stages_on(8)), (2, true, 4));
 }
 
 #[test]
@@ -143,14 +148,17 @@ fn processes_that_cannot_run_are_refused() {
             "--stages 2 --gpu-ids 0,1,2",
             "every device must have a replica, got '3' devices for a world size of '1' in '2'",
         ),
-        ("--stages 2 --freeze backbone", "every one of the '2' stages needs the gradient of the next one"),
         #[cfg(feature = "gloo")]
         ("--stages 2 --dist-backend nccl", "the '2' stages of a model exchange tensors through the host"),
         (
             "--stages 2 --elastic --dist-url tcp://n:1",
             "a model in '2' stages cannot be trained with changing processes",
         ),
-        ("--stages 0", "stages must be"),
+        ("--stages=-1", "stages must be"),
+        ("--stages automatic", "stages must be"),
+        ("--stages auto --split-points 3", "got '1' for 'auto' stages"),
+        ("--stages 2 --link 100", "link is for the planner, got '100' for '2' stages"),
+        ("--stages auto --elastic --dist-url tcp://n:1", "a model in 'auto' stages cannot be trained with changing"),
         ("--stages 2 --split-points 3,7", "got '2' for '2' stages"),
         ("--split-points 3", "use --stages 2, or leave --split-points out"),
     ] {

@@ -67,6 +67,7 @@ fn studies_of_several_trainings() {
             ["find", "lr"] => (" --steps=20 -- ", &[]),
             ["find", _] => (" --largest=8 -- ", &[]),
             ["scaling", _] => (" --steps=2 --warmup-steps=1 -- ", &["data.train_size=64"]),
+            ["plan", _] => (" -- ", &["--width=2", "data=synthetic", "data.train_size=64", "--backend=flex"]),
             _ => (" -- ", &SHORT),
         };
         let line = Line { text: line.text.replacen(" -- ", own.0, 1).replace("--width 16", "--width 2") };

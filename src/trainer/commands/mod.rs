@@ -1,6 +1,6 @@
 //! The commands other than `train`, one file each.
 //!
-//! [`find()`] and [`scaling()`] measure with `measured_run.rs`.
+//! [`find()`], [`scaling()`] and [`plan()`] measure with `measured_run.rs`.
 
 mod doctor;
 mod evaluate;
@@ -10,6 +10,7 @@ mod launch;
 mod measured_run;
 pub mod membership;
 mod pack;
+mod plan;
 mod predict;
 mod scaling;
 mod slurm;
@@ -24,6 +25,7 @@ pub use find::find;
 pub use launch::launch;
 pub use membership::{members, rendezvous, secret};
 pub use pack::pack;
+pub use plan::{PlanOptions, plan};
 pub use predict::{Question, predict};
 pub use scaling::scaling;
 pub use slurm::slurm;

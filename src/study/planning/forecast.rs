@@ -1,0 +1,124 @@
+//! The prediction of one placement.
+//!
+//! A step is its passes ([`super::pipeline`]), then the exchange of gradients between the replicas of each stage and the
+//! update. A stage of several replicas is as slow as the slowest of their devices. Not counted: waits for synchronised
+//! batch-norm statistics, and that an exchange between processes begins during the backward pass.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use super::measured::Measured;
+use super::pipeline::{self, Work};
+use crate::parallel::ahead;
+
+/// Replicas, and the stages of each. Worker `stage * replicas + replica` is on the device of that index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// How many replicas there are.
+    pub replicas: usize,
+    /// Micro-batches of a replica in a step.
+    pub micro_batches: usize,
+    /// The units of each stage.
+    pub cut: Vec<Range<usize>>,
+}
+
+impl Placement {
+    /// The units with which the later stages begin, as in `--split-points`.
+    pub fn split_points(&self) -> Vec<usize> {
+        self.cut.iter().skip(1).map(|part| part.start).collect()
+    }
+
+    /// How many devices it needs.
+    pub fn workers(&self) -> usize {
+        self.replicas * self.cut.len()
+    }
+}
+
+/// A placement with its prediction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// The placement.
+    pub placement: Placement,
+    /// Seconds of an optimizer step.
+    pub step_seconds: f64,
+    /// Images per second, of all replicas.
+    pub images_per_second: f64,
+    /// The share of the step in which devices of the placement wait.
+    pub bubble: f64,
+    /// Bytes on a device of each stage.
+    pub memory: Vec<f64>,
+    /// Whether they fit.
+    pub fits: bool,
+    /// Bytes that all devices send in a step.
+    pub traffic: f64,
+}
+
+impl Forecast {
+    /// What fits comes before what does not, then the faster one.
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
+        other.fits.cmp(&self.fits).then(self.step_seconds.total_cmp(&other.step_seconds))
+    }
+}
+
+impl Measured {
+    /// Predicts `placement`, with `batch_size` images in a micro-batch of a replica.
+    pub fn forecast(&self, placement: Placement, batch_size: usize) -> Forecast {
+        let Placement { replicas, micro_batches, ref cut } = placement;
+        let (stages, times) = (cut.len(), self.times(placement.workers()));
+        let of = |part: &Range<usize>, bytes: &dyn Fn(usize) -> f64| part.clone().map(bytes).sum::<f64>();
+        // The input of a stage.
+        let received = |part: &Range<usize>| part.start.checked_sub(1).map_or(0.0, |unit| self.units[unit].passed);
+        // The slowest of the devices that host a stage.
+        let slowest = |stage: usize, seconds: &dyn Fn(usize, usize) -> f64| {
+            let hosts = stage * replicas..(stage + 1) * replicas;
+            hosts.map(|device| of(&cut[stage], &|unit| seconds(device, unit))).fold(0.0, f64::max)
+        };
+        let work: Vec<Work> = (0..stages)
+            .map(|stage| Work {
+                forward: slowest(stage, &|device, unit| times[device][unit].forward),
+                backward: slowest(stage, &|device, unit| times[device][unit].backward),
+                receiving: received(&cut[stage]) / self.link,
+            })
+            .collect();
+        let ahead: Vec<usize> =
+            (0..stages).map(|stage| ahead([stage, stages], self.in_processes, micro_batches)).collect();
+        let gradients: Vec<f64> = cut.iter().map(|part| of(part, &|unit| self.units[unit].gradients)).collect();
+        let update: Vec<f64> =
+            (0..stages).map(|stage| slowest(stage, &|device, unit| times[device][unit].update)).collect();
+        let exchange = |bytes: f64| bytes * self.exchanged(replicas) / self.link;
+        let ends = gradients.iter().zip(&update).map(|(bytes, update)| exchange(*bytes) + update);
+        let step_seconds = pipeline::seconds(&work, &ahead, micro_batches) + ends.fold(0.0, f64::max);
+        let passes: f64 = work.iter().map(|it| micro_batches as f64 * (it.forward + it.backward)).sum();
+        let busy = (passes + update.iter().sum::<f64>()) / (stages as f64 * step_seconds);
+        let memory: Vec<f64> = cut
+            .iter()
+            .zip(&ahead)
+            .map(|(part, ahead)| {
+                let begun = (*ahead).min(micro_batches) as f64;
+                of(part, &|unit| self.units[unit].state + begun * self.units[unit].kept) + begun * received(part)
+            })
+            .collect();
+        let over =
+            |stage: usize| (stage * replicas..(stage + 1) * replicas).any(|it| memory[stage] > self.room.each[it]);
+        let fits = !(0..stages).any(over) && replicas as f64 * memory.iter().sum::<f64>() <= self.room.all;
+        let between: f64 = cut.iter().map(received).sum();
+        let both_ways = 2.0 * (micro_batches * replicas) as f64 * between;
+        Forecast {
+            step_seconds,
+            images_per_second: (replicas * micro_batches * batch_size) as f64 / step_seconds,
+            // Not below zero by rounding.
+            bubble: (1.0 - busy).max(0.0),
+            memory,
+            fits,
+            traffic: both_ways + 2.0 * (replicas - 1) as f64 * gradients.iter().sum::<f64>(),
+            placement,
+        }
+    }
+
+    /// How often the bytes of the gradients go over a link, or through memory, one after the other: between processes in a
+    /// ring, in which all send at the same time; in one process one replica's share after the other.
+    fn exchanged(&self, replicas: usize) -> f64 {
+        let others = (replicas - 1) as f64;
+        if self.in_processes { 2.0 * others / replicas as f64 } else { others }
+    }
+}

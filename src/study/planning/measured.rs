@@ -1,0 +1,81 @@
+//! What is known of a model and its devices, and what a placement must not change.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::parallel::Times;
+
+/// What a unit of a model takes of a device beside time, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Unit {
+    /// Weights, gradients, the optimizer's state and averages.
+    pub state: f64,
+    /// Of the gradients, which replicas exchange.
+    pub gradients: f64,
+    /// Activations of a micro-batch that the backward pass needs.
+    pub kept: f64,
+    /// The output for the next unit, for a micro-batch; its gradient is as large.
+    pub passed: f64,
+}
+
+/// The memory of the devices in bytes, infinite where it is not known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Room {
+    /// Of each device.
+    pub each: Vec<f64>,
+    /// Of all together, if they share it.
+    pub all: f64,
+}
+
+/// A model and its devices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// In the order of the forward pass.
+    pub units: Vec<Unit>,
+    /// How many devices there are. They take workers in their order, one each.
+    pub devices: usize,
+    /// Times by the number of workers that work at the same time, device and unit; for other numbers those of the next
+    /// larger one hold.
+    pub times: BTreeMap<usize, Vec<Vec<Times>>>,
+    /// Whether each device has a process of its own.
+    pub in_processes: bool,
+    /// Bytes per second between two devices.
+    pub link: f64,
+    /// The memory.
+    pub room: Room,
+}
+
+impl Measured {
+    /// The times by device and unit while `workers` work.
+    pub(super) fn times(&self, workers: usize) -> &[Vec<Times>] {
+        let next = self.times.range(workers..).next().or(self.times.last_key_value());
+        next.map_or(&[], |(_, times)| times)
+    }
+}
+
+/// What all placements have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Experiment {
+    /// Images of a micro-batch of a replica.
+    pub batch_size: usize,
+    /// Micro-batches of a step, those of all replicas together.
+    pub micro_batches: usize,
+    /// How many replicas there are; `None` for every number that divides the micro-batches.
+    pub replicas: Option<usize>,
+    /// Whether no device may be idle.
+    pub uses_all: bool,
+}
+
+impl Experiment {
+    /// The numbers of replicas and stages to compare, fewer first.
+    pub fn shapes(&self, devices: usize, units: usize) -> Vec<[usize; 2]> {
+        let replicas = match self.replicas {
+            Some(replicas) => replicas..replicas + 1,
+            None => 1..devices.min(self.micro_batches) + 1,
+        };
+        let replicas = replicas.filter(|replicas| self.micro_batches.is_multiple_of(*replicas));
+        let shapes = replicas.flat_map(|replicas| (1..=units.min(devices / replicas)).map(move |it| [replicas, it]));
+        shapes.filter(|[replicas, stages]| !self.uses_all || replicas * stages == devices).collect()
+    }
+}

@@ -1,0 +1,67 @@
+//! The fastest placement of a training: how many replicas and stages, and where the model is cut.
+//!
+//! [`Measured`] is what is known of the model and the devices, [`Experiment`] what a placement must not change.
+//! [`Planning`] compares all placements: [`cuts()`] lists every cut of a model, [`forecast`] predicts the step time, memory
+//! and traffic of one, [`pipeline`] its forward and backward passes; [`text`] presents the results.
+//!
+//! The best cut is exact, because every one is compared; the prediction is a model. Harlap et al. 2018, "PipeDream: Fast and
+//! Efficient Pipeline Parallel DNN Training", and Fan et al. 2021, "DAPPLE: A Pipelined Data Parallel Approach for Training
+//! Large Models", search the same space by dynamic programming, for models of more units.
+
+pub mod cuts;
+pub mod forecast;
+pub mod measured;
+pub mod pipeline;
+pub mod text;
+
+pub use cuts::cuts;
+pub use forecast::{Forecast, Placement};
+pub use measured::{Experiment, Measured, Room, Unit};
+
+use crate::error::{Error, Result};
+
+/// All placements of an experiment, the best cut of each number of replicas and stages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planning {
+    /// Those that fit into memory first, the fastest first.
+    pub rows: Vec<Forecast>,
+    /// What stays the same.
+    pub experiment: Experiment,
+    /// How many cuts were compared, of all numbers of replicas and stages.
+    pub compared: usize,
+}
+
+impl Planning {
+    /// Compares all placements of `experiment` on the devices of `measured`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there is none, because replicas are given and do not fill the devices.
+    pub fn new(measured: &Measured, experiment: Experiment) -> Result<Self> {
+        let mut compared = 0;
+        let best = |[replicas, stages]: [usize; 2]| {
+            let placement = |cut| Placement { replicas, micro_batches: experiment.micro_batches / replicas, cut };
+            let all = cuts(measured.units.len(), stages);
+            compared += all.len();
+            let forecasts = all.into_iter().map(|cut| measured.forecast(placement(cut), experiment.batch_size));
+            forecasts.min_by(Forecast::compare)
+        };
+        let shapes = experiment.shapes(measured.devices, measured.units.len());
+        let mut rows: Vec<Forecast> = shapes.into_iter().filter_map(best).collect();
+        if rows.is_empty() {
+            let (devices, replicas) = (measured.devices, experiment.replicas.unwrap_or(1));
+            return Err(Error::usage(format!(
+                "every device needs a stage of a replica, got '{devices}' devices for '{replicas}' replicas of a model of {} \
+                 units; give each replica equally many devices, or say --stages N",
+                measured.units.len()
+            )));
+        }
+        // A stable sort: of equals the one with fewer replicas and stages.
+        rows.sort_by(Forecast::compare);
+        Ok(Self { rows, experiment, compared })
+    }
+
+    /// The fastest one that fits, or, if none does, the fastest.
+    pub fn choice(&self) -> &Forecast {
+        &self.rows[0]
+    }
+}

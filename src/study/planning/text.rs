@@ -1,0 +1,100 @@
+//! Placements as text: an aligned table, the choice, and why.
+
+use std::fmt;
+
+use super::Planning;
+use super::forecast::{Forecast, Placement};
+use crate::metrics::gibibytes;
+use crate::metrics::line::count;
+use crate::study::scaling::table::{aligned, percent, rate, seconds};
+
+/// The headers of [`cells`].
+pub const HEAD: [&str; 9] =
+    ["replicas", "stages", "micro-batches", "units", "images/s", "step", "waiting", "memory", "traffic"];
+
+/// The cells of a placement. Memory is that of the device that needs most.
+pub fn cells(row: &Forecast) -> [String; 9] {
+    let it = &row.placement;
+    let speed = if row.fits { rate(row.images_per_second) } else { "too large".into() };
+    [
+        it.replicas.to_string(),
+        it.cut.len().to_string(),
+        it.micro_batches.to_string(),
+        units(it),
+        speed,
+        seconds(row.step_seconds),
+        percent(row.bubble),
+        bytes(row.memory.iter().copied().fold(0.0, f64::max)),
+        bytes(row.traffic),
+    ]
+}
+
+fn bytes(count: f64) -> String {
+    let mebibytes = count / (1u64 << 20) as f64;
+    if mebibytes < 1024.0 { format!("{mebibytes:.1} MiB") } else { gibibytes(count) }
+}
+
+/// The units of each stage, as in `0-4 5-9`.
+pub fn units(placement: &Placement) -> String {
+    let part = |part: &std::ops::Range<usize>| match part.len() {
+        1 => part.start.to_string(),
+        _ => format!("{}-{}", part.start, part.end - 1),
+    };
+    placement.cut.iter().map(part).collect::<Vec<_>>().join(" ")
+}
+
+/// The placement in words.
+pub fn name(placement: &Placement) -> String {
+    format!("{} in {}", count(placement.replicas, "replica"), count(placement.cut.len(), "stage"))
+}
+
+/// The flags of a placement.
+pub fn flags(placement: &Placement) -> Vec<String> {
+    let mut flags = vec![
+        format!("--world-size={}", placement.replicas),
+        format!("--accumulation-steps={}", placement.micro_batches),
+        format!("--stages={}", placement.cut.len()),
+    ];
+    if placement.cut.len() > 1 {
+        flags.push(format!("--split-points={}", joined(&placement.split_points())));
+    }
+    flags
+}
+
+/// Numbers separated by commas.
+pub fn joined(numbers: &[usize]) -> String {
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Why the choice is the choice, in one line.
+pub fn reason(planning: &Planning) -> String {
+    let choice = planning.choice();
+    if !choice.fits {
+        return "no placement fits into memory; this is the fastest, try a smaller --batch-size".into();
+    }
+    match planning.rows.get(1) {
+        None => format!("the best of {}", count(planning.compared, "cut")),
+        Some(next) if !next.fits => "nothing else fits into memory".into(),
+        Some(next) => format!(
+            "{:.2} x the next, {}, whose devices wait {} of a step ({} here) and send {} ({} here)",
+            next.step_seconds / choice.step_seconds,
+            name(&next.placement),
+            percent(next.bubble),
+            percent(choice.bubble),
+            bytes(next.traffic),
+            bytes(choice.traffic),
+        ),
+    }
+}
+
+impl fmt::Display for Planning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&aligned(&HEAD, &self.rows.iter().map(cells).collect::<Vec<_>>()))?;
+        let choice = self.choice();
+        let (rate, name) = (rate(choice.images_per_second), name(&choice.placement));
+        let compared = count(self.compared, "cut");
+        writeln!(f, "choice      {name}, {rate} images/s predicted, the best of {compared}")?;
+        writeln!(f, "why         {}", reason(self))?;
+        write!(f, "use         {}", flags(&choice.placement).join(" ").replace('=', " "))
+    }
+}

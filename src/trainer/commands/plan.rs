@@ -1,0 +1,155 @@
+//! `train plan`: the fastest placement of a training, by measured times of the parts of its network.
+
+use super::measured_run::{MeasuredRun, refuse};
+use crate::config::{Config, Request, Setting, resolve};
+use crate::error::{Error, Result};
+use crate::launch::alone;
+use crate::parallel::{BackendKind, HostBackend};
+use crate::stop::Stop;
+use crate::study::planning::{Experiment, Forecast, Planning, text};
+use crate::study::scaling::table::{aligned, rate};
+use crate::trainer::backend::{Program, dispatch};
+use crate::trainer::initial::initial_model;
+use crate::trainer::phases::listen;
+use crate::trainer::placement::measured;
+use crate::trainer::prepare::prepare;
+use crate::trainer::terminal::say;
+
+/// How many placements `--run` measures.
+const BEST: usize = 3;
+/// Steps before those that are measured.
+const WARMUP: usize = 3;
+/// Measured steps.
+const STEPS: usize = 10;
+
+/// What to plan for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Processes with a device each; 1 for one process with all devices.
+    pub processes: usize,
+    /// Whether to train the best placements for some steps.
+    pub run: bool,
+}
+
+/// Compares the placements of trainings by `arguments`, which resolve to `request`; returns the exit code.
+pub fn plan(options: &PlanOptions, arguments: &[String], request: &Request) -> Result<u8> {
+    listen(false);
+    let several = options.processes > 1;
+    let own = ["parallel.stages", "parallel.split_points", "parallel.gpu_ids"];
+    refuse(request, "plan", if several { &own } else { &own[..2] })?;
+    let mut request = request.clone();
+    let mut set = |key: &str, value: String, flag: &str| {
+        request.flags.push(Setting { key: key.into(), value, flag: flag.into() });
+    };
+    set("parallel.stages", "auto".into(), "--stages");
+    if several {
+        let ids: Vec<usize> = (0..options.processes).collect();
+        set("parallel.gpu_ids", text::joined(&ids), "--gpu-ids");
+    }
+    let config = resolve(&request)?.config;
+    if config.parallel.link > 0.0 && (options.run || !several) {
+        return Err(Error::usage(
+            "--link is the bandwidth between the machines of several processes, got '--run' or one process; use --nproc N \
+             without --run, or leave --link out",
+        ));
+    }
+    let planning = dispatch(config.parallel.backend, Search { config: &config, several })?;
+    say(&format!("\n{planning}"));
+    notes(&config, &planning).iter().for_each(|note| say(&format!("note: {note}")));
+    if options.run { compare(&planning, &config, several, arguments) } else { Ok(0) }
+}
+
+/// What the numbers leave out, or what would change them.
+fn notes(config: &Config, planning: &Planning) -> Vec<String> {
+    let mut notes = vec!["the model counts no waits for synchronised batch-norm".to_string()];
+    let (devices, there) = (config.parallel.gpu_ids.len(), planning.experiment.micro_batches);
+    if there < devices {
+        notes.push(format!(
+            "a step has {there} of the micro-batches that {devices} devices could share; with --accumulation-steps {devices} \
+             there is more to choose from"
+        ));
+    }
+    notes
+}
+
+/// Measures the devices and compares their placements.
+struct Search<'a> {
+    config: &'a Config,
+    several: bool,
+}
+
+impl Program for Search<'_> {
+    type Output = Planning;
+
+    fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<Planning> {
+        let Self { config, several } = self;
+        let membership = alone(&config.parallel);
+        let prepared = prepare::<B>(config, membership.as_ref(), Stop::new())?;
+        let (model, _) = initial_model::<B>(config, prepared.classes)?;
+        let (ids, replicas) = (&config.parallel.gpu_ids, config.parallel.world_size);
+        let experiment = Experiment {
+            batch_size: prepared.plan.batch_size,
+            micro_batches: replicas * config.run.accumulation_steps,
+            replicas: None,
+            uses_all: false,
+        };
+        // With a link the processes are machines like this one, which need not share it.
+        let apart = config.parallel.link > 0.0;
+        let shapes = experiment.shapes(ids.len(), prepared.task.architecture.units());
+        let mut numbers: Vec<usize> = shapes.iter().map(|[replicas, stages]| replicas * stages).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if apart {
+            numbers = vec![1];
+        }
+        let mut measured = measured::<B>(config, &prepared, &model, if apart { &ids[..1] } else { ids }, &numbers)?;
+        measured.in_processes = several;
+        if apart {
+            measured.devices = ids.len();
+            let one = measured.times.remove(&1).and_then(|mut times| times.pop()).unwrap_or_default();
+            measured.times = [(ids.len(), vec![one; ids.len()])].into();
+            measured.room.each = vec![measured.room.each[0].min(measured.room.all); ids.len()];
+            measured.room.all = f64::INFINITY;
+        }
+        Planning::new(&measured, experiment)
+    }
+}
+
+/// Trains the best placements for some steps, and prints the predictions beside the measurements.
+fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[String]) -> Result<u8> {
+    let mut rows = Vec::new();
+    for row in planning.rows.iter().filter(|row| row.fits).take(BEST) {
+        let workers = row.placement.workers();
+        let mut own = text::flags(&row.placement);
+        if !several {
+            own.push(format!("--gpu-ids={}", text::joined(&config.parallel.gpu_ids[..workers])));
+        }
+        let processes = if several { workers } else { 1 };
+        let run = MeasuredRun::run(&[arguments, &own].concat(), processes, WARMUP + STEPS, false)?;
+        if let Some(code) = run.ended.stop {
+            return Ok(code);
+        }
+        if run.ended.code != 0 {
+            return Err(run.failure(&text::name(&row.placement)));
+        }
+        rows.push(cells(row, &run, planning.experiment)?);
+    }
+    let head = ["replicas", "stages", "predicted images/s", "measured", "predicted / measured"];
+    say(&format!("\nmeasured    medians of {STEPS} steps\n{}", aligned(&head, &rows)));
+    Ok(0)
+}
+
+fn cells(row: &Forecast, run: &MeasuredRun, experiment: Experiment) -> Result<[String; 5]> {
+    let mut seconds: Vec<f64> = run.steps()?.iter().skip(WARMUP).map(|step| step.step_seconds).collect();
+    seconds.sort_by(f64::total_cmp);
+    let middle = seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN);
+    let measured = (experiment.batch_size * experiment.micro_batches) as f64 / middle;
+    let it = &row.placement;
+    Ok([
+        it.replicas.to_string(),
+        it.cut.len().to_string(),
+        rate(row.images_per_second),
+        rate(measured),
+        format!("{:.2}", row.images_per_second / measured),
+    ])
+}

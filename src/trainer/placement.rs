@@ -1,0 +1,171 @@
+//! Where the replicas and stages of a training go: measures the devices for the planner, and takes its choice for
+//! `--stages auto`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use serde::{Deserialize, Serialize};
+
+use super::prepare::Prepared;
+use super::resources::{memory_of_machine, units};
+use super::terminal::say;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::launch::FixedMembership;
+use crate::metrics::Card;
+use crate::metrics::line::count;
+use crate::model::ResNet;
+use crate::parallel::{HostBackend, Plan, Timing, World, time_copy, time_units};
+use crate::study::planning::{Experiment, Measured, Planning, Room, text};
+use crate::study::scaling::table::rate;
+
+/// Bytes per second of one Mbit/s.
+const MEGABIT: f64 = 125_000.0;
+
+/// What one process knows of its devices.
+#[derive(Serialize, Deserialize)]
+struct Report {
+    timing: Timing,
+    /// The memory of each device in bytes, if it is known.
+    memory: Vec<Option<f64>>,
+    /// Bytes per second between two devices.
+    link: f64,
+}
+
+/// The devices `ids` of this process and `model` on them. Where devices share a processor, they are timed once for each of
+/// the `numbers` of workers that may work at the same time.
+pub(super) fn measured<B: HostBackend>(
+    config: &Config,
+    prepared: &Prepared,
+    model: &ResNet<Autodiff<B>>,
+    ids: &[usize],
+    numbers: &[usize],
+) -> Result<Measured> {
+    let numbers = if B::is_processor() { numbers } else { &[ids.len()] };
+    let timed = |workers: &usize| {
+        say_if_asked(config, &format!("timing      the units of the network on {}", count(*workers, "device")));
+        Ok((*workers, time_units::<B, _>(&prepared.task, &prepared.plan, model, &ids[..*workers])?))
+    };
+    let timings = numbers.iter().map(timed).collect::<Result<BTreeMap<usize, Timing>>>()?;
+    let passed = timings.values().next().map(|timing| timing.passed.clone()).unwrap_or_default();
+    Ok(Measured {
+        units: units::<B>(config, prepared, model, &passed),
+        devices: ids.len(),
+        times: timings.into_iter().map(|(workers, timing)| (workers, timing.times)).collect(),
+        in_processes: false,
+        link: link::<B>(config, ids[0])?,
+        room: Room {
+            each: memory::<B>(ids).into_iter().map(|bytes| bytes.unwrap_or(f64::INFINITY)).collect(),
+            all: memory_of_machine().filter(|_| B::is_processor()).unwrap_or(f64::INFINITY),
+        },
+    })
+}
+
+/// Bytes per second between two devices: as given, or as a device and the host exchange them.
+fn link<B: HostBackend>(config: &Config, device: usize) -> Result<f64> {
+    if config.parallel.link > 0.0 { Ok(config.parallel.link * MEGABIT) } else { time_copy::<B>(device) }
+}
+
+/// The memory of each device; on a processor all share the machine's.
+fn memory<B: HostBackend>(ids: &[usize]) -> Vec<Option<f64>> {
+    let own = |id: &usize| if B::is_processor() { None } else { Card::of(*id).map(|card| card.memory as f64) };
+    ids.iter().map(own).collect()
+}
+
+fn say_if_asked(config: &Config, words: &str) {
+    if config.run.progress.is_text() {
+        say(words);
+    }
+}
+
+/// Replaces `--stages auto` by what the planner chooses for these devices; all processes choose the same.
+pub(super) fn choose<B: HostBackend>(
+    config: &mut Config,
+    prepared: &mut Prepared,
+    membership: &dyn FixedMembership,
+    model: &ResNet<Autodiff<B>>,
+) -> Result<()> {
+    if !config.parallel.plans_stages() {
+        return Ok(());
+    }
+    let world = prepared.plan.world.clone();
+    if world.stages == 1 {
+        config.parallel.stages = 1;
+        prepared.placement = Some("1 of each replica, as every device has a replica already".into());
+        return Ok(());
+    }
+    let is_alone = world.processes() == 1;
+    let measured = if is_alone {
+        let most = world.devices.len() / world.size;
+        let numbers: Vec<usize> = (1..=most).map(|stages| stages * world.size).collect();
+        measured::<B>(config, prepared, model, &world.devices, &numbers)?
+    } else {
+        of_all::<B>(config, prepared, membership, model)?
+    };
+    let experiment = Experiment {
+        batch_size: prepared.plan.batch_size,
+        micro_batches: world.size * config.run.accumulation_steps,
+        replicas: Some(world.size),
+        uses_all: !is_alone,
+    };
+    let planning = Planning::new(&measured, experiment)?;
+    let chosen = &planning.choice().placement;
+    membership.agree("stages", &|| text::flags(chosen).join(" "))?;
+    let parallel = &mut config.parallel;
+    (parallel.stages, parallel.split_points, parallel.link) = (chosen.cut.len(), chosen.split_points(), 0.0);
+    let world = if is_alone {
+        parallel.gpu_ids.truncate(chosen.workers());
+        World::staged([world.size, parallel.stages], 0, vec![chosen.workers()], parallel.gpu_ids.clone())
+    } else {
+        world
+    };
+    let split_points = parallel.split_points.clone();
+    prepared.plan = Arc::new(Plan { world, split_points, ..prepared.plan.as_ref().clone() });
+    let idle = match measured.devices - chosen.workers() {
+        0 => String::new(),
+        idle => format!(", {} idle", count(idle, "device")),
+    };
+    prepared.placement = Some(format!(
+        "{} of units {}{idle}; {} images/s predicted; {}",
+        chosen.cut.len(),
+        text::units(chosen),
+        rate(planning.choice().images_per_second),
+        text::reason(&planning)
+    ));
+    Ok(())
+}
+
+/// The devices of all processes, as each of them measures its own while the others do.
+fn of_all<B: HostBackend>(
+    config: &Config,
+    prepared: &Prepared,
+    membership: &dyn FixedMembership,
+    model: &ResNet<Autodiff<B>>,
+) -> Result<Measured> {
+    let world = &prepared.plan.world;
+    let ids = &world.devices;
+    let timing = time_units::<B, _>(&prepared.task, &prepared.plan, model, ids)?;
+    let share = (membership.local_processes() * ids.len()) as f64;
+    let of_machine = || memory_of_machine().map(|bytes| bytes / share);
+    let memory = memory::<B>(ids).into_iter().map(|bytes| bytes.or_else(|| of_machine().filter(|_| B::is_processor())));
+    let own = Report { timing, memory: memory.collect(), link: link::<B>(config, ids[0])? };
+    let own = serde_json::to_string(&own).expect("numbers have a JSON form");
+    let read = |(rank, text): (usize, String)| {
+        let damaged = |reason| Error::Training(format!("the times of rank {rank} are damaged: {reason}; start again"));
+        serde_json::from_str::<Report>(&text).map_err(damaged)
+    };
+    let all = membership.gather("times", own)?.into_iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
+    let times: Vec<_> = all.iter().flat_map(|report| report.timing.times.clone()).collect();
+    Ok(Measured {
+        units: units::<B>(config, prepared, model, &all[0].timing.passed),
+        devices: times.len(),
+        times: [(times.len(), times)].into(),
+        in_processes: world.blocks.iter().all(|block| block.len() == 1),
+        link: all.iter().map(|report| report.link).fold(f64::INFINITY, f64::min),
+        room: Room {
+            each: all.iter().flat_map(|report| &report.memory).map(|it| it.unwrap_or(f64::INFINITY)).collect(),
+            all: f64::INFINITY,
+        },
+    })
+}
