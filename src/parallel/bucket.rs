@@ -7,7 +7,7 @@ use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::engine::Mark;
 use super::key::{Broken, Key};
-use super::tensors::sum_across;
+use super::sums::sum_across;
 
 /// A replica's share of the sum of a bucket.
 pub(super) struct Share<B: HostBackend> {

@@ -1,4 +1,4 @@
-//! The order of a sum over the replicas of all processes; `tensors.rs` adds and sends.
+//! Sums of tensors over the replicas of all processes, in their order; `tensors.rs` adds and sends.
 //!
 //! Sums have two modes. The fast one adds the replicas of each process and leaves the rest to the engine, whose order
 //! depends on the number of processes. The ordered one exchanges the subtree sums of all processes and finishes the
@@ -6,84 +6,117 @@
 //! whole subtrees, and more otherwise. Shares that are sent in bf16 were rounded before; additions are f32.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
+use burn::tensor::Tensor;
+
+use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::engine::Mark;
 use super::key::{Broken, Key};
 use super::processes::Processes;
-use super::tensors::Flat;
+use super::tensors::{Exchange, Flat, moved};
 use super::tree::{fold, roots};
+use crate::ops::statistics::Part;
+use crate::ops::{HostOps, Shared, primitive, tensor};
 
-/// One sum over all replicas.
-pub(super) struct Sum<'a> {
-    /// The other processes or, if tensors do not go through the host, the other devices.
-    pub(super) processes: Option<&'a Processes>,
-    pub(super) key: Key,
-    pub(super) limit: Duration,
-    /// Behind the work of a device that computes the only share of this process.
-    pub(super) ready: Option<Mark>,
+/// A tensor for other threads, and a mark behind the work that computes it, if it goes from device to device.
+struct Queued<B: HostOps> {
+    values: Shared<B>,
+    ready: Option<Mark>,
 }
 
-impl Sum<'_> {
-    /// The sum; `shares` are those of this process's replicas or, without an order, may be their sum.
-    pub(super) fn of<B: HostBackend>(
-        &self,
-        shares: Vec<Flat<B>>,
-        precision: ReducePrecision,
-    ) -> Result<Flat<B>, Broken> {
-        let here = |shares: Vec<Flat<B>>| folded(shares.into_iter().map(Some).collect(), Flat::add);
-        let Some(processes) = self.processes else { return Ok(here(shares)) };
-        let halves = precision == ReducePrecision::Bf16;
-        let (size, hosted, blocks) = (processes.replicas(), processes.hosted(), &processes.blocks);
-        if !processes.ordered {
-            let own = here(shares);
-            let in_order = |sums: Vec<Flat<B>>| sums.into_iter().reduce(Flat::add).expect("there are processes");
-            let counts = vec![1; blocks.len()];
-            return if halves {
-                self.in_pieces(processes, vec![own], counts, [precision; 2], in_order)
-            } else {
-                own.all_reduce(self, processes)
-            };
+/// The element-wise sum of the tensors of all replicas; `share` is this replica's, of f32, and sent in `precision`. With an
+/// engine for devices it is computed before `ready`.
+///
+/// # Errors
+/// Those of [`Collective::meet`].
+pub fn sum_across<B: HostBackend>(
+    collective: &Collective,
+    key: Key,
+    share: Tensor<B, 1>,
+    ready: Option<Mark>,
+    precision: ReducePrecision,
+) -> Result<Tensor<B, 1>, Broken> {
+    let device = share.device();
+    let combine = |parts: Vec<Part>, processes: Option<&Processes>, limit: Duration| {
+        let queued = |part: Part| part.downcast::<Queued<B>>().expect("all bring tensors of one backend");
+        let owned = |part| Arc::into_inner(queued(part)).expect("a share has one owner");
+        let shares: Vec<Queued<B>> = parts.into_iter().map(owned).collect();
+        // A sum of several shares is computed after all of their marks.
+        let ready = shares[0].ready.clone().filter(|_| shares.len() == 1);
+        let mut shares: Vec<Flat<B>> = shares.into_iter().map(|share| Flat(tensor(share.values))).collect();
+        let (length, device) = (shares[0].length(), shares[0].0.device());
+        if shares.iter().any(|share| share.length() != length) {
+            return Err(Broken::Replica(format!("replicas brought different numbers of values to the {key}")));
         }
-        let mut slots = placed(size, hosted.clone(), shares);
-        if !halves {
-            fold(&mut slots, hosted, Flat::add);
+        shares = shares.into_iter().map(|Flat(share)| Flat(moved::<B>(share, &device))).collect();
+        if precision == ReducePrecision::Bf16 {
+            shares = shares.into_iter().map(Flat::rounded).collect();
         }
-        // Sums are not rounded: of halves all shares are sent.
-        let place = |block: &Range<usize>| if halves { block.clone().collect() } else { roots(size, block.clone()) };
-        let places: Vec<Vec<usize>> = blocks.iter().map(place).collect();
-        let finish = |sums| folded(placed(size, places.concat(), sums), Flat::add);
-        let (own, counts) = (slots.into_iter().flatten().collect(), places.iter().map(Vec::len).collect());
-        self.in_pieces(processes, own, counts, [precision, ReducePrecision::F32], finish)
-    }
+        let by = processes.map(|processes| Exchange { processes, key, limit, ready });
+        let Flat(sum) = sum(by.as_ref(), shares, precision)?;
+        Ok(Arc::new(primitive(sum)) as Part)
+    };
+    let share = Queued::<B> { values: B::share(primitive(share)), ready };
+    let sum = collective.meet_processes(key, Arc::new(share), combine)?;
+    let sum = sum.downcast::<Shared<B>>().expect("the sum is a tensor");
+    let sum = moved::<B>(tensor(Arc::unwrap_or_clone(sum)), &device);
+    Ok(tensor(B::adopt(primitive(sum), &device)))
+}
 
-    /// Combines the vectors of all processes, in the order of ranks: every process combines one piece of all of them
-    /// and sends it to the others. `own` are this process's vectors, process `i` has `counts[i]`; all have the same
-    /// length. Each vector is sent once in the first type, and the result in the second one, whatever the number of
-    /// processes.
-    fn in_pieces<B: HostBackend>(
-        &self,
-        processes: &Processes,
-        own: Vec<Flat<B>>,
-        counts: Vec<usize>,
-        [shared, result]: [ReducePrecision; 2],
-        combine: impl FnOnce(Vec<Flat<B>>) -> Flat<B>,
-    ) -> Result<Flat<B>, Broken> {
-        let (length, size) = (own[0].length(), processes.blocks.len());
-        let piece = |process| process * length / size..(process + 1) * length / size;
-        let pieces: Vec<Range<usize>> = (0..size).map(piece).collect();
-        let mine = pieces[processes.rank()].len();
-        let filled: Vec<_> = pieces.iter().filter(|piece| !piece.is_empty()).cloned().collect();
-        let sent = pieces.iter().map(|piece| own.len() * piece.start..own.len() * piece.end).collect();
-        let received = counts.iter().map(|count| count * mine).collect();
-        let incoming = Flat::parts(&own, &filled).exchange(self, processes, Some(sent), received, shared)?;
-        drop(own);
-        let part = |number| incoming.part(number * mine..(number + 1) * mine);
-        let combined = if mine > 0 { combine((0..counts.iter().sum()).map(part).collect()) } else { incoming };
-        combined.exchange(self, processes, None, pieces.iter().map(Range::len).collect(), result)
+/// The sum; `shares` are those of this process's replicas.
+fn sum<B: HostBackend>(
+    by: Option<&Exchange>,
+    shares: Vec<Flat<B>>,
+    precision: ReducePrecision,
+) -> Result<Flat<B>, Broken> {
+    let here = |shares: Vec<Flat<B>>| folded(shares.into_iter().map(Some).collect(), Flat::add);
+    let Some(by) = by else { return Ok(here(shares)) };
+    let halves = precision == ReducePrecision::Bf16;
+    let (size, hosted, blocks) = (by.processes.replicas(), by.processes.hosted(), &by.processes.blocks);
+    if !by.processes.ordered {
+        let own = here(shares);
+        let in_order = |sums: Vec<Flat<B>>| sums.into_iter().reduce(Flat::add).expect("there are processes");
+        let counts = vec![1; blocks.len()];
+        return if halves { in_pieces(by, vec![own], counts, [precision; 2], in_order) } else { own.all_reduce(by) };
     }
+    let mut slots = placed(size, hosted.clone(), shares);
+    if !halves {
+        fold(&mut slots, hosted, Flat::add);
+    }
+    // Sums are not rounded: of halves all shares are sent.
+    let place = |block: &Range<usize>| if halves { block.clone().collect() } else { roots(size, block.clone()) };
+    let places: Vec<Vec<usize>> = blocks.iter().map(place).collect();
+    let finish = |sums| folded(placed(size, places.concat(), sums), Flat::add);
+    let (own, counts) = (slots.into_iter().flatten().collect(), places.iter().map(Vec::len).collect());
+    in_pieces(by, own, counts, [precision, ReducePrecision::F32], finish)
+}
+
+/// Combines the vectors of all processes, in the order of ranks: every process combines one piece of all of them and sends
+/// it to the others. `own` are this process's vectors, process `i` has `counts[i]`; all have the same length. Each vector is
+/// sent once in the first type, and the result in the second one, whatever the number of processes.
+fn in_pieces<B: HostBackend>(
+    by: &Exchange,
+    own: Vec<Flat<B>>,
+    counts: Vec<usize>,
+    [shared, result]: [ReducePrecision; 2],
+    combine: impl FnOnce(Vec<Flat<B>>) -> Flat<B>,
+) -> Result<Flat<B>, Broken> {
+    let (length, size) = (own[0].length(), by.processes.blocks.len());
+    let piece = |process| process * length / size..(process + 1) * length / size;
+    let pieces: Vec<Range<usize>> = (0..size).map(piece).collect();
+    let mine = pieces[by.processes.rank()].len();
+    let filled: Vec<_> = pieces.iter().filter(|piece| !piece.is_empty()).cloned().collect();
+    let sent = pieces.iter().map(|piece| own.len() * piece.start..own.len() * piece.end).collect();
+    let received = counts.iter().map(|count| count * mine).collect();
+    let incoming = Flat::parts(&own, &filled).exchange(by, Some(sent), received, shared)?;
+    drop(own);
+    let part = |number| incoming.part(number * mine..(number + 1) * mine);
+    let combined = if mine > 0 { combine((0..counts.iter().sum()).map(part).collect()) } else { incoming };
+    combined.exchange(by, None, pieces.iter().map(Range::len).collect(), result)
 }
 
 /// Empty slots but for those in `places`, which hold `values`.
