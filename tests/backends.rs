@@ -78,6 +78,6 @@ macro_rules! on_every_backend {
 #[cfg(feature = "gloo")]
 macro_rules! over_nccl {
     ($($name:ident)+) => {
-        mod over_nccl { $(#[test] fn $name() { crate::engines::over_nccl(super::$name); })+ }
+        mod over_nccl { $(#[test] fn $name() { crate::nccl::over_nccl(super::$name); })+ }
     };
 }

@@ -318,7 +318,7 @@ mod between_processes {
     /// With the stand-in for NCCL, if it can be built.
     #[cfg(feature = "flex")]
     fn beside_nccl(size: usize, timeout: Duration, make: Make) -> Vec<Arc<Collective>> {
-        crate::engines::over_nccl(|| ());
+        crate::nccl::over_nccl(|| ());
         make(size, timeout)
     }
 

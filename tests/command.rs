@@ -54,7 +54,7 @@ impl Workplace {
         // Where the user's own secret is kept.
         command.env("XDG_STATE_HOME", files::scratch());
         #[cfg(feature = "gloo")]
-        crate::engines::tell(&mut command);
+        crate::nccl::tell(&mut command);
         command
     }
 

@@ -1,45 +1,26 @@
-//! Engines between processes: between threads of a test as between programs that it starts, with the stand-in for NCCL
-//! if the test asks for it.
+//! Engines between processes, which are threads of a test.
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use kiln::parallel::engine::{Engine, Judge, Symptom};
 use kiln::parallel::gloo::{Gloo, Interface, KeyStore};
-use kiln::parallel::{HostBackend, Processes, World};
-
-use crate::nccl::{shows_memory, stand_in, with_nccl};
+use kiln::parallel::{Processes, World};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// What a test makes of the processes of a world.
+type Change = fn(Vec<Processes>, &World) -> Vec<Processes>;
+
 thread_local! {
-    /// Whether gradients of this test's processes go over the stand-in for NCCL.
-    static OVER_NCCL: Cell<bool> = const { Cell::new(false) };
+    static CHANGE: Cell<Option<Change>> = const { Cell::new(None) };
 }
 
-/// Runs a test whose processes, from now on, send gradients over the stand-in for NCCL.
-pub fn over_nccl(test: fn()) {
-    if stand_in().is_some() {
-        OVER_NCCL.set(true);
-        test();
-    }
-}
-
-/// The same for a test of a backend, whose tensors must be in the host's memory.
-pub fn over_nccl_on<B: HostBackend>(test: fn()) {
-    if shows_memory::<B>() {
-        over_nccl(test);
-    }
-}
-
-/// Tells a program that this test starts where gradients go.
-pub fn tell(command: &mut Command) {
-    if let Some(library) = stand_in().filter(|_| OVER_NCCL.get()) {
-        command.env("KILN_NCCL", library).env("TRAIN__PARALLEL__DIST_BACKEND", "nccl");
-    }
+/// Changes the processes that this test connects from now on.
+pub fn change(by: Change) {
+    CHANGE.set(Some(by));
 }
 
 #[derive(Default)]
@@ -99,6 +80,9 @@ pub fn connected_by(world: &World, ordered: bool, wrap: impl Fn(Gloo) -> Arc<dyn
     });
     let blocks = world.blocks.clone();
     let processes = |engine| Processes::new(wrap(engine), Arc::new(Lenient), blocks.clone(), ordered);
-    let processes = engines.into_iter().map(processes);
-    if OVER_NCCL.get() { with_nccl(processes.collect(), world, 1) } else { processes.collect() }
+    let processes = engines.into_iter().map(processes).collect();
+    match CHANGE.get() {
+        Some(change) => change(processes, world),
+        None => processes,
+    }
 }

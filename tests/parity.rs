@@ -17,7 +17,7 @@ on_every_backend! {
     processes_host_one_experiment_with_the_cifar_stem
         => || reference::processes::are_one_experiment::<TestBackend>(Stem::Cifar);
     #[cfg(feature = "gloo")]
-    processes_over_nccl_train_the_same_experiment => || crate::engines::over_nccl_on::<TestBackend>(
+    processes_over_nccl_train_the_same_experiment => || crate::nccl::over_nccl_on::<TestBackend>(
         || reference::processes::are_one_experiment::<TestBackend>(Stem::Cifar));
     #[cfg(feature = "gloo")]
     processes_host_one_experiment_with_the_imagenet_stem
