@@ -1,4 +1,4 @@
-//! Engines between processes, which are threads of a test.
+//! Engines between processes that are threads of the test.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -11,16 +11,12 @@ use kiln::parallel::{Processes, World};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What a test makes of the processes of a world.
-type Change = fn(Vec<Processes>, &World) -> Vec<Processes>;
+/// Gives connected processes engines for tensors, too.
+type Extend = fn(Vec<Processes>, &World) -> Vec<Processes>;
 
 thread_local! {
-    static CHANGE: Cell<Option<Change>> = const { Cell::new(None) };
-}
-
-/// Changes the processes that this test connects from now on.
-pub fn change(by: Change) {
-    CHANGE.set(Some(by));
+    /// What the processes of this test have beside Gloo.
+    pub static EXTENDED: Cell<Option<Extend>> = const { Cell::new(None) };
 }
 
 #[derive(Default)]
@@ -80,9 +76,9 @@ pub fn connected_by(world: &World, ordered: bool, wrap: impl Fn(Gloo) -> Arc<dyn
     });
     let blocks = world.blocks.clone();
     let processes = |engine| Processes::new(wrap(engine), Arc::new(Lenient), blocks.clone(), ordered);
-    let processes = engines.into_iter().map(processes).collect();
-    match CHANGE.get() {
-        Some(change) => change(processes, world),
+    let processes: Vec<Processes> = engines.into_iter().map(processes).collect();
+    match EXTENDED.get() {
+        Some(extend) => extend(processes, world),
         None => processes,
     }
 }

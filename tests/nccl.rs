@@ -4,7 +4,6 @@
 //! `KILN_NCCL=/usr/lib/x86_64-linux-gnu/libnccl.so.2 cargo test --features tch,gloo -- nccl::conformance` holds the real
 //! library against the same promises, on all CUDA devices of the machine.
 
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
@@ -16,41 +15,13 @@ use kiln::parallel::{Devices, HostBackend, Processes, World};
 use tempfile::TempDir;
 
 use crate::command::{Workplace, errors, skip, succeeded};
-use crate::engines::{Store, change, connected};
+use crate::engines::{EXTENDED, Store, connected};
 use crate::files::file;
 
 mod conformance;
 mod refusals;
 mod runs;
 mod sums;
-
-thread_local! {
-    /// Whether gradients of this test's processes go over the stand-in.
-    static CHOSEN: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs a test whose processes, from now on, send gradients over the stand-in.
-pub fn over_nccl(test: fn()) {
-    if stand_in().is_some() {
-        CHOSEN.set(true);
-        change(|processes, world| with_nccl(processes, world, 1));
-        test();
-    }
-}
-
-/// The same for a test of a backend, whose tensors must be in the host's memory.
-pub fn over_nccl_on<B: HostBackend>(test: fn()) {
-    if shows_memory::<B>() {
-        over_nccl(test);
-    }
-}
-
-/// Tells a program that this test starts where gradients go.
-pub fn tell(command: &mut Command) {
-    if let Some(library) = stand_in().filter(|_| CHOSEN.get()) {
-        command.env("KILN_NCCL", library).env("TRAIN__PARALLEL__DIST_BACKEND", "nccl");
-    }
-}
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -115,6 +86,28 @@ pub fn shows_memory<B: HostBackend>() -> bool {
         skip("the stand-in adds up in the host's memory only");
     }
     shows
+}
+
+/// Runs a test whose processes, from now on, send gradients over the stand-in: its threads as the programs that it starts.
+pub fn over_nccl(test: fn()) {
+    if stand_in().is_some() {
+        EXTENDED.set(Some(|processes, world| with_nccl(processes, world, 1)));
+        test();
+    }
+}
+
+/// The same for a test of a backend, whose tensors must be in the host's memory.
+pub fn over_nccl_on<B: HostBackend>(test: fn()) {
+    if shows_memory::<B>() {
+        over_nccl(test);
+    }
+}
+
+/// Tells a program that such a test starts where gradients go.
+pub fn tell(command: &mut Command) {
+    if let Some(library) = EXTENDED.get().and_then(|_| stand_in()) {
+        command.env("KILN_NCCL", library).env("TRAIN__PARALLEL__DIST_BACKEND", "nccl");
+    }
 }
 
 /// The command, with the stand-in for NCCL and a fault of it.

@@ -8,7 +8,6 @@ mod batch_norm;
 mod checkpoint;
 #[cfg(feature = "gloo")]
 #[path = "../engines.rs"]
-#[allow(dead_code, reason = "a bench connects processes as tests do, and changes nothing")]
 mod engines;
 mod loader;
 mod step;
