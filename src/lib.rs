@@ -40,7 +40,7 @@
 //! passes.rs      each micro-batch: fresh leaves, forward  Task::losses, exchange.rs asks the other replicas
 //!    |             the fence, backward                    Learner::train_step; with stages stage.rs, from one to the next
 //!    |
-//! reduction.rs   gradients of all replicas, one tree      on the device, or overlap.rs, with processes.rs (Gloo) or tensors.rs (NCCL)
+//! reduction.rs   gradients of all replicas, one tree      on the device, or overlap.rs, with sums.rs over Gloo or NCCL
 //!    |
 //! outcome.rs     losses, counts, norm to the host         at once; on a GPU beside the next step
 //!    |

@@ -72,3 +72,12 @@ macro_rules! on_every_backend {
         on_backend! { "wgpu" wgpu burn::backend::Wgpu<f32, i32>: $($tests)+ }
     };
 }
+
+/// `over_nccl!(sentence sentence)` makes of tests of several processes, which go over Gloo, tests `over_nccl::sentence`
+/// whose gradients go over the stand-in for NCCL.
+#[cfg(feature = "gloo")]
+macro_rules! over_nccl {
+    ($($name:ident)+) => {
+        mod over_nccl { $(#[test] fn $name() { crate::nccl::over_nccl(super::$name); })+ }
+    };
+}

@@ -28,6 +28,26 @@ pub fn together<T: Send>(group: &[Arc<Collective>], work: impl Fn(&Collective) -
     })
 }
 
+/// The sum over all replicas, of shares that are rounded to bf16 if `halves`: of tensors, if the engine takes them.
+fn sum(replica: &Collective, key: Key, share: Vec<f32>, halves: bool) -> Result<Vec<f32>, Broken> {
+    #[cfg(all(feature = "flex", feature = "gloo"))]
+    if let Some(devices) = replica.devices() {
+        use kiln::parallel::{ReducePrecision, sum_across};
+        // Flex does not round to the nearest bf16.
+        let round = |value: f32| if halves { bf16::from_f32(value).to_f32() } else { value };
+        let share = TensorData::new(share.iter().copied().map(round).collect(), [share.len()]);
+        let share = Tensor::<burn::backend::Flex, 1>::from_data(share, &Default::default());
+        let precision = if halves { ReducePrecision::Bf16 } else { ReducePrecision::F32 };
+        let ready = devices.mark().unwrap();
+        let sum = sum_across(replica, key, share, ready, precision)?;
+        return Ok(sum.into_data().into_vec().unwrap());
+    }
+    let sum = if halves { replica.all_reduce_bf16(key, share) } else { replica.all_reduce(key, share) }?;
+    let copy = sum.to_vec();
+    replica.recycle(sum);
+    Ok(copy)
+}
+
 /// Replicas arrive in an order that changes from round to round.
 fn dawdle(rank: usize, round: usize) {
     let turns = (rank * 7 + round * 13) % 11;
@@ -57,7 +77,7 @@ pub fn tree(shares: &[Vec<f32>]) -> Vec<f32> {
 fn halves_are_summed_in_full(make: Make) {
     let rounded = |rank: usize| -> Vec<bf16> { values(rank, 0).into_iter().map(bf16::from_f32).collect() };
     let sums = together(&make(3, PATIENT), |replica| {
-        replica.all_reduce_bf16(key(0, Operation::Gradients { bucket: 0 }), rounded(replica.rank())).unwrap().to_vec()
+        sum(replica, key(0, Operation::Gradients { bucket: 0 }), values(replica.rank(), 0), true).unwrap()
     });
     let shares: Vec<Vec<f32>> = (0..3).map(|rank| rounded(rank).into_iter().map(bf16::to_f32).collect()).collect();
     assert_eq!(sums, vec![tree(&shares); 3]);
@@ -71,10 +91,7 @@ fn sums_are_taken_in_one_tree(make: Make) {
                 let mut share = replica.buffer();
                 assert!(share.is_empty());
                 share.extend(values(replica.rank(), round));
-                let sum = replica.all_reduce(key(round, Operation::Gradients { bucket: 0 }), share).unwrap();
-                let copy = sum.to_vec();
-                replica.recycle(sum);
-                copy
+                sum(replica, key(round, Operation::Gradients { bucket: 0 }), share, false).unwrap()
             };
             (0..ROUNDS).map(round).collect::<Vec<_>>()
         });
@@ -295,6 +312,22 @@ mod between_processes {
 
     on_any_engine!(gloo, super::one_replica_each;);
     on_any_engine!(gloo_in_blocks, super::blocks_of_two;);
+    #[cfg(feature = "flex")]
+    on_any_engine!(nccl, |size, timeout| super::beside_nccl(size, timeout, super::one_replica_each););
+    #[cfg(feature = "flex")]
+    on_any_engine!(nccl_in_blocks, |size, timeout| super::beside_nccl(size, timeout, super::blocks_of_two););
+    #[cfg(feature = "flex")]
+    over_nccl! {
+        fast_sums_are_the_same_for_all_and_near_the_tree an_abort_ends_the_waits_of_other_processes
+        a_silent_process_is_noticed
+    }
+
+    /// With the stand-in for NCCL, if it can be built.
+    #[cfg(feature = "flex")]
+    fn beside_nccl(size: usize, timeout: Duration, make: Make) -> Vec<Arc<Collective>> {
+        crate::nccl::over_nccl(|| ());
+        make(size, timeout)
+    }
 
     /// The fast mode adds up in an order of its own: equal on all replicas, and near the sum.
     #[test]
@@ -303,10 +336,7 @@ mod between_processes {
             let shares: Vec<Vec<f32>> = (0..size).map(|rank| values(rank, 0)).collect();
             let group = spread(size, processes, PATIENT, false);
             let sums = together(&group, |replica| {
-                replica
-                    .all_reduce(key(0, Operation::Gradients { bucket: 0 }), values(replica.rank(), 0))
-                    .unwrap()
-                    .to_vec()
+                sum(replica, key(0, Operation::Gradients { bucket: 0 }), values(replica.rank(), 0), false).unwrap()
             });
             assert!(sums.iter().all(|sum| sum == &sums[0]));
             let scale = |i: usize| shares.iter().map(|share| share[i].abs()).sum::<f32>();
@@ -323,7 +353,7 @@ mod between_processes {
             let full = |halves: Vec<bf16>| -> Vec<f32> { halves.into_iter().map(bf16::to_f32).collect() };
             let group = spread(size, processes, PATIENT, false);
             let sums = together(&group, |replica| {
-                let share = rounded(&values(replica.rank(), 3));
+                let share = values(replica.rank(), 3);
                 replica.all_reduce_bf16(key(0, Operation::Gradients { bucket: 0 }), share).unwrap().to_vec()
             });
             // Replicas of a process are added up first, as they are.
@@ -346,7 +376,7 @@ mod between_processes {
             if replica.rank() == 1 {
                 replica.abort(Broken::Replica("replica 1 fell".into()));
             }
-            replica.all_reduce(key(0, Operation::Gradients { bucket: 0 }), vec![1.0; 1000]).unwrap_err()
+            sum(replica, key(0, Operation::Gradients { bucket: 0 }), vec![1.0; 1000], false).unwrap_err()
         });
         assert!(start.elapsed() < PATIENT / 2, "nobody waits for the limit");
         assert_eq!(verdicts[1], Broken::Replica("replica 1 fell".into()));
@@ -358,9 +388,8 @@ mod between_processes {
     fn a_silent_process_is_noticed() {
         let group = spread(2, 2, Duration::from_millis(200), true);
         together(&group, |replica| replica.all_gather(key(0, Operation::Counts), vec![1.0], |all| all).unwrap());
-        let Err(Broken::Peer(text)) = group[0].all_gather(key(1, Operation::Counts), vec![1.0], |all| all) else {
-            panic!("nobody was missed")
-        };
+        let gradients = key(1, Operation::Gradients { bucket: 0 });
+        let Err(Broken::Peer(text)) = sum(&group[0], gradients, vec![1.0], false) else { panic!("nobody was missed") };
         assert!(text.contains("Timed out waiting 200ms"), "{text}");
     }
 }

@@ -53,6 +53,8 @@ impl Workplace {
         command.current_dir(self.dir.path()).args(arguments).stdin(Stdio::null());
         // Where the user's own secret is kept.
         command.env("XDG_STATE_HOME", files::scratch());
+        #[cfg(feature = "gloo")]
+        crate::nccl::tell(&mut command);
         command
     }
 

@@ -1,5 +1,6 @@
 //! Engines between processes that are threads of the test.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -9,6 +10,14 @@ use kiln::parallel::gloo::{Gloo, Interface, KeyStore};
 use kiln::parallel::{Processes, World};
 
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// Gives connected processes engines for tensors, too.
+type Extend = fn(Vec<Processes>, &World) -> Vec<Processes>;
+
+thread_local! {
+    /// What the processes of this test have beside Gloo.
+    pub static EXTENDED: Cell<Option<Extend>> = const { Cell::new(None) };
+}
 
 #[derive(Default)]
 struct Values {
@@ -67,5 +76,9 @@ pub fn connected_by(world: &World, ordered: bool, wrap: impl Fn(Gloo) -> Arc<dyn
     });
     let blocks = world.blocks.clone();
     let processes = |engine| Processes::new(wrap(engine), Arc::new(Lenient), blocks.clone(), ordered);
-    engines.into_iter().map(processes).collect()
+    let processes: Vec<Processes> = engines.into_iter().map(processes).collect();
+    match EXTENDED.get() {
+        Some(extend) => extend(processes, world),
+        None => processes,
+    }
 }

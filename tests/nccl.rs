@@ -9,12 +9,13 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use kiln::parallel::engine::DeviceEngine;
 use kiln::parallel::nccl::{Library, Nccl};
-use kiln::parallel::{Processes, World};
+use kiln::parallel::{Devices, HostBackend, Processes, World};
 use tempfile::TempDir;
 
 use crate::command::{Workplace, errors, skip, succeeded};
-use crate::engines::{Store, connected};
+use crate::engines::{EXTENDED, Store, connected};
 use crate::files::file;
 
 mod conformance;
@@ -25,7 +26,7 @@ mod sums;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The stand-in, compiled once; `None` without a compiler.
-fn stand_in() -> Option<PathBuf> {
+pub fn stand_in() -> Option<PathBuf> {
     static MADE: LazyLock<Option<(TempDir, PathBuf)>> = LazyLock::new(|| {
         let place = tempfile::tempdir().unwrap();
         let library = place.path().join("libnccl.so.2");
@@ -46,21 +47,67 @@ fn stand_in() -> Option<PathBuf> {
 
 /// One engine for each of `size` processes, which are threads here; `device` is that of a process.
 fn joined(library: &Arc<Library>, size: usize, device: fn(usize) -> Option<usize>) -> Vec<Nccl> {
-    let store = Store::default();
-    let join = |rank| Nccl::connect(library.clone(), [rank, size], device(rank), &store.clone(), Arc::default(), LIMIT);
+    let devices: Vec<_> = (0..size).map(|rank| vec![device(rank)]).collect();
+    joined_by(library, &devices).into_iter().flatten().collect()
+}
+
+/// The engines of processes with these devices.
+fn joined_by(library: &Arc<Library>, devices: &[Vec<Option<usize>>]) -> Vec<Vec<Nccl>> {
+    let (store, size) = (Store::default(), devices.iter().map(Vec::len).sum());
+    let join = |process: usize| {
+        let first = devices[..process].iter().map(Vec::len).sum();
+        Nccl::connect(library, [first, size], &devices[process], &store.clone(), &Arc::default(), LIMIT).unwrap()
+    };
     std::thread::scope(|scope| {
         let join = &join;
-        let threads: Vec<_> = (0..size).map(|rank| scope.spawn(move || join(rank).unwrap())).collect();
+        let threads: Vec<_> = (0..devices.len()).map(|process| scope.spawn(move || join(process))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
 
-/// The processes of a world, connected over Gloo, and over the stand-in for gradients.
-fn connected_over_nccl(world: &World, ordered: bool) -> Option<Vec<Processes>> {
-    let library = Library::load(&stand_in()?.into()).unwrap();
-    let engines = joined(&library, world.processes(), |_| None);
-    let both = connected(world, ordered).into_iter().zip(engines);
-    Some(both.map(|(processes, nccl)| processes.with_devices(Some(Arc::new(nccl)))).collect())
+/// Processes that are connected over Gloo, with the stand-in for gradients; each has so many devices.
+pub fn with_nccl(processes: Vec<Processes>, world: &World, devices: usize) -> Vec<Processes> {
+    let library = Library::load(&stand_in().unwrap().into()).unwrap();
+    let shares = |rank| World::placed(rank, world.blocks.clone(), (0..devices).collect()).shares;
+    let blocks: Vec<_> = (0..processes.len()).flat_map(shares).collect();
+    let engines = joined_by(&library, &vec![vec![None; devices]; processes.len()]);
+    let both = processes.into_iter().zip(engines).enumerate().map(|(rank, (processes, engines))| {
+        let engines = engines.into_iter().map(|engine| Arc::new(engine) as Arc<dyn DeviceEngine>).collect();
+        processes.with_devices(Some(Devices { engines, first: rank * devices, blocks: blocks.clone() }))
+    });
+    both.collect()
+}
+
+/// Whether the stand-in reaches this backend's tensors.
+pub fn shows_memory<B: HostBackend>() -> bool {
+    let mut probe = B::share(B::from_host(&[0.0], &B::open(0).unwrap()));
+    let shows = B::is_processor() && B::memory(&mut probe).is_some();
+    if !shows {
+        skip("the stand-in adds up in the host's memory only");
+    }
+    shows
+}
+
+/// Runs a test whose processes, from now on, send gradients over the stand-in: its threads as the programs that it starts.
+pub fn over_nccl(test: fn()) {
+    if stand_in().is_some() {
+        EXTENDED.set(Some(|processes, world| with_nccl(processes, world, 1)));
+        test();
+    }
+}
+
+/// The same for a test of a backend, whose tensors must be in the host's memory.
+pub fn over_nccl_on<B: HostBackend>(test: fn()) {
+    if shows_memory::<B>() {
+        over_nccl(test);
+    }
+}
+
+/// Tells a program that such a test starts where gradients go.
+pub fn tell(command: &mut Command) {
+    if let Some(library) = EXTENDED.get().and_then(|_| stand_in()) {
+        command.env("KILN_NCCL", library).env("TRAIN__PARALLEL__DIST_BACKEND", "nccl");
+    }
 }
 
 /// The command, with the stand-in for NCCL and a fault of it.

@@ -156,5 +156,7 @@ mod processes {
 
     on_every_backend! {
         an_own_model_has_the_same_bits_over_processes => || the_same_over_processes::<TestBackend>();
+        an_own_model_has_the_same_bits_over_nccl =>
+            || crate::nccl::over_nccl_on::<TestBackend>(the_same_over_processes::<TestBackend>);
     }
 }

@@ -98,9 +98,8 @@ impl ElasticMember {
             over.store(true, Ordering::Release);
             engine.close();
         });
-        let (rank, store, limit) =
-            ([world.rank, world.processes()], self.connector.store(placement, || true), self.timeout);
-        let devices = self.transport.connect(rank, world.devices[0], &store, is_over, limit * PATIENCE)?;
+        let store = self.connector.store(placement, || true);
+        let devices = self.transport.connect(world, &store, &is_over, self.timeout * PATIENCE)?;
         let processes = Processes::new(gloo, self.member.clone(), world.blocks.clone(), self.ordered);
         Ok(processes.with_devices(devices))
     }

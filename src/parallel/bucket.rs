@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Tensor, bf16};
-use rayon::prelude::*;
+use burn::tensor::Tensor;
 
 use super::collective::Collective;
 use super::config::ReducePrecision;
@@ -49,11 +48,7 @@ impl<B: HostBackend> Share<B> {
                 sum_across(collective, key, share, ready, precision).map(Sum::Tensor)
             }
             (Self::Values(share), ReducePrecision::F32) => collective.all_reduce(key, share).map(Sum::Values),
-            (Self::Values(share), ReducePrecision::Bf16) => {
-                let halves = share.par_iter().map(|value| bf16::from_f32(*value)).collect();
-                collective.recycle(Arc::new(share));
-                collective.all_reduce_bf16(key, halves).map(Sum::Values)
-            }
+            (Self::Values(share), ReducePrecision::Bf16) => collective.all_reduce_bf16(key, share).map(Sum::Values),
         }
     }
 }

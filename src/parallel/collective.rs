@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burn::tensor::bf16;
+use rayon::prelude::*;
 
+use super::config::ReducePrecision;
 use super::engine::DeviceEngine;
 use super::key::{Broken, Key};
 use super::local::{Group, Message};
@@ -48,35 +50,47 @@ impl Collective {
         self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
     }
 
-    /// As [`Collective::meet`], with the other processes and the time that their part may take.
-    pub(super) fn meet_processes(
+    /// As [`Collective::meet`] of the replicas of this device, with all devices and the time that their part may take.
+    pub(super) fn meet_devices(
         &self,
         key: Key,
         part: Part,
         combine: impl FnOnce(Vec<Part>, &Processes, Duration) -> Result<Part, Broken>,
     ) -> Result<Part, Broken> {
+        let device = self.device().expect("tensors do not go through the host");
         let all = |parts: Vec<Message>| {
             let parts = parts.into_iter().map(Message::into_part).collect();
-            combine(parts, self.processes(), self.group.limit(key)).map(Message::Part)
+            combine(parts, device, self.group.limit(key)).map(Message::Part)
         };
-        self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
+        let (hosted, first) = (device.hosted(), self.group.first());
+        let members = hosted.start - first..hosted.end - first;
+        self.group.meet_among(members, self.place, key, Message::Part(part), all).map(Message::into_part)
     }
 
-    /// The engine that takes tensors to the other processes, if they need not go through the host.
+    /// This replica's device among those of all processes, if tensors need not go through the host.
+    fn device(&self) -> Option<&Processes> {
+        self.group.processes.as_ref()?.devices.iter().find(|device| device.hosted().contains(&self.rank()))
+    }
+
+    /// The engine that takes tensors of this replica's device to the others, if they need not go through the host.
     pub fn devices(&self) -> Option<&dyn DeviceEngine> {
-        self.group.processes.as_ref()?.devices.as_deref()
+        self.device()?.tensors.as_deref()
     }
 
     /// Element-wise sum over replicas, taken in a fixed binary tree over their ranks: `(0+1)+(2+3)`.
     pub fn all_reduce(&self, key: Key, values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken> {
-        let sum = |shares| self.group.sum(key, shares, false);
-        self.group.meet(self.place, key, Message::Floats(Arc::new(values)), sum).map(Message::into_floats)
+        self.sum(key, values, ReducePrecision::F32)
     }
 
     /// As [`Collective::all_reduce`], with half the traffic: each replica's share is rounded to bf16, sums are f32.
-    pub fn all_reduce_bf16(&self, key: Key, values: Vec<bf16>) -> Result<Arc<Vec<f32>>, Broken> {
-        let sum = |shares| self.group.sum(key, shares, true);
-        self.group.meet(self.place, key, Message::Halves(values), sum).map(Message::into_floats)
+    pub fn all_reduce_bf16(&self, key: Key, mut values: Vec<f32>) -> Result<Arc<Vec<f32>>, Broken> {
+        values.par_iter_mut().for_each(|value| *value = bf16::from_f32(*value).to_f32());
+        self.sum(key, values, ReducePrecision::Bf16)
+    }
+
+    fn sum(&self, key: Key, values: Vec<f32>, precision: ReducePrecision) -> Result<Arc<Vec<f32>>, Broken> {
+        let sum = |shares| self.group.sum(key, shares, precision);
+        self.group.meet(self.place, key, Message::Floats(Arc::new(values)), sum).map(Message::into_floats)
     }
 
     /// An empty vector for the next all-reduce, with the memory of an earlier one if there is one: allocating and

@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
-use burn::tensor::bf16;
-use rayon::prelude::*;
-
+use super::config::ReducePrecision;
 use super::key::{Broken, Key};
 use super::local::{Group, Message};
-use super::processes::Processes;
-use super::tree::{add, fold};
+use super::sums::{Sum, folded};
+use super::tree::add;
 
 /// How many values each message has.
 fn common_length(key: Key, messages: &[Message]) -> Result<usize, Broken> {
@@ -19,49 +17,28 @@ fn common_length(key: Key, messages: &[Message]) -> Result<usize, Broken> {
 }
 
 impl Group {
-    /// The sum of the shares of all replicas of the world; `halves` if shares are bf16 and may be sent so.
-    pub(super) fn sum(&self, key: Key, messages: Vec<Message>, halves: bool) -> Result<Message, Broken> {
-        let limit = self.limit(key);
+    /// The sum of the shares of all replicas of the world, which are sent in `precision`.
+    pub(super) fn sum(&self, key: Key, messages: Vec<Message>, precision: ReducePrecision) -> Result<Message, Broken> {
         common_length(key, &messages)?;
+        let share = |message: Message| Arc::unwrap_or_clone(message.into_floats());
+        let shares: Vec<Vec<f32>> = messages.into_iter().map(share).collect();
         let sum = match &self.processes {
-            None => self.fold(self.shares(messages)),
-            Some(processes) if processes.ordered && halves => {
-                let shares: Vec<Vec<bf16>> = messages.into_iter().map(Message::into_halves).collect();
-                processes.ordered_sum_bf16(key, &shares, limit)?
-            }
-            Some(processes) if processes.ordered => processes.ordered_sum(key, self.shares(messages), limit)?,
+            None => self.fold(shares),
             Some(processes) => {
-                let mut sum = self.fold(self.shares(messages));
-                let reduce = if halves { Processes::sum_bf16 } else { Processes::sum };
-                reduce(processes, key, &mut sum, limit)?;
-                sum
+                let shares = if processes.ordered { shares } else { vec![self.fold(shares)] };
+                Sum { processes, key, limit: self.limit(key), ready: None }.of(shares, precision)?
             }
         };
         Ok(Message::Floats(Arc::new(sum)))
     }
 
-    /// The shares in f32.
-    fn shares(&self, messages: Vec<Message>) -> Vec<Vec<f32>> {
-        let share = |message| match message {
-            Message::Floats(values) => Arc::unwrap_or_clone(values),
-            message => {
-                let mut share = self.spare();
-                message.into_halves().par_iter().map(|half| half.to_f32()).collect_into_vec(&mut share);
-                share
-            }
-        };
-        messages.into_iter().map(share).collect()
-    }
-
     /// The sum in the tree over the shares.
     fn fold(&self, shares: Vec<Vec<f32>>) -> Vec<f32> {
-        let mut slots: Vec<Option<Vec<f32>>> = shares.into_iter().map(Some).collect();
-        let count = slots.len();
-        fold(&mut slots, 0..count, |left, right| {
-            add(left, &right);
+        folded(shares.into_iter().map(Some).collect(), |mut left, right| {
+            add(&mut left, &right);
             self.keep(right);
-        });
-        slots.swap_remove(0).unwrap_or_default()
+            left
+        })
     }
 
     /// All replicas' values, in rank order.

@@ -5,10 +5,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-
-use burn::tensor::bf16;
 
 use super::key::{Broken, Key, Operation};
 use super::processes::Processes;
@@ -29,7 +28,6 @@ const ONLY_SLOW: &str = "if nothing hangs and the step is only slow, raise --tim
 pub(super) enum Message {
     Nothing,
     Floats(Arc<Vec<f32>>),
-    Halves(Vec<bf16>),
     Values(Vec<f64>),
     Gathered(Arc<Vec<Vec<f64>>>),
     Part(Part),
@@ -40,7 +38,6 @@ impl Message {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Floats(values) => values.len(),
-            Self::Halves(values) => values.len(),
             Self::Values(values) => values.len(),
             Self::Nothing | Self::Gathered(_) | Self::Part(_) => 0,
         }
@@ -48,10 +45,6 @@ impl Message {
 
     pub(super) fn into_floats(self) -> Arc<Vec<f32>> {
         if let Self::Floats(values) = self { values } else { Arc::default() }
-    }
-
-    pub(super) fn into_halves(self) -> Vec<bf16> {
-        if let Self::Halves(values) = self { values } else { Vec::new() }
     }
 
     pub(super) fn into_part(self) -> Part {
@@ -83,7 +76,8 @@ impl fmt::Debug for Group {
 
 #[derive(Default)]
 struct Table {
-    pending: HashMap<Key, PendingCollective>,
+    /// With the first of the places that take part.
+    pending: HashMap<(Key, usize), PendingCollective>,
     /// What a replica has for another one.
     mail: HashMap<Key, Part>,
     verdict: Option<Broken>,
@@ -163,15 +157,27 @@ impl Group {
         message: Message,
         combine: impl FnOnce(Vec<Message>) -> Result<Message, Broken>,
     ) -> Result<Message, Broken> {
+        self.meet_among(0..self.size, place, key, message, combine)
+    }
+
+    /// As [`Group::meet`], of the replicas at the places `members` alone.
+    pub(super) fn meet_among(
+        &self,
+        members: Range<usize>,
+        place: usize,
+        key: Key,
+        message: Message,
+        combine: impl FnOnce(Vec<Message>) -> Result<Message, Broken>,
+    ) -> Result<Message, Broken> {
         let mut table = self.lock();
         if let Some(verdict) = &table.verdict {
             return Err(verdict.clone());
         }
-        let size = self.size;
+        let (size, id) = (members.len(), (key, members.start));
         let new = || PendingCollective { contributions: vec![None; size], complete: false, result: None, left: size };
-        let collective = table.pending.entry(key).or_insert_with(new);
+        let collective = table.pending.entry(id).or_insert_with(new);
         // A complete collective stays until all replicas have left, so a replica that arrives now has been there before.
-        if collective.complete || collective.contributions[place].replace(message).is_some() {
+        if collective.complete || collective.contributions[place - members.start].replace(message).is_some() {
             let rank = self.first() + place;
             let twice = Broken::Replica(format!("replica {rank} came twice to the {key}"));
             return Err(self.fail(&mut table, twice));
@@ -183,39 +189,40 @@ impl Group {
             let result = combine(messages);
             table = self.lock();
             match result {
-                Ok(result) => drop(table.pending.get_mut(&key).map(|collective| collective.result = Some(result))),
+                Ok(result) => drop(table.pending.get_mut(&id).map(|collective| collective.result = Some(result))),
                 Err(reason) => drop(self.fail(&mut table, reason)),
             }
             self.arrived.notify_all();
         }
-        self.take(table, key)
+        self.take(table, id)
     }
 
     /// Waits for the result; the last replica removes the collective.
-    fn take(&self, mut table: MutexGuard<'_, Table>, key: Key) -> Result<Message, Broken> {
+    fn take(&self, mut table: MutexGuard<'_, Table>, id: (Key, usize)) -> Result<Message, Broken> {
+        let (key, first) = id;
         let limit = self.limit(key);
         let start = Instant::now();
         loop {
             // A result is returned even if the group broke later, so that all replicas end after the same step.
-            let collective = table.pending.get_mut(&key).expect("a meeting stays until all replicas have left");
+            let collective = table.pending.get_mut(&id).expect("a meeting stays until all replicas have left");
             if let Some(result) = collective.result.clone() {
                 collective.left -= 1;
                 if collective.left == 0 {
-                    table.pending.remove(&key);
+                    table.pending.remove(&id);
                 }
                 return Ok(result);
             }
             if let Some(verdict) = &table.verdict {
                 return Err(verdict.clone());
             }
-            let collective = &table.pending[&key];
+            let collective = &table.pending[&id];
             if collective.complete {
                 table = self.arrived.wait(table).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
                 let missing = collective.contributions.iter().enumerate().filter(|(_, message)| message.is_none());
-                let missing: Vec<usize> = missing.map(|(place, _)| self.first() + place).collect();
+                let missing: Vec<usize> = missing.map(|(place, _)| self.first() + first + place).collect();
                 return Err(self.fail(&mut table, Broken::Replica(late(&missing, key, limit))));
             };
             table = self.arrived.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;

@@ -2,7 +2,7 @@
 //!
 //! `task.rs` defines what can be trained, `sampler.rs` the order of samples, `world.rs` the topology, `collective.rs`
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
-//! between processes, `tensors.rs` the sums of tensors there, both by the engines of `engine.rs`. `replica.rs` is the
+//! between processes by the engines of `engine.rs`, `sums.rs` their sums, of tensors by `tensors.rs`. `replica.rs` is the
 //! program of every replica, `passes.rs` its forward and backward passes, `stage.rs` its place among the stages of a
 //! model, `overlap.rs` the all-reduce beside the backward pass, `agreement.rs` the comparison of replicas, `writer.rs` the
 //! thread that saves, `strategy.rs` the strategy for Burn's learner, `generation.rs` elastic membership. This room knows
@@ -44,6 +44,7 @@ mod sampler;
 mod stage;
 mod step;
 mod strategy;
+mod sums;
 mod task;
 mod tensors;
 mod trainee;
@@ -68,7 +69,7 @@ pub(crate) use local::PATIENCE;
 pub use outcome::Sums;
 pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
-pub use processes::{Processes, StageEngine};
+pub use processes::{Devices, Processes, StageEngine};
 pub use reduction::sum_here;
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
 pub use strategy::DataParallel;

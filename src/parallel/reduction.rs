@@ -16,8 +16,8 @@ use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use super::overlap::{Early, Reduced, in_buckets};
 use super::replica::Replica;
+use super::sums::folded;
 use super::task::Task;
-use super::tree::fold;
 use crate::error::Result;
 use crate::ops::statistics::Part;
 use crate::ops::{Shared, primitive, tensor};
@@ -88,12 +88,8 @@ pub fn sum_here<B: HostBackend>(
 ) -> std::result::Result<Vec<Tensor<B, 1>>, Broken> {
     let shared = |part: Part| Arc::unwrap_or_clone(part.downcast::<Vec<Shared<B>>>().expect("all bring tensors"));
     let combine = |parts: Vec<Part>| -> Part {
-        let mut slots: Vec<_> = parts.into_iter().map(|part| Some(shared(part))).collect();
-        let count = slots.len();
-        fold(&mut slots, 0..count, |left, right| {
-            *left = left.drain(..).zip(right).map(|(left, right)| B::add(left, right)).collect();
-        });
-        Arc::new(slots.swap_remove(0).expect("the tree ends in its first slot"))
+        let add = |left: Vec<_>, right| left.into_iter().zip(right).map(|(left, right)| B::add(left, right)).collect();
+        Arc::new(folded(parts.into_iter().map(|part| Some(shared(part))).collect(), add))
     };
     let own: Vec<Shared<B>> = own.into_iter().map(|own| B::share(primitive(own))).collect();
     let sums = shared(collective.meet(key, Arc::new(own), &combine)?);

@@ -7,18 +7,16 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-/// Adds, in place, the subtrees of the tree over `slots` that lie wholly in `block`. Each sum is in the first slot of
+/// Adds the subtrees of the tree over `slots` that lie wholly in `block`. Each sum is in the first slot of
 /// its subtree; slots outside the block do not change; an empty slot belongs to the subtree before it.
-pub(super) fn fold<T>(slots: &mut [Option<T>], block: Range<usize>, mut add: impl FnMut(&mut T, T)) {
+pub(super) fn fold<T>(slots: &mut [Option<T>], block: Range<usize>, mut add: impl FnMut(T, T) -> T) {
     let size = slots.len();
     let mut stride = 1;
     while stride < size {
         for left in (0..size - stride).step_by(2 * stride) {
             let whole = block.start <= left && (left + 2 * stride).min(size) <= block.end;
             let Some(right) = slots[left + stride].take_if(|_| whole) else { continue };
-            if let Some(left) = &mut slots[left] {
-                add(left, right);
-            }
+            slots[left] = slots[left].take().map(|left| add(left, right));
         }
         stride *= 2;
     }
@@ -45,7 +43,7 @@ mod tests {
     /// The tree over slots as a formula.
     fn formula(size: usize, blocks: &[Range<usize>]) -> String {
         let mut slots: Vec<Option<String>> = (0..size).map(|slot| Some(slot.to_string())).collect();
-        let add = |left: &mut String, right: String| *left = format!("({left}+{right})");
+        let add = |left: String, right: String| format!("({left}+{right})");
         for block in blocks {
             fold(&mut slots, block.clone(), add);
         }

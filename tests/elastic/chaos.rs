@@ -124,3 +124,5 @@ fn whoever_comes_and_goes_the_run_ends_as_a_calm_one() {
         disturb(seed.parse().unwrap(), steps / 4);
     }
 }
+
+over_nccl! { whoever_comes_and_goes_the_run_ends_as_a_calm_one }

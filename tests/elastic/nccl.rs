@@ -29,3 +29,33 @@ fn generations_over_nccl_change_no_bit() {
     }
     job.run().equals(&job.calm(), 40);
 }
+
+/// A call fails, a link breaks, a call hangs: the processes go on in another generation.
+fn goes_on_after(fault: &str) {
+    let job = Job::new("1:2", &["--epochs=25", "--backend=flex", "--dist-backend=nccl", "--timeout=1"]);
+    let Some(first) = over(job.member(), "").map(spawn) else { return };
+    job.has_members(1);
+    let second = over(job.member(), &format!("{fault}:1:9:0")).map(spawn).unwrap();
+    for child in [first, second] {
+        ends(child, Some(0));
+    }
+    let generations = job.generations();
+    assert!(generations.len() > 2, "nothing failed: {generations:?}");
+    assert!(generations.iter().all(|it| !it.why.contains("was lost")), "{generations:?}");
+    job.run().equals(&job.calm(), 25);
+}
+
+#[test]
+fn a_call_that_fails_costs_a_generation() {
+    goes_on_after("error");
+}
+
+#[test]
+fn a_connection_that_breaks_costs_a_generation() {
+    goes_on_after("cut");
+}
+
+#[test]
+fn a_call_that_hangs_costs_a_generation() {
+    goes_on_after("hang");
+}

@@ -19,16 +19,13 @@ fn launched(place: &Workplace, processes: usize, run: &str, fault: &str, argumen
 }
 
 #[test]
-fn processes_change_no_bit_of_an_experiment() {
+fn pauses_and_small_pieces_change_no_bit_of_an_experiment() {
     let place = Workplace::new();
     let arguments = ["--deterministic", "--epochs=2"];
     place.train("one", &[&FOUR[..], &arguments].concat());
-    for (processes, fault) in [(2, ""), (3, ""), (4, ""), (3, "slow")] {
-        let name = format!("{processes}{fault}");
-        let Some(output) = launched(&place, processes, &name, fault, &arguments) else { return };
-        assert!(output.contains("gradients over NCCL 2.27.5 (as asked), the rest over Gloo"), "{output}");
-        place.run(&name).equals(&place.run("one"), 2);
-    }
+    let Some(output) = launched(&place, 3, "slow", "slow", &arguments) else { return };
+    assert!(output.contains("gradients over NCCL 2.27.5 (as asked), the rest over Gloo"), "{output}");
+    place.run("slow").equals(&place.run("one"), 2);
 }
 
 /// Two processes have one sum in any order; halves have one over any number of processes.

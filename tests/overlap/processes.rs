@@ -141,8 +141,8 @@ pub fn buckets_leave_early<B: HostBackend>(ordered: bool) {
 }
 
 /// Two steps of two processes that `connect` connects with sums in the order of the tree: the weights of one process.
-pub fn trained_over<B: HostBackend>(connect: impl FnOnce(&World) -> Option<Vec<Processes>>) {
-    let Some(others) = connect(&World::across(2, 0, vec![1; 2], vec![0])) else { return };
+pub fn trained_over<B: HostBackend>(connect: impl FnOnce(&World) -> Vec<Processes>) {
+    let others = connect(&World::across(2, 0, vec![1; 2], vec![0]));
     let mut done: Vec<Recorded> = std::thread::scope(|scope| {
         let start = |(rank, others)| scope.spawn(move || trained::<B>(rank, Some(others)));
         let threads: Vec<_> = others.into_iter().enumerate().map(start).collect();

@@ -1,7 +1,7 @@
 //! NCCL, NVIDIA's engine for collectives between GPUs, for the gradients of a run of several processes.
 //!
-//! Each process is one rank, on its first device; the replicas of a process are added up before. Everything else (losses,
-//! batch-norm's statistics, checkpoints) goes through Gloo. Communicators do not block: every call is watched until its
+//! Each device is one rank; the replicas of a device are added up before. Everything else (losses, batch-norm's
+//! statistics, checkpoints) goes through Gloo. Communicators do not block: every call is watched until its
 //! limit, and then aborted, so that a lost process is a symptom here as with Gloo, and the rendezvous decides which one
 //! it was. The identifier that joins the ranks travels through the rendezvous; the connections themselves are neither
 //! authenticated nor encrypted.
@@ -28,7 +28,7 @@ pub use transport::{Transport, name_interface};
 /// The first pause between two looks at a call, and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
-/// One process's rank in a communicator.
+/// One device's rank in a communicator.
 pub struct Nccl {
     library: Arc<Library>,
     size: usize,
@@ -60,34 +60,44 @@ impl Drop for Owned {
 
 impl fmt::Debug for Nccl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Nccl(process {} of {})", self.rank, self.size)
+        write!(f, "Nccl(rank {} of {})", self.rank, self.size)
     }
 }
 
 impl Nccl {
-    /// Joins process `rank` of `size` with the others, which must call this at about the same time. Tensors are on the
-    /// CUDA `device`, or with `None` in the host's memory. Setting `is_closed` ends every wait.
+    /// Joins the ranks from `first` of `size`, one for each of this process's `devices`, with those of the other processes,
+    /// which must call this at about the same time. Tensors are on these CUDA devices, or with `None` in the host's
+    /// memory. Setting `is_closed` ends every wait.
     ///
     /// # Errors
     /// Those of NCCL, of CUDA's driver and of the store, and the end of `limit`.
     pub fn connect(
-        library: Arc<Library>,
-        [rank, size]: [usize; 2],
-        device: Option<usize>,
+        library: &Arc<Library>,
+        [first, size]: [usize; 2],
+        devices: &[Option<usize>],
         store: &dyn KeyStore,
-        is_closed: Arc<AtomicBool>,
+        is_closed: &Arc<AtomicBool>,
         limit: Duration,
-    ) -> Result<Self, Symptom> {
+    ) -> Result<Vec<Self>, Symptom> {
         let key = "nccl/identifier".to_string();
-        if rank == 0 {
+        if first == 0 {
             store.set(&key, &library.unique_id().map_err(Symptom)?.0).map_err(Symptom)?;
         }
         let shown = store.get(&[key]).map_err(Symptom)?.swap_remove(0);
-        let id = shown.try_into().map_err(|_| Symptom("NCCL: the identifier has another length".into()))?;
-        let stream = device.map(Stream::new).transpose().map_err(Symptom)?;
-        let new = Self { library, size, rank, communicator: Mutex::default(), stream, is_closed };
-        new.begin(UniqueId(id), limit).map_err(Symptom)?;
-        Ok(new)
+        let id = UniqueId(shown.try_into().map_err(|_| Symptom("NCCL: the identifier has another length".into()))?);
+        let join = |(rank, device): (usize, &Option<usize>)| {
+            let stream = device.map(Stream::new).transpose()?;
+            let (library, is_closed) = (library.clone(), is_closed.clone());
+            let new = Self { library, size, rank, communicator: Mutex::default(), stream, is_closed };
+            new.begin(id, limit).map(|()| new)
+        };
+        // Each of them waits for all others.
+        let joined: Result<Vec<Self>, String> = std::thread::scope(|scope| {
+            let join = &join;
+            let threads: Vec<_> = (first..).zip(devices).map(|rank| scope.spawn(move || join(rank))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("joining does not panic")).collect()
+        });
+        joined.map_err(Symptom)
     }
 
     fn begin(&self, id: UniqueId, limit: Duration) -> Result<(), String> {
@@ -205,5 +215,9 @@ impl DeviceEngine for Nccl {
 
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
+        // A call that is under way ends by that; without one the others learn of it by the abort.
+        if let Ok(mut idle) = self.communicator.try_lock() {
+            drop(idle.take());
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Which engine carries gradients between processes: `--dist-backend`.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::parallel::config::{DistBackend, ParallelConfig};
 use crate::parallel::device::HostBackend;
 use crate::parallel::engine::{DeviceEngine, KeyStore, Symptom};
+use crate::parallel::{Devices, World};
 
 /// Names NCCL's network interface.
 const INTERFACE: &str = "NCCL_SOCKET_IFNAME";
@@ -66,24 +68,27 @@ impl Transport {
         }
     }
 
-    /// Connects process `rank` of `size`, whose first device is `device`, with the others; `None` if gradients go
-    /// through the host. NCCL is used if all processes have the same version.
+    /// Connects the devices of this process with those of the others in `world`; `None` if gradients go through the host.
+    /// NCCL is used if all processes have the same version.
     ///
     /// # Errors
     /// Those of [`Nccl::connect`], and other versions in other processes if NCCL was asked for.
     pub fn connect(
         &self,
-        [rank, size]: [usize; 2],
-        device: usize,
+        world: &World,
         store: &dyn KeyStore,
-        is_closed: Arc<AtomicBool>,
+        is_closed: &Arc<AtomicBool>,
         limit: Duration,
-    ) -> std::result::Result<Option<Arc<dyn DeviceEngine>>, Symptom> {
+    ) -> std::result::Result<Option<Devices>, Symptom> {
+        let (rank, size) = (world.rank, world.processes());
+        let told = |what: &str, value: &[u8]| {
+            let key = |rank| format!("nccl/{what}/{rank}");
+            store.set(&key(rank), value)?;
+            store.get(&(0..size).map(key).collect::<Vec<_>>())
+        };
         // Each process may have been started with another --dist-backend.
         let own = self.nccl.as_ref().map_or_else(|| format!("no NCCL ({})", self.why), |it| format!("{it:?}"));
-        let key = |rank| format!("nccl/version/{rank}");
-        store.set(&key(rank), own.as_bytes()).map_err(Symptom)?;
-        let versions = store.get(&(0..size).map(key).collect::<Vec<_>>()).map_err(Symptom)?;
+        let versions = told("version", own.as_bytes()).map_err(Symptom)?;
         let Some(library) = &self.nccl else { return Ok(None) };
         if let Some(other) = versions.iter().position(|version| version != own.as_bytes()) {
             let theirs = String::from_utf8_lossy(&versions[other]);
@@ -94,9 +99,16 @@ impl Transport {
             tracing::warn!("gradients go over Gloo: {differ}");
             return Ok(None);
         }
-        let device = (!self.on_host).then_some(device);
-        let nccl = Nccl::connect(library.clone(), [rank, size], device, store, is_closed, limit)?;
-        Ok(Some(Arc::new(nccl)))
+        let ends: Vec<u64> = world.shares.iter().map(|share| share.end as u64).collect();
+        let ends = told("shares", bytemuck::cast_slice(&ends)).map_err(Symptom)?;
+        let first = ends[..rank].iter().map(|ends| ends.len() / size_of::<u64>()).sum();
+        let ends: Vec<u64> = bytemuck::pod_collect_to_vec(&ends.concat());
+        let start = |device: usize| device.checked_sub(1).map_or(0, |before| ends[before] as usize);
+        let blocks: Vec<Range<usize>> = (0..ends.len()).map(|device| start(device)..ends[device] as usize).collect();
+        let devices: Vec<Option<usize>> = world.devices.iter().map(|id| (!self.on_host).then_some(*id)).collect();
+        let engines = Nccl::connect(library, [first, blocks.len()], &devices, store, is_closed, limit)?;
+        let engines = engines.into_iter().map(|engine| Arc::new(engine) as Arc<dyn DeviceEngine>).collect();
+        Ok(Some(Devices { engines, first, blocks }))
     }
 }
 
