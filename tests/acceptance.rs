@@ -79,7 +79,9 @@ fn the_runner_finds_every_fault_and_goes_on_behind_it() {
     find("hang").is(1, &[("trajectory", "too long")], &["NO ANSWER", "no answer from 'tests' within 2 s"]);
     find("slow").is(0, &[("steps", "slow")], &["slow", "18.00"]);
     find("bits").is(1, &[("resume", "wrong")], &["ends with other bits than an undisturbed one"]);
-    let rest = ["tests", "kernels", "trajectory", "resume", "processes", "start", "replicas", "steps", "traffic"];
+    find("sum").is(1, &[("nccl", "wrong")], &["not right: nccl flex", "1 failed: nccl::conformance::flex::a_test"]);
+    let rest =
+        ["nccl", "tests", "kernels", "trajectory", "resume", "processes", "start", "replicas", "steps", "traffic"];
     let left_out = rest.map(|part| (part, "left out"));
     let missing = [&[("machine", "wrong")][..], &left_out].concat();
     find("library").is(1, &missing, &["not right: machine", "libgloo.so.0: cannot open shared object file"]);

@@ -29,6 +29,7 @@ PARTS = [
     ("resume", 30, correct.resume),
     ("processes", 30, correct.processes),
     ("steps", 200, speed.steps),
+    ("nccl", 45, correct.nccl),
     ("tests", 90, correct.tests),
     ("start", 45, speed.start),
     ("replicas", 30, speed.replicas),

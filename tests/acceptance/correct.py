@@ -1,11 +1,12 @@
 """Whether the numbers are right: the backend-generic tests, each kernel by shape, PyTorch's trajectory, a run that was
-killed, two processes on one card."""
+killed, two processes on one card, NCCL on each card."""
 import hashlib
 import json
 import re
 import time
+from pathlib import Path
 
-from course import TooLong, Wrong, kill, last_line
+from course import LeftOut, TooLong, Wrong, kill, last_line
 
 # Runs of which every bit is compared. Their images are drawn; one step takes a moment.
 SMALL = ["data=synthetic", "data.train_size=512", "data.val_size=64", "--width", "16", "--batch-size", "16"]
@@ -44,7 +45,8 @@ def tests(course, backend):
     """All that are not parts of their own; a processor takes too long for more than a few."""
     rooms = ["ops::relu", "ops::conv", "shards"] if course.stand_in else [""]
     filters = [f"{room}::{backend.module}::" for room in rooms]
-    return judged(tested(course, backend, *filters, "--skip", "trajectories", "--skip", "kernels_picked"))
+    elsewhere = [word for part in ("trajectories", "kernels_picked", "nccl::") for word in ("--skip", part)]
+    return judged(tested(course, backend, *filters, *elsewhere))
 
 
 def kernels(course, backend):
@@ -120,3 +122,17 @@ def processes(course, backend):
     if bits(one) != bits(each):
         raise Wrong("two processes over Gloo end with other bits than one")
     return [{"text": "two processes over Gloo, same bits as one"}]
+
+
+def nccl(course, backend):
+    """What Kiln relies on, of NVIDIA's library with one rank on each card; without a card, of the tests' stand-in."""
+    if backend.name not in ("tch", "flex"):
+        raise LeftOut(f"gradients of {backend.name} do not go over NCCL")
+    variables, found = {}, course.machine["torch"]
+    wheel = found and Path(found["place"]).parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    if wheel and wheel.exists() and not course.stand_in:
+        variables["KILN_NCCL"] = str(wheel)
+    counts = tested(course, backend, f"nccl::conformance::{backend.module}::", **variables)
+    if not counts["passed"] and not counts["failed"]:
+        raise LeftOut(counts["skipped"][0].split(": ", 1)[-1])
+    return judged(counts)
