@@ -72,7 +72,7 @@ pub use processes::{Processes, StageEngine};
 pub use reduction::sum_here;
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
 pub use strategy::DataParallel;
-pub use task::{Activations, Evaluated, Losses, Passage, Passed, Split, Task, fetch};
+pub use task::{Activations, Evaluated, Foresight, Losses, Passage, Passed, Split, Task, fetch};
 pub use tensors::sum_across;
 pub use trainee::{EvaluationOutput, Handle, MicroOutput, Pending, Results, Trainee};
 pub use validate::{Evaluation, evaluate_shard, merged};
