@@ -59,6 +59,8 @@ mod profile;
 mod python;
 mod reference;
 mod refusals;
+#[cfg(feature = "remote")]
+mod remote;
 #[cfg(feature = "gloo")]
 mod rendezvous;
 mod report;

@@ -305,12 +305,14 @@ fn the_summary_says_what_came_out_and_how_to_look_at_it_again() {
         session_steps: 19_550,
         peak_memory: Some(3 << 29),
         checkpoint: Some("runs/0001/checkpoints/best".into()),
+        left_out: 2,
         environment: BTreeMap::new(),
         complete: true,
     };
     let expected = "trained     50 epochs, 19550 steps in 1h02m\n\
                     throughput  1234 images/s\n\
                     memory      1.50 GiB at its peak\n\
+                    left out    2 damaged images\n\
                     best        95.1 % validation accuracy, epoch 47\n\
                     last        94.8 % validation accuracy\n\
                     checkpoint  runs/0001/checkpoints/best\n\

@@ -28,7 +28,7 @@ fn picture(number: usize) -> RgbImage {
 }
 
 /// The images of [`IMAGES`] and sixteen more for validation, stored in every way.
-fn stored(place: &Workplace) {
+pub fn stored(place: &Workplace) {
     fs::create_dir_all(place.path("shards")).unwrap();
     let tar = |name: &str| Builder::new(File::create(place.path(&format!("shards/{name}.tar"))).unwrap());
     let (mut training, mut validation) = ([tar("train-0"), tar("train-1"), tar("train-2")], tar("val-0"));
@@ -77,7 +77,7 @@ fn hub(place: &Workplace) {
     }
 }
 
-fn append(tar: &mut Builder<File>, name: &str, content: &[u8]) {
+pub fn append(tar: &mut Builder<File>, name: &str, content: &[u8]) {
     let mut header = Header::new_gnu();
     header.set_size(content.len() as u64);
     header.set_mode(0o644);
@@ -124,6 +124,30 @@ fn the_weights_are_the_same_from_every_source_and_across_a_kill_and_a_change_of_
         place.train(&name("moved"), &[&training(world, at + 1)[..], &["--resume"]].concat());
         moved.equals(&calm, EPOCHS);
     }
+}
+
+#[test]
+fn an_order_by_windows_is_the_same_on_any_devices_and_part_of_a_run() {
+    let place = Workplace::new();
+    stored(&place);
+    let window = ["data.order=window", "data.window=2"];
+    let run = |name: &str, more: &[&str]| place.small(name, &[&training(&[], 1)[..], &window, more].concat());
+    succeeded(&run("calm", &[]).output().unwrap());
+    let calm = place.run("calm");
+    calm.saw_every_image_once(EPOCHS);
+    succeeded(&run("moved", &["--max-steps=3"]).output().unwrap());
+    for (arguments, part) in [
+        (&["data.order=global"][..], "data.order"),
+        (&["data.window=1"], "data.window"),
+        (&["--data-dir=shards/{train-{2,1,0},val-0}.tar"], "images: saved fingerprint"),
+    ] {
+        let lines = errors(&run("moved", &[arguments, &["--resume"]].concat()).output().unwrap());
+        assert!(lines.len() == 1 && lines[0].contains("another experiment") && lines[0].contains(part), "{lines:?}");
+    }
+    succeeded(&run("moved", &["--resume"]).output().unwrap());
+    place.run("moved").equals(&calm, EPOCHS);
+    place.train("global", &training(&[], 1));
+    assert_ne!(place.run("global").steps(), calm.steps());
 }
 
 #[test]
@@ -184,6 +208,9 @@ fn damaged_images_are_counted_in_the_log() {
     let said = succeeded(&output);
     let lines = errors(&output);
     assert!(said.contains("29 training and 16 validation images"), "{said}");
+    assert!(said.contains("left out    1 damaged image"), "{said}");
+    let page = fs::read_to_string(place.path("run/report.html")).unwrap();
+    assert!(page.contains("Left out") && page.contains("damaged images"), "the report counts them");
     assert!(
         lines[0].contains("1 damaged image left out by data.corrupt=skip: 'folder/train/class0/03.jpg'"),
         "{lines:?}"

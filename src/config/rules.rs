@@ -12,7 +12,7 @@ use super::merged::Merged;
 use super::range::RANGES;
 use super::schema::{Schema, plain};
 use super::{flag, suggestion};
-use crate::data::{Corrupt, Exif, Source};
+use crate::data::{Corrupt, Exif, Order, Source, is_url};
 use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{DistBackend, Elastic, StrategyKind};
 use crate::weights::Format;
@@ -250,6 +250,25 @@ impl Rules<'_> {
         let holds = data.source != Source::Parquet || cfg!(feature = "parquet");
         let broken = || "the data parquet must be in this build".into();
         self.require(holds, &["data.source"], broken, "build with --features parquet");
+
+        let is_url = is_url(&data.dir) && !data.dir.starts_with("file:");
+        let holds = !is_url || data.source == Source::Webdataset;
+        let broken = || format!("an object store can hold the data webdataset, not '{source}'");
+        let remedy = "use --data webdataset, or a directory as --data-dir";
+        self.require(holds, &["data.dir", "data.source"], broken, remedy);
+
+        let broken = || "object stores must be in this build".into();
+        self.require(!is_url || cfg!(feature = "remote"), &["data.dir"], broken, "build with --features remote");
+
+        let holds = is_url || data.cache_dir.as_os_str().is_empty();
+        let broken = || format!("a cache dir is for images in an object store, not in '{}'", data.dir.display());
+        let remedy = "leave data.cache_dir out, or give a URL as --data-dir";
+        self.require(holds, &["data.cache_dir", "data.dir"], broken, remedy);
+
+        let in_shards = matches!(data.source, Source::Webdataset | Source::Parquet);
+        let holds = data.order == Order::Global || in_shards;
+        let broken = || format!("order=window needs the data webdataset or parquet, got '{source}'");
+        self.require(holds, &["data.order", "data.source"], broken, "use data.order=global");
 
         let in_parts = matches!(data.source, Source::Folder | Source::Webdataset | Source::Parquet);
         let holds = data.exif == Exif::Ignore || in_parts || data.source == Source::Pack;

@@ -67,6 +67,34 @@ pub enum Exif {
     Apply,
 }
 
+/// The order of training samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// A permutation of all samples.
+    #[default]
+    Global,
+    /// Permuted shards, and a permutation of the samples of every few of them.
+    Window,
+}
+
+// What older runs, which lack these keys, are read with.
+const fn window() -> usize {
+    16
+}
+
+const fn cache_dir_mb() -> u64 {
+    65536
+}
+
+const fn prefetch_mb() -> u64 {
+    256
+}
+
+const fn retry_seconds() -> f64 {
+    180.0
+}
+
 /// The `[data]` section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DataConfig {
@@ -123,6 +151,24 @@ pub struct DataConfig {
     /// What becomes of damaged images in files, shards and packs.
     #[serde(default)]
     pub corrupt: Corrupt,
+    /// The order of training samples.
+    #[serde(default)]
+    pub order: Order,
+    /// Shards that `order = window` mixes with one another, at least 1.
+    #[serde(default = "window")]
+    pub window: usize,
+    /// Folder for samples of an object store; empty: they are fetched in every epoch.
+    #[serde(default)]
+    pub cache_dir: PathBuf,
+    /// MiB of disk that they may take.
+    #[serde(default = "cache_dir_mb")]
+    pub cache_dir_mb: u64,
+    /// MiB of memory for samples that are fetched from an object store before they are needed.
+    #[serde(default = "prefetch_mb")]
+    pub prefetch_mb: u64,
+    /// Seconds for which a request to an object store is repeated.
+    #[serde(default = "retry_seconds")]
+    pub retry_seconds: f64,
     /// MiB of memory for decoded or resized images; a larger set is decoded again in every epoch.
     pub cache_mb: u64,
     /// Training images that `source = synthetic` draws.
@@ -158,6 +204,12 @@ impl Default for DataConfig {
             image_size: 32,
             exif: Exif::Ignore,
             corrupt: Corrupt::Refuse,
+            order: Order::Global,
+            window: window(),
+            cache_dir: PathBuf::new(),
+            cache_dir_mb: cache_dir_mb(),
+            prefetch_mb: prefetch_mb(),
+            retry_seconds: retry_seconds(),
             cache_mb: 4096,
             train_size: 2048,
             val_size: 512,

@@ -42,6 +42,11 @@ impl Content {
         })
     }
 
+    /// How many images are left out.
+    pub(super) fn faults(&self) -> usize {
+        self.faults.len()
+    }
+
     /// The note about images that were left out.
     pub(super) fn left_out(&self) -> Option<String> {
         let (count, noun) = (self.faults.len(), if self.faults.len() == 1 { "image" } else { "images" });

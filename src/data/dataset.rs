@@ -13,9 +13,10 @@ use sha2::{Digest, Sha256};
 use super::decode::to_image;
 use super::framing::Framing;
 use super::key::Key;
-use super::samples::Encoded;
+use super::samples::{Encoded, Need};
 use crate::error::{Error, Result};
 pub use crate::ops::images::CHANNELS;
+use crate::parallel::Foresight;
 
 /// Labelled images of one size.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +27,8 @@ pub struct ImageSet {
     size: [usize; 2],
     /// The content of the fingerprint in place of the pixels; empty if it hashes the pixels.
     identity: Vec<u8>,
+    /// The number of the shard of each image; empty if the order of samples does not depend on it.
+    shards: Vec<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -106,7 +109,8 @@ impl ImageSet {
             let (bytes, images) = (pixels.len(), labels.len());
             return Err(Error::Data(format!("'{bytes}' bytes cannot be {images} images of 3x{height}x{width} bytes")));
         }
-        Self { pixels: Pixels::InMemory(pixels), labels, classes, size, identity: Vec::new() }.checked()
+        let pixels = Pixels::InMemory(pixels);
+        Self { pixels, labels, classes, size, identity: Vec::new(), shards: Vec::new() }.checked()
     }
 
     /// A set of encoded images, of which `first` is the first; `identity` is hashed by the fingerprint.
@@ -117,7 +121,8 @@ impl ImageSet {
         classes: Vec<String>,
         identity: Vec<u8>,
     ) -> Result<Self> {
-        Self { pixels: Pixels::Encoded(first), labels, classes, size: [side; 2], identity }.checked()
+        let pixels = Pixels::Encoded(first);
+        Self { pixels, labels, classes, size: [side; 2], identity, shards: Vec::new() }.checked()
     }
 
     /// Unlabelled image files, framed as squares of `side` pixels.
@@ -136,6 +141,11 @@ impl ImageSet {
     /// The same images with `identity` in place of the pixels in the fingerprint.
     pub(super) fn with_identity(self, identity: Vec<u8>) -> Self {
         Self { identity, ..self }
+    }
+
+    /// The same images, with the number of the shard of each.
+    pub(super) fn in_shards(self, shards: Vec<u32>) -> Self {
+        Self { shards, ..self }
     }
 
     fn checked(self) -> Result<Self> {
@@ -210,6 +220,19 @@ impl ImageSet {
         self.picture(id).shown(None)
     }
 
+    /// Announces which images will be read; see [`Task::foresee`](crate::parallel::Task::foresee).
+    pub fn foresee(&self, needs: impl Iterator<Item = Need> + Send + 'static) -> Option<Foresight> {
+        let Pixels::Encoded(first) = &self.pixels else { return None };
+        let at = first.at as u32;
+        let of_source = move |need: Need| Need { ids: need.ids.into_iter().map(|id| at + id).collect(), ..need };
+        first.samples.clone().foresee(Box::new(needs.map(of_source)))
+    }
+
+    /// For each image the number of its shard, if the order of samples depends on it.
+    pub fn shards(&self) -> &[u32] {
+        &self.shards
+    }
+
     /// The class of image `id`, an index into [`ImageSet::classes`].
     pub fn label(&self, id: u32) -> u32 {
         self.labels[id as usize]
@@ -229,6 +252,7 @@ impl ImageSet {
             Pixels::InMemory(pixels) if self.identity.is_empty() => hash.update(pixels),
             _ => hash.update(&self.identity),
         }
+        self.shards.iter().for_each(|shard| hash.update(shard.to_le_bytes()));
     }
 }
 
@@ -259,6 +283,8 @@ pub struct DataSplits {
     pub validation: Arc<ImageSet>,
     /// The normalisation of both.
     pub normalization: Normalization,
+    /// Damaged images that are not among them.
+    pub left_out: usize,
     /// Notes for the user about reading them, one line each.
     pub notes: Vec<String>,
 }

@@ -19,6 +19,7 @@ use super::content::Content;
 use super::decode::{LARGEST, SUFFIXES, is_image};
 use super::index::{Head, Index, Sample, Stamp, modified};
 use super::samples::{REPORT_EVERY, Samples, check_side, fault, in_parallel};
+use super::store::{Directory, Store};
 use crate::error::{Error, Result};
 use crate::file;
 
@@ -50,19 +51,21 @@ impl Folder {
         let [training, validation] = split_folders(&root)?;
         let classes = folders(&root.join(&training))?;
         let stamps = [stamps(&root, &training)?, stamps(&root, &validation)?];
-        if let Some(index) = Index::kept(&root, SOURCE, &stamps.concat(), config.corrupt) {
+        let places = Directory(root.clone()).index_places(SOURCE);
+        if let Some(index) = Index::kept(&places, &stamps.concat(), config.corrupt) {
             let folder = Self { root: root.clone(), index };
             if folder.is_unchanged(progress) {
                 return Ok(folder);
             }
         }
         let (mut notes, mut damaged, mut samples) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
-        let mut first = 0;
+        let (mut first, mut left_out) = (0, 0);
         for (split, stamps) in samples.iter_mut().zip(&stamps) {
             let Listing { items, others } = Listing::of(&root, stamps, &classes, progress)?;
             notes.extend(note(&root.join(&stamps[0].name), &others));
             let found = inspect(&root, stamps, items, config.corrupt, progress)?;
             notes.extend(found.left_out());
+            left_out += found.faults();
             damaged.extend(found.damaged);
             split.extend(found.samples.into_iter().map(|sample| Sample { file: sample.file + first, ..sample }));
             first = stamps.len() as u32;
@@ -71,10 +74,18 @@ impl Folder {
         let times = stamps.iter().chain(&damaged).map(|stamp| stamp.modified);
         let times = times.chain(samples.iter().flatten().map(|sample| sample.offset));
         let newest = times.max().unwrap_or(u64::MAX);
-        let head =
-            Head { files: stamps, classes, corrupt: config.corrupt, exif: None, damaged, notes, samples: [0; 2] };
+        let head = Head {
+            files: stamps,
+            classes,
+            corrupt: config.corrupt,
+            exif: None,
+            damaged,
+            left_out: Some(left_out),
+            notes,
+            samples: [0; 2],
+        };
         let index = Index::new(head, samples)?;
-        index.keep(&root, SOURCE, newest);
+        index.keep(&places, newest);
         Ok(Self { root, index })
     }
 
@@ -148,7 +159,7 @@ fn inspect(
         content.take(sample, found, corrupt)?;
         Ok(content)
     };
-    Ok(Content::of(in_parallel(items, REPORT_EVERY, look, report)?))
+    Ok(Content::of(in_parallel(items, REPORT_EVERY, 0, look, report)?))
 }
 
 /// The names of the folders with the training and the validation images.

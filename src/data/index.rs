@@ -86,6 +86,9 @@ pub(super) struct Head {
     pub(super) exif: Option<Exif>,
     /// Image files that were left out.
     pub(super) damaged: Vec<Stamp>,
+    /// How many images were left out as damaged; `None` in an index of an older version.
+    #[serde(default)]
+    pub(super) left_out: Option<usize>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
     /// Training and validation samples.
@@ -133,19 +136,22 @@ impl Index {
         Self::of(mapped.map_err(|_| refusal())?).ok_or_else(refusal)
     }
 
-    /// The index kept for the data in `root`, if it was made from these `files` in this way.
-    pub(super) fn kept(root: &Path, source: &str, files: &[Stamp], corrupt: Corrupt) -> Option<Self> {
-        let read = |path: PathBuf| Self::of(file::map(&path, u64::MAX).ok()?);
-        let fits = |index: &Self| index.head.files == files && index.head.corrupt == corrupt;
-        places(root, source).into_iter().filter_map(read).find(fits)
+    /// The index kept at one of `places`, if it was made from these `files` in this way.
+    pub(super) fn kept(places: &[PathBuf], files: &[Stamp], corrupt: Corrupt) -> Option<Self> {
+        let read = |path: &PathBuf| Self::of(file::map(path, u64::MAX).ok()?);
+        let fits = |index: &Self| {
+            let is_counted = corrupt == Corrupt::Refuse || index.head.left_out.is_some();
+            index.head.files == files && index.head.corrupt == corrupt && is_counted
+        };
+        places.iter().filter_map(read).find(fits)
     }
 
-    /// Keeps the index for later starts, unless a file changed just now or there is no place for it.
-    pub(super) fn keep(&self, root: &Path, source: &str, newest: u64) {
+    /// Keeps the index at the first of `places` for later starts, unless a file changed just now or there is no place for it.
+    pub(super) fn keep(&self, places: &[PathBuf], newest: u64) {
         let settled = UNIX_EPOCH + Duration::from_nanos(newest) + SETTLED;
         if settled < SystemTime::now() {
             // Without an index the next start takes longer, and is right.
-            let _kept = places(root, source).into_iter().find(|place| self.write(place).is_ok());
+            let _kept = places.iter().find(|place| self.write(place).is_ok());
         }
     }
 
@@ -183,7 +189,12 @@ impl Index {
 
     /// The name of the file or folder that a sample lies in.
     pub(super) fn file(&self, id: usize) -> &str {
-        self.head.files.get(self.number(id, 8) as usize).map_or("", |stamp| &stamp.name)
+        self.head.files.get(self.file_number(id) as usize).map_or("", |stamp| &stamp.name)
+    }
+
+    /// Its number among [`Head::files`].
+    pub(super) fn file_number(&self, id: usize) -> u32 {
+        self.number(id, 8)
     }
 
     /// Where a sample starts in it.
@@ -194,6 +205,11 @@ impl Index {
     /// The bytes of a sample.
     pub(super) fn length(&self, id: usize) -> u32 {
         self.number(id, 12)
+    }
+
+    /// Which bytes of its file a sample is.
+    pub(super) fn range(&self, id: usize) -> Range<u64> {
+        self.offset(id)..self.offset(id) + u64::from(self.length(id))
     }
 
     /// The bytes of a sample in the file that the index ends, and the four bytes behind them.
@@ -246,18 +262,6 @@ pub(super) fn encode(head: Head, samples: [Vec<Sample>; 2], start: u64) -> Resul
     body.extend(hash);
     body.extend(MAGIC);
     Ok(body)
-}
-
-/// Where an index for `root` may be, the preferred place first.
-fn places(root: &Path, source: &str) -> Vec<PathBuf> {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = given("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
-    let cached = cache.zip(root.canonicalize().ok()).map(|(cache, root)| {
-        let hash = Sha256::digest(root.as_os_str().as_encoded_bytes());
-        let digits: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        cache.join("kiln").join(format!("{digits}-{source}.index"))
-    });
-    std::iter::once(root.join(format!(".kiln-{source}.index"))).chain(cached).collect()
 }
 
 /// The little-endian number at `at`.

@@ -2,7 +2,7 @@
 //!
 //! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar` and `synthetic`; `samples` (encoded
 //! images, wherever they are stored), its sources `folder`, `shards`, `parquet` and `pack`, with an `index` each, and
-//! `splits`; then `key`, `augment`, `mixing` and `batch`. The room knows no model, device or replica; the engine decides
+//! `splits`; `store` and `remote` say where files are; then `key`, `augment`, `mixing` and `batch`. The room knows no model, device or replica; the engine decides
 //! the order of samples.
 
 pub mod augment;
@@ -30,18 +30,21 @@ mod pixel_ops;
 mod program;
 pub mod rand_augment;
 pub mod rectangle;
+#[cfg(feature = "remote")]
+mod remote;
 mod resample;
 mod samples;
 mod shard_files;
 mod shards;
 mod splits;
+mod store;
 pub mod synthetic;
 mod tar;
 
 pub use augment::Augment;
 pub use batch::{HostBatch, Partners, assemble};
 pub use color_jitter::{ColorJitter, Property};
-pub use config::{Corrupt, CropFill, DataConfig, Exif, NormalizationKind, Source};
+pub use config::{Corrupt, CropFill, DataConfig, Exif, NormalizationKind, Order, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, Picture, fingerprint};
 pub(crate) use decode::to_image;
 pub use erase::RandomErasing;
@@ -52,8 +55,10 @@ pub use pack::Recipe;
 pub use rand_augment::{Operation, RandAugment};
 pub use rectangle::Rectangle;
 pub use resample::Part;
+pub use samples::Need;
+pub use store::is_url;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::folder::Folder;
@@ -90,11 +95,12 @@ pub enum Progress {
 /// # Errors
 /// If the data set is missing, damaged or cannot be fetched. Every message names the file and the remedy.
 pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
+    let config = &DataConfig { dir: local(&config.dir), ..config.clone() };
     let splits = match config.source {
         Source::Cifar10 => in_squares(cifar::load(&cifar::CIFAR10, config, progress)?, config),
         Source::Cifar100 => in_squares(cifar::load(&cifar::CIFAR100, config, progress)?, config),
         Source::Folder => splits::splits(Arc::new(Folder::open(config, progress)?), config, progress)?,
-        Source::Webdataset => splits::splits(Arc::new(Shards::open(config, progress)?), config, progress)?,
+        Source::Webdataset => splits::splits(shards(config, progress)?, config, progress)?,
         Source::Parquet => splits::splits(parquet(config, progress)?, config, progress)?,
         Source::Pack => splits::splits(Arc::new(Pack::open(config)?), config, progress)?,
         Source::Synthetic => in_squares(synthetic::load(config)?, config),
@@ -120,11 +126,14 @@ pub fn pack(
     output: &Path,
     progress: &dyn Fn(Progress),
 ) -> Result<(usize, u64)> {
-    let config = DataConfig { dir: source.to_path_buf(), corrupt, ..DataConfig::default() };
-    let samples: Arc<dyn Samples> = if shard_files::PARQUET.are_in(source)? {
+    let source = &local(source);
+    let config = DataConfig { dir: source.clone(), corrupt, ..DataConfig::default() };
+    let samples: Arc<dyn Samples> = if is_url(source) {
+        shards(&config, progress)?
+    } else if shard_files::PARQUET.are_in(source)? {
         parquet(&config, progress)?
     } else if shard_files::TAR.are_in(source)? {
-        Arc::new(Shards::open(&config, progress)?)
+        shards(&config, progress)?
     } else if source.is_file() {
         Arc::new(Pack::open(&config)?)
     } else {
@@ -132,6 +141,21 @@ pub fn pack(
     };
     let bytes = pack::write(&*samples, recipe, output, progress)?;
     Ok((samples.index().len(), bytes))
+}
+
+/// The path of a URL of this machine.
+fn local(dir: &Path) -> PathBuf {
+    dir.to_str().and_then(|dir| dir.strip_prefix("file://")).map_or_else(|| dir.to_path_buf(), PathBuf::from)
+}
+
+/// The shards in `config.dir`; those of an object store are read ahead.
+fn shards(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Arc<dyn Samples>> {
+    let shards = Arc::new(Shards::open(config, progress)?);
+    #[cfg(feature = "remote")]
+    if is_url(&config.dir) {
+        return Ok(Arc::new(remote::Feed::new(shards.store().clone(), shards, config)?));
+    }
+    Ok(shards)
 }
 
 /// The Parquet files in `config.dir`.

@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use image::RgbImage;
+use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
 use super::config::{Corrupt, DataConfig, Exif};
@@ -16,12 +17,24 @@ use super::framing::Framing;
 use super::index::Index;
 use super::key::Key;
 use crate::error::{Error, Result};
+use crate::parallel::Foresight;
 
 /// Images between two reports of progress.
 pub(super) const REPORT_EVERY: usize = 256;
 
 /// The largest side that is accepted, in pixels.
 const WIDEST: usize = 1024;
+
+/// Samples that are read together.
+#[derive(Debug, Clone, Default)]
+pub struct Need {
+    /// From 0.
+    pub epoch: usize,
+    /// Their ids; one appears as often as it is read.
+    pub ids: Vec<u32>,
+    /// Whether the same order comes again in every epoch.
+    pub is_validation: bool,
+}
 
 /// Encoded images, stored in some way.
 pub(super) trait Samples: Debug + Send + Sync {
@@ -34,8 +47,22 @@ pub(super) trait Samples: Debug + Send + Sync {
     /// If it cannot be read.
     fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>>;
 
+    /// The encoded image from where it comes from, after what [`Samples::bytes`] gave was found damaged; `None` if that is
+    /// the same.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn bytes_again(&self, _id: usize) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
     /// Where the sample lies, for messages, as in `'data/train/cat/a.jpg'`.
     fn place(&self, id: usize) -> String;
+
+    /// Announces the samples that will be read, in order, for as long as the answer is kept.
+    fn foresee(self: Arc<Self>, _needs: Box<dyn Iterator<Item = Need> + Send>) -> Option<Foresight> {
+        None
+    }
 }
 
 /// One sample of a source, or the first of a split, and how it is shown.
@@ -70,8 +97,12 @@ impl Encoded {
 /// # Errors
 /// If it cannot be read, is cut off or is not an image.
 pub(super) fn picture(samples: &dyn Samples, id: usize, exif: Exif) -> Result<RgbImage> {
-    let bytes = samples.bytes(id)?;
-    decode(&bytes, samples.index().name(id), exif).map_err(|fault| damaged(&format!("{} {fault}", samples.place(id))))
+    let read = |bytes: &[u8]| decode(bytes, samples.index().name(id), exif);
+    let picture = match read(&samples.bytes(id)?) {
+        Err(fault) => samples.bytes_again(id)?.map_or(Err(fault), |bytes| read(&bytes)),
+        whole => whole,
+    };
+    picture.map_err(|fault| damaged(&format!("{} {fault}", samples.place(id))))
 }
 
 /// The refusal of a damaged image.
@@ -100,23 +131,28 @@ pub(super) fn fault(
     Ok(decode(&bytes, name, Exif::Ignore).err())
 }
 
-/// Does `work` for every item, `part` of them in parallel between two reports; returns the results in order, or the error
-/// of the first item that fails.
+/// Does `work` for every item, `part` of them between two reports, on at least `threads` threads; returns the results in
+/// order, or the error of the first item that fails.
 pub(super) fn in_parallel<T: Send, R: Send>(
     items: Vec<T>,
     part: usize,
+    threads: usize,
     work: impl Fn(T) -> Result<R> + Sync,
     report: impl Fn(usize, usize),
 ) -> Result<Vec<R>> {
     let total = items.len();
     let mut results = Vec::with_capacity(total);
     let mut items = items.into_iter();
+    // Work that waits for a network needs more threads than processors.
+    let wide = (threads > rayon::current_num_threads()).then(|| ThreadPoolBuilder::new().num_threads(threads).build());
+    let wide = wide.and_then(|pool| pool.ok());
     loop {
         let part: Vec<T> = items.by_ref().take(part).collect();
         if part.is_empty() {
             return Ok(results);
         }
-        let outcomes: Vec<Result<R>> = part.into_par_iter().map(&work).collect();
+        let all = || part.into_par_iter().map(&work).collect();
+        let outcomes: Vec<Result<R>> = if let Some(pool) = &wide { pool.install(all) } else { all() };
         for outcome in outcomes {
             results.push(outcome?);
         }

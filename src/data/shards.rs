@@ -5,9 +5,8 @@
 //! of samples is the sampler's, as for any other data.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::Progress;
 use super::config::{Corrupt, DataConfig};
@@ -16,9 +15,10 @@ use super::decode::is_image;
 use super::index::{Index, Sample, Stamp};
 use super::samples::{Samples, check_side, fault};
 use super::shard_files::{MOST_CLASSES, ShardFiles, TAR};
+use super::store::{ReadAt, Store};
 use super::tar::{Member, Members};
 use crate::error::{Error, Result};
-use crate::file;
+use crate::file::TEXT;
 
 /// Files with the names of the classes, one a line.
 const CLASSES: [&str; 2] = ["classes.txt", "classnames.txt"];
@@ -26,10 +26,10 @@ const CLASSES: [&str; 2] = ["classes.txt", "classnames.txt"];
 /// Most bytes of a class in a shard.
 const LONGEST: u64 = 256;
 
-/// Images in tar files below `root`.
+/// Images in tar files.
 #[derive(Debug)]
 pub(super) struct Shards {
-    root: PathBuf,
+    store: Arc<dyn Store>,
     index: Index,
 }
 
@@ -40,17 +40,24 @@ impl Shards {
     /// If a split is missing, or if a shard is not a whole tar file of pictures with classes.
     pub(super) fn open(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Self> {
         check_side(config)?;
-        let files = ShardFiles::find(TAR, &config.dir, &CLASSES)?;
+        let files = ShardFiles::find(TAR, config, &CLASSES)?;
         if let Some(index) = files.kept(config) {
-            return Ok(Self { root: files.root, index });
+            return Ok(Self { store: files.store, index });
         }
-        let classes = files.other().map(|path| class_names(&path)).transpose()?;
+        let classes = files.other().map(|stamp| class_names(&*files.store, stamp)).transpose()?;
         let known = classes.clone();
         let read = |number, stamp: &Stamp| {
-            Shard { root: &files.root, stamp, classes: known.as_deref() }.read(number, config.corrupt)
+            Shard { store: &*files.store, stamp, classes: known.as_deref() }.read(number, config.corrupt)
         };
         let index = files.index(classes, config, progress, read)?;
-        Ok(Self { root: files.root, index })
+        Ok(Self { store: files.store, index })
+    }
+}
+
+impl Shards {
+    /// Where they are.
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 }
 
@@ -61,33 +68,37 @@ impl Samples for Shards {
 
     /// The shard is opened each time: a set may have more shards than a process may have open files.
     fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>> {
-        let path = self.root.join(self.index.file(id));
-        let mut bytes = vec![0; self.index.length(id) as usize];
-        let read = File::open(&path).and_then(|file| file.read_exact_at(&mut bytes, self.index.offset(id)));
-        read.map_err(Error::io("read", &path))?;
+        let name = self.index.file(id);
+        let bytes = self.store.read(name, self.index.range(id)).map_err(Error::io("read", self.store.path(name)))?;
         Ok(bytes.into())
     }
 
     fn place(&self, id: usize) -> String {
-        place(self.index.name(id), self.index.offset(id), &self.root.join(self.index.file(id)))
+        place(self.index.name(id), self.index.offset(id), &self.store.path(self.index.file(id)))
     }
 }
 
-fn place(name: &[u8], offset: u64, shard: &Path) -> String {
+fn place(name: &[u8], offset: u64, shard: &std::path::Path) -> String {
     // A name may hold a line break.
     let name = String::from_utf8_lossy(name).escape_debug().to_string();
     format!("'{name}' at byte {offset} of '{}'", shard.display())
 }
 
 /// The lines of a file of class names.
-fn class_names(path: &Path) -> Result<Vec<String>> {
-    let text = file::text(path, file::TEXT).map_err(Error::io("read", path))?;
+fn class_names(store: &dyn Store, stamp: &Stamp) -> Result<Vec<String>> {
+    let path = store.path(&stamp.name);
+    if stamp.bytes > TEXT {
+        return Err(Error::Data(format!("'{}' has {} bytes; at most {TEXT} are read", path.display(), stamp.bytes)));
+    }
+    let text = store.read(&stamp.name, 0..stamp.bytes).map_err(Error::io("read", &path))?;
+    let text = String::from_utf8(text);
+    let text = text.map_err(|_| Error::Data(format!("'{}' is not a text in UTF-8", path.display())))?;
     Ok(text.lines().map(|line| line.trim().to_string()).collect())
 }
 
 /// A shard that is being read for the first time.
 struct Shard<'a> {
-    root: &'a Path,
+    store: &'a dyn Store,
     stamp: &'a Stamp,
     classes: Option<&'a [String]>,
 }
@@ -96,13 +107,14 @@ struct Shard<'a> {
 #[derive(Default)]
 struct Group {
     key: Vec<u8>,
-    picture: Option<Member>,
+    /// And what is wrong with it.
+    picture: Option<(Member, Option<String>)>,
     label: Option<u32>,
 }
 
 impl Shard<'_> {
     fn path(&self) -> PathBuf {
-        self.root.join(&self.stamp.name)
+        self.store.path(&self.stamp.name)
     }
 
     fn refusal(&self, fault: &str) -> Error {
@@ -112,17 +124,18 @@ impl Shard<'_> {
     /// Finds and checks all samples; `number` is the shard's in the index.
     fn read(&self, number: u32, corrupt: Corrupt) -> Result<Content> {
         let path = self.path();
-        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let file = self.store.open(&self.stamp.name).map_err(Error::io("open", &path))?;
+        let file = &*file;
         let (mut content, mut group) = (Content::default(), Group::default());
-        for member in Members::of(&file, self.stamp.bytes) {
+        for member in Members::of(file, self.stamp.bytes) {
             let member = member.map_err(|fault| self.refusal(&fault))?;
             let Some((key, suffix)) = split_name(&member.name) else { continue };
             if key != group.key {
-                self.close(&file, number, std::mem::take(&mut group), corrupt, &mut content)?;
+                self.close(number, std::mem::take(&mut group), corrupt, &mut content)?;
                 group.key = key.to_vec();
             }
             if suffix == "cls" {
-                group.label = Some(self.label(&file, &member)?);
+                group.label = Some(self.label(file, &member)?);
             } else if !suffix.contains('.') && is_image(&member.name) {
                 if group.picture.is_some() {
                     let place = place(&member.name, member.offset, &path);
@@ -130,32 +143,37 @@ impl Shard<'_> {
                         "{place} is the second picture of its key; give each a key of its own"
                     )));
                 }
-                group.picture = Some(member);
+                let found = self.inspect(file, &member, corrupt)?;
+                group.picture = Some((member, found));
             }
         }
-        self.close(&file, number, group, corrupt, &mut content)?;
+        self.close(number, group, corrupt, &mut content)?;
         Ok(content)
     }
 
+    /// Looks for damage, before the walk goes on, so that reads go forward only. Returns a sentence about it.
+    fn inspect(&self, file: &dyn ReadAt, picture: &Member, corrupt: Corrupt) -> Result<Option<String>> {
+        let Member { name, offset, length } = picture;
+        let content_at = |out: &mut [u8], at| file.read_exact_at(out, offset + at);
+        let found = fault(content_at, *length, name, corrupt).map_err(Error::io("read", self.path()))?;
+        Ok(found.map(|fault| format!("{} {fault}", place(name, *offset, &self.path()))))
+    }
+
     /// Makes a sample of the members with one key; members that are neither picture nor class are no sample.
-    fn close(&self, file: &File, number: u32, group: Group, corrupt: Corrupt, content: &mut Content) -> Result<()> {
+    fn close(&self, number: u32, group: Group, corrupt: Corrupt, content: &mut Content) -> Result<()> {
         let key = || String::from_utf8_lossy(&group.key).escape_debug().to_string();
-        let (Member { name, offset, length }, label) = match (group.picture, group.label) {
+        let ((Member { name, offset, length }, found), label) = match (group.picture, group.label) {
             (Some(picture), Some(label)) => (picture, label),
             (None, None) => return Ok(()),
             (Some(_), None) => return Err(self.refusal(&format!("has no '{0}.cls' beside the picture '{0}'", key()))),
             (None, Some(_)) => return Err(self.refusal(&format!("has no picture beside '{}.cls'", key()))),
         };
-        let path = self.path();
-        let content_at = |out: &mut [u8], at| file.read_exact_at(out, offset + at);
-        let found = fault(content_at, length, &name, corrupt).map_err(Error::io("read", &path))?;
-        let found = found.map(|fault| format!("{} {fault}", place(&name, offset, &path)));
         let name = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         content.take(Sample { label, name, file: number, offset, length: length as u32 }, found, corrupt)
     }
 
     /// The class that a member names.
-    fn label(&self, file: &File, member: &Member) -> Result<u32> {
+    fn label(&self, file: &dyn ReadAt, member: &Member) -> Result<u32> {
         let mut bytes = vec![0; member.length.min(LONGEST) as usize];
         file.read_exact_at(&mut bytes, member.offset).map_err(Error::io("read", self.path()))?;
         let text = String::from_utf8_lossy(&bytes);

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Progress;
-use super::config::DataConfig;
+use super::config::{DataConfig, Order};
 use super::dataset::{CHANNELS, DataSplits, ImageSet, Normalization};
 use super::framing::Framing;
-use super::samples::{Encoded, REPORT_EVERY, Samples, in_parallel};
+use super::samples::{Encoded, Need, REPORT_EVERY, Samples, in_parallel};
 use crate::error::{Error, Result};
 
 /// Both splits of a source, with every image framed as a square of `image_size` pixels.
@@ -35,10 +35,14 @@ pub(super) fn splits(
         let keeps = cached && !framing.is_random();
         set(&samples, ids, config.image_size, framing, keeps.then_some(&report)).map(Arc::new)
     };
+    let shards = if config.order == Order::Window { training.clone() } else { 0..0 };
+    let shards = shards.map(|id| samples.index().file_number(id)).collect();
+    let train = split(training, "train", Framing::for_training(config))?;
     Ok(DataSplits {
-        train: split(training, "train", Framing::for_training(config))?,
+        train: Arc::new(Arc::unwrap_or_clone(train).in_shards(shards)),
         validation: split(validation, "val", Framing::for_validation(config))?,
         normalization: Normalization::IMAGENET,
+        left_out: samples.index().head.left_out.unwrap_or_default(),
         notes: samples.index().head.notes.clone(),
     })
 }
@@ -59,6 +63,8 @@ fn set(
     let stride = CHANNELS * side * side;
     let mut pixels = vec![0; ids.len() * stride];
     let parts: Vec<(usize, &mut [u8])> = pixels.chunks_exact_mut(stride).enumerate().collect();
-    in_parallel(parts, REPORT_EVERY, |(id, out)| encoded.sample(id).show(side, None, out), report)?;
+    let all = Need { ids: ids.map(|id| id as u32).collect(), ..Need::default() };
+    let _foresight = samples.clone().foresee(Box::new(std::iter::once(all)));
+    in_parallel(parts, REPORT_EVERY, 0, |(id, out)| encoded.sample(id).show(side, None, out), report)?;
     Ok(ImageSet::new(pixels, labels, classes, [side; 2])?.with_identity(identity))
 }

@@ -3,10 +3,9 @@
 //! Written over the headers of the crate `tar`, whose own walk has no limit for the size of a long name and accepts an
 //! archive without its end. Names are only compared and shown: nothing is unpacked.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use tar::{EntryType, Header, PaxExtensions};
+
+use super::store::ReadAt;
 
 const BLOCK: u64 = 512;
 
@@ -24,9 +23,8 @@ pub(super) struct Member {
 }
 
 /// The regular files of an archive in their order.
-#[derive(Debug)]
 pub(super) struct Members<'a> {
-    file: &'a File,
+    file: &'a dyn ReadAt,
     length: u64,
     at: u64,
     ended: bool,
@@ -41,7 +39,7 @@ struct Extension {
 
 impl<'a> Members<'a> {
     /// Those of `file`, which has `length` bytes.
-    pub(super) fn of(file: &'a File, length: u64) -> Self {
+    pub(super) fn of(file: &'a dyn ReadAt, length: u64) -> Self {
         Self { file, length, at: 0, ended: false }
     }
 

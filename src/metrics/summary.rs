@@ -31,6 +31,9 @@ pub struct Summary {
     pub peak_memory: Option<u64>,
     /// The checkpoint to use, if one was saved.
     pub checkpoint: Option<PathBuf>,
+    /// Damaged images that were left out of the data set.
+    #[serde(default)]
+    pub left_out: usize,
     /// The machine and program, as names and values.
     #[serde(default)]
     pub environment: BTreeMap<String, serde_json::Value>,
@@ -57,6 +60,9 @@ impl fmt::Display for Summary {
         }
         if let Some(bytes) = self.peak_memory {
             write!(f, "\nmemory      {} at its peak", gibibytes(bytes as f64))?;
+        }
+        if self.left_out > 0 {
+            write!(f, "\nleft out    {}", count(self.left_out, "damaged image"))?;
         }
         if let Some((accuracy, epoch)) = self.best {
             write!(f, "\nbest        {} validation accuracy, epoch {epoch}", percent(accuracy).trim_start())?;

@@ -129,7 +129,11 @@ impl Plan {
     }
 
     /// The shards of replica `rank` from `position` to the end of the run.
-    pub(crate) fn shards(self: &Arc<Self>, rank: usize, position: &Position) -> impl Iterator<Item = Shard> + use<> {
+    pub(crate) fn shards(
+        self: &Arc<Self>,
+        rank: usize,
+        position: &Position,
+    ) -> impl Iterator<Item = Shard> + Clone + use<> {
         let plan = self.clone();
         let (first_epoch, first_step) = (position.epoch, position.step_in_epoch);
         (first_epoch..self.epochs).flat_map(move |epoch| {

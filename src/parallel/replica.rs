@@ -337,11 +337,13 @@ pub(super) type Batches<I> = Box<dyn Iterator<Item = Result<(I, usize)>> + Send>
 pub(super) fn loader<B: HostBackend, T: Task<B>>(
     task: &Arc<T>,
     split: Split,
-    shards: impl Iterator<Item = Shard> + Send + 'static,
+    shards: impl Iterator<Item = Shard> + Clone + Send + 'static,
     device: &B::Device,
 ) -> Result<Batches<T::Input>> {
+    let foresight = task.foresee(split, Box::new(shards.clone()));
     let (preparing, uploading, device) = (task.clone(), task.clone(), device.clone());
     let prepare = move |shard: Shard| {
+        let _while_loading = &foresight;
         let items = preparing.fetch(split, &shard.ids)?;
         Ok((preparing.prepare(split, items, &shard)?, shard.samples()))
     };

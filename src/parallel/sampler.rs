@@ -45,6 +45,8 @@ pub struct Sampler {
     micro_batches: usize,
     // The last two epochs: at the end of one, loaders already need the next.
     cache: Arc<Mutex<Vec<Permutation>>>,
+    /// The shard of each sample, and how many are mixed with one another.
+    windows: Option<(Arc<[u32]>, usize)>,
 }
 
 /// The samples of one optimizer step. Taking a replica's part costs time proportional to its length.
@@ -160,7 +162,14 @@ impl Sampler {
             )));
         }
         let micro_batches = if config.limit_micro_batches == 0 { whole } else { whole.min(config.limit_micro_batches) };
-        Ok(Self { config, micro_batches, cache: Arc::default() })
+        Ok(Self { config, micro_batches, cache: Arc::default(), windows: None })
+    }
+
+    /// The same, but with an order that needs only `window` shards at a time: shards are permuted, then the samples of
+    /// each `window` of them. `shards` has the shard of every sample, from 0; without any the order stays as it is.
+    pub fn in_windows(self, shards: &[u32], window: usize) -> Self {
+        let windows = (!shards.is_empty()).then(|| (shards.into(), window.max(1)));
+        Self { windows, cache: Arc::default(), ..self }
     }
 
     /// Samples of the data set.
@@ -215,11 +224,26 @@ impl Sampler {
             key[8..16].copy_from_slice(&(epoch as u64).to_le_bytes());
             key[16..].copy_from_slice(b"order of samples");
             let mut random = ChaCha8Rng::from_seed(key);
-            for last in (1..order.len()).rev() {
-                order.swap(last, uniform(&mut random, last as u32 + 1) as usize);
-            }
+            let Some((shards, window)) = &self.windows else {
+                permute(&mut order, &mut random);
+                return order;
+            };
+            let mut permuted: Vec<u32> = (0..=shards.iter().max().copied().unwrap_or(0)).collect();
+            permute(&mut permuted, &mut random);
+            // `permuted` has the place of each shard.
+            let window_of = |id: u32| permuted[shards[id as usize] as usize] as usize / window;
+            order.sort_by_key(|id| window_of(*id));
+            order
+                .chunk_by_mut(|one, other| window_of(*one) == window_of(*other))
+                .for_each(|samples| permute(samples, &mut random));
         }
         order
+    }
+}
+
+fn permute(order: &mut [u32], random: &mut ChaCha8Rng) {
+    for last in (1..order.len()).rev() {
+        order.swap(last, uniform(random, last as u32 + 1) as usize);
     }
 }
 

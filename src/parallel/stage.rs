@@ -127,7 +127,10 @@ impl<B: HostBackend> Stage<B> {
     }
 
     /// The shards of a replica, as this stage needs them.
-    pub(super) fn shards<I: Iterator<Item = Shard>>(&self, of_replica: I) -> impl Iterator<Item = Shard> + use<B, I> {
+    pub(super) fn shards<I: Iterator<Item = Shard> + Clone>(
+        &self,
+        of_replica: I,
+    ) -> impl Iterator<Item = Shard> + Clone + use<B, I> {
         let targets_only = !self.is_first();
         of_replica.map(move |shard| Shard { targets_only, ..shard })
     }

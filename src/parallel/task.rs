@@ -32,6 +32,9 @@ pub enum Split {
     Validation,
 }
 
+/// What is kept as long as some samples are expected; see [`Task::foresee`].
+pub type Foresight = Box<dyn Send>;
+
 /// The model of a task without its gradients.
 pub type Evaluated<B, T> = <<T as Task<B>>::Model as AutodiffModule<Autodiff<B>>>::InnerModule;
 
@@ -100,6 +103,12 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// If there is no such sample.
     fn fetch(&self, split: Split, ids: &[u32]) -> Result<Vec<Self::Item>> {
         fetch(self.dataset(split), ids)
+    }
+
+    /// Announces which samples of `split` will be fetched and prepared, in order, for as long as the answer is kept. Samples
+    /// that are slow to read can be read before.
+    fn foresee(&self, _split: Split, _shards: Box<dyn Iterator<Item = Shard> + Send>) -> Option<Foresight> {
+        None
     }
 
     /// Prepares a batch of `items`, the samples of `shard`. Called ahead of the step, on the loader's thread.

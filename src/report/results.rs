@@ -47,6 +47,7 @@ pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
     let Numbers { best, last, images_per_second: rate, seconds, .. } = Numbers::of(run);
     let step = run.last_step().max(summary.map_or(0, |it| it.steps));
     let memory = summary.and_then(|it| it.peak_memory).map(|bytes| gibibytes(bytes as f64));
+    let left_out = summary.map(|it| it.left_out).filter(|count| *count > 0);
     let setting = |key| run.setting(key).map(String::from);
     let backend = run.environment.get("backend").cloned().or(setting("parallel.backend"));
     let all = [
@@ -61,6 +62,7 @@ pub fn headline(run: &Run) -> Vec<(&'static str, String, String)> {
             Some(format!("images/s{}", summary.map(Summary::measured_over).unwrap_or_default())),
         ),
         ("Peak memory", memory, None),
+        ("Left out", left_out.map(|count| count.to_string()), Some("damaged images".into())),
         ("World size", setting("parallel.world_size"), Some("replicas".into())),
         ("Backend", backend, None),
         ("Precision", setting("run.precision"), None),

@@ -7,13 +7,13 @@ use burn::tensor::{Int, Tensor};
 use burn_dataset::Dataset;
 
 use crate::config::Config;
-use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Picture, assemble};
+use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Need, Picture, assemble};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
 use crate::nn::{ForwardContext, HEAD, cross_entropy};
 use crate::ops::{HostOps, tensor};
 use crate::parallel::{
-    Activations, Counts, Evaluated, HostBackend, Losses, Passage, Passed, Shard, Split, Task, fetch,
+    Activations, Counts, Evaluated, Foresight, HostBackend, Losses, Passage, Passed, Shard, Split, Task, fetch,
 };
 
 /// The images of both splits, and their preparation.
@@ -56,6 +56,13 @@ impl Classification {
         }
     }
 
+    /// How the training images of `shard` are mixed.
+    fn mix(&self, shard: &Shard) -> Option<Mix> {
+        // Keyed by the first sample of all replicas, so that all of them draw the same.
+        let first = Key { seed: self.seed, epoch: shard.epoch, sample: shard.first };
+        self.mixing.map(|mixing| mixing.draw(first, self.train.size())).filter(|mix| *mix != Mix::None)
+    }
+
     /// The images of `shard` in the form for the network, in host memory; `pictures` are the decoded images.
     ///
     /// # Errors
@@ -65,10 +72,7 @@ impl Classification {
         if split == Split::Validation {
             return assemble(pictures, None, &self.plain, self.seed, shard);
         }
-        // Keyed by the first sample of all replicas, so that all of them draw the same.
-        let first = Key { seed: self.seed, epoch: shard.epoch, sample: shard.first };
-        let mix = self.mixing.map(|mixing| mixing.draw(first, images.size())).filter(|mix| *mix != Mix::None);
-        let partners = mix.map(|mix| Ok::<_, Error>((fetch(images, &shard.partners)?, mix))).transpose()?;
+        let partners = self.mix(shard).map(|mix| Ok::<_, Error>((fetch(images, &shard.partners)?, mix))).transpose()?;
         assemble(pictures, partners, &self.augment, self.seed, shard)
     }
 }
@@ -107,6 +111,21 @@ impl<B: HostBackend> Task<B> for Classification {
 
     fn dataset(&self, split: Split) -> &dyn Dataset<Picture> {
         self.images_of(split)
+    }
+
+    fn foresee(&self, split: Split, shards: Box<dyn Iterator<Item = Shard> + Send>) -> Option<Foresight> {
+        let (task, mut shards) = (self.clone(), shards.peekable());
+        if shards.peek().is_none_or(|shard| shard.targets_only) {
+            return None;
+        }
+        let is_validation = split == Split::Validation;
+        let need = move |shard: Shard| {
+            let mixed = !is_validation && task.mix(&shard).is_some();
+            let Shard { epoch, mut ids, partners, .. } = shard;
+            ids.extend(partners.into_iter().filter(|_| mixed));
+            Need { epoch, ids, is_validation }
+        };
+        self.images_of(split).foresee(shards.map(need))
     }
 
     fn prepare(&self, split: Split, pictures: Vec<Picture>, shard: &Shard) -> Result<HostBatch> {

@@ -38,6 +38,7 @@ pub(super) fn finish(
         session_steps: totals.session_steps,
         peak_memory: peak_memory(),
         checkpoint: totals.checkpoint.clone(),
+        left_out: totals.left_out,
         complete: matches!(reason, None | Some(Reason::MaxTime)),
         environment: surroundings(config)?,
     };
@@ -93,6 +94,7 @@ pub(super) fn conclude(config: &Config, directory: &Path, steps: [usize; 2], che
         session_steps: 0,
         peak_memory: None,
         checkpoint: checkpoint.map(Path::to_path_buf),
+        left_out: 0,
         complete: false,
         environment: surroundings(config)?,
     });

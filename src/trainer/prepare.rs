@@ -101,6 +101,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         limit_micro_batches: run.limit_train_batches,
         repeats: config.data.repeated_augmentation,
     })?;
+    let sampler = sampler.in_windows(splits.train.shards(), config.data.window);
     let lengths = [run.epochs, sampler.steps_per_epoch()];
     let rate = config.optim.learning_rate;
     let schedule = Schedule::new(&config.schedule, rate, world.size, run.accumulation_steps, lengths);

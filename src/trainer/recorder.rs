@@ -41,6 +41,8 @@ pub(super) struct RunTotals {
     /// Seconds of training, without validation and saving.
     pub(super) training_seconds: f64,
     pub(super) checkpoint: Option<PathBuf>,
+    /// Damaged images that were left out of the data set.
+    pub(super) left_out: usize,
     /// Whether this process writes the files of an elastic run.
     pub(super) leads: bool,
 }

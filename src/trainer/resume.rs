@@ -34,6 +34,8 @@ const BINDING: &[&str] = &[
     "data.cutmix",
     "data.mix_prob",
     "data.repeated_augmentation",
+    "data.order",
+    "data.window",
     "data.drop_last",
     "data.image_size",
     "data.exif",
@@ -51,16 +53,18 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
 }
 
 /// The configuration in a checkpoint, with the keys that older versions lack: convolutions by definition, 18 layers, images
-/// as they are stored and in their own colours.
+/// as they are stored and in their own colours, permuted as one.
 pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
     let Ok(mut settings) = text.parse::<toml::Table>() else { return Ok(text) };
-    let older: [(&str, &str, toml::Value); 5] = [
+    let older: [(&str, &str, toml::Value); 7] = [
         ("model", "conv", "direct".into()),
         ("model", "depth", 18.into()),
         ("data", "exif", "ignore".into()),
         ("data", "color_jitter", 0.0.into()),
         ("data", "hue_jitter", 0.0.into()),
+        ("data", "order", "global".into()),
+        ("data", "window", 16.into()),
     ];
     for (section, key, value) in older {
         let Some(toml::Value::Table(section)) = settings.get_mut(section) else { return Ok(text) };

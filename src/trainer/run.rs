@@ -187,6 +187,7 @@ impl<B: HostBackend> Session<B> {
         }
         let totals = Arc::new(Mutex::new(RunTotals {
             best: position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(plan.sampler.steps_per_epoch()))),
+            left_out: prepared.splits.left_out,
             ..RunTotals::default()
         }));
         let recorder = self.recorder(&prepared, display, totals.clone())?;

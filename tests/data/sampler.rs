@@ -101,6 +101,63 @@ fn the_order_is_the_same_for_good() {
 // From ChaCha8, Lemire and Fisher-Yates written out separately.
 const GOLDEN: [u32; 12] = [2, 4, 11, 7, 5, 3, 6, 8, 10, 1, 9, 0];
 
+proptest! {
+    #[test]
+    fn windows_are_a_permutation_that_needs_few_shards_at_a_time(
+        shards in prop::collection::vec(0_u32..9, 1..300), window in 1_usize..5, seed: u64, epoch in 0_usize..5,
+    ) {
+        let config = SamplerConfig { len: shards.len(), seed, ..CONFIG };
+        let windowed = sampler(config).in_windows(&shards, window);
+        let order = micro_batches(&windowed, epoch).concat();
+        prop_assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), shards.len());
+        prop_assert_eq!(order.len(), shards.len());
+        for world_size in [1, 4] {
+            let other = sampler(SamplerConfig { world_size, batch_size: 16 / world_size, ..config });
+            prop_assert_eq!(&micro_batches(&other.in_windows(&shards, window), epoch).concat(), &order);
+        }
+        // A shard is needed from the first of its samples to the last.
+        let is_of = |id: &u32, shard: u32| shards[*id as usize] == shard;
+        let first = |shard: u32| order.iter().position(|id| is_of(id, shard));
+        let last = |shard: u32| order.iter().rposition(|id| is_of(id, shard));
+        let spans: Vec<_> = (0..9).filter_map(|shard| first(shard).zip(last(shard))).collect();
+        for position in 0..order.len() {
+            let open = spans.iter().filter(|(first, last)| (*first..=*last).contains(&position)).count();
+            prop_assert!(open <= window, "{} shards at {}", open, position);
+        }
+    }
+}
+
+#[test]
+fn windows_mix_shards_in_another_order_in_every_epoch() {
+    let shards: Vec<u32> = (0..100).map(|id| id / 10).collect();
+    let order = |seed, epoch, window| {
+        micro_batches(&sampler(SamplerConfig { seed, ..CONFIG }).in_windows(&shards, window), epoch).concat()
+    };
+    assert_eq!(order(7, 1, 2), order(7, 1, 2));
+    for other in [order(8, 1, 2), order(7, 2, 2), order(7, 1, 3)] {
+        assert_ne!(order(7, 1, 2), other);
+    }
+    // Every pair of shards is in one window in some epoch, and samples of both alternate there.
+    let mut pairs = BTreeSet::new();
+    for epoch in 0..300 {
+        for window in order(7, epoch, 2).chunks(20) {
+            let of: Vec<u32> = window.iter().map(|id| shards[*id as usize]).collect();
+            let both: BTreeSet<u32> = of.iter().copied().collect();
+            assert_eq!(both.len(), 2);
+            let changes = of.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            assert!((2..=18).contains(&changes), "{of:?}");
+            pairs.insert(both);
+        }
+    }
+    assert_eq!(pairs.len(), 45);
+}
+
+#[test]
+fn without_shards_windows_change_nothing() {
+    let order = |sampler: Sampler| micro_batches(&sampler, 3).concat();
+    assert_eq!(order(sampler(CONFIG).in_windows(&[], 4)), order(sampler(CONFIG)));
+}
+
 #[test]
 fn an_epoch_without_shuffling_is_in_the_order_of_the_data_set() {
     let order = micro_batches(&sampler(SamplerConfig { shuffle: false, ..CONFIG }), 4).concat();

@@ -5,10 +5,20 @@ use super::*;
 #[test]
 fn trainings() {
     let place = workplace();
-    let replaced = [("torchvision", "published.pth"), ("~/cifar", "cifar")];
+    let mut replaced = vec![("torchvision", "published.pth"), ("~/cifar", "cifar")];
+    #[cfg(feature = "remote")]
+    let server = crate::remote::Server::new(&place.path(""));
+    #[cfg(feature = "remote")]
+    let url = format!("{}/shards/{{train-{{0..1}},val-0}}.tar", server.url);
+    #[cfg(feature = "remote")]
+    replaced.push(("https://host/set/{train-{000..127},val-000}.tar", &url));
     for line in lines(Kind::Training) {
         if line.text.contains("--data parquet") && cfg!(not(feature = "parquet")) {
             crate::command::skip(&format!("'{}' needs the feature parquet", line.text));
+            continue;
+        }
+        if line.text.contains("://") && cfg!(not(feature = "remote")) {
+            crate::command::skip(&format!("'{}' needs the feature remote", line.text));
             continue;
         }
         let mut added = SHORT.to_vec();
@@ -20,7 +30,8 @@ fn trainings() {
         if line.text.contains("experiment=transfer") {
             added.extend(["--pretrained=published.pth", "--batch-size=4", "--data-dir=cifar"]);
         }
-        let output = succeeded(&line.command(&place, &replaced, &added).output().unwrap());
+        let mut command = line.command(&place, &replaced, &added);
+        let output = succeeded(&command.env("XDG_CACHE_HOME", place.path("cache")).output().unwrap());
         let expected = if line.text.contains("--dry-run") { "schedule  " } else { "checkpoint  " };
         assert!(output.contains(expected), "'{}': {output}", line.text);
     }

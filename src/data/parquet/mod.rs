@@ -15,6 +15,7 @@ mod table;
 use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -27,13 +28,14 @@ use super::content::Content;
 use super::index::{Index, Sample, Stamp};
 use super::samples::{Samples, check_side, fault};
 use super::shard_files::{MOST_CLASSES, PARQUET, ShardFiles};
+use super::store::Store;
 use crate::error::{Error, Result};
 use crate::file;
 
-/// Images in Parquet files below `root`.
+/// Images in Parquet files.
 #[derive(Debug)]
 pub(super) struct Parquet {
-    root: PathBuf,
+    store: Arc<dyn Store>,
     index: Index,
 }
 
@@ -44,11 +46,11 @@ impl Parquet {
     /// If a split is missing, or if a file is not a whole Parquet file of pictures with classes.
     pub(super) fn open(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Self> {
         check_side(config)?;
-        let files = ShardFiles::find(PARQUET, &config.dir, &[])?;
+        let files = ShardFiles::find(PARQUET, config, &[])?;
         if let Some(index) = files.kept(config) {
-            return Ok(Self { root: files.root, index });
+            return Ok(Self { store: files.store, index });
         }
-        let path = |stamp: &Stamp| files.root.join(&stamp.name);
+        let path = |stamp: &Stamp| files.store.path(&stamp.name);
         let classes = files.shards().first().map(|stamp| table(&path(stamp))).transpose()?;
         let classes = classes.and_then(|table| table.class_names());
         let known = classes.clone();
@@ -56,7 +58,7 @@ impl Parquet {
             Part { path: path(stamp), stamp, number, classes: known.as_deref() }.read(config.corrupt)
         };
         let index = files.index(classes, config, progress, read)?;
-        Ok(Self { root: files.root, index })
+        Ok(Self { store: files.store, index })
     }
 }
 
@@ -67,7 +69,7 @@ impl Samples for Parquet {
 
     /// The file is opened each time: a set may have more files than a process may have open.
     fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>> {
-        let path = self.root.join(self.index.file(id));
+        let path = self.store.path(self.index.file(id));
         let place = Place::of(self.index.offset(id));
         let read = File::open(&path).and_then(|file| place.read(file, self.index.length(id) as usize));
         Ok(read.map_err(Error::io("read", &path))?.into())
@@ -75,7 +77,7 @@ impl Samples for Parquet {
 
     fn place(&self, id: usize) -> String {
         let name = String::from_utf8_lossy(self.index.name(id)).escape_debug().to_string();
-        format!("'{name}' in '{}'", self.root.join(self.index.file(id)).display())
+        format!("'{name}' in '{}'", self.store.path(self.index.file(id)).display())
     }
 }
 

@@ -1,0 +1,310 @@
+//! Samples of an object store, fetched before they are read.
+//!
+//! Threads ask for what the order of samples needs next, as long as that fits into `data.prefetch_mb`; neighbours in a shard
+//! come with one request. What was read goes to the cache on the disk, if there is one and it is not needed last. A sample
+//! that nobody announced is fetched when it is read.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt::{Debug, Formatter};
+use std::io::Error as Failure;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::REQUESTS;
+use super::cache::{Cache, read};
+use super::stock::{MOST, Request, Slot, State, Stock};
+use crate::data::config::{DataConfig, Order};
+use crate::data::index::Index;
+use crate::data::samples::{Need, Samples};
+use crate::data::store::Store;
+use crate::error::{Error, Result};
+use crate::parallel::Foresight;
+
+/// Bytes that are fetched for nothing instead of by a request of their own.
+const GAP: u64 = 64 << 10;
+
+/// Most bytes of a request for several samples.
+const LARGEST: u64 = 8 << 20;
+
+/// Samples that are looked at together for neighbours.
+const TOGETHER: usize = 256;
+
+/// Samples of an object store.
+pub(in crate::data) struct Feed {
+    store: Arc<dyn Store>,
+    samples: Arc<dyn Samples>,
+    stock: Mutex<Stock>,
+    work: Condvar,
+    arrived: Condvar,
+    limit: u64,
+    /// All samples in the order in which they lie, and where each is in it; empty if neighbours are not needed soon.
+    lying: Vec<u32>,
+    rank: Vec<u32>,
+}
+
+/// Announced needs.
+struct Announced {
+    feed: Weak<Feed>,
+    stream: u64,
+}
+
+impl Feed {
+    /// Reads `samples` of `store`.
+    ///
+    /// # Errors
+    /// If the cache on the disk cannot be opened.
+    pub(in crate::data) fn new(store: Arc<dyn Store>, samples: Arc<dyn Samples>, config: &DataConfig) -> Result<Self> {
+        let index = samples.index();
+        let stock = Stock::new(index.len(), Cache::open(config, index)?);
+        let mut lying: Vec<u32> = Vec::new();
+        if config.order == Order::Window && stock.cache.is_some() {
+            lying.extend(0..index.len() as u32);
+            lying.sort_by_cached_key(|id| (index.file(*id as usize), index.offset(*id as usize)));
+        }
+        let mut rank = vec![0; lying.len()];
+        (0..).zip(&lying).for_each(|(at, id)| rank[*id as usize] = at);
+        let (stock, work, arrived) = (Mutex::new(stock), Condvar::new(), Condvar::new());
+        Ok(Self { store, samples, stock, work, arrived, limit: config.prefetch_mb << 20, lying, rank })
+    }
+
+    fn index(&self) -> &Index {
+        self.samples.index()
+    }
+
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes of a request.
+    fn fetch(&self, id: u32, range: Range<u64>) -> std::result::Result<Vec<u8>, String> {
+        self.store.read(self.index().file(id as usize), range).map_err(|reason| reason.to_string())
+    }
+
+    fn failed(&self, id: u32, fault: &str) -> Error {
+        Error::io("read", self.store.path(self.index().file(id as usize)))(Failure::other(fault))
+    }
+
+    /// A sample, wherever it is.
+    fn take(&self, id: u32) -> Result<Arc<[u8]>> {
+        let mut stock = self.stock();
+        while matches!(stock.slots.get(&id), Some(Slot { state: State::OnItsWay, .. })) {
+            stock = self.arrived.wait(stock).unwrap_or_else(PoisonError::into_inner);
+        }
+        let there = match stock.slots.get(&id).map(|slot| &slot.state) {
+            Some(State::Failed(fault)) => return Err(self.failed(id, fault)),
+            Some(State::Here(bytes)) => Some(bytes.clone()),
+            _ => None,
+        };
+        let is_last = stock.count(id, u64::from(self.index().length(id as usize)));
+        let on_disk = stock.cache.as_ref().filter(|cache| there.is_none() && cache.has(id));
+        let on_disk = on_disk.map(|cache| cache.reader(id));
+        if stock.held < self.limit {
+            self.work.notify_one();
+        }
+        let bytes = match (there, on_disk) {
+            (Some(bytes), _) => bytes,
+            (None, place) => {
+                drop(stock);
+                let length = self.index().length(id as usize);
+                let bytes: Arc<[u8]> = match place.and_then(|place| read(place, length)) {
+                    Some(bytes) => bytes.into(),
+                    None => self.fetch_alone(id)?,
+                };
+                stock = self.stock();
+                bytes
+            }
+        };
+        if is_last {
+            let next = stock.future.used(id);
+            if let Some(cache) = &mut stock.cache {
+                cache.expect(id, next);
+                if cache.admit(id, next)? {
+                    cache.write(id, &bytes)?;
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// A sample from the store, and no longer from the disk.
+    fn fetch_alone(&self, id: u32) -> Result<Arc<[u8]>> {
+        if let Some(cache) = &mut self.stock().cache {
+            cache.remove(id)?;
+        }
+        let bytes = self.fetch(id, self.index().range(id as usize)).map_err(|fault| self.failed(id, &fault))?;
+        Ok(bytes.into())
+    }
+
+    /// Carries requests out until nobody expects a sample.
+    fn serve(&self) {
+        let mut stock = self.stock();
+        while stock.future.streams() > 0 {
+            if stock.requests.is_empty() {
+                self.plan(&mut stock);
+            }
+            let Some(Request { range, ids }) = stock.requests.pop_front() else {
+                stock = self.work.wait(stock).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(stock);
+            let fetched = self.fetch(ids[0], range.clone());
+            let part = |id: u32, bytes: &[u8]| {
+                let own = self.index().range(id as usize);
+                bytes[(own.start - range.start) as usize..(own.end - range.start) as usize].into()
+            };
+            stock = self.stock();
+            for id in ids {
+                let state = match &fetched {
+                    Ok(bytes) => State::Here(part(id, bytes)),
+                    Err(fault) => State::Failed(fault.clone()),
+                };
+                stock.deliver(id, state, u64::from(self.index().length(id as usize)));
+            }
+            self.arrived.notify_all();
+        }
+        stock.threads -= 1;
+    }
+
+    /// Makes requests for what is needed next.
+    fn plan(&self, stock: &mut Stock) {
+        if stock.held >= self.limit || stock.slots.len() >= MOST {
+            stock.sweep(self.index());
+        }
+        let mut wanted = Vec::new();
+        while wanted.len() < TOGETHER && stock.held < self.limit && stock.slots.len() < MOST {
+            let Stock { future, cache, .. } = stock;
+            let expect = |id, time| cache.iter_mut().for_each(|cache| cache.expect(id, time));
+            let Some(next) = future.advance(expect) else { break };
+            if stock.future.next(next.id) > next.time {
+                // It was read before its turn came.
+                continue;
+            }
+            let on_disk = stock.cache.as_ref().is_some_and(|cache| cache.has(next.id));
+            let state = if on_disk { State::OnDisk } else { State::OnItsWay };
+            let slot = stock.slots.entry(next.id).or_insert_with(|| {
+                if !on_disk {
+                    stock.held += u64::from(self.index().length(next.id as usize));
+                    wanted.push(next.id);
+                }
+                Slot { uses: VecDeque::new(), state }
+            });
+            slot.uses.push_back((next.time, next.times));
+        }
+        let index = self.index();
+        wanted.sort_by_key(|id| (index.file(*id as usize), index.offset(*id as usize)));
+        let mut rest = &wanted[..];
+        while !rest.is_empty() {
+            let request = self.request(stock, &mut rest);
+            stock.requests.push_back(request);
+        }
+        if stock.requests.len() > 1 {
+            self.work.notify_all();
+        }
+    }
+
+    /// A request for the first of `wanted` and its neighbours, which are taken from there.
+    fn request(&self, stock: &mut Stock, wanted: &mut &[u32]) -> Request {
+        let index = self.index();
+        let mut request = Request { range: index.range(wanted[0] as usize), ids: vec![wanted[0]] };
+        let file = index.file(wanted[0] as usize);
+        let fits = |request: &Request, id: u32| {
+            let range = index.range(id as usize);
+            let near = range.start >= request.range.end && range.start - request.range.end <= GAP;
+            index.file(id as usize) == file && near && range.end - request.range.start <= LARGEST
+        };
+        // Neighbours that are needed while half of the cache is read.
+        let reach = stock.cache.as_ref().map_or(0, Cache::room) / 2 / stock.future.streams().max(1) as u32;
+        let until = stock.future.now().saturating_add(reach);
+        let is_soon = |stock: &Stock, id: u32| {
+            let is_there = stock.slots.contains_key(&id) || stock.cache.as_ref().is_some_and(|cache| cache.has(id));
+            !is_there && stock.future.next(id) <= until
+        };
+        let expect = |stock: &mut Stock, id: u32| {
+            stock.held += u64::from(index.length(id as usize));
+            stock.slots.insert(id, Slot { uses: VecDeque::new(), state: State::OnItsWay });
+        };
+        let mut first = wanted[0];
+        while let Some(rank) = self.rank.get(first as usize).and_then(|rank| rank.checked_sub(1)) {
+            let id = self.lying[rank as usize];
+            let range = index.range(id as usize);
+            let near = index.file(id as usize) == file && request.range.start.saturating_sub(range.end) <= GAP;
+            if !near || request.range.end - range.start > LARGEST || !is_soon(stock, id) {
+                break;
+            }
+            expect(stock, id);
+            request.range.start = range.start;
+            request.ids.push(id);
+            first = id;
+        }
+        let mut last = wanted[0];
+        *wanted = &wanted[1..];
+        loop {
+            let next = wanted.first().copied().filter(|id| fits(&request, *id));
+            let behind = self.rank.get(last as usize).and_then(|rank| self.lying.get(*rank as usize + 1)).copied();
+            let behind = behind.filter(|id| next != Some(*id) && fits(&request, *id) && is_soon(stock, *id));
+            if let Some(id) = behind {
+                expect(stock, id);
+                last = id;
+            } else if let Some(id) = next {
+                *wanted = &wanted[1..];
+                last = id;
+            } else {
+                break;
+            }
+            request.take(last, index);
+        }
+        request
+    }
+}
+
+impl Samples for Feed {
+    fn index(&self) -> &Index {
+        self.samples.index()
+    }
+
+    fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>> {
+        Ok(self.take(id as u32)?.to_vec().into())
+    }
+
+    fn bytes_again(&self, id: usize) -> Result<Option<Vec<u8>>> {
+        Ok(Some(self.fetch_alone(id as u32)?.to_vec()))
+    }
+
+    fn place(&self, id: usize) -> String {
+        self.samples.place(id)
+    }
+
+    fn foresee(self: Arc<Self>, needs: Box<dyn Iterator<Item = Need> + Send>) -> Option<Foresight> {
+        let mut stock = self.stock();
+        let stream = stock.future.open(needs);
+        for number in stock.threads..REQUESTS {
+            let feed = self.clone();
+            let thread = std::thread::Builder::new().name(format!("fetch-{number}"));
+            // Without threads samples are fetched when they are read.
+            stock.threads += usize::from(thread.spawn(move || feed.serve()).is_ok());
+        }
+        self.work.notify_one();
+        drop(stock);
+        Some(Box::new(Announced { feed: Arc::downgrade(&self), stream }))
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        if let Some(feed) = self.feed.upgrade() {
+            let mut stock = feed.stock();
+            if stock.future.close(self.stream) {
+                stock.forget(feed.index());
+                feed.work.notify_all();
+                feed.arrived.notify_all();
+            }
+        }
+    }
+}
+
+impl Debug for Feed {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
+        self.samples.fmt(formatter)
+    }
+}
