@@ -154,6 +154,17 @@ fn parquet_files_of_python_are_read_in_every_encoding() {
     }
 }
 
+/// Runs where the virtual environment of `make setup-tch` has Hugging Face's `datasets`.
+#[test]
+fn files_of_the_library_datasets_are_the_folder_that_they_were_made_of() {
+    let (folder, target) = (both().0, tempdir().unwrap());
+    let Some(files) = ask("datasets", "images/datasets_files.py", &[folder.path(), target.path()]) else { return };
+    assert_eq!(files.trim(), "3");
+    let expected = load(&config(Source::Folder, folder.path())).unwrap();
+    let theirs = load(&parquet_of(target.path())).unwrap();
+    assert_eq!((fingerprint(&theirs), content(&theirs)), (fingerprint(&expected), content(&expected)));
+}
+
 #[test]
 fn every_flipped_byte_and_every_end_of_a_parquet_file_is_the_same_data_or_one_line() {
     for properties in [WriterProperties::builder, plain, second_version] {
