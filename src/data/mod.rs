@@ -2,8 +2,8 @@
 //!
 //! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar` and `synthetic`; `samples` (encoded
 //! images, wherever they are stored), its sources `folder`, `shards`, `parquet` and `pack`, with an `index` each, and
-//! `splits`; `store` and `remote` say where files are; then `key`, `augment`, `mixing` and `batch`. The room knows no model, device or replica; the engine decides
-//! the order of samples.
+//! `splits`; `root`, `store` and `remote` say where files are; then `key`, `augment`, `mixing` and `batch`. The room knows no
+//! model, device or replica; the engine decides the order of samples.
 
 pub mod augment;
 pub mod batch;
@@ -33,6 +33,7 @@ pub mod rectangle;
 #[cfg(feature = "remote")]
 mod remote;
 mod resample;
+mod root;
 mod samples;
 mod shard_files;
 mod shards;

@@ -10,8 +10,9 @@ use super::braces;
 use super::config::DataConfig;
 use super::content::Content;
 use super::index::{Head, Index, Sample, Stamp};
+use super::root::store;
 use super::samples::in_parallel;
-use super::store::{Directory, Store, store};
+use super::store::{Directory, Store};
 use crate::error::{Error, Result};
 
 /// The words that name a split; the first of validation's that there are is taken.

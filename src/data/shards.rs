@@ -56,6 +56,7 @@ impl Shards {
 
 impl Shards {
     /// Where they are.
+    #[cfg(feature = "remote")]
     pub(super) fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }

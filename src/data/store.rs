@@ -6,11 +6,9 @@ use std::io::Result as Read;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::config::DataConfig;
 use super::index::Stamp;
 use crate::error::{Error, Result};
 
@@ -56,30 +54,9 @@ impl ReadAt for File {
     }
 }
 
-/// The store at `root`: a directory, or the URL of an object store.
-///
-/// # Errors
-/// If it is a URL and this build or the environment cannot use it.
-pub(super) fn store(root: &Path, config: &DataConfig) -> Result<Arc<dyn Store>> {
-    if !is_url(root) {
-        return Ok(Arc::new(Directory(root.to_path_buf())));
-    }
-    remote(root, config)
-}
-
 /// Whether images are in an object store.
 pub fn is_url(dir: &Path) -> bool {
     dir.to_str().is_some_and(|dir| dir.contains("://"))
-}
-
-#[cfg(feature = "remote")]
-fn remote(root: &Path, config: &DataConfig) -> Result<Arc<dyn Store>> {
-    Ok(super::remote::Remote::open(root, config)?)
-}
-
-#[cfg(not(feature = "remote"))]
-fn remote(root: &Path, _config: &DataConfig) -> Result<Arc<dyn Store>> {
-    Err(Error::usage(format!("'{}' cannot be read by this build; build with --features remote", root.display())))
 }
 
 /// A directory of this machine.
