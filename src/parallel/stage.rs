@@ -255,7 +255,7 @@ impl<B: HostBackend> Stage<B> {
 }
 
 /// How many forward passes stage `number` of `stages` begins before its first backward pass. `is_alone` is whether every
-/// process hosts one worker: see [`Stage::turns`].
+/// process hosts one worker: then it holds few micro-batches.
 pub fn ahead([number, stages]: [usize; 2], is_alone: bool, micro_batches: usize) -> usize {
     match stages {
         1 => 1,

@@ -55,13 +55,16 @@ pub fn plan(options: &PlanOptions, arguments: &[String], request: &Request) -> R
     }
     let planning = dispatch(config.parallel.backend, Search { config: &config, several })?;
     say(&format!("\n{planning}"));
-    notes(&config, &planning).iter().for_each(|note| say(&format!("note: {note}")));
+    notes(&config, &planning, several).iter().for_each(|note| say(&format!("note: {note}")));
     if options.run { compare(&planning, &config, several, arguments) } else { Ok(0) }
 }
 
 /// What the numbers leave out, or what would change them.
-fn notes(config: &Config, planning: &Planning) -> Vec<String> {
-    let mut notes = vec!["the model counts no waits for synchronised batch-norm".to_string()];
+fn notes(config: &Config, planning: &Planning, several: bool) -> Vec<String> {
+    let mut notes = vec!["the prediction leaves out waits for synchronised batch-norm".to_string()];
+    if several && config.parallel.link == 0.0 {
+        notes.push("it takes processes to exchange as fast as memory does; --run measures them".into());
+    }
     let (devices, there) = (config.parallel.gpu_ids.len(), planning.experiment.micro_batches);
     if there < devices {
         notes.push(format!(
