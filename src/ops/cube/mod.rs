@@ -5,6 +5,8 @@ mod conv;
 mod images;
 mod lift;
 mod map;
+#[cfg(feature = "cuda")]
+mod memory;
 mod norm;
 mod norm_kernels;
 
@@ -23,6 +25,8 @@ use burn_ir::{BackendIr, InitOperationIr, OperationIr};
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::server::CopyDescriptor;
 
+#[cfg(feature = "cuda")]
+use super::Memory;
 use super::traffic::late_reading;
 use super::{HostOps, Later};
 
@@ -65,6 +69,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
 
     fn add(left: CubeTensor<R>, right: CubeTensor<R>) -> CubeTensor<R> {
         Self::Below::float_add(left, right)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn memory(x: &mut CubeTensor<R>) -> Option<Memory> {
+        memory::of_cuda(x)
     }
 
     fn add_moments(left: [CubeTensor<R>; 2], right: [CubeTensor<R>; 2], counts: [f64; 2]) -> [CubeTensor<R>; 2] {

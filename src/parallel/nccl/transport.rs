@@ -120,7 +120,11 @@ fn found<B: HostBackend>(device: usize, by_itself: bool) -> Result<std::result::
     }
     let mut probe = B::share(B::from_host(&[0.0], &B::open(device)?));
     if B::memory(&mut probe).is_none() {
-        return Ok(Err("this backend does not show its memory, --backend tch does".into()));
+        return Ok(Err("this backend does not show its memory, cuda and tch do".into()));
+    }
+    if by_itself && !B::CAN_SHARE {
+        let why = "this backend waits for its device before every sum over NCCL, which --dist-backend nccl asks for";
+        return Ok(Err(why.into()));
     }
     Ok(Library::find().and_then(|library| match library.takes_host_memory() {
         takes_it if takes_it == on_host => Ok(library),
