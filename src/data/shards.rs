@@ -54,6 +54,7 @@ impl Shards {
     }
 }
 
+#[cfg(feature = "remote")]
 impl Shards {
     /// Where they are.
     pub(super) fn store(&self) -> &Arc<dyn Store> {
