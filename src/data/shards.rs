@@ -54,6 +54,7 @@ impl Shards {
     }
 }
 
+#[cfg(feature = "remote")]
 impl Shards {
     /// Where they are.
     #[cfg(feature = "remote")]
