@@ -90,6 +90,17 @@ fn a_resumed_run_goes_on_with_its_chain() {
 }
 
 #[test]
+fn steps_of_another_run_are_left_out() {
+    let place = trained(&[]);
+    let resume = "--resume=run/checkpoints/step-00000006";
+    let line = ["--epochs=3", "--max-steps=12", "checkpoint.keep_last=100", "optim.ema_decay=0.9", resume];
+    place.train("other", &line);
+    let text = succeeded(&place.bare(&["verify", "other", "--stretches=0"]).output().unwrap());
+    assert!(text.contains("left out    steps 1 to 8: not in the log\n"), "{text}");
+    assert!(text.ends_with("verified    4 of 4 steps, 2 of 2 stretches\n"), "{text}");
+}
+
+#[test]
 fn a_changed_line_does_not_fit_its_chain() {
     let place = trained(&[]);
     let run = place.run("run");

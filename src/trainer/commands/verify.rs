@@ -4,6 +4,7 @@
 //! child process with the settings in the second, on devices of the user's choice: losses, accuracies, rates and norms
 //! must be those of the log, and the weights those of the second checkpoint, bit for bit.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -52,9 +53,9 @@ struct Stretch {
 pub fn verify(verification: &Verification) -> Result<u8> {
     let run = &verification.run;
     let steps = log(&run.join("metrics.jsonl"))?;
-    let all = stretches(run)?;
+    let all = logged(stretches(run)?, &steps)?;
     let chosen = chosen(all.len(), verification.stretches, verification.seed);
-    let (mut repeated, total) = (0, all.last().map_or(0, |stretch| stretch.to));
+    let (mut repeated, total) = (0, all.iter().map(|stretch| stretch.to - stretch.from).sum::<usize>());
     for stretch in chosen.iter().map(|place| &all[*place]) {
         let logged: Vec<_> = steps.iter().filter(|step| (stretch.from + 1..=stretch.to).contains(&step.step)).collect();
         if let Some(code) = repeat(stretch, &logged, &verification.arguments)? {
@@ -104,6 +105,20 @@ fn stretches(run: &Path) -> Result<Vec<Stretch>> {
     let none = || Error::usage(format!("'{}' has no checkpoint to compare with; give another run", run.display()));
     stretches.last().map(|_| ()).ok_or_else(none)?;
     Ok(stretches)
+}
+
+/// The stretches with all steps in the log: a run that goes on from another run's checkpoint lacks those before.
+fn logged(all: Vec<Stretch>, steps: &[StepRecord]) -> Result<Vec<Stretch>> {
+    let known: BTreeSet<usize> = steps.iter().map(|step| step.step).collect();
+    let is_logged = |stretch: &Stretch| (stretch.from + 1..=stretch.to).all(|step| known.contains(&step));
+    let (logged, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_logged);
+    let left_out =
+        |Stretch { from, to, .. }: &Stretch| say(&format!("left out    steps {} to {to}: not in the log", from + 1));
+    others.iter().for_each(left_out);
+    if logged.is_empty() {
+        return Err(Error::usage("the log holds none of the steps before a checkpoint; give another run"));
+    }
+    Ok(logged)
 }
 
 /// Which of `count` stretches are repeated, ascending.
