@@ -5,6 +5,7 @@ use super::*;
 #[test]
 fn trainings() {
     let place = workplace();
+    #[cfg_attr(not(feature = "remote"), allow(unused_mut, reason = "shards on a server are added"))]
     let mut replaced = vec![("torchvision", "published.pth"), ("~/cifar", "cifar")];
     #[cfg(feature = "remote")]
     let server = crate::remote::Server::new(&place.path(""));
