@@ -149,7 +149,8 @@ fn what_is_fetched_is_little_more_than_a_perfect_cache_fetches() {
     noise(&place, TRAINING, VALIDATION);
     let server = Server::new(&place.path(""));
     let settings = |epochs| {
-        let sizes = ["--image-size=8", "--world-size=2", "--batch-size=5", "data.prefetch_mb=1", "data.augment=false"];
+        // One replica: two are not in step, and then no order is the one that the perfect cache is computed for.
+        let sizes = ["--image-size=8", "--world-size=1", "--batch-size=10", "data.prefetch_mb=1", "data.augment=false"];
         [&sizes[..], &[epochs, "data.cache_dir=disk", "data.cache_dir_mb=6", "--checkpoint-every=never"]].concat()
     };
     succeeded(
