@@ -1,7 +1,7 @@
-//! Collectives between the replicas of a process, which are threads: messages are vectors, handed over under one lock.
+//! Collectives between the replicas of a process, which are threads: messages are handed over under one lock.
 //!
-//! Sums are taken in a fixed tree over ranks, so the result does not depend on the order of arrival. The last replica
-//! to arrive computes the result, with the other processes if there are any; the others sleep.
+//! They are combined in the order of ranks, whatever the order of arrival. The last replica to arrive computes the
+//! result, with the other processes if there are any; the others sleep.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,12 +34,11 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// How many numbers it holds.
+    /// How many numbers of a gathering it holds.
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Floats(values) => values.len(),
             Self::Values(values) => values.len(),
-            Self::Nothing | Self::Gathered(_) | Self::Part(_) => 0,
+            Self::Nothing | Self::Floats(_) | Self::Gathered(_) | Self::Part(_) => 0,
         }
     }
 

@@ -3,6 +3,11 @@
 #![allow(missing_docs, reason = "criterion's macro makes public functions without words")]
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 
+/// That of `train`: glibc's maps large vectors anew in each round.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 mod all_reduce;
 mod batch_norm;
 mod checkpoint;

@@ -164,9 +164,9 @@ fn repeat(stretch: &Stretch, logged: &[&StepRecord], arguments: &[String]) -> Re
     if let Some(difference) = first_difference(logged, &again) {
         return Err(Error::Data(format!("{difference}; the steps from {} to it are as logged", from + 1)));
     }
-    let repeated = checkpoint::all(&output)?.pop().map(|(_, path)| checkpoint::read(&path)).transpose()?;
-    let other = repeated.map(|repeated| different_tensor(&right, &repeated)).transpose()?.flatten();
-    if let Some(name) = other {
+    let unsaved = || Error::Training(format!("{steps} were repeated without a checkpoint at their end; verify again"));
+    let repeated = checkpoint::all(&output)?.into_iter().find(|(step, _)| step == to).ok_or_else(unsaved)?;
+    if let Some(name) = different_tensor(&right, &checkpoint::read(&repeated.1)?)? {
         let path = end.display();
         return Err(Error::Data(format!(
             "'{name}' in '{path}' is not what its steps compute: the checkpoint was changed"
