@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::{Tensor, TensorData, bf16};
 use kiln::ops::statistics::Direction;
 use kiln::parallel::{Broken, Collective, Key, Operation};
-use kiln::parallel::{HostBackend, ReducePrecision, local_group, sum_across, sum_here};
+use kiln::parallel::{HostBackend, ReducePrecision, all_gather, local_group, reduce_scatter, sum_across};
 
 /// The handles of a group of so many replicas with this timeout.
 type Make = fn(usize, Duration) -> Vec<Arc<Collective>>;
@@ -296,9 +296,18 @@ fn tensors_are_summed_in_the_tree<B: HostBackend>() {
                 let length = values.len();
                 Tensor::<B, 1>::from_data(TensorData::new(values, [length]), &device)
             };
-            let key = key(0, Operation::Gradients { bucket: 0 });
-            let sums = sum_here::<B>(replica, key, vec![tensor(0), tensor(1)], &device).unwrap();
-            sums.into_iter().map(|sum| sum.into_data().iter::<f32>().collect::<Vec<_>>()).collect::<Vec<_>>()
+            let own = vec![tensor(0), tensor(1)];
+            let lengths: Vec<usize> = own.iter().map(|tensor| tensor.dims()[0]).collect();
+            let own = reduce_scatter::<B>(replica, key(0, Operation::Gradients { bucket: 0 }), own, &device).unwrap();
+            let shares = [true, false].map(|shares| {
+                let key = key(usize::from(shares), Operation::Weights);
+                all_gather(replica, key, own.clone(), &lengths, &device, shares).unwrap()
+            });
+            let [sums, copies] = shares.map(|sums: Vec<Tensor<B, 1>>| {
+                sums.into_iter().map(|sum| sum.into_data().iter::<f32>().collect::<Vec<_>>()).collect::<Vec<_>>()
+            });
+            assert_eq!(sums, copies);
+            sums
         });
         for sum in sums {
             assert_eq!(sum, [tree(&shares(0)), tree(&shares(1))], "{size} replicas");

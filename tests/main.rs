@@ -69,6 +69,7 @@ mod run_directory;
 mod saving;
 mod scaling;
 mod schedule;
+mod sharding;
 mod shards;
 mod small;
 mod stages;

@@ -146,6 +146,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::on("sync-bn", "parallel.sync_bn"),
             Flag::off("no-sync-bn", "parallel.sync_bn"),
             Flag::choice("reduce-precision", "parallel.reduce_precision"),
+            Flag::on("shard-optimizer", "parallel.shard_optimizer").or(&["use-distributed-optimizer"]),
             Flag::value("check-every", "parallel.check_every", "STEPS"),
             Flag::value("timeout", "parallel.timeout", "SECONDS").or(&["dist-timeout"]),
         ],

@@ -12,7 +12,7 @@ use super::{DEFAULT_TOML, group, suggestion};
 use crate::file::{self, TEXT};
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const SESSION_KEYS: [&str; 28] = [
+pub const SESSION_KEYS: [&str; 29] = [
     "run.max_steps",
     "run.stop_after",
     "run.max_time",
@@ -27,6 +27,7 @@ pub const SESSION_KEYS: [&str; 28] = [
     "parallel.nnodes",
     "parallel.stages",
     "parallel.split_points",
+    "parallel.shard_optimizer",
     "parallel.elastic",
     "parallel.elastic_timeout",
     "parallel.heartbeat",

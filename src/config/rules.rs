@@ -164,6 +164,10 @@ impl Rules<'_> {
         let holds = parallel.sync_bn || world == 1;
         self.require(holds, &["parallel.sync_bn", "parallel.elastic"], broken, "use --sync-bn or leave --elastic out");
 
+        let broken = || "a lost process would take its part of a sharded optimizer with it".into();
+        let keys = ["parallel.shard_optimizer", "parallel.elastic"];
+        self.require(!parallel.shard_optimizer, &keys, broken, "leave --shard-optimizer or --elastic out");
+
         let requeues = self.merged.config.run.requeue;
         let broken = || "requeue cannot go with an elastic run".into();
         self.require(!requeues, &["run.requeue", "parallel.elastic"], broken, "leave --requeue or --elastic out");

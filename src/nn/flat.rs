@@ -96,22 +96,29 @@ pub fn kernels<B: Backend, M: Module<B>>(model: &M) -> Vec<Kernel> {
     kernels.map(|(place, Weights { shape, id, .. })| Kernel { place, length: shape.iter().product(), id }).collect()
 }
 
-/// The inverse of [`flat_gradients`], for Burn's optimizers.
+/// The inverse of [`flat_gradients`], for Burn's optimizers: `gradients` are those of trained tensors that follow each
+/// other, from the one at place `first` on.
 pub fn gradients_of<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
+    first: usize,
     gradients: Vec<Tensor<B::InnerBackend, 1>>,
 ) -> GradientsParams {
-    struct Register<B: AutodiffBackend>(GradientsParams, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
+    struct Register<B: AutodiffBackend>(GradientsParams, usize, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
     impl<B: AutodiffBackend> ModuleVisitor<B> for Register<B> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-            if param.is_require_grad() {
-                let gradient = self.1.next().expect("the list holds one gradient for each trained tensor");
+            if !param.is_require_grad() {
+                return;
+            }
+            if self.1 > 0 {
+                self.1 -= 1;
+            } else if let Some(gradient) = self.2.next() {
                 self.0.register(param.id, gradient.reshape(param.lazy_shape()) as Tensor<B::InnerBackend, D>);
             }
         }
     }
-    let mut register = Register::<B>(GradientsParams::new(), gradients.into_iter());
+    let mut register = Register::<B>(GradientsParams::new(), first, gradients.into_iter());
     model.visit(&mut register);
+    assert!(register.2.next().is_none(), "there is a trained tensor for each gradient");
     register.0
 }
 
@@ -120,6 +127,15 @@ pub fn flat_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     gradients: GradientsParams,
 ) -> Result<Vec<Tensor<B::InnerBackend, 1>>, usize> {
+    let (found, missing) = found_gradients(model, gradients);
+    missing.map_or(Ok(found), Err)
+}
+
+/// The gradients that there are, as in [`flat_gradients`], and the index of the first missing one.
+pub fn found_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    gradients: GradientsParams,
+) -> (Vec<Tensor<B::InnerBackend, 1>>, Option<usize>) {
     struct Collect<B: AutodiffBackend> {
         from: GradientsParams,
         found: Vec<Tensor<B::InnerBackend, 1>>,
@@ -138,5 +154,5 @@ pub fn flat_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     }
     let mut collect = Collect::<B> { from: gradients, found: Vec::new(), missing: None };
     model.visit(&mut collect);
-    collect.missing.map_or(Ok(collect.found), Err)
+    (collect.found, collect.missing)
 }

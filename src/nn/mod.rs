@@ -13,7 +13,7 @@ mod loss;
 mod named;
 
 pub use context::{BatchStatistics, ForwardContext};
-pub use flat::{Kernel, Which, flat, flat_gradients, gradients_of, kernels, only, with_flat};
+pub use flat::{Kernel, Which, flat, flat_gradients, found_gradients, gradients_of, kernels, only, with_flat};
 pub use freeze::{HEAD, freeze};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d, linear, update_running_statistics};

@@ -17,6 +17,6 @@ pub use average::WeightAverage;
 pub use clip::{clip_factor, clip_factor_there, global_norm, norms};
 pub use config::{LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleKind};
 pub use loss_scale::LossScale;
-pub use optimizer::Optimizer;
+pub use optimizer::{Optimizer, tensor_of};
 pub use parameter::Parameter;
 pub use schedule::Schedule;

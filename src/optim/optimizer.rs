@@ -14,7 +14,12 @@ use crate::state::{HostTensor, StateDict};
 /// The key of the number of steps in a checkpoint.
 const STEP: &str = "step";
 
-/// Owns the update rule's state of each tensor. Every replica has one; all are equal.
+/// The tensor that an entry of [`Optimizer::state`] belongs to.
+pub fn tensor_of(entry: &str) -> &str {
+    entry.rsplit_once('.').map_or(entry, |(tensor, _)| tensor)
+}
+
+/// Owns the update rule's state of each tensor. Every replica has one; all are equal, or each has some of the tensors.
 #[derive(Debug, Clone)]
 pub struct Optimizer<B: Backend> {
     config: OptimConfig,

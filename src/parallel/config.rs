@@ -153,6 +153,8 @@ pub struct ParallelConfig {
     pub sync_bn: bool,
     /// The type in which gradients are sent between replicas.
     pub reduce_precision: ReducePrecision,
+    /// Whether each replica updates a part of the weights and remembers momentum for it alone (ZeRO, stage 1).
+    pub shard_optimizer: bool,
     /// Steps between two comparisons of the replicas' weights; 0 for none, not even before a checkpoint.
     pub check_every: usize,
     /// Seconds a replica waits for the others in a collective, above 0; ten times as long in the first step.
@@ -216,6 +218,7 @@ impl Default for ParallelConfig {
             strategy: StrategyKind::Auto,
             sync_bn: true,
             reduce_precision: ReducePrecision::F32,
+            shard_optimizer: false,
             check_every: CHECK_EVERY,
             timeout: 30.0,
             elastic: Elastic::Off,

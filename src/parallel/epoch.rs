@@ -55,10 +55,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Sends the complete state to the coordinator, when that before is written; only the first replica of the world does.
     pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) -> Result<()> {
         self.make_room(if score.is_some() { Occasion::Epoch } else { Occasion::Step })?;
-        let state = if self.collective.rank() == 0 { self.state() } else { None };
-        let key = self.key(Operation::BackwardDone);
-        let gather = |state| if self.stage.is_whole() { Ok(Some(state)) } else { self.stage.gathered(key, state) };
-        if let Some(state) = state.map(gather).transpose()?.flatten() {
+        let (key, is_parted) = (self.key(Operation::BackwardDone), self.own.is_some());
+        if self.collective.rank() != 0 && !is_parted {
+            return Ok(());
+        }
+        let (own, is_whole) = (self.part(), self.stage.is_whole() && !is_parted);
+        if let Some(state) = if is_whole { Some(own) } else { self.stage.gathered(key, own, is_parted)? } {
             let state = Box::new(TrainingState { is_best, score, ..state });
             (self.report)(Event::Checkpoint(state, self.slot.take()));
         }
@@ -67,21 +69,24 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// The state of this worker's part of the model, on the host; `None` if another replica keeps part of it.
     pub(super) fn state(&self) -> Option<TrainingState> {
-        if self.plan.optim.ema_decay > 0.0 && self.average.is_none() {
-            return None;
-        }
+        (self.plan.optim.ema_decay == 0.0 || self.average.is_some()).then(|| self.part())
+    }
+
+    /// The part of the state that this worker keeps; what all replicas have, the first one does.
+    fn part(&self) -> TrainingState {
         let _phase = tracing::info_span!("state to the host").entered();
         let averaged = |average: &WeightAverage<B>| {
             self.own(state_dict(&with_flat(self.model(), Which::All, average.values.clone())))
         };
-        Some(TrainingState {
+        let keeps_weights = self.own.is_none() || self.collective.rank() == 0;
+        TrainingState {
             position: self.position.clone(),
-            weights: self.own(state_dict(&self.model())),
+            weights: if keeps_weights { self.own(state_dict(&self.model())) } else { StateDict::new() },
             optimizer: self.rule.state(),
             average: self.average.as_ref().map(averaged),
             is_best: false,
             score: None,
-        })
+        }
     }
 
     /// The tensors of this worker's units.

@@ -25,6 +25,8 @@ pub enum Operation {
         /// The number of the bucket.
         bucket: usize,
     },
+    /// The weights that each replica has updated.
+    Weights,
     /// The model to validate.
     EvaluationModel,
     /// Losses and hits of a validation.
@@ -45,10 +47,10 @@ pub enum Operation {
         /// The receiver.
         to: usize,
     },
-    /// A stage's part of the state to save.
+    /// A worker's part of the state to save.
     State {
-        /// The stage.
-        stage: usize,
+        /// The sender.
+        worker: usize,
     },
 }
 
@@ -63,6 +65,7 @@ impl fmt::Display for Operation {
             Self::BackwardDone => f.write_str("end of backward"),
             Self::Counts => f.write_str("exchange of losses"),
             Self::Gradients { .. } => f.write_str("gradient all-reduce"),
+            Self::Weights => f.write_str("exchange of updated weights"),
             Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
             Self::Validation => f.write_str("exchange of validation results"),
             Self::StartingPoint => f.write_str("broadcast of the checkpoint"),
@@ -70,7 +73,7 @@ impl fmt::Display for Operation {
             Self::Farewell => f.write_str("end of the run"),
             Self::Activations { to } => write!(f, "activations for worker {to}"),
             Self::Gradient { to } => write!(f, "gradient for worker {to}"),
-            Self::State { stage } => write!(f, "state of stage {stage}"),
+            Self::State { worker } => write!(f, "state of worker {worker}"),
         }
     }
 }

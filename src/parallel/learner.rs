@@ -6,6 +6,7 @@
 //! of saving its state.
 
 use std::fmt::{Debug, Formatter};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +25,7 @@ use super::plan::Plan;
 use super::task::Task;
 use super::trainee::{Handle, Student, Trainee};
 use crate::error::{Error, Result};
-use crate::nn::{Weights, Which, flat, flat_gradients, trained_parameters, with_flat, with_named_ids};
+use crate::nn::{Weights, Which, flat, found_gradients, trained_parameters, with_flat, with_named_ids};
 use crate::optim::{self, Arenas, Schedule};
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
@@ -44,15 +45,21 @@ pub(super) struct Recipe<B: HostBackend, T: Task<B>> {
 }
 
 impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
-    /// A learner after `steps` steps, and the update rule in it.
+    /// A learner after `steps` steps, and the update rule in it: for the trained tensors at the places `own`, or all.
     pub(super) fn learner(
         &self,
         plan: &Plan,
         model: T::Model,
         steps: usize,
+        own: Option<Range<usize>>,
     ) -> (TaskLearner<B, T>, UpdateRule<B, Student<B, T>>) {
         let model = with_named_ids(model);
-        let own = || UpdateRule::new(Box::new(optim::Optimizer::new(&plan.optim, self.parameters(&model))));
+        let own = || {
+            let parameters = self.parameters(&model);
+            let own = own.unwrap_or(0..parameters.len());
+            let optimizer = optim::Optimizer::new(&plan.optim, parameters[own.clone()].to_vec());
+            UpdateRule::new(Box::new(Kilns { optimizer, own }))
+        };
         let rule = self.rule.as_ref().map_or_else(own, UpdateRule::copy);
         let schedule = self.schedule.clone().load_record::<B>(steps);
         (Learner::new(Trainee::new(model, Handle(self.task.clone())), rule.clone(), schedule), rule)
@@ -88,19 +95,29 @@ trait Rule<B: HostBackend, M>: Send {
     fn prepare(&mut self, _gradients: Vec<Tensor<B, 1>>) {}
 }
 
-impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for optim::Optimizer<B> {
+/// Kiln's own optimizer, for the trained tensors at the places `own`.
+#[derive(Clone)]
+struct Kilns<B: HostBackend> {
+    optimizer: optim::Optimizer<B>,
+    own: Range<usize>,
+}
+
+impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for Kilns<B> {
     fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M {
-        let gradients = flat_gradients(&model, gradients).expect("every trained tensor has a gradient");
-        let updated = self.step(rate, flat(&model, Which::Trained), gradients);
-        with_flat(model, Which::Trained, updated)
+        let (gradients, _) = found_gradients(&model, gradients);
+        assert_eq!(gradients.len(), self.own.len(), "each of the own tensors has a gradient");
+        let mut tensors = flat(&model, Which::Trained);
+        let updated = self.optimizer.step(rate, tensors[self.own.clone()].to_vec(), gradients);
+        tensors.splice(self.own.clone(), updated);
+        with_flat(model, Which::Trained, tensors)
     }
 
     fn state(&self) -> StateDict {
-        self.state()
+        self.optimizer.state()
     }
 
     fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()> {
-        self.load(state, device)
+        self.optimizer.load(state, device)
     }
 
     fn copy(&self) -> Box<dyn Rule<B, M>> {
@@ -108,15 +125,15 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for optim::Optim
     }
 
     fn add_to(&self, sum: &mut Checksum) {
-        self.memory().cloned().for_each(|vector| sum.add_tensor(vector));
+        self.optimizer.memory().cloned().for_each(|vector| sum.add_tensor(vector));
     }
 
     fn arenas(&self) -> Option<Arenas> {
-        Some(self.arenas().clone()).filter(Arenas::is_shared)
+        Some(self.optimizer.arenas().clone()).filter(Arenas::is_shared)
     }
 
     fn prepare(&mut self, gradients: Vec<Tensor<B, 1>>) {
-        self.prepare(gradients);
+        self.optimizer.prepare(gradients);
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! `task.rs` defines what can be trained, `sampler.rs` the order of samples, `world.rs` the topology, `collective.rs`
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
-//! between processes by the engines of `engine.rs`; `sums.rs` orders the sums of gradients, `tensors.rs` computes them.
+//! between processes by the engines of `engine.rs`; `sums.rs` orders the sums of gradients, `tensors.rs` computes them,
+//! `sharding.rs` parts the update.
 //! `replica.rs` is the program of every replica, `passes.rs` its forward and backward passes, `stage.rs` its place among
 //! the stages of a model, `timing.rs` the times of their units, `overlap.rs` the all-reduce beside the backward pass,
 //! `agreement.rs` the comparison of replicas, `writer.rs` the thread that saves, `strategy.rs` the strategy for Burn's
@@ -42,6 +43,7 @@ mod reduction;
 mod remedy;
 mod replica;
 mod sampler;
+mod sharding;
 mod stage;
 mod step;
 mod strategy;
@@ -72,8 +74,8 @@ pub use outcome::Sums;
 pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
 pub use processes::{Devices, Processes, StageEngine};
-pub use reduction::sum_here;
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
+pub use sharding::{all_gather, reduce_scatter};
 pub use stage::{Turn, ahead, turns};
 pub use strategy::DataParallel;
 pub use sums::sum_across;

@@ -41,6 +41,8 @@ pub struct Plan {
     pub schedule: Schedule,
     /// Update rule, clipping, averaging.
     pub optim: OptimConfig,
+    /// Whether each replica updates a part of the weights wherever replicas are; see `sharding.rs`.
+    pub shard_optimizer: bool,
     /// Random seed of samples and augmentation.
     pub seed: u64,
     /// Steps between checkpoints; 0 for none. The end of the run is always saved.
@@ -93,6 +95,7 @@ impl Plan {
             limit_validation: 0,
             schedule: Schedule::constant(optim.learning_rate, epochs * sampler.steps_per_epoch()),
             optim,
+            shard_optimizer: false,
             seed: 0,
             save_every_steps: 0,
             save_every_epochs: 1,

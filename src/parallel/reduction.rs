@@ -1,8 +1,8 @@
 //! The sum of all replicas' gradients.
 //!
 //! Replicas of one process add them on the device, in place, if they share one or its backend moves tensors between
-//! devices. Gradients that go to other processes, or are rounded to bf16, are reduced in buckets, some of them during the
-//! backward pass.
+//! devices; each adds its share of the tensors. Gradients that go to other processes, or are rounded to bf16, are reduced
+//! in buckets, some of them during the backward pass.
 
 use std::sync::Arc;
 
@@ -10,24 +10,21 @@ use burn::tensor::Tensor;
 use tracing::info_span;
 
 use super::bucket::{Share, parts};
-use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
-use super::key::{Broken, Key, Operation};
+use super::key::{Key, Operation};
 use super::overlap::{Early, Reduced, in_buckets};
 use super::replica::Replica;
-use super::sums::folded;
+use super::sharding::{all_gather, reduce_scatter};
 use super::task::Task;
 use crate::error::Result;
-use crate::ops::statistics::Part;
-use crate::ops::{Shared, primitive, tensor};
 
 /// The gradients in no bucket.
 const GRADIENTS: Operation = Operation::Gradients { bucket: 0 };
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// The sum of all replicas' gradients, which is the mean over the samples of the step. The reduction of the
-    /// gradients in `early` has begun already.
+    /// The sum of all replicas' gradients, which is the mean over the samples of the step; where the update is in parts, of
+    /// the tensors that this replica updates. The reduction of the gradients in `early` has begun already.
     pub(super) fn reduce(
         &self,
         mut gradients: Vec<Tensor<B, 1>>,
@@ -38,7 +35,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
         let _phase = info_span!("all-reduce").entered();
         if self.shares_tensors() && self.plan.reduce_precision == ReducePrecision::F32 {
-            return Ok(sum_here::<B>(self.collective.as_ref(), self.key(GRADIENTS), gradients, &self.device)?);
+            let (key, lengths) = (self.key(GRADIENTS), gradients.iter().map(|one| one.dims()[0]).collect::<Vec<_>>());
+            let own = reduce_scatter::<B>(&self.collective, key, gradients, &self.device)?;
+            let key = Key { micro_batch: 1, ..key };
+            return match &self.own {
+                Some(_) => Ok(own),
+                None => Ok(all_gather(&self.collective, key, own, &lengths, &self.device, true)?),
+            };
         }
         let sums = match (&self.overlap, early) {
             (Some(overlap), Some(early)) => overlap.sums(&early)?,
@@ -59,7 +62,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let sum = Share::new(collective, shares)?.all_reduce(collective, key, self.plan.reduce_precision)?;
             self.replace(&mut gradients, &places, sum);
         }
-        Ok(gradients)
+        Ok(match &self.own {
+            Some(own) => gradients[own.clone()].to_vec(),
+            None => gradients,
+        })
     }
 
     /// Whether all replicas can use each other's tensors.
@@ -72,25 +78,4 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let lengths: Vec<usize> = places.iter().map(|place| gradients[*place].dims()[0]).collect();
         places.iter().zip(parts(sum, &lengths)).for_each(|(place, sum)| gradients[*place] = sum);
     }
-}
-
-/// The sums of the tensors of all replicas of this process, in the tree over their ranks. The last replica to arrive
-/// computes them, each pair in the memory of its first tensor.
-///
-/// # Errors
-/// Those of [`Collective::meet`].
-pub fn sum_here<B: HostBackend>(
-    collective: &Collective,
-    key: Key,
-    own: Vec<Tensor<B, 1>>,
-    device: &B::Device,
-) -> std::result::Result<Vec<Tensor<B, 1>>, Broken> {
-    let shared = |part: Part| Arc::unwrap_or_clone(part.downcast::<Vec<Shared<B>>>().expect("all bring tensors"));
-    let combine = |parts: Vec<Part>| -> Part {
-        let add = |left: Vec<_>, right| left.into_iter().zip(right).map(|(left, right)| B::add(left, right)).collect();
-        Arc::new(folded(parts.into_iter().map(|part| Some(shared(part))).collect(), add))
-    };
-    let own: Vec<Shared<B>> = own.into_iter().map(|own| B::share(primitive(own))).collect();
-    let sums = shared(collective.meet(key, Arc::new(own), &combine)?);
-    Ok(sums.into_iter().map(|sum| tensor(B::adopt(sum, device))).collect())
 }

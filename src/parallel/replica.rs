@@ -5,6 +5,7 @@
 //! epoch.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,15 +25,16 @@ use super::overlap::Overlap;
 use super::plan::Plan;
 use super::position::{Position, StartingPoint, TrainingState};
 use super::remedy::{remedy, without_stack};
+use super::sharding::{is_parted, shares};
 use super::stage::{Stage, first_trained};
 use super::task::{Split, Task};
 use super::trainee::{Handle, Student, Trainee};
 use super::world::World;
 use super::writer::{Slot, Taken};
 use crate::error::{Error, Result};
-use crate::nn::{Which, flat, float_tensors, kernels, only, trained_parameters};
+use crate::nn::{Weights, Which, flat, float_tensors, kernels, only, trained_parameters};
 use crate::ops::{release_freed, traffic, upload};
-use crate::optim::WeightAverage;
+use crate::optim::{self, WeightAverage};
 
 /// How many batches are prepared ahead of the replica.
 const PREFETCH: usize = 2;
@@ -73,6 +75,8 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) stage: Stage<B>,
     /// Trained tensors of the whole model.
     pub(super) tensors: usize,
+    /// The places of those that this replica updates, among those of its stage, if the update is in parts.
+    pub(super) own: Option<Range<usize>>,
     pub(super) device: B::Device,
     pub(super) learner: TaskLearner<B, T>,
     /// That of the learner.
@@ -166,13 +170,22 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let is_own = |name: &str| stage.has(task.unit_of(name));
         let model = if stage.is_whole() { model } else { only(model, &is_own) };
         let model = model.fork(&device);
-        let (learner, rule) = recipe.learner(&plan, model, start.position.global_step);
+        let trained: Vec<Weights> = trained_parameters(&model).collect();
+        let is_in_parts = recipe.rule.is_none() && generation.is_none() && is_parted::<B>(&plan, &collective);
+        let own = is_in_parts.then(|| {
+            let lengths: Vec<usize> = trained.iter().map(|tensor| tensor.shape.iter().product()).collect();
+            shares(&lengths, collective.size()).swap_remove(rank)
+        });
+        let (learner, rule) = recipe.learner(&plan, model, start.position.global_step, own.clone());
         let model = learner.model().into_model();
         match &start.optimizer {
-            Some(state) if stage.is_whole() => rule.load(state, &device)?,
+            Some(state) if stage.is_whole() && own.is_none() => rule.load(state, &device)?,
             Some(state) => {
-                let own = state.iter().filter(|(name, _)| is_own(name));
-                rule.load(&own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect(), &device)?;
+                let others = own.iter().flat_map(|own| trained[..own.start].iter().chain(&trained[own.end..]));
+                let others: HashSet<&str> = others.map(|tensor| &*tensor.name).collect();
+                let own = state.iter().filter(|(name, _)| is_own(name) && !others.contains(optim::tensor_of(name)));
+                let state = own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
+                rule.load(&state, &device)?;
             }
             None => {}
         }
@@ -203,6 +216,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             collective,
             stage,
             tensors,
+            own,
             device,
             learner,
             rule,

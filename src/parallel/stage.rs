@@ -213,25 +213,24 @@ impl<B: HostBackend> Stage<B> {
         stage * self.world.size + self.replica
     }
 
-    /// The state of the whole model on the first stage, from the parts of all stages; `None` on the others. Called by
-    /// the stages of replica 0.
-    pub(super) fn gathered(&self, key: Key, own: TrainingState) -> Result<Option<TrainingState>> {
-        let of = |stage| Key { operation: Operation::State { stage }, ..key };
-        if !self.is_first() {
-            self.send_state(of(self.number), own)?;
+    /// The whole state on the first worker, from the parts of every worker, or of those of replica 0 alone; `None` on the
+    /// others. Called by those that have a part.
+    pub(super) fn gathered(&self, key: Key, own: TrainingState, of_every: bool) -> Result<Option<TrainingState>> {
+        let of = |worker| Key { operation: Operation::State { worker }, ..key };
+        if self.everyone.rank() != 0 {
+            self.send_state(of(self.everyone.rank()), own)?;
             return Ok(None);
         }
-        let mut whole = own;
-        for stage in 1..self.world.stages {
-            let worker = stage * self.world.size;
+        let (mut whole, size) = (own, self.world.size);
+        for worker in (0..size * self.world.stages).step_by(if of_every { 1 } else { size }).skip(1) {
             if self.everyone.is_here(worker) {
-                let part = self.everyone.fetch(of(stage))?.downcast::<TrainingState>();
-                whole.extend(named(Arc::unwrap_or_clone(part.expect("a stage sends its state"))));
+                let part = self.everyone.fetch(of(worker))?.downcast::<TrainingState>();
+                whole.extend(named(Arc::unwrap_or_clone(part.expect("a worker sends its state"))));
                 continue;
             }
             loop {
-                let bytes = self.everyone.receive(of(stage), worker)?;
-                let (part, _) = from_safetensors(&bytes, Path::new("the state of another stage"))?;
+                let bytes = self.everyone.receive(of(worker), worker)?;
+                let (part, _) = from_safetensors(&bytes, Path::new("the state of another worker"))?;
                 if part.is_empty() {
                     break;
                 }
@@ -241,7 +240,7 @@ impl<B: HostBackend> Stage<B> {
         Ok(Some(whole))
     }
 
-    /// Sends the state to the first stage: to another process one tensor at a time, since models are large, and nothing at
+    /// Sends the state to the first worker: to another process one tensor at a time, since models are large, and nothing at
     /// the end.
     fn send_state(&self, key: Key, state: TrainingState) -> Result<()> {
         if self.everyone.is_here(0) {
@@ -292,7 +291,7 @@ fn named(state: TrainingState) -> impl Iterator<Item = (String, HostTensor)> {
 }
 
 impl TrainingState {
-    /// Adds tensors of another stage.
+    /// Adds tensors of another worker.
     fn extend(&mut self, tensors: impl Iterator<Item = (String, HostTensor)>) {
         let mut parts = [Some(&mut self.weights), Some(&mut self.optimizer), self.average.as_mut()];
         for (name, tensor) in tensors {

@@ -10,9 +10,10 @@ use super::key::{Key, Operation};
 use super::outcome::{Outcome, Read, not_finite};
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
+use super::sharding::all_gather;
 use super::task::Task;
 use crate::error::Result;
-use crate::nn::{Which, flat, gradients_of, update_running_statistics};
+use crate::nn::{Which, flat, gradients_of, update_running_statistics, with_flat};
 use crate::ops::settle;
 use crate::optim::{Arenas, clip_factor, clip_factor_there, global_norm, norms};
 use crate::stop::Reason;
@@ -29,11 +30,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let weight = scale / group.samples() as f64;
         let (sum, early) = self.passes(group.micro_batches(), weight)?;
         // Gradients that go to other processes are reduced one by one, while the backward pass computes others.
-        let arenas = self.rule.arenas().filter(|_| self.overlap.is_none());
+        let arenas = self.rule.arenas().filter(|_| self.overlap.is_none() && self.own.is_none());
         let gradients = arenas.iter().fold(sum.gradients, |gradients, arenas| arenas.pack(gradients));
         let mut gradients = self.reduce(gradients, early)?;
         let norms = info_span!("gradient norm").in_scope(|| norms(&gradients));
-        let is_late = !B::is_processor() && !is_scaled && self.generation.is_none() && self.stage.is_whole();
+        let is_late = !B::is_processor() && !is_scaled && self.generation.is_none() && self.has_all();
         let outcome = Outcome::new(report, sum.sums, norms.clone(), scale, is_late);
         let outcome = if is_late { self.outcome.replace(outcome) } else { Some(outcome) };
         let (report, flow) = self.exchange(outcome, self.key(Operation::Counts))?;
@@ -61,7 +62,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let _phase = info_span!("running statistics").entered();
             self.set_model(update_running_statistics(self.model(), statistics));
         }
-        self.update(gradients, factor, arenas);
+        self.update(gradients, factor, arenas)?;
         if is_scaled {
             self.position.loss_scale.good();
         }
@@ -76,9 +77,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let mut values = counts.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
         values.push(self.generation.as_ref().is_some_and(|generation| generation.is_ending()).into());
-        if !self.stage.is_whole() {
-            values.push(norms.len() as f64);
-            values.extend(norms.iter().map(|norm| f64::from(*norm)));
+        if !self.has_all() {
+            // The replicas of a stage have the same gradient, unless each has a part of it.
+            let told = if self.own.is_some() || self.collective.rank() == 0 { &norms[..] } else { &[] };
+            values.push(told.len() as f64);
+            values.extend(told.iter().map(|norm| f64::from(*norm)));
             values.resize(MESSAGE + 1 + self.tensors, 0.0);
         }
         let gather = || self.stage.everyone.all_gather(key, values, |all| all);
@@ -92,14 +95,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
             total += counts;
         }
-        // The replicas of a stage have the same gradient.
-        let of_stage = |values: &Vec<f64>| {
-            let (count, norms) =
-                values[MESSAGE..].split_first().map_or((0.0, &[][..]), |(count, norms)| (*count, norms));
-            norms[..count as usize].iter().map(|norm| *norm as f32).collect::<Vec<f32>>()
+        let of_worker = |values: &Vec<f64>| {
+            let (count, norms) = (values[MESSAGE] as usize, &values[MESSAGE + 1..]);
+            norms[..count].iter().map(|norm| *norm as f32).collect::<Vec<f32>>()
         };
-        let stages = || all.iter().step_by(self.plan.world.size).flat_map(of_stage).collect();
-        let norms = if self.stage.is_whole() { norms } else { stages() };
+        // In the order of the model's tensors, as the workers are.
+        let norms = if self.has_all() { norms } else { all.iter().flat_map(of_worker).collect() };
         let gradient_norm = global_norm(&norms) / scale;
         let report = report.map(|report| StepReport { gradient_norm, ..report });
         let report = report.map(|report| StepReport { counts: total, ..report });
@@ -111,6 +112,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
         let parts = all.iter().any(|values| values[Counts::VALUES + 1] != 0.0);
         Ok((report, if parts { Flow::Part } else { Flow::Continue }))
+    }
+
+    /// Whether this worker has the whole gradient.
+    fn has_all(&self) -> bool {
+        self.stage.is_whole() && self.own.is_none()
     }
 
     /// Reads the outcome of the last step, if that has not been done.
@@ -128,8 +134,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 
     /// One step of the learner's optimizer with `gradients` times `factor`, which may be packed in `arenas`.
-    fn update(&mut self, gradients: Vec<Tensor<B, 1>>, factor: f64, arenas: Option<Arenas>) {
-        let _phase = info_span!("optimizer").entered();
+    fn update(&mut self, gradients: Vec<Tensor<B, 1>>, factor: f64, arenas: Option<Arenas>) -> Result<()> {
+        let phase = info_span!("optimizer").entered();
         let scaled = |gradient: Tensor<B, 1>| if factor == 1.0 { gradient } else { gradient * factor };
         let limit = self.plan.optim.clip_grad_value;
         let cut = |gradient: Tensor<B, 1>| if limit > 0.0 { gradient.clamp(-limit, limit) } else { gradient };
@@ -138,10 +144,27 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             self.rule.prepare(gradients.clone());
             gradients = arenas.unpack(gradients);
         }
-        self.learner.optimizer_step(gradients_of(&self.learner.model(), gradients));
+        let first = self.own.as_ref().map_or(0, |own| own.start);
+        self.learner.optimizer_step(gradients_of(&self.learner.model(), first, gradients));
+        drop(phase);
+        self.gather_weights()?;
         if let Some(average) = &mut self.average {
             average.update(flat(&self.learner.model(), Which::All));
         }
         settle::<B>(&self.device);
+        Ok(())
+    }
+
+    /// Takes the weights that other replicas have updated from them, where the update is in parts.
+    fn gather_weights(&mut self) -> Result<()> {
+        let Some(own) = self.own.clone() else { return Ok(()) };
+        let _phase = info_span!("all-gather").entered();
+        let (model, key) = (self.model(), self.key(Operation::Weights));
+        let weights = flat(&model, Which::Trained);
+        let lengths: Vec<usize> = weights.iter().map(|one| one.dims()[0]).collect();
+        let (own, shares_tensors) = (weights[own].to_vec(), self.shares_tensors());
+        let all = all_gather(&self.collective, key, own, &lengths, &self.device, shares_tensors)?;
+        self.set_model(with_flat(model, Which::Trained, all));
+        Ok(())
     }
 }

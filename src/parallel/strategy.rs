@@ -113,7 +113,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
 
     /// Burn's learner, with `model`, optimizer and schedule.
     pub fn learner(&self, model: T::Model) -> TaskLearner<B, T> {
-        self.recipe.learner(&self.plan, model, 0).0
+        self.recipe.learner(&self.plan, model, 0, None).0
     }
 
     /// The result of the run, after the learner has returned.
@@ -191,6 +191,10 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         if world.stages > 1 && self.recipe.rule.is_some() {
             let rule = "the state of an optimizer of Burn cannot be put together from stages";
             return Err(Error::usage(format!("{rule}; train in one stage, or with the update rule of the plan")));
+        }
+        if start.plan.shard_optimizer && (self.recipe.rule.is_some() || start.generation.is_some()) {
+            let rule = "a sharded optimizer is one of the plan's, and all of its processes stay to the end";
+            return Err(Error::usage(format!("{rule}; train without --shard-optimizer")));
         }
         let everyone = local_group(world.size * world.stages, start.processes.clone(), self.timeout);
         let (mut workers, slot) = (everyone.iter().cloned(), Slot::default());

@@ -67,6 +67,34 @@ pub fn sum_across<B: HostBackend>(
     Ok(tensor(B::adopt(primitive(sum), &device)))
 }
 
+/// The values of all replicas, one behind the other; replica `i` has `counts[i]` of them, and this one `share`.
+///
+/// # Errors
+/// Those of [`Collective::meet`].
+pub(super) fn gather_across<B: HostBackend>(
+    collective: &Collective,
+    key: Key,
+    share: Tensor<B, 1>,
+    counts: &[usize],
+) -> Result<Tensor<B, 1>, Broken> {
+    let device = share.device();
+    let combine = |parts: Vec<Part>, processes: Option<&Processes>, limit: Duration| {
+        let shared = |part: Part| Arc::unwrap_or_clone(part.downcast::<Shared<B>>().expect("all bring tensors"));
+        let shares: Vec<Flat<B>> = parts.into_iter().map(|part| Flat(tensor(shared(part)))).collect();
+        let device = shares[0].0.device();
+        let here = Tensor::cat(shares.into_iter().map(|Flat(share)| moved::<B>(share, &device)).collect(), 0);
+        let Some(processes) = processes else { return Ok(Arc::new(primitive(here)) as Part) };
+        let received = processes.blocks.iter().map(|block| counts[block.clone()].iter().sum()).collect();
+        let by = Exchange { processes, key, limit, ready: None };
+        let Flat(all) = Flat::<B>(here).exchange(&by, None, received, ReducePrecision::F32)?;
+        Ok(Arc::new(primitive(all)))
+    };
+    let all = collective.meet_processes(key, Arc::new(B::share(primitive(share))), combine)?;
+    let all = all.downcast::<Shared<B>>().expect("the values are a tensor");
+    let all = moved::<B>(tensor(Arc::unwrap_or_clone(all)), &device);
+    Ok(tensor(B::adopt(primitive(all), &device)))
+}
+
 /// The sum; `shares` are those of this process's replicas.
 fn sum<B: HostBackend>(
     by: Option<&Exchange>,

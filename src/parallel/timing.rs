@@ -190,7 +190,7 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
                 is_trained_before: first_trained < unit,
             });
             // Fresh leaves before every forward.
-            let student = self.recipe.learner(self.plan, self.model.clone().fork(&self.device), 0).0.model();
+            let student = self.recipe.learner(self.plan, self.model.clone().fork(&self.device), 0, None).0.model();
             let (pending, seconds) = self.timed(|| student.clone().forward(micro, part));
             activations = pending.activations();
             passed.extend(activations.iter().map(|values| values.shape().num_elements() * size_of::<f32>()));
@@ -215,11 +215,11 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
 
     /// Seconds of an update of the whole model, by gradients as large as the weights.
     fn update(&self) -> f64 {
-        let mut learner = self.recipe.learner(self.plan, self.model.clone(), 0).0;
+        let mut learner = self.recipe.learner(self.plan, self.model.clone(), 0, None).0;
         let mut seconds = Vec::new();
         for _ in 0..ROUNDS {
             let student = learner.model();
-            let gradients = gradients_of(&student, flat(&student, Which::Trained));
+            let gradients = gradients_of(&student, 0, flat(&student, Which::Trained));
             learner.lr_step();
             seconds.push(self.timed(|| learner.optimizer_step(gradients)).1);
         }

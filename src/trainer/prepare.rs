@@ -134,6 +134,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         save_every_steps,
         save_every_epochs,
         split_points: config.parallel.split_points.clone(),
+        shard_optimizer: config.parallel.shard_optimizer,
         check_every: config.parallel.check_every,
         threads,
         stop,

@@ -146,6 +146,7 @@ const SAME: &[(&str, &str, &str)] = &[
     (TENSORFLOW, "--train_epochs 90 --dtype bf16", "--epochs 90 --precision bf16"),
     (TENSORFLOW, "--model_dir out --use_synthetic_data", "--output-dir out --data synthetic"),
     (MEGATRON, "--pipeline-model-parallel-size 2", "--stages 2"),
+    (MEGATRON, "--use-distributed-optimizer", "--shard-optimizer"),
 ];
 
 /// The same where the spelling is refused with words that name Kiln's.

@@ -112,6 +112,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
         save_every_steps: 0,
         save_every_epochs: 1,
         split_points: Vec::new(),
+        shard_optimizer: false,
         check_every: 1,
         early_stopping: 0,
         keeps_many: false,

@@ -286,7 +286,8 @@ fn tag(key: Key) -> u32 {
         Operation::StartingPoint => 7,
         Operation::Agreement => 8,
         Operation::Farewell => 9,
-        Operation::Statistics { layer, direction } => 10 + 2 * layer + direction as usize,
+        Operation::Weights => 10,
+        Operation::Statistics { layer, direction } => 11 + 2 * layer + direction as usize,
     };
     // Beyond 256 micro-batches or 4096 steps tags repeat, long after their first use.
     (operation | ((key.micro_batch % 256) << 12) | ((key.step % 4096) << 20)) as u32
@@ -299,7 +300,7 @@ const CONTENT: u64 = 1 << 62;
 fn slot(key: Key) -> u64 {
     let (kind, to) = match key.operation {
         Operation::Gradient { to } => (1, to),
-        Operation::State { stage } => (2, stage),
+        Operation::State { worker } => (2, worker),
         Operation::Activations { to } => (0, to),
         _ => (3, 0),
     };
@@ -357,7 +358,7 @@ mod tests {
     #[test]
     fn messages_between_workers_have_slots_of_their_own() {
         let operations = (0..300).flat_map(|to| [Operation::Activations { to }, Operation::Gradient { to }]);
-        let operations: Vec<_> = operations.chain((0..9).map(|stage| Operation::State { stage })).collect();
+        let operations: Vec<_> = operations.chain((0..9).map(|worker| Operation::State { worker })).collect();
         let keys = operations.iter().flat_map(|operation| {
             [(0, 0), (0, 1), (1, 0)].map(|(step, micro_batch)| Key { step, micro_batch, operation: *operation })
         });
