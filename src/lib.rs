@@ -37,17 +37,19 @@
 //!    |
 //! loader.rs      a thread that works ahead                Task::fetch, Task::prepare; then Task::upload to the device
 //!    |
-//! passes.rs      each micro-batch: fresh leaves, forward  Task::losses, exchange.rs asks the other replicas
+//! passes.rs      each micro-batch: fresh leaves, forward  Task::forward, exchange.rs asks the other replicas
 //!    |             the fence, backward                    Learner::train_step; with stages stage.rs, from one to the next
 //!    |
-//! reduction.rs   gradients of all replicas, one tree      on the device, or overlap.rs, with sums.rs over Gloo or NCCL
+//! reduction.rs   gradients of all replicas, one tree      on the device, each adds its part (sharding.rs); or overlap.rs,
+//!    |                                                    with sums.rs over Gloo or NCCL
 //!    |
 //! outcome.rs     losses, counts, norm to the host         at once; on a GPU beside the next step
 //!    |
 //! step.rs        those of all replicas, requests to stop  Collective::all_gather
-//!    |             clipping                               from here on nothing waits for other replicas
+//!    |             clipping                               from here on an elastic run waits for nobody
 //!    |
-//! learner.rs     the update                               Learner::optimizer_step: rules.rs, or an optimizer of Burn
+//! learner.rs     the update                               Learner::optimizer_step: rules.rs, or an optimizer of Burn;
+//!                                                         sharding.rs, if each replica updates a part of the weights
 //! ```
 //!
 //! ## A flag, from the argument to its effect

@@ -5,6 +5,7 @@ mod example;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use burn::backend::Autodiff;
@@ -59,6 +60,22 @@ fn the_same_anywhere<B: HostBackend>() {
         train::<B>(&of("spread"), World::new(4, (0..devices).collect()), usize::MAX);
         assert_eq!(tensors(&of("spread")), tensors(&of("whole")), "on {devices} devices");
     }
+    // A GPU's backend fuses operations over the cut.
+    if B::is_processor() {
+        train::<B>(&of("stages"), World::staged([4, 2], 0, vec![1], vec![0]), 37);
+        train::<B>(&of("stages"), World::new(4, vec![0]), usize::MAX);
+        assert_eq!(tensors(&of("stages")), tensors(&of("whole")), "begun in two stages");
+    }
+}
+
+fn sharding_is_refused<B: HostBackend>() {
+    let place = tempfile::tempdir().unwrap();
+    let (model, mut strategy) = example::experiment::<B>(place.path(), World::new(2, vec![0]), 1).unwrap();
+    Arc::get_mut(&mut strategy.plan).unwrap().shard_optimizer = true;
+    let schedule = CosineAnnealingLrSchedulerConfig::new(0.01, 320).init().unwrap();
+    let strategy = strategy.by(AdamWConfig::new().init(), schedule);
+    let error = learner::train(model, strategy, place.path()).unwrap_err().to_string();
+    assert!(error.contains("train without --shard-optimizer"), "{error}");
 }
 
 /// As [`train`], by an optimizer and a schedule of Burn's.
@@ -100,6 +117,7 @@ fn another_number_of_samples_is_refused<B: HostBackend>() {
 on_every_backend! {
     an_own_model_has_the_same_bits_on_any_devices_and_after_a_resume => || the_same_anywhere::<TestBackend>();
     an_optimizer_of_burns_resumes_with_the_same_bits => || the_same_by_an_optimizer_of_burns::<TestBackend>();
+    a_sharded_optimizer_of_burns_is_refused => || sharding_is_refused::<TestBackend>();
     a_plan_for_another_number_of_samples_is_refused => || another_number_of_samples_is_refused::<TestBackend>();
 }
 

@@ -18,7 +18,8 @@ use kiln::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
 use kiln::ops::{Full, HostOps, PrecisionKind, TrainBackend};
 use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
 use kiln::parallel::{
-    DataParallel, Evaluated, HostBackend, Observer, Processes, ReducePrecision, Shard, Split, StartingPoint, Task,
+    DataParallel, Evaluated, HostBackend, Observer, Passage, Passed, Processes, ReducePrecision, Shard, Split,
+    StartingPoint, Task,
 };
 use kiln::trainer::classification::Classification;
 use kiln::trainer::learner;
@@ -162,12 +163,11 @@ impl<B: HostBackend> Task<B> for Drill {
         (Tensor::from_data(pixels, device), batch.labels, is_own)
     }
 
-    fn losses(
+    fn forward(
         &self,
         toy: &Toy<Autodiff<B>>,
-        (images, labels, is_own): Self::Input,
-        context: &ForwardContext<Autodiff<B>>,
-    ) -> (Tensor<Autodiff<B>, 1>, Option<Seen>) {
+        Passage { input: (images, labels, is_own), context, .. }: Passage<Autodiff<B>, Self::Input>,
+    ) -> Passed<Autodiff<B>, Option<Seen>> {
         let due = |label: i64| is_own && labels.contains(&(label as u32));
         match toy.shared.mishap {
             Mishap::PanicInForward(label) if due(label) => panic!("no memory left\nfor this"),
@@ -187,17 +187,16 @@ impl<B: HostBackend> Task<B> for Drill {
             losses = losses * f32::NAN;
         }
         let panics = matches!(toy.shared.mishap, Mishap::PanicAfterTheFence(label) if due(label));
-        (losses, Some(Seen { shard, is_own, panics }))
+        Passed::Losses((losses, Some(Seen { shard, is_own, panics })))
     }
 
     fn evaluate(
         &self,
         toy: &Evaluated<B, Self>,
-        (images, labels, _): Self::Input,
-        context: &ForwardContext<B>,
-    ) -> (Tensor<B, 1>, Option<Seen>) {
+        Passage { input: (images, labels, _), context, .. }: Passage<B, Self::Input>,
+    ) -> Passed<B, Option<Seen>> {
         let targets = targets(&labels, &images.device());
-        (cross_entropy(toy.forward(images, context), targets, 0.0), None)
+        Passed::Losses((cross_entropy(toy.forward(images, context), targets, 0.0), None))
     }
 
     fn count(&self, seen: &Option<Seen>) -> Option<Tensor<B, 1>> {

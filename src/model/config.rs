@@ -84,33 +84,17 @@ impl Architecture {
         Self { blocks: [1, 2, 3, 4].map(count) }
     }
 
-    /// Units in a forward pass: the stem, each block, the classifier.
-    pub fn units(self) -> usize {
-        self.blocks.iter().sum::<usize>() + 2
-    }
-
-    /// The work of each unit in 3x3 convolutions of stride 1, which take the same everywhere: a later stage has twice the
-    /// channels and a quarter of the pixels. The stem's and the classifier's parts are small, and depend on the images.
-    pub fn costs(self) -> Vec<f64> {
-        const STEM: f64 = 0.25;
-        const CLASSIFIER: f64 = 0.05;
-        let halves = |stage: usize, block: usize| if stage > 0 && block == 0 { 1.5 } else { 2.0 };
-        let blocks = (0..4).flat_map(|stage| (0..self.blocks[stage]).map(move |block| halves(stage, block)));
-        std::iter::once(STEM).chain(blocks).chain([CLASSIFIER]).collect()
-    }
-
-    /// The unit of the tensor with this torchvision name.
-    pub fn unit_of(self, name: &str) -> Option<usize> {
-        let mut path = name.split('.');
-        match path.next()? {
-            "conv1" | "bn1" => Some(0),
-            "fc" => Some(self.units() - 1),
-            layer => {
-                let stage: usize = layer.strip_prefix("layer")?.parse().ok()?;
-                let block: usize = path.next()?.parse().ok()?;
-                Some(1 + self.blocks.iter().take(stage.checked_sub(1)?).sum::<usize>() + block)
-            }
-        }
+    /// The units of a forward pass: the stem, each block, the classifier. Of each the layers, by torchvision's names, and
+    /// the work in 3x3 convolutions of stride 1, which take the same everywhere: a later stage has twice the channels and a
+    /// quarter of the pixels. The stem's and the classifier's parts are small, and depend on the images.
+    pub fn units(self) -> Vec<(Vec<String>, f64)> {
+        let block = |stage: usize, block: usize| {
+            let work = if stage > 0 && block == 0 { 1.5 } else { 2.0 };
+            (vec![format!("layer{}.{block}", stage + 1)], work)
+        };
+        let blocks = (0..4).flat_map(|stage| (0..self.blocks[stage]).map(move |number| block(stage, number)));
+        let (stem, classifier) = ((vec!["conv1".into(), "bn1".into()], 0.25), (vec!["fc".into()], 0.05));
+        std::iter::once(stem).chain(blocks).chain([classifier]).collect()
     }
 
     /// Layers with weights, projections not counted.

@@ -4,7 +4,7 @@ use super::agreement::Occasion;
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::events::EpochReport;
-use super::key::Operation;
+use super::key::{Key, Operation};
 use super::position::TrainingState;
 use super::replica::{Event, Replica};
 use super::task::Task;
@@ -54,15 +54,22 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// Sends the complete state to the coordinator, when that before is written; only the first replica of the world does.
     pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) -> Result<()> {
-        self.make_room(if score.is_some() { Occasion::Epoch } else { Occasion::Step })?;
-        let (key, is_parted) = (self.key(Operation::BackwardDone), self.own.is_some());
-        if self.collective.rank() != 0 && !is_parted {
-            return Ok(());
+        let occasion = if score.is_some() { Occasion::Epoch } else { Occasion::Step };
+        self.make_room(occasion)?;
+        let is_parted = self.own.is_some();
+        let is_gathered = is_parted || !self.stage.is_whole();
+        let key = Key { micro_batch: occasion as usize, ..self.key(Operation::State { worker: 0 }) };
+        let mut state = (is_parted || self.collective.rank() == 0).then(|| self.part());
+        if is_gathered {
+            state = state.map(|part| self.stage.gathered(key, part, is_parted)).transpose()?.flatten();
         }
-        let (own, is_whole) = (self.part(), self.stage.is_whole() && !is_parted);
-        if let Some(state) = if is_whole { Some(own) } else { self.stage.gathered(key, own, is_parted)? } {
+        if let Some(state) = state {
             let state = Box::new(TrainingState { is_best, score, ..state });
             (self.report)(Event::Checkpoint(state, self.slot.take()));
+        }
+        if is_gathered {
+            // Whoever went on and failed would take away what the first worker still waits for.
+            self.stage.everyone.all_gather(key, Vec::new(), |all| all)?;
         }
         Ok(())
     }
@@ -91,7 +98,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// The tensors of this worker's units.
     fn own(&self, mut state: StateDict) -> StateDict {
-        state.retain(|name, _| self.stage.has(self.task.unit_of(name)));
+        state.retain(|name, _| self.stage.has(name));
         state
     }
 }

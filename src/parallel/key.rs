@@ -49,7 +49,7 @@ pub enum Operation {
     },
     /// A worker's part of the state to save.
     State {
-        /// The sender.
+        /// The sender; the receiver, once it has all.
         worker: usize,
     },
 }
@@ -73,7 +73,7 @@ impl fmt::Display for Operation {
             Self::Farewell => f.write_str("end of the run"),
             Self::Activations { to } => write!(f, "activations for worker {to}"),
             Self::Gradient { to } => write!(f, "gradient for worker {to}"),
-            Self::State { worker } => write!(f, "state of worker {worker}"),
+            Self::State { .. } => f.write_str("gathering of the state"),
         }
     }
 }

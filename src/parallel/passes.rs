@@ -120,7 +120,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             weight: if is_present { weight } else { 0.0 },
             context: context.in_precision(self.plan.precision).with_listener(early.map(|early| early as _)),
         };
-        let part = (!self.stage.is_whole()).then(|| self.stage.part(key)).transpose()?;
+        let part = self.stage.part(key)?;
         // Rule 1: fresh leaves before every forward.
         self.learner.fork(&self.device);
         let pending = self.learner.model().forward(micro, part);

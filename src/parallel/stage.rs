@@ -9,7 +9,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use burn::module::Module;
 use burn::tensor::TensorMetadata;
+use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use tracing::info_span;
 
@@ -18,7 +20,7 @@ use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use super::loader::Shard;
 use super::position::TrainingState;
-use super::task::Task;
+use super::task::{Task, Unit, unit_of};
 use super::world::World;
 use crate::error::{Error, Result};
 use crate::nn::trained_parameters;
@@ -42,12 +44,21 @@ pub(super) struct ModelPart<B: HostBackend> {
     pub(super) is_trained_before: bool,
 }
 
+impl<B: HostBackend> ModelPart<B> {
+    /// The whole model.
+    pub(super) fn whole<T: Task<B>>(task: &T) -> Self {
+        Self { units: 0..task.units().len(), activations: None, is_trained_before: false }
+    }
+}
+
 /// A worker's place.
 pub(super) struct Stage<B: HostBackend> {
     /// From 0.
     pub(super) number: usize,
     /// The units of the model that it computes.
     pub(super) units: Range<usize>,
+    /// Of the whole model.
+    all_units: Vec<Unit>,
     /// The first unit that is not frozen: the gradient goes back to its stage and no further.
     first_trained: usize,
     /// All workers.
@@ -101,16 +112,19 @@ pub(super) fn cut(costs: &[f64], stages: usize, points: &[usize]) -> Result<Vec<
 }
 
 impl<B: HostBackend> Stage<B> {
-    pub(super) fn new(
+    pub(super) fn new<T: Task<B>>(
         world: &World,
         units: Range<usize>,
-        first_trained: usize,
+        task: &T,
+        model: &T::Model,
         everyone: Arc<Collective>,
         device: B::Device,
     ) -> Self {
         let worker = everyone.rank();
         let (number, replica) = (worker / world.size, worker % world.size);
-        Self { number, units, first_trained, everyone, replica, world: world.clone(), device }
+        let all_units = task.units();
+        let first_trained = first_trained(&all_units, model);
+        Self { number, units, all_units, first_trained, everyone, replica, world: world.clone(), device }
     }
 
     /// Whether the model is not cut.
@@ -172,9 +186,9 @@ impl<B: HostBackend> Stage<B> {
         Ok(of_bytes::<B>(part.downcast_ref::<Vec<u8>>().expect("a tensor or its bytes"), &self.device))
     }
 
-    /// Whether this stage has the unit; what belongs to none is everywhere.
-    pub(super) fn has(&self, unit: Option<usize>) -> bool {
-        self.is_whole() || unit.is_none_or(|unit| self.units.contains(&unit))
+    /// Whether this stage has the tensor `name`; what belongs to no unit is everywhere.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.is_whole() || unit_of(&self.all_units, name).is_none_or(|unit| self.units.contains(&unit))
     }
 
     /// This stage's part of the model, once the stage before has computed its own.
@@ -264,9 +278,8 @@ pub fn ahead([number, stages]: [usize; 2], is_alone: bool, micro_batches: usize)
 }
 
 /// The first unit of the model with a trained tensor, or the number of units.
-pub(super) fn first_trained<B: HostBackend, T: Task<B>>(task: &T, model: &T::Model) -> usize {
-    let units = trained_parameters(model).filter_map(|tensor| task.unit_of(&tensor.name));
-    units.min().unwrap_or(task.units().len())
+pub(super) fn first_trained<B: Backend, M: Module<B>>(units: &[Unit], model: &M) -> usize {
+    trained_parameters(model).filter_map(|tensor| unit_of(units, &tensor.name)).min().unwrap_or(units.len())
 }
 
 /// The passes of a worker that begins `ahead` forward passes before its first backward pass.

@@ -38,7 +38,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let outcome = Outcome::new(report, sum.sums, norms.clone(), scale, is_late);
         let outcome = if is_late { self.outcome.replace(outcome) } else { Some(outcome) };
         let (report, flow) = self.exchange(outcome, self.key(Operation::Counts))?;
-        // The commit: no state has changed yet, and from here on nothing waits for others.
+        // The commit: no state has changed yet, and from here on no step of an elastic run waits for others.
         self.generation.as_ref().map_or(Ok(()), |generation| generation.confirm())?;
         if let Some(report) = &report
             && !(report.gradient_norm.is_finite() && report.counts.loss.is_finite())

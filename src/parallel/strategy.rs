@@ -187,7 +187,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     fn spawn(&self, start: &Start<T::Model>) -> Result<Receiver<Message<B, T>>> {
         let (sender, receiver) = channel();
         let world = &start.plan.world;
-        let cut = stage::cut(&self.recipe.task.units(), world.stages, &start.plan.split_points)?;
+        let costs: Vec<f64> = self.recipe.task.units().iter().map(|unit| unit.cost).collect();
+        let cut = stage::cut(&costs, world.stages, &start.plan.split_points)?;
         if world.stages > 1 && self.recipe.rule.is_some() {
             let rule = "the state of an optimizer of Burn cannot be put together from stages";
             return Err(Error::usage(format!("{rule}; train in one stage, or with the update rule of the plan")));

@@ -57,24 +57,64 @@ impl<B: Backend> Activations<B> {
     }
 }
 
-/// The output of a stage.
+/// The output of some units.
 #[derive(Debug)]
-pub enum Passed<B: Backend, Outputs> {
-    /// For the next stage.
+pub enum Passed<B: Backend, Outputs = ()> {
+    /// For the units behind.
     Activations(Activations<B>),
-    /// Of the last stage.
+    /// Of the last unit.
     Losses(Losses<B, Outputs>),
 }
 
-/// The part of a forward pass that a stage computes.
+/// A part of a model that no stage divides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unit {
+    /// The names of its modules or tensors in the model; the empty name is that of the model.
+    modules: Vec<String>,
+    /// The cost of a pass relative to that of the other units.
+    pub(super) cost: f64,
+}
+
+impl Unit {
+    /// A unit of these modules.
+    pub fn new<N: Into<String>>(modules: impl IntoIterator<Item = N>, cost: f64) -> Self {
+        Self { modules: modules.into_iter().map(Into::into).collect(), cost }
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        let is_in = |module: &String| {
+            tensor
+                .strip_prefix(module.as_str())
+                .is_some_and(|rest| module.is_empty() || rest.is_empty() || rest.starts_with('.'))
+        };
+        self.modules.iter().any(is_in)
+    }
+}
+
+/// The unit among `units` that a tensor belongs to. A suffix of its name after a dot does not matter.
+pub fn unit_of(units: &[Unit], tensor: &str) -> Option<usize> {
+    units.iter().position(|unit| unit.has(tensor))
+}
+
+/// What to compute in a forward pass: of a model of one unit, all.
 #[derive(Debug)]
-pub struct Passage<B: Backend, Input> {
+pub struct Passage<'a, B: Backend, Input> {
     /// The units to compute.
     pub units: Range<usize>,
     /// The batch. Only the first and the last unit need it.
     pub input: Input,
-    /// What the stage before has computed, unless this is the first.
+    /// What the unit before has computed, unless the first unit is among these.
     pub activations: Option<Activations<B>>,
+    /// How layers treat batch statistics, and in which precision they compute.
+    pub context: &'a ForwardContext<B>,
+}
+
+impl<'a, B: Backend, Input> Passage<'a, B, Input> {
+    /// The same with another form of the batch.
+    pub fn map<Other>(self, form: impl FnOnce(Input) -> Other) -> Passage<'a, B, Other> {
+        let Self { units, input, activations, context } = self;
+        Passage { units, input: form(input), activations, context }
+    }
 }
 
 /// Something to train on backend `B`. One value serves all replicas, from their threads.
@@ -87,7 +127,7 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     type Batch: Send + 'static;
     /// Some samples on a device.
     type Input: Send + 'static;
-    /// The outputs of a forward pass for [`Task::count`] and [`Task::answers`].
+    /// The outputs of the last unit for [`Task::count`] and [`Task::answers`].
     type Outputs: Send + 'static;
 
     /// How many numbers [`Task::answers`] has for each sample.
@@ -122,56 +162,21 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// Puts a batch on a device.
     fn upload(&self, batch: Self::Batch, device: &B::Device) -> Self::Input;
 
-    /// The forward pass. `context` tells layers how to treat batch statistics and in which precision to compute.
-    fn losses(
-        &self,
-        model: &Self::Model,
-        input: Self::Input,
-        context: &ForwardContext<Autodiff<B>>,
-    ) -> Losses<Autodiff<B>, Self::Outputs>;
-
-    /// The cost of each unit of the model relative to the others. Units are parts in the order of the forward pass, of
-    /// which a stage computes one or several; a model of one unit cannot be trained in stages.
-    fn units(&self) -> Vec<f64> {
-        vec![1.0]
+    /// The units of the model in the order of the forward pass. A stage computes one or several of them; a model of one unit
+    /// cannot be trained in stages.
+    fn units(&self) -> Vec<Unit> {
+        vec![Unit::new([""], 1.0)]
     }
 
-    /// The unit of the tensor `name`; `None` if there is no such tensor. A suffix after a dot does not matter.
-    fn unit_of(&self, _name: &str) -> Option<usize> {
-        Some(0)
-    }
-
-    /// The part of a forward pass in `passage`; all of it has the losses of [`Task::losses`]. For a model of several
-    /// units.
-    fn pass(
+    /// The forward pass through the units of `passage`: the losses, or what the units behind go on with.
+    fn forward(
         &self,
         model: &Self::Model,
         passage: Passage<Autodiff<B>, Self::Input>,
-        context: &ForwardContext<Autodiff<B>>,
-    ) -> Passed<Autodiff<B>, Self::Outputs> {
-        Passed::Losses(self.losses(model, passage.input, context))
-    }
-
-    /// As [`Task::pass`], of an evaluation.
-    fn pass_evaluation(
-        &self,
-        model: &Evaluated<B, Self>,
-        passage: Passage<B, Self::Input>,
-        context: &ForwardContext<B>,
-    ) -> Passed<B, Self::Outputs>
-    where
-        Self: Sized,
-    {
-        Passed::Losses(self.evaluate(model, passage.input, context))
-    }
+    ) -> Passed<Autodiff<B>, Self::Outputs>;
 
     /// The forward pass of an evaluation.
-    fn evaluate(
-        &self,
-        model: &Evaluated<B, Self>,
-        input: Self::Input,
-        context: &ForwardContext<B>,
-    ) -> Losses<B, Self::Outputs>
+    fn evaluate(&self, model: &Evaluated<B, Self>, passage: Passage<B, Self::Input>) -> Passed<B, Self::Outputs>
     where
         Self: Sized;
 

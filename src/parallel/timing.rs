@@ -21,7 +21,7 @@ use super::loader::Shard;
 use super::plan::Plan;
 use super::replica::verdict;
 use super::stage::{ModelPart, first_trained};
-use super::task::{Split, Task};
+use super::task::{Split, Task, unit_of};
 use super::trainee::{Micro, Pending, Student};
 use crate::error::Result;
 use crate::nn::{ForwardContext, Which, flat, gradients_of, trained_parameters};
@@ -175,7 +175,7 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
     #[expect(clippy::type_complexity, reason = "three lists of one loop")]
     fn forward(&self, units: usize) -> Result<(Vec<(Student<B, T>, Pending<B, T>)>, Vec<f64>, Vec<usize>)> {
         let group = self.plan.sampler.group(0, 0);
-        let first_trained = first_trained(self.task, &self.model);
+        let first_trained = first_trained(&self.task.units(), &self.model);
         let (mut begun, mut all, mut passed, mut activations) = (Vec::new(), Vec::new(), Vec::new(), None);
         for unit in 0..units {
             let shard = Shard { targets_only: unit > 0, ..self.plan.shard(&group, 0, 0, 0) };
@@ -184,11 +184,11 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
             let context = ForwardContext::local().in_precision(self.plan.precision);
             let weight = 1.0 / shard.ids.len() as f64;
             let micro = Micro { input, samples: shard.samples(), weight, context };
-            let part = (units > 1).then(|| ModelPart {
+            let part = ModelPart {
                 units: unit..unit + 1,
                 activations: activations.take(),
                 is_trained_before: first_trained < unit,
-            });
+            };
             // Fresh leaves before every forward.
             let student = self.recipe.learner(self.plan, self.model.clone().fork(&self.device), 0, None).0.model();
             let (pending, seconds) = self.timed(|| student.clone().forward(micro, part));
@@ -228,11 +228,10 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
 
     /// The trained parameters of each unit.
     fn trained(&self, units: usize) -> Vec<usize> {
-        let mut trained = vec![0; units];
+        let (mut trained, all) = (vec![0; units], self.task.units());
         for tensor in trained_parameters(&self.model) {
-            if let Some(count) = self.task.unit_of(&tensor.name).and_then(|unit| trained.get_mut(unit)) {
-                *count += tensor.shape.iter().product::<usize>();
-            }
+            let unit = unit_of(&all, &tensor.name);
+            unit.into_iter().for_each(|unit| trained[unit] += tensor.shape.iter().product::<usize>());
         }
         trained
     }

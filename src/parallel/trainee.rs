@@ -17,7 +17,7 @@ use super::counts::Counts;
 use super::device::HostBackend;
 use super::outcome::Sums;
 use super::stage::ModelPart;
-use super::task::{Activations, Evaluated, Losses, Passage, Passed, Task};
+use super::task::{Activations, Evaluated, Passage, Passed, Task};
 use crate::nn::{BatchStatistics, ForwardContext};
 use crate::ops::{Awaited, cut, leaf, settle};
 
@@ -157,22 +157,16 @@ impl<B: HostBackend> ItemLazy for EvaluationOutput<B> {
 }
 
 impl<B: HostBackend, T: Task<B>> Student<B, T> {
-    /// The forward pass of the whole model, or of a part of it.
-    pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: Option<ModelPart<B>>) -> Pending<B, T> {
+    /// The forward pass of a part of the model, or of all of it.
+    pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: ModelPart<B>) -> Pending<B, T> {
         let _phase = info_span!("forward").entered();
         let Micro { input, samples, weight, context } = micro;
-        let (task, mut behind) = (&self.task.0, None);
-        let passed = match part {
-            None => Passed::Losses(task.losses(&self.model, input, &context)),
-            Some(ModelPart { units, activations, is_trained_before }) => {
-                let begin = if is_trained_before { leaf::<B> } else { <Autodiff<B> as AutodiffBackend>::from_inner };
-                let x = activations.map(begin);
-                behind = x.clone().filter(|_| is_trained_before);
-                let activations = x.map(Activations);
-                task.pass(&self.model, Passage { units, input, activations }, &context)
-            }
-        };
-        let (objective, end) = match passed {
+        let ModelPart { units, activations, is_trained_before } = part;
+        let begin = if is_trained_before { leaf::<B> } else { <Autodiff<B> as AutodiffBackend>::from_inner };
+        let x = activations.map(begin);
+        let behind = x.clone().filter(|_| is_trained_before);
+        let passage = Passage { units, input, activations: x.map(Activations), context: &context };
+        let (objective, end) = match self.task.0.forward(&self.model, passage) {
             Passed::Losses((losses, outputs)) => {
                 let loss = losses.sum();
                 (loss.clone() * weight, End::Losses(loss, outputs))
@@ -221,22 +215,20 @@ impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Ha
 }
 
 impl<B: HostBackend, T: Task<B>> Trainee<B, Evaluated<B, T>, Handle<T>> {
-    /// Evaluates a part of the model: the results at its end, or else what the next stage goes on with.
-    pub(super) fn evaluate_part(
+    /// Evaluates a part of the model, or all of it: the results at its end, or else what the next stage goes on with.
+    pub(super) fn evaluate(
         &self,
         input: T::Input,
         part: ModelPart<B>,
         context: &ForwardContext<B>,
     ) -> Result<Results<B>, FloatTensor<B>> {
-        let passage = Passage { units: part.units, input, activations: part.activations.map(Activations) };
-        match self.task.0.pass_evaluation(&self.model, passage, context) {
+        let activations = part.activations.map(Activations);
+        match self.task.0.evaluate(&self.model, Passage { units: part.units, input, activations, context }) {
             Passed::Activations(Activations(activations)) => Err(activations),
-            Passed::Losses(losses) => Ok(self.results(losses)),
+            Passed::Losses((losses, outputs)) => {
+                Ok(Results { losses, counted: self.task.0.count(&outputs), answers: self.task.0.answers(&outputs) })
+            }
         }
-    }
-
-    fn results(&self, (losses, outputs): Losses<B, T::Outputs>) -> Results<B> {
-        Results { losses, counted: self.task.0.count(&outputs), answers: self.task.0.answers(&outputs) }
     }
 }
 
@@ -245,7 +237,7 @@ impl<B: HostBackend, T: Task<B>> InferenceStep for Trainee<B, Evaluated<B, T>, H
     type Output = EvaluationOutput<B>;
 
     fn step(&self, (input, context): Self::Input) -> EvaluationOutput<B> {
-        let losses = self.task.0.evaluate(&self.model, input, &context);
-        EvaluationOutput { results: Some(self.results(losses)), counts: Counts::default() }
+        let results = self.evaluate(input, ModelPart::whole(self.task.0.as_ref()), &context).ok();
+        EvaluationOutput { results, counts: Counts::default() }
     }
 }

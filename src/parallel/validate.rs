@@ -46,11 +46,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let model = Trainee::new(model, Handle(self.task.clone()));
         let context = ForwardContext::evaluate().in_precision(self.plan.precision);
         let pass = |input, micro_batch| {
-            if stage.is_whole() {
-                return Ok(model.step((input, context.clone())).results);
-            }
             let key = Key { micro_batch, ..key };
-            match model.evaluate_part(input, stage.part(key)?, &context) {
+            match model.evaluate(input, stage.part(key)?, &context) {
                 Ok(results) => Ok(Some(results)),
                 Err(activations) => Ok(stage.pass_on(key, activations).map(|()| None)?),
             }

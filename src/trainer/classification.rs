@@ -10,10 +10,10 @@ use crate::config::Config;
 use crate::data::{Augment, DataSplits, HostBatch, ImageSet, Key, Mix, Mixing, Need, Picture, assemble};
 use crate::error::{Error, Result};
 use crate::model::{Architecture, Hits, ResNet, Through, Units, hits, predictions};
-use crate::nn::{ForwardContext, HEAD, cross_entropy};
+use crate::nn::{HEAD, cross_entropy};
 use crate::ops::{HostOps, tensor};
 use crate::parallel::{
-    Activations, Counts, Evaluated, Foresight, HostBackend, Losses, Passage, Passed, Shard, Split, Task, fetch,
+    Activations, Counts, Evaluated, Foresight, HostBackend, Passage, Passed, Shard, Split, Task, Unit, fetch,
 };
 
 /// The images of both splits, and their preparation.
@@ -140,48 +140,19 @@ impl<B: HostBackend> Task<B> for Classification {
         Images { pixels, size: batch.images.size, labels: on_device::<B>(&batch.labels, device), mixed }
     }
 
-    fn losses(
-        &self,
-        model: &ResNet<Autodiff<B>>,
-        images: Images<B>,
-        context: &ForwardContext<Autodiff<B>>,
-    ) -> Losses<Autodiff<B>, Logits<B>> {
-        let Images { pixels, labels, mixed, .. } = images;
-        let mixed = mixed.map(|(labels, share)| (Tensor::from_inner(labels), share.into()));
-        let targets = Tensor::from_inner(labels.clone());
-        let (losses, logits) = model.losses(Tensor::from_inner(pixels), targets, mixed, context);
-        (losses, Logits { values: logits.inner(), labels })
+    fn units(&self) -> Vec<Unit> {
+        self.architecture.units().into_iter().map(|(layers, cost)| Unit::new(layers, cost)).collect()
     }
 
-    fn evaluate(
-        &self,
-        model: &Evaluated<B, Self>,
-        images: Images<B>,
-        context: &ForwardContext<B>,
-    ) -> Losses<B, Logits<B>> {
-        let Images { pixels, labels, .. } = images;
-        let values = model.forward(pixels, context);
-        (cross_entropy(values.clone(), labels.clone(), 0.0), Logits { values, labels })
-    }
-
-    fn units(&self) -> Vec<f64> {
-        self.architecture.costs()
-    }
-
-    fn unit_of(&self, name: &str) -> Option<usize> {
-        self.architecture.unit_of(name)
-    }
-
-    fn pass(
+    fn forward(
         &self,
         model: &ResNet<Autodiff<B>>,
         passage: Passage<Autodiff<B>, Images<B>>,
-        context: &ForwardContext<Autodiff<B>>,
     ) -> Passed<Autodiff<B>, Logits<B>> {
         let Images { pixels, size, labels, mixed } = passage.input;
         let units = Units { range: passage.units, image: size };
         let x = passage.activations.map_or_else(|| Tensor::from_inner(pixels), Activations::into_tensor);
-        match model.forward_units(&units, x, context) {
+        match model.forward_units(&units, x, passage.context) {
             Through::Maps(maps) => Passed::Activations(Activations::new(maps)),
             Through::Logits(logits) => {
                 let mixed = mixed.map(|(labels, share)| (Tensor::from_inner(labels), share.into()));
@@ -191,15 +162,11 @@ impl<B: HostBackend> Task<B> for Classification {
         }
     }
 
-    fn pass_evaluation(
-        &self,
-        model: &Evaluated<B, Self>,
-        passage: Passage<B, Images<B>>,
-        context: &ForwardContext<B>,
-    ) -> Passed<B, Logits<B>> {
+    fn evaluate(&self, model: &Evaluated<B, Self>, passage: Passage<B, Images<B>>) -> Passed<B, Logits<B>> {
         let Images { pixels, size, labels, .. } = passage.input;
         let units = Units { range: passage.units, image: size };
-        match model.forward_units(&units, passage.activations.map_or(pixels, Activations::into_tensor), context) {
+        match model.forward_units(&units, passage.activations.map_or(pixels, Activations::into_tensor), passage.context)
+        {
             Through::Maps(maps) => Passed::Activations(Activations::new(maps)),
             Through::Logits(values) => {
                 let losses = cross_entropy(values.clone(), labels.clone(), 0.0);

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::model::{ParameterCount, ResNet, activation_elements};
 use crate::nn::float_tensors;
 use crate::optim::OptimizerKind;
-use crate::parallel::HostBackend;
+use crate::parallel::{HostBackend, Task, unit_of};
 use crate::study::planning::Unit;
 
 /// Bytes of an f32.
@@ -101,8 +101,9 @@ pub(super) fn units<B: HostBackend>(
     let mut units: Vec<Unit> = kept.collect();
     units.iter_mut().zip(passed).for_each(|(unit, passed)| unit.passed = *passed as f64);
     let copies = 1 + usize::from(config.optim.ema_decay > 0.0);
+    let of_model = Task::<B>::units(prepared.task.as_ref());
     for tensor in float_tensors(model) {
-        let own = prepared.task.architecture.unit_of(&tensor.name).and_then(|unit| units.get_mut(unit));
+        let own = unit_of(&of_model, &tensor.name).and_then(|unit| units.get_mut(unit));
         let (Some(unit), bytes) = (own, (FLOAT * tensor.shape.iter().product::<usize>()) as f64) else { continue };
         let trained = if tensor.is_trained { bytes } else { 0.0 };
         unit.state += copies as f64 * bytes + (1 + slots(config)) as f64 * trained;

@@ -8,12 +8,11 @@ use std::path::Path;
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::activation::tanh;
-use burn::tensor::{Tensor, TensorData, backend::Backend};
+use burn::tensor::{Tensor, TensorData, activation::tanh, backend::Backend};
 use burn_dataset::{Dataset, InMemDataset};
 use kiln::error::Result;
-use kiln::nn::{ForwardContext, initialize};
-use kiln::parallel::{Evaluated, HostBackend, Losses, Plan, Shard, Split, Task, World};
+use kiln::nn::initialize;
+use kiln::parallel::{Activations, Evaluated, HostBackend, Passage, Passed, Plan, Shard, Split, Task, Unit, World};
 use kiln::trainer::{Resumed, learner, resumed};
 
 /// A point in the plane, and its arm: -1 or 1.
@@ -22,7 +21,7 @@ fn point(index: usize) -> [f32; 3] {
     [arm * angle * angle.cos() / 6.0, arm * angle * angle.sin() / 6.0, arm]
 }
 
-/// Two layers.
+/// Two layers, which may be on two devices.
 #[derive(Module, Debug)]
 pub struct Network<B: Backend> {
     hidden: Linear<B>,
@@ -30,10 +29,15 @@ pub struct Network<B: Backend> {
 }
 
 impl<B: Backend> Network<B> {
-    /// The squared errors of points `[n, 3]`.
-    fn errors(&self, x: Tensor<B, 2>) -> Tensor<B, 1> {
-        let error = self.output.forward(tanh(self.hidden.forward(x.clone().narrow(1, 0, 2)))) - x.narrow(1, 2, 1);
-        (error.clone() * error).flatten(0, 1)
+    /// The squared errors of points `[n, 3]`, or what the second layer makes them from.
+    fn pass(&self, Passage { units, input: x, activations, .. }: Passage<B, Tensor<B, 2>>) -> Passed<B> {
+        let first = || tanh(self.hidden.forward(x.clone().narrow(1, 0, 2)));
+        let y = activations.map_or_else(first, Activations::into_tensor);
+        if !units.contains(&1) {
+            return Passed::Activations(Activations::new(y));
+        }
+        let error = self.output.forward(y) - x.narrow(1, 2, 1);
+        Passed::Losses(((error.clone() * error).flatten(0, 1), ()))
     }
 }
 
@@ -59,12 +63,16 @@ impl<B: HostBackend> Task<B> for Spirals {
         Tensor::from_data(TensorData::new(points.concat(), [points.len(), 3]), device)
     }
 
-    fn losses(&self, model: &Self::Model, x: Self::Input, _: &ForwardContext<Autodiff<B>>) -> Losses<Autodiff<B>> {
-        (model.errors(Tensor::from_inner(x)), ())
+    fn units(&self) -> Vec<Unit> {
+        vec![Unit::new(["hidden"], 1.0), Unit::new(["output"], 1.0)]
     }
 
-    fn evaluate(&self, model: &Evaluated<B, Self>, x: Self::Input, _: &ForwardContext<B>) -> Losses<B> {
-        (model.errors(x), ())
+    fn forward(&self, model: &Self::Model, passage: Passage<Autodiff<B>, Self::Input>) -> Passed<Autodiff<B>> {
+        model.pass(passage.map(Tensor::from_inner))
+    }
+
+    fn evaluate(&self, model: &Evaluated<B, Self>, passage: Passage<B, Self::Input>) -> Passed<B> {
+        model.pass(passage)
     }
 }
 

@@ -98,7 +98,7 @@ impl Program for Search<'_> {
         };
         // With a link the processes are machines like this one, which need not share it.
         let apart = config.parallel.link > 0.0;
-        let shapes = experiment.shapes(ids.len(), prepared.task.architecture.units());
+        let shapes = experiment.shapes(ids.len(), prepared.task.architecture.units().len());
         let mut numbers: Vec<usize> = shapes.iter().map(|[replicas, stages]| replicas * stages).collect();
         numbers.sort_unstable();
         numbers.dedup();
