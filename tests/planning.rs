@@ -39,6 +39,7 @@ fn drawn(seed: u64, units: usize, devices: usize) -> Measured {
         devices,
         times: BTreeMap::from([(devices, times)]),
         in_processes: false,
+        parts_update: seed % 2 == 1,
         link: 3.0,
         room: Room { each: vec![f64::INFINITY; devices], all: f64::INFINITY },
     }
@@ -52,6 +53,7 @@ fn even(units: usize, seconds: &[f64], passed: f64) -> Measured {
         devices: seconds.len(),
         times: BTreeMap::from([(seconds.len(), seconds.iter().map(times).collect())]),
         in_processes: false,
+        parts_update: false,
         link: 1.0,
         room: Room { each: vec![f64::INFINITY; seconds.len()], all: f64::INFINITY },
     }
@@ -90,11 +92,12 @@ fn by_the_book(measured: &Measured, replicas: usize, micro_batches: usize, cut: 
     let backward: Vec<f64> = stages.clone().map(|it| slowest(it, &|times| times.backward) + behind(it)).collect();
     let gradients = |stage: usize| measured.units[cut[stage].clone()].iter().map(|unit| unit.gradients).sum::<f64>();
     let end = |stage| (replicas - 1) as f64 * gradients(stage) / measured.link + slowest(stage, &|times| times.update);
+    let parts = if measured.parts_update { replicas as f64 } else { 1.0 };
     let passes = match cut.len() {
         1 => micro_batches as f64 * (forward[0] + backward[0]),
         _ => flow_shop(&forward, micro_batches) + flow_shop(&backward, micro_batches),
     };
-    passes + stages.map(end).fold(0.0, f64::max)
+    passes + stages.map(end).fold(0.0, f64::max) / parts
 }
 
 #[test]

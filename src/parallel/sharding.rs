@@ -15,6 +15,7 @@ use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::key::{Broken, Key};
+use super::overlap::in_buckets;
 use super::plan::Plan;
 use super::sums::{folded, gather_across};
 use crate::ops::statistics::Part;
@@ -91,10 +92,7 @@ pub fn all_gather<B: HostBackend>(
     shares_tensors: bool,
 ) -> Result<Vec<Tensor<B, 1>>, Broken> {
     if !shares_tensors {
-        let shares = shares(lengths, collective.size());
-        let counts: Vec<usize> = shares.into_iter().map(|share| lengths[share].iter().sum()).collect();
-        let whole = if own.is_empty() { Tensor::zeros([0], device) } else { Tensor::cat(own, 0) };
-        return Ok(parts(gather_across(collective, key, whole, &counts)?, lengths));
+        return gather_copies(collective, key, own, lengths, device);
     }
     let shared = |part: Part| part.downcast::<Vec<Shared<B>>>().expect("all bring tensors");
     let combine = |brought: Vec<Part>| -> Part {
@@ -104,6 +102,31 @@ pub fn all_gather<B: HostBackend>(
     let own: Vec<Shared<B>> = own.into_iter().map(|own| B::share(primitive(own))).collect();
     let all = Arc::unwrap_or_clone(shared(collective.meet(key, Arc::new(own), &combine)?));
     Ok(all.into_iter().map(|one| tensor(B::adopt(one, device))).collect())
+}
+
+/// [`all_gather`] of copies: a bucket of each replica's tensors at a time, to save memory.
+fn gather_copies<B: HostBackend>(
+    collective: &Collective,
+    key: Key,
+    own: Vec<Tensor<B, 1>>,
+    lengths: &[usize],
+    device: &B::Device,
+) -> Result<Vec<Tensor<B, 1>>, Broken> {
+    let buckets = |share: Range<usize>| in_buckets(share, |place| lengths[place]);
+    let buckets: Vec<Vec<Vec<usize>>> = shares(lengths, collective.size()).into_iter().map(buckets).collect();
+    let (mut own, mut all) = (own.into_iter(), vec![None; lengths.len()]);
+    for round in 0..buckets.iter().map(Vec::len).max().unwrap_or(0) {
+        let places: Vec<&[usize]> = buckets.iter().map(|of| of.get(round).map_or(&[][..], |it| it)).collect();
+        let lengths_at = |places: &[usize]| places.iter().map(|place| lengths[*place]).collect::<Vec<_>>();
+        let counts: Vec<usize> = places.iter().map(|places| lengths_at(places).iter().sum()).collect();
+        let bucket: Vec<_> = own.by_ref().take(places[collective.rank()].len()).collect();
+        let bucket = if bucket.is_empty() { Tensor::zeros([0], device) } else { Tensor::cat(bucket, 0) };
+        let values = gather_across(collective, Key { micro_batch: round, ..key }, bucket, &counts)?;
+        let places = places.concat();
+        let tensors = parts(values, &lengths_at(&places));
+        places.iter().zip(tensors).for_each(|(place, tensor)| all[*place] = Some(tensor));
+    }
+    Ok(all.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ pub(super) fn measured<B: HostBackend>(
         devices: ids.len(),
         times: timings.into_iter().map(|(workers, timing)| (workers, timing.times)).collect(),
         in_processes: false,
+        parts_update: B::is_processor(),
         link: link::<B>(config, ids[0])?,
         room: Room {
             each: memory::<B>(ids).into_iter().map(|bytes| bytes.unwrap_or(f64::INFINITY)).collect(),
@@ -162,6 +163,7 @@ fn of_all<B: HostBackend>(
         devices: times.len(),
         times: [(times.len(), times)].into(),
         in_processes: world.blocks.iter().all(|block| block.len() == 1),
+        parts_update: false,
         link: all.iter().map(|report| report.link).fold(f64::INFINITY, f64::min),
         room: Room {
             each: all.iter().flat_map(|report| &report.memory).map(|it| it.unwrap_or(f64::INFINITY)).collect(),

@@ -83,9 +83,10 @@ impl Measured {
         let ahead: Vec<usize> =
             (0..stages).map(|stage| ahead([stage, stages], self.in_processes, micro_batches)).collect();
         let gradients: Vec<f64> = cut.iter().map(|part| of(part, &|unit| self.units[unit].gradients)).collect();
+        let parts = if self.parts_update && !self.in_processes { replicas as f64 } else { 1.0 };
         let update: Vec<f64> =
-            (0..stages).map(|stage| slowest(stage, &|device, unit| times[device][unit].update)).collect();
-        let exchange = |bytes: f64| bytes * self.exchanged(replicas) / self.link;
+            (0..stages).map(|stage| slowest(stage, &|device, unit| times[device][unit].update) / parts).collect();
+        let exchange = |bytes: f64| bytes * self.exchanged(replicas) / self.link / parts;
         let ends = gradients.iter().zip(&update).map(|(bytes, update)| exchange(*bytes) + update);
         let step_seconds = pipeline::seconds(&work, &ahead, micro_batches) + ends.fold(0.0, f64::max);
         let passes: f64 = work.iter().map(|it| micro_batches as f64 * (it.forward + it.backward)).sum();

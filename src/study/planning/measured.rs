@@ -40,6 +40,8 @@ pub struct Measured {
     pub times: BTreeMap<usize, Vec<Vec<Times>>>,
     /// Whether each device has a process of its own.
     pub in_processes: bool,
+    /// Whether the replicas of a process part the sum of gradients and the update.
+    pub parts_update: bool,
     /// Bytes per second between two devices.
     pub link: f64,
     /// The memory.
