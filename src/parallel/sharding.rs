@@ -112,7 +112,7 @@ fn gather_copies<B: HostBackend>(
     lengths: &[usize],
     device: &B::Device,
 ) -> Result<Vec<Tensor<B, 1>>, Broken> {
-    let buckets = |share: Range<usize>| in_buckets(share, |place| lengths[place]);
+    let buckets = |share: Range<usize>| in_buckets(share, |place| lengths[*place]);
     let buckets: Vec<Vec<Vec<usize>>> = shares(lengths, collective.size()).into_iter().map(buckets).collect();
     let (mut own, mut all) = (own.into_iter(), vec![None; lengths.len()]);
     for round in 0..buckets.iter().map(Vec::len).max().unwrap_or(0) {
