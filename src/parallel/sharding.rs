@@ -19,7 +19,7 @@ use super::overlap::in_buckets;
 use super::plan::Plan;
 use super::sums::{folded, gather_across};
 use crate::ops::statistics::Part;
-use crate::ops::{Shared, primitive, tensor};
+use crate::ops::{Shared, primitive, tensor, upload, with_values};
 
 /// Whether each replica of `collective` updates its share, if nothing else forbids it.
 pub(super) fn is_parted<B: HostBackend>(plan: &Plan, collective: &Collective) -> bool {
@@ -123,10 +123,22 @@ fn gather_copies<B: HostBackend>(
         let bucket = if bucket.is_empty() { Tensor::zeros([0], device) } else { Tensor::cat(bucket, 0) };
         let values = gather_across(collective, Key { micro_batch: round, ..key }, bucket, &counts)?;
         let places = places.concat();
-        let tensors = parts(values, &lengths_at(&places));
+        let tensors = apart(values, &lengths_at(&places), device);
         places.iter().zip(tensors).for_each(|(place, tensor)| all[*place] = Some(tensor));
     }
     Ok(all.into_iter().flatten().collect())
+}
+
+/// The tensors of these lengths in `values`, one after the other. On a processor each has memory of its own: weights that
+/// were parts of a larger vector would be copied in every pass, and the copies kept for the backward pass.
+fn apart<B: HostBackend>(values: Tensor<B, 1>, lengths: &[usize], device: &B::Device) -> Vec<Tensor<B, 1>> {
+    if !B::is_processor() {
+        return parts(values, lengths);
+    }
+    with_values::<B, _>(tensor(B::share(primitive(values))), |mut values| {
+        let mut take = |length: &usize| values.split_off(..*length).expect("there is a value for each element");
+        lengths.iter().map(|length| upload(take(length), device)).collect()
+    })
 }
 
 #[cfg(test)]

@@ -228,42 +228,51 @@ impl<B: HostBackend> Stage<B> {
     }
 
     /// The whole state on the first worker, from the parts of every worker, or of those of replica 0 alone; `None` on the
-    /// others. Called by those that have a part.
+    /// others. Called by those that have a part. The first of them in each process takes those of the others there: parts
+    /// that several workers sent side by side could wait for each other.
     pub(super) fn gathered(&self, key: Key, own: TrainingState, of_every: bool) -> Result<Option<TrainingState>> {
-        let of = |worker| Key { operation: Operation::State { worker }, ..key };
-        if self.everyone.rank() != 0 {
-            self.send_state(of(self.everyone.rank()), own)?;
+        let (key, rank) = (|worker| Key { operation: Operation::State { worker }, ..key }, self.everyone.rank());
+        let step = if of_every { 1 } else { self.world.size };
+        let of_process = |block: &Range<usize>| block.clone().filter(|worker| worker.is_multiple_of(step)).collect();
+        let processes: Vec<Vec<usize>> = self.world.blocks.iter().map(of_process).collect();
+        let here = processes.iter().find(|workers| workers.contains(&rank)).expect("each worker has a process");
+        if here[0] != rank {
+            self.everyone.post(key(rank), Arc::new(own))?;
             return Ok(None);
         }
-        let (mut whole, size) = (own, self.world.size);
-        for worker in (0..size * self.world.stages).step_by(if of_every { 1 } else { size }).skip(1) {
-            if self.everyone.is_here(worker) {
-                let part = self.everyone.fetch(of(worker))?.downcast::<TrainingState>();
-                whole.extend(named(Arc::unwrap_or_clone(part.expect("a worker sends its state"))));
-                continue;
-            }
-            loop {
-                let bytes = self.everyone.receive(of(worker), worker)?;
-                let (part, _) = from_safetensors(&bytes, Path::new("the state of another worker"))?;
-                if part.is_empty() {
-                    break;
-                }
-                whole.extend(part.into_iter());
-            }
+        let mut whole = own;
+        for worker in &here[1..] {
+            let part = self.everyone.fetch(key(*worker))?.downcast::<TrainingState>();
+            whole.extend(named(Arc::unwrap_or_clone(part.expect("a worker hands over its state"))));
+        }
+        if rank != 0 {
+            self.send_state(key(rank), whole)?;
+            return Ok(None);
+        }
+        for sender in processes.iter().skip(1).filter_map(|workers| workers.first()) {
+            self.receive_state(key(*sender), *sender, &mut whole)?;
         }
         Ok(Some(whole))
     }
 
-    /// Sends the state to the first worker: to another process one tensor at a time, since models are large, and nothing at
-    /// the end.
+    /// Sends a state to the first worker: one tensor at a time, since models are large, and nothing at the end.
     fn send_state(&self, key: Key, state: TrainingState) -> Result<()> {
-        if self.everyone.is_here(0) {
-            return Ok(self.everyone.post(key, Arc::new(state))?);
-        }
         for tensor in named(state) {
             self.everyone.send(key, 0, &to_safetensors(&StateDict::from([tensor]), &[]))?;
         }
         Ok(self.everyone.send(key, 0, &to_safetensors(&StateDict::new(), &[]))?)
+    }
+
+    /// Adds what another process sends.
+    fn receive_state(&self, key: Key, from: usize, whole: &mut TrainingState) -> Result<()> {
+        loop {
+            let bytes = self.everyone.receive(key, from)?;
+            let (part, _) = from_safetensors(&bytes, Path::new("the state of another worker"))?;
+            if part.is_empty() {
+                return Ok(());
+            }
+            whole.extend(part.into_iter());
+        }
     }
 }
 
@@ -306,13 +315,15 @@ fn named(state: TrainingState) -> impl Iterator<Item = (String, HostTensor)> {
 impl TrainingState {
     /// Adds tensors of another worker.
     fn extend(&mut self, tensors: impl Iterator<Item = (String, HostTensor)>) {
-        let mut parts = [Some(&mut self.weights), Some(&mut self.optimizer), self.average.as_mut()];
         for (name, tensor) in tensors {
-            let own =
-                PARTS.iter().zip(&mut parts).find_map(|(of, part)| Some((name.strip_prefix(of)?, part.as_mut()?)));
-            if let Some((name, part)) = own {
-                part.insert(name.into(), tensor);
-            }
+            let own = PARTS.iter().zip(0..).find_map(|(of, part)| Some((name.strip_prefix(of)?, part)));
+            let Some((name, part)) = own else { continue };
+            let part = match part {
+                0 => &mut self.weights,
+                1 => &mut self.optimizer,
+                _ => self.average.get_or_insert_default(),
+            };
+            part.insert(name.into(), tensor);
         }
     }
 }
