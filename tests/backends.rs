@@ -74,7 +74,7 @@ macro_rules! on_every_backend {
 }
 
 /// `over_nccl!(sentence sentence)` makes of tests of several processes, which go over Gloo, tests `over_nccl::sentence`
-/// whose gradients go over the stand-in for NCCL.
+/// whose tensors go over the stand-in for NCCL.
 #[cfg(feature = "gloo")]
 macro_rules! over_nccl {
     ($($name:ident)+) => {

@@ -119,22 +119,6 @@ fn everybody_gets_everything_in_rank_order(make: Make) {
     }
 }
 
-fn every_replica_can_be_the_one_that_sends(make: Make) {
-    for size in 1..=5 {
-        let received = together(&make(size, PATIENT), |replica| {
-            let from = |root: usize| {
-                dawdle(replica.rank(), root);
-                let sent = (replica.rank() == root).then(|| values(root, 0));
-                replica.broadcast(key(root, Operation::EvaluationModel), root, sent).unwrap()
-            };
-            (0..size).map(from).collect::<Vec<_>>()
-        });
-        for root in 0..size {
-            assert!(received.iter().all(|of_replica| *of_replica[root] == values(root, 0)), "from {root} of {size}");
-        }
-    }
-}
-
 fn nobody_passes_a_barrier_alone(make: Make) {
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
     const SIZE: usize = 4;
@@ -199,7 +183,6 @@ fn an_abort_is_heard_by_all_and_for_good(make: Make) {
         assert_eq!(replica.barrier(key(9, Operation::ForwardDone)), Err(fell()));
         assert_eq!(sum(replica, key(9, Operation::Gradients { bucket: 0 }), vec![1.0], false), Err(fell()));
         assert_eq!(replica.all_gather(key(9, Operation::Counts), vec![1.0], |all| all), Err(fell()));
-        assert_eq!(replica.broadcast(key(9, Operation::EvaluationModel), 0, Some(vec![1.0])), Err(fell()));
     }
 }
 
@@ -269,7 +252,7 @@ macro_rules! on_any_engine {
     ($engine:ident, $make:expr; $($more:ident)*) => {
         on_engine!($engine, $make;
             sums_are_taken_in_one_tree halves_are_summed_in_full everybody_gets_everything_in_rank_order
-            every_replica_can_be_the_one_that_sends meetings_are_told_apart_by_the_whole_key $($more)*);
+            meetings_are_told_apart_by_the_whole_key $($more)*);
     };
 }
 

@@ -207,9 +207,6 @@ pub fn is_heard_by_processes<B: HostBackend>() {
 on_every_backend! {
     #[cfg(feature = "gloo")]
     other_processes_hear_of_a_replica_that_panics_or_diverges => || is_heard_by_processes::<TestBackend>();
-    #[cfg(feature = "gloo")]
-    other_processes_hear_of_it_over_nccl =>
-        || crate::nccl::over_nccl_on::<TestBackend>(is_heard_by_processes::<TestBackend>);
     a_replica_that_panics_in_forward_ends_the_run_by_name => || panics::<TestBackend>(Mishap::PanicInForward);
     a_replica_that_panics_before_its_backward_ends_the_run_by_name => || panics::<TestBackend>(Mishap::PanicAfterTheFence);
     a_replica_that_hangs_ends_the_run_by_name_within_the_timeout => || hangs::<TestBackend>();

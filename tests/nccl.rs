@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kiln::parallel::engine::DeviceEngine;
 use kiln::parallel::nccl::{Library, Nccl};
-use kiln::parallel::{Devices, HostBackend, Processes, World};
+use kiln::parallel::{Devices, HostBackend, Links, Processes, World};
 use tempfile::TempDir;
 
 use crate::command::{Workplace, errors, skip, succeeded};
@@ -56,7 +56,8 @@ fn joined_by(library: &Arc<Library>, devices: &[Vec<Option<usize>>]) -> Vec<Vec<
     let (store, size) = (Store::default(), devices.iter().map(Vec::len).sum());
     let join = |process: usize| {
         let first = devices[..process].iter().map(Vec::len).sum();
-        Nccl::connect(library, [first, size], &devices[process], &store.clone(), &Arc::default(), LIMIT).unwrap()
+        Nccl::connect(library, [first, size], &devices[process], (&store.clone(), "test"), &Arc::default(), LIMIT)
+            .unwrap()
     };
     std::thread::scope(|scope| {
         let join = &join;
@@ -65,7 +66,7 @@ fn joined_by(library: &Arc<Library>, devices: &[Vec<Option<usize>>]) -> Vec<Vec<
     })
 }
 
-/// Processes that are connected over Gloo, with the stand-in for gradients; each has so many devices.
+/// Processes that are connected over Gloo, with the stand-in for tensors; each has so many devices.
 pub fn with_nccl(processes: Vec<Processes>, world: &World, devices: usize) -> Vec<Processes> {
     let library = Library::load(&stand_in().unwrap().into()).unwrap();
     let shares = |rank| World::placed(rank, world.blocks.clone(), (0..devices).collect()).shares;
@@ -73,7 +74,8 @@ pub fn with_nccl(processes: Vec<Processes>, world: &World, devices: usize) -> Ve
     let engines = joined_by(&library, &vec![vec![None; devices]; processes.len()]);
     let both = processes.into_iter().zip(engines).enumerate().map(|(rank, (processes, engines))| {
         let engines = engines.into_iter().map(|engine| Arc::new(engine) as Arc<dyn DeviceEngine>).collect();
-        processes.with_devices(Some(Devices { engines, first: rank * devices, blocks: blocks.clone() }))
+        let devices = Devices { engines, first: rank * devices, blocks: blocks.clone() };
+        processes.with_links(Some(Links { stages: vec![Some(devices)], wires: Vec::new() }))
     });
     both.collect()
 }
@@ -88,7 +90,7 @@ pub fn shows_memory<B: HostBackend>() -> bool {
     shows
 }
 
-/// Runs a test whose processes, from now on, send gradients over the stand-in: its threads as the programs that it starts.
+/// Runs a test whose processes, from now on, send tensors over the stand-in: its threads as the programs that it starts.
 pub fn over_nccl(test: fn()) {
     if stand_in().is_some() {
         EXTENDED.set(Some(|processes, world| with_nccl(processes, world, 1)));
@@ -103,7 +105,7 @@ pub fn over_nccl_on<B: HostBackend>(test: fn()) {
     }
 }
 
-/// Tells a program that such a test starts where gradients go.
+/// Tells a program that such a test starts where tensors go.
 pub fn tell(command: &mut Command) {
     if let Some(library) = EXTENDED.get().and_then(|_| stand_in()) {
         command.env("KILN_NCCL", library).env("TRAIN__PARALLEL__DIST_BACKEND", "nccl");

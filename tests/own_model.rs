@@ -174,7 +174,14 @@ mod processes {
 
     on_every_backend! {
         an_own_model_has_the_same_bits_over_processes => || the_same_over_processes::<TestBackend>();
-        an_own_model_has_the_same_bits_over_nccl =>
-            || crate::nccl::over_nccl_on::<TestBackend>(the_same_over_processes::<TestBackend>);
+    }
+
+    mod over_nccl {
+        use super::*;
+
+        on_backend! { "flex" flex Flex:
+            an_own_model_has_the_same_bits => || crate::nccl::over_nccl_on::<TestBackend>(
+                the_same_over_processes::<TestBackend>);
+        }
     }
 }

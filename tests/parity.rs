@@ -17,10 +17,17 @@ on_every_backend! {
     processes_host_one_experiment_with_the_cifar_stem
         => || reference::processes::are_one_experiment::<TestBackend>(Stem::Cifar);
     #[cfg(feature = "gloo")]
-    processes_over_nccl_train_the_same_experiment => || crate::nccl::over_nccl_on::<TestBackend>(
-        || reference::processes::are_one_experiment::<TestBackend>(Stem::Cifar));
-    #[cfg(feature = "gloo")]
     processes_host_one_experiment_with_the_imagenet_stem
         => || reference::processes::are_one_experiment::<TestBackend>(Stem::Imagenet);
     weights_keep_every_bit_under_the_names_of_torchvision => || reference::weights_round_trip::<TestBackend>();
+}
+
+#[cfg(feature = "gloo")]
+mod over_nccl {
+    use super::*;
+
+    on_backend! { "tch" tch burn::backend::LibTorch<f32>:
+        processes_train_the_same_experiment => || crate::nccl::over_nccl_on::<TestBackend>(
+            || reference::processes::are_one_experiment::<TestBackend>(Stem::Cifar));
+    }
 }

@@ -129,12 +129,8 @@ impl Rules<'_> {
             return;
         }
         let elastic = parallel.elastic.is_on();
-        let nccl = parallel.dist_backend == DistBackend::Nccl;
         let broken = || format!("a model in '{stages}' stages cannot be trained with changing processes");
         self.require(!elastic, &["parallel.stages", "parallel.elastic"], broken, "leave --elastic or --stages out");
-
-        let broken = || format!("the '{stages}' stages of a model exchange tensors through the host");
-        self.require(!nccl, &["parallel.stages", "parallel.dist_backend"], broken, "use --dist-backend gloo");
     }
 
     fn elastic(&mut self) {

@@ -99,9 +99,9 @@ impl ElasticMember {
             engine.close();
         });
         let store = self.connector.store(placement, || true);
-        let devices = self.transport.connect(world, &store, &is_over, self.timeout * PATIENCE)?;
+        let links = self.transport.connect(world, &store, &is_over, self.timeout * PATIENCE)?;
         let processes = Processes::new(gloo, self.member.clone(), world.blocks.clone(), self.ordered);
-        Ok(processes.with_devices(devices))
+        Ok(processes.with_links(links))
     }
 
     /// Keeps the service, if it is held here, until the others have begun without this process.

@@ -20,7 +20,7 @@ pub trait FixedMembership: Send + Sync {
     fn gather(&self, what: &str, value: String) -> Result<Vec<String>>;
 
     /// Connects the processes, if there are several; `ordered` asks for sums in the order of the tree, `transport` says
-    /// by which engine gradients are summed.
+    /// by which engine tensors travel.
     fn connect(&self, ordered: bool, transport: &Transport) -> Result<Option<Processes>>;
 
     /// On rank 0, announces that the run's files are complete; on other ranks, waits for that.

@@ -155,9 +155,9 @@ impl FixedMembership for FixedMember {
             waiting.close();
             between.iter().for_each(|engine| engine.close());
         });
-        let devices = transport.connect(&self.world, &store(), &is_over, limit).map_err(lost)?;
+        let links = transport.connect(&self.world, &store(), &is_over, limit).map_err(lost)?;
         let processes = Processes::new(engine, self.member.clone(), self.world.blocks.clone(), ordered);
-        Ok(Some(processes.with_devices(devices).with_stages(stages)))
+        Ok(Some(processes.with_stages(stages).with_links(links)))
     }
 
     fn complete(&self) -> Result<()> {

@@ -33,7 +33,7 @@ pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) 
 }
 
 /// Joins an elastic run. `configuration` must be the same in all its processes; `ordered` asks for sums in the order
-/// of the tree, `transport` says by which engine gradients are summed.
+/// of the tree, `transport` says by which engine tensors travel.
 pub fn join_elastic(
     parallel: &ParallelConfig,
     configuration: BTreeMap<String, String>,

@@ -1,10 +1,10 @@
 //! The way of synchronised batch-norm's statistics to all replicas: in f64 through the host on a processor, in f32 on
 //! the device elsewhere.
 //!
-//! Replicas that share a device hand their tensors over. Those of several devices or processes send them through the
-//! host, and each combines all of them on its own device. Either way the operations are the same, in the order of the
-//! replicas, and below Burn's fusion, whose kernels depend on the operations around them: so the bits do not depend on
-//! the placement.
+//! Replicas that share a device hand their tensors over. Those of several devices or processes send them from device to
+//! device or through the host, and each combines all of them on its own device. Either way the operations are the same, in
+//! the order of the replicas, and below Burn's fusion, whose kernels depend on the operations around them: so the bits do
+//! not depend on the placement.
 
 use std::sync::Arc;
 
@@ -45,6 +45,9 @@ pub(super) fn sums<B: HostOps>(sync: &Synchronized, own: [FloatTensor<B>; 2]) ->
     total::<B>(sync, Direction::Backward, 0.0, own).values.map(|values| B::adopt(values, &device))
 }
 
+/// A count is sent in such units and a rest: both are exact in f32, up to 2^44 values.
+const UNIT: f64 = (1 << 20) as f64;
+
 /// The statistics of one replica or of several.
 #[derive(Clone)]
 struct Share<B: HostOps> {
@@ -66,8 +69,26 @@ fn total<B: HostOps>(sync: &Synchronized, direction: Direction, count: f64, own:
     if let Some(total) = sync.group.meet(sync.layer, direction, Arc::new(own.clone()), &combine) {
         return shared(&total);
     }
-    let all = sync.group.gather(sync.layer, direction, own.to_message(direction), |all| all);
-    combined(direction, all.iter().map(|message| Share::of_message(direction, message, &device)))
+    let own = own.to_tensor(direction);
+    let (length, is_forward) = (own.dims()[0], direction == Direction::Forward);
+    let channels = length / 2 - usize::from(is_forward);
+    let own = primitive::<B::Below, 1>(own);
+    let (all, values) = match sync.group.exchange(sync.layer, direction, Arc::new(own.clone())) {
+        Some(all) => {
+            let all = all.downcast_ref::<Shared<B>>().expect("all replicas have the same backend").clone();
+            (tensor::<B::Below, 1>(all.clone()), if is_forward { read::<B::Below>(all) } else { Vec::new() })
+        }
+        None => {
+            let all = sync.group.gather(sync.layer, direction, read::<B::Below>(own), |all| all).concat();
+            (tensor(write::<B::Below>(&all, &device)), all)
+        }
+    };
+    let share = |start: usize| {
+        let part = |number| all.clone().slice(start + number * channels..start + (number + 1) * channels);
+        let count = if is_forward { values[start + length - 2] * UNIT + values[start + length - 1] } else { 0.0 };
+        Share::new(count, [part(0), part(1)])
+    };
+    combined(direction, (0..all.dims()[0]).step_by(length).map(share))
 }
 
 /// All shares as one, in their order.
@@ -101,18 +122,12 @@ impl<B: HostOps> Share<B> {
         Self { count, values: values.map(primitive) }
     }
 
-    /// As exchanged through the host: the count in the forward pass, then both tensors.
-    fn to_message(&self, direction: Direction) -> Vec<f64> {
-        let count = (direction == Direction::Forward).then_some(self.count);
-        let values = read::<B::Below>(primitive(Tensor::cat(self.clone().tensors().into(), 0)));
-        count.into_iter().chain(values).collect()
-    }
-
-    /// The inverse of [`Share::to_message`].
-    fn of_message(direction: Direction, message: &[f64], device: &B::Device) -> Self {
-        let (count, values) = message.split_at(usize::from(direction == Direction::Forward));
-        let (both, half) = (tensor::<B::Below, 1>(write::<B::Below>(values, device)), values.len() / 2);
-        Self::new(count.iter().sum(), [both.clone().slice(0..half), both.slice(half..2 * half)])
+    /// As sent to other devices: both tensors, and in the forward pass the count in two parts, each of which f32 holds.
+    fn to_tensor(&self, direction: Direction) -> Tensor<B::Below, 1> {
+        let both = self.clone().tensors();
+        let count = [(self.count / UNIT).floor(), self.count % UNIT];
+        let count = (direction == Direction::Forward).then(|| tensor(write::<B::Below>(&count, &both[0].device())));
+        Tensor::cat(both.into_iter().chain(count).collect(), 0)
     }
 }
 

@@ -53,6 +53,12 @@ pub trait StatisticsGroup: Debug + Send + Sync {
     ) -> Option<Part> {
         None
     }
+
+    /// The same with a flat tensor, a [`super::Shared`] of f32, if tensors go from device to device between processes: those
+    /// of all replicas, one behind the other, all of one length.
+    fn exchange(&self, _layer: usize, _direction: Direction, _own: Part) -> Option<Part> {
+        None
+    }
 }
 
 /// One layer in a synchronised forward and backward pass.

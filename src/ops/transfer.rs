@@ -37,21 +37,6 @@ pub(crate) fn download_each<B: HostOps>(tensors: Vec<Tensor<B, 1>>) -> Vec<Vec<f
     lengths.into_iter().map(&mut take).collect()
 }
 
-/// The inverse of [`download`].
-pub(crate) fn unpack<B: HostOps>(values: &[f32], lengths: &[usize], device: &B::Device) -> Vec<Tensor<B, 1>> {
-    let whole = (!B::is_processor()).then(|| upload::<B>(values, device));
-    let mut end = 0;
-    let mut take = |length: usize| {
-        let range = end..end + length;
-        end = range.end;
-        match &whole {
-            Some(whole) => whole.clone().slice(range),
-            None => upload(&values[range], device),
-        }
-    };
-    lengths.iter().map(|length| take(*length)).collect()
-}
-
 /// Lets `act` read the values of a vector, copied to the host if they are not in its memory.
 pub(crate) fn with_values<B: HostOps, R>(vector: Tensor<B::Below, 1>, act: impl FnOnce(&[f32]) -> R) -> R {
     let mut vector = primitive(vector);

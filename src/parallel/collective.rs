@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::engine::DeviceEngine;
 use super::key::{Broken, Key};
-use super::local::{Group, Message};
+use super::local::{Group, Message, PATIENCE};
 use super::processes::Processes;
 use crate::ops::statistics::{Combine, Part};
 
@@ -84,13 +84,6 @@ impl Collective {
         }
     }
 
-    /// The values of replica `root`; the others pass `None`.
-    pub fn broadcast(&self, key: Key, root: usize, values: Option<Vec<f32>>) -> Result<Arc<Vec<f32>>, Broken> {
-        let message = values.map_or(Message::Nothing, |values| Message::Floats(Arc::new(values)));
-        let broadcast = |messages| self.group.broadcast(key, root, messages);
-        self.group.meet(self.place, key, message, broadcast).map(Message::into_floats)
-    }
-
     /// Whether the replica `other` is in this process.
     pub fn is_here(&self, other: usize) -> bool {
         other.checked_sub(self.group.first()).is_some_and(|place| place < self.group.size)
@@ -119,6 +112,23 @@ impl Collective {
     /// The bytes that replica `from`, which is in another process, sends to this one.
     pub(super) fn receive(&self, key: Key, from: usize) -> Result<Vec<u8>, Broken> {
         self.processes().receive(key, from, self.group.limit(key))
+    }
+
+    /// Asks replica `from`, which is in another process, for what it has to send under this key.
+    pub(super) fn ask(&self, key: Key, from: usize) -> Result<(), Broken> {
+        self.send(key, from, &[0])
+    }
+
+    /// Waits until replica `to` asks, which takes what others sent to it first.
+    pub(super) fn asked(&self, key: Key, to: usize) -> Result<(), Broken> {
+        self.processes().receive(key, to, PATIENCE * self.group.limit(key)).map(drop)
+    }
+
+    /// The way of tensors from replica `from` to `to`, of which one is in another process, if they need not go through the
+    /// host.
+    pub(super) fn wire(&self, ends @ [from, to]: [usize; 2]) -> Option<&Processes> {
+        let is_between = self.is_here(from) != self.is_here(to);
+        self.group.processes.as_ref().filter(|_| is_between)?.wire(ends)
     }
 
     fn processes(&self) -> &Processes {

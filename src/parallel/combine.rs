@@ -1,8 +1,6 @@
 //! Computes the result of a collective from the messages of all replicas of a process, with the other processes if
 //! there are any. The last replica to arrive does this for all of them.
 
-use std::sync::Arc;
-
 use super::key::{Broken, Key};
 use super::local::{Group, Message};
 
@@ -22,15 +20,5 @@ impl Group {
         let all = processes.gather_replicas(key, &own.concat(), length, self.limit(key))?;
         let replicas = 0..processes.replicas();
         Ok(replicas.map(|replica| all[replica * length..][..length].to_vec()).collect())
-    }
-
-    /// The values of replica `root` of the world.
-    pub(super) fn broadcast(&self, key: Key, root: usize, mut messages: Vec<Message>) -> Result<Message, Broken> {
-        let here = root.checked_sub(self.first()).filter(|place| *place < self.size);
-        let own = here.map(|place| messages.swap_remove(place));
-        let Some(processes) = &self.processes else { return Ok(own.unwrap_or(Message::Nothing)) };
-        let bytes = own.map(|message| bytemuck::cast_slice(&message.into_floats()).to_vec());
-        let bytes = processes.broadcast(key, root, bytes, self.limit(key))?;
-        Ok(Message::Floats(Arc::new(bytemuck::pod_collect_to_vec(&bytes))))
     }
 }

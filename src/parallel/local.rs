@@ -32,7 +32,6 @@ const ONLY_SLOW: &str = "if nothing hangs and the step is only slow, raise --tim
 #[derive(Clone)]
 pub(super) enum Message {
     Nothing,
-    Floats(Arc<Vec<f32>>),
     Values(Vec<f64>),
     Gathered(Arc<Vec<Vec<f64>>>),
     Part(Part),
@@ -43,12 +42,8 @@ impl Message {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Values(values) => values.len(),
-            Self::Nothing | Self::Floats(_) | Self::Gathered(_) | Self::Part(_) => 0,
+            Self::Nothing | Self::Gathered(_) | Self::Part(_) => 0,
         }
-    }
-
-    pub(super) fn into_floats(self) -> Arc<Vec<f32>> {
-        if let Self::Floats(values) = self { values } else { Arc::default() }
     }
 
     pub(super) fn into_part(self) -> Part {

@@ -54,6 +54,7 @@ mod timing;
 mod trainee;
 mod tree;
 mod validate;
+mod wire;
 mod world;
 mod writer;
 
@@ -73,7 +74,7 @@ pub(crate) use local::PATIENCE;
 pub use outcome::Sums;
 pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
-pub use processes::{Devices, Processes, StageEngine};
+pub use processes::{Devices, Links, Processes, StageEngine};
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
 pub use sharding::{all_gather, reduce_scatter};
 pub use stage::{Turn, ahead, turns};

@@ -38,11 +38,14 @@ pub(super) struct Reduced<'a, B: HostBackend> {
 /// A bucket to reduce, or why it could not be filled.
 type Job<B> = (Key, std::result::Result<Share<B>, Broken>);
 
+/// The sums of the buckets, in the order in which they were sent.
+type Sums<B> = Arc<Mutex<Receiver<std::result::Result<Tensor<B, 1>, Broken>>>>;
+
 /// The buckets of a replica, and the thread that reduces them.
 pub(super) struct Overlap<B: HostBackend> {
     buckets: Vec<Vec<Kernel>>,
     jobs: Sender<Job<B>>,
-    sums: Receiver<std::result::Result<Tensor<B, 1>, Broken>>,
+    sums: Sums<B>,
 }
 
 impl<B: HostBackend> Overlap<B> {
@@ -64,7 +67,7 @@ impl<B: HostBackend> Overlap<B> {
         let builder = std::thread::Builder::new().name(format!("all-reduce-{rank}"));
         builder.spawn(reduce).map_err(|reason| Error::Training(format!("no thread for the all-reduce: {reason}")))?;
         let backwards = kernels.into_iter().rev();
-        Ok(Self { buckets: in_buckets(backwards, |kernel| kernel.length), jobs, sums })
+        Ok(Self { buckets: in_buckets(backwards, |kernel| kernel.length), jobs, sums: Arc::new(Mutex::new(sums)) })
     }
 
     /// The listener for the last backward pass of a step, whose collectives `key` names; `earlier` are the flat
@@ -75,16 +78,19 @@ impl<B: HostBackend> Overlap<B> {
             Filling { kernels: kernels.clone(), earlier, gradients: BTreeMap::new() }
         };
         let fillings = self.buckets.iter().map(bucket).collect();
-        let state = State { fillings, sent: 0 };
-        Arc::new(Early { key, jobs: self.jobs.clone(), collective: collective.clone(), state: Mutex::new(state) })
+        let state = Mutex::new(State { fillings, sent: 0, done: Vec::new() });
+        Arc::new(Early { key, jobs: self.jobs.clone(), sums: self.sums.clone(), collective: collective.clone(), state })
     }
 
     /// Waits for the sums of the buckets that were sent.
     pub(super) fn sums(&self, early: &Early<B>) -> Result<Vec<Reduced<'_, B>>> {
-        let sent = early.lock().sent;
-        let ended = |_| Error::Training("the thread of the all-reduce ended before the run".into());
-        let reduced = |kernels| Ok(Reduced { kernels, sum: self.sums.recv().map_err(ended)?? });
-        self.buckets[..sent].iter().map(Vec::as_slice).map(reduced).collect()
+        early.settle();
+        let mut state = early.lock();
+        if state.done.len() < state.sent {
+            return Err(Error::Training("the thread of the all-reduce ended before the run".into()));
+        }
+        let sums = state.done.drain(..);
+        self.buckets.iter().zip(sums).map(|(kernels, sum)| Ok(Reduced { kernels, sum: sum? })).collect()
     }
 }
 
@@ -107,6 +113,7 @@ pub(super) fn in_buckets<T>(tensors: impl Iterator<Item = T>, length: impl Fn(&T
 pub(super) struct Early<B: HostBackend> {
     key: Key,
     jobs: Sender<Job<B>>,
+    sums: Sums<B>,
     collective: Arc<Collective>,
     state: Mutex<State<B>>,
 }
@@ -115,6 +122,8 @@ struct State<B: HostBackend> {
     fillings: Vec<Filling<B>>,
     /// How many buckets were sent; always the first ones.
     sent: usize,
+    /// The sums of those that are reduced.
+    done: Vec<std::result::Result<Tensor<B, 1>, Broken>>,
 }
 
 /// A bucket that is being filled.
@@ -154,6 +163,13 @@ impl<B: HostBackend> Early<B> {
     fn lock(&self) -> std::sync::MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Waits until the buckets that were sent are reduced, or their thread has ended.
+    pub(super) fn settle(&self) {
+        let State { sent, done, .. } = &mut *self.lock();
+        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        done.extend(sums.iter().take(*sent - done.len()));
+    }
 }
 
 impl<B: HostBackend> GradientListener for Early<B> {
@@ -161,7 +177,7 @@ impl<B: HostBackend> GradientListener for Early<B> {
         // Of another type it is reduced after the backward pass.
         let Some(gradient) = gradient.downcast_ref::<FloatTensor<B>>() else { return };
         let mut state = self.lock();
-        let State { fillings, sent } = &mut *state;
+        let State { fillings, sent, .. } = &mut *state;
         let found = fillings.iter_mut().find_map(|filling| {
             let place = filling.kernels.iter().position(|kernel| kernel.id == parameter)?;
             Some((filling, place))

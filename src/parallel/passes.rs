@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
+use burn::tensor::ops::FloatTensorOps;
 use burn_train::TrainOutput;
 use tracing::info_span;
 
@@ -22,11 +23,13 @@ use super::outcome::Sums;
 use super::overlap::{Early, Overlap};
 use super::replica::Replica;
 use super::stage::Turn;
+use super::sums::gather_across;
 use super::task::Task;
 use super::trainee::{Micro, MicroOutput, Pending};
 use crate::error::{Error, Result};
 use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
 use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
+use crate::ops::{Shared, primitive, tensor, with_values};
 
 /// The sums over micro-batches on one replica.
 pub(super) struct Share<B: HostBackend> {
@@ -109,7 +112,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let synchronizes = self.plan.sync_bn && self.collective.size() > 1;
         let context = if synchronizes {
             let collective = self.collective.clone();
-            let group = MicroBatchGroup { collective, key, shares_tensors: self.shares_tensors() };
+            let group =
+                MicroBatchGroup { collective, key, shares_tensors: self.shares_tensors(), early: early.clone() };
             ForwardContext::synchronized(Arc::new(group), is_present)
         } else {
             ForwardContext::local()
@@ -168,24 +172,52 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
 /// The replicas that share the batch-norm statistics of one micro-batch.
 #[derive(Debug)]
-struct MicroBatchGroup {
+struct MicroBatchGroup<B: HostBackend> {
     collective: Arc<Collective>,
     /// Names the step and the micro-batch; its operation does not matter.
     key: Key,
     shares_tensors: bool,
+    /// What reduces gradients during the backward pass.
+    early: Option<Arc<Early<B>>>,
 }
 
-impl MicroBatchGroup {
+impl<B: HostBackend> MicroBatchGroup<B> {
     /// Runs the collective of one layer and direction; unwinds if the group is broken.
     fn all<T>(&self, layer: usize, direction: Direction, run: impl FnOnce(Key) -> std::result::Result<T, Broken>) -> T {
         let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
         info_span!("statistics").in_scope(|| run(key)).unwrap_or_else(|verdict| verdict.unwind())
     }
+
+    /// The tensors of all replicas, from device to device. Such calls are matched by their order, and each waits for the one
+    /// before. That of statistics is the same on all replicas, which wait for each other; a bucket that has left before is
+    /// summed before on all of them.
+    fn across(&self, layer: usize, direction: Direction, own: Tensor<B, 1>) -> Tensor<B, 1> {
+        self.all(layer, direction, |key| {
+            self.early.iter().for_each(|early| early.settle());
+            let counts = vec![own.dims()[0]; self.collective.size()];
+            gather_across(&self.collective, key, own, &counts)
+        })
+    }
 }
 
-impl StatisticsGroup for MicroBatchGroup {
+impl<B: HostBackend> StatisticsGroup for MicroBatchGroup<B> {
     fn gather(&self, layer: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
-        self.all(layer, direction, |key| self.collective.all_gather(key, values, combine))
+        if self.collective.devices().is_none() {
+            return self.all(layer, direction, |key| self.collective.all_gather(key, values, combine));
+        }
+        // An engine for devices that takes the host's memory carries the bits as f32, which it does not look at.
+        let own = B::from_host(bytemuck::cast_slice(&values), &B::Device::default());
+        let all = tensor(B::share(primitive(self.across(layer, direction, tensor(own)))));
+        let all: Vec<f64> = with_values::<B, _>(all, bytemuck::pod_collect_to_vec);
+        Arc::new(combine(all.chunks(values.len()).map(<[f64]>::to_vec).collect()))
+    }
+
+    fn exchange(&self, layer: usize, direction: Direction, own: Part) -> Option<Part> {
+        self.collective.devices()?;
+        let own = Arc::unwrap_or_clone(own.downcast::<Shared<B>>().expect("statistics are tensors of this backend"));
+        let device = B::Below::float_device(&own);
+        let all = self.across(layer, direction, tensor(B::adopt(own, &device)));
+        Some(Arc::new(B::share(primitive(all))))
     }
 
     fn meet(

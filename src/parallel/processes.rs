@@ -1,5 +1,6 @@
 //! Collectives between processes, for the replicas they host; `sums.rs` makes sums of them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,18 @@ const STARTUP: Duration = Duration::from_secs(3600);
 
 /// The engine between the processes that host a stage, and the replicas of each of them.
 pub type StageEngine = (Arc<dyn Engine>, Vec<Range<usize>>);
+
+/// The engines for tensors that need not go through the host.
+#[derive(Debug)]
+pub struct Links {
+    /// Those of the replicas of each stage, if several processes host it and this is one of them.
+    pub stages: Vec<Option<Devices>>,
+    /// From one worker to another, by both, where one of them is in this process and the other is not.
+    pub wires: Vec<(Wire, Arc<dyn DeviceEngine>)>,
+}
+
+/// The worker that sends, and the one that receives.
+pub type Wire = [usize; 2];
 
 /// The engines for the tensors of this process's devices.
 #[derive(Debug)]
@@ -41,18 +54,35 @@ pub struct Processes {
     pub(super) ordered: bool,
     /// The processes that host each stage, for the stages of several of them.
     stages: Vec<Option<Processes>>,
+    /// Two processes each, the first of which sends tensors to the second.
+    wires: BTreeMap<Wire, Processes>,
 }
 
 impl Processes {
     /// `blocks` are the replicas that each process hosts, `ordered` asks for sums in the order of the tree.
     pub fn new(engine: Arc<dyn Engine>, judge: Arc<dyn Judge>, blocks: Vec<Range<usize>>, ordered: bool) -> Self {
-        let (rank, devices, stages) = (engine.rank(), Vec::new(), Vec::new());
-        Self { engine, rank, devices, tensors: None, judge, blocks, ordered, stages }
+        let (rank, devices, stages, wires) = (engine.rank(), Vec::new(), Vec::new(), BTreeMap::new());
+        Self { engine, rank, devices, tensors: None, judge, blocks, ordered, stages, wires }
     }
 
-    /// Sums tensors by `devices`, if given.
-    pub fn with_devices(mut self, devices: Option<Devices>) -> Self {
-        let Some(Devices { engines, first, blocks }) = devices else { return self };
+    /// With engines for tensors, if they need not go through the host. The engines for stages come first.
+    pub fn with_links(mut self, links: Option<Links>) -> Self {
+        let Some(Links { stages, wires }) = links else { return self };
+        let wire = |(ends, engine): (Wire, _)| {
+            let rank = ends.iter().position(|worker| self.hosted().contains(worker)).unwrap_or_default();
+            (ends, Self { rank, tensors: Some(engine), ..self.clone() })
+        };
+        self.wires = wires.into_iter().map(wire).collect();
+        if self.stages.is_empty() {
+            return stages.into_iter().flatten().fold(self, Self::with_devices);
+        }
+        let with =
+            |(stage, devices): (Option<Self>, Option<_>)| Some(devices.into_iter().fold(stage?, Self::with_devices));
+        self.stages = self.stages.into_iter().zip(stages).map(with).collect();
+        self
+    }
+
+    fn with_devices(mut self, Devices { engines, first, blocks }: Devices) -> Self {
         let device = |(rank, engine)| Self { rank, tensors: Some(engine), blocks: blocks.clone(), ..self.clone() };
         self.devices = (first..).zip(engines).map(device).collect();
         self
@@ -80,9 +110,15 @@ impl Processes {
         self.blocks.last().map_or(0, |block| block.end)
     }
 
+    /// The way of tensors from one worker to another, if they need not go through the host.
+    pub(super) fn wire(&self, ends: Wire) -> Option<&Self> {
+        self.wires.get(&ends)
+    }
+
     /// Ends all waits for other processes.
     pub fn close(&self) {
-        self.devices.iter().flat_map(|device| &device.tensors).for_each(|engine| engine.close());
+        let links = self.devices.iter().chain(self.wires.values());
+        links.flat_map(|link| &link.tensors).for_each(|engine| engine.close());
         self.engine.close();
     }
 
@@ -128,42 +164,21 @@ impl Processes {
 
     /// The bytes of process `root`; only for the time before the first step.
     pub fn broadcast_to_all(&self, key: Key, root: usize, values: Option<Vec<u8>>) -> Result<Vec<u8>, Broken> {
-        self.broadcast_from(key, root, values, STARTUP)
+        let own = values.filter(|_| root == self.engine.rank());
+        let mut length = own.as_ref().map_or(0, Vec::len).to_le_bytes();
+        self.with_all(key, || {
+            self.engine.broadcast(key, root, &mut length, STARTUP)?;
+            let mut values = own.unwrap_or_else(|| vec![0; usize::from_le_bytes(length)]);
+            if !values.is_empty() {
+                self.engine.broadcast(key, root, &mut values, STARTUP)?;
+            }
+            Ok(values)
+        })
     }
 
     /// The numbers of all processes in the order of ranks, equally many of each; only before the first step.
     pub fn gather_from_all(&self, key: Key, own: &[u64]) -> Result<Vec<u64>, Broken> {
         self.exchange(key, own, None, vec![own.len(); self.engine.size()], STARTUP)
-    }
-
-    /// The bytes of the process that hosts replica `root`.
-    pub(super) fn broadcast(
-        &self,
-        key: Key,
-        root: usize,
-        values: Option<Vec<u8>>,
-        limit: Duration,
-    ) -> Result<Vec<u8>, Broken> {
-        self.broadcast_from(key, self.host_of(root), values, limit)
-    }
-
-    fn broadcast_from(
-        &self,
-        key: Key,
-        process: usize,
-        values: Option<Vec<u8>>,
-        limit: Duration,
-    ) -> Result<Vec<u8>, Broken> {
-        let own = values.filter(|_| process == self.engine.rank());
-        let mut length = own.as_ref().map_or(0, Vec::len).to_le_bytes();
-        self.with_all(key, || {
-            self.engine.broadcast(key, process, &mut length, limit)?;
-            let mut values = own.unwrap_or_else(|| vec![0; usize::from_le_bytes(length)]);
-            if !values.is_empty() {
-                self.engine.broadcast(key, process, &mut values, limit)?;
-            }
-            Ok(values)
-        })
     }
 
     /// Sends bytes to the process that hosts replica `to`.

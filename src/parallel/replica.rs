@@ -164,7 +164,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let rank = collective.rank();
         let device = B::open(plan.world.device_of(rank))?;
         let task = recipe.task.clone();
-        let stage = Stage::new(&world, units, task.as_ref(), &model, everyone, device.clone());
+        let stage = Stage::new(&world, units, task.as_ref(), &model, everyone, device.clone())?;
         let tensors = trained_parameters(&model).count();
         let names: Vec<String> = float_tensors(&model).into_iter().map(|tensor| tensor.name).collect();
         let is_own = |name: &str| stage.has(name);

@@ -5,12 +5,12 @@
 //! Training of Giant Neural Networks using Pipeline Parallelism"; Narayanan et al. 2019, "PipeDream: Generalized Pipeline
 //! Parallelism for DNN Training".
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::TensorMetadata;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use tracing::info_span;
@@ -21,6 +21,7 @@ use super::key::{Broken, Key, Operation};
 use super::loader::Shard;
 use super::position::TrainingState;
 use super::task::{Task, Unit, unit_of};
+use super::wire::{Outbox, of_bytes, outbox, receive, send, to_bytes};
 use super::world::World;
 use crate::error::{Error, Result};
 use crate::nn::trained_parameters;
@@ -66,6 +67,8 @@ pub(super) struct Stage<B: HostBackend> {
     replica: usize,
     pub(super) world: World,
     device: B::Device,
+    /// To its neighbours, where tensors go from device to device.
+    outboxes: BTreeMap<usize, Outbox<B>>,
 }
 
 /// The units of each of `stages` stages of a model whose units cost `costs`, of which the later stages begin at `points`.
@@ -119,12 +122,17 @@ impl<B: HostBackend> Stage<B> {
         model: &T::Model,
         everyone: Arc<Collective>,
         device: B::Device,
-    ) -> Self {
-        let worker = everyone.rank();
+    ) -> Result<Self> {
+        let (worker, most) = (everyone.rank(), world.stages);
         let (number, replica) = (worker / world.size, worker % world.size);
         let all_units = task.units();
         let first_trained = first_trained(&all_units, model);
-        Self { number, units, all_units, first_trained, everyone, replica, world: world.clone(), device }
+        // No stage begins more micro-batches than there are stages before the gradient of one comes back.
+        let neighbours = [worker.checked_sub(world.size), Some(worker + world.size)].into_iter().flatten();
+        let to = |worker| Some((worker, outbox(&everyone, worker, most).transpose()?));
+        let outboxes = neighbours.filter_map(to).map(|(worker, it)| Ok((worker, it?))).collect::<Result<_>>()?;
+        let world = world.clone();
+        Ok(Self { number, units, all_units, first_trained, everyone, replica, world, device, outboxes })
     }
 
     /// Whether the model is not cut.
@@ -163,7 +171,7 @@ impl<B: HostBackend> Stage<B> {
 
     fn send(&self, key: Key, worker: usize, values: FloatTensor<B>) -> std::result::Result<(), Broken> {
         if !self.everyone.is_here(worker) {
-            return self.everyone.send(key, worker, &to_bytes::<B>(values));
+            return send::<B>(&self.everyone, self.outboxes.get(&worker), key, worker, values);
         }
         // The tensor itself, if the other worker can use it.
         let same = self.world.device_of(worker) == self.world.device_of(self.everyone.rank());
@@ -177,7 +185,7 @@ impl<B: HostBackend> Stage<B> {
     fn receive(&self, key: Key, from: usize) -> std::result::Result<FloatTensor<B>, Broken> {
         let worker = self.worker(from);
         if !self.everyone.is_here(worker) {
-            return Ok(of_bytes::<B>(&self.everyone.receive(key, worker)?, &self.device));
+            return receive::<B>(&self.everyone, key, worker, &self.device);
         }
         let part = match self.everyone.fetch(key)?.downcast::<Shared<B>>() {
             Ok(shared) => return Ok(B::adopt(Arc::unwrap_or_clone(shared), &self.device)),
@@ -326,35 +334,6 @@ impl TrainingState {
             part.insert(name.into(), tensor);
         }
     }
-}
-
-/// Dimensions that a message has room for.
-const DIMENSIONS: usize = 6;
-/// The length of a message's head: the number of dimensions, their sizes, and whether channels are innermost.
-const HEAD: usize = (DIMENSIONS + 2) * size_of::<u64>();
-
-/// The head, then the values in the order of their memory, which the receiver keeps: the bits of what it computes may
-/// depend on it.
-fn to_bytes<B: HostBackend>(mut values: FloatTensor<B>) -> Vec<u8> {
-    let innermost = values.shape().num_dims() == 4 && B::has_channels_innermost(&values);
-    if innermost {
-        values = B::float_permute(values, &[0, 2, 3, 1]);
-    }
-    let shape = values.shape();
-    let mut head = [0_u64; HEAD / size_of::<u64>()];
-    (head[0], head[DIMENSIONS + 1]) = (shape.num_dims() as u64, innermost.into());
-    head[1..].iter_mut().zip(shape.iter()).for_each(|(size, dimension)| *size = *dimension as u64);
-    let mut numbers = Vec::new();
-    B::append_to(values, &mut numbers);
-    [bytemuck::cast_slice(&head), bytemuck::cast_slice(&numbers)].concat()
-}
-
-fn of_bytes<B: HostBackend>(bytes: &[u8], device: &B::Device) -> FloatTensor<B> {
-    let (head, values) = bytes.split_at(HEAD);
-    let head: Vec<u64> = bytemuck::pod_collect_to_vec(head);
-    let shape: Vec<usize> = head[1..].iter().take(head[0] as usize).map(|size| *size as usize).collect();
-    let values = B::float_reshape(B::from_host(&bytemuck::pod_collect_to_vec::<u8, f32>(values), device), shape.into());
-    if head[DIMENSIONS + 1] == 0 { values } else { B::float_permute(values, &[0, 3, 1, 2]) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use burn::tensor::{FloatDType, Tensor, bf16};
+use burn::tensor::{DType, FloatDType, Tensor, bf16};
 use rayon::prelude::*;
 
 use super::config::ReducePrecision;
@@ -116,6 +116,25 @@ impl<B: HostBackend> Flat<B> {
             Ok(all.par_iter().map(|half| half.to_f32()).collect())
         })?;
         Ok(Self(from_values(all, &device)))
+    }
+
+    /// Sends the vector to the second of two processes, once the work before `by.ready` is done.
+    pub(super) fn send(self, by: &Exchange) -> Result<(), Broken> {
+        let sent = [0..0, 0..self.length()];
+        let ready = by.ready.as_ref().expect("what is sent has a mark");
+        let act = |devices: &dyn DeviceEngine, [own, none]: [Memory; 2]| {
+            devices.exchange(own, &sent, none, &[0, 0], ready, by.limit)
+        };
+        filled::<B>(by, self.0, 1, act).map(drop)
+    }
+
+    /// The `length` values that the first of two processes sends.
+    pub(super) fn receive(by: &Exchange, length: usize, device: &B::Device) -> Result<Self, Broken> {
+        let none = Tensor::empty([1], (device, DType::F32));
+        let act = |devices: &dyn DeviceEngine, [none, all]: [Memory; 2]| {
+            devices.exchange(none, &[0..0, 0..0], all, &[length, 0], &devices.mark()?, by.limit)
+        };
+        filled::<B>(by, none, length, act).map(Self)
     }
 }
 

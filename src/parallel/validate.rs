@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use burn::module::AutodiffModule;
+use burn::tensor::Tensor;
 use burn_train::InferenceStep;
 
+use super::bucket::{Share, parts};
+use super::config::ReducePrecision;
 use super::counts::{COUNTED, Counts};
 use super::device::HostBackend;
 use super::key::{Key, Operation};
@@ -16,7 +19,7 @@ use super::task::{Evaluated, Split, Task};
 use super::trainee::{Handle, Results, Trainee};
 use crate::error::Result;
 use crate::nn::{ForwardContext, Which, flat, with_flat};
-use crate::ops::{download, unpack};
+use crate::ops::download;
 
 /// How many batches a device may be behind the host, which holds their pixels until then.
 const BEHIND: usize = 8;
@@ -77,15 +80,19 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if !averaging && (alone || self.plan.sync_bn) {
             return Ok(self.model());
         }
-        let own = flat(&self.model(), Which::All);
+        let (key, own) = (self.key(Operation::EvaluationModel), flat(&self.model(), Which::All));
         let lengths: Vec<usize> = own.iter().map(|tensor| tensor.dims()[0]).collect();
         let values = self.average.as_ref().map_or(own, |average| average.values.clone());
         if alone {
             return Ok(with_flat(self.model(), Which::All, values));
         }
-        let sent = (self.collective.rank() == 0).then(|| download(Vec::new(), values));
-        let values = self.collective.broadcast(self.key(Operation::EvaluationModel), 0, sent)?;
-        Ok(with_flat(self.model(), Which::All, unpack(&values, &lengths, &self.device)))
+        // Any number plus minus zero is that number.
+        let nothing = |tensor: Tensor<B, 1>| tensor.zeros_like().neg();
+        let is_first = self.collective.rank() == 0;
+        let share = if is_first { values } else { values.into_iter().map(nothing).collect() };
+        let collective = self.collective.as_ref();
+        let sum = Share::new(collective, share)?.all_reduce(collective, key, ReducePrecision::F32)?;
+        Ok(with_flat(self.model(), Which::All, parts(sum, &lengths)))
     }
 }
 

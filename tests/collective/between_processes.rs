@@ -23,21 +23,7 @@ fn blocks_of_two(size: usize, timeout: Duration) -> Vec<Arc<Collective>> {
 on_any_engine!(gloo, super::one_replica_each;);
 on_any_engine!(gloo_in_blocks, super::blocks_of_two;);
 #[cfg(feature = "flex")]
-on_any_engine!(nccl, |size, timeout| super::beside_nccl(size, timeout, super::one_replica_each););
-#[cfg(feature = "flex")]
-on_any_engine!(nccl_in_blocks, |size, timeout| super::beside_nccl(size, timeout, super::blocks_of_two););
-#[cfg(feature = "flex")]
-over_nccl! {
-    fast_sums_are_the_same_for_all_and_near_the_tree an_abort_ends_the_waits_of_other_processes
-    a_silent_process_is_noticed
-}
-
-/// With the stand-in for NCCL, if it can be built.
-#[cfg(feature = "flex")]
-fn beside_nccl(size: usize, timeout: Duration, make: Make) -> Vec<Arc<Collective>> {
-    crate::nccl::over_nccl(|| ());
-    make(size, timeout)
-}
+over_nccl! { an_abort_ends_the_waits_of_other_processes }
 
 /// The fast mode adds up in an order of its own: equal on all replicas, and near the sum.
 #[test]

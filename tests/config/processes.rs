@@ -149,7 +149,6 @@ fn processes_that_cannot_run_are_refused() {
             "every device must have a replica, got '3' devices for a world size of '1' in '2'",
         ),
         #[cfg(feature = "gloo")]
-        ("--stages 2 --dist-backend nccl", "the '2' stages of a model exchange tensors through the host"),
         (
             "--stages 2 --elastic --dist-url tcp://n:1",
             "a model in '2' stages cannot be trained with changing processes",

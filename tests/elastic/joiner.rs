@@ -139,5 +139,3 @@ fn a_process_that_is_never_answered_gives_up() {
     rendezvous.kill().unwrap();
     rendezvous.wait().unwrap();
 }
-
-over_nccl! { the_others_compute_until_a_process_behind_a_slow_link_is_connected }

@@ -78,7 +78,3 @@ fn another_configuration_is_refused_and_the_run_goes_on() {
     job.run().equals(&job.calm(), 25);
     assert_eq!(job.generations().len(), 1);
 }
-
-over_nccl! {
-    too_few_processes_wait_and_go_on_when_another_one_comes another_configuration_is_refused_and_the_run_goes_on
-}

@@ -172,8 +172,3 @@ fn processes_of_a_launch_may_die() {
     let calm = Job::new("off", &LONG);
     assert_eq!(job.run().tensors(), calm.calm().tensors());
 }
-
-over_nccl! {
-    the_rendezvous_moves_to_another_process_when_its_holder_dies a_leaving_holder_hands_the_rendezvous_over
-    processes_of_a_launch_may_die
-}

@@ -107,8 +107,3 @@ fn who_was_asked_to_leave_goes_on_with_a_rendezvous_that_answers() {
     ends(rendezvous, Some(0));
     job.run().equals(&job.calm(), 50);
 }
-
-over_nccl! {
-    processes_whose_rendezvous_was_killed_save_the_run_at_a_signal
-    processes_whose_rendezvous_was_stopped_save_the_run_at_a_signal
-}

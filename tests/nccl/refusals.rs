@@ -19,9 +19,9 @@ fn the_plan_names_the_engine_and_the_reason() {
     let Some(library) = stand_in() else { return };
     let nccl = ("KILN_NCCL", library.to_str().unwrap());
     for (asked, words) in [
-        ("nccl", "engine      gradients over NCCL 2.27.5 (as asked), the rest over Gloo"),
+        ("nccl", "engine      tensors over NCCL 2.27.5 (as asked), the rest over Gloo"),
         ("gloo", "engine      Gloo (as asked)"),
-        ("auto", "engine      Gloo (gradients are in the host's memory)"),
+        ("auto", "engine      Gloo (tensors are in the host's memory)"),
     ] {
         let (code, plan, lines) = plan(&["--backend=flex", &format!("--dist-backend={asked}")], &[nccl]);
         assert_eq!(code, Some(0), "{lines:?}");
@@ -53,7 +53,7 @@ fn a_library_that_will_not_do_is_refused_with_the_remedy() {
     let there = PathBuf::from(library).parent().unwrap().to_path_buf();
     let path = crate::cards::before_others(&there);
     let (_, plan, _) = plan(&["--backend=flex", "--dist-backend=nccl"], &[("LD_LIBRARY_PATH", path.to_str().unwrap())]);
-    assert!(plan.contains("gradients over NCCL 2.27.5"), "{plan}");
+    assert!(plan.contains("tensors over NCCL 2.27.5"), "{plan}");
 }
 
 /// NVIDIA's own library, where PyTorch's wheel is installed: it loads without a driver, and is not for the CPU.
@@ -69,7 +69,7 @@ fn the_real_library_is_refused_on_the_cpu() {
     assert!(library.version().to_string().starts_with("2."), "{library:?}");
     // Without a driver its errors are read, and end the attempt.
     if std::env::var_os(CPU).is_none() && !std::path::Path::new("/dev/nvidiactl").exists() {
-        let lone = Nccl::connect(&library, [0, 1], &[None], &Store::default(), &Arc::default(), LIMIT);
+        let lone = Nccl::connect(&library, [0, 1], &[None], (&Store::default(), "lone"), &Arc::default(), LIMIT);
         let symptom = lone.unwrap_err().0;
         assert!(symptom.starts_with("NCCL: unhandled cuda error"), "{symptom}");
     }

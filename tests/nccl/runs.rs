@@ -1,4 +1,4 @@
-//! Runs of several processes whose gradients go over the stand-in.
+//! Runs of several processes whose tensors go over the stand-in.
 
 use std::process::Output;
 
@@ -24,7 +24,7 @@ fn pauses_and_small_pieces_change_no_bit_of_an_experiment() {
     let arguments = ["--deterministic", "--epochs=2"];
     place.train("one", &[&FOUR[..], &arguments].concat());
     let Some(output) = launched(&place, 3, "slow", "slow", &arguments) else { return };
-    assert!(output.contains("gradients over NCCL 2.27.5 (as asked), the rest over Gloo"), "{output}");
+    assert!(output.contains("tensors over NCCL 2.27.5 (as asked), the rest over Gloo"), "{output}");
     place.run("slow").equals(&place.run("one"), 2);
 }
 
@@ -50,10 +50,25 @@ fn fast_sums_are_those_of_gloo() {
     }
 }
 
-/// Every process ends with the same line and with exit code 75, within the limit.
-fn fails_with_one_verdict(fault: &str, parts: &[&str]) {
+/// Sums within each stage, and what neighbours hand on, of stages that one process hosts and that two share.
+#[test]
+fn stages_change_no_bit_of_an_experiment() {
     let place = Workplace::new();
-    let arguments = ["--timeout=1", "--epochs=50", "--deterministic"];
+    let arguments = ["--deterministic", "--world-size=2", "--accumulation-steps=2", "--threads=1", "--epochs=2"];
+    place.train("whole", &[&FOUR[1..], &arguments].concat());
+    for (stages, processes) in [(2, 2), (3, 4)] {
+        let (name, cut) = (stages.to_string(), format!("--stages={stages}"));
+        let arguments = [&arguments[..], &[&cut]].concat();
+        let Some(output) = launched(&place, processes, &name, "slow", &arguments) else { return };
+        assert!(output.contains("tensors over NCCL"), "{output}");
+        place.run(&name).equals(&place.run("whole"), 2);
+    }
+}
+
+/// Every process ends with the same line and with exit code 75, within the limit.
+fn fails_with_one_verdict(fault: &str, more: &[&str], parts: &[&str]) {
+    let place = Workplace::new();
+    let arguments = [&["--timeout=1", "--epochs=50", "--deterministic"], more].concat();
     let Some(mut command) = launch(&place, 2, "run", fault, &arguments) else { return };
     let output: Output = command.output().unwrap();
     let lines = errors(&output);
@@ -66,22 +81,29 @@ fn fails_with_one_verdict(fault: &str, parts: &[&str]) {
 
 #[test]
 fn a_call_that_hangs_ends_with_one_verdict_after_the_limit() {
-    fails_with_one_verdict("hang:1:20", &[" of step ", "Timed out waiting 1000ms"]);
+    fails_with_one_verdict("hang:1:100", &[], &["forward statistics of batch-norm layer", "Timed out waiting 1000ms"]);
+}
+
+/// Of the communicators of a process, the first one takes activations to the second stage.
+#[test]
+fn a_hang_between_two_stages_ends_with_one_verdict() {
+    let stages = ["--world-size=1", "--stages=2", "--accumulation-steps=2"];
+    fails_with_one_verdict("hang:1:9:0", &stages, &["activations for worker 1 of step 5", "Timed out waiting 1000ms"]);
 }
 
 #[test]
 fn a_call_that_fails_ends_with_one_verdict() {
-    fails_with_one_verdict("error:0:20", &[" of step ", "NCCL: "]);
+    fails_with_one_verdict("error:0:125", &[], &[" of step ", "NCCL: "]);
 }
 
 #[test]
 fn a_connection_that_breaks_ends_with_one_verdict() {
-    fails_with_one_verdict("cut:1:20", &[" of step ", "NCCL: remote process exited"]);
+    fails_with_one_verdict("cut:1:130", &[], &[" of step ", "NCCL: remote process exited"]);
 }
 
 #[test]
 fn a_communicator_that_cannot_be_made_ends_with_one_verdict() {
-    fails_with_one_verdict("init:1", &["connection of the processes", "NCCL: "]);
+    fails_with_one_verdict("init:1", &[], &["connection of the processes", "NCCL: "]);
 }
 
 /// NCCL's variables reach it, its lines have the rank before them, and `--dist-interface` is its interface.

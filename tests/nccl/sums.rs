@@ -19,13 +19,18 @@ fn across(size: usize, processes: usize) -> World {
 }
 
 /// The sums that all replicas get.
-fn sums<B: HostBackend>(group: &[Arc<Collective>], precision: ReducePrecision, length: usize) -> Vec<Vec<u32>> {
+fn sums<B: HostBackend>(
+    group: &[Arc<Collective>],
+    step: usize,
+    precision: ReducePrecision,
+    length: usize,
+) -> Vec<Vec<u32>> {
     let device = B::open(0).unwrap();
     together(group, |replica| {
         let share = TensorData::new(values(replica.rank(), 0)[..length].to_vec(), [length]);
         let share = Tensor::<B, 1>::from_data(share, &device);
         let ready = replica.devices().map(|devices| devices.mark().unwrap());
-        let sum = sum_across(replica, KEY, share, ready, precision).unwrap();
+        let sum = sum_across(replica, Key { step, ..KEY }, share, ready, precision).unwrap();
         sum.into_data().iter::<f32>().map(f32::to_bits).collect()
     })
 }
@@ -39,17 +44,19 @@ fn have_the_bits_of_gloo<B: HostBackend>() {
         [(2, 2, 1), (3, 3, 1), (5, 5, 1), (4, 2, 1), (5, 3, 1), (6, 4, 1), (7, 2, 1), (4, 2, 2), (7, 2, 2), (7, 2, 3)]
     {
         let world = across(size, processes);
-        for length in [97, 2, 1] {
-            for (ordered, precision) in
-                [(true, ReducePrecision::F32), (true, ReducePrecision::Bf16), (false, ReducePrecision::Bf16)]
+        for ordered in [true, false] {
+            // In its own order each rank rounds the sum of its replicas, and a device is a rank only of NCCL.
+            if !ordered && devices > 1 {
+                continue;
+            }
+            let groups = [connected(&world, ordered), with_nccl(connected(&world, ordered), &world, devices)]
+                .map(|processes| replicas(size, processes));
+            let precisions: &[_] =
+                if ordered { &[ReducePrecision::F32, ReducePrecision::Bf16] } else { &[ReducePrecision::Bf16] };
+            for (step, (precision, length)) in
+                precisions.iter().flat_map(|it| [97, 2, 1].map(|length| (*it, length))).enumerate()
             {
-                // In its own order each rank rounds the sum of its replicas, and a device is a rank only of NCCL.
-                if !ordered && devices > 1 {
-                    continue;
-                }
-                let groups = [connected(&world, ordered), with_nccl(connected(&world, ordered), &world, devices)]
-                    .map(|processes| replicas(size, processes));
-                let [over_gloo, over_nccl] = groups.map(|group| sums::<B>(&group, precision, length));
+                let [over_gloo, over_nccl] = groups.each_ref().map(|group| sums::<B>(group, step, precision, length));
                 assert_eq!(
                     over_nccl, over_gloo,
                     "{size} over {processes} x {devices}, {length} values, {ordered}, {precision:?}"
@@ -67,7 +74,7 @@ fn are_the_same_for_all_and_near_the_tree<B: HostBackend>() {
     for (size, processes) in [(2, 2), (4, 2), (5, 3), (4, 4)] {
         let world = across(size, processes);
         let group = replicas(size, with_nccl(connected(&world, false), &world, 1));
-        let sums = sums::<B>(&group, ReducePrecision::F32, 97);
+        let sums = sums::<B>(&group, 0, ReducePrecision::F32, 97);
         assert!(sums.iter().all(|sum| sum == &sums[0]));
         let shares: Vec<Vec<f32>> = (0..size).map(|rank| values(rank, 0)).collect();
         let scale = |i: usize| shares.iter().map(|share| share[i].abs()).sum::<f32>();

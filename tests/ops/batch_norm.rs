@@ -258,8 +258,11 @@ impl StatisticsGroup for Partner {
             Direction::Forward => &self.forward,
             Direction::Backward => &self.backward,
         };
+        // Devices send their count in two parts, behind the rest.
+        let in_parts = || [&other[1..], &[0.0, other[0]][..]].concat();
+        let other = if values.len() > other.len() { in_parts() } else { other.clone() };
         assert_eq!(values.len(), other.len(), "both replicas speak of the same layer");
-        Arc::new(combine(vec![other.clone(), values]))
+        Arc::new(combine(vec![other, values]))
     }
 }
 

@@ -1,6 +1,5 @@
-//! Which engine carries gradients between processes: `--dist-backend`.
+//! Which engine carries tensors between processes: `--dist-backend`.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,12 +10,12 @@ use crate::error::{Error, Result};
 use crate::parallel::config::{DistBackend, ParallelConfig};
 use crate::parallel::device::HostBackend;
 use crate::parallel::engine::{DeviceEngine, KeyStore, Symptom};
-use crate::parallel::{Devices, World};
+use crate::parallel::{Devices, Links, World};
 
 /// Names NCCL's network interface.
 const INTERFACE: &str = "NCCL_SOCKET_IFNAME";
 
-/// The engine for gradients that this process can use, and why.
+/// The engine for tensors that this process can use, and why.
 #[derive(Debug, Clone)]
 pub struct Transport {
     nccl: Option<Arc<Library>>,
@@ -44,9 +43,6 @@ impl Transport {
         if !matches!(asked, DistBackend::Auto | DistBackend::Nccl) {
             return Ok(gloo("as asked".into()));
         }
-        if parallel.stages != 1 {
-            return Ok(gloo("stages exchange tensors through the host".into()));
-        }
         let by_itself = asked == DistBackend::Auto;
         match found::<B>(parallel.gpu_ids[0], by_itself)? {
             Ok(library) => {
@@ -63,13 +59,13 @@ impl Transport {
     /// The engine and the reason, for people.
     pub fn describe(&self) -> String {
         match &self.nccl {
-            Some(library) => format!("gradients over NCCL {} ({}), the rest over Gloo", library.version(), self.why),
+            Some(library) => format!("tensors over NCCL {} ({}), the rest over Gloo", library.version(), self.why),
             None => format!("Gloo ({})", self.why),
         }
     }
 
-    /// Connects the devices of this process with those of the others in `world`; `None` if gradients go through the host.
-    /// NCCL is used if all processes have the same version.
+    /// Connects the devices of this process with those of the others in `world`, of each stage by itself, and those of
+    /// neighbouring stages; `None` if tensors go through the host. NCCL is used if all processes have the same version.
     ///
     /// # Errors
     /// Those of [`Nccl::connect`], and other versions in other processes if NCCL was asked for.
@@ -79,44 +75,73 @@ impl Transport {
         store: &dyn KeyStore,
         is_closed: &Arc<AtomicBool>,
         limit: Duration,
-    ) -> std::result::Result<Option<Devices>, Symptom> {
-        let (rank, size) = (world.rank, world.processes());
-        let told = |what: &str, value: &[u8]| {
-            let key = |rank| format!("nccl/{what}/{rank}");
-            store.set(&key(rank), value)?;
-            store.get(&(0..size).map(key).collect::<Vec<_>>())
+    ) -> std::result::Result<Option<Links>, Symptom> {
+        let Some(library) = self.agreed(world, store)? else { return Ok(None) };
+        let join = |place, devices: &[usize], name: &str| {
+            let devices: Vec<_> = devices.iter().map(|id| (!self.on_host).then_some(*id)).collect();
+            let engines = Nccl::connect(library, place, &devices, (store, name), is_closed, limit)?;
+            Ok(engines.into_iter().map(|engine| Arc::new(engine) as Arc<dyn DeviceEngine>).collect())
         };
-        // Each process may have been started with another --dist-backend.
-        let own = self.nccl.as_ref().map_or_else(|| format!("no NCCL ({})", self.why), |it| format!("{it:?}"));
-        let versions = told("version", own.as_bytes()).map_err(Symptom)?;
-        let Some(library) = &self.nccl else { return Ok(None) };
-        if let Some(other) = versions.iter().position(|version| version != own.as_bytes()) {
-            let theirs = String::from_utf8_lossy(&versions[other]);
-            let differ = format!("process {rank} has {own}, process {other} has {theirs}");
-            if self.asked == DistBackend::Nccl {
-                return Err(Symptom(format!("{differ}; install one version, or use --dist-backend gloo")));
+        // All processes make them in the same order, so that none waits for one that waits for another.
+        let stage = |number| {
+            let Some(world) = world.of_stage(number).filter(|world| world.processes() > 1) else { return Ok(None) };
+            let name = format!("stage {number}");
+            let ends: Vec<u64> = world.shares.iter().map(|share| share.end as u64).collect();
+            let ends = told(&world, store, &format!("shares of {name}"), bytemuck::cast_slice(&ends))?;
+            let first = ends[..world.rank].iter().map(|ends| ends.len() / size_of::<u64>()).sum();
+            let ends: Vec<u64> = bytemuck::pod_collect_to_vec(&ends.concat());
+            let start = |device: usize| device.checked_sub(1).map_or(0, |before| ends[before] as usize);
+            let blocks: Vec<_> = (0..ends.len()).map(|device| start(device)..ends[device] as usize).collect();
+            let engines = join([first, blocks.len()], &world.devices, &name)?;
+            Ok(Some(Devices { engines, first, blocks }))
+        };
+        let stages = (0..world.stages).map(stage).collect::<std::result::Result<_, _>>()?;
+        let mut wires = Vec::new();
+        for before in 0..(world.stages - 1) * world.size {
+            let behind = before + world.size;
+            for ends in [[before, behind], [behind, before]] {
+                let here = ends.map(|worker| world.hosted().contains(&worker));
+                if let Some(end) = here.iter().position(|is_here| *is_here).filter(|_| here[0] != here[1]) {
+                    let [from, to] = ends;
+                    let mut engines: Vec<_> =
+                        join([end, 2], &[world.device_of(ends[end])], &format!("{from} to {to}"))?;
+                    wires.push((ends, engines.swap_remove(0)));
+                }
             }
-            tracing::warn!("gradients go over Gloo: {differ}");
-            return Ok(None);
         }
-        let ends: Vec<u64> = world.shares.iter().map(|share| share.end as u64).collect();
-        let ends = told("shares", bytemuck::cast_slice(&ends)).map_err(Symptom)?;
-        let first = ends[..rank].iter().map(|ends| ends.len() / size_of::<u64>()).sum();
-        let ends: Vec<u64> = bytemuck::pod_collect_to_vec(&ends.concat());
-        let start = |device: usize| device.checked_sub(1).map_or(0, |before| ends[before] as usize);
-        let blocks: Vec<Range<usize>> = (0..ends.len()).map(|device| start(device)..ends[device] as usize).collect();
-        let devices: Vec<Option<usize>> = world.devices.iter().map(|id| (!self.on_host).then_some(*id)).collect();
-        let engines = Nccl::connect(library, [first, blocks.len()], &devices, store, is_closed, limit)?;
-        let engines = engines.into_iter().map(|engine| Arc::new(engine) as Arc<dyn DeviceEngine>).collect();
-        Ok(Some(Devices { engines, first, blocks }))
+        Ok(Some(Links { stages, wires }))
+    }
+
+    /// The library, if all processes have the same one. Each may have been started with another `--dist-backend`.
+    fn agreed(&self, world: &World, store: &dyn KeyStore) -> std::result::Result<Option<&Arc<Library>>, Symptom> {
+        let own = self.nccl.as_ref().map_or_else(|| format!("no NCCL ({})", self.why), |it| format!("{it:?}"));
+        let versions = told(world, store, "version", own.as_bytes())?;
+        let Some(library) = &self.nccl else { return Ok(None) };
+        let Some(other) = versions.iter().position(|version| version != own.as_bytes()) else {
+            return Ok(Some(library));
+        };
+        let theirs = String::from_utf8_lossy(&versions[other]);
+        let differ = format!("process {} has {own}, process {other} has {theirs}", world.rank);
+        if self.asked == DistBackend::Nccl {
+            return Err(Symptom(format!("{differ}; install one version, or use --dist-backend gloo")));
+        }
+        tracing::warn!("tensors go over Gloo: {differ}");
+        Ok(None)
     }
 }
 
-/// The library, or why gradients cannot go over it; `by_itself` if nobody asked for NCCL.
+/// Tells the processes of `world` a value; those of all of them in the order of ranks.
+fn told(world: &World, store: &dyn KeyStore, what: &str, value: &[u8]) -> std::result::Result<Vec<Vec<u8>>, Symptom> {
+    let key = |rank| format!("nccl/{what}/{rank}");
+    store.set(&key(world.rank), value).map_err(Symptom)?;
+    store.get(&(0..world.processes()).map(key).collect::<Vec<_>>()).map_err(Symptom)
+}
+
+/// The library, or why tensors cannot go over it; `by_itself` if nobody asked for NCCL.
 fn found<B: HostBackend>(device: usize, by_itself: bool) -> Result<std::result::Result<Arc<Library>, String>> {
     let on_host = B::is_processor();
     if on_host && by_itself {
-        return Ok(Err("gradients are in the host's memory".into()));
+        return Ok(Err("tensors are in the host's memory".into()));
     }
     let mut probe = B::share(B::from_host(&[0.0], &B::open(device)?));
     if B::memory(&mut probe).is_none() {
