@@ -46,11 +46,12 @@ impl Objects {
             return Ok(Self::Directory(path));
         }
         #[cfg(feature = "remote")]
-        return Ok(Self::Remote(Client::open(&place.to_string_lossy(), flag, retry_seconds)?));
+        let opened = Client::open(&place.to_string_lossy(), flag, retry_seconds).map(Self::Remote);
         #[cfg(not(feature = "remote"))]
-        Err(crate::error::Error::usage(format!(
+        let opened = Err(crate::error::Error::usage(format!(
             "{flag} is a URL, which this build cannot reach; build with --features remote, or give a directory"
-        )))
+        )));
+        opened
     }
 
     /// The whole object; `None` if there is none.
