@@ -19,7 +19,7 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 
 # $(call TESTS,ARGUMENTS) runs tests and lists behind everything else which were skipped, and why. What has a comma in it
 # must come from a variable.
-ALL := tch,gloo,parquet,remote
+ALL := tch,gloo,parquet,remote,turbo
 TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
 	test ! -s $$list || { echo "skipped:"; sort -u $$list | sed 's/^/  /'; }; rm -f $$list; exit $$code; }
 
@@ -106,9 +106,9 @@ setup-wgpu: ## a Vulkan driver that computes on the processor (Debian, Ubuntu)
 	$(SUDO) apt-get update --quiet
 	$(SUDO) apt-get install --yes --quiet --no-install-recommends mesa-vulkan-drivers libvulkan1
 
-setup-dist: ## Gloo's headers and library, and what the tests of launchers use where it is there (Debian, Ubuntu)
+setup-dist: ## headers and libraries of Gloo and libjpeg-turbo, and what the tests of launchers use where it is there (Debian, Ubuntu)
 	$(SUDO) apt-get update --quiet
-	$(SUDO) apt-get install --yes --quiet --no-install-recommends libgloo-dev g++ openmpi-bin slurm-wlm munge iproute2 iptables
+	$(SUDO) apt-get install --yes --quiet --no-install-recommends libgloo-dev libjpeg-dev g++ openmpi-bin slurm-wlm munge iproute2 iptables
 
 setup-peer: setup-tch setup-dist ## what bench-peer measures against
 

@@ -22,9 +22,10 @@ pub(crate) const TEXT: u64 = MIB;
 /// # Errors
 /// That of the system, or a reason that completes "cannot read 'x': ".
 pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
     // A file may grow while it is read.
-    open(path, limit)?.take(limit).read_to_end(&mut bytes)?;
+    let (file, length) = open(path, limit)?;
+    let mut bytes = Vec::with_capacity(length as usize + 1);
+    file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Those of [`read`].
 pub(crate) fn map(path: &Path, limit: u64) -> io::Result<Mmap> {
-    let file = open(path, limit)?;
+    let (file, _) = open(path, limit)?;
     // SAFETY: the bytes are only read, and as bytes. If another program truncates the file, a signal ends this
     // process; if it changes the file, the new bytes are read. Both hold for every program that maps files.
     unsafe { MmapOptions::new().map_copy_read_only(&file) }
@@ -52,13 +53,15 @@ pub(crate) fn text(path: &Path, limit: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
-fn open(path: &Path, limit: u64) -> io::Result<File> {
+/// The file, and how long it was.
+fn open(path: &Path, limit: u64) -> io::Result<(File, u64)> {
     // Before opening, since opening a pipe would wait for its writer.
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
-    if metadata.len() > limit { Err(too_large(limit)) } else { File::open(path) }
+    let length = metadata.len();
+    if length > limit { Err(too_large(limit)) } else { Ok((File::open(path)?, length)) }
 }
 
 fn size(bytes: u64) -> String {

@@ -13,7 +13,7 @@
 //!
 //! | room | what it is | must not know |
 //! |---|---|---|
-//! | [`error`], [`stop`], [`state`], [`fetch`], `file` | the common error; requests to stop; named tensors on the host; downloads; reading files with a size limit | anything else |
+//! | [`error`], [`stop`], [`state`], [`fetch`], `file`, `objects` | the common error; requests to stop; named tensors on the host; downloads; reading files with a size limit; object stores | anything else |
 //! | [`ops`] | backend-generic primitives: synchronised batch-norm with what follows it, convolution, pooling, weight update, mixed precision; kernels for LibTorch, CubeCL and `flex`, with one set of convolutions for CPUs | models, threads |
 //! | [`nn`] | parts of networks: layers, losses, initial weights, tensors by name | architectures, replicas, files |
 //! | [`optim`] | update rules, schedule, loss scaling, clipping, weight averaging | models, replicas |
@@ -99,6 +99,7 @@ pub mod launch;
 pub mod metrics;
 pub mod model;
 pub mod nn;
+mod objects;
 pub mod ops;
 pub mod optim;
 pub mod parallel;

@@ -1,6 +1,7 @@
 //! Shards in an object store: the weights of the local run whatever the server does, or one line that names the object; no
 //! byte is fetched that a perfect cache would have; no secret is shown.
 
+mod copies;
 mod server;
 
 use std::collections::{BTreeSet, HashMap};

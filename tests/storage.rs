@@ -240,6 +240,7 @@ fn settings_that_have_no_effect_on_a_source_are_refused() {
     let upright = ["--data=pack", "--data-dir=upright.pack"];
     let refused = [
         (&["data=synthetic", "data.exif=apply"][..], "exif needs the data folder, webdataset, parquet or pack"),
+        (&["data=synthetic", "data.decode=part"], "decode needs the data folder, webdataset, parquet or pack"),
         (&["data=synthetic", "data.corrupt=skip"], "corrupt=skip needs the data folder, webdataset or parquet"),
         (&["--data=pack", "--data-dir=images.pack", "data.corrupt=skip"], "train pack has --skip-corrupt"),
         (&upright, "was encoded with data.exif=apply, but data.exif is 'ignore'"),

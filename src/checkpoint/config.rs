@@ -74,7 +74,7 @@ pub enum Resume {
     Best,
     /// From the newest whole checkpoint of the run's own directory; from the beginning if it has none.
     Auto,
-    /// From this checkpoint, or from the newest one of this run's directory.
+    /// From this checkpoint, or from the newest one of this run's directory or of its copies at a URL.
     Path(PathBuf),
 }
 
@@ -114,6 +114,8 @@ pub struct CheckpointConfig {
     pub keep_best: usize,
     /// The file for a copy of the best model, in the format of its suffix; empty for none.
     pub path: PathBuf,
+    /// Where checkpoints are copied to; empty for nowhere.
+    pub url: PathBuf,
     /// The starting point of the run.
     pub resume: Resume,
     /// Whether to resume even if the configuration differs from the checkpoint's.
@@ -127,6 +129,7 @@ impl Default for CheckpointConfig {
             keep_last: 3,
             keep_best: 1,
             path: PathBuf::new(),
+            url: PathBuf::new(),
             resume: Resume::Off,
             force_config: false,
         }

@@ -83,7 +83,7 @@ impl Manifest {
         Self::parse(&bytes).map_err(|reason| Error::Checkpoint(format!("'{}' {reason}", path.display())))
     }
 
-    fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
+    pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {
         let damaged = |e: serde_json::Error| format!("is damaged: {e}");
         let document: serde_json::Value = serde_json::from_slice(bytes).map_err(damaged)?;
         if let Some(format) = document.get("format").and_then(serde_json::Value::as_u64).filter(|f| *f != FORMAT) {

@@ -2,6 +2,7 @@
 //!
 //! Reading order: [`store`] is the directory of checkpoints, [`manifest`] the checksums of one of them, [`content`]
 //! writes its files, [`atomic`] others, [`retention`] decides which checkpoints are kept, [`state`] is the position of a run,
+//! [`copies`] keeps them elsewhere, too,
 //! [`compatibility`] compares configurations, [`run_dir`] claims a directory, [`lock`] keeps other runs out of it.
 //!
 //! # Why a kill at any moment is safe
@@ -27,6 +28,7 @@ pub mod atomic;
 pub mod compatibility;
 pub mod config;
 pub mod content;
+pub mod copies;
 pub mod lock;
 pub mod manifest;
 pub mod retention;
@@ -39,11 +41,12 @@ pub use atomic::{check_writable, write_atomic};
 pub use compatibility::differences;
 pub use config::*;
 pub use content::Content;
+pub use copies::{Copies, absent, fetch, read};
 pub use lock::Lock;
 pub use manifest::Snapshot;
 pub use retention::{Keep, retain};
 pub use state::{Best, Progress, RunState};
-pub use store::{Loaded, Store, Which, all, read};
+pub use store::{Loaded, Store, Which, all};
 
 /// The name of the file that lists the others, with their checksums.
 pub(crate) const MANIFEST: &str = "manifest.json";

@@ -289,7 +289,7 @@ fn directory_name(step: usize) -> String {
     format!("step-{step:08}")
 }
 
-fn step_of(name: &str) -> Option<usize> {
+pub(super) fn step_of(name: &str) -> Option<usize> {
     let step = name.strip_prefix("step-")?.parse().ok()?;
     (directory_name(step) == name).then_some(step)
 }

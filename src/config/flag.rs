@@ -213,6 +213,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::value("keep-last", "checkpoint.keep_last", "N"),
             Flag::value("keep-best", "checkpoint.keep_best", "N").or(&["save-top-k", "checkpoint-hist"]),
             Flag::value("checkpoint", "checkpoint.path", "PATH"),
+            Flag::value("checkpoint-url", "checkpoint.url", "URL"),
             Flag { long: "resume", aliases: &[], key: "checkpoint.resume", takes: Takes::Optional("FROM", "latest") },
             Flag::on("force-config", "checkpoint.force_config"),
         ],

@@ -12,7 +12,8 @@ use super::merged::Merged;
 use super::range::RANGES;
 use super::schema::{Schema, plain};
 use super::{flag, suggestion};
-use crate::data::{Corrupt, Exif, Order, Source, is_url};
+use crate::data::{Corrupt, Decode, Exif, Order, Source};
+use crate::objects::is_url;
 use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{DistBackend, Elastic, StrategyKind};
 use crate::weights::Format;
@@ -275,6 +276,14 @@ impl Rules<'_> {
         let broken = || format!("exif needs the data folder, webdataset, parquet or pack, got '{source}'");
         self.require(holds, &["data.exif", "data.source"], broken, "use data.exif=ignore");
 
+        let holds = data.decode == Decode::Whole || in_parts || data.source == Source::Pack;
+        let broken = || format!("decode needs the data folder, webdataset, parquet or pack, got '{source}'");
+        self.require(holds, &["data.decode", "data.source"], broken, "use data.decode=whole");
+
+        let holds = data.decode == Decode::Whole || cfg!(feature = "turbo");
+        let broken = || "libjpeg-turbo must be in this build".into();
+        self.require(holds, &["data.decode"], broken, "build with --features turbo, or use data.decode=whole");
+
         let holds = data.corrupt == Corrupt::Refuse || in_parts;
         let broken = || format!("corrupt=skip needs the data folder, webdataset or parquet, got '{source}'");
         let remedy = "use data.corrupt=refuse; train pack has --skip-corrupt";
@@ -290,6 +299,11 @@ impl Rules<'_> {
 
     /// The suffix of `checkpoint.path` selects the format.
     fn copy(&mut self) {
+        let url = &self.merged.config.checkpoint.url;
+        let broken = || format!("the copies of checkpoints must have a URL, got '{}'", url.display());
+        let remedy = "give --checkpoint-url file:///directory, https://host/path or s3://bucket/path";
+        self.require(url.as_os_str().is_empty() || is_url(url), &["checkpoint.url"], broken, remedy);
+
         let path = &self.merged.config.checkpoint.path;
         let broken = || format!("the checkpoint's copy must end in {}, got '{}'", Format::SUFFIXES, path.display());
         let holds = path.as_os_str().is_empty() || Format::of(path).is_some();

@@ -67,6 +67,19 @@ pub enum Exif {
     Apply,
 }
 
+/// How JPEGs are decoded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decode {
+    /// All of the image, by a decoder in Rust.
+    #[default]
+    Whole,
+    /// The part that is shown, by libjpeg-turbo.
+    Part,
+    /// The same, and shrunk by the decoder if the part has at least twice as many pixels on both sides as what it becomes.
+    Scaled,
+}
+
 /// The order of training samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -148,6 +161,9 @@ pub struct DataConfig {
     /// What becomes of the orientation stored beside an image.
     #[serde(default)]
     pub exif: Exif,
+    /// How JPEGs are decoded.
+    #[serde(default)]
+    pub decode: Decode,
     /// What becomes of damaged images in files, shards and packs.
     #[serde(default)]
     pub corrupt: Corrupt,
@@ -203,6 +219,7 @@ impl Default for DataConfig {
             normalization: NormalizationKind::Dataset,
             image_size: 32,
             exif: Exif::Ignore,
+            decode: Decode::Whole,
             corrupt: Corrupt::Refuse,
             order: Order::Global,
             window: window(),

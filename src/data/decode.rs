@@ -3,13 +3,12 @@
 //! Truncated files are refused, as by PIL and torchvision; the decoder itself would fill the missing part with grey.
 
 use std::io::Cursor;
-use std::path::Path;
+use std::ops::Deref;
 
-use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult, Rgb, RgbImage};
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Rgb, RgbImage};
 
 use super::config::Exif;
-use crate::error::{Error, Result};
-use crate::file::{self, MIB};
+use crate::file::MIB;
 
 pub(super) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
 
@@ -23,27 +22,18 @@ const JPEG: &[u8] = b"\xff\xd8";
 /// The last chunk of every PNG: length 0, name, checksum.
 const PNG_END: &[u8; 12] = b"\0\0\0\0IEND\xae\x42\x60\x82";
 
-/// Decodes an image file.
-///
-/// # Errors
-/// If it cannot be read, is not an image, or is truncated.
-pub(super) fn picture_of(path: &Path, exif: Exif) -> Result<RgbImage> {
-    let bytes = file::read(path, LARGEST).map_err(Error::io("read", path))?;
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    decode(&bytes, name, exif)
-        .map_err(|fault| Error::Data(format!("'{}' {fault}; replace or remove it", path.display())))
-}
-
 /// Decodes an image; `name` is that of its file, whose suffix errors name.
 ///
 /// # Errors
 /// If it is truncated or not an image: the second half of a sentence about it.
-pub(super) fn decode(bytes: &[u8], name: &[u8], exif: Exif) -> std::result::Result<RgbImage, String> {
+pub(super) fn decode(bytes: &[u8], name: &[u8], exif: Exif) -> Result<RgbImage, String> {
     if let Some(reason) = cut_off(bytes) {
         return Err(format!("is cut off: {reason}"));
     }
-    if let Some(pixels) = bytes.strip_prefix(RAW) {
-        return of_raw(pixels).ok_or_else(|| "has more or fewer pixels than it says".into());
+    if let Some(image) = plain_pixels(bytes) {
+        let image = image?;
+        let copied = RgbImage::from_raw(image.width(), image.height(), image.to_vec());
+        return Ok(copied.unwrap_or_default());
     }
     let image = loaded(bytes, exif).map_err(|reason| {
         // Some decoders return several lines.
@@ -70,13 +60,17 @@ pub(super) fn to_raw(image: &RgbImage) -> Vec<u8> {
     [RAW, &image.width().to_le_bytes(), &image.height().to_le_bytes(), image].concat()
 }
 
-/// The inverse of [`to_raw`], but for the magic number.
-fn of_raw(bytes: &[u8]) -> Option<RgbImage> {
-    let (width, rest) = bytes.split_first_chunk()?;
-    let (height, pixels) = rest.split_first_chunk()?;
-    let [width, height] = [width, height].map(|side| u32::from_le_bytes(*side));
-    let is_whole = u64::from(width) * u64::from(height) * 3 == pixels.len() as u64 && !pixels.is_empty();
-    if is_whole { RgbImage::from_raw(width, height, pixels.to_vec()) } else { None }
+/// The inverse of [`to_raw`], without a copy; `None` if the bytes are those of another format.
+pub(super) fn plain_pixels(bytes: &[u8]) -> Option<Result<ImageBuffer<Rgb<u8>, &[u8]>, String>> {
+    let bytes = bytes.strip_prefix(RAW)?;
+    let image = || {
+        let (width, rest) = bytes.split_first_chunk()?;
+        let (height, pixels) = rest.split_first_chunk()?;
+        let [width, height] = [width, height].map(|side| u32::from_le_bytes(*side));
+        let is_whole = u64::from(width) * u64::from(height) * 3 == pixels.len() as u64 && !pixels.is_empty();
+        if is_whole { ImageBuffer::from_raw(width, height, pixels) } else { None }
+    };
+    Some(image().ok_or_else(|| "has more or fewer pixels than it says".into()))
 }
 
 /// A cheap check that [`decode`] will succeed: whether the first and last of `length` bytes, which `read` gives from any
@@ -168,7 +162,7 @@ pub(crate) fn to_image(planes: &[u8], [height, width]: [usize; 2]) -> RgbImage {
 }
 
 /// The inverse of [`to_image`].
-pub(super) fn to_planes(image: &RgbImage, out: &mut [u8]) {
+pub(super) fn to_planes(image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>, out: &mut [u8]) {
     let area = (image.width() * image.height()) as usize;
     for (index, pixel) in image.pixels().enumerate() {
         for (channel, value) in pixel.0.into_iter().enumerate() {

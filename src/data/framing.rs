@@ -4,15 +4,19 @@
 //! `RandomResizedCrop`; for validation the central square, as its `Resize` and `CenterCrop`; or the whole image,
 //! squeezed. Images that already have the size are not changed.
 
+use std::ops::Deref;
 use std::path::Path;
 
-use image::RgbImage;
+use image::{ImageBuffer, Rgb};
 
-use super::config::{DataConfig, Exif};
-use super::decode::{picture_of, to_planes};
+use super::config::{DataConfig, Decode, Exif};
+use super::decode::{LARGEST, decode, plain_pixels, to_planes};
 use super::key::{Key, Purpose};
-use super::resample::{Part, resample};
-use crate::error::Result;
+use super::resample::{Part, View, resample};
+#[cfg(feature = "turbo")]
+use super::turbo;
+use crate::error::{Error, Result};
+use crate::file;
 
 /// Smallest and largest ratio of width to height of a random part; uniform in the logarithm.
 const RATIO: [f64; 2] = [3.0 / 4.0, 4.0 / 3.0];
@@ -32,15 +36,17 @@ pub struct Framing {
     pub area: f64,
     /// Whether a decoded image is turned upright first.
     pub exif: Exif,
+    /// How much of a JPEG is decoded, and by what.
+    pub decode: Decode,
 }
 
 impl Framing {
     /// The whole image, squeezed.
-    pub const WHOLE: Self = Self { middle: 0.0, area: 0.0, exif: Exif::Ignore };
+    pub const WHOLE: Self = Self { middle: 0.0, area: 0.0, exif: Exif::Ignore, decode: Decode::Whole };
 
     /// For validation images.
     pub fn for_validation(config: &DataConfig) -> Self {
-        Self { middle: config.center_crop, area: 0.0, exif: config.exif }
+        Self { middle: config.center_crop, area: 0.0, exif: config.exif, decode: config.decode }
     }
 
     /// For training images.
@@ -53,20 +59,59 @@ impl Framing {
         self.area > 0.0
     }
 
-    /// Fills `out` with the planes `[3, side, side]` of the framed `image`; random parts need a `key`.
-    pub(super) fn show(self, image: &RgbImage, side: usize, key: Option<Key>, out: &mut [u8]) {
+    /// What is shown of an image of `[width, height]`; random parts need a `key`.
+    fn view(self, dimensions: [u32; 2], side: usize, key: Option<Key>) -> View {
         let square = [side as u32; 2];
         let (part, size) = match key.filter(|_| self.is_random()) {
-            Some(key) => (self.part(image.dimensions().into(), key), square),
-            None if self.middle > 0.0 => self.centered(image, side as u32),
-            None => (Part::of(image), square),
+            Some(key) => (self.part(dimensions, key), square),
+            None if self.middle > 0.0 => self.centered(dimensions, side as u32),
+            None => (Part::whole(dimensions), square),
         };
         let start = size.map(|length| (f64::from(length - side as u32) / 2.0).round_ties_even() as u32);
-        if part == Part::of(image) && size == square && image.dimensions() == square.into() {
+        View { part, size, start }
+    }
+
+    /// Fills `out` with the planes `[3, side, side]` of the framed `image`; random parts need a `key`.
+    pub(super) fn show(
+        self,
+        image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>,
+        side: usize,
+        key: Option<Key>,
+        out: &mut [u8],
+    ) {
+        let (dimensions, square) = (image.dimensions().into(), [side as u32; 2]);
+        let view = self.view(dimensions, side, key);
+        if dimensions == square && view.part == Part::whole(square) && view.size == square {
             to_planes(image, out);
         } else {
-            resample(image, part, size, start, side, out);
+            resample(image, view.part.spans(), view, side, out);
         }
+    }
+
+    /// [`Framing::show`] for an encoded image; `name` is that of its file.
+    ///
+    /// # Errors
+    /// If it is truncated or not an image: the second half of a sentence about it.
+    pub(super) fn show_encoded(
+        self,
+        (bytes, name): (&[u8], &[u8]),
+        side: usize,
+        key: Option<Key>,
+        out: &mut [u8],
+    ) -> std::result::Result<(), String> {
+        if let Some(image) = plain_pixels(bytes) {
+            self.show(&image?, side, key, out);
+            return Ok(());
+        }
+        #[cfg(feature = "turbo")]
+        let decoded = turbo::decode(bytes, (self.decode, self.exif), |size| self.view(size, side, key));
+        #[cfg(feature = "turbo")]
+        if let Some((image, spans, view)) = decoded {
+            resample(&image, spans, view, side, out);
+            return Ok(());
+        }
+        self.show(&decode(bytes, name, self.exif)?, side, key, out);
+        Ok(())
     }
 
     /// [`Framing::show`] for an image file.
@@ -74,8 +119,10 @@ impl Framing {
     /// # Errors
     /// If it cannot be read or is not an image.
     pub(super) fn show_file(self, path: &Path, side: usize, key: Option<Key>, out: &mut [u8]) -> Result<()> {
-        self.show(&picture_of(path, self.exif)?, side, key, out);
-        Ok(())
+        let bytes = file::read(path, LARGEST).map_err(Error::io("read", path))?;
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        self.show_encoded((&bytes, name), side, key, out)
+            .map_err(|fault| Error::Data(format!("'{}' {fault}; replace or remove it", path.display())))
     }
 
     /// The random part of a sample's image of `[width, height]`.
@@ -101,8 +148,8 @@ impl Framing {
     }
 
     /// The part whose shorter side becomes `side / middle` pixels, and its size then; the centre of that is shown.
-    fn centered(self, image: &RgbImage, side: u32) -> (Part, [u32; 2]) {
-        let part = without_ends(Part::of(image));
+    fn centered(self, dimensions: [u32; 2], side: u32) -> (Part, [u32; 2]) {
+        let part = without_ends(Part::whole(dimensions));
         let short = (f64::from(side) / self.middle).floor() as u32;
         let long = |long: u32, shorter: u32| (u64::from(short) * u64::from(long) / u64::from(shorter)) as u32;
         let [width, height] = [part.width, part.height];

@@ -41,11 +41,13 @@ mod splits;
 mod store;
 pub mod synthetic;
 mod tar;
+#[cfg(feature = "turbo")]
+mod turbo;
 
 pub use augment::Augment;
 pub use batch::{HostBatch, Partners, assemble};
 pub use color_jitter::{ColorJitter, Property};
-pub use config::{Corrupt, CropFill, DataConfig, Exif, NormalizationKind, Order, Source};
+pub use config::{Corrupt, CropFill, DataConfig, Decode, Exif, NormalizationKind, Order, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, Picture, fingerprint};
 pub(crate) use decode::to_image;
 pub use erase::RandomErasing;
@@ -57,9 +59,8 @@ pub use rand_augment::{Operation, RandAugment};
 pub use rectangle::Rectangle;
 pub use resample::Part;
 pub use samples::Need;
-pub use store::is_url;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use self::folder::Folder;
@@ -67,6 +68,7 @@ use self::pack::Pack;
 use self::samples::Samples;
 use self::shards::Shards;
 use crate::error::Result;
+use crate::objects::{is_url, local};
 
 /// Progress of loading, which the caller displays.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,11 +144,6 @@ pub fn pack(
     };
     let bytes = pack::write(&*samples, recipe, output, progress)?;
     Ok((samples.index().len(), bytes))
-}
-
-/// The path of a URL of this machine.
-fn local(dir: &Path) -> PathBuf {
-    dir.to_str().and_then(|dir| dir.strip_prefix("file://")).map_or_else(|| dir.to_path_buf(), PathBuf::from)
 }
 
 /// The shards in `config.dir`; those of an object store are read ahead.

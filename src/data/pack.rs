@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crc::{CRC_32_ISO_HDLC, Crc, Table};
 use image::RgbImage;
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{FilterType, resize};
@@ -19,14 +18,12 @@ use rayon::prelude::*;
 
 use super::Progress;
 use super::config::{Corrupt, DataConfig, Exif};
-use super::decode::to_raw;
+use super::decode::{decode, to_raw};
 use super::index::{Index, Sample, encode};
 use super::key::mix;
-use super::samples::{REPORT_EVERY, Samples, check_side, picture};
+use super::samples::{REPORT_EVERY, Samples, check_side, decoded};
 use crate::error::{Error, Result};
 use crate::file;
-
-const CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
 
 /// Quality of new JPEGs, 1 to 100.
 const QUALITY: u8 = 90;
@@ -83,7 +80,7 @@ impl Samples for Pack {
 
     fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>> {
         let (bytes, sum) = self.index.content(id).ok_or_else(|| self.damaged(id))?;
-        if CRC.checksum(bytes).to_le_bytes() == sum { Ok(bytes.into()) } else { Err(self.damaged(id)) }
+        if crc32fast::hash(bytes).to_le_bytes() == sum { Ok(bytes.into()) } else { Err(self.damaged(id)) }
     }
 
     fn place(&self, id: usize) -> String {
@@ -124,7 +121,7 @@ pub(super) fn write(
                 let name = index.name(id).to_vec();
                 rows.push(Sample { label: index.label(id), name, file: 0, offset: at, length: bytes.len() as u32 });
                 writer.write_all(&bytes).map_err(failed())?;
-                writer.write_all(&CRC.checksum(&bytes).to_le_bytes()).map_err(failed())?;
+                writer.write_all(&crc32fast::hash(&bytes).to_le_bytes()).map_err(failed())?;
                 at += bytes.len() as u64 + 4;
             }
             progress(Progress::Files { what: "images".into(), done: part.end, total: index.len() });
@@ -149,7 +146,7 @@ fn parts(ids: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 /// The bytes of a sample in the pack.
 fn encoded(samples: &dyn Samples, id: usize, recipe: Option<Recipe>) -> Result<Cow<'_, [u8]>> {
     let Some(Recipe { side, exif, jpeg }) = recipe else { return samples.bytes(id) };
-    let image = picture(samples, id, exif)?;
+    let image = decoded(samples, id, |bytes, name| decode(bytes, name, exif))?;
     let image = shrunk(image, side.unwrap_or(u32::MAX));
     if (mix(id as u64) >> 11) as f64 * (-53_f64).exp2() >= jpeg {
         return Ok(to_raw(&image).into());

@@ -1,15 +1,15 @@
 //! Resizing of a part of an image to planes: bilinear with antialiasing, as in torchvision.
 //!
 //! Every number is computed by the operations of `image::imageops::resize` with its triangle filter in the same order, so
-//! the bytes are equal; but over rows of contiguous numbers, which compilers turn into vector instructions, without a copy
-//! of the part, and only where the result is shown.
+//! the bytes are equal; but by vector instructions, without a copy of the part, and only where the result is shown. Sixteen
+//! rows of the result are computed side by side: a sum over input rows runs along a row, one over columns across rows.
 
-use image::RgbImage;
+use std::ops::{Deref, Range};
+
+use image::{ImageBuffer, Rgb};
 
 use crate::ops::images::CHANNELS;
-
-/// Output rows that the horizontal pass computes side by side.
-const LANES: usize = 8;
+use crate::ops::{LANES, transpose, vectorized};
 
 /// A part of an image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,27 +25,61 @@ pub struct Part {
 }
 
 impl Part {
-    /// All of `image`.
-    pub(super) fn of(image: &RgbImage) -> Self {
-        Self { left: 0, top: 0, width: image.width(), height: image.height() }
+    /// All of an image of `[width, height]`.
+    pub(super) fn whole([width, height]: [u32; 2]) -> Self {
+        Self { left: 0, top: 0, width, height }
+    }
+
+    /// Its columns and its rows.
+    pub(super) fn spans(self) -> [Span; 2] {
+        [(self.left, self.width), (self.top, self.height)].map(|(first, length)| Span {
+            first,
+            pixels: length,
+            start: 0.0,
+            length: length as f32,
+        })
     }
 }
 
-/// The weights of the input positions that make up an output position.
+/// How the square that is shown is made from an image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct View {
+    /// The part that is resized.
+    pub(super) part: Part,
+    /// The width and height that it gets.
+    pub(super) size: [u32; 2],
+    /// The column and the row where the square begins then.
+    pub(super) start: [u32; 2],
+}
+
+/// A part of the columns or rows of an image, which need not begin or end with a pixel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Span {
+    /// The first pixel of which it has something.
+    pub(super) first: u32,
+    /// The number of such pixels.
+    pub(super) pixels: u32,
+    /// Where it starts, behind the start of the first.
+    pub(super) start: f32,
+    /// In pixels.
+    pub(super) length: f32,
+}
+
+/// The weights of the input pixels that make up one of the output.
 struct Taps {
     first: usize,
     weights: Vec<f32>,
 }
 
 impl Taps {
-    /// Those of `outputs` when a line of `from` pixels becomes one of `to` pixels.
-    fn all(from: u32, to: u32, outputs: std::ops::Range<u32>) -> Vec<Self> {
-        let ratio = from as f32 / to as f32;
+    /// Those of `outputs` when `span` becomes a line of `to` pixels.
+    fn all(span: Span, to: u32, outputs: Range<u32>) -> Vec<Self> {
+        let ratio = span.length / to as f32;
         let support = if ratio < 1.0 { 1.0 } else { ratio };
         let of = |output: u32| {
-            let centre = (output as f32 + 0.5) * ratio;
-            let first = ((centre - support).floor() as i64).clamp(0, i64::from(from) - 1);
-            let end = ((centre + support).ceil() as i64).clamp(first + 1, i64::from(from));
+            let centre = span.start + (output as f32 + 0.5) * ratio;
+            let first = ((centre - support).floor() as i64).clamp(0, i64::from(span.pixels) - 1);
+            let end = ((centre + support).ceil() as i64).clamp(first + 1, i64::from(span.pixels));
             let centre = centre - 0.5;
             let triangle = |at: f32| if at.abs() < 1.0 { 1.0 - at.abs() } else { 0.0 };
             let weights: Vec<f32> = (first..end).map(|input| triangle((input as f32 - centre) / support)).collect();
@@ -57,55 +91,63 @@ impl Taps {
     }
 }
 
-/// Resizes `part` of `image` to `size` `[width, height]` and fills `out` with the planes `[3, side, side]` of the square
-/// that starts at `[left, top]` of the result.
+/// Resizes these columns and rows of `image`, which are the part of the view, and fills `out` with the planes
+/// `[3, side, side]` of the square.
 pub(super) fn resample(
-    image: &RgbImage,
-    part: Part,
-    size: [u32; 2],
-    [left, top]: [u32; 2],
+    image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>,
+    [across, down]: [Span; 2],
+    View { size, start: [left, top], .. }: View,
     side: usize,
     out: &mut [u8],
 ) {
-    let columns = Taps::all(part.width, size[0], left..left + side as u32);
-    let rows = Taps::all(part.height, size[1], top..top + side as u32);
-    let (pitch, width) = (image.width() as usize * CHANNELS, part.width as usize * CHANNELS);
-    let source = &image.as_raw()[part.top as usize * pitch + part.left as usize * CHANNELS..];
-    let (mut row, mut block) = (vec![0.0; width], vec![[0.0; LANES]; width]);
+    let columns = Taps::all(across, size[0], left..left + side as u32);
+    let rows = Taps::all(down, size[1], top..top + side as u32);
+    let (pitch, width) = (image.width() as usize * CHANNELS, across.pixels as usize * CHANNELS);
+    let source = &image.as_raw()[down.first as usize * pitch + across.first as usize * CHANNELS..];
+    let mut lines = vec![0.0; LANES * width.max(side)];
+    let mut block = vec![[0.0; LANES]; width];
+    let mut sums = vec![[0.0; LANES]; side];
     for (first, rows) in (0..).step_by(LANES).zip(rows.chunks(LANES)) {
-        for (lane, taps) in rows.iter().enumerate() {
-            vertical(&source[taps.first * pitch..], pitch, &taps.weights, &mut row);
-            block.iter_mut().zip(&row).for_each(|(lanes, value)| lanes[lane] = *value);
+        for (line, taps) in lines.chunks_exact_mut(width).zip(rows) {
+            vectorized(vertical, (&source[taps.first * pitch..], pitch, &taps.weights[..], line));
         }
-        for (column, taps) in columns.iter().enumerate() {
-            for channel in 0..CHANNELS {
-                let bytes = horizontal(&block[taps.first * CHANNELS + channel..], &taps.weights);
-                for (lane, byte) in bytes.into_iter().take(rows.len()).enumerate() {
-                    out[(channel * side + first + lane) * side + column] = byte;
-                }
-            }
+        transpose(&lines, width, block.as_flattened_mut(), LANES, [LANES, width]);
+        for channel in 0..CHANNELS {
+            vectorized(horizontal, (&block[channel..], &columns[..], &mut sums[..]));
+            transpose(sums.as_flattened(), LANES, &mut lines, side, [side, LANES]);
+            let place = (channel * side + first) * side;
+            vectorized(rounded, (&lines[..], &mut out[place..place + rows.len() * side]));
         }
     }
 }
 
 /// One row of the part in the new height: a weighted sum of rows.
-fn vertical(source: &[u8], pitch: usize, weights: &[f32], row: &mut [f32]) {
-    row.fill(0.0);
+#[inline(always)]
+fn vertical((source, pitch, weights, line): (&[u8], usize, &[f32], &mut [f32])) {
+    line.fill(0.0);
     for (input, weight) in source.chunks(pitch).zip(weights) {
-        row.iter_mut().zip(input).for_each(|(sum, byte)| *sum += f32::from(*byte) * weight);
+        line.iter_mut().zip(input).for_each(|(sum, byte)| *sum += f32::from(*byte) * weight);
     }
 }
 
-/// One channel of one column of the result: a weighted sum of every third entry.
-fn horizontal(block: &[[f32; LANES]], weights: &[f32]) -> [u8; LANES] {
-    let mut sums = [0.0; LANES];
-    for (lanes, weight) in block.iter().step_by(CHANNELS).zip(weights) {
-        sums.iter_mut().zip(lanes).for_each(|(sum, value)| *sum += value * weight);
+/// One channel of every column of the result: a weighted sum of every third entry.
+#[inline(always)]
+fn horizontal((block, columns, results): (&[[f32; LANES]], &[Taps], &mut [[f32; LANES]])) {
+    for (result, taps) in results.iter_mut().zip(columns) {
+        let mut sums = [0.0; LANES];
+        for (lanes, weight) in block[taps.first * CHANNELS..].iter().step_by(CHANNELS).zip(&taps.weights) {
+            sums.iter_mut().zip(lanes).for_each(|(sum, value)| *sum += value * weight);
+        }
+        *result = sums;
     }
-    sums.map(|sum: f32| {
-        // Rounds half up, by operations that every processor has for vectors.
-        let sum = sum.clamp(0.0, 255.0);
-        let whole = sum as i32;
-        (whole + i32::from(sum - whole as f32 >= 0.5)) as u8
-    })
+}
+
+/// Rounds half up, by operations that every processor has for vectors.
+#[inline(always)]
+fn rounded((values, bytes): (&[f32], &mut [u8])) {
+    for (value, byte) in values.iter().zip(bytes) {
+        let value = value.clamp(0.0, 255.0);
+        let whole = value as i32;
+        *byte = (whole + i32::from(value - whole as f32 >= 0.5)) as u8;
+    }
 }

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::config::DataConfig;
-use super::store::{Directory, Store, is_url};
+use super::store::{Directory, Store};
 #[cfg(not(feature = "remote"))]
 use crate::error::Error;
 use crate::error::Result;
+use crate::objects::is_url;
 
 /// The store at `root`: a directory, or the URL of an object store.
 ///

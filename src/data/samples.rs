@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use image::RgbImage;
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
@@ -87,22 +86,25 @@ impl Encoded {
 
     /// Fills `out` with the planes `[3, side, side]`; random parts need a `key`.
     pub(super) fn show(&self, side: usize, key: Option<Key>, out: &mut [u8]) -> Result<()> {
-        self.framing.show(&picture(&*self.samples, self.at, self.framing.exif)?, side, key, out);
-        Ok(())
+        decoded(&*self.samples, self.at, |bytes, name| self.framing.show_encoded((bytes, name), side, key, out))
     }
 }
 
-/// The decoded image of a sample.
+/// What `decode` makes of the bytes of a sample and its name.
 ///
 /// # Errors
-/// If it cannot be read, is cut off or is not an image.
-pub(super) fn picture(samples: &dyn Samples, id: usize, exif: Exif) -> Result<RgbImage> {
-    let read = |bytes: &[u8]| decode(bytes, samples.index().name(id), exif);
-    let picture = match read(&samples.bytes(id)?) {
+/// If it cannot be read, or the error of `decode`, the second half of a sentence.
+pub(super) fn decoded<T>(
+    samples: &dyn Samples,
+    id: usize,
+    mut decode: impl FnMut(&[u8], &[u8]) -> std::result::Result<T, String>,
+) -> Result<T> {
+    let mut read = |bytes: &[u8]| decode(bytes, samples.index().name(id));
+    let outcome = match read(&samples.bytes(id)?) {
         Err(fault) => samples.bytes_again(id)?.map_or(Err(fault), |bytes| read(&bytes)),
         whole => whole,
     };
-    picture.map_err(|fault| damaged(&format!("{} {fault}", samples.place(id))))
+    outcome.map_err(|fault| damaged(&format!("{} {fault}", samples.place(id))))
 }
 
 /// The refusal of a damaged image.

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Progress;
-use super::config::{DataConfig, Order};
+use super::config::{DataConfig, Decode, Order};
 use super::dataset::{CHANNELS, DataSplits, ImageSet, Normalization};
 use super::framing::Framing;
+use super::index::Index;
 use super::samples::{Encoded, Need, REPORT_EVERY, Samples, in_parallel};
 use crate::error::{Error, Result};
 
@@ -47,6 +48,16 @@ pub(super) fn splits(
     })
 }
 
+/// What binds a run: which samples, and how they are decoded.
+fn identity(index: &Index, ids: Range<usize>, framing: Framing) -> Vec<u8> {
+    let how: &[u8] = match framing.decode {
+        Decode::Whole => b"",
+        Decode::Part => b"part",
+        Decode::Scaled => b"scaled",
+    };
+    [&index.identity(ids), how].concat()
+}
+
 /// The samples `ids` as a set; decoded now if there is a `report` of that.
 fn set(
     samples: &Arc<dyn Samples>,
@@ -56,7 +67,7 @@ fn set(
     report: Option<&impl Fn(usize, usize)>,
 ) -> Result<ImageSet> {
     let index = samples.index();
-    let (labels, identity) = (ids.clone().map(|id| index.label(id)).collect(), index.identity(ids.clone()));
+    let (labels, identity) = (ids.clone().map(|id| index.label(id)).collect(), identity(index, ids.clone(), framing));
     let classes = index.head.classes.clone();
     let encoded = Encoded { samples: samples.clone(), at: ids.start, framing };
     let Some(report) = report else { return ImageSet::encoded(encoded, side, labels, classes, identity) };

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Result as Read;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
@@ -52,11 +52,6 @@ impl ReadAt for File {
     fn read_exact_at(&self, out: &mut [u8], at: u64) -> Read<()> {
         FileExt::read_exact_at(self, out, at)
     }
-}
-
-/// Whether images are in an object store.
-pub fn is_url(dir: &Path) -> bool {
-    dir.to_str().is_some_and(|dir| dir.contains("://"))
 }
 
 /// A directory of this machine.

@@ -74,6 +74,7 @@ pub(crate) use transfer::{download, download_each, from_values, upload, with_val
 pub use update::{Sgd, UpdateOps};
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub use vector::{F32Memory, Set};
+pub(crate) use vector::{LANES, transpose, vectorized};
 
 /// The tensor of a backend's primitive.
 pub(crate) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {

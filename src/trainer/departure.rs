@@ -34,6 +34,7 @@ impl Departure {
         if !described.exists() {
             write_atomic(&described, snapshots.config.to_toml().as_bytes())?;
         }
+        snapshots.copies.iter().for_each(|copies| copies.send(path.clone()));
         *self.saved() = Some((snapshot.step, path));
         Ok(())
     }

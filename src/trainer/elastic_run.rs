@@ -96,7 +96,8 @@ impl Part {
     ) -> Result<u8> {
         let Self { config, prepared, stop, display, clock, profiler } = self;
         let (plan, task) = (prepared.plan.clone(), prepared.task.clone());
-        let snapshots = Snapshots::new(&config, &prepared, clock.clone());
+        let snapshots = Snapshots::new(&config, &prepared, clock.clone())?;
+        let copies = snapshots.copies.clone();
         let totals = Arc::new(Mutex::new(RunTotals::default()));
         let succession = Succession::new(membership.clone(), goal(&config, &plan), display);
         let (logs, succession) = (Logs::default(), Some(succession));
@@ -108,7 +109,9 @@ impl Part {
         stop.instead(elastic.leaver());
         let limit = config.parallel.limit();
         let strategy = DataParallel::<B, _>::new(task, plan, StartingPoint::default(), limit, recorder);
-        learner::train(model, strategy.elastic(Box::new(elastic)), &base(&config))?;
+        let trained = learner::train(model, strategy.elastic(Box::new(elastic)), &base(&config));
+        let copied = copies.map_or(Ok(()), |copies| copies.finish());
+        trained?;
         let totals = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let directory = clock.directory();
         if let Some(profiler) = profiler {
@@ -126,7 +129,7 @@ impl Part {
         if totals.leads {
             finish(&config, &directory, &totals, clock.seconds(), stop.reason())?;
         }
-        Ok(stop.reason().map_or(0, |reason| reason.exit_code()))
+        copied.map(|()| stop.reason().map_or(0, |reason| reason.exit_code()))
     }
 }
 

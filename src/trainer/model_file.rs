@@ -11,6 +11,7 @@ use crate::config::Saved;
 use crate::data::Normalization;
 use crate::error::{Error, Result};
 use crate::model::{ModelConfig, Stem, recognize};
+use crate::objects::is_url;
 use crate::state::{Metadata, StateDict};
 use crate::weights::{self, Description};
 
@@ -54,7 +55,7 @@ impl ModelFile {
     /// Reads a checkpoint's directory, a file, or from a run's directory the checkpoint `which`, by default the best
     /// one. With `averaged`, averaged weights are preferred, as in the validation during training.
     pub(super) fn read(path: &Path, which: Option<Which>, averaged: bool) -> Result<Self> {
-        if !path.exists() {
+        if !path.exists() && !is_url(path) {
             let remedy = "give a checkpoint's directory, a run's directory or a file of weights with --checkpoint";
             return Err(Error::Checkpoint(format!("'{}' does not exist; {remedy}", path.display())));
         }
@@ -85,7 +86,7 @@ pub(super) struct Weights {
 
 /// Reads `path`, a checkpoint's directory or a file.
 pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
-    if !path.is_dir() {
+    if !path.is_dir() && !is_url(path) {
         let (tensors, metadata) = weights::read(path)?;
         return Ok(Weights { tensors, metadata, file: path.to_path_buf(), config: None });
     }

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::requeue;
 use super::resume::settings;
-use crate::checkpoint::{self, Loaded, Lock, MANIFEST, Resume, Store, Which, differences, run_dir};
+use crate::checkpoint::{self, Loaded, Lock, MANIFEST, Resume, Store, Which, absent, differences, fetch, run_dir};
 use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, sketch};
 use crate::error::{Error, Result};
 use crate::file;
+use crate::objects::is_url;
 
 /// The directory of numbered runs.
 pub(super) const RUNS: &str = "runs";
@@ -63,6 +64,14 @@ impl Target {
         run_dir::of(&self.path)
     }
 
+    /// At least the settings of the checkpoint.
+    fn settings(&self) -> Result<Loaded> {
+        if !is_url(&self.path) {
+            return self.load(&mut |_| {});
+        }
+        fetch(&self.path, is_settings)?.ok_or_else(|| absent(&self.path))
+    }
+
     /// The checkpoint, verified; changes nothing.
     fn load(&self, warn: &mut dyn FnMut(String)) -> Result<Loaded> {
         if self.is_run() { Store::at(&self.path).load(&self.which, warn) } else { checkpoint::read(&self.path) }
@@ -83,8 +92,14 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
         return Err(Error::usage(reason));
     }
     let Some(target) = Target::of(&config) else { return Ok(request) };
-    let loaded = match target.load(&mut |_| {}) {
+    let (mut from, url) = ("latest".to_string(), &config.checkpoint.url);
+    let loaded = match target.settings() {
         Ok(loaded) => loaded,
+        Err(_) if config.checkpoint.resume == Resume::Auto && !url.as_os_str().is_empty() => {
+            let Some(loaded) = fetch(url, is_settings)? else { return Ok(request) };
+            from = url.display().to_string();
+            loaded
+        }
         // An error now, and not a later one about the data of the default configuration.
         Err(damage @ Error::Checkpoint(_)) if target.is_checkpoint() => return Err(damage),
         // It may exist later: under the lock what a kill left is restored, and a job in the queue may write one.
@@ -96,7 +111,7 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
     request.saved = Some(Saved { note, ..saved });
     if config.checkpoint.resume == Resume::Auto {
         let key = "checkpoint.resume".to_string();
-        request.flags.push(Setting { key, value: "latest".into(), flag: "--resume auto".into() });
+        request.flags.push(Setting { key, value: from, flag: "--resume auto".into() });
     }
     Ok(request)
 }
@@ -130,8 +145,15 @@ fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
 /// Decides where the run writes and what it continues. Creates directories, so it is the last preparation.
 pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Origin> {
     let named = Some(config.run.output_dir.clone()).filter(|dir| !dir.as_os_str().is_empty());
-    let resume = &config.checkpoint.resume;
+    let (resume, url) = (&config.checkpoint.resume, &config.checkpoint.url);
     if *resume == Resume::Off {
+        if !url.as_os_str().is_empty() && fetch(url, |_| false)?.is_some() {
+            let url = url.display();
+            return Err(Error::usage(format!(
+                "'{url}' already holds copies of checkpoints; a new run needs a place of its own: continue that run with \
+                 --resume {url}, or give another --checkpoint-url"
+            )));
+        }
         let directory = named.map_or_else(|| run_dir::next(Path::new(RUNS)), Ok).map_err(elsewhere)?;
         let lock = claim(&directory, false, warn)?;
         return Ok(Origin { directory, session_seconds: 0.0, checkpoint: None, lock: Some(lock) });
@@ -149,7 +171,9 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     // Loaded before claiming: a path without a checkpoint must not be claimed.
     let is_checkpoint = matches!(resume, Resume::Path(_)) && !target.is_run();
     let named_checkpoint = is_checkpoint.then(|| target.load(warn)).transpose()?;
-    let directory = named.or_else(|| target.run()).ok_or_else(|| {
+    let fresh = || is_url(&target.path).then(|| run_dir::next(Path::new(RUNS)));
+    let known = named.or_else(|| target.run()).map(Ok).or_else(fresh).transpose()?;
+    let directory = known.ok_or_else(|| {
         let place = target.path.display();
         Error::usage(format!("'{place}' is not in a run's directory; name one with --output-dir"))
     })?;
@@ -161,8 +185,16 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     Ok(Origin { directory, session_seconds: 0.0, checkpoint, lock: Some(lock) })
 }
 
+/// Whether a file of a checkpoint is that of its settings.
+fn is_settings(name: &str) -> bool {
+    name == "config.toml"
+}
+
 /// Refuses a path that is neither a checkpoint nor a run with checkpoints.
 fn is_there(target: &Target, resume: &Resume) -> Result<()> {
+    if is_url(&target.path) {
+        return Ok(());
+    }
     let path = target.path.display();
     if !target.path.exists() {
         let runs = Path::new(RUNS);

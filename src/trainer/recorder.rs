@@ -253,6 +253,7 @@ impl Observer for Recorder {
             let kept = &snapshots.config.checkpoint;
             let path = locked(&store).save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
             run_dir::announce(Path::new(RUNS), &snapshots.clock.directory());
+            snapshots.copies.iter().for_each(|copies| copies.send(path.clone()));
             locked(&totals).checkpoint = Some(path);
             let copy = &kept.path;
             if is_best && !copy.as_os_str().is_empty() {

@@ -39,6 +39,7 @@ const BINDING: &[&str] = &[
     "data.drop_last",
     "data.image_size",
     "data.exif",
+    "data.decode",
     "data.normalization",
     "model",
     "optim.optimizer",
@@ -53,14 +54,15 @@ pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded)
 }
 
 /// The configuration in a checkpoint, with the keys that older versions lack: convolutions by definition, 18 layers, images
-/// as they are stored and in their own colours, permuted as one.
+/// decoded as a whole, as they are stored and in their own colours, permuted as one.
 pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
     let Ok(mut settings) = text.parse::<toml::Table>() else { return Ok(text) };
-    let older: [(&str, &str, toml::Value); 7] = [
+    let older: [(&str, &str, toml::Value); 8] = [
         ("model", "conv", "direct".into()),
         ("model", "depth", 18.into()),
         ("data", "exif", "ignore".into()),
+        ("data", "decode", "whole".into()),
         ("data", "color_jitter", 0.0.into()),
         ("data", "hue_jitter", 0.0.into()),
         ("data", "order", "global".into()),

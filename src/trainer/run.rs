@@ -190,14 +190,17 @@ impl<B: HostBackend> Session<B> {
             left_out: prepared.splits.left_out,
             ..RunTotals::default()
         }));
-        let recorder = self.recorder(&prepared, display, totals.clone())?;
+        let snapshots = Snapshots::new(&self.config, &prepared, Clock::default())?;
+        let copies = snapshots.copies.clone();
+        let recorder = self.recorder(snapshots, &prepared, display, totals.clone())?;
         let directory = self.directory.clone();
         let limit = self.config.parallel.limit();
         let began = Instant::now();
         let strategy = DataParallel::<B, _>::new(prepared.task.clone(), plan, self.start, limit, recorder);
         let strategy = strategy.with(processes);
-        learner::train(self.model, strategy, &directory)?;
-        membership.complete()?;
+        let trained = learner::train(self.model, strategy, &directory).and_then(|()| membership.complete());
+        let copied = copies.map_or(Ok(()), |copies| copies.finish());
+        trained?;
         let totals = totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let seconds = self.seconds_before + began.elapsed().as_secs_f64();
         if let Some(profiler) = profiler {
@@ -213,16 +216,20 @@ impl<B: HostBackend> Session<B> {
                 requeue::submit(&self.config, true)?;
             }
         }
-        Ok(code)
+        copied.map(|()| code)
     }
 
-    fn recorder(&self, prepared: &Prepared, display: ProgressKind, totals: Arc<Mutex<RunTotals>>) -> Result<Recorder> {
+    fn recorder(
+        &self,
+        snapshots: Snapshots,
+        prepared: &Prepared,
+        display: ProgressKind,
+        totals: Arc<Mutex<RunTotals>>,
+    ) -> Result<Recorder> {
         let (config, plan) = (&self.config, &prepared.plan);
         let logs =
             Logs::open(config, &self.directory, plan.world.rank, self.kept, (goal(config, plan), &plan.stop), display)?;
-        let clock = Clock::default();
-        clock.set(self.directory.clone(), self.seconds_before, 0.0);
-        let snapshots = Snapshots::new(config, prepared, clock);
+        snapshots.clock.set(self.directory.clone(), self.seconds_before, 0.0);
         Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), totals, logs, None))
     }
 }

@@ -1,11 +1,13 @@
 //! The files of a checkpoint, made from a state: for the disk, and for processes that join.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::clock::Clock;
 use super::prepare::Prepared;
 use super::saved::{Identity, snapshot};
-use crate::checkpoint::{Content, Snapshot, check_writable, create_atomic, write_atomic};
+use super::terminal::warn;
+use crate::checkpoint::{Content, Copies, Snapshot, check_writable, create_atomic, write_atomic};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::parallel::TrainingState;
@@ -20,11 +22,16 @@ pub(super) struct Snapshots {
     pub(super) clock: Clock,
     /// The metadata of files of weights.
     pub(super) description: Description,
+    /// Where checkpoints are copied to.
+    pub(super) copies: Option<Arc<Copies>>,
 }
 
 impl Snapshots {
     /// For the run of `config`.
-    pub(super) fn new(config: &Config, prepared: &Prepared, clock: Clock) -> Self {
+    ///
+    /// # Errors
+    /// If the URL for copies cannot be used.
+    pub(super) fn new(config: &Config, prepared: &Prepared, clock: Clock) -> Result<Self> {
         let splits = &prepared.splits;
         let description = Description {
             classes: splits.train.classes().to_vec(),
@@ -32,7 +39,10 @@ impl Snapshots {
             size: splits.train.size()[0],
             center_crop: config.data.center_crop,
         };
-        Self { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock, description }
+        let (url, retry_seconds) = (&config.checkpoint.url, config.data.retry_seconds);
+        let copies = (!url.as_os_str().is_empty()).then(|| Copies::open(url, retry_seconds, warn)).transpose()?;
+        let copies = copies.map(Arc::new);
+        Ok(Self { config: config.clone(), fingerprint: prepared.fingerprint.clone(), clock, description, copies })
     }
 
     /// What describes a state of this moment.

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """How fast images are read: Kiln from a folder, shards, Parquet files and packs, and torchvision's DataLoader, in turns.
 
-    cargo build --features parquet --example read_images
-    python tests/benches/pictures.py target/debug/examples/read_images target/debug/train
+    cargo build --release --features parquet,turbo --example read_images --bin train
+    python tests/benches/pictures.py target/release/examples/read_images target/release/train
 
-Both read all images of a folder once, crop a random part, resize it to 224 pixels and flip it, with two threads or two
-workers, up to bytes. The images are drawn: noise whose amplitude falls with its frequency, as that of photographs does.
+Both read all images of a folder once, crop a random part, resize it to a square of 224 pixels and flip it, with two threads
+or two workers, up to bytes. The images are drawn: noise whose amplitude falls with its frequency, as that of photographs does.
 """
 import argparse
 import json
@@ -73,20 +73,23 @@ def parquet(folder, target, **options):
         pyarrow.parquet.write_table(table, os.path.join(target, f"{split}-00000-of-00001.parquet"), **options)
 
 
-def peer(folder):
+def peer(folder, side):
     """An epoch of torchvision's, in this process with two workers."""
     import torch
     from torchvision import datasets, transforms
 
     torch.set_num_threads(1)
     change = transforms.Compose(
-        [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
+        [transforms.RandomResizedCrop(side), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
     )
     data = datasets.ImageFolder(os.path.join(folder, "train"), change)
     loader = torch.utils.data.DataLoader(data, batch_size=128, shuffle=True, num_workers=2)
     start = time.perf_counter()
-    read = sum(len(labels) for _, labels in loader)
-    print(json.dumps({"images_per_s": read / (time.perf_counter() - start)}))
+    read = first = 0
+    for _, labels in loader:
+        first = first or time.perf_counter() - start
+        read += len(labels)
+    print(json.dumps({"first_batch_s": first, "images_per_s": read / (time.perf_counter() - start)}))
 
 
 def main():
@@ -96,10 +99,11 @@ def main():
     parser.add_argument("--peer")
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--size", default="500x375")
+    parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if arguments.peer:
-        return peer(arguments.peer)
+        return peer(arguments.peer, arguments.side)
     width, height = map(int, arguments.size.split("x"))
     with tempfile.TemporaryDirectory() as place:
         at = lambda name: os.path.join(place, name)
@@ -112,16 +116,21 @@ def main():
         }
         for number, options in enumerate(tables.values()):
             parquet(at("folder"), at(f"parquet{number}"), **options)
-        packs = {"copies": [], "raw": ["--side", "256", "--jpeg", "0%"]}
+        packs = {"copies": [], "raw": ["--side", str(min(256, width)), "--jpeg", "0%"]}
         for name, recipe in packs.items():
             subprocess.run([arguments.train, "pack", at("folder"), "--output", at(name), *recipe], check=True, stdout=sys.stderr)
+        side = str(arguments.side)
+        read = lambda source, name, decode="whole": [arguments.reader, source, at(name), "2", side, decode]
         cases = {
-            "torchvision": [sys.executable, __file__, "--peer", at("folder")],
-            "folder": [arguments.reader, "folder", at("folder"), "2"],
-            "shards": [arguments.reader, "webdataset", at("shards"), "2"],
-            **{name: [arguments.reader, "parquet", at(f"parquet{number}"), "2"] for number, name in enumerate(tables)},
-            "pack": [arguments.reader, "pack", at("copies"), "2"],
-            "pack, plain pixels of 256": [arguments.reader, "pack", at("raw"), "2"],
+            "torchvision": [sys.executable, __file__, "--peer", at("folder"), "--side", side],
+            "folder": read("folder", "folder"),
+            "folder, parts": read("folder", "folder", "part"),
+            "shards": read("webdataset", "shards"),
+            "shards, parts": read("webdataset", "shards", "part"),
+            **{name: read("parquet", f"parquet{number}") for number, name in enumerate(tables)},
+            "pack": read("pack", "copies"),
+            "pack, parts": read("pack", "copies", "part"),
+            "pack, plain pixels": read("pack", "raw"),
         }
         rates = {name: [] for name in cases}
         for _ in range(arguments.rounds):

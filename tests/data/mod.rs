@@ -20,6 +20,8 @@ mod resize;
 mod sampler;
 mod shards;
 mod synthetic;
+#[cfg(feature = "turbo")]
+mod turbo;
 
 use std::path::{Path, PathBuf};
 

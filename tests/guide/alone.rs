@@ -12,6 +12,10 @@ fn trainings() {
     #[cfg(feature = "remote")]
     let url = format!("{}/shards/{{train-{{0..1}},val-0}}.tar", server.url);
     #[cfg(feature = "remote")]
+    let bucket = format!("{}/bucket", server.url);
+    #[cfg(feature = "remote")]
+    replaced.push(("s3://bucket", &bucket));
+    #[cfg(feature = "remote")]
     replaced.push(("https://host/set/{train-{000..127},val-000}.tar", &url));
     for line in lines(Kind::Training) {
         if line.text.contains("--data parquet") && cfg!(not(feature = "parquet")) {

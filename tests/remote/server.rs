@@ -2,7 +2,7 @@
 //! and misbehaves as told.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,12 +91,14 @@ impl Server {
 impl State {
     /// Answers one request; `None` ends the connection.
     fn answer(&self, mut stream: &TcpStream) -> Option<()> {
-        let mut lines = BufReader::new(stream).lines();
+        let mut reader = BufReader::new(stream);
         let mut head = Vec::new();
         loop {
-            match lines.next()?.ok()? {
-                line if line.is_empty() => break,
-                line => head.push(line),
+            let mut line = String::new();
+            reader.read_line(&mut line).ok().filter(|length| *length > 0)?;
+            match line.trim_end() {
+                "" => break,
+                line => head.push(line.to_string()),
             }
         }
         self.heads.lock().unwrap().push(head.join("\n"));
@@ -107,7 +109,26 @@ impl State {
             return self.list(stream, path, query);
         }
         let file = self.root.join(path.trim_start_matches('/'));
-        let range = head.iter().find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(String::from));
+        let header = |name: &str| head.iter().find_map(|line| line.to_lowercase().strip_prefix(name).map(String::from));
+        if ["PUT", "DELETE"].contains(&method) {
+            let mut body = vec![0; header("content-length: ").map_or(0, |length| length.parse().unwrap())];
+            reader.read_exact(&mut body).ok()?;
+            let number = self.requests.fetch_add(1, Ordering::SeqCst) as usize;
+            let answer = (self.script.lock().unwrap())(number, path);
+            if answer == Answer::Right && method == "PUT" {
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(&file, body).unwrap();
+            } else if answer == Answer::Right {
+                fs::remove_file(&file).unwrap();
+            }
+            let status = match answer {
+                Answer::Right => "200 OK\r\netag: \"1\"",
+                Answer::Denied => "403 Forbidden",
+                _ => "503 Slow Down",
+            };
+            return write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").ok();
+        }
+        let range = header("range: bytes=");
         let (Ok(content), true) = (fs::read(&file), file.is_file()) else {
             return write!(stream, "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").ok();
         };

@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crc::{CRC_32_ISO_HDLC, Crc, Table};
 use rustix::fs::{FallocateFlags, fallocate};
 use sha2::{Digest, Sha256};
 
@@ -18,8 +17,6 @@ use super::future::NEVER;
 use crate::data::config::DataConfig;
 use crate::data::index::Index;
 use crate::error::{Error, Result};
-
-const CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISO_HDLC);
 
 /// The unit in which a file system frees space.
 const BLOCK: u64 = 4096;
@@ -181,7 +178,7 @@ impl Cache {
     /// # Errors
     /// If the disk fails.
     pub(super) fn write(&self, id: u32, bytes: &[u8]) -> Result<()> {
-        let head = [CRC.checksum(bytes).to_le_bytes(), (bytes.len() as u32).to_le_bytes()].concat();
+        let head = [crc32fast::hash(bytes).to_le_bytes(), (bytes.len() as u32).to_le_bytes()].concat();
         let written = self.file.write_all_at(&[&head, bytes].concat(), self.places[id as usize]);
         written.map_err(Error::io("write", &self.path))
     }
@@ -192,6 +189,6 @@ pub(super) fn read((file, place): (Arc<File>, u64), length: u32) -> Option<Vec<u
     let mut bytes = vec![0; HEAD as usize + length as usize];
     file.read_exact_at(&mut bytes, place).ok()?;
     let sample = bytes.split_off(HEAD as usize);
-    let head = [CRC.checksum(&sample).to_le_bytes(), length.to_le_bytes()].concat();
+    let head = [crc32fast::hash(&sample).to_le_bytes(), length.to_le_bytes()].concat();
     (bytes == head).then_some(sample)
 }

@@ -1,11 +1,6 @@
-//! Shards in an object store: HTTP servers that answer range requests, and stores that speak S3.
-//!
-//! Requests that fail are repeated with growing pauses for `data.retry_seconds`. Credentials and the endpoint of S3 come from
-//! the environment only (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, ...); a URL that holds some is
-//! refused, since it would be written into the run's files. An object that changes during a run ends it.
+//! Shards in an object store. An object that changes during a run ends it.
 
 mod cache;
-mod connector;
 mod feed;
 mod future;
 mod stock;
@@ -13,27 +8,22 @@ mod window;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::future::Future;
 use std::io::{Error as Failure, ErrorKind, Result as Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::aws::AmazonS3Builder;
-use object_store::http::HttpBuilder;
-use object_store::path::Path as Key;
-use object_store::{Error as Refusal, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{Error as Refusal, GetOptions, ObjectMeta, ObjectStoreExt};
 use sha2::{Digest, Sha256};
 
-use self::connector::Connector;
 pub(super) use self::feed::Feed;
 use self::window::Window;
 use super::config::DataConfig;
 use super::index::Stamp;
 use super::store::{ReadAt, Store, cached_index};
 use crate::error::{Error, Result};
+use crate::objects::{self, Client, wait};
 
 /// Requests at the same time.
 const REQUESTS: usize = 32;
@@ -41,10 +31,7 @@ const REQUESTS: usize = 32;
 /// Objects below a prefix.
 #[derive(Debug)]
 pub(super) struct Remote {
-    /// With a slash at its end.
-    url: String,
-    store: Box<dyn ObjectStore>,
-    prefix: Key,
+    client: Client,
     /// The length and the ETag of the objects seen so far.
     seen: Mutex<HashMap<String, (u64, Option<String>)>>,
     /// Itself, for the readers of its objects.
@@ -57,52 +44,19 @@ impl Remote {
     /// # Errors
     /// If the URL is not of that form or holds credentials, or the environment does not say how to reach the store.
     pub(super) fn open(root: &Path, config: &DataConfig) -> Result<Arc<Self>> {
-        let url = format!("{}/", root.to_string_lossy().trim_end_matches('/'));
-        let (scheme, rest) = url.split_once("://").unwrap_or_default();
-        if config.dir.to_string_lossy().contains(['@', '?', '#']) {
-            // Not repeated here: it may hold a secret.
-            return Err(Error::usage(
-                "the URL in --data-dir has '@', '?' or '#', as URLs with credentials do; give them by the environment \
-                 (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), and the URL of the shards alone",
-            ));
-        }
-        let retry_timeout = Duration::from_secs_f64(config.retry_seconds);
-        let retry = RetryConfig { retry_timeout, max_retries: usize::MAX, ..RetryConfig::default() };
-        let connector = Connector { patience: (retry_timeout / 6).max(Duration::from_secs(1)) };
-        let refused = |reason: Refusal| Error::usage(format!("cannot use '{url}': {}", one_line(&reason)));
-        let (bucket, path) = rest.split_once('/').unwrap_or_default();
-        let (store, prefix): (Box<dyn ObjectStore>, &str) = match scheme {
-            "http" | "https" => {
-                let builder = HttpBuilder::new().with_url(&url).with_retry(retry).with_http_connector(connector);
-                (Box::new(builder.build().map_err(refused)?), "")
-            }
-            "s3" | "s3a" => {
-                let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
-                (Box::new(builder.with_http_connector(connector).build().map_err(refused)?), path)
-            }
-            _ => {
-                let known = "http://, https://, s3:// and file://";
-                return Err(Error::usage(format!(
-                    "'{url}' has the unknown scheme '{scheme}'; --data-dir takes {known}"
-                )));
-            }
-        };
-        let prefix = Key::parse(prefix.trim_end_matches('/'));
-        let prefix = prefix.map_err(|reason| Error::usage(format!("'{url}' is not a URL of shards: {reason}")))?;
-        Ok(Arc::new_cyclic(|own| Self { url, store, prefix, seen: Mutex::default(), own: own.clone() }))
-    }
-
-    fn key(&self, name: &str) -> Key {
-        self.prefix.clone().parts().chain(Key::from(name).parts()).collect()
+        // The pattern for names may hold some, too.
+        Client::check(&config.dir.to_string_lossy(), "--data-dir")?;
+        let client = Client::open(&root.to_string_lossy(), "--data-dir", config.retry_seconds)?;
+        Ok(Arc::new_cyclic(|own| Self { client, seen: Mutex::default(), own: own.clone() }))
     }
 
     /// The bytes `range` of an object, of which there are some.
     fn get(&self, name: &str, range: Range<u64>) -> Read<Bytes> {
         let at = range.start;
         let options = GetOptions { range: Some(range.clone().into()), ..GetOptions::default() };
-        let key = self.key(name);
+        let key = self.client.key(name);
         let answer = wait(async {
-            let answer = self.store.get_opts(&key, options).await?;
+            let answer = self.client.store.get_opts(&key, options).await?;
             Ok((answer.meta.clone(), answer.bytes().await?))
         });
         let (meta, bytes) = answer.map_err(|reason| failure(&reason, at))?;
@@ -130,21 +84,20 @@ impl Remote {
 
 impl Store for Remote {
     fn names(&self, folder: &str) -> Result<Vec<String>> {
-        if self.url.starts_with("http") {
+        let url = &self.client.url;
+        if url.starts_with("http") {
             return Err(Error::usage(format!(
-                "'{}' cannot be listed; name the shards, as in --data-dir '{}{{train-{{000..127}},val-000}}.tar'",
-                self.url, self.url
+                "'{url}' cannot be listed; name the shards, as in --data-dir '{url}{{train-{{000..127}},val-000}}.tar'"
             )));
         }
-        let listed = wait(self.store.list_with_delimiter(Some(&self.key(folder))));
-        let listed = listed.map_err(|reason| Error::io("list", &self.url)(failure(&reason, 0)))?;
+        let listed = wait(self.client.store.list_with_delimiter(Some(&self.client.key(folder))));
+        let listed = listed.map_err(|reason| Error::io("list", url)(failure(&reason, 0)))?;
         let names = listed.objects.iter().filter_map(|object| object.location.filename());
         Ok(names.map(String::from).collect())
     }
 
     fn stamp(&self, name: &str) -> Result<Option<Stamp>> {
-        let key = self.key(name);
-        match wait(self.store.head(&key)) {
+        match wait(self.client.store.head(&self.client.key(name))) {
             Ok(meta) => Ok(Some(self.see(name.to_string(), &meta))),
             Err(Refusal::NotFound { .. }) => Ok(None),
             Err(reason) => Err(Error::io("read", self.path(name))(failure(&reason, 0))),
@@ -164,11 +117,11 @@ impl Store for Remote {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        format!("{}{name}", self.url).into()
+        format!("{}{name}", self.client.url).into()
     }
 
     fn index_places(&self, name: &str) -> Vec<PathBuf> {
-        cached_index(self.url.as_bytes(), name).into_iter().collect()
+        cached_index(self.client.url.as_bytes(), name).into_iter().collect()
     }
 
     fn parallel(&self) -> usize {
@@ -176,33 +129,11 @@ impl Store for Remote {
     }
 }
 
-/// Waits for a request and its repetitions.
-fn wait<T>(request: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let runtime = runtime.map_err(|reason| Refusal::Generic { store: "runtime", source: reason.into() })?;
-    runtime.block_on(request)
-}
-
-/// Why a request failed, and what to do.
+/// Why a request for a part of an object failed, and what to do.
 fn failure(reason: &Refusal, at: u64) -> Failure {
     let remedy = match reason {
         Refusal::NotFound { .. } => "fetch a new list of the shards, or put the object back",
-        Refusal::PermissionDenied { .. } | Refusal::Unauthenticated { .. } => {
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for public objects"
-        }
         _ => "go on with --resume when the store answers again, or try for longer with data.retry_seconds",
     };
-    Failure::other(format!("at byte {at}: {}; {remedy}", one_line(reason)))
-}
-
-/// The innermost reason, in one line: the outer ones repeat the address. The answer of a server, which may name
-/// credentials, is left out.
-fn one_line(reason: &dyn std::error::Error) -> String {
-    let mut inner = reason;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    let text = inner.to_string();
-    let text = text.split('<').next().unwrap_or_default();
-    text.split_whitespace().take(40).collect::<Vec<_>>().join(" ").trim_end_matches(':').to_string()
+    Failure::other(format!("at byte {at}: {}", objects::failure(reason, remedy)))
 }

@@ -57,7 +57,7 @@ fn starts(length: usize) -> impl Iterator<Item = usize> {
 
 /// Writes the transpose of a matrix of `[rows, columns]`. Rows are `from_step` values apart in `from` and `to_step` in
 /// `to`.
-pub(in crate::ops) fn transpose<P: F32Memory>(
+pub(crate) fn transpose<P: F32Memory>(
     from: &[f32],
     from_step: usize,
     to: &mut [P],

@@ -12,12 +12,12 @@ mod square;
 use std::cell::Cell;
 use std::sync::LazyLock;
 
-pub(super) use matrix::transpose;
+pub(crate) use matrix::transpose;
 pub use memory::F32Memory;
 pub(super) use memory::Shared;
 pub(super) use square::{load, turned};
 
-pub(super) const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// Instruction sets with an implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(super) trait Routine {
 
 /// Runs `work` compiled for the fastest set of this processor. Plain Rust loops fuse no operations, so results are
 /// bitwise equal on all sets. `work` must be `inline(always)`.
-pub(super) fn vectorized<T>(work: impl Fn(T), with: T) {
+pub(crate) fn vectorized<T>(work: impl Fn(T), with: T) {
     struct Loops<W, T>(W, Cell<Option<T>>);
     impl<W: Fn(T), T> Routine for Loops<W, T> {
         #[inline(always)]

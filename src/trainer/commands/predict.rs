@@ -80,7 +80,7 @@ impl Prediction {
         let images = ImageSet::from_files(
             &question.images,
             side,
-            Framing { middle: file.description.center_crop, exif: config.data.exif, ..Framing::WHOLE },
+            Framing { middle: file.description.center_crop, ..Framing::for_validation(&config.data) },
         )?;
         let model = load_state(blank_model::<B>(&config, file.outputs)?, &file.tensors, &file.origin)?;
         let (model, context) = (model.valid(), ForwardContext::evaluate());

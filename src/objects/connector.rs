@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
@@ -45,9 +46,11 @@ impl HttpService for Client {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
         let wants_part = parts.headers.contains_key(RANGE);
-        let sent = match body.as_bytes() {
-            Some(bytes) if !bytes.is_empty() => self.0.run(ureq::http::Request::from_parts(parts, &bytes[..])),
-            _ => self.0.run(ureq::http::Request::from_parts(parts, ())),
+        let body = body.collect().await?.to_bytes();
+        let sent = if body.is_empty() {
+            self.0.run(ureq::http::Request::from_parts(parts, ()))
+        } else {
+            self.0.run(ureq::http::Request::from_parts(parts, &body[..]))
         };
         let (parts, mut body) = sent.map_err(failure)?.into_parts();
         if wants_part && parts.status == StatusCode::OK {

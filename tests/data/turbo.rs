@@ -1,0 +1,111 @@
+//! The part of a JPEG that libjpeg-turbo decodes: the bytes of PIL's whole image, or a smaller one close to it.
+
+use std::fs;
+use std::path::Path;
+
+use kiln::data::{DataConfig, DataSplits, Decode, Exif, Key, Source, fingerprint};
+use tempfile::{TempDir, tempdir};
+
+use super::load;
+use crate::python::ask;
+
+const SIDE: usize = 40;
+
+/// JPEGs in `jpg`, and what PIL makes of them in `png`; `None` without PIL.
+fn pictures() -> Option<TempDir> {
+    let dir = tempdir().unwrap();
+    ask("PIL, numpy", "images/jpegs.py", &[dir.path()])?;
+    Some(dir)
+}
+
+fn splits(dir: &Path, decode: Decode, exif: Exif) -> DataSplits {
+    let (source, dir, image_size) = (Source::Folder, dir.to_path_buf(), SIDE);
+    let parts = DataConfig { resized_crop: 0.08, center_crop: 0.875, ..DataConfig::default() };
+    load(&DataConfig { source, dir, image_size, decode, exif, ..parts }).unwrap()
+}
+
+/// Every training image in `parts` random parts, then the validation images.
+fn shown(splits: &DataSplits, parts: usize) -> Vec<Vec<u8>> {
+    let keys = (0..parts).map(|epoch| Key { seed: 1, epoch, sample: 0 });
+    let train = (0..splits.train.len() as u32)
+        .flat_map(|id| keys.clone().map(move |key| splits.train.picture(id).shown(Some(Key { sample: id, ..key }))));
+    let validation = (0..splits.validation.len() as u32).map(|id| splits.validation.image(id));
+    train.chain(validation).map(Result::unwrap).collect()
+}
+
+/// The largest and the mean difference.
+fn difference(ours: &[Vec<u8>], theirs: &[Vec<u8>]) -> (u8, f64) {
+    assert_eq!(ours.len(), theirs.len());
+    let pairs = ours.iter().flatten().zip(theirs.iter().flatten());
+    let differences: Vec<u8> = pairs.map(|(a, b)| a.abs_diff(*b)).collect();
+    let sum: f64 = differences.iter().map(|it| f64::from(*it)).sum();
+    (differences.iter().copied().max().unwrap(), sum / differences.len() as f64)
+}
+
+#[test]
+fn a_part_has_the_bytes_of_pils_whole_image() {
+    let Some(dir) = pictures() else { return };
+    let [jpegs, theirs] = ["jpg", "png"].map(|kind| dir.path().join(kind));
+    let theirs = shown(&splits(&theirs, Decode::Whole, Exif::Ignore), 30);
+    assert_eq!(difference(&shown(&splits(&jpegs, Decode::Part, Exif::Ignore), 30), &theirs), (0, 0.0));
+    assert_ne!(difference(&shown(&splits(&jpegs, Decode::Whole, Exif::Ignore), 30), &theirs), (0, 0.0));
+    // Images that must be turned, which are decoded whole; all others are not.
+    let [whole, part] = [Decode::Whole, Decode::Part].map(|decode| splits(&jpegs, decode, Exif::Apply));
+    let ids = (0..whole.train.len() as u32).filter(|id| id % 2 == 0);
+    let key = Some(Key { seed: 1, epoch: 0, sample: 0 });
+    for id in ids {
+        let [whole, part] = [&whole, &part].map(|splits| splits.train.picture(id).shown(key).unwrap());
+        assert_eq!(whole, part, "{id}");
+    }
+    assert_ne!(shown(&whole, 1), shown(&part, 1));
+}
+
+#[test]
+fn a_scaled_part_is_close_and_another_data_set() {
+    let Some(dir) = pictures() else { return };
+    let dir = dir.path().join("jpg");
+    let all = [Decode::Whole, Decode::Part, Decode::Scaled].map(|decode| splits(&dir, decode, Exif::Ignore));
+    let [whole, part, scaled] = all.each_ref().map(|splits| shown(splits, 30));
+    let (train, validation) = (all[0].train.len() * 30, all[0].validation.len());
+    // The parts of a picture of 9 by 8 pixels become larger, those of one of 601 by 450 smaller.
+    let small = |shown: &[Vec<u8>]| shown[train - 60..train].to_vec();
+    let large = |shown: &[Vec<u8>]| shown[train..train + validation].to_vec();
+    assert_eq!(difference(&small(&scaled), &small(&part)), (0, 0.0));
+    let (largest, mean) = difference(&large(&scaled), &large(&part));
+    assert!(largest > 0 && mean < 6.0, "{largest} {mean}");
+    let (_, mean) = difference(&whole, &part);
+    assert!(mean < 1.0, "{mean}");
+    let [whole, part, scaled] = all.each_ref().map(fingerprint);
+    assert!(whole != part && whole != scaled && part != scaled);
+}
+
+#[test]
+fn what_libjpeg_does_not_decode_is_left_to_the_other_decoder() {
+    let dir = tempdir().unwrap();
+    if ask("PIL, numpy", "images/modes.py", &[dir.path()]).is_none() {
+        return;
+    }
+    for split in ["train", "val"] {
+        let folder = dir.path().join(split).join("it");
+        fs::create_dir_all(&folder).unwrap();
+        for name in ["cmyk.jpg", "plain.jpg", "alpha.png", "plain.webp"] {
+            fs::copy(dir.path().join(name), folder.join(name)).unwrap();
+        }
+    }
+    let [whole, part] = [Decode::Whole, Decode::Part].map(|decode| shown(&splits(dir.path(), decode, Exif::Ignore), 3));
+    let same: Vec<bool> = whole.iter().zip(&part).map(|(whole, part)| whole == part).collect();
+    // alpha.png, cmyk.jpg, plain.jpg, plain.webp: three parts each, then the middles.
+    let expected = [[true; 3], [true; 3], [false; 3], [true; 3]].concat();
+    assert_eq!(same[..12], expected);
+    // Damage: the same verdict.
+    let path = dir.path().join("train/it/plain.jpg");
+    let mut bytes = fs::read(&path).unwrap();
+    let tables = bytes.windows(2).position(|pair| pair == [0xff, 0xc4]).unwrap();
+    bytes[tables + 4..tables + 24].fill(0xff);
+    fs::write(&path, bytes).unwrap();
+    let [whole, part] = [Decode::Whole, Decode::Part].map(|decode| {
+        let splits = splits(dir.path(), decode, Exif::Ignore);
+        splits.train.picture(2).shown(Some(Key { seed: 1, epoch: 0, sample: 2 })).unwrap_err().to_string()
+    });
+    assert!(whole.contains("plain.jpg") && whole == part, "{whole} {part}");
+}
