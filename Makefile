@@ -24,7 +24,7 @@ TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?
 	test ! -s $$list || { echo "skipped:"; sort -u $$list | sed 's/^/  /'; }; rm -f $$list; exit $$code; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-all check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu clean setup-tch setup-wgpu setup-dist setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-all check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate clean setup-tch setup-wgpu setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -57,6 +57,9 @@ test-all: ## all tests on flex and LibTorch, and those of several processes
 	@$(TORCH) $(CARGO) clippy --all-targets --features $(ALL) -- -D warnings && \
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features $(ALL) && \
 	$(call TESTS,--features $(ALL) -- $(ARGS))
+
+simulate: ## elastic runs in virtual time, as SEEDS=10000 says; SEED=7 replays one with its log of events
+	@KILN_SEEDS=$(or $(SEEDS),10000) KILN_SEED=$(SEED) KILN_MEMBERS=$(MEMBERS) $(CARGO) test --test simulation -- --nocapture
 
 check: fmt lint docs test ## what must hold before a commit: format, lints, documentation, tests
 

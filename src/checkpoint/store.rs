@@ -49,6 +49,8 @@ pub struct Loaded {
 #[derive(Debug)]
 pub struct Store {
     dir: PathBuf,
+    /// The step of `latest` when this store opened or moved it.
+    latest: Option<usize>,
 }
 
 impl Store {
@@ -57,7 +59,7 @@ impl Store {
     /// # Errors
     /// [`Error::Io`] naming the path.
     pub fn open(run_dir: &Path) -> Result<Self> {
-        let store = Self::at(run_dir);
+        let mut store = Self::at(run_dir);
         fs::create_dir_all(&store.dir).map_err(Error::io("create", &store.dir))?;
         for pointer in ["best", "latest"] {
             let path = store.dir.join(pointer);
@@ -67,29 +69,36 @@ impl Store {
             }
         }
         store.recover()?;
+        store.latest = store.target("latest");
         Ok(store)
     }
 
     /// The checkpoints of the run in `run_dir`, only for [`Store::load`], which changes nothing.
     pub fn at(run_dir: &Path) -> Self {
-        Self { dir: run_dir.join("checkpoints") }
+        Self { dir: run_dir.join("checkpoints"), latest: None }
     }
 
     /// Saves a checkpoint, moves `latest` to it (and `best` if `is_best`), and deletes those that are no longer kept.
     /// Returns its directory.
     ///
     /// A checkpoint of the same step is replaced. Those of later steps, from before a resume at an earlier one, are
-    /// kept until this run has passed them.
+    /// kept until this run has passed them. Nothing is saved where another store has saved this step or a later one since:
+    /// that of a process that took over while this one was stopped or waited for the disk.
     ///
     /// # Errors
     /// [`Error::Io`] naming the path; earlier checkpoints are then unchanged.
     pub fn save(&mut self, snapshot: &Snapshot, is_best: bool, keep: Keep) -> Result<PathBuf> {
         let name = directory_name(snapshot.step);
+        let latest = self.target("latest");
+        if latest != self.latest && latest >= Some(snapshot.step) {
+            return Ok(self.dir.join(latest.map_or(name, directory_name)));
+        }
         self.publish(&name, snapshot)?;
         if is_best {
             point(&self.dir.join("best"), &name)?;
         }
         point(&self.dir.join("latest"), &name)?;
+        self.latest = Some(snapshot.step);
         self.prune(snapshot.step, keep)?;
         Ok(self.dir.join(name))
     }
@@ -102,7 +111,11 @@ impl Store {
     pub fn save_beside_others(run_dir: &Path, snapshot: &Snapshot) -> Result<PathBuf> {
         let dir = run_dir.join("checkpoints");
         fs::create_dir_all(&dir).map_err(Error::io("create", &dir))?;
-        let (store, name) = (Self { dir }, directory_name(snapshot.step));
+        let (store, name) = (Self { dir, latest: None }, directory_name(snapshot.step));
+        if Manifest::read(&store.dir.join(&name)).is_ok_and(|saved| saved.epoch > snapshot.epoch) {
+            // The same step, and the end of its epoch.
+            return Ok(store.dir.join(name));
+        }
         // Retried, since another process may move the same checkpoint at the same time.
         let mut published = store.publish(&name, snapshot);
         for _ in 1..ATTEMPTS {

@@ -116,11 +116,21 @@ impl Elastic {
                     return Ok(Next::Complete);
                 }
             };
-            match self.agree(&active, own.holds, held) {
+            // A late process must not open the files of a generation that is over.
+            let confirm = |is_from_disk| active.generation.confirm().map(|()| is_from_disk).map_err(Error::from);
+            match self.agree(&active, own.holds, held).and_then(confirm) {
                 Ok(true) if self.is_complete(held.as_ref()) => {
                     return self.conclude(&active, held.as_ref()).map(|()| Next::Complete);
                 }
-                Ok(_) => return Ok(Next::Begin(active)),
+                Ok(_) => {
+                    if active.world.rank == 0
+                        && let Some(state) = held.as_ref().filter(|state| self.is_complete(Some(state)))
+                    {
+                        // Whoever had to write the last checkpoint may be lost.
+                        self.departure.save(state, &self.snapshots)?;
+                    }
+                    return Ok(Next::Begin(active));
+                }
                 // Another process was lost in the meantime, so there is a new generation.
                 Err(Error::PeerLost(why)) => {
                     tracing::debug!("generation {} ended before it began: {why}", active.number);
@@ -171,7 +181,9 @@ impl Elastic {
 
     /// Sets `held` to the state with which the generation starts, `None` for a new run; returns whether it is from the disk.
     fn agree(&self, active: &ActiveGeneration, holds: StateVersion, held: &mut Option<TrainingState>) -> Result<bool> {
-        let own = [holds.generation, holds.step];
+        // The epoch too: the last step of one may be followed by its end on some processes only.
+        let epoch = held.as_ref().map_or(0, |state| state.position.epoch as u64);
+        let own = [holds.generation, holds.step, epoch];
         if holds == StateVersion::default() {
             // Releases this process's share, since the process that reads the disk needs the lock for itself.
             self.hold(None);
@@ -179,9 +191,9 @@ impl Elastic {
         let processes = active.processes.as_ref();
         let gather = |processes: &Processes| processes.gather_from_all(Key { micro_batch: 1, ..KEY }, &own);
         let all = processes.map_or_else(|| Ok(own.to_vec()), gather)?;
-        let all: Vec<[u64; 2]> = all.as_chunks().0.to_vec();
-        let newest = all.iter().map(|[generation, _]| *generation).max().unwrap_or_default();
-        let source = all.iter().position(|[generation, _]| *generation == newest).unwrap_or_default();
+        let all: Vec<[u64; 3]> = all.as_chunks().0.to_vec();
+        let newest = all.iter().map(|[generation, ..]| *generation).max().unwrap_or_default();
+        let source = all.iter().position(|[generation, ..]| *generation == newest).unwrap_or_default();
         match processes {
             processes if newest == 0 => {
                 *held = self.read_disk(active.number, processes)?;

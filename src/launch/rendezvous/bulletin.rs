@@ -12,6 +12,16 @@ use super::placement::Block;
 use super::refusal::Refusal;
 pub use crate::launch::status::{MemberStatus, Progress, StateVersion};
 
+/// The most processes one job may have: the list of all of them must fit into one message.
+pub const MOST_MEMBERS: usize = 2048;
+/// How many heartbeats may be late before a member counts as late.
+pub(super) const LATE_BEATS: u32 = 3;
+
+/// How long a heartbeat that the service answered is a lease, where `lost_after` without one is a loss.
+pub(super) fn lease(lost_after: Duration) -> Duration {
+    lost_after * 2 / 3
+}
+
 /// Identifies one session of one member; a member that reconnects gets a new one.
 pub type SessionId = u64;
 

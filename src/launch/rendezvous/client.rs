@@ -99,11 +99,7 @@ impl Client {
         keep: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Next<Bulletin>> {
         let mut is_saved = false;
-        let mut left = {
-            let mut state = self.shared.state();
-            (state.own.holds, state.own.devices, state.when_over) = (holds, devices, None);
-            state.own.computing.take().map_or(0, |placement| placement.generation)
-        };
+        let mut left = self.shared.state().stop_computing(holds, devices);
         loop {
             let ready = Ready { generation: left, holds, devices, reason: reason.take() };
             let _ = self.commands.send(FromMember::Ready(ready));
@@ -173,24 +169,14 @@ impl Client {
 
     /// Whether the generation must end after the current step.
     pub fn is_ending(&self) -> bool {
-        let state = self.shared.state();
-        let ending = |bulletin: &Bulletin| state.computes_in(bulletin) && bulletin.phase == Phase::Ending;
-        state.bulletin.as_ref().is_some_and(ending)
+        self.shared.state().is_ending()
     }
 
     /// Waits until the lease is valid; fails once the generation is over.
     pub fn confirm(&self) -> std::result::Result<(), Verdict> {
         let lease = self.shared.lease;
-        let confirmed = self.shared.wait(|state| {
-            if let Some(end_reason) = state.end_reason() {
-                return Some(Err(Verdict(end_reason)));
-            }
-            // After a reconnection the first bulletin says whether this process is still a member.
-            let has_bulletin = state.bulletin.is_some();
-            let is_fresh = state.confirmed.is_some_and(|sent| sent.elapsed() < lease);
-            (has_bulletin && is_fresh).then_some(Ok(()))
-        });
-        confirmed.unwrap_or_else(|error| Err(Verdict(error.to_string())))
+        let confirmed = self.shared.wait(|state| state.confirm(lease));
+        confirmed.unwrap_or_else(|error| Err(error.to_string())).map_err(Verdict)
     }
 
     /// What a process without replicas waits for, for people.

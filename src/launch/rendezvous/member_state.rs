@@ -4,9 +4,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Progress};
+use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Progress, StateVersion, lease};
+use super::clock::Instant;
 use super::eligibility::called;
 use super::requests::Requests;
 use super::sentence::span;
@@ -30,8 +31,6 @@ pub(super) struct SharedState {
     /// How long the service, or the other members of a fixed job, may be absent.
     pub absence_limit: Duration,
 }
-
-type Act = Box<dyn FnOnce() + Send>;
 
 pub(super) struct MemberState {
     /// What this process sends when it joins.
@@ -65,7 +64,7 @@ pub(super) struct MemberState {
     /// Why this process is out of the job.
     pub end: Option<End>,
     /// Called when the generation in which this process computes is over.
-    pub when_over: Option<Act>,
+    pub when_over: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Why a process is out of its job.
@@ -152,6 +151,37 @@ impl MemberState {
                  with --elastic-timeout"
             )),
         });
+    }
+
+    /// Notes that a session has begun; its introduction was sent at `sent`.
+    pub fn begin_session(&mut self, sent: Instant) {
+        (self.disconnected_since, self.bulletin, self.is_known, self.is_introduced) = (None, None, false, false);
+        self.session += 1;
+        (self.confirmed, self.unanswered_beats) = (Some(sent), VecDeque::new());
+    }
+
+    /// Notes that this process computes no longer; returns the generation that it left, 0 if none.
+    pub fn stop_computing(&mut self, holds: StateVersion, devices: usize) -> u64 {
+        (self.own.holds, self.own.devices, self.when_over) = (holds, devices, None);
+        self.own.computing.take().map_or(0, |placement| placement.generation)
+    }
+
+    /// Whether this process may update its state, or why its generation is over; `None` if that is not known yet.
+    pub fn confirm(&self, lease: Duration) -> Option<std::result::Result<(), String>> {
+        if let Some(end_reason) = self.end_reason() {
+            return Some(Err(end_reason));
+        }
+        // A service that has closed the session may have begun the next generation. Once the members of this one have
+        // all come to a restarted service, none of them takes part in a later one.
+        let parts = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none())?.parts().count();
+        let is_whole = self.own.computing.as_ref().is_some_and(|placement| placement.blocks.len() == parts);
+        let is_fresh = self.confirmed.is_some_and(|sent| sent.elapsed() < lease);
+        (is_whole && is_fresh).then_some(Ok(()))
+    }
+
+    /// Whether the generation must end after the current step.
+    pub fn is_ending(&self) -> bool {
+        self.bulletin.as_ref().is_some_and(|it| self.computes_in(it) && it.phase == Phase::Ending)
     }
 
     /// The next action after the generation `left`; `is_saved` says whether the state was saved since.
@@ -258,7 +288,7 @@ impl MemberState {
 
 impl SharedState {
     pub fn new(own: ProcessInfo, terms: &Terms, address: &str, absence_limit: Duration) -> Self {
-        let lease = terms.timeout * 2 / 3;
+        let lease = lease(terms.timeout);
         let state = MemberState {
             own,
             progress: Progress::default(),
@@ -290,15 +320,19 @@ impl SharedState {
     pub fn wait<T>(&self, find: impl Fn(&MemberState) -> Option<T>) -> Result<T> {
         let mut state = self.state();
         loop {
-            if let Some(found) = find(&state) {
-                return Ok(found);
-            }
-            state.end_if_overdue(self);
-            if let Some(end) = &state.end {
-                return Err(end.error());
+            if let Some(found) = self.look(&mut state, &find) {
+                return found;
             }
             state = self.changed.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// What a wait returns in this state; `None` if it goes on.
+    pub fn look<T>(&self, state: &mut MemberState, find: impl Fn(&MemberState) -> Option<T>) -> Option<Result<T>> {
+        find(state).map(Ok).or_else(|| {
+            state.end_if_overdue(self);
+            state.end.as_ref().map(|end| Err(end.error()))
+        })
     }
 
     /// Sets why this process is out of the job, unless it is already.

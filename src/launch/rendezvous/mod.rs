@@ -25,6 +25,7 @@ mod admission;
 pub mod bulletin;
 mod change_causes;
 mod client;
+mod clock;
 mod connection;
 mod differences;
 mod eligibility;
@@ -53,6 +54,8 @@ pub mod wire;
 
 use std::time::Duration;
 
+use bulletin::LATE_BEATS;
+pub use bulletin::MOST_MEMBERS;
 pub use client::Client;
 pub use member_state::Attempt;
 pub use query::query;
@@ -64,10 +67,6 @@ pub use tls::Tls;
 
 use crate::error::{Error, Result};
 
-/// The most processes one job may have: the list of all of them must fit into one message.
-pub const MOST_MEMBERS: usize = 2048;
-/// How many heartbeats may be late before a member counts as late.
-const LATE_BEATS: u32 = 3;
 /// The time limit of the handshake, connecting included.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 

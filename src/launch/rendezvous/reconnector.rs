@@ -2,7 +2,6 @@
 //!
 //! A job of fixed membership ends with its service: without it there is no verdict, so each member ends on its own.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -73,12 +72,7 @@ impl Reconnector {
     }
 
     fn begin(&self, sent: Instant, first: FromService) {
-        self.shared.change(|state| {
-            (state.disconnected_since, state.is_known, state.bulletin) = (None, false, None);
-            state.is_introduced = false;
-            state.session += 1;
-            (state.confirmed, state.unanswered_beats) = (Some(sent), VecDeque::new());
-        });
+        self.shared.change(|state| state.begin_session(sent));
         self.shared.handle_message(first);
     }
 

@@ -66,8 +66,20 @@ fn a_draining_member_is_not_in_the_next_generation_and_goes_unnoticed() {
 fn a_draining_member_may_go_as_soon_as_its_step_is_finished() {
     let mut job = Job::running(rules(1, 4), 2);
     job.tell(Event::Drain(2));
+    job.ready(&[2]);
     job.tell(Event::Left(2, None));
     job.is(Phase::Ending, 1);
+    job.ready(&[1]);
+    job.is(Phase::Running, 2);
+}
+
+#[test]
+fn a_draining_member_that_goes_before_ends_the_generation_for_all() {
+    let mut job = Job::running(rules(1, 4), 2);
+    job.tell(Event::Drain(2));
+    job.tell(Event::Left(2, None));
+    job.is(Phase::Over, 1);
+    assert!(job.why().ends_with("host h2, process 2 left generation 1"));
     job.ready(&[1]);
     job.is(Phase::Running, 2);
 }

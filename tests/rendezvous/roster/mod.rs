@@ -1,9 +1,7 @@
 //! The policy of an elastic job, without network and without waiting.
 
-mod actor;
 mod beginning;
 mod changes;
-mod chaos;
 mod losses;
 mod nonsense;
 mod pending;

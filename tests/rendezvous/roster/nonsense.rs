@@ -3,13 +3,29 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, Placement, ProcessInfo, Progress, Ready, StateVersion};
+use kiln::launch::rendezvous::bulletin::{
+    Action, Event, Phase, Placement, ProcessInfo, Progress, Ready, Rules, StateVersion,
+};
 use kiln::launch::rendezvous::placement::Block;
 use kiln::launch::rendezvous::roster::Roster;
 use proptest::prelude::*;
 
-use super::chaos::{WORLD, rules};
+const WORLD: usize = 6;
 
+fn rules() -> Rules {
+    let time = Duration::from_millis;
+    Rules {
+        min: 2,
+        max: 4,
+        world: WORLD,
+        beat: time(1000),
+        lost_after: time(5000),
+        elastic_timeout: time(u64::MAX),
+        settle: time(1000),
+        ready_timeout: time(20_000),
+        strict: false,
+    }
+}
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0_u64..4, 1 => Just(u64::MAX), 1 => Just(u64::MAX / 2), 1 => any::<u64>()]
 }

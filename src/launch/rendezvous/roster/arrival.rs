@@ -18,7 +18,7 @@ impl Roster {
         self.ended.clone().map_or(Ok(()), Err)?;
         let placement = info.computing.take().filter(|_| !self.rules.strict);
         let peers = std::mem::take(&mut info.peers);
-        if self.placement.generation == 0 {
+        if self.placement.generation == 0 || self.is_young(now) {
             self.expected_back.extend(peers.into_iter().take(MOST_MEMBERS));
         }
         let claimed = placement.as_ref().map(|it| it.generation);

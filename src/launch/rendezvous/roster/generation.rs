@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::{Member, Roster};
-use crate::launch::rendezvous::bulletin::{Action, Phase, Placement, SessionId};
+use crate::launch::rendezvous::bulletin::{Action, Phase, Placement, SessionId, lease};
 use crate::launch::rendezvous::placement::{Candidate, fit};
 use crate::launch::rendezvous::refusal::Refusal;
 use crate::launch::rendezvous::sentence;
@@ -105,6 +105,16 @@ impl Roster {
         self.returning_since.is_some_and(|since| elapsed(since, now) < self.rules.lost_after)
     }
 
+    /// Whether leases of a service before this one may still be valid.
+    pub(super) fn is_young(&self, now: Instant) -> bool {
+        elapsed(self.created, now) < lease(self.rules.lost_after)
+    }
+
+    /// Whether members from before a restart may still compute.
+    fn awaits_missing(&self, now: Instant) -> bool {
+        self.is_young(now) && !self.missing().is_empty()
+    }
+
     /// Why the generation must be broken off, if it must.
     fn fault(&self, now: Instant) -> Option<String> {
         let Placement { generation, .. } = self.placement;
@@ -150,7 +160,7 @@ impl Roster {
     }
 
     fn consider_beginning(&mut self, now: Instant) -> Option<Action> {
-        if self.awaits_return(now) {
+        if self.awaits_return(now) || self.awaits_missing(now) {
             return None;
         }
         let (chosen, candidates) = (self.chosen(), self.candidates().len());

@@ -70,6 +70,7 @@ pub(super) struct Arrivals {
 pub struct Roster {
     pub(super) rules: Rules,
     pub(super) phase: Phase,
+    created: Instant,
     /// When the phase began.
     pub(super) since: Instant,
     /// The current or last generation.
@@ -105,6 +106,7 @@ impl Roster {
         Self {
             rules,
             phase: Phase::Waiting,
+            created: now,
             since: now,
             placement: Placement::default(),
             pending: None,
@@ -202,7 +204,12 @@ impl Roster {
         let trouble = self.trouble.iter_mut().map(|(reported, _)| reported);
         let optional = [&mut self.returning_since, &mut self.short_since, &mut self.verdict_due].into_iter().flatten();
         let pending = self.pending.iter_mut().map(|pending| &mut pending.since);
-        let times = members.chain(arrivals).chain(trouble).chain(optional).chain(pending).chain([&mut self.since]);
+        let times = members
+            .chain(arrivals)
+            .chain(trouble)
+            .chain(optional)
+            .chain(pending)
+            .chain([&mut self.created, &mut self.since]);
         times.for_each(|time| *time += pause);
     }
 
@@ -278,10 +285,15 @@ impl Roster {
     }
 
     fn handle_leave(&mut self, session: SessionId, reason: Option<String>, now: Instant) -> Option<()> {
+        let (active, generation) = (self.is_active(), self.placement.generation);
         let member = self.heard_from(session, now)?;
         let cause = match reason {
             Some(reason) => Some(eligibility::failed(&member.info, &reason)),
-            None if member.info.draining => None,
+            // It leaves as agreed, unless the others of its generation still need it.
+            None if member.info.draining => {
+                let is_needed = active && member.rank.is_some() && member.computing.is_some();
+                is_needed.then(|| format!("{} left generation {generation}", member.name()))
+            }
             None => {
                 self.ended = Some(Refusal::permanent("the job is complete"));
                 self.enter(Phase::Complete, now);

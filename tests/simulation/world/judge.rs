@@ -1,0 +1,294 @@
+//! What must hold at every event, and at the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::engine::{Contribution, Key};
+use super::member::{Outcome, Stage, Trained};
+use super::{LOST, World};
+use crate::launch::rendezvous::bulletin::{Bulletin, Event, MemberStatus, Phase, Placement, SessionId, StateVersion};
+use crate::launch::rendezvous::member_state::MemberState;
+use crate::random::mix;
+
+/// Within this time after the last fault every process has ended: some limits one after the other, and the steps.
+const BOUND: u64 = 900_000;
+/// Changes of generation that the last faults may cause when they have ended.
+const CHANGES: u64 = 40;
+
+#[derive(Debug)]
+pub struct Judge {
+    world: usize,
+    /// The weights after each step, as they must be.
+    weights: Vec<u64>,
+    placements: BTreeMap<u64, Placement>,
+    /// Who committed a step in each generation, and where each began.
+    committed: BTreeMap<u64, BTreeSet<u64>>,
+    begun: BTreeMap<u64, Trained>,
+    /// The log that first members write: the last step of it.
+    logged: usize,
+    /// Steps of checkpoints that were acknowledged.
+    saved: BTreeSet<usize>,
+    /// What the present service was told last of each session: the member, and what it holds if it is ready.
+    told: BTreeMap<SessionId, (u64, Option<StateVersion>)>,
+    /// The greatest generation that the present service announced.
+    latest: u64,
+    /// Whether a leaver hands its state over in the generation that has begun.
+    must_end: bool,
+    /// Until when each member has an excuse for silence.
+    ailing: BTreeMap<u64, u64>,
+    excused: u64,
+    /// Causes that were judged.
+    whys: BTreeSet<String>,
+    calm_generation: Option<u64>,
+}
+
+impl Judge {
+    pub fn new(world: usize, steps: usize) -> Self {
+        let mut weights = vec![0];
+        (1..=steps).for_each(|step| weights.push(chain(weights[step - 1], step, world)));
+        Self {
+            world,
+            weights,
+            placements: BTreeMap::new(),
+            committed: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            logged: 0,
+            saved: BTreeSet::new(),
+            told: BTreeMap::new(),
+            latest: 0,
+            must_end: false,
+            ailing: BTreeMap::new(),
+            excused: 0,
+            whys: BTreeSet::new(),
+            calm_generation: None,
+        }
+    }
+
+    pub fn service_restarted(&mut self) {
+        self.told.clear();
+        (self.latest, self.must_end) = (0, false);
+    }
+
+    /// A member may be silent until then.
+    pub fn ail(&mut self, id: u64, until: u64) {
+        let known = self.ailing.entry(id).or_default();
+        *known = until.max(*known);
+    }
+
+    pub fn excuse(&mut self, until: u64) {
+        self.excused = until.max(self.excused);
+    }
+
+    pub fn note(&mut self, event: &Event) {
+        match event {
+            Event::Joined(session, who) => {
+                self.told.retain(|_, (id, _)| *id != who.id);
+                self.told.insert(*session, (who.id, who.computing.is_none().then_some(who.holds)));
+            }
+            Event::Ready(session, ready) => drop(self.told.entry(*session).and_modify(|it| it.1 = Some(ready.holds))),
+            Event::Left(session, _) | Event::Closed(session, _) => drop(self.told.remove(session)),
+            _ => {}
+        }
+    }
+
+    fn is_right(&self, state: Trained) {
+        assert_eq!(state.weights, self.weights[state.step], "every sample once: {state:?}");
+    }
+}
+
+/// The weights after one more step, to which each of the `replicas` has given its samples.
+fn chain(weights: u64, step: usize, replicas: usize) -> u64 {
+    (0..replicas).fold(weights, |sum, replica| mix(sum ^ mix((step * 1_000 + replica) as u64)))
+}
+
+impl World {
+    /// The promises of an announcement.
+    pub(super) fn judge_bulletin(&mut self, bulletin: &Bulletin) {
+        let judge = &mut self.judge;
+        assert!(!bulletin.why.contains('\n') && bulletin.why.len() < 3000);
+        assert!(bulletin.generation >= judge.latest, "numbers grow: {bulletin:?}");
+        let is_new = bulletin.generation > judge.latest;
+        judge.latest = bulletin.generation;
+        let is_last = std::mem::take(&mut judge.must_end);
+        assert!(!is_last || bulletin.phase == Phase::Ending, "a generation with a leaver ends at once: {bulletin:?}");
+        let is_adopted = bulletin.why.contains("restarted");
+        if bulletin.phase == Phase::Running && is_new && !is_adopted {
+            self.judge_beginning(bulletin);
+        }
+        self.judge_causes(bulletin);
+    }
+
+    fn judge_beginning(&mut self, bulletin: &Bulletin) {
+        let placement = bulletin.placement();
+        assert!(placement.covers(self.judge.world), "each replica once: {placement:?}");
+        if self.is_calm {
+            let first = *self.judge.calm_generation.get_or_insert(placement.generation);
+            assert!(placement.generation < first + CHANGES, "nothing changes without a cause: {}", bulletin.why);
+        }
+        let held: BTreeMap<_, _> = self.judge.told.values().copied().collect();
+        for block in &placement.blocks {
+            assert!(block.devices > 0 && block.replicas.len() >= block.devices, "{placement:?}");
+            let holds = held.get(&block.id).copied().flatten();
+            assert!(holds.is_some(), "{} is lost or not ready: {bulletin:?}", block.id);
+            let heard = self.processes[block.id as usize - 1].shared.state().own.latest_generation;
+            let entered = self.processes[block.id as usize - 1].holds.generation;
+            assert!(heard.max(entered) < bulletin.generation, "{} heard of {heard} before: {bulletin:?}", block.id);
+        }
+        let there = |id: &u64| bulletin.members.iter().any(|entry| entry.id == *id);
+        let newest = held.iter().filter(|(id, _)| there(id)).filter_map(|(_, holds)| *holds).max();
+        let part = |id: &u64| placement.rank(*id).is_some();
+        let ours = held.iter().filter(|(id, _)| part(id)).filter_map(|(_, holds)| *holds).max();
+        let drains = |it: &&MemberStatus| it.draining && part(&it.id);
+        if let Some(leaver) = bulletin.members.iter().find(drains) {
+            assert_eq!(held[&leaver.id], newest, "a leaver takes part: {bulletin:?}");
+            self.judge.must_end = true;
+        }
+        assert_eq!(ours, newest, "the newest state is in the generation: {bulletin:?}");
+    }
+
+    /// Nobody is lost for silence who was well.
+    fn judge_causes(&mut self, bulletin: &Bulletin) {
+        if !self.judge.whys.insert(bulletin.why.clone()) {
+            return;
+        }
+        for cause in bulletin.why.split("; ").filter(|cause| cause.contains("no sign of life")) {
+            if !self.judge.whys.insert(cause.into()) {
+                continue;
+            }
+            let id: u64 = cause.trim_start_matches("host h").split(',').next().and_then(|id| id.parse().ok()).unwrap();
+            let process = &self.processes[id as usize - 1];
+            let until = self.judge.ailing.get(&id).copied().unwrap_or_default();
+            let is_excused = process.is_over() || until + 2 * LOST > self.now || self.judge.excused + LOST > self.now;
+            assert!(is_excused || process.shared.state().session == 0, "{id} was well: {cause}");
+        }
+    }
+
+    /// One number belongs to one placement, unless all who knew of another one are gone, or silent for so long that they
+    /// have no lease.
+    fn judge_placement(&mut self, placement: &Placement) {
+        let generation = placement.generation;
+        let Some(known) = self.judge.placements.insert(generation, placement.clone()) else { return };
+        if known != *placement {
+            let lives = |id: u64| {
+                let process = &self.processes[id as usize - 1];
+                let has_lease = |it: &MemberState| it.confirmed.is_some_and(|at| at.elapsed() < process.shared.lease);
+                !process.is_over() && has_lease(&process.shared.state())
+            };
+            assert!(
+                !known.blocks.iter().any(|it| lives(it.id)),
+                "one number, two placements: {known:?}, {placement:?}"
+            );
+            self.judge.committed.split_off(&generation);
+            self.judge.begun.split_off(&generation);
+            self.judge.placements.split_off(&(generation + 1));
+        }
+    }
+
+    /// All members of a generation begin with the same state, and none that was acknowledged is lost.
+    pub(super) fn judge_begin(&mut self, who: usize, generation: u64, state: Trained) {
+        let placement = self.processes[who].placement().expect("it has entered it");
+        self.judge_placement(&placement);
+        self.judge.is_right(state);
+        let first = *self.judge.begun.entry(generation).or_insert(state);
+        assert_eq!(first, state, "one beginning of {generation}");
+        self.say(|| format!("process {} begins {generation} after step {}", self.processes[who].id, state.step));
+        if self.processes[who].placement().is_some_and(|it| it.rank(self.processes[who].id) == Some(0)) {
+            // It continues the log from the state, adds what it knows, and drops what was not committed.
+            let is_known = |step| self.processes[who].reports.contains(&step);
+            let missing = (self.judge.logged + 1..=state.step).find(|step| !is_known(*step));
+            // Whoever was given the state knows nothing of steps that the first member before was about to log.
+            assert!(missing.is_none() || self.processes[who].reports.is_empty(), "step {missing:?} is in no log");
+            self.judge.logged = state.step;
+            self.open_store(who);
+        }
+        self.processes[who].reports.retain(|step| *step <= state.step);
+    }
+
+    /// The members of a step have the same weights, and the samples of all replicas.
+    pub(super) fn judge_step(&mut self, who: usize, key: Key, step: usize, all: &[(usize, Contribution)]) {
+        let placement = &self.engines[key.engine].placement;
+        let replicas: usize = placement.blocks.iter().map(|block| block.replicas.len()).sum();
+        let state = self.processes[who].state.expect("it is in a generation");
+        assert!(all.iter().all(|(_, it)| it.state == Some(state)), "the replicas differ before step {step}: {all:?}");
+        let weights = chain(state.weights, step, replicas);
+        self.processes[who].result = Some(Trained { step, weights, ..state });
+    }
+
+    /// One generation computes: none commits a step after a later one has.
+    pub(super) fn judge_commit(&mut self, who: usize) {
+        let process = &mut self.processes[who];
+        let generation = process.placement().map_or(0, |it| it.generation);
+        let state = process.result.take().expect("it has a result");
+        process.state = Some(state);
+        let id = process.id;
+        process.reports.insert(state.step);
+        let lives = |id: &u64| !self.processes[*id as usize - 1].is_over();
+        let later = self.judge.committed.range(generation + 1..).find(|(_, who)| who.iter().any(lives));
+        assert!(later.is_none(), "{id} commits step {} in generation {generation}, after {later:?}", state.step);
+        self.judge.committed.entry(generation).or_default().insert(id);
+        self.judge.is_right(state);
+        self.say(|| format!("process {id} commits step {} in {generation}", state.step));
+        if self.processes[who].placement().is_some_and(|it| it.rank(id) == Some(0)) {
+            assert_eq!(state.step, self.judge.logged + 1, "every step is in the log once");
+            self.judge.logged = state.step;
+        }
+    }
+
+    /// What was acknowledged reads.
+    pub(super) fn judge_saved(&mut self, state: Trained, path: &Path) {
+        self.judge.is_right(state);
+        self.say(|| format!("checkpoint {state:?} is saved"));
+        assert!(path.join("manifest.json").exists(), "{path:?} was acknowledged");
+        self.judge.saved.insert(state.step);
+    }
+
+    pub(super) fn judge_read(&mut self, found: Option<Trained>) {
+        assert!(found.is_some() || self.judge.saved.is_empty(), "an acknowledged checkpoint reads");
+        found.iter().for_each(|state| self.judge.is_right(*state));
+        self.say(|| format!("checkpoint {found:?} is read"));
+    }
+
+    /// No wait is without limit.
+    pub(super) fn judge_time(&self) {
+        if self.is_calm && self.now > self.plan_end() {
+            let stuck: Vec<_> = self.processes.iter().filter(|it| !it.is_over()).map(|it| (it.id, it.stage)).collect();
+            panic!("nothing ends {} s after the last fault: {stuck:?}", BOUND / 1000);
+        }
+    }
+
+    fn plan_end(&self) -> u64 {
+        self.plan.calm_at() + BOUND
+    }
+
+    /// Nothing is left to happen but what an operator may do.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.plan.is_attended() || self.is_complete()
+    }
+
+    /// All have ended, and alike.
+    pub(super) fn judge_end(&mut self) {
+        let mut verdicts = BTreeSet::new();
+        let (steps, epochs) = (self.judge.weights.len() - 1, self.plan.epochs);
+        for process in &self.processes {
+            match process.outcome.as_ref() {
+                None => panic!("{} waits without limit at {:?}", process.id, process.stage),
+                Some(Outcome::Complete(state)) => {
+                    let state = state.expect("a complete run has a state");
+                    assert_eq!((state.step, state.epoch), (steps, epochs), "a complete run has all steps");
+                }
+                Some(Outcome::Lost(why)) if why.contains("complete") => panic!("{} failed: {why}", process.id),
+                Some(Outcome::Lost(why)) if why.contains("--elastic asks") => drop(verdicts.insert(why.clone())),
+                Some(_) => {}
+            }
+            assert!(process.stage == Stage::Over || process.outcome == Some(Outcome::Killed));
+        }
+        assert!(verdicts.len() <= 1, "one verdict: {verdicts:?}");
+        if self.is_complete() {
+            let last = self.disk.latest().expect("a complete run has a checkpoint");
+            assert_eq!((last.step, last.epoch), (steps, epochs), "a complete run has its last checkpoint");
+            assert_eq!(self.judge.logged, steps, "a complete run has all steps in its log");
+        } else {
+            assert!(!self.plan.is_attended(), "an attended run is completed");
+        }
+    }
+}
