@@ -26,13 +26,16 @@ const PATIENCE: f64 = 60.0;
 /// Gets warnings.
 type Warn = fn(&str);
 
+/// The thread that copies, and its queue.
+type Copier = (Sender<PathBuf>, JoinHandle<Result<()>>);
+
 /// Where the checkpoints of a run are copied to.
 #[derive(Debug)]
 pub struct Copies {
     url: PathBuf,
     objects: Arc<Objects>,
     warn: Warn,
-    thread: Mutex<Option<(Sender<PathBuf>, JoinHandle<Result<()>>)>>,
+    thread: Mutex<Option<Copier>>,
 }
 
 impl Copies {

@@ -60,8 +60,11 @@ pub(super) fn to_raw(image: &RgbImage) -> Vec<u8> {
     [RAW, &image.width().to_le_bytes(), &image.height().to_le_bytes(), image].concat()
 }
 
+/// An image in memory of somebody else's.
+type Pixels<'a> = ImageBuffer<Rgb<u8>, &'a [u8]>;
+
 /// The inverse of [`to_raw`], without a copy; `None` if the bytes are those of another format.
-pub(super) fn plain_pixels(bytes: &[u8]) -> Option<Result<ImageBuffer<Rgb<u8>, &[u8]>, String>> {
+pub(super) fn plain_pixels(bytes: &[u8]) -> Option<Result<Pixels<'_>, String>> {
     let bytes = bytes.strip_prefix(RAW)?;
     let image = || {
         let (width, rest) = bytes.split_first_chunk()?;

@@ -56,13 +56,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn save(&mut self, is_best: bool, score: Option<f64>) -> Result<()> {
         let occasion = if score.is_some() { Occasion::Epoch } else { Occasion::Step };
         self.make_room(occasion)?;
-        let is_parted = self.own.is_some();
-        let is_gathered = is_parted || !self.stage.is_whole();
+        // Replicas of one stage may part the update, and those of another one not.
+        let (is_gathered, is_first) = (!self.has_all(), self.collective.rank() == 0);
         let key = Key { micro_batch: occasion as usize, ..self.key(Operation::State { worker: 0 }) };
-        let mut state = (is_parted || self.collective.rank() == 0).then(|| self.part());
-        if is_gathered {
-            state = state.map(|part| self.stage.gathered(key, part, is_parted)).transpose()?.flatten();
-        }
+        let own = (is_first || self.own.is_some()).then(|| self.part());
+        let state = if is_gathered { self.stage.gathered(key, own)? } else { own };
         if let Some(state) = state {
             let state = Box::new(TrainingState { is_best, score, ..state });
             (self.report)(Event::Checkpoint(state, self.slot.take()));

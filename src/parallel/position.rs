@@ -31,7 +31,7 @@ pub struct Position {
 }
 
 /// A complete state of the run, on the host.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TrainingState {
     /// The position.
     pub position: Position,

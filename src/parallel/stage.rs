@@ -235,30 +235,29 @@ impl<B: HostBackend> Stage<B> {
         stage * self.world.size + self.replica
     }
 
-    /// The whole state on the first worker, from the parts of every worker, or of those of replica 0 alone; `None` on the
-    /// others. Called by those that have a part. The first of them in each process takes those of the others there: parts
-    /// that several workers sent side by side could wait for each other.
-    pub(super) fn gathered(&self, key: Key, own: TrainingState, of_every: bool) -> Result<Option<TrainingState>> {
+    /// The whole state on the first worker, from the parts of those that have one; `None` on the others. Called by all. The
+    /// first worker of each process takes the parts of the others there: parts that several workers sent side by side could
+    /// wait for each other.
+    pub(super) fn gathered(&self, key: Key, own: Option<TrainingState>) -> Result<Option<TrainingState>> {
         let (key, rank) = (|worker| Key { operation: Operation::State { worker }, ..key }, self.everyone.rank());
-        let step = if of_every { 1 } else { self.world.size };
-        let of_process = |block: &Range<usize>| block.clone().filter(|worker| worker.is_multiple_of(step)).collect();
-        let processes: Vec<Vec<usize>> = self.world.blocks.iter().map(of_process).collect();
-        let here = processes.iter().find(|workers| workers.contains(&rank)).expect("each worker has a process");
-        if here[0] != rank {
+        let blocks = &self.world.blocks;
+        let here = blocks.iter().find(|block| block.contains(&rank)).expect("each worker has a process").clone();
+        if here.start != rank {
             self.everyone.post(key(rank), Arc::new(own))?;
             return Ok(None);
         }
-        let mut whole = own;
-        for worker in &here[1..] {
-            let part = self.everyone.fetch(key(*worker))?.downcast::<TrainingState>();
-            whole.extend(named(Arc::unwrap_or_clone(part.expect("a worker hands over its state"))));
+        let mut whole = own.unwrap_or_default();
+        for worker in here.skip(1) {
+            let part = self.everyone.fetch(key(worker))?.downcast::<Option<TrainingState>>();
+            let part = Arc::unwrap_or_clone(part.expect("a worker hands over its state"));
+            whole.extend(part.into_iter().flat_map(named));
         }
         if rank != 0 {
             self.send_state(key(rank), whole)?;
             return Ok(None);
         }
-        for sender in processes.iter().skip(1).filter_map(|workers| workers.first()) {
-            self.receive_state(key(*sender), *sender, &mut whole)?;
+        for sender in blocks.iter().skip(1).map(|block| block.start) {
+            self.receive_state(key(sender), sender, &mut whole)?;
         }
         Ok(Some(whole))
     }

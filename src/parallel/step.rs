@@ -115,7 +115,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 
     /// Whether this worker has the whole gradient.
-    fn has_all(&self) -> bool {
+    pub(super) fn has_all(&self) -> bool {
         self.stage.is_whole() && self.own.is_none()
     }
 
