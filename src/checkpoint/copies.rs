@@ -127,16 +127,16 @@ pub fn read(path: &Path) -> Result<Loaded> {
     if !is_url(path) {
         return store::read(path);
     }
-    fetch(path, |_| true)?.ok_or_else(|| absent(path))
+    fetch(path, "--checkpoint", |_| true)?.ok_or_else(|| absent(path))
 }
 
-/// Reads the checkpoint at `url`, the newest of a run's copies or one of them; only the files that are `wanted`. `None`
-/// if there is none.
+/// Reads the checkpoint at `url`, which the option `flag` names: the newest of a run's copies or one of them, and only the
+/// files that are `wanted`. `None` if there is none.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if it is damaged or cannot be read.
-pub fn fetch(url: &Path, wanted: impl Fn(&str) -> bool) -> Result<Option<Loaded>> {
-    let objects = Objects::open(url, "--resume", PATIENCE)?;
+pub fn fetch(url: &Path, flag: &str, wanted: impl Fn(&str) -> bool) -> Result<Option<Loaded>> {
+    let objects = Objects::open(url, flag, PATIENCE)?;
     let get = |name: &str| {
         objects.get(name).map_err(|reason| Error::Checkpoint(format!("'{}/{name}': {reason}", url.display())))
     };

@@ -69,7 +69,7 @@ impl Target {
         if !is_url(&self.path) {
             return self.load(&mut |_| {});
         }
-        fetch(&self.path, is_settings)?.ok_or_else(|| absent(&self.path))
+        fetch(&self.path, "--resume", is_settings)?.ok_or_else(|| absent(&self.path))
     }
 
     /// The checkpoint, verified; changes nothing.
@@ -96,7 +96,7 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
     let loaded = match target.settings() {
         Ok(loaded) => loaded,
         Err(_) if config.checkpoint.resume == Resume::Auto && !url.as_os_str().is_empty() => {
-            let Some(loaded) = fetch(url, is_settings)? else { return Ok(request) };
+            let Some(loaded) = fetch(url, "--checkpoint-url", is_settings)? else { return Ok(request) };
             from = url.display().to_string();
             loaded
         }
@@ -147,7 +147,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     let named = Some(config.run.output_dir.clone()).filter(|dir| !dir.as_os_str().is_empty());
     let (resume, url) = (&config.checkpoint.resume, &config.checkpoint.url);
     if *resume == Resume::Off {
-        if !url.as_os_str().is_empty() && fetch(url, |_| false)?.is_some() {
+        if !url.as_os_str().is_empty() && fetch(url, "--checkpoint-url", |_| false)?.is_some() {
             let url = url.display();
             return Err(Error::usage(format!(
                 "'{url}' already holds copies of checkpoints; a new run needs a place of its own: continue that run with \

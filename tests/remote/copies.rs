@@ -48,8 +48,10 @@ fn a_run_goes_on_from_its_copies_on_another_machine() {
     let urls = [format!("file://{}", place.path("files").display()), format!("{}/http", server.url)];
     for (url, name) in urls.iter().zip(["files", "http"]) {
         succeeded(&training(&place, &format!("first-{name}"), url, &["--epochs=2", "--max-steps=6"]).output().unwrap());
-        // Copies of checkpoints that are no longer kept are gone.
-        assert_eq!(files(&place.path(name)), expected(&place, &format!("first-{name}")));
+        // Checkpoints that newer ones overtook may be left out; copies of those that are no longer kept are gone.
+        let (copies, expected) = (files(&place.path(name)), expected(&place, &format!("first-{name}")));
+        assert!(copies.iter().all(|(file, content)| expected.get(file) == Some(content)), "{:?}", copies.keys());
+        assert!(copies.contains_key("latest") && copies.contains_key("step-00000006/manifest.json"));
         let second = format!("second-{name}");
         let rest = [&format!("--resume={url}")[..], "--epochs=2", "--max-steps=100"];
         let said = succeeded(&place.small(&second, &rest).output().unwrap());
