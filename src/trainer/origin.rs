@@ -101,7 +101,7 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
             loaded
         }
         // An error now, and not a later one about the data of the default configuration.
-        Err(damage @ Error::Checkpoint(_)) if target.is_checkpoint() => return Err(damage),
+        Err(damage @ Error::Checkpoint(_)) if target.is_checkpoint() || is_url(&target.path) => return Err(damage),
         // It may exist later: under the lock what a kill left is restored, and a job in the queue may write one.
         Err(_) => return Ok(request),
     };
