@@ -15,7 +15,7 @@ use super::device::HostBackend;
 use super::key::{Key, Operation};
 use super::overlap::{Early, Reduced, in_buckets};
 use super::replica::Replica;
-use super::sharding::{all_gather, reduce_scatter};
+use super::sharding::{all_gather, lengths, reduce_scatter};
 use super::task::Task;
 use crate::error::Result;
 
@@ -35,7 +35,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         }
         let _phase = info_span!("all-reduce").entered();
         if self.shares_tensors() && self.plan.reduce_precision == ReducePrecision::F32 {
-            let (key, lengths) = (self.key(GRADIENTS), gradients.iter().map(|one| one.dims()[0]).collect::<Vec<_>>());
+            let (key, lengths) = (self.key(GRADIENTS), lengths(&gradients));
             let own = reduce_scatter::<B>(&self.collective, key, gradients, &self.device)?;
             let key = Key { micro_batch: 1, ..key };
             return match &self.own {

@@ -42,7 +42,8 @@ pub(super) fn shares(lengths: &[usize], replicas: usize) -> Vec<Range<usize>> {
     ends.windows(2).map(|ends| ends[0]..ends[1]).collect()
 }
 
-fn lengths<B: HostBackend>(tensors: &[Tensor<B, 1>]) -> Vec<usize> {
+/// The elements of each tensor.
+pub(super) fn lengths<B: HostBackend>(tensors: &[Tensor<B, 1>]) -> Vec<usize> {
     tensors.iter().map(|tensor| tensor.dims()[0]).collect()
 }
 

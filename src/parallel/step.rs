@@ -10,7 +10,7 @@ use super::key::{Key, Operation};
 use super::outcome::{Outcome, Read, not_finite};
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
-use super::sharding::all_gather;
+use super::sharding::{all_gather, lengths};
 use super::task::Task;
 use crate::error::Result;
 use crate::nn::{Which, flat, gradients_of, update_running_statistics, with_flat};
@@ -161,8 +161,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let _phase = info_span!("all-gather").entered();
         let (model, key) = (self.model(), self.key(Operation::Weights));
         let weights = flat(&model, Which::Trained);
-        let lengths: Vec<usize> = weights.iter().map(|one| one.dims()[0]).collect();
-        let (own, shares_tensors) = (weights[own].to_vec(), self.shares_tensors());
+        let (lengths, shares_tensors) = (lengths(&weights), self.shares_tensors());
+        let own = weights[own].to_vec();
         let all = all_gather(&self.collective, key, own, &lengths, &self.device, shares_tensors)?;
         self.set_model(with_flat(model, Which::Trained, all));
         Ok(())

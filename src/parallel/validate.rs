@@ -15,6 +15,7 @@ use super::loader::Shard;
 use super::plan::Plan;
 use super::replica::{Event, Replica, loader};
 use super::sampler::validation_place;
+use super::sharding::lengths;
 use super::task::{Evaluated, Split, Task};
 use super::trainee::{Handle, Results, Trainee};
 use crate::error::Result;
@@ -81,7 +82,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             return Ok(self.model());
         }
         let (key, own) = (self.key(Operation::EvaluationModel), flat(&self.model(), Which::All));
-        let lengths: Vec<usize> = own.iter().map(|tensor| tensor.dims()[0]).collect();
+        let lengths = lengths(&own);
         let values = self.average.as_ref().map_or(own, |average| average.values.clone());
         if alone {
             return Ok(with_flat(self.model(), Which::All, values));
