@@ -73,6 +73,7 @@ fn small(replicas: usize) -> Vec<String> {
         "--threads=1",
         "--accumulation-steps=2",
         "--epochs=2",
+        "--check-every=1",
         "optim.ema_decay=0.9",
         "--mixup=0.2",
     ];

@@ -33,10 +33,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         self.compares() && self.position.global_step.is_multiple_of(self.plan.check_every)
     }
 
+    /// The same on all workers, which meet for it.
     fn compares(&self) -> bool {
-        // Replicas of a process with the update in parts have one copy of the weights.
-        let has_copies = self.own.is_none() || self.collective.is_distributed();
-        self.plan.check_every > 0 && self.plan.world.size > 1 && has_copies
+        self.plan.check_every > 0 && self.plan.world.size > 1
     }
 
     /// Compares the states of all replicas.
@@ -99,7 +98,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// are not trained are left out: running statistics may be each replica's own.
     fn checksum(&self) -> u64 {
         let mut sum = Checksum::default();
-        if self.compares() {
+        // Replicas of a process with the update in parts have one copy of the weights.
+        let has_copy = self.own.is_none() || self.collective.is_distributed();
+        if self.compares() && has_copy {
             let _phase = tracing::info_span!("checksum").entered();
             flat(&self.model(), Which::Trained).into_iter().for_each(|tensor| sum.add_tensor(tensor));
             // Of an update in parts each remembers its own.
