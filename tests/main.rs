@@ -55,6 +55,7 @@ mod placement;
 mod planning;
 mod precision;
 mod presets;
+mod probe;
 mod profile;
 mod python;
 mod reference;

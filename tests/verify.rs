@@ -148,6 +148,41 @@ fn a_changed_weight_is_named() {
     assert!(refusal.starts_with(&expected), "{refusal}");
 }
 
+/// Compares `run` with another run of ten steps.
+fn against(place: &Workplace, other: &str, arguments: &[&str]) -> Output {
+    let line = ["--epochs=3", "--max-steps=10", "checkpoint.keep_last=100", "optim.ema_decay=0.9"];
+    place.train(other, &[&line[..], arguments].concat());
+    verify(place, &["--against", other])
+}
+
+#[test]
+fn the_first_unit_in_which_two_runs_part_is_named() {
+    let place = trained(&[]);
+    let text = succeeded(&against(&place, "spread", &["--gpu-ids=0,1"]));
+    assert!(text.ends_with("the same    10 steps, and the weights in all checkpoints that both have\n"), "{text}");
+    // Momentum matters from the second update on, whose result is in the first checkpoint.
+    let refusal = refused(&against(&place, "slower", &["optim.momentum=0.8"]));
+    assert!(refusal.starts_with("train: the runs part at step 2, sum or update of "), "{refusal}");
+    assert!(refusal.ends_with("; their settings differ in optim.momentum"), "{refusal}");
+    // Resumed with another setting behind the checkpoint of the sixth step.
+    let resume = ["--resume=run/checkpoints/step-00000006", "--force-config", "data.random_erasing=1"];
+    let refusal = refused(&against(&place, "other", &resume));
+    let expected =
+        "train: the runs part at step 7, replica 0, micro-batch 0, forward pass of conv1 and bn1 or its input: ";
+    assert!(refusal.starts_with(expected), "{refusal}");
+    assert!(refusal.ends_with("; their settings differ in data.random_erasing"), "{refusal}");
+}
+
+#[test]
+fn a_run_that_is_not_what_its_steps_compute_is_told_from_another() {
+    let place = trained(&[]);
+    drop(against(&place, "other", &[]));
+    let other = place.run("other");
+    write_log(&other, &linked_anew(&with_other_loss(&log(&other), 8)));
+    let refusal = refused(&verify(&place, &["--against=other"]));
+    assert!(refusal.starts_with("train: both runs compute the same here, and step 8 of 'other' is not"), "{refusal}");
+}
+
 #[test]
 fn what_cannot_be_verified_is_refused() {
     let place = Workplace::new();

@@ -111,6 +111,9 @@ pub(super) struct Verify {
     /// Which stretches: the same number chooses the same. Without it, others each time.
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     seed: Option<u64>,
+    /// Another run of the same experiment: says where the two part, by repeating both up to there.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["stretches", "seed"])]
+    against: Option<PathBuf>,
     /// Where the steps are repeated, as in -- --gpu-ids 0; the results must not depend on it.
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<String>,
@@ -118,8 +121,8 @@ pub(super) struct Verify {
 
 impl Verify {
     pub(super) fn command(self) -> Result<Command, Refusal> {
-        let Self { run, stretches, seed, arguments } = self;
+        let Self { run, stretches, seed, against, arguments } = self;
         Cli::training(&arguments, "verify RUN --")?;
-        Ok(Command::Verify(Verification { run, stretches, seed, arguments }))
+        Ok(Command::Verify(Verification { run, stretches, seed, against, arguments }))
     }
 }

@@ -104,6 +104,11 @@ impl Rules<'_> {
         let broken = || format!("'{processes}' processes must have an address to meet at");
         self.require(processes == 1 || !url.is_empty(), &["parallel.dist_url"], broken, URL);
 
+        let broken = || "only the units of one process are logged".into();
+        let alone = processes == 1 && !parallel.elastic.is_on();
+        let remedy = "leave run.log_units out, or train in one process";
+        self.require(alone || !self.merged.config.run.log_units, &["run.log_units"], broken, remedy);
+
         self.engine(processes);
         self.stages();
         self.elastic();

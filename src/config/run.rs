@@ -79,6 +79,8 @@ pub struct RunConfig {
     pub requeue: bool,
     /// Whether the ids of every step's images are written to `samples.jsonl`.
     pub log_samples: bool,
+    /// Whether what every unit of the model computes is written to `units.jsonl`.
+    pub log_units: bool,
 }
 
 impl Default for RunConfig {
@@ -105,6 +107,7 @@ impl Default for RunConfig {
             tensorboard: false,
             requeue: false,
             log_samples: false,
+            log_units: false,
         }
     }
 }

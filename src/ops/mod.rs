@@ -44,6 +44,7 @@ mod trim;
 mod update;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod vector;
+mod watch;
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub mod winograd;
 
@@ -75,6 +76,7 @@ pub use update::{Sgd, UpdateOps};
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub use vector::{F32Memory, Set};
 pub(crate) use vector::{LANES, transpose, vectorized};
+pub(crate) use watch::{Watcher, watched};
 
 /// The tensor of a backend's primitive.
 pub(crate) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {

@@ -6,7 +6,7 @@
 //! `sharding.rs` parts the update.
 //! `replica.rs` is the program of every replica, `passes.rs` its forward and backward passes, `stage.rs` its place among
 //! the stages of a model, `timing.rs` the times of their units, `overlap.rs` the all-reduce beside the backward pass,
-//! `agreement.rs` the comparison of replicas, `writer.rs` the thread that saves, `strategy.rs` the strategy for Burn's
+//! `agreement.rs` the comparison of replicas, `probe.rs` what units compute, `writer.rs` the thread that saves, `strategy.rs` the strategy for Burn's
 //! learner, `generation.rs` elastic membership. This room knows neither networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
 
@@ -38,6 +38,7 @@ mod overlap;
 mod passes;
 mod plan;
 mod position;
+mod probe;
 mod processes;
 mod reduction;
 mod remedy;
@@ -74,6 +75,7 @@ pub(crate) use local::PATIENCE;
 pub use outcome::Sums;
 pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
+pub use probe::{Observation, Observed, Probe, first_difference};
 pub use processes::{Devices, Links, Processes, StageEngine};
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
 pub use sharding::{all_gather, reduce_scatter};

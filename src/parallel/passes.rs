@@ -21,6 +21,7 @@ use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use super::outcome::Sums;
 use super::overlap::{Early, Overlap};
+use super::probe::{Observed, Watch};
 use super::replica::Replica;
 use super::stage::Turn;
 use super::sums::gather_across;
@@ -123,6 +124,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             samples,
             weight: if is_present { weight } else { 0.0 },
             context: context.in_precision(self.plan.precision).with_listener(early.map(|early| early as _)),
+            watch: self.watch(micro_batch),
         };
         let part = self.stage.part(key)?;
         // Rule 1: fresh leaves before every forward.
@@ -132,6 +134,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             self.stage.pass_on(key, activations)?;
         }
         Ok(Begun { pending, is_present, synchronizes })
+    }
+
+    /// The probe, if there is one.
+    pub(super) fn watch(&self, micro_batch: usize) -> Option<Watch> {
+        let (step, replica) = (self.position.global_step + 1, self.collective.rank());
+        self.plan.probe.as_ref().map(|probe| probe.at(step, micro_batch, replica))
     }
 
     /// Waits until all replicas of the stage can begin their backward pass. In Burn's graph the end of a backward pass waits
@@ -163,6 +171,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let name = parameter_names(&model).swap_remove(tensor);
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
         })?;
+        if let Some(watch) = self.watch(micro_batch) {
+            watch.tensors(Observed::Gradient, &self.task.units(), parameter_names(&model), &gradients);
+        }
         // Synchronised statistics are the same on all replicas, even on one without a sample.
         let seen = is_present || synchronizes;
         let statistics = if seen { vec![statistics] } else { Vec::new() };

@@ -6,6 +6,7 @@ use super::config::{CHECK_EVERY, ReducePrecision};
 use super::device::HostBackend;
 use super::loader::Shard;
 use super::position::Position;
+use super::probe::Probe;
 use super::sampler::{Group, Sampler, SamplerConfig, validation_batches};
 use super::task::{Split, Task};
 use super::world::World;
@@ -59,6 +60,8 @@ pub struct Plan {
     pub keeps_many: bool,
     /// Whether step reports name their samples.
     pub report_samples: bool,
+    /// Sees what every unit computes; slow.
+    pub probe: Option<Probe>,
     /// Threads for all replicas of this machine.
     pub threads: usize,
     /// Ends the run early.
@@ -104,6 +107,7 @@ impl Plan {
             early_stopping: 0,
             keeps_many: false,
             report_samples: false,
+            probe: None,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             stop: Stop::new(),
             world,

@@ -8,12 +8,13 @@ use super::device::HostBackend;
 use super::events::StepReport;
 use super::key::{Key, Operation};
 use super::outcome::{Outcome, Read, not_finite};
+use super::probe::Observed;
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
 use super::sharding::{all_gather, lengths};
 use super::task::Task;
 use crate::error::Result;
-use crate::nn::{Which, flat, gradients_of, update_running_statistics, with_flat};
+use crate::nn::{Which, flat, gradients_of, parameter_names, update_running_statistics, with_flat};
 use crate::ops::settle;
 use crate::optim::{Arenas, clip_factor, clip_factor_there, global_norm, norms};
 use crate::stop::Reason;
@@ -148,6 +149,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         self.learner.optimizer_step(gradients_of(&self.learner.model(), first, gradients));
         drop(phase);
         self.gather_weights()?;
+        if let Some(watch) = self.watch(0).filter(|_| self.collective.rank() == 0) {
+            let (model, units) = (self.model(), self.task.units());
+            watch.tensors(Observed::Weight, &units, parameter_names(&model), &flat(&model, Which::Trained));
+        }
         if let Some(average) = &mut self.average {
             average.update(flat(&self.learner.model(), Which::All));
         }

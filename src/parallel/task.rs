@@ -5,6 +5,7 @@
 //! update, running statistics, averages, validation, checkpoints, and the loss of processes. So no task can lose a
 //! gradient or weigh a sample twice.
 
+use std::fmt::{Display, Formatter};
 use std::ops::Range;
 
 use burn::backend::Autodiff;
@@ -91,6 +92,13 @@ impl Unit {
     }
 }
 
+impl Display for Unit {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let name = self.modules.join(" and ");
+        f.write_str(if name.is_empty() { "the model" } else { &name })
+    }
+}
+
 /// The unit among `units` that a tensor belongs to. A suffix of its name after a dot does not matter.
 pub fn unit_of(units: &[Unit], tensor: &str) -> Option<usize> {
     units.iter().position(|unit| unit.has(tensor))
@@ -126,7 +134,7 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
     /// Some samples in host memory.
     type Batch: Send + 'static;
     /// Some samples on a device.
-    type Input: Send + 'static;
+    type Input: Clone + Send + 'static;
     /// The outputs of the last unit for [`Task::count`] and [`Task::answers`].
     type Outputs: Send + 'static;
 

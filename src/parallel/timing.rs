@@ -183,7 +183,7 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
             let input = self.task.upload(self.task.prepare(Split::Training, items, &shard)?, &self.device);
             let context = ForwardContext::local().in_precision(self.plan.precision);
             let weight = 1.0 / shard.ids.len() as f64;
-            let micro = Micro { input, samples: shard.samples(), weight, context };
+            let micro = Micro { input, samples: shard.samples(), weight, context, watch: None };
             let part = ModelPart {
                 units: unit..unit + 1,
                 activations: activations.take(),

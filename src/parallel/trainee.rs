@@ -16,10 +16,11 @@ use tracing::info_span;
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::outcome::Sums;
+use super::probe::Watch;
 use super::stage::ModelPart;
 use super::task::{Activations, Evaluated, Passage, Passed, Task};
 use crate::nn::{BatchStatistics, ForwardContext};
-use crate::ops::{Awaited, cut, leaf, settle};
+use crate::ops::{Awaited, cut, leaf, primitive, settle, tensor};
 
 /// A task, shared by all replicas.
 pub struct Handle<T>(pub(super) Arc<T>);
@@ -72,6 +73,8 @@ pub(super) struct Micro<B: Backend, I> {
     pub(super) weight: f64,
     /// How layers treat batch statistics and precision.
     pub(super) context: ForwardContext<B>,
+    /// Sees what units compute.
+    pub(super) watch: Option<Watch>,
 }
 
 /// A forward pass whose backward pass is still to come.
@@ -160,13 +163,17 @@ impl<B: HostBackend, T: Task<B>> Student<B, T> {
     /// The forward pass of a part of the model, or of all of it.
     pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: ModelPart<B>) -> Pending<B, T> {
         let _phase = info_span!("forward").entered();
-        let Micro { input, samples, weight, context } = micro;
+        let Micro { input, samples, weight, context, watch } = micro;
         let ModelPart { units, activations, is_trained_before } = part;
         let begin = if is_trained_before { leaf::<B> } else { <Autodiff<B> as AutodiffBackend>::from_inner };
         let x = activations.map(begin);
         let behind = x.clone().filter(|_| is_trained_before);
         let passage = Passage { units, input, activations: x.map(Activations), context: &context };
-        let (objective, end) = match self.task.0.forward(&self.model, passage) {
+        let passed = match watch {
+            None => self.task.0.forward(&self.model, passage),
+            Some(watch) => self.forward_watched(passage, &watch),
+        };
+        let (objective, end) = match passed {
             Passed::Losses((losses, outputs)) => {
                 let loss = losses.sum();
                 (loss.clone() * weight, End::Losses(loss, outputs))
@@ -179,6 +186,29 @@ impl<B: HostBackend, T: Task<B>> Student<B, T> {
         };
         settle::<Autodiff<B>>(&objective.device());
         Pending { student: self, objective, end, samples, context, leaf: behind }
+    }
+
+    /// One unit after the other, each of them watched.
+    fn forward_watched(
+        &self,
+        passage: Passage<Autodiff<B>, T::Input>,
+        watch: &Watch,
+    ) -> Passed<Autodiff<B>, T::Outputs> {
+        let Passage { units, input, mut activations, context } = passage;
+        let all = self.task.0.units();
+        for unit in units {
+            let input = input.clone();
+            let passage = Passage { units: unit..unit + 1, input, activations: activations.take(), context };
+            match self.task.0.forward(&self.model, passage) {
+                Passed::Activations(Activations(x)) => {
+                    activations = Some(Activations(watch.output::<B>(unit, &all, x)));
+                }
+                Passed::Losses((losses, outputs)) => {
+                    return Passed::Losses((tensor(watch.output::<B>(unit, &all, primitive(losses))), outputs));
+                }
+            }
+        }
+        Passed::Activations(activations.expect("every stage has a unit"))
     }
 }
 

@@ -78,7 +78,7 @@ impl Classification {
 }
 
 /// Images on a device.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Images<B: HostBackend> {
     /// Normalised, `[batch, 3, height, width]`; one zero for a stage that does not look at them.
     pixels: Tensor<B, 4>,

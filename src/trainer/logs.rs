@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::backend::devices;
-use super::samples::SampleLog;
+use super::step_log::StepLog;
 use crate::checkpoint::Store;
 use crate::config::{Config, ProgressKind};
 use crate::error::Result;
@@ -29,7 +29,9 @@ pub(super) struct Kept {
 #[derive(Default)]
 pub(super) struct Logs {
     pub(super) sinks: Vec<Box<dyn Sink>>,
-    pub(super) samples: Option<SampleLog>,
+    pub(super) samples: Option<StepLog>,
+    /// What units of the model compute.
+    pub(super) units: Option<StepLog>,
     /// For the process that writes checkpoints.
     pub(super) store: Option<Arc<Mutex<Store>>>,
 }
@@ -65,10 +67,12 @@ impl Logs {
                 sinks.push(Box::new(Console::new(stdout(), goal, run.log_every)));
             }
         }
-        let samples = directory.join("samples.jsonl");
+        let open =
+            |name, is_on: bool| (first && is_on).then(|| StepLog::open(&directory.join(name), kept.step)).transpose();
         Ok(Self {
             sinks,
-            samples: (first && run.log_samples).then(|| SampleLog::open(&samples, kept.step)).transpose()?,
+            samples: open("samples.jsonl", run.log_samples)?,
+            units: open("units.jsonl", run.log_units)?,
             store: first.then(|| Store::open(directory).map(|store| Arc::new(Mutex::new(store)))).transpose()?,
         })
     }

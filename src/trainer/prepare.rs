@@ -15,7 +15,7 @@ use crate::model::ResNet;
 use crate::nn::{freeze, initialize};
 use crate::optim::Schedule;
 use crate::parallel::nccl::Transport;
-use crate::parallel::{HostBackend, Plan, Sampler, SamplerConfig, World, check_devices, check_precision};
+use crate::parallel::{HostBackend, Plan, Probe, Sampler, SamplerConfig, World, check_devices, check_precision};
 use crate::stop::Stop;
 
 /// What a run needs before its first step.
@@ -128,6 +128,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         early_stopping: run.early_stopping,
         keeps_many: config.checkpoint.keep_best > 1,
         report_samples: run.log_samples,
+        probe: run.log_units.then(Probe::default),
         world,
         sampler,
         schedule,

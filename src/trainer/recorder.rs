@@ -8,6 +8,7 @@ use super::loading::Notice;
 use super::logs::Logs;
 use super::origin::RUNS;
 use super::snapshot::Snapshots;
+use super::step_log::Samples;
 use super::succession::Succession;
 use super::terminal::{say, warn};
 use super::{evaluation, pictures};
@@ -16,7 +17,9 @@ use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput, resident_memory};
 use crate::model::{Hits, Prediction};
-use crate::parallel::{EpochReport, GenerationReport, Observer, Plan, Split, StepReport, TrainingState, Write, fetch};
+use crate::parallel::{
+    EpochReport, GenerationReport, Observer, Plan, Probe, Split, StepReport, TrainingState, Write, fetch,
+};
 use crate::report::{matrix, png};
 use crate::stop::writing;
 
@@ -118,6 +121,12 @@ impl Recorder {
         self.logs.sinks.picture("validation/confusion", report.step, &png::file(&matrix::figure(&evaluation)))
     }
 
+    /// Logs what units have computed since the last call.
+    fn note_units(&mut self) -> Result<()> {
+        let observations = self.plan.probe.as_ref().map(Probe::take).unwrap_or_default();
+        self.logs.units.as_mut().map_or(Ok(()), |units| units.append(observations))
+    }
+
     fn totals<R>(&self, change: impl FnOnce(&mut RunTotals) -> R) -> R {
         change(&mut locked(&self.totals))
     }
@@ -144,8 +153,9 @@ impl Observer for Recorder {
         });
         self.pace.mark(seconds, total);
         if let Some(samples) = &mut self.logs.samples {
-            samples.append(report)?;
+            samples.append([Samples::of(report)])?;
         }
+        self.note_units()?;
         let record = StepRecord {
             step: report.step,
             epoch: report.epoch as f64 + report.step_in_epoch as f64 / self.plan.sampler.steps_per_epoch() as f64,
@@ -176,6 +186,7 @@ impl Observer for Recorder {
     }
 
     fn epoch(&mut self, report: &EpochReport) -> Result<()> {
+        self.note_units()?;
         let accuracy = report.validation.accuracy();
         let is_whole = report.epoch + 1 >= self.plan.epochs || report.step >= self.plan.last_step;
         self.totals(|totals| {
@@ -241,6 +252,7 @@ impl Observer for Recorder {
     }
 
     fn checkpoint(&mut self, state: TrainingState) -> Result<Write> {
+        self.note_units()?;
         let Some(store) = self.logs.store.clone() else { return Ok(Box::new(|| Ok(()))) };
         let (snapshots, totals, identity) = (self.snapshots.clone(), self.totals.clone(), self.snapshots.identity());
         Ok(Box::new(move || {

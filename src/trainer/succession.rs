@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::logs::{Kept, Logs};
+use super::step_log::Samples;
 use crate::config::ProgressKind;
 use crate::error::Result;
 use crate::launch::ElasticMembership;
@@ -110,7 +111,7 @@ impl Logs {
         match report {
             Recent::Epoch(record) => self.sinks.epoch(record),
             Recent::Step(record, report) => {
-                self.samples.as_mut().map_or(Ok(()), |samples| samples.append(report))?;
+                self.samples.as_mut().map_or(Ok(()), |samples| samples.append([Samples::of(report)]))?;
                 self.sinks.step(record)
             }
         }

@@ -117,6 +117,7 @@ pub fn plan(setup: &Setup, images: ImageSet, normalization: Normalization) -> Ex
         early_stopping: 0,
         keeps_many: false,
         report_samples: true,
+        probe: None,
         threads: 2,
         stop: Stop::new(),
     };

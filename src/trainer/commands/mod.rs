@@ -1,7 +1,9 @@
 //! The commands other than `train`, one file each.
 //!
-//! [`find()`], [`scaling()`] and [`plan()`] measure with `measured_run.rs`.
+//! [`find()`], [`scaling()`] and [`plan()`] measure with `measured_run.rs`; [`verify()`] repeats steps with `repetition.rs`, and
+//! `against.rs` compares two runs.
 
+mod against;
 mod doctor;
 mod evaluate;
 mod export;
@@ -12,6 +14,7 @@ pub mod membership;
 mod pack;
 mod plan;
 mod predict;
+mod repetition;
 mod scaling;
 mod slurm;
 mod sweep;

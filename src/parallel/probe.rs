@@ -1,0 +1,154 @@
+//! What every unit of a model computes in training: a checksum and a norm of its output and of the gradient of that, of
+//! each tensor's gradient on each replica, and of the weights after a step.
+//!
+//! Two runs that should be equal part at the first of these numbers that differs.
+
+use std::cmp::Reverse;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::backend::Autodiff;
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::ops::FloatTensor;
+use serde::{Deserialize, Serialize};
+
+use super::checksum::Checksum;
+use super::task::{Unit, unit_of};
+use crate::ops::{HostOps, Watcher, primitive, tensor, watched};
+
+/// What was observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Observed {
+    /// The output of a unit.
+    Output,
+    /// The gradient of the output of a unit.
+    Backward,
+    /// A replica's summand of a tensor's gradient.
+    Gradient,
+    /// A tensor after the update.
+    Weight,
+}
+
+/// One observation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// From 1.
+    pub step: usize,
+    /// From 0.
+    pub micro_batch: usize,
+    /// What.
+    pub observed: Observed,
+    /// The number of the unit in the model.
+    pub unit: usize,
+    /// Its name, or that of its tensor.
+    pub name: String,
+    /// From 0; for weights, which all replicas share, always 0.
+    pub replica: usize,
+    /// Of all bits.
+    pub checksum: u64,
+    /// The square root of the sum of squares; none if it is not finite.
+    pub norm: Option<f64>,
+}
+
+impl Observation {
+    /// The place in the order of computation: a gradient goes back from the last unit to the first.
+    pub fn order(&self) -> impl Ord + use<> {
+        let (forward, backward) = match self.observed {
+            Observed::Backward => (0, Reverse(self.unit)),
+            _ => (self.unit, Reverse(0)),
+        };
+        let is_last = self.observed == Observed::Weight;
+        (self.step, is_last, self.micro_batch, self.observed, forward, backward, self.name.clone(), self.replica)
+    }
+}
+
+/// The first of two runs' observations, both in their order, that differs, in words.
+pub fn first_difference(one: &[Observation], other: &[Observation]) -> Option<String> {
+    let mut pairs = one.iter().zip(other);
+    let differs =
+        |(one, other): &(&Observation, &Observation)| one.order() != other.order() || one.checksum != other.checksum;
+    let Some((one, other)) = pairs.find(differs) else {
+        return (one.len() != other.len()).then(|| "the number of their parts".into());
+    };
+    let Observation { step, micro_batch, observed, name, replica, .. } = one;
+    let place = format!("step {step}, replica {replica}, micro-batch {micro_batch}");
+    // The samples are not observed.
+    let input = if one.unit == 0 { " or its input" } else { "" };
+    let norms = match (one.norm, other.norm) {
+        (Some(one), Some(other)) => format!("its norm is {one} in the first and {other} in the second"),
+        _ => "one of them is not finite".into(),
+    };
+    Some(match observed {
+        Observed::Output => format!("{place}, forward pass of {name}{input}: {norms}"),
+        Observed::Backward => format!("{place}, backward pass, gradient at the output of {name}: {norms}"),
+        Observed::Gradient => format!("{place}, backward pass, gradient of {name}: {norms}"),
+        Observed::Weight => format!("step {step}, sum or update of {name}: {norms}"),
+    })
+}
+
+/// The observations that nobody has taken yet, of all replicas of this process.
+#[derive(Debug, Clone, Default)]
+pub struct Probe(Arc<Mutex<Vec<Observation>>>);
+
+impl Probe {
+    /// Takes the observations.
+    pub fn take(&self) -> Vec<Observation> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Looks at one micro-batch of one replica.
+    pub(super) fn at(&self, step: usize, micro_batch: usize, replica: usize) -> Watch {
+        Watch { probe: self.clone(), step, micro_batch, replica }
+    }
+}
+
+/// A probe in one micro-batch of one replica.
+#[derive(Debug, Clone)]
+pub(super) struct Watch {
+    probe: Probe,
+    step: usize,
+    micro_batch: usize,
+    replica: usize,
+}
+
+impl Watch {
+    /// Notes the values of a tensor.
+    pub(super) fn note<B: HostOps>(&self, observed: Observed, unit: usize, name: String, x: Tensor<B, 1>) {
+        let mut values = Vec::new();
+        B::append_to(primitive(x), &mut values);
+        let norm = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+        let (Self { probe, step, micro_batch, replica }, norm) = (self, Some(norm).filter(|norm| norm.is_finite()));
+        let (step, micro_batch, replica, checksum) = (*step, *micro_batch, *replica, Checksum::of(&values));
+        let observation = Observation { step, micro_batch, observed, unit, name, replica, checksum, norm };
+        probe.0.lock().unwrap_or_else(PoisonError::into_inner).push(observation);
+    }
+
+    /// Notes `tensors` of the model, which have these names.
+    pub(super) fn tensors<B: HostOps>(
+        &self,
+        observed: Observed,
+        units: &[Unit],
+        names: Vec<String>,
+        tensors: &[Tensor<B, 1>],
+    ) {
+        for (name, tensor) in names.into_iter().zip(tensors) {
+            self.note(observed, unit_of(units, &name).unwrap_or_default(), name, tensor.clone());
+        }
+    }
+
+    /// Notes `x`, the output of a unit, and later its gradient.
+    pub(super) fn output<B: HostOps>(
+        &self,
+        unit: usize,
+        units: &[Unit],
+        x: FloatTensor<Autodiff<B>>,
+    ) -> FloatTensor<Autodiff<B>> {
+        let flat = |x: FloatTensor<B>| tensor::<B, 1>(x.clone()).reshape([-1]);
+        let name = units[unit].to_string();
+        self.note(Observed::Output, unit, name.clone(), flat(<Autodiff<B> as AutodiffBackend>::inner(x.clone())));
+        let watch = self.clone();
+        let see = move |gradient| watch.note(Observed::Backward, unit, name.clone(), flat(gradient));
+        watched(x, Watcher(Arc::new(see)))
+    }
+}

@@ -1,0 +1,115 @@
+//! `train verify A --against B`: where two runs of one experiment part.
+//!
+//! Logs and checkpoints say in which step. Both runs then train the steps before it again, each with its own settings, and
+//! log what every unit of the model computes: the first difference has a step, a replica, a part of the model and a
+//! direction. Without one, a run was not what its own steps compute.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::repetition::{Difference, Repetition, different_tensor, experiment, first_difference, log, text_of};
+use crate::checkpoint::{self, Loaded};
+use crate::error::{Error, Result};
+use crate::metrics::StepRecord;
+use crate::parallel::{Observation, first_difference as first_unit};
+use crate::trainer::terminal::say;
+
+/// Where both runs are still the same, and the step by which they are not.
+struct Parting {
+    /// Their last equal checkpoints; `None` for the beginning.
+    start: Option<[PathBuf; 2]>,
+    /// The first step known to differ.
+    step: usize,
+    /// How that is known.
+    how: String,
+}
+
+/// Compares two runs; returns the exit code.
+///
+/// # Errors
+/// [`Error::Data`] that says where they part, [`Error::Usage`] if they cannot be compared.
+pub(super) fn compare(runs: [&Path; 2], arguments: &[String]) -> Result<u8> {
+    let logs = [log(&runs[0].join("metrics.jsonl"))?, log(&runs[1].join("metrics.jsonl"))?];
+    let saved = [checkpoints(runs[0])?, checkpoints(runs[1])?];
+    let Some(Parting { start, step, how }) = parting(&logs, &saved)? else {
+        let steps = logs[0].len().min(logs[1].len());
+        say(&format!("the same    {steps} steps, and the weights in all checkpoints that both have"));
+        return Ok(0);
+    };
+    say(&format!("part        at step {step}: {how}"));
+    let origin = start.as_ref().map_or("the beginning".into(), |[path, _]| format!("'{}'", path.display()));
+    say(&format!("repeating   both to step {step}, from {origin}"));
+    let mut repeated = Vec::new();
+    for (place, (run, saved)) in runs.into_iter().zip(&saved).enumerate() {
+        let settings = saved.range(step..).next().or(saved.last_key_value());
+        let none = || Error::usage(format!("'{}' has no checkpoint with its settings", run.display()));
+        let settings = checkpoint::read(settings.ok_or_else(none)?.1)?;
+        let arguments = [arguments, &["run.log_units=true".into()]].concat();
+        match Repetition::run(start.as_ref().map(|paths| paths[place].as_path()), step, &settings, &arguments)? {
+            Ok(repetition) => repeated.push((repetition, settings)),
+            Err(code) => return Ok(code),
+        }
+    }
+    let [one, other] = [&repeated[0], &repeated[1]];
+    let settings = different_settings(&one.1, &other.1)?;
+    if let Some(difference) = first_unit(&units(&one.0)?, &units(&other.0)?) {
+        return Err(Error::Data(format!("the runs part at {difference}{settings}")));
+    }
+    for ((run, log), (repetition, _)) in runs.iter().zip(&logs).zip(&repeated) {
+        let steps = repetition.steps()?;
+        let logged = log.iter().filter(|step| steps.iter().any(|again| again.step == step.step));
+        if let Some(Difference { step, .. }) = first_difference(logged, &steps) {
+            return Err(Error::Data(format!(
+                "both runs compute the same here, and step {step} of '{}' is not what it computes: its log was changed, or \
+                 its device failed",
+                run.display()
+            )));
+        }
+    }
+    Err(Error::Data(format!("both runs compute the same here, but their checkpoints differ: {how}{settings}")))
+}
+
+fn checkpoints(run: &Path) -> Result<BTreeMap<usize, PathBuf>> {
+    Ok(checkpoint::all(run)?.into_iter().collect())
+}
+
+/// Where two runs part; `None` if all that both have is the same.
+fn parting(logs: &[Vec<StepRecord>; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -> Result<Option<Parting>> {
+    let both = logs[0].iter().filter(|step| logs[1].iter().any(|other| other.step == step.step));
+    let logged = first_difference(both, &logs[1]).and_then(|difference| {
+        let (name, [one, other]) = difference.number?;
+        Some((difference.step, format!("the {name} is {one} in the first and {other} in the second")))
+    });
+    let (mut start, most) = (None, logged.as_ref().map_or(usize::MAX, |(step, _)| *step));
+    let common = saved[0].iter().filter_map(|(step, path)| Some((*step, [path, saved[1].get(step)?])));
+    for (step, paths) in common.filter(|(step, _)| *step < most) {
+        let [one, other] = [checkpoint::read(paths[0])?, checkpoint::read(paths[1])?];
+        if let Some(name) = different_tensor(&one, &other)? {
+            let how = format!("'{name}' in their checkpoints differs");
+            return Ok(Some(Parting { start, step, how }));
+        }
+        start = Some(paths.map(PathBuf::clone));
+    }
+    Ok(logged.map(|(step, how)| Parting { start, step, how }))
+}
+
+fn units(repetition: &Repetition) -> Result<Vec<Observation>> {
+    let path = repetition.path().join("units.jsonl");
+    let damaged = |reason| Error::Training(format!("'{}' cannot be read: {reason}; try again", path.display()));
+    let mut all = text_of(&path)?.lines().map(serde_json::from_str).collect::<std::result::Result<Vec<_>, _>>();
+    if let Ok(all) = &mut all {
+        all.sort_by_key(Observation::order);
+    }
+    all.map_err(damaged)
+}
+
+/// The settings in which two experiments differ, in words.
+fn different_settings(one: &Loaded, other: &Loaded) -> Result<String> {
+    let (one, other) = (experiment(one)?, experiment(other)?);
+    let of = |table: &toml::Table, section: &str, key: &str| table.get(section).and_then(|it| it.get(key)).cloned();
+    let sections = one.iter().filter_map(|(section, keys)| Some((section, keys.as_table()?)));
+    let keys = sections.flat_map(|(section, keys)| keys.keys().map(move |key| (section, key)));
+    let different = keys.filter(|(section, key)| of(&one, section, key) != of(&other, section, key));
+    let names: Vec<String> = different.map(|(section, key)| format!("{section}.{key}")).collect();
+    Ok(if names.is_empty() { String::new() } else { format!("; their settings differ in {}", names.join(", ")) })
+}

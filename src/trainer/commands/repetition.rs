@@ -1,0 +1,163 @@
+//! Steps of a run trained again, and its log: for commands that compare runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::checkpoint::{self, Loaded};
+use crate::config::{Config, SESSION_KEYS};
+use crate::error::{Error, Result};
+use crate::file::{self, GIB};
+use crate::metrics::{Record, StepRecord, links};
+use crate::state::{StateDict, from_safetensors};
+use crate::trainer::child::Child;
+use crate::trainer::origin::saved;
+use crate::trainer::terminal::say;
+
+/// The file of the weights in a checkpoint.
+const WEIGHTS: &str = "model.safetensors";
+
+/// The steps in a log whose lines form a chain.
+///
+/// # Errors
+/// [`Error::Data`] naming the first line that does not fit.
+pub(super) fn log(path: &Path) -> Result<Vec<StepRecord>> {
+    let text = text_of(path)?;
+    let links = links(&text);
+    if let Some(line) = links.broken {
+        return Err(Error::Data(format!(
+            "line {line} of '{}' does not follow from the one before: the log was changed there; steps before it are as \
+             they were written",
+            path.display()
+        )));
+    }
+    let old = match links.without {
+        0 => String::new(),
+        count => format!("; the first {count} are of an earlier version, without a chain"),
+    };
+    say(&format!("log         {} lines, each follows from the one before{old}", links.whole));
+    Ok(steps_of(&text))
+}
+
+pub(super) fn text_of(log: &Path) -> Result<String> {
+    file::text(log, 4 * GIB).map_err(Error::io("read", log))
+}
+
+fn steps_of(log: &str) -> Vec<StepRecord> {
+    let step = |line| if let Ok(Record::Step(step)) = serde_json::from_str(line) { Some(step) } else { None };
+    log.lines().filter_map(step).collect()
+}
+
+/// Steps of a run that were trained again.
+pub(super) struct Repetition {
+    directory: TempDir,
+}
+
+impl Repetition {
+    /// Trains from the checkpoint `start`, or the beginning, to step `to`, with the settings in `settings`, on the devices
+    /// in `arguments`. The exit code, if a signal ended that.
+    pub(super) fn run(
+        start: Option<&Path>,
+        to: usize,
+        settings: &Loaded,
+        arguments: &[String],
+    ) -> Result<std::result::Result<Self, u8>> {
+        let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
+        let it = Self { directory };
+        let file = it.directory.path().join("config.toml");
+        fs::write(&file, experiment(settings)?.to_string()).map_err(Error::io("write", &file))?;
+        let mut own = vec![
+            format!("--config={}", file.display()),
+            format!("--output-dir={}", it.path().display()),
+            format!("--max-steps={to}"),
+            "--checkpoint-every=never".into(),
+            "--progress=none".into(),
+        ];
+        own.extend(start.map(|path| format!("--resume={}", path.display())));
+        let ended = Child::new([arguments, &own].concat()).run(true)?;
+        if let Some(code) = ended.stop {
+            return Ok(Err(code));
+        }
+        if ended.code != 0 {
+            let why = ended.error_line.unwrap_or_else(|| format!("exit code {}", ended.code));
+            let why = why.trim_start_matches("train: ");
+            return Err(Error::Training(format!("the steps to {to} cannot be repeated: {why}")));
+        }
+        Ok(Ok(it))
+    }
+
+    /// The directory of the run, until this is dropped.
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    pub(super) fn steps(&self) -> Result<Vec<StepRecord>> {
+        Ok(steps_of(&text_of(&self.path().join("metrics.jsonl"))?))
+    }
+
+    /// The checkpoint at its end.
+    pub(super) fn end(&self) -> Result<Loaded> {
+        let last = checkpoint::all(&self.path())?.pop();
+        let (_, path) = last.ok_or_else(|| Error::Training("the repetition left no checkpoint; try again".into()))?;
+        checkpoint::read(&path)
+    }
+}
+
+/// The settings of a checkpoint without those of its session, processes and files.
+///
+/// # Errors
+/// [`Error::Usage`] if sums depended on the number of processes.
+pub(super) fn experiment(checkpoint: &Loaded) -> Result<toml::Table> {
+    let text = saved(checkpoint)?.text;
+    let damaged =
+        |reason: toml::de::Error| Error::Checkpoint(format!("its config.toml is damaged: {}", reason.message()));
+    let config: Config = toml::from_str(&text).map_err(damaged)?;
+    let parallel = &config.parallel;
+    if (parallel.processes() > 1 || parallel.elastic.is_on()) && !config.run.deterministic {
+        return Err(Error::usage(
+            "several processes made this run without --deterministic, so that its sums depend on their number; only a \
+             deterministic run can be verified",
+        ));
+    }
+    let mut settings: toml::Table = toml::from_str(&text).map_err(damaged)?;
+    settings.remove("checkpoint");
+    for (section, key) in SESSION_KEYS.iter().filter_map(|key| key.split_once('.')) {
+        settings.get_mut(section).and_then(toml::Value::as_table_mut).map(|section| section.remove(key));
+    }
+    Ok(settings)
+}
+
+/// A step that two logs do not have alike.
+pub(super) struct Difference {
+    pub(super) step: usize,
+    /// The number that differs, with both values; `None` if the second log does not have the step.
+    pub(super) number: Option<(&'static str, [f64; 2])>,
+}
+
+/// The first of `steps` that differs from the same one among `others`.
+pub(super) fn first_difference<'a>(
+    steps: impl IntoIterator<Item = &'a StepRecord>,
+    others: &[StepRecord],
+) -> Option<Difference> {
+    let values = |step: &StepRecord| {
+        [("loss", step.loss), ("accuracy", step.accuracy), ("rate", step.lr), ("gradient norm", step.grad_norm)]
+    };
+    let of = |number: usize| others.iter().find(|step| step.step == number);
+    steps.into_iter().find_map(|step| {
+        let Some(other) = of(step.step) else { return Some(Difference { step: step.step, number: None }) };
+        let mut pairs = values(step).into_iter().zip(values(other));
+        let ((name, one), (_, other)) = pairs.find(|((_, one), (_, other))| one.to_bits() != other.to_bits())?;
+        Some(Difference { step: step.step, number: Some((name, [one, other])) })
+    })
+}
+
+/// The first tensor of the weights that differs.
+pub(super) fn different_tensor(one: &Loaded, other: &Loaded) -> Result<Option<String>> {
+    let weights = |loaded: &Loaded| -> Result<StateDict> {
+        let bytes = loaded.files.get(WEIGHTS).map(Vec::as_slice).unwrap_or_default();
+        Ok(from_safetensors(bytes, &loaded.path.join(WEIGHTS))?.0)
+    };
+    let (one, other) = (weights(one)?, weights(other)?);
+    Ok(one.iter().find(|(name, tensor)| other.get(*name) != Some(tensor)).map(|(name, _)| name.clone()))
+}
