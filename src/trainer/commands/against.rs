@@ -4,7 +4,7 @@
 //! log what every unit of the model computes: the first difference has a step, a replica, a part of the model and a
 //! direction. Without one, a run was not what its own steps compute.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::repetition::{Difference, Repetition, different_tensor, experiment, first_difference, log, text_of};
@@ -16,7 +16,7 @@ use crate::trainer::terminal::say;
 
 /// Where both runs are still the same, and the step by which they are not.
 struct Parting {
-    /// Their last equal checkpoints; `None` for the beginning.
+    /// A checkpoint of each from which both go on; `None` for the beginning.
     start: Option<[PathBuf; 2]>,
     /// The first step known to differ.
     step: usize,
@@ -44,8 +44,11 @@ pub(super) fn compare(runs: [&Path; 2], arguments: &[String]) -> Result<u8> {
         let settings = saved.range(step..).next().or(saved.last_key_value());
         let none = || Error::usage(format!("'{}' has no checkpoint with its settings", run.display()));
         let settings = checkpoint::read(settings.ok_or_else(none)?.1)?;
-        let arguments = [arguments, &["run.log_units=true".into()]].concat();
-        match Repetition::run(start.as_ref().map(|paths| paths[place].as_path()), step, &settings, &arguments)? {
+        let start = start.as_ref().map(|paths| paths[place].as_path());
+        // A run may have gone on from a checkpoint with other settings.
+        let own = ["run.log_units=true", "--force-config"].map(String::from);
+        let arguments = [arguments, &own[..if start.is_some() { 2 } else { 1 }]].concat();
+        match Repetition::run(start, step, &settings, &arguments)? {
             Ok(repetition) => repeated.push((repetition, settings)),
             Err(code) => return Ok(code),
         }
@@ -74,23 +77,42 @@ fn checkpoints(run: &Path) -> Result<BTreeMap<usize, PathBuf>> {
 }
 
 /// Where two runs part; `None` if all that both have is the same.
+///
+/// # Errors
+/// [`Error::Usage`] if nothing leads to the steps that both have logged.
 fn parting(logs: &[Vec<StepRecord>; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -> Result<Option<Parting>> {
-    let both = logs[0].iter().filter(|step| logs[1].iter().any(|other| other.step == step.step));
+    let both: Vec<_> = logs[0].iter().filter(|step| logs[1].iter().any(|other| other.step == step.step)).collect();
+    let apart = || {
+        let rule = "both runs have logged no step behind a checkpoint, or from the beginning";
+        Error::usage(format!("{rule}; give runs of one experiment"))
+    };
+    let first = both.first().ok_or_else(apart)?.step;
     let logged = first_difference(both, &logs[1]).and_then(|difference| {
         let (name, [one, other]) = difference.number?;
         Some((difference.step, format!("the {name} is {one} in the first and {other} in the second")))
     });
-    let (mut start, most) = (None, logged.as_ref().map_or(usize::MAX, |(step, _)| *step));
-    let common = saved[0].iter().filter_map(|(step, path)| Some((*step, [path, saved[1].get(step)?])));
-    for (step, paths) in common.filter(|(step, _)| *step < most) {
-        let [one, other] = [checkpoint::read(paths[0])?, checkpoint::read(paths[1])?];
-        if let Some(name) = different_tensor(&one, &other)? {
-            let how = format!("'{name}' in their checkpoints differs");
-            return Ok(Some(Parting { start, step, how }));
+    let most = logged.as_ref().map_or(usize::MAX, |(step, _)| *step);
+    let (mut start, mut is_reached) = (None, first == 1);
+    let steps: BTreeSet<usize> = saved.iter().flat_map(BTreeMap::keys).copied().filter(|step| *step < most).collect();
+    let mut found = logged;
+    for step in steps {
+        let [one, other] = [saved[0].get(&step), saved[1].get(&step)];
+        if let (Some(one), Some(other)) = (one, other)
+            && let Some(name) = different_tensor(&checkpoint::read(one)?, &checkpoint::read(other)?)?
+        {
+            found = Some((step, format!("'{name}' in their checkpoints differs")));
+            break;
         }
-        start = Some(paths.map(PathBuf::clone));
+        // Where one run lacks a checkpoint, that of the other stands for it: so far they are the same, or one went on
+        // from the other.
+        if let Some(either) = one.or(other).filter(|_| step + 1 >= first) {
+            (start, is_reached) = (Some([one.unwrap_or(either), other.unwrap_or(either)].map(PathBuf::clone)), true);
+        }
     }
-    Ok(logged.map(|(step, how)| Parting { start, step, how }))
+    match found {
+        Some(_) if !is_reached => Err(apart()),
+        found => Ok(found.map(|(step, how)| Parting { start, step, how })),
+    }
 }
 
 fn units(repetition: &Repetition) -> Result<Vec<Observation>> {
