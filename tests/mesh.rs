@@ -81,7 +81,11 @@ fn processes_connect_though_a_stranger_comes_to_every_port_before_them() {
     };
     let engines: Vec<_> =
         connect_tapped(3, Duration::from_millis(500), knock).into_iter().map(Result::unwrap).collect();
-    let gather = |engine: &Gloo| engine.all_gather(KEY, &[engine.rank() as u8], &[1; 3], LIMIT).unwrap();
+    let gather = |engine: &Gloo| {
+        let mut all = [9; 3];
+        engine.all_gather(KEY, &[engine.rank() as u8], &[1; 3], &mut all, LIMIT).unwrap();
+        all
+    };
     std::thread::scope(|scope| {
         let threads: Vec<_> = engines.iter().map(|engine| scope.spawn(move || gather(engine))).collect();
         assert!(threads.into_iter().all(|thread| thread.join().unwrap() == [0, 1, 2]));

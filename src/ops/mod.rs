@@ -18,6 +18,7 @@ mod exchange;
 #[cfg(feature = "flex")]
 mod flex;
 mod gradient;
+mod halves;
 mod host;
 #[cfg(any(feature = "flex", feature = "tch"))]
 mod host_conv;
@@ -59,6 +60,7 @@ pub(crate) use cube::use_one_stream;
 pub use cut::{Awaited, cut, leaf};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
+pub(crate) use halves::{half_of, widened};
 pub(crate) use host::release_freed;
 pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, settle};
 #[cfg(any(feature = "flex", feature = "tch"))]

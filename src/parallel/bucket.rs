@@ -8,6 +8,7 @@ use super::device::HostBackend;
 use super::engine::Mark;
 use super::key::{Broken, Key};
 use super::sums::sum_across;
+use super::tensors::joined;
 
 /// A replica's share of the sum of a bucket.
 pub(super) struct Share<B: HostBackend> {
@@ -18,8 +19,8 @@ pub(super) struct Share<B: HostBackend> {
 
 impl<B: HostBackend> Share<B> {
     /// The share of these gradients.
-    pub(super) fn new(collective: &Collective, mut gradients: Vec<Tensor<B, 1>>) -> Result<Self, Broken> {
-        let whole = if gradients.len() == 1 { gradients.swap_remove(0) } else { Tensor::cat(gradients, 0) };
+    pub(super) fn new(collective: &Collective, gradients: Vec<Tensor<B, 1>>) -> Result<Self, Broken> {
+        let whole = joined(gradients);
         let ready = collective.devices().map(|devices| devices.mark()).transpose();
         Ok(Self { whole, ready: ready.map_err(|symptom| Broken::Replica(symptom.0))? })
     }

@@ -28,19 +28,27 @@ pub trait Engine: Debug + Send + Sync {
     /// Element-wise sum in place, in the engine's own order; the same bits on all processes.
     fn all_reduce(&self, key: Key, values: &mut [f32], limit: Duration) -> Result<(), Symptom>;
 
-    /// The bytes of all processes in the order of ranks; process `i` contributes `lengths[i]` of them.
-    fn all_gather(&self, key: Key, own: &[u8], lengths: &[usize], limit: Duration) -> Result<Vec<u8>, Symptom>;
+    /// Fills `all` with the bytes of all processes in the order of ranks; process `i` contributes `lengths[i]` of them.
+    fn all_gather(
+        &self,
+        key: Key,
+        own: &[u8],
+        lengths: &[usize],
+        all: &mut [u8],
+        limit: Duration,
+    ) -> Result<(), Symptom>;
 
-    /// Sends the next `sent[i]` bytes of `own` to process `i`, and returns `received[i]` bytes from each process `i` in
-    /// the order of ranks.
+    /// Sends the next `sent[i]` bytes of `own` to process `i`, and fills `all` with `received[i]` bytes from each process
+    /// `i` in the order of ranks.
     fn all_to_all(
         &self,
         key: Key,
         own: &[u8],
         sent: &[usize],
         received: &[usize],
+        all: &mut [u8],
         limit: Duration,
-    ) -> Result<Vec<u8>, Symptom>;
+    ) -> Result<(), Symptom>;
 
     /// Overwrites `values` with the bytes of process `root`, which have the same length.
     fn broadcast(&self, key: Key, root: usize, values: &mut [u8], limit: Duration) -> Result<(), Symptom>;

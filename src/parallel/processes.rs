@@ -138,12 +138,14 @@ impl Processes {
         limit: Duration,
     ) -> Result<Vec<T>, Broken> {
         let bytes = |lengths: Vec<usize>| lengths.iter().map(|length| length * size_of::<T>()).collect::<Vec<_>>();
+        let mut all = bytemuck::zeroed_vec(received.iter().sum());
         let (own, sent, received) = (bytemuck::cast_slice(own), sent.map(bytes), bytes(received));
-        let all = self.with_all(key, || match sent {
-            Some(sent) => self.engine.all_to_all(key, own, &sent, &received, limit),
-            None => self.engine.all_gather(key, own, &received, limit),
+        let filled = bytemuck::cast_slice_mut(&mut all);
+        self.with_all(key, || match sent {
+            Some(sent) => self.engine.all_to_all(key, own, &sent, &received, filled, limit),
+            None => self.engine.all_gather(key, own, &received, filled, limit),
         })?;
-        Ok(bytemuck::pod_collect_to_vec(&all))
+        Ok(all)
     }
 
     /// The numbers of all replicas in the order of ranks; `own` has `length` numbers per replica of this process.

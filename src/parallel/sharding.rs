@@ -18,6 +18,7 @@ use super::key::{Broken, Key};
 use super::overlap::in_buckets;
 use super::plan::Plan;
 use super::sums::{folded, gather_across};
+use super::tensors::joined;
 use crate::ops::statistics::Part;
 use crate::ops::{Shared, primitive, tensor, upload, with_values};
 
@@ -121,7 +122,7 @@ fn gather_copies<B: HostBackend>(
         let lengths_at = |places: &[usize]| places.iter().map(|place| lengths[*place]).collect::<Vec<_>>();
         let counts: Vec<usize> = places.iter().map(|places| lengths_at(places).iter().sum()).collect();
         let bucket: Vec<_> = own.by_ref().take(places[collective.rank()].len()).collect();
-        let bucket = if bucket.is_empty() { Tensor::zeros([0], device) } else { Tensor::cat(bucket, 0) };
+        let bucket = if bucket.is_empty() { Tensor::zeros([0], device) } else { joined(bucket) };
         let values = gather_across(collective, Key { micro_batch: round, ..key }, bucket, &counts)?;
         let places = places.concat();
         let tensors = apart(values, &lengths_at(&places), device);

@@ -17,7 +17,7 @@ use super::device::HostBackend;
 use super::engine::Mark;
 use super::key::{Broken, Key};
 use super::processes::Processes;
-use super::tensors::{Exchange, Flat, moved};
+use super::tensors::{Exchange, Flat, joined, moved};
 use super::tree::{fold, roots};
 use crate::ops::statistics::Part;
 use crate::ops::{HostOps, Shared, primitive, tensor};
@@ -82,7 +82,7 @@ pub(super) fn gather_across<B: HostBackend>(
         let shared = |part: Part| Arc::unwrap_or_clone(part.downcast::<Shared<B>>().expect("all bring tensors"));
         let shares: Vec<Flat<B>> = parts.into_iter().map(|part| Flat(tensor(shared(part)))).collect();
         let device = shares[0].0.device();
-        let here = Tensor::cat(shares.into_iter().map(|Flat(share)| moved::<B>(share, &device)).collect(), 0);
+        let here = joined(shares.into_iter().map(|Flat(share)| moved::<B>(share, &device)).collect());
         let Some(processes) = processes else { return Ok(Arc::new(primitive(here)) as Part) };
         let received = processes.blocks.iter().map(|block| counts[block.clone()].iter().sum()).collect();
         let by = Exchange { processes, key, limit, ready: None };
@@ -140,8 +140,7 @@ fn in_pieces<B: HostBackend>(
     let filled: Vec<_> = pieces.iter().filter(|piece| !piece.is_empty()).cloned().collect();
     let sent = pieces.iter().map(|piece| own.len() * piece.start..own.len() * piece.end).collect();
     let received = counts.iter().map(|count| count * mine).collect();
-    let incoming = Flat::parts(&own, &filled).exchange(by, Some(sent), received, shared)?;
-    drop(own);
+    let incoming = Flat::parts(own, &filled).exchange(by, Some(sent), received, shared)?;
     let part = |number| incoming.part(number * mine..(number + 1) * mine);
     let combined = if mine > 0 { combine((0..counts.iter().sum()).map(part).collect()) } else { incoming };
     combined.exchange(by, None, pieces.iter().map(Range::len).collect(), result)

@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use burn::tensor::backend::Backend;
 use burn::tensor::{DType, FloatDType, Tensor, bf16};
 use rayon::prelude::*;
 
@@ -14,7 +15,10 @@ use super::device::HostBackend;
 use super::engine::{DeviceEngine, Mark, Symptom};
 use super::key::{Broken, Key};
 use super::processes::Processes;
-use crate::ops::{HostOps, Memory, from_values, primitive, tensor, with_values};
+use crate::ops::{HostOps, Memory, from_values, half_of, primitive, tensor, widened, with_values};
+
+/// The least values that a thread rounds.
+const FEW: usize = 1 << 14;
 
 /// A collective of this process with the others or, if tensors do not go through the host, of this device.
 pub(super) struct Exchange<'a> {
@@ -34,6 +38,11 @@ pub(super) fn moved<B: HostBackend>(x: Tensor<B::Below, 1>, device: &B::Device) 
     }
 }
 
+/// The tensors one behind the other; a single one is not copied.
+pub(super) fn joined<B: Backend>(mut tensors: Vec<Tensor<B, 1>>) -> Tensor<B, 1> {
+    if tensors.len() == 1 { tensors.swap_remove(0) } else { Tensor::cat(tensors, 0) }
+}
+
 /// A flat tensor of f32 below Burn's fusion.
 pub(super) struct Flat<B: HostOps>(pub(super) Tensor<B::Below, 1>);
 
@@ -46,10 +55,13 @@ impl<B: HostBackend> Flat<B> {
         Self(self.0.clone().slice(range))
     }
 
-    /// The first range of every vector, then the second one of every vector, and so on.
-    pub(super) fn parts(vectors: &[Self], ranges: &[Range<usize>]) -> Self {
+    /// The first range of every vector, then the second one of every vector, and so on; the ranges cover a vector.
+    pub(super) fn parts(mut vectors: Vec<Self>, ranges: &[Range<usize>]) -> Self {
+        if vectors.len() == 1 {
+            return vectors.swap_remove(0);
+        }
         let part = |range: &Range<usize>| vectors.iter().map(|vector| vector.part(range.clone()).0).collect::<Vec<_>>();
-        Self(Tensor::cat(ranges.iter().flat_map(part).collect(), 0))
+        Self(joined(ranges.iter().flat_map(part).collect()))
     }
 
     pub(super) fn add(self, other: Self) -> Self {
@@ -60,7 +72,7 @@ impl<B: HostBackend> Flat<B> {
     pub(super) fn rounded(self) -> Self {
         let mut x = primitive(self.0);
         if let Some(values) = B::values_mut(&mut x) {
-            values.par_iter_mut().for_each(|value| *value = bf16::from_f32(*value).to_f32());
+            values.par_iter_mut().with_min_len(FEW).for_each(|value| *value = widened(half_of(*value)));
             return Self(tensor(x));
         }
         Self(tensor::<B::Below, 1>(x).cast(FloatDType::BF16).cast(FloatDType::F32))
@@ -111,9 +123,9 @@ impl<B: HostBackend> Flat<B> {
             if !halves {
                 return processes.exchange(key, values, sent, received, limit);
             }
-            let halves: Vec<bf16> = values.par_iter().map(|value| bf16::from_f32(*value)).collect();
+            let halves: Vec<bf16> = values.par_iter().with_min_len(FEW).map(|value| half_of(*value)).collect();
             let all = processes.exchange(key, &halves, sent, received, limit)?;
-            Ok(all.par_iter().map(|half| half.to_f32()).collect())
+            Ok(all.par_iter().with_min_len(FEW).map(|half| widened(*half)).collect())
         })?;
         Ok(Self(from_values(all, &device)))
     }

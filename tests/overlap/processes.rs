@@ -51,9 +51,16 @@ impl Engine for Logged {
         self.gloo.all_reduce(key, values, limit)
     }
 
-    fn all_gather(&self, key: Key, own: &[u8], lengths: &[usize], limit: Duration) -> Result<Vec<u8>, Symptom> {
+    fn all_gather(
+        &self,
+        key: Key,
+        own: &[u8],
+        lengths: &[usize],
+        all: &mut [u8],
+        limit: Duration,
+    ) -> Result<(), Symptom> {
         self.note(key);
-        self.gloo.all_gather(key, own, lengths, limit)
+        self.gloo.all_gather(key, own, lengths, all, limit)
     }
 
     /// Followed by an [`Engine::all_gather`].
@@ -63,9 +70,10 @@ impl Engine for Logged {
         own: &[u8],
         sent: &[usize],
         received: &[usize],
+        all: &mut [u8],
         limit: Duration,
-    ) -> Result<Vec<u8>, Symptom> {
-        self.gloo.all_to_all(key, own, sent, received, limit)
+    ) -> Result<(), Symptom> {
+        self.gloo.all_to_all(key, own, sent, received, all, limit)
     }
 
     fn broadcast(&self, key: Key, root: usize, values: &mut [u8], limit: Duration) -> Result<(), Symptom> {

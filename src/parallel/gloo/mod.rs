@@ -225,10 +225,15 @@ impl Engine for Gloo {
         self.mesh.all_reduce(values, tag(key), milliseconds(limit)).map_err(symptom)
     }
 
-    fn all_gather(&self, key: Key, own: &[u8], lengths: &[usize], limit: Duration) -> Result<Vec<u8>, Symptom> {
-        let mut all = vec![0; lengths.iter().sum()];
-        self.mesh.all_gather(own, lengths, &mut all, tag(key), milliseconds(limit)).map_err(symptom)?;
-        Ok(all)
+    fn all_gather(
+        &self,
+        key: Key,
+        own: &[u8],
+        lengths: &[usize],
+        all: &mut [u8],
+        limit: Duration,
+    ) -> Result<(), Symptom> {
+        self.mesh.all_gather(own, lengths, all, tag(key), milliseconds(limit)).map_err(symptom)
     }
 
     fn all_to_all(
@@ -237,11 +242,10 @@ impl Engine for Gloo {
         own: &[u8],
         sent: &[usize],
         received: &[usize],
+        all: &mut [u8],
         limit: Duration,
-    ) -> Result<Vec<u8>, Symptom> {
-        let mut all = vec![0; received.iter().sum()];
-        self.mesh.all_to_all(own, sent, received, &mut all, tag(key), milliseconds(limit)).map_err(symptom)?;
-        Ok(all)
+    ) -> Result<(), Symptom> {
+        self.mesh.all_to_all(own, sent, received, all, tag(key), milliseconds(limit)).map_err(symptom)
     }
 
     fn broadcast(&self, key: Key, root: usize, values: &mut [u8], limit: Duration) -> Result<(), Symptom> {
