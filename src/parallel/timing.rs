@@ -4,6 +4,7 @@
 //! training, since devices may share a processor and its memory. As there, no backward pass runs beside a forward pass: see
 //! `passes.rs`.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use super::plan::Plan;
 use super::replica::verdict;
 use super::stage::{ModelPart, first_trained};
 use super::task::{Split, Task, unit_of};
-use super::trainee::{Micro, Pending, Student};
+use super::trainee::Micro;
 use crate::error::Result;
 use crate::nn::{ForwardContext, Which, flat, gradients_of, trained_parameters};
 use crate::ops::primitive;
@@ -143,74 +144,71 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
         (result, begin.elapsed().as_secs_f64())
     }
 
-    /// The times of all units, and what they pass on.
+    /// The times of all units, and what they pass on. One by one they take longer than together, since each begins and ends
+    /// a pass of its own; so their times are those shares of the time of the whole model.
     fn time(&self) -> Result<(Vec<Times>, Vec<usize>)> {
         let units = self.task.units().len();
-        let (mut forward, mut backward) = (vec![Vec::new(); units], vec![Vec::new(); units]);
-        let mut passed = Vec::new();
+        let alone: Vec<Range<usize>> = (0..units).map(|unit| unit..unit + 1).collect();
+        let all = 0..units;
+        let whole_model = std::slice::from_ref(&all);
+        let (mut passes, mut whole, mut passed) =
+            (vec![[const { Vec::new() }; 2]; units], [const { Vec::new() }; 2], Vec::new());
         for round in 0..=ROUNDS {
-            let meet = |operation| self.collective.barrier(Key { step: round, micro_batch: 0, operation });
-            let (begun, seconds, bytes) = self.forward(units)?;
-            meet(Operation::ForwardDone)?;
-            let back = self.backward(begun);
-            meet(Operation::BackwardDone)?;
+            let (times, bytes) = self.round(2 * round, &alone)?;
+            let (of_whole, _) = self.round(2 * round + 1, whole_model)?;
             passed = bytes;
             if round > 0 {
-                forward.iter_mut().zip(seconds).for_each(|(all, one)| all.push(one));
-                backward.iter_mut().rev().zip(back).for_each(|(all, one)| all.push(one));
+                let all = passes.iter_mut().chain([&mut whole]).zip(times.into_iter().chain(of_whole));
+                all.for_each(|(all, times)| all.iter_mut().zip(times).for_each(|(all, one)| all.push(one)));
             }
         }
-        let update = self.update();
-        let trained = self.trained(units);
+        let passes: Vec<[f64; 2]> = passes.into_iter().map(|pass| pass.map(median)).collect();
+        let sum = |way: usize| passes.iter().map(|pass| pass[way]).sum::<f64>();
+        let scale = [0, 1].map(|way| median(whole[way].clone()) / sum(way));
+        let (update, trained) = (self.update(), self.trained(units));
         let all = trained.iter().sum::<usize>().max(1) as f64;
-        let times = forward.into_iter().zip(backward).zip(trained).map(|((forward, backward), trained)| Times {
-            forward: median(forward),
-            backward: median(backward),
+        let times = passes.iter().zip(trained).map(|(pass, trained)| Times {
+            forward: pass[0] * scale[0],
+            backward: pass[1] * scale[1],
             update: update * trained as f64 / all,
         });
         Ok((times.collect(), passed))
     }
 
-    /// The forward passes of a micro-batch, one for each unit, with their seconds and the bytes between them.
-    #[expect(clippy::type_complexity, reason = "three lists of one loop")]
-    fn forward(&self, units: usize) -> Result<(Vec<(Student<B, T>, Pending<B, T>)>, Vec<f64>, Vec<usize>)> {
+    /// One micro-batch through `parts` of the model: the seconds of the forward and of the backward pass of each, and the
+    /// bytes between them.
+    fn round(&self, round: usize, parts: &[Range<usize>]) -> Result<(Vec<[f64; 2]>, Vec<usize>)> {
+        let meet = |operation| self.collective.barrier(Key { step: round, micro_batch: 0, operation });
         let group = self.plan.sampler.group(0, 0);
         let first_trained = first_trained(&self.task.units(), &self.model);
-        let (mut begun, mut all, mut passed, mut activations) = (Vec::new(), Vec::new(), Vec::new(), None);
-        for unit in 0..units {
-            let shard = Shard { targets_only: unit > 0, ..self.plan.shard(&group, 0, 0, 0) };
+        let (mut begun, mut times, mut passed, mut activations) = (Vec::new(), Vec::new(), Vec::new(), None);
+        for units in parts {
+            let shard = Shard { targets_only: units.start > 0, ..self.plan.shard(&group, 0, 0, 0) };
             let items = self.task.fetch(Split::Training, &shard.ids)?;
             let input = self.task.upload(self.task.prepare(Split::Training, items, &shard)?, &self.device);
             let context = ForwardContext::local().in_precision(self.plan.precision);
             let weight = 1.0 / shard.ids.len() as f64;
             let micro = Micro { input, samples: shard.samples(), weight, context, watch: None };
-            let part = ModelPart {
-                units: unit..unit + 1,
-                activations: activations.take(),
-                is_trained_before: first_trained < unit,
-            };
+            let is_trained_before = first_trained < units.start;
+            let part = ModelPart { units: units.clone(), activations: activations.take(), is_trained_before };
             // Fresh leaves before every forward.
             let student = self.recipe.learner(self.plan, self.model.clone().fork(&self.device), 0, None).0.model();
             let (pending, seconds) = self.timed(|| student.clone().forward(micro, part));
             activations = pending.activations();
             passed.extend(activations.iter().map(|values| values.shape().num_elements() * size_of::<f32>()));
-            all.push(seconds);
+            times.push([seconds, 0.0]);
             begun.push((student, pending));
         }
-        Ok((begun, all, passed))
-    }
-
-    /// The backward passes, from the last unit to the first, with their seconds.
-    fn backward(&self, begun: Vec<(Student<B, T>, Pending<B, T>)>) -> Vec<f64> {
+        meet(Operation::ForwardDone)?;
         let mut gradient = None;
-        let back = |(student, pending): (Student<B, T>, Pending<B, T>)| {
+        for ((student, pending), times) in begun.into_iter().zip(&mut times).rev() {
             gradient.take().into_iter().for_each(|gradient| pending.set_gradient(gradient));
             let (output, seconds) = self.timed(|| burn_train::TrainStep::step(&student, pending));
             let TrainOutput { item, .. } = output;
-            gradient = item.gradient;
-            seconds
-        };
-        begun.into_iter().rev().map(back).collect()
+            (gradient, times[1]) = (item.gradient, seconds);
+        }
+        meet(Operation::BackwardDone)?;
+        Ok((times, passed))
     }
 
     /// Seconds of an update of the whole model, by gradients as large as the weights.
