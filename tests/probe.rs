@@ -151,6 +151,12 @@ fn an_ulp_is_found<B: HostBackend>() {
     let gradient = changed(Observed::Gradient, "layer3.0.conv2.weight");
     assert!(gradient.contains("backward pass, gradient of layer3.0.conv2.weight: "), "{gradient}");
     assert!(changed(Observed::Weight, "fc.bias").starts_with("step 2, sum or update of fc.bias: "));
+    assert!(gradient.ends_with(" in both, but not all of its bits are"), "{gradient}");
+    let last = first_difference(&right, &right[..right.len() - 1]).unwrap();
+    assert!(
+        last.starts_with("step 3, sum or update of ") && last.ends_with(": only one run has computed it"),
+        "{last}"
+    );
     assert_eq!(first_difference(&right, &right[1..]).unwrap().split(", ").next(), Some("step 1"));
 }
 

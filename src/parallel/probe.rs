@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::Checksum;
 use super::task::{Unit, unit_of};
-use crate::ops::{HostOps, Watcher, primitive, tensor, watched};
+use crate::ops::{HostOps, Watcher, primitive, watched};
 
 /// What was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -65,25 +64,29 @@ impl Observation {
 
 /// The first of two runs' observations, both in their order, that differs, in words.
 pub fn first_difference(one: &[Observation], other: &[Observation]) -> Option<String> {
-    let mut pairs = one.iter().zip(other);
-    let differs =
-        |(one, other): &(&Observation, &Observation)| one.order() != other.order() || one.checksum != other.checksum;
-    let Some((one, other)) = pairs.find(differs) else {
-        return (one.len() != other.len()).then(|| "the number of their parts".into());
-    };
-    let Observation { step, micro_batch, observed, name, replica, .. } = one;
+    let is_same =
+        |(one, other): &(&Observation, &Observation)| one.order() == other.order() && one.checksum == other.checksum;
+    let at = one.iter().zip(other).take_while(is_same).count();
+    let (first, second) = (one.get(at), other.get(at));
+    let Observation { step, micro_batch, observed, unit, name, replica, .. } = first.or(second)?;
     let place = format!("step {step}, replica {replica}, micro-batch {micro_batch}");
-    // The samples are not observed.
-    let input = if one.unit == 0 { " or its input" } else { "" };
-    let norms = match (one.norm, other.norm) {
-        (Some(one), Some(other)) => format!("its norm is {one} in the first and {other} in the second"),
-        _ => "one of them is not finite".into(),
+    let how = match (first, second) {
+        (Some(one), Some(other)) if one.order() == other.order() => match (one.norm, other.norm) {
+            (Some(one), Some(other)) if one == other => {
+                format!("its norm is {one} in both, but not all of its bits are")
+            }
+            (Some(one), Some(other)) => format!("its norm is {one} in the first and {other} in the second"),
+            _ => "in one run it is not finite".into(),
+        },
+        _ => "only one run has computed it".into(),
     };
+    // The samples are not observed.
+    let input = if *unit == 0 { " or its input" } else { "" };
     Some(match observed {
-        Observed::Output => format!("{place}, forward pass of {name}{input}: {norms}"),
-        Observed::Backward => format!("{place}, backward pass, gradient at the output of {name}: {norms}"),
-        Observed::Gradient => format!("{place}, backward pass, gradient of {name}: {norms}"),
-        Observed::Weight => format!("step {step}, sum or update of {name}: {norms}"),
+        Observed::Output => format!("{place}, forward pass of {name}{input}: {how}"),
+        Observed::Backward => format!("{place}, backward pass, gradient at the output of {name}: {how}"),
+        Observed::Gradient => format!("{place}, backward pass, gradient of {name}: {how}"),
+        Observed::Weight => format!("step {step}, sum or update of {name}: {how}"),
     })
 }
 
@@ -114,14 +117,21 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Notes the values of a tensor.
-    pub(super) fn note<B: HostOps>(&self, observed: Observed, unit: usize, name: String, x: Tensor<B, 1>) {
+    fn note<B: HostOps>(&self, observed: Observed, unit: usize, name: String, x: FloatTensor<B>) {
         let mut values = Vec::new();
-        B::append_to(primitive(x), &mut values);
+        B::append_to(x, &mut values);
         let norm = values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
-        let (Self { probe, step, micro_batch, replica }, norm) = (self, Some(norm).filter(|norm| norm.is_finite()));
-        let (step, micro_batch, replica, checksum) = (*step, *micro_batch, *replica, Checksum::of(&values));
-        let observation = Observation { step, micro_batch, observed, unit, name, replica, checksum, norm };
-        probe.0.lock().unwrap_or_else(PoisonError::into_inner).push(observation);
+        let observation = Observation {
+            step: self.step,
+            micro_batch: self.micro_batch,
+            observed,
+            unit,
+            name,
+            replica: self.replica,
+            checksum: Checksum::of(&values),
+            norm: Some(norm).filter(|norm| norm.is_finite()),
+        };
+        self.probe.0.lock().unwrap_or_else(PoisonError::into_inner).push(observation);
     }
 
     /// Notes `tensors` of the model, which have these names.
@@ -133,7 +143,7 @@ impl Watch {
         tensors: &[Tensor<B, 1>],
     ) {
         for (name, tensor) in names.into_iter().zip(tensors) {
-            self.note(observed, unit_of(units, &name).unwrap_or_default(), name, tensor.clone());
+            self.note::<B>(observed, unit_of(units, &name).unwrap_or_default(), name, primitive(tensor.clone()));
         }
     }
 
@@ -144,11 +154,10 @@ impl Watch {
         units: &[Unit],
         x: FloatTensor<Autodiff<B>>,
     ) -> FloatTensor<Autodiff<B>> {
-        let flat = |x: FloatTensor<B>| tensor::<B, 1>(x.clone()).reshape([-1]);
         let name = units[unit].to_string();
-        self.note(Observed::Output, unit, name.clone(), flat(<Autodiff<B> as AutodiffBackend>::inner(x.clone())));
+        self.note::<B>(Observed::Output, unit, name.clone(), x.primitive.clone());
         let watch = self.clone();
-        let see = move |gradient| watch.note(Observed::Backward, unit, name.clone(), flat(gradient));
+        let see = move |gradient| watch.note::<B>(Observed::Backward, unit, name.clone(), gradient);
         watched(x, Watcher(Arc::new(see)))
     }
 }

@@ -148,23 +148,20 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
     /// a pass of its own; so their times are those shares of the time of the whole model.
     fn time(&self) -> Result<(Vec<Times>, Vec<usize>)> {
         let units = self.task.units().len();
-        let alone: Vec<Range<usize>> = (0..units).map(|unit| unit..unit + 1).collect();
-        let all = 0..units;
-        let whole_model = std::slice::from_ref(&all);
-        let (mut passes, mut whole, mut passed) =
-            (vec![[const { Vec::new() }; 2]; units], [const { Vec::new() }; 2], Vec::new());
+        let (alone, together) = ((0..units).map(|unit| unit..unit + 1).collect::<Vec<_>>(), 0..units);
+        let (mut by_unit, mut whole, mut passed) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..=ROUNDS {
             let (times, bytes) = self.round(2 * round, &alone)?;
-            let (of_whole, _) = self.round(2 * round + 1, whole_model)?;
+            by_unit.push(times);
+            whole.push(self.round(2 * round + 1, std::slice::from_ref(&together))?.0);
             passed = bytes;
-            if round > 0 {
-                let all = passes.iter_mut().chain([&mut whole]).zip(times.into_iter().chain(of_whole));
-                all.for_each(|(all, times)| all.iter_mut().zip(times).for_each(|(all, one)| all.push(one)));
-            }
         }
-        let passes: Vec<[f64; 2]> = passes.into_iter().map(|pass| pass.map(median)).collect();
-        let sum = |way: usize| passes.iter().map(|pass| pass[way]).sum::<f64>();
-        let scale = [0, 1].map(|way| median(whole[way].clone()) / sum(way));
+        let middle = |rounds: &[Vec<[f64; 2]>], part: usize| {
+            [0, 1].map(|way| median(rounds[1..].iter().map(|times| times[part][way]).collect()))
+        };
+        let passes: Vec<[f64; 2]> = (0..units).map(|unit| middle(&by_unit, unit)).collect();
+        let whole = middle(&whole, 0);
+        let scale = [0, 1].map(|way| whole[way] / passes.iter().map(|pass| pass[way]).sum::<f64>());
         let (update, trained) = (self.update(), self.trained(units));
         let all = trained.iter().sum::<usize>().max(1) as f64;
         let times = passes.iter().zip(trained).map(|(pass, trained)| Times {

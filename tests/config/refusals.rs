@@ -131,6 +131,7 @@ fn values_that_cannot_run_together_are_refused() {
         ("--download --data synthetic", "download needs the data cifar10 or cifar100, got 'synthetic'"),
         ("--warmup-epochs 11 --epochs 10", "warmup epochs must be at most the epochs '10', got '11'"),
         ("--world-size 2 --gpu-ids 0,1,2", "got '3' devices for a world size of '2' (--gpu-ids)"),
+        ("run.log_units=true --world-size 2 --elastic 1:2", "leave run.log_units out, or train in one process"),
     ] {
         let line: Vec<_> = line.split(' ').collect();
         let complaint = complaint(&line);

@@ -60,7 +60,8 @@ pub(super) fn compare(runs: [&Path; 2], arguments: &[String]) -> Result<u8> {
     }
     for ((run, log), (repetition, _)) in runs.iter().zip(&logs).zip(&repeated) {
         let steps = repetition.steps()?;
-        let logged = log.iter().filter(|step| steps.iter().any(|again| again.step == step.step));
+        let repeated: BTreeSet<usize> = steps.iter().map(|step| step.step).collect();
+        let logged = log.iter().filter(|step| repeated.contains(&step.step));
         if let Some(Difference { step, .. }) = first_difference(logged, &steps) {
             return Err(Error::Data(format!(
                 "both runs compute the same here, and step {step} of '{}' is not what it computes: its log was changed, or \
@@ -81,7 +82,8 @@ fn checkpoints(run: &Path) -> Result<BTreeMap<usize, PathBuf>> {
 /// # Errors
 /// [`Error::Usage`] if nothing leads to the steps that both have logged.
 fn parting(logs: &[Vec<StepRecord>; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -> Result<Option<Parting>> {
-    let both: Vec<_> = logs[0].iter().filter(|step| logs[1].iter().any(|other| other.step == step.step)).collect();
+    let others: BTreeSet<usize> = logs[1].iter().map(|step| step.step).collect();
+    let both: Vec<_> = logs[0].iter().filter(|step| others.contains(&step.step)).collect();
     let apart = || {
         let rule = "both runs have logged no step behind a checkpoint, or from the beginning";
         Error::usage(format!("{rule}; give runs of one experiment"))

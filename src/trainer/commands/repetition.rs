@@ -1,5 +1,6 @@
 //! Steps of a run trained again, and its log: for commands that compare runs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,7 @@ fn steps_of(log: &str) -> Vec<StepRecord> {
 /// Steps of a run that were trained again.
 pub(super) struct Repetition {
     directory: TempDir,
+    to: usize,
 }
 
 impl Repetition {
@@ -64,7 +66,7 @@ impl Repetition {
         arguments: &[String],
     ) -> Result<std::result::Result<Self, u8>> {
         let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
-        let it = Self { directory };
+        let it = Self { directory, to };
         let file = it.directory.path().join("config.toml");
         fs::write(&file, experiment(settings)?.to_string()).map_err(Error::io("write", &file))?;
         let mut own = vec![
@@ -98,8 +100,10 @@ impl Repetition {
 
     /// The checkpoint at its end.
     pub(super) fn end(&self) -> Result<Loaded> {
-        let last = checkpoint::all(&self.path())?.pop();
-        let (_, path) = last.ok_or_else(|| Error::Training("the repetition left no checkpoint; try again".into()))?;
+        let unsaved =
+            || Error::Training(format!("the steps to {} were repeated without a checkpoint; try again", self.to));
+        let (_, path) =
+            checkpoint::all(&self.path())?.into_iter().find(|(step, _)| *step == self.to).ok_or_else(unsaved)?;
         checkpoint::read(&path)
     }
 }
@@ -143,9 +147,9 @@ pub(super) fn first_difference<'a>(
     let values = |step: &StepRecord| {
         [("loss", step.loss), ("accuracy", step.accuracy), ("rate", step.lr), ("gradient norm", step.grad_norm)]
     };
-    let of = |number: usize| others.iter().find(|step| step.step == number);
+    let others: BTreeMap<usize, &StepRecord> = others.iter().map(|step| (step.step, step)).collect();
     steps.into_iter().find_map(|step| {
-        let Some(other) = of(step.step) else { return Some(Difference { step: step.step, number: None }) };
+        let Some(other) = others.get(&step.step) else { return Some(Difference { step: step.step, number: None }) };
         let mut pairs = values(step).into_iter().zip(values(other));
         let ((name, one), (_, other)) = pairs.find(|((_, one), (_, other))| one.to_bits() != other.to_bits())?;
         Some(Difference { step: step.step, number: Some((name, [one, other])) })
