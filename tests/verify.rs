@@ -192,6 +192,12 @@ fn what_cannot_be_verified_is_refused() {
     let output = verify(&place, &[]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(errors(&output), ["train: 'run' has no checkpoint to compare with; give another run"]);
+    let both = |arguments: &[&str]| errors(&verify(&place, arguments)).join("\n");
+    assert_eq!(
+        both(&["--stretches=2", "--against=other"]),
+        "train: --stretches does not go with --against; leave one of them out"
+    );
+    assert_eq!(both(&["--against=a", "--against=b"]), "train: --against is given twice; give it once");
 }
 
 #[test]

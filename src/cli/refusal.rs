@@ -158,7 +158,14 @@ impl<'a> Fault<'a> {
                 format!("{name} must be {rule}, got '{value}'; {more}")
             }
             ErrorKind::TooManyValues => format!("{name} must have no value, got '{value}'; leave the value out"),
-            ErrorKind::ArgumentConflict => format!("{name} is given twice; give it once"),
+            ErrorKind::ArgumentConflict => {
+                let others = [vec![self.text(ContextKind::PriorArg)], self.texts(ContextKind::PriorArg)].concat();
+                let others = others.iter().filter_map(|other| other.split([' ', '=', '[']).next());
+                match others.into_iter().find(|other| !other.is_empty() && *other != name) {
+                    Some(other) => format!("{name} does not go with {other}; leave one of them out"),
+                    None => format!("{name} is given twice; give it once"),
+                }
+            }
             _ => self.error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_string(),
         };
         blamed.push(name);
