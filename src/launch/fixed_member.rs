@@ -40,7 +40,7 @@ impl FixedMember {
     /// Joins the job and waits for all other processes.
     pub(super) fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Self> {
         let (host, port) = address::host_and_port(parallel)?;
-        let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, host, port)?);
+        let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, &[(host, port)])?);
         let held = std::env::var_os(HELD).is_some();
         let service = (parallel.rank == 0 && !held).then(|| hold(host, port, &terms)).transpose()?;
         let own = address::process_info(parallel, Some(parallel.rank), configuration);
@@ -75,7 +75,7 @@ impl FixedMember {
             member,
             _service: Mutex::new(service),
             world,
-            interface: address::interface(parallel, host, port)?,
+            interface: address::interface(parallel, &[(host, port)])?,
             timeout: terms.timeout,
         })
     }

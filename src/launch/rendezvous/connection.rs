@@ -42,6 +42,11 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
+    /// One for each of the addresses, which are joined by commas. To be called within a runtime.
+    pub fn all(addresses: &str, terms: &Terms) -> Result<Vec<Self>> {
+        addresses.split(',').map(|address| Self::new(address, terms)).collect()
+    }
+
     /// `address` is `host:port`. To be called within a runtime.
     pub fn new(address: &str, terms: &Terms) -> Result<Self> {
         Ok(Self { endpoint: endpoint(address, terms)?, address: address.into(), terms: terms.clone() })
@@ -135,7 +140,7 @@ impl Session {
         let mut clock = tokio::time::interval(terms.beat);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Counts heartbeats instead of time, so that a pause of this process does not look like a loss of the service.
-        let most_beats = terms.timeout.div_duration_f64(terms.beat).ceil();
+        let most_beats = terms.silence().div_duration_f64(terms.beat).ceil();
         let (mut unanswered, mut leaving) = (0_u32, false);
         loop {
             // A clone, so that receiving and sending can be awaited together.
@@ -163,7 +168,7 @@ impl Session {
                 }
                 _ = clock.tick(), if !leaving => {
                     if f64::from(unanswered) > most_beats {
-                        return Some(format!("no sign of life for {}", sentence::span(terms.timeout)));
+                        return Some(format!("no sign of life for {}", sentence::span(terms.silence())));
                     }
                     unanswered += 1;
                     self.backlog.push_back(shared.beat());

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::connection::{DialError, Dialer, Session};
 use super::eligibility::short_name;
-use super::member_state::{End, SharedState};
+use super::member_state::{End, MemberState, SharedState};
 use super::sentence::{place, span};
 use super::wire::{FromMember, FromService, Purpose, encode};
 use crate::error::Error;
@@ -17,11 +17,17 @@ use crate::error::Error;
 /// The time between two attempts to reach the service.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// What a process says that holds an address of the rendezvous and does not lead.
+pub(super) const NO_LEADER: &str = "no process there leads; a majority of the addresses of --dist-url must be held";
+
 /// Called before each attempt to reach the service, to start the service if it belongs on this machine and is missing.
 pub type BeforeAttempt = Box<dyn FnMut() + Send + Sync>;
 
 pub(super) struct Reconnector {
-    pub dialer: Dialer,
+    /// One for each address of the rendezvous.
+    pub dialers: Vec<Dialer>,
+    /// The one that leads, as far as this process knows.
+    pub current: usize,
     pub shared: Arc<SharedState>,
     pub before_attempt: BeforeAttempt,
 }
@@ -32,12 +38,11 @@ impl Reconnector {
         let (mut has_met, mut has_warned) = (false, false);
         while !self.shared.is_over() {
             (self.before_attempt)();
-            let sent = Instant::now();
             let failure = match self.attempt().await {
                 Ok((mut session, first)) => {
                     has_warned = false;
-                    self.begin(sent, first);
-                    let how = session.work(self.shared.as_ref(), &mut commands, &self.dialer.terms).await;
+                    self.begin(first);
+                    let how = session.work(self.shared.as_ref(), &mut commands, &self.dialer().terms).await;
                     let Some(how) = how else { break };
                     has_met = !self.note_loss(&how);
                     DialError::Transient(how)
@@ -51,34 +56,40 @@ impl Reconnector {
                 Err(other) => other,
             };
             self.note_failure(failure, &mut has_warned);
+            self.current = (self.current + 1) % self.dialers.len();
             tokio::time::sleep(RETRY).await;
         }
         self.shared.requests.close();
+    }
+
+    fn dialer(&self) -> &Dialer {
+        &self.dialers[self.current]
     }
 
     /// Opens a session; returns its first message too.
     async fn attempt(&self) -> Result<(Session, FromService), DialError> {
         let process_info = self.shared.state().own.clone();
         let who = short_name(&process_info);
-        let mut session = self.dialer.dial(encode(&Purpose::Join(process_info)), &who).await?;
+        let mut session = self.dialer().dial(encode(&Purpose::Join(process_info)), &who).await?;
         self.shared.state().is_introduced = true;
-        let limit = self.dialer.terms.timeout;
+        let limit = self.dialer().terms.timeout;
         let silent = |_| DialError::Transient(format!("no answer to its introduction for {}", span(limit)));
         let first = tokio::time::timeout(limit, session.next()).await.map_err(silent)?;
         match first.map_err(DialError::Transient)? {
-            FromService::Refusal(refusal) => Err(self.dialer.refused(&who, refusal)),
+            FromService::Refusal(refusal) => Err(self.dialer().refused(&who, refusal)),
+            FromService::Elsewhere => Err(DialError::Transient(NO_LEADER.into())),
             first => Ok((session, first)),
         }
     }
 
-    fn begin(&self, sent: Instant, first: FromService) {
-        self.shared.change(|state| state.begin_session(sent));
+    fn begin(&self, first: FromService) {
+        self.shared.change(MemberState::begin_session);
         self.shared.handle_message(first);
     }
 
     /// Notes that the session was lost; returns whether membership is fixed.
     fn note_loss(&self, how: &str) -> bool {
-        let address = &self.dialer.address;
+        let address = &self.dialer().address;
         tracing::debug!("lost the rendezvous '{address}': {how}");
         self.shared.change(|state| {
             state.disconnected_since = Some(Instant::now());

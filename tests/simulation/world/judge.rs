@@ -7,6 +7,7 @@ use super::engine::{Contribution, Key};
 use super::member::{Outcome, Stage, Trained};
 use super::{LOST, World};
 use crate::launch::rendezvous::bulletin::{Bulletin, Event, MemberStatus, Phase, Placement, SessionId, StateVersion};
+use crate::launch::rendezvous::clock::Instant;
 use crate::launch::rendezvous::member_state::MemberState;
 use crate::random::mix;
 
@@ -171,7 +172,7 @@ impl World {
         if known != *placement {
             let lives = |id: u64| {
                 let process = &self.processes[id as usize - 1];
-                let has_lease = |it: &MemberState| it.confirmed.is_some_and(|at| at.elapsed() < process.shared.lease);
+                let has_lease = |it: &MemberState| it.leased_until.is_some_and(|until| Instant::now() < until);
                 !process.is_over() && has_lease(&process.shared.state())
             };
             assert!(

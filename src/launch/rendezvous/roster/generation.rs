@@ -102,7 +102,9 @@ impl Roster {
     }
 
     fn awaits_return(&self, now: Instant) -> bool {
-        self.returning_since.is_some_and(|since| elapsed(since, now) < self.rules.lost_after)
+        // Members notice the loss of a leader before another one may be elected, or soon after.
+        let ends = |since| if self.is_elected { !self.is_young(now) } else { elapsed(since, now) >= self.rules.lost_after };
+        self.returning_since.is_some_and(|since| !ends(since))
     }
 
     /// Whether leases of a service before this one may still be valid.
