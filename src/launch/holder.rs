@@ -97,13 +97,15 @@ pub(super) fn hold_alone(
     stopped: &dyn Fn() -> bool,
 ) -> Result<()> {
     let terms = terms(parallel, address::secret(parallel, &address::hosts_and_ports(parallel)?)?);
+    // Holders of other addresses learn the end of the run with the next claim.
+    let claim = if terms.seats.is_empty() { Duration::ZERO } else { seats::lease(terms.timeout) / 2 };
     let service = Service::start(listen(bind, &terms)?, terms)?;
     listening();
     while service.ending().is_none() && !stopped() {
         std::thread::sleep(POLL);
     }
     // Members that are about to leave still get an answer.
-    std::thread::sleep(ANSWER_TIME);
+    std::thread::sleep(ANSWER_TIME + claim);
     service.ending().unwrap_or(Ok(())).map_err(|verdict| Error::PeerLost(verdict.0))
 }
 

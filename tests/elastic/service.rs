@@ -29,6 +29,35 @@ fn the_rendezvous_moves_to_another_process_when_its_holder_dies() {
 }
 
 #[test]
+fn of_three_addresses_the_one_that_leads_may_be_lost() {
+    let job = Job::new("1:3", &LONG);
+    let places = [1, 2, 3].map(|host| format!("127.0.0.{host}:{}", job.port));
+    let url = format!("--dist-url=tcp://{}", places.join(","));
+    let start = |place: &String| {
+        let mut member = job.member();
+        let child = spawn(member.args([&url, "--lost-after=6"]));
+        until("it holds an address", || std::net::TcpStream::connect(place).is_ok());
+        child
+    };
+    let leader = start(&places[0]);
+    // Its address comes first, and it may be claimed before the others, so it is elected.
+    let others = [start(&places[1]), start(&places[2])];
+    job.has_members(3);
+    job.steps(5);
+    let table = succeeded(&job.place.bare(&["members", &url]).output().unwrap());
+    assert!(table.contains(&format!(" {} ", others[1].id())), "{table}");
+    signal(&leader, "KILL");
+    ends(leader, None);
+    job.has_members(2);
+    let why = job.generations().pop().unwrap().why;
+    assert!(why.contains("did not come back to the restarted rendezvous"), "{why}");
+    for child in others {
+        ends(child, Some(0));
+    }
+    job.run().equals(&job.calm(), 100);
+}
+
+#[test]
 fn a_leaving_holder_hands_the_rendezvous_over() {
     let job = Job::new("1:4", &SHORT);
     let holder = job.start();

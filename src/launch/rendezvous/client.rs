@@ -70,7 +70,7 @@ impl Client {
         let shared = Arc::new(SharedState::new(ProcessInfo { id, ..own }, terms, address, absence_limit));
         let (commands, queue) = mpsc::unbounded_channel();
         let (running, ended) = blocking::channel::<()>();
-        let reconnector = Reconnector { dialers, current: 0, shared: shared.clone(), before_attempt };
+        let reconnector = Reconnector { dialers, attempts: 0, last_success: 0, shared: shared.clone(), before_attempt };
         runtime.spawn(async move {
             // Dropped when the last session has ended.
             let _running = running;

@@ -3,6 +3,7 @@
 //! It never waits for the rest of the process, and a connection that is full does not stop it from receiving.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -16,7 +17,7 @@ use super::refusal::Refusal;
 use super::seal::Seal;
 use super::secret::nonce;
 use super::wire::{Envelope, FromMember, FromService, decode, encode};
-use super::{HANDSHAKE, Terms, rpc, sentence};
+use super::{Terms, rpc, sentence};
 use crate::error::{Error, Result};
 
 /// How many messages may wait for the connection before no more are taken from the process.
@@ -52,10 +53,15 @@ impl Dialer {
         Ok(Self { endpoint: endpoint(address, terms)?, address: address.into(), terms: terms.clone() })
     }
 
-    /// Connects, and proves the secret in both directions; `who` is what a refusal calls this process.
-    pub async fn dial(&self, introduction: Vec<u8>, who: &str) -> std::result::Result<Session, DialError> {
+    /// Connects, and proves the secret in both directions, within `limit`; `who` is what a refusal calls this process.
+    pub async fn dial(
+        &self,
+        introduction: Vec<u8>,
+        who: &str,
+        limit: Duration,
+    ) -> std::result::Result<Session, DialError> {
         let silent = |_| DialError::Transient("no answer".into());
-        tokio::time::timeout(HANDSHAKE, self.handshake(introduction, who)).await.map_err(silent)?
+        tokio::time::timeout(limit, self.handshake(introduction, who)).await.map_err(silent)?
     }
 
     async fn handshake(&self, introduction: Vec<u8>, who: &str) -> std::result::Result<Session, DialError> {

@@ -2,11 +2,11 @@
 
 use tokio::runtime::Builder;
 
-use super::Terms;
 use super::bulletin::Bulletin;
 use super::connection::{DialError, Dialer};
 use super::reconnector::NO_LEADER;
 use super::wire::{FromService, Purpose, encode};
+use super::{HANDSHAKE, Terms};
 use crate::error::{Error, Result};
 
 /// Sends `purpose`, other than [`Purpose::Join`], to the service at `address`, or to the one of several addresses that
@@ -36,7 +36,7 @@ pub fn query(address: &str, terms: &Terms, purpose: &Purpose) -> Result<Option<B
 
 /// The answer of the service of `dialer` to `purpose`.
 pub(super) async fn ask(dialer: &Dialer, purpose: &Purpose) -> std::result::Result<FromService, DialError> {
-    let mut session = dialer.dial(encode(purpose), "this visitor").await?;
+    let mut session = dialer.dial(encode(purpose), "this visitor", HANDSHAKE).await?;
     match session.next().await.map_err(DialError::Transient)? {
         FromService::Refusal(refusal) => Err(dialer.refused("this visitor", refusal)),
         answer => Ok(answer),

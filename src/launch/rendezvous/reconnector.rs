@@ -11,11 +11,14 @@ use super::connection::{DialError, Dialer, Session};
 use super::eligibility::short_name;
 use super::member_state::{End, MemberState, SharedState};
 use super::sentence::{place, span};
+use super::HANDSHAKE;
 use super::wire::{FromMember, FromService, Purpose, encode};
 use crate::error::Error;
 
 /// The time between two attempts to reach the service.
 const RETRY: Duration = Duration::from_millis(100);
+/// The first time limit of a handshake with one of several addresses; it doubles whenever none of them has led.
+const FIRST_HANDSHAKE: Duration = Duration::from_millis(500);
 
 /// What a process says that holds an address of the rendezvous and does not lead.
 pub(super) const NO_LEADER: &str = "no process there leads; a majority of the addresses of --dist-url must be held";
@@ -26,8 +29,9 @@ pub type BeforeAttempt = Box<dyn FnMut() + Send + Sync>;
 pub(super) struct Reconnector {
     /// One for each address of the rendezvous.
     pub dialers: Vec<Dialer>,
-    /// The one that leads, as far as this process knows.
-    pub current: usize,
+    /// Counts the attempts: each goes to the next address.
+    pub attempts: usize,
+    pub last_success: usize,
     pub shared: Arc<SharedState>,
     pub before_attempt: BeforeAttempt,
 }
@@ -40,7 +44,7 @@ impl Reconnector {
             (self.before_attempt)();
             let failure = match self.attempt().await {
                 Ok((mut session, first)) => {
-                    has_warned = false;
+                    (has_warned, self.last_success) = (false, self.attempts);
                     self.begin(first);
                     let how = session.work(self.shared.as_ref(), &mut commands, &self.dialer().terms).await;
                     let Some(how) = how else { break };
@@ -56,21 +60,28 @@ impl Reconnector {
                 Err(other) => other,
             };
             self.note_failure(failure, &mut has_warned);
-            self.current = (self.current + 1) % self.dialers.len();
+            self.attempts += 1;
             tokio::time::sleep(RETRY).await;
         }
         self.shared.requests.close();
     }
 
     fn dialer(&self) -> &Dialer {
-        &self.dialers[self.current]
+        &self.dialers[self.attempts % self.dialers.len()]
+    }
+
+    /// The time limit of the handshake of this attempt.
+    fn handshake(&self) -> Duration {
+        let rounds = self.attempts.saturating_sub(self.last_success) / self.dialers.len();
+        let limit = FIRST_HANDSHAKE * (1 << rounds.min(4));
+        if self.dialers.len() > 1 { limit.min(HANDSHAKE) } else { HANDSHAKE }
     }
 
     /// Opens a session; returns its first message too.
     async fn attempt(&self) -> Result<(Session, FromService), DialError> {
         let process_info = self.shared.state().own.clone();
         let who = short_name(&process_info);
-        let mut session = self.dialer().dial(encode(&Purpose::Join(process_info)), &who).await?;
+        let mut session = self.dialer().dial(encode(&Purpose::Join(process_info)), &who, self.handshake()).await?;
         self.shared.state().is_introduced = true;
         let limit = self.dialer().terms.timeout;
         let silent = |_| DialError::Transient(format!("no answer to its introduction for {}", span(limit)));

@@ -92,6 +92,8 @@ pub struct Process {
     pub split: (usize, u64),
     /// The address of the service that it tries, or has a session with.
     pub address: usize,
+    /// Since it had one.
+    pub attempts: usize,
     pub wakes: u64,
     pub shared: SharedState,
     pub commands: VecDeque<FromMember>,
@@ -156,6 +158,7 @@ impl World {
             cut: 0,
             split: (0, 0),
             address: 0,
+            attempts: 0,
             wakes: 0,
             shared: SharedState::new(info, &Self::terms(), "service", limit),
             commands: VecDeque::new(),

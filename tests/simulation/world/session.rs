@@ -9,6 +9,8 @@ use crate::launch::rendezvous::wire::{FromMember, FromService};
 
 const RETRY: u64 = 100;
 const HANDSHAKE: u64 = 5_000;
+/// With several addresses.
+const FIRST_HANDSHAKE: u64 = 500;
 
 impl World {
     pub(super) fn dial(&mut self, who: usize) {
@@ -27,9 +29,13 @@ impl World {
             self.vanish(link, true);
             return self.after(delay, Event::Unanswered { who, link });
         }
-        self.after(HANDSHAKE, Event::Unanswered { who, link });
-        if self.services[at].is_up && cut < self.now + HANDSHAKE {
-            let challenge = cut.max(self.now) + self.random.within(2..=60);
+        let is_elected = self.plan.seats > 1;
+        let rounds = self.processes[who].attempts / self.plan.seats;
+        let limit = if is_elected { HANDSHAKE.min(FIRST_HANDSHAKE << rounds.min(4)) } else { HANDSHAKE };
+        self.after(limit, Event::Unanswered { who, link });
+        let ready = cut.max(if is_elected { self.services[at].wakes } else { 0 });
+        if self.services[at].is_up && ready < self.now + limit {
+            let challenge = ready.max(self.now) + self.random.within(2..=60);
             self.at(challenge, Event::Introduced { who, link });
             self.processes[who].introduction = Some(info);
         }
@@ -66,7 +72,7 @@ impl World {
     fn fail_to_meet(&mut self, who: usize, why: &str) {
         let process = &mut self.processes[who];
         (process.link, process.is_patient) = (Link::Down, false);
-        process.address = (process.address + 1) % self.plan.seats;
+        (process.address, process.attempts) = ((process.address + 1) % self.plan.seats, process.attempts + 1);
         process.shared.change(|state| (state.failure, state.is_introduced) = ((why.into(), false), false));
         self.after(RETRY, Event::Dial { who });
         self.look(who);
@@ -115,7 +121,7 @@ impl World {
                     return self.fail_to_meet(who, "it does not lead");
                 }
                 process.shared.change(MemberState::begin_session);
-                process.link = Link::Up { link, unanswered: 0 };
+                (process.link, process.attempts) = (Link::Up { link, unanswered: 0 }, 0);
                 self.hear(who, message);
                 self.after(0, Event::Beat { who, link });
                 self.send_commands(who);
