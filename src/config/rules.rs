@@ -120,11 +120,13 @@ impl Rules<'_> {
         self.require(matches!(count, 0 | 1 | 3 | 5), &keys, broken, remedy);
 
         let twice = all.iter().enumerate().find(|(index, address)| all[..*index].contains(address));
-        let broken = || twice.map(|(_, (host, port))| format!("dist url names '{host}:{port}' twice")).unwrap_or_default();
+        let broken =
+            || twice.map(|(_, (host, port))| format!("dist url names '{host}:{port}' twice")).unwrap_or_default();
         self.require(twice.is_none(), &keys, broken, "use a different address for each holder of the rendezvous");
 
         let broken = || format!("'{count}' addresses are for processes that come and go");
-        let remedy = "use --elastic, or name the address of rank 0 alone: a run of fixed membership ends with any process";
+        let remedy =
+            "use --elastic, or name the address of rank 0 alone: a run of fixed membership ends with any process";
         self.require(count < 2 || parallel.elastic.is_on(), &["parallel.dist_url", "parallel.elastic"], broken, remedy);
     }
 

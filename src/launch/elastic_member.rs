@@ -58,7 +58,8 @@ impl ElasticMember {
         let (address, seconds) = (address::texts(&places).join(","), limit.as_secs());
         let place = address.clone();
         let met = address::warn_if_slow(move || {
-            let holders = if place.contains(',') { "processes on most of its machines" } else { "a process on its machine" };
+            let holders =
+                if place.contains(',') { "processes on most of its machines" } else { "a process on its machine" };
             format!("waiting for the rendezvous '{place}', at most {seconds} s; {holders} must hold it")
         });
         let interface = address::interface(parallel, &places)?;

@@ -57,7 +57,9 @@ pub(super) fn hold(places: &[(&str, u16)], terms: &Terms, held: HeldService) -> 
             return;
         }
         // Only the first address of a name, so that there cannot be two services.
-        let first = |(host, port): &(String, u16)| Some(SocketAddr::new(*address::addresses(host, *port).ok()?.first()?, *port));
+        let first = |(host, port): &(String, u16)| {
+            Some(SocketAddr::new(*address::addresses(host, *port).ok()?.first()?, *port))
+        };
         let free = places.iter().filter_map(first).find_map(|it| Some((it, TcpListener::bind(it).ok()?)));
         let Some((address, listener)) = free else { return };
         match Service::start(listener, terms.clone()) {

@@ -4,6 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 
+use kiln::launch::rendezvous::wire::Purpose;
+use kiln::launch::rendezvous::{Terms, query};
+
+use super::strangers::{SECRET, terms};
 use super::*;
 use crate::command::succeeded;
 use crate::rendezvous::tls::certified_for;
@@ -35,23 +39,24 @@ fn of_three_addresses_the_one_that_leads_may_be_lost() {
     let url = format!("--dist-url=tcp://{}", places.join(","));
     let start = |place: &String| {
         let mut member = job.member();
-        let child = spawn(member.args([&url, "--lost-after=6"]));
+        let child = spawn(member.env("KILN_JOB_SECRET", SECRET).args([&url, "--lost-after=6"]));
         until("it holds an address", || std::net::TcpStream::connect(place).is_ok());
         child
     };
-    let leader = start(&places[0]);
-    // Its address comes first, and it may be claimed before the others, so it is elected.
-    let others = [start(&places[1]), start(&places[2])];
+    let mut holders: Vec<Child> = places.iter().map(start).collect();
     job.has_members(3);
-    job.steps(5);
-    let table = succeeded(&job.place.bare(&["members", &url]).output().unwrap());
-    assert!(table.contains(&format!(" {} ", others[1].id())), "{table}");
+    let mut members = job.place.bare(&["members", &url]);
+    let table = succeeded(&members.env("KILN_JOB_SECRET", SECRET).output().unwrap());
+    assert!(holders.iter().all(|holder| table.contains(&format!(" {} ", holder.id()))), "{table}");
+    let terms = Terms { seats: places.to_vec(), ..terms(SECRET) };
+    let leads = |place: &String| query(place, &terms, &Purpose::Look).is_ok();
+    let leader = holders.remove(places.iter().position(leads).unwrap());
     signal(&leader, "KILL");
     ends(leader, None);
     job.has_members(2);
     let why = job.generations().pop().unwrap().why;
     assert!(why.contains("did not come back to the restarted rendezvous"), "{why}");
-    for child in others {
+    for child in holders {
         ends(child, Some(0));
     }
     job.run().equals(&job.calm(), 100);

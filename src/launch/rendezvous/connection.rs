@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 
 /// How many messages may wait for the connection before no more are taken from the process.
 const BACKLOG: usize = 16;
+/// Why an attempt failed at a process that holds an address of the rendezvous and does not lead.
+pub(super) const NO_LEADER: &str = "no process there leads; a majority of the addresses of --dist-url must be held";
 
 /// Why an attempt to join failed. It quotes the other side only after a proof.
 pub(super) enum DialError {

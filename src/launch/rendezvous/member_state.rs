@@ -176,7 +176,11 @@ impl MemberState {
         let parts = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none())?.parts().count();
         let is_whole = self.own.computing.as_ref().is_some_and(|placement| placement.blocks.len() == parts);
         let is_leased = self.leased_until.is_some_and(|until| Instant::now() < until);
-        (is_whole && is_leased).then_some(Ok(()))
+        match is_whole && is_leased {
+            true => Some(Ok(())),
+            // No other heartbeat may be answered.
+            false => self.is_complete.then(|| Err("the run is complete".into())),
+        }
     }
 
     /// Whether the generation must end after the current step.

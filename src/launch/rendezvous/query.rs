@@ -3,8 +3,7 @@
 use tokio::runtime::Builder;
 
 use super::bulletin::Bulletin;
-use super::connection::{DialError, Dialer};
-use super::reconnector::NO_LEADER;
+use super::connection::{DialError, Dialer, NO_LEADER};
 use super::wire::{FromService, Purpose, encode};
 use super::{HANDSHAKE, Terms};
 use crate::error::{Error, Result};

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::connection::{DialError, Dialer, Session};
+use super::HANDSHAKE;
+use super::connection::{DialError, Dialer, NO_LEADER, Session};
 use super::eligibility::short_name;
 use super::member_state::{End, MemberState, SharedState};
 use super::sentence::{place, span};
-use super::HANDSHAKE;
 use super::wire::{FromMember, FromService, Purpose, encode};
 use crate::error::Error;
 
@@ -19,9 +19,6 @@ use crate::error::Error;
 const RETRY: Duration = Duration::from_millis(100);
 /// The first time limit of a handshake with one of several addresses; it doubles whenever none of them has led.
 const FIRST_HANDSHAKE: Duration = Duration::from_millis(500);
-
-/// What a process says that holds an address of the rendezvous and does not lead.
-pub(super) const NO_LEADER: &str = "no process there leads; a majority of the addresses of --dist-url must be held";
 
 /// Called before each attempt to reach the service, to start the service if it belongs on this machine and is missing.
 pub type BeforeAttempt = Box<dyn FnMut() + Send + Sync>;
@@ -31,6 +28,7 @@ pub(super) struct Reconnector {
     pub dialers: Vec<Dialer>,
     /// Counts the attempts: each goes to the next address.
     pub attempts: usize,
+    /// The one that met the service last.
     pub last_success: usize,
     pub shared: Arc<SharedState>,
     pub before_attempt: BeforeAttempt,

@@ -15,7 +15,8 @@
 //!   [`client`](super::Client)). So the leases of all members are over as well: a leader that was stopped or cut off, its
 //!   late bulletins and the members on its side of a split network cannot do a step beside the next leader's.
 //!
-//! What a new leader does not know it learns from the members, as a restarted service does.
+//! What a new leader does not know it learns from the members, as a restarted service does. Claims of a leader carry the
+//! number of its generation, so that members that were away for long do not pass for its.
 //!
 //! Candidates claim the seats in the order of the addresses and stop at one that another candidate has, so that they
 //! contend at the first seat that answers. One that got too few lets its grants run out, each for another time.

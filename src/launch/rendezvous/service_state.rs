@@ -48,7 +48,8 @@ struct Policy {
     /// Since when this process leads, and the sessions before that.
     leads_since: Option<Instant>,
     past_sessions: SessionId,
-    /// Why the run is over, if its leader said so.
+    /// What leaders said: their latest generation, and why the run is over, if it is.
+    generation: u64,
     over: Option<Refusal>,
 }
 
@@ -58,18 +59,20 @@ impl Policy {
         self.seat.as_ref().map_or(Some(None), |seat| seat.leads(now).map(|(_, until)| Some(until)))
     }
 
+    fn generation(&self) -> u64 {
+        self.roster.as_ref().map_or(0, |roster| roster.placement.generation)
+    }
+
     fn ending(&self) -> Option<Refusal> {
         self.roster.as_ref().and_then(|roster| roster.ended.clone()).or_else(|| self.over.clone())
     }
 
     /// Answers the claim of a candidate that asks for the seat for a `lease`.
-    fn vote(&mut self, candidate: u64, lease: Duration, over: Option<Refusal>) -> Result<Admitted, Refusal> {
+    fn vote(&mut self, candidate: u64, lease: Duration) -> Result<Vote, Refusal> {
         let Some(seat) = self.seat.as_mut().filter(|seat| seat.lease == lease) else {
             return Err(Refusal::permanent("it counts another --lost-after; give every process the same"));
         };
-        let vote = seat.vote(candidate, Instant::now());
-        self.over = over.filter(|_| vote == Vote::Granted).or_else(|| self.over.take());
-        Ok(Admitted::Query(FromService::Vote(vote)))
+        Ok(seat.vote(candidate, Instant::now()))
     }
 }
 
@@ -81,7 +84,8 @@ impl ServiceState {
             Seat::new(candidate, terms.seats.len(), lease(terms.timeout), Instant::now())
         };
         let (roster, seat) = ((terms.size > 0).then(strict), (!terms.seats.is_empty()).then(seat));
-        let policy = Policy { roster, seat, sessions: 0, leads_since: None, past_sessions: 0, over: None };
+        let policy =
+            Policy { roster, seat, sessions: 0, leads_since: None, past_sessions: 0, generation: 0, over: None };
         let policy = Mutex::new(policy);
         let (latest, closing) = (watch::Sender::new(FromService::Nobody), watch::Sender::new(false));
         let (store, rejections, replaceable) = Default::default();
@@ -96,7 +100,12 @@ impl ServiceState {
         let mut policy = self.policy();
         let is_led = policy.leads_until(Instant::now()).is_some();
         match purpose {
-            Purpose::Claim { candidate, lease, over } => return policy.vote(candidate, lease, over),
+            Purpose::Claim { candidate, lease, generation, over } => {
+                let vote = policy.vote(candidate, lease)?;
+                policy.generation = policy.generation.max(generation);
+                policy.over = over.or(policy.over.take());
+                return Ok(Admitted::Query(FromService::Vote(vote)));
+            }
             Purpose::Join(_) | Purpose::Look | Purpose::Drain(_) if !is_led => {
                 return Ok(Admitted::Query(FromService::Elsewhere));
             }
@@ -107,7 +116,7 @@ impl ServiceState {
                     let rules = Rules::read(&process_info.configuration)?;
                     let roster = Roster::new(rules, Instant::now());
                     policy.roster = Some(Box::new(match policy.leads_since {
-                        Some(since) => roster.elected(since),
+                        Some(since) => roster.elected(since, policy.generation),
                         None => roster,
                     }));
                 }
@@ -172,9 +181,9 @@ impl ServiceState {
     /// The addresses to claim now, each with the claim and its time.
     pub fn claims(&self) -> Vec<(usize, Purpose, Instant)> {
         let (mut policy, now) = (self.policy(), Instant::now());
-        let over = policy.ending();
+        let (generation, over) = (policy.generation(), policy.ending());
         let Some(seat) = &mut policy.seat else { return Vec::new() };
-        let claim = Purpose::Claim { candidate: seat.candidate, lease: seat.lease, over };
+        let claim = Purpose::Claim { candidate: seat.candidate, lease: seat.lease, generation, over };
         seat.due(now).into_iter().map(|address| (address, claim.clone(), now)).collect()
     }
 

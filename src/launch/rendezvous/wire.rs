@@ -118,6 +118,8 @@ pub enum Purpose {
         candidate: u64,
         /// How long a grant lasts.
         lease: Duration,
+        /// The latest generation; 0 if it leads none.
+        generation: u64,
         /// Why the run is over, if it is.
         over: Option<Refusal>,
     },

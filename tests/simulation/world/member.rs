@@ -228,20 +228,16 @@ impl World {
             },
             Stage::Next { left, is_saved } => self.follow(who, left, is_saved),
             Stage::Working(_) | Stage::In(_) if self.is_disturbed(who) => self.fail(who, "the generation is over"),
-            Stage::Confirming { ends } => {
-                match self.wait(who, MemberState::confirm) {
-                    Some(Ok(Ok(()))) => self.commit(who, ends),
-                    Some(_) => self.fail(who, "no lease"),
-                    None => {}
-                }
-            }
-            Stage::Beginning { is_from_disk } => {
-                match self.wait(who, MemberState::confirm) {
-                    Some(Ok(Ok(()))) => self.begin(who, is_from_disk),
-                    Some(_) => self.fail(who, "no lease"),
-                    None => {}
-                }
-            }
+            Stage::Confirming { ends } => match self.wait(who, MemberState::confirm) {
+                Some(Ok(Ok(()))) => self.commit(who, ends),
+                Some(_) => self.fail(who, "no lease"),
+                None => {}
+            },
+            Stage::Beginning { is_from_disk } => match self.wait(who, MemberState::confirm) {
+                Some(Ok(Ok(()))) => self.begin(who, is_from_disk),
+                Some(_) => self.fail(who, "no lease"),
+                None => {}
+            },
             Stage::Closing { request, session, since } => self.close_run(who, request, session, since),
             _ => {}
         }

@@ -15,6 +15,7 @@ pub struct Claim {
     candidate: u64,
     pub to: usize,
     sent: std::time::Instant,
+    generation: u64,
     /// When the claimant stops to wait.
     limit: u64,
 }
@@ -43,9 +44,10 @@ impl World {
         let now = self.instant(from);
         let Some(seat) = &mut self.services[from].seat else { return };
         let (candidate, due) = (seat.candidate, seat.due(now));
+        let generation = self.services[from].roster.as_ref().map_or(0, |roster| roster.placement.generation);
         for to in due {
             let (number, limit) = (self.services[from].number, self.now + HANDSHAKE);
-            let claim = Claim { from, number, candidate, to, sent: now, limit };
+            let claim = Claim { from, number, candidate, to, sent: now, generation, limit };
             let arrival = self.passage(from, to);
             let there = &self.services[to];
             if !there.is_up && !there.has_vanished {
@@ -69,6 +71,7 @@ impl World {
     pub(super) fn claimed(&mut self, claim: Claim) {
         let now = self.instant(claim.to);
         let there = &mut self.services[claim.to];
+        there.known = there.known.max(claim.generation);
         let vote = there.seat.as_mut().filter(|_| there.is_up).map(|seat| seat.vote(claim.candidate, now));
         self.say(|| format!("address {} asks {}: {vote:?}", claim.from, claim.to));
         let back = self.passage(claim.to, claim.from);

@@ -31,6 +31,8 @@ pub struct Service {
     pub seat: Option<Seat>,
     pub leads_since: Option<std::time::Instant>,
     pub tenure: u64,
+    /// The latest generation that a leader told.
+    pub known: u64,
     sessions: SessionId,
     past_sessions: SessionId,
     latest: Option<FromService>,
@@ -157,10 +159,10 @@ impl World {
         let service = &mut self.services[at];
         service.sessions += 1;
         let session = service.sessions;
-        let since = service.leads_since;
+        let (since, known) = (service.leads_since, service.known);
         service.roster.get_or_insert_with(|| {
             let roster = Roster::new(rules, now);
-            if let Some(since) = since { roster.elected(since) } else { roster }
+            if let Some(since) = since { roster.elected(since, known) } else { roster }
         });
         // Its own announcement is already one that it gets.
         self.connections[link].session = Some(session);
