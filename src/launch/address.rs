@@ -73,14 +73,13 @@ pub(super) fn given_secret(parallel: &ParallelConfig) -> Result<Option<Secret>> 
 /// The secret of a job whose rendezvous is at `places`: the given one, or on loopback addresses this user's own. With
 /// `--insecure` there is none, and any process that reaches the rendezvous can join.
 pub(super) fn secret(parallel: &ParallelConfig, places: &[(&str, u16)]) -> Result<Secret> {
-    if let Some(secret) = given_secret(parallel)? {
-        return Ok(secret);
-    }
-    if parallel.insecure {
-        return Ok(Secret::none());
-    }
-    if is_loopback(places)? {
-        return secret_of_user();
+    let given = given_secret(parallel)?.or(parallel.insecure.then(Secret::none));
+    let is_one = places.len() == 1;
+    match given {
+        Some(secret) if is_one => return Ok(secret),
+        Some(secret) => return are_local(places).map(|_| secret),
+        None if are_local(places)? => return secret_of_user(),
+        None => {}
     }
     Err(Error::usage(format!(
         "processes that meet on a network must share a secret, got none for '{}'; draw one with 'train secret FILE' and \
@@ -89,23 +88,20 @@ pub(super) fn secret(parallel: &ParallelConfig, places: &[(&str, u16)]) -> Resul
     )))
 }
 
-/// Whether all `places` are on this machine alone, and not on a network.
+/// Whether all `places` are on loopback addresses.
 ///
 /// # Errors
-/// A usage error if some are: such an address leads each machine to itself, so two processes could hold it. If there is
-/// one, also if it has no address; the machine of one of several may be lost with its name.
-fn is_loopback(places: &[(&str, u16)]) -> Result<bool> {
-    let mut are_local = Vec::new();
-    for &(host, port) in places {
-        match addresses(host, port) {
-            Ok(all) => are_local.push(all.iter().all(|it| it.is_loopback() || places.len() > 1 && it.is_unspecified())),
-            Err(error) if places.len() == 1 => return Err(error),
-            Err(_) => {}
-        }
+/// A usage error if only some are: each machine would take such an address for its own, and two leaders could have a
+/// majority. Also if a single place has no address; the machine of one of several may be lost with its name.
+fn are_local(places: &[(&str, u16)]) -> Result<bool> {
+    if let [(host, port)] = places {
+        return Ok(addresses(host, *port)?.iter().all(IpAddr::is_loopback));
     }
-    match are_local.iter().filter(|it| **it).count() {
+    let leads_home = |it: &IpAddr| it.is_loopback() || it.is_unspecified();
+    let is_local = |&&(host, port): &&(&str, u16)| addresses(host, port).is_ok_and(|all| all.iter().any(leads_home));
+    match places.iter().filter(is_local).count() {
         0 => Ok(false),
-        local if local == are_local.len() => Ok(true),
+        local if local == places.len() => Ok(true),
         _ => Err(Error::usage(
             "--dist-url names addresses of a network and of one machine alone, such as 127.0.0.1; use those that lead all \
              machines to the same one",

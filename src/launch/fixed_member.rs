@@ -198,14 +198,14 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
 }
 
 /// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given. Those of
-/// several machines meet at rank 0.
+/// several machines meet at rank 0, those of a rendezvous with several addresses there.
 pub(super) fn launch(
     processes: usize,
     machines: &Machines,
     arguments: &[OsString],
     parallel: &ParallelConfig,
 ) -> Result<u8> {
-    if machines.meeting().is_some() {
+    if machines.meeting().is_some() || parallel.rendezvous().is_some_and(|places| places.len() > 1) {
         return processes::launch(processes, machines, arguments, &[], parallel.elastic.is_on());
     }
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;

@@ -98,7 +98,14 @@ pub(super) fn hold_alone(
     listening: &dyn Fn(),
     stopped: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let terms = terms(parallel, address::secret(parallel, &address::hosts_and_ports(parallel)?)?);
+    let places = address::hosts_and_ports(parallel)?;
+    if places.iter().all(|(_, port)| *port != bind.port()) {
+        return Err(Error::usage(format!(
+            "--bind must listen at an address of --dist-url, and none has the port '{}'; give another --bind",
+            bind.port()
+        )));
+    }
+    let terms = terms(parallel, address::secret(parallel, &places)?);
     // Holders of other addresses learn the end of the run with the next claim.
     let claim = if terms.seats.is_empty() { Duration::ZERO } else { seats::lease(terms.timeout) / 2 };
     let service = Service::start(listen(bind, &terms)?, terms)?;
