@@ -96,7 +96,8 @@ impl Slurm {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "an address and a port, as in 0.0.0.0:23456".into())
+    let address = text.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
+    address.ok_or_else(|| "an address and a port, as in 0.0.0.0:23456".into())
 }
 
 /// The options to connect with the rendezvous.

@@ -74,11 +74,11 @@ pub(super) fn given_secret(parallel: &ParallelConfig) -> Result<Option<Secret>> 
 /// `--insecure` there is none, and any process that reaches the rendezvous can join.
 pub(super) fn secret(parallel: &ParallelConfig, places: &[(&str, u16)]) -> Result<Secret> {
     let given = given_secret(parallel)?.or(parallel.insecure.then(Secret::none));
-    let is_one = places.len() == 1;
+    // Of several addresses, those of this machine alone are refused in any case.
+    let is_local = (given.is_none() || places.len() > 1) && are_local(places)?;
     match given {
-        Some(secret) if is_one => return Ok(secret),
-        Some(secret) => return are_local(places).map(|_| secret),
-        None if are_local(places)? => return secret_of_user(),
+        Some(secret) => return Ok(secret),
+        None if is_local => return secret_of_user(),
         None => {}
     }
     Err(Error::usage(format!(

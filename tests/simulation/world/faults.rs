@@ -27,6 +27,7 @@ pub enum Fault {
     FalseAlarm,
     /// Of one of several addresses.
     ServiceLost,
+    ServiceRestarts,
     ServiceCut,
     ServicesSplit,
     MemberSplit,
@@ -49,7 +50,8 @@ const KINDS: [Fault; 14] = [
     Fault::FalseAlarm,
 ];
 
-const OF_SEVERAL: [Fault; 4] = [Fault::ServiceLost, Fault::ServiceCut, Fault::ServicesSplit, Fault::MemberSplit];
+const OF_SEVERAL: [Fault; 5] =
+    [Fault::ServiceLost, Fault::ServiceRestarts, Fault::ServiceCut, Fault::ServicesSplit, Fault::MemberSplit];
 
 /// The run, and what happens to it.
 #[derive(Debug, Clone)]
@@ -207,6 +209,11 @@ impl World {
             Fault::ServiceDies | Fault::ServiceVanishes if self.services[at].is_up => {
                 self.stop_service(at, fault == Fault::ServiceVanishes);
                 let (number, away) = (self.services[at].number + 1, self.random.within(1..=15_000));
+                self.after(away, Event::ServiceStarts { at, service: number });
+            }
+            Fault::ServiceRestarts if self.services[at].is_up => {
+                self.stop_service(at, false);
+                let (number, away) = (self.services[at].number + 1, self.random.within(1..=500));
                 self.after(away, Event::ServiceStarts { at, service: number });
             }
             // One of three may be lost: most often the one that leads.
