@@ -116,7 +116,8 @@ impl Rules<'_> {
         let all = parallel.rendezvous().unwrap_or_default();
         let (count, keys) = (all.len(), ["parallel.dist_url"]);
         let broken = || format!("dist url must name one, three or five addresses, got '{count}'");
-        let remedy = "use an odd number, of which more than half must live: an even one can lose no more than one less";
+        let remedy =
+            "use an odd number: more than half must live, and an even one can lose no more than the odd one below it";
         self.require(matches!(count, 0 | 1 | 3 | 5), &keys, broken, remedy);
 
         let twice = all.iter().enumerate().find(|(index, address)| all[..*index].contains(address));

@@ -176,11 +176,9 @@ impl MemberState {
         let parts = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none())?.parts().count();
         let is_whole = self.own.computing.as_ref().is_some_and(|placement| placement.blocks.len() == parts);
         let is_leased = self.leased_until.is_some_and(|until| Instant::now() < until);
-        match is_whole && is_leased {
-            true => Some(Ok(())),
-            // No other heartbeat may be answered.
-            false => self.is_complete.then(|| Err("the run is complete".into())),
-        }
+        // After the end of the run no other heartbeat may be answered.
+        let is_late = self.is_complete.then(|| Err("the run is complete".into()));
+        (is_whole && is_leased).then_some(Ok(())).or(is_late)
     }
 
     /// Whether the generation must end after the current step.
