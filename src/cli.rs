@@ -357,9 +357,7 @@ impl Cli {
             Some(Action::Slurm(arguments)) => arguments.command()?,
             Some(Action::Doctor) => Command::Doctor,
             Some(Action::Man) => Command::Print(manual()),
-            Some(Action::Rendezvous(job::Rendezvous { bind, terms })) => {
-                Command::Rendezvous { bind, parallel: Box::new(terms.at(format!("tcp://{bind}"))) }
-            }
+            Some(Action::Rendezvous(arguments)) => arguments.command(),
             Some(Action::Members(job::Members { dist_url, drain, terms })) => {
                 Command::Members { parallel: Box::new(terms.at(dist_url)), drain }
             }

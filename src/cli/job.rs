@@ -16,8 +16,23 @@ pub(super) struct Rendezvous {
     /// Where to listen, as in 0.0.0.0:23456.
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub bind: SocketAddr,
+    /// All addresses of the run's --dist-url, if it names several.
+    #[arg(long, value_name = "URL")]
+    pub dist_url: Option<String>,
+    /// The run's --lost-after, if its --dist-url names several addresses.
+    #[arg(long, value_name = "SECONDS")]
+    pub lost_after: Option<f64>,
     #[command(flatten)]
     pub terms: Terms,
+}
+
+impl Rendezvous {
+    pub(super) fn command(self) -> Command {
+        let Self { bind, dist_url, lost_after, terms } = self;
+        let mut parallel = terms.at(dist_url.unwrap_or_else(|| format!("tcp://{bind}")));
+        parallel.lost_after = lost_after.unwrap_or(parallel.lost_after);
+        Command::Rendezvous { bind, parallel: Box::new(parallel) }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -81,7 +96,8 @@ impl Slurm {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "an address and a port, as in 0.0.0.0:23456".into())
+    let address = text.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
+    address.ok_or_else(|| "an address and a port, as in 0.0.0.0:23456".into())
 }
 
 /// The options to connect with the rendezvous.

@@ -90,6 +90,7 @@ impl Rules<'_> {
         const URL: &str = "use --dist-url tcp://HOST:PORT with an address and a free port of rank 0";
         let broken = || format!("dist url must be tcp://HOST:PORT, got '{url}'");
         self.require(url.is_empty() || parallel.rendezvous().is_some(), &["parallel.dist_url"], broken, URL);
+        self.addresses();
 
         let broken = || format!("rank must be below the number of processes '{processes}', got '{}'", parallel.rank);
         let keys = ["parallel.rank", "parallel.nnodes", "parallel.world_size", "parallel.gpu_ids"];
@@ -112,6 +113,27 @@ impl Rules<'_> {
         self.engine(processes);
         self.stages();
         self.elastic();
+    }
+
+    /// The addresses of a rendezvous that has several.
+    fn addresses(&mut self) {
+        let parallel = &self.merged.config.parallel;
+        let all = parallel.rendezvous().unwrap_or_default();
+        let (count, keys) = (all.len(), ["parallel.dist_url"]);
+        let broken = || format!("dist url must name one, three or five addresses, got '{count}'");
+        let remedy =
+            "use an odd number: more than half must live, and an even one can lose no more than the odd one below it";
+        self.require(matches!(count, 0 | 1 | 3 | 5), &keys, broken, remedy);
+
+        let twice = all.iter().enumerate().find(|(index, address)| all[..*index].contains(address));
+        let broken =
+            || twice.map(|(_, (host, port))| format!("dist url names '{host}:{port}' twice")).unwrap_or_default();
+        self.require(twice.is_none(), &keys, broken, "use a different address for each holder of the rendezvous");
+
+        let broken = || format!("'{count}' addresses are for processes that come and go");
+        let remedy =
+            "use --elastic, or name the address of rank 0 alone: a run of fixed membership ends with any process";
+        self.require(count < 2 || parallel.elastic.is_on(), &["parallel.dist_url", "parallel.elastic"], broken, remedy);
     }
 
     fn stages(&mut self) {

@@ -21,11 +21,22 @@ const BEAT: Duration = Duration::from_secs(1);
 /// A longer wait is explained to the user.
 const WARN_AFTER: Duration = Duration::from_secs(5);
 
-/// Host and port of `--dist-url`.
-pub(super) fn host_and_port(parallel: &ParallelConfig) -> Result<(&str, u16)> {
+/// Hosts and ports of `--dist-url`.
+pub(super) fn hosts_and_ports(parallel: &ParallelConfig) -> Result<Vec<(&str, u16)>> {
     parallel.rendezvous().ok_or_else(|| {
         Error::usage(format!("dist url must be tcp://HOST:PORT, got '{}'; correct --dist-url", parallel.dist_url))
     })
+}
+
+/// Host and port of a `--dist-url` with one address.
+pub(super) fn host_and_port(parallel: &ParallelConfig) -> Result<(&str, u16)> {
+    let first = hosts_and_ports(parallel)?.first().copied();
+    first.ok_or_else(|| Error::usage("dist url is empty; use --dist-url tcp://HOST:PORT"))
+}
+
+/// The addresses as text.
+pub(super) fn texts(addresses: &[(&str, u16)]) -> Vec<String> {
+    addresses.iter().map(|(host, port)| format!("{host}:{port}")).collect()
 }
 
 /// The terms of a job of `size` processes that share `secret`; the size of an elastic job is 0.
@@ -43,6 +54,7 @@ pub(super) fn terms(parallel: &ParallelConfig, size: usize, secret: Secret) -> T
         job_id: parallel.job_id.clone(),
         secret,
         size,
+        seats: Vec::new(),
         timeout,
         beat: BEAT.min(timeout / 10),
         tls: encrypted.then_some(tls),
@@ -58,23 +70,43 @@ pub(super) fn given_secret(parallel: &ParallelConfig) -> Result<Option<Secret>> 
     }
 }
 
-/// The secret of a job whose rendezvous is at `host`: the given one, or on the loopback address this user's own. With
+/// The secret of a job whose rendezvous is at `places`: the given one, or on loopback addresses this user's own. With
 /// `--insecure` there is none, and any process that reaches the rendezvous can join.
-pub(super) fn secret(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Secret> {
-    if let Some(secret) = given_secret(parallel)? {
-        return Ok(secret);
-    }
-    if parallel.insecure {
-        return Ok(Secret::none());
-    }
-    if addresses(host, port)?.iter().all(IpAddr::is_loopback) {
-        return secret_of_user();
+pub(super) fn secret(parallel: &ParallelConfig, places: &[(&str, u16)]) -> Result<Secret> {
+    let given = given_secret(parallel)?.or(parallel.insecure.then(Secret::none));
+    // Of several addresses, those of this machine alone are refused in any case.
+    let is_local = (given.is_none() || places.len() > 1) && are_local(places)?;
+    match given {
+        Some(secret) => return Ok(secret),
+        None if is_local => return secret_of_user(),
+        None => {}
     }
     Err(Error::usage(format!(
         "processes that meet on a network must share a secret, got none for '{}'; draw one with 'train secret FILE' and \
          give it to all of them with --job-secret-file (or {SECRET}), or run without a secret by --insecure",
         parallel.dist_url
     )))
+}
+
+/// Whether all `places` are on loopback addresses.
+///
+/// # Errors
+/// A usage error if only some are: each machine would take such an address for its own, and two leaders could have a
+/// majority. Also if a single place has no address; the machine of one of several may be lost with its name.
+fn are_local(places: &[(&str, u16)]) -> Result<bool> {
+    if let [(host, port)] = places {
+        return Ok(addresses(host, *port)?.iter().all(IpAddr::is_loopback));
+    }
+    let leads_home = |it: &IpAddr| it.is_loopback() || it.is_unspecified();
+    let is_local = |&&(host, port): &&(&str, u16)| addresses(host, port).is_ok_and(|all| all.iter().any(leads_home));
+    match places.iter().filter(is_local).count() {
+        0 => Ok(false),
+        local if local == places.len() => Ok(true),
+        _ => Err(Error::usage(
+            "--dist-url names addresses of a network and of one machine alone, such as 127.0.0.1; use those that lead all \
+             machines to the same one",
+        )),
+    }
 }
 
 pub(super) fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>> {
@@ -85,11 +117,17 @@ pub(super) fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>> {
     Ok((bare, port).to_socket_addrs().map_err(unknown)?.map(|address| address.ip()).collect())
 }
 
-/// The network interface for collectives: the given one, or that of the route to the rendezvous.
-pub(super) fn interface(parallel: &ParallelConfig, host: &str, port: u16) -> Result<Interface> {
+/// The network interface for collectives: the given one, or that of the first route to the rendezvous.
+pub(super) fn interface(parallel: &ParallelConfig, places: &[(&str, u16)]) -> Result<Interface> {
     if !parallel.dist_interface.is_empty() {
         return Ok(Interface::Named(parallel.dist_interface.clone()));
     }
+    let mut routes = places.iter().map(|&(host, port)| route(host, port));
+    let first = routes.next().unwrap_or_else(|| Err(Error::usage("dist url is empty; use --dist-url tcp://HOST:PORT")));
+    first.or_else(|error| routes.find_map(Result::ok).ok_or(error))
+}
+
+fn route(host: &str, port: u16) -> Result<Interface> {
     let address = addresses(host, port)?.first().copied().unwrap_or(IpAddr::from([127, 0, 0, 1]));
     let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     // Connecting a UDP socket sends nothing; it only selects the route.

@@ -1,8 +1,9 @@
 //! This process as a member of an elastic run: for each generation it connects with the other members over Gloo.
 //!
 //! Any process on the machine of `--dist-url` holds the rendezvous if no other does; when its holder is lost, another
-//! one takes over. `train rendezvous` holds it for runs that should not depend on a trainer. After an error of the
-//! engine the generation ends, and the next one consists of the members that are still there.
+//! one takes over. With several addresses, the holders elect one of them. `train rendezvous` holds it for runs that
+//! should not depend on a trainer. After an error of the engine the generation ends, and the next one consists of the
+//! members that are still there.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,18 +49,20 @@ impl ElasticMember {
         ordered: bool,
         transport: Transport,
     ) -> Result<Self> {
-        let (host, port) = address::host_and_port(parallel)?;
-        let terms = terms(parallel, address::secret(parallel, host, port)?);
+        let places = address::hosts_and_ports(parallel)?;
+        let terms = terms(parallel, address::secret(parallel, &places)?);
         let own = address::process_info(parallel, None, configuration);
         let service = HeldService::default();
         let limit = seconds(parallel.elastic_timeout);
-        let hold = hold(host, port, &terms, service.clone());
-        let (address, seconds) = (format!("{host}:{port}"), limit.as_secs());
+        let hold = hold(&places, &terms, service.clone());
+        let (address, seconds) = (address::texts(&places).join(","), limit.as_secs());
         let place = address.clone();
         let met = address::warn_if_slow(move || {
-            format!("waiting for the rendezvous '{place}', at most {seconds} s; a process on its machine must hold it")
+            let holders =
+                if place.contains(',') { "processes on most of its machines" } else { "a process on its machine" };
+            format!("waiting for the rendezvous '{place}', at most {seconds} s; {holders} must hold it")
         });
-        let interface = address::interface(parallel, host, port)?;
+        let interface = address::interface(parallel, &places)?;
         let member = Arc::new(Client::join(&address, &terms, own, limit, hold)?);
         drop(met);
         Ok(Self {

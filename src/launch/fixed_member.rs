@@ -40,7 +40,7 @@ impl FixedMember {
     /// Joins the job and waits for all other processes.
     pub(super) fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) -> Result<Self> {
         let (host, port) = address::host_and_port(parallel)?;
-        let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, host, port)?);
+        let terms = address::terms(parallel, parallel.processes(), address::secret(parallel, &[(host, port)])?);
         let held = std::env::var_os(HELD).is_some();
         let service = (parallel.rank == 0 && !held).then(|| hold(host, port, &terms)).transpose()?;
         let own = address::process_info(parallel, Some(parallel.rank), configuration);
@@ -75,7 +75,7 @@ impl FixedMember {
             member,
             _service: Mutex::new(service),
             world,
-            interface: address::interface(parallel, host, port)?,
+            interface: address::interface(parallel, &[(host, port)])?,
             timeout: terms.timeout,
         })
     }
@@ -198,14 +198,14 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
 }
 
 /// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given. Those of
-/// several machines meet at rank 0.
+/// several machines meet at rank 0, those of a rendezvous with several addresses there.
 pub(super) fn launch(
     processes: usize,
     machines: &Machines,
     arguments: &[OsString],
     parallel: &ParallelConfig,
 ) -> Result<u8> {
-    if machines.meeting().is_some() {
+    if machines.meeting().is_some() || parallel.rendezvous().is_some_and(|places| places.len() > 1) {
         return processes::launch(processes, machines, arguments, &[], parallel.elastic.is_on());
     }
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;

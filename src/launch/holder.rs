@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::address::{self, HELD};
 use super::rendezvous::bulletin::{Bulletin, Phase};
+use super::rendezvous::seats;
 use super::rendezvous::wire::Purpose;
 use super::rendezvous::{BeforeAttempt, Secret, Service, Terms, Tls, query};
 use super::status::RunStatus;
@@ -28,16 +29,21 @@ pub(super) type HeldService = Arc<Mutex<Option<Service>>>;
 /// The terms of an elastic run whose processes share `secret`.
 pub(super) fn terms(parallel: &ParallelConfig, secret: Secret) -> Terms {
     let (timeout, beat) = (seconds(parallel.lost_after), seconds(parallel.heartbeat));
-    Terms { timeout, beat, ..address::terms(parallel, 0, secret) }
+    let seats = parallel.rendezvous().filter(|all| all.len() > 1).unwrap_or_default();
+    // Leases end with those of a leader, so they need more heartbeats.
+    let beat = if seats.is_empty() { beat } else { beat.min(seats::lease(timeout) / 4) };
+    Terms { timeout, beat, seats: address::texts(&seats), ..address::terms(parallel, 0, secret) }
 }
 
 pub(super) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX / 100)
 }
 
-/// Holds the rendezvous if its address is one of this machine and free, until `train rendezvous` asks for it.
-pub(super) fn hold(host: &str, port: u16, terms: &Terms, held: HeldService) -> BeforeAttempt {
-    let (host, terms) = (host.to_string(), terms.clone());
+/// Holds the rendezvous if an address of it is one of this machine and free, until `train rendezvous` asks for it. One
+/// process holds one address, so that no process is more than one of several holders.
+pub(super) fn hold(places: &[(&str, u16)], terms: &Terms, held: HeldService) -> BeforeAttempt {
+    let places: Vec<(String, u16)> = places.iter().map(|(host, port)| (host.to_string(), *port)).collect();
+    let terms = terms.clone();
     let elsewhere = std::env::var_os(HELD).is_some();
     let mut replaced: Option<Instant> = None;
     Box::new(move || {
@@ -50,25 +56,28 @@ pub(super) fn hold(host: &str, port: u16, terms: &Terms, held: HeldService) -> B
         if elsewhere || held.is_some() || replaced.is_some_and(|since| since.elapsed() < PRECEDENCE) {
             return;
         }
-        // Only the first address, so that there cannot be two services.
-        let Some(address) = address::addresses(&host, port).ok().and_then(|all| all.first().copied()) else { return };
-        let Ok(listener) = TcpListener::bind((address, port)) else { return };
+        // Only the first address of a name, so that there cannot be two services.
+        let first = |(host, port): &(String, u16)| {
+            Some(SocketAddr::new(*address::addresses(host, *port).ok()?.first()?, *port))
+        };
+        let free = places.iter().filter_map(first).find_map(|it| Some((it, TcpListener::bind(it).ok()?)));
+        let Some((address, listener)) = free else { return };
         match Service::start(listener, terms.clone()) {
             Ok(service) => {
                 service.may_be_replaced();
                 *held = Some(service);
             }
-            Err(error) => tracing::warn!("cannot hold the rendezvous at {address}:{port}: {error}"),
+            Err(error) => tracing::warn!("cannot hold the rendezvous at {address}: {error}"),
         }
     })
 }
 
 /// See [`run_status`](super::run_status).
 pub(super) fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
-    let (host, port) = address::host_and_port(parallel)?;
+    let places = address::hosts_and_ports(parallel)?;
     let purpose = drain.map_or(Purpose::Look, Purpose::Drain);
-    let address = format!("{host}:{port}");
-    let terms = terms(parallel, address::secret(parallel, host, port)?);
+    let address = address::texts(&places).join(",");
+    let terms = terms(parallel, address::secret(parallel, &places)?);
     let bulletin = query(&address, &terms, &purpose)?;
     let bulletin = bulletin.ok_or_else(|| Error::PeerLost(format!("nobody came to the rendezvous '{address}' yet")))?;
     let phase = match bulletin.phase {
@@ -89,14 +98,23 @@ pub(super) fn hold_alone(
     listening: &dyn Fn(),
     stopped: &dyn Fn() -> bool,
 ) -> Result<()> {
-    let terms = terms(parallel, address::secret(parallel, &bind.ip().to_string(), bind.port())?);
+    let places = address::hosts_and_ports(parallel)?;
+    if places.iter().all(|(_, port)| *port != bind.port()) {
+        return Err(Error::usage(format!(
+            "--bind must listen at an address of --dist-url, and none has the port '{}'; give another --bind",
+            bind.port()
+        )));
+    }
+    let terms = terms(parallel, address::secret(parallel, &places)?);
+    // Holders of other addresses learn the end of the run with the next claim.
+    let claim = if terms.seats.is_empty() { Duration::ZERO } else { seats::lease(terms.timeout) / 2 };
     let service = Service::start(listen(bind, &terms)?, terms)?;
     listening();
     while service.ending().is_none() && !stopped() {
         std::thread::sleep(POLL);
     }
     // Members that are about to leave still get an answer.
-    std::thread::sleep(ANSWER_TIME);
+    std::thread::sleep(ANSWER_TIME + claim);
     service.ending().unwrap_or(Ok(())).map_err(|verdict| Error::PeerLost(verdict.0))
 }
 

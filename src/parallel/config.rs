@@ -167,7 +167,8 @@ pub struct ParallelConfig {
     pub heartbeat: f64,
     /// Seconds without a heartbeat after which it is lost, at least three heartbeats.
     pub lost_after: f64,
-    /// The address of the rendezvous, `tcp://host:port` of rank 0; empty for one process.
+    /// The address of the rendezvous, `tcp://host:port` of rank 0; empty for one process. An elastic run may have three or
+    /// five, `tcp://a:port,b:port,c:port`, and goes on while more than half of them are held.
     pub dist_url: String,
     /// The collective engine between processes.
     pub dist_backend: DistBackend,
@@ -254,11 +255,9 @@ impl ParallelConfig {
         Duration::try_from_secs_f64(self.timeout).unwrap_or(Duration::MAX / 100)
     }
 
-    /// Host and port of [`ParallelConfig::dist_url`], if it has both.
-    pub fn rendezvous(&self) -> Option<(&str, u16)> {
-        let (host, port) = self.dist_url.strip_prefix("tcp://")?.trim_end_matches('/').rsplit_once(':')?;
-        let port = port.parse().ok().filter(|port| *port > 0)?;
-        (!host.is_empty()).then_some((host, port))
+    /// Hosts and ports of [`ParallelConfig::dist_url`], if all have both.
+    pub fn rendezvous(&self) -> Option<Vec<(&str, u16)>> {
+        self.dist_url.strip_prefix("tcp://")?.trim_end_matches('/').split(',').map(host_and_port).collect()
     }
 
     /// Stages of all replicas: what devices host.
@@ -295,4 +294,10 @@ impl ParallelConfig {
             count => count,
         }
     }
+}
+
+fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    (!host.is_empty()).then_some((host, port))
 }

@@ -33,6 +33,9 @@ fn elastic_runs_use_ddp_and_begin_with_one_process() {
     let resolved = resolved(&["--elastic", "--strategy=ddp", "--world-size=4", "--dist-url=tcp://n:1"]);
     assert_eq!(resolved.config.parallel.strategy(), StrategyKind::Ddp);
     assert_eq!(resolved.config.parallel.processes(), 1);
+    let places = "--dist-url=tcp://a:1,b:2,c:3";
+    let several = self::resolved(&["--elastic", "--world-size=4", places]).config.parallel;
+    assert_eq!(several.rendezvous(), Some(vec![("a", 1), ("b", 2), ("c", 3)]));
     assert!(resolved.notes.iter().all(|note| !note.contains("no effect")), "{:?}", resolved.notes);
 }
 
@@ -48,6 +51,11 @@ fn elastic_runs_that_cannot_be_are_refused() {
         (&["--elastic", "--lost-after=2"], "at least three heartbeats"),
         (&["--elastic", "--heartbeat=0"], "heartbeat must be"),
         (&["--elastic=sometimes"], "such as 1:4"),
+        (&["--elastic", "--dist-url=tcp://a:1,b:1"], "one, three or five addresses, got '2'"),
+        (&["--elastic", "--dist-url=tcp://a:1,b:1,c:1,d:1,e:1,f:1"], "one, three or five addresses, got '6'"),
+        (&["--elastic", "--dist-url=tcp://a:1,b:1,a:1"], "dist url names 'a:1' twice"),
+        (&["--elastic", "--dist-url=tcp://a:1,b,c:1"], "dist url must be tcp://HOST:PORT"),
+        (&["--gpu-ids=0", "--nnodes=2", "--dist-url=tcp://a:1,b:1,c:1"], "are for processes that come and go"),
     ] {
         let line = [&["--world-size=8"], line].concat();
         let lines = complaints(&line);

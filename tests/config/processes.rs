@@ -22,7 +22,7 @@ fn two_machines_with_two_devices_are_two_processes() {
     let line = ["--gpu-ids", "0,1", "--world-size", "4", "--rank", "1", "--dist-url", "tcp://192.168.1.1:23456"];
     let parallel = config(&line).parallel;
     assert_eq!((parallel.processes(), parallel.rank), (2, 1));
-    assert_eq!(parallel.rendezvous(), Some(("192.168.1.1", 23456)));
+    assert_eq!(parallel.rendezvous(), Some(vec![("192.168.1.1", 23456)]));
     let first = config(&["--gpu-ids=0,1", "--world-size=4", "--rank=0", "--dist-url=tcp://192.168.1.1:23456"]);
     assert_eq!(first.parallel.processes(), 2);
     assert_eq!(config(&["--gpu-ids=0,1", "--world-size=4"]).parallel.processes(), 1);

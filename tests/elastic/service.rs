@@ -4,6 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 
+use kiln::launch::rendezvous::wire::Purpose;
+use kiln::launch::rendezvous::{Terms, query};
+
+use super::strangers::{SECRET, terms};
 use super::*;
 use crate::command::succeeded;
 use crate::rendezvous::tls::certified_for;
@@ -26,6 +30,36 @@ fn the_rendezvous_moves_to_another_process_when_its_holder_dies() {
     ends(second, Some(0));
     ends(third, Some(0));
     job.run().equals(&job.calm(), 50);
+}
+
+#[test]
+fn of_three_addresses_the_one_that_leads_may_be_lost() {
+    let job = Job::new("1:3", &LONG);
+    let places = [1, 2, 3].map(|host| format!("127.0.0.{host}:{}", job.port));
+    let url = format!("--dist-url=tcp://{}", places.join(","));
+    let start = |place: &String| {
+        let mut member = job.member();
+        let child = spawn(member.env("KILN_JOB_SECRET", SECRET).args([&url, "--lost-after=6"]));
+        until("it holds an address", || std::net::TcpStream::connect(place).is_ok());
+        child
+    };
+    let mut holders: Vec<Child> = places.iter().map(start).collect();
+    job.has_members(3);
+    let mut members = job.place.bare(&["members", &url]);
+    let table = succeeded(&members.env("KILN_JOB_SECRET", SECRET).output().unwrap());
+    assert!(holders.iter().all(|holder| table.contains(&format!(" {} ", holder.id()))), "{table}");
+    let terms = Terms { seats: places.to_vec(), ..terms(SECRET) };
+    let leads = |place: &String| query(place, &terms, &Purpose::Look).is_ok();
+    let leader = holders.remove(places.iter().position(leads).unwrap());
+    signal(&leader, "KILL");
+    ends(leader, None);
+    job.has_members(2);
+    let why = job.generations().pop().unwrap().why;
+    assert!(why.contains("did not come back to the restarted rendezvous"), "{why}");
+    for child in holders {
+        ends(child, Some(0));
+    }
+    job.run().equals(&job.calm(), 100);
 }
 
 #[test]

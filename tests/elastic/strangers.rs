@@ -16,11 +16,19 @@ use crate::command::succeeded;
 
 /// Far more than it takes to join.
 const PATIENCE: Duration = Duration::from_secs(60);
-const SECRET: &str = "known to the processes of this run";
+pub(super) const SECRET: &str = "known to the processes of this run";
 
-fn terms(secret: &str) -> Terms {
+pub(super) fn terms(secret: &str) -> Terms {
     let secret = Secret::from_text(secret).unwrap();
-    Terms { job_id: "kiln".into(), secret, size: 0, timeout: LOST_AFTER, beat: LOST_AFTER / 15, tls: None }
+    Terms {
+        job_id: "kiln".into(),
+        secret,
+        size: 0,
+        seats: Vec::new(),
+        timeout: LOST_AFTER,
+        beat: LOST_AFTER / 15,
+        tls: None,
+    }
 }
 
 /// A service or a program at an address that members believe to be their rendezvous', and how often one came to it.

@@ -21,6 +21,14 @@ impl Instant {
     }
 }
 
+impl std::ops::Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self(self.0 + time.as_millis() as u64)
+    }
+}
+
 /// Only the simulation's loop calls this.
 pub fn set(milliseconds: u64) {
     NOW.set(milliseconds);

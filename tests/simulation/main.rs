@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod checkpoint;
+mod election;
 #[path = "../../src/error.rs"]
 mod error;
 mod file;

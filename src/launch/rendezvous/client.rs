@@ -4,7 +4,8 @@
 //! job of fixed membership the session lasts as long as the job: every wait ends with an answer or with the verdict. In
 //! an elastic one the thread reconnects after a loss and reports what this process holds and computes, so that the
 //! service may be a restarted one. No member of an elastic run updates its state without a **lease**: an answer of the
-//! service to a heartbeat that was sent so recently that the service cannot have declared this member lost since.
+//! service to a heartbeat that was sent so recently that the service cannot have declared this member lost since, nor can
+//! another one have been elected (see [`seats`](super::seats)).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, mpsc as blocking};
@@ -46,7 +47,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Joins the job at `address` (`host:port`).
+    /// Joins the job at `address` (`host:port`, or several joined by commas).
     ///
     /// Returns when all members of a fixed job have joined; in an elastic one, when the service has admitted this
     /// process or said that the run is complete. A usage error if the service refuses this process (secret, rank, size,
@@ -63,13 +64,13 @@ impl Client {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("member").enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let within = runtime.enter();
-        let dialer = Dialer::new(address, terms)?;
+        let dialers = Dialer::all(address, terms)?;
         drop(within);
         let id = nonce().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let shared = Arc::new(SharedState::new(ProcessInfo { id, ..own }, terms, address, absence_limit));
         let (commands, queue) = mpsc::unbounded_channel();
         let (running, ended) = blocking::channel::<()>();
-        let reconnector = Reconnector { dialer, shared: shared.clone(), before_attempt };
+        let reconnector = Reconnector { dialers, attempts: 0, last_success: 0, shared: shared.clone(), before_attempt };
         runtime.spawn(async move {
             // Dropped when the last session has ended.
             let _running = running;
@@ -174,8 +175,7 @@ impl Client {
 
     /// Waits until the lease is valid; fails once the generation is over.
     pub fn confirm(&self) -> std::result::Result<(), Verdict> {
-        let lease = self.shared.lease;
-        let confirmed = self.shared.wait(|state| state.confirm(lease));
+        let confirmed = self.shared.wait(MemberState::confirm);
         confirmed.unwrap_or_else(|error| Err(error.to_string())).map_err(Verdict)
     }
 

@@ -3,6 +3,7 @@
 //! It never waits for the rest of the process, and a connection that is full does not stop it from receiving.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -16,11 +17,13 @@ use super::refusal::Refusal;
 use super::seal::Seal;
 use super::secret::nonce;
 use super::wire::{Envelope, FromMember, FromService, decode, encode};
-use super::{HANDSHAKE, Terms, rpc, sentence};
+use super::{Terms, rpc, sentence};
 use crate::error::{Error, Result};
 
 /// How many messages may wait for the connection before no more are taken from the process.
 const BACKLOG: usize = 16;
+/// Why an attempt failed at a process that holds an address of the rendezvous and does not lead.
+pub(super) const NO_LEADER: &str = "no process there leads; a majority of the addresses of --dist-url must be held";
 
 /// Why an attempt to join failed. It quotes the other side only after a proof.
 pub(super) enum DialError {
@@ -42,15 +45,25 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
+    /// One for each of the addresses, which are joined by commas. To be called within a runtime.
+    pub fn all(addresses: &str, terms: &Terms) -> Result<Vec<Self>> {
+        addresses.split(',').map(|address| Self::new(address, terms)).collect()
+    }
+
     /// `address` is `host:port`. To be called within a runtime.
     pub fn new(address: &str, terms: &Terms) -> Result<Self> {
         Ok(Self { endpoint: endpoint(address, terms)?, address: address.into(), terms: terms.clone() })
     }
 
-    /// Connects, and proves the secret in both directions; `who` is what a refusal calls this process.
-    pub async fn dial(&self, introduction: Vec<u8>, who: &str) -> std::result::Result<Session, DialError> {
+    /// Connects, and proves the secret in both directions, within `limit`; `who` is what a refusal calls this process.
+    pub async fn dial(
+        &self,
+        introduction: Vec<u8>,
+        who: &str,
+        limit: Duration,
+    ) -> std::result::Result<Session, DialError> {
         let silent = |_| DialError::Transient("no answer".into());
-        tokio::time::timeout(HANDSHAKE, self.handshake(introduction, who)).await.map_err(silent)?
+        tokio::time::timeout(limit, self.handshake(introduction, who)).await.map_err(silent)?
     }
 
     async fn handshake(&self, introduction: Vec<u8>, who: &str) -> std::result::Result<Session, DialError> {
@@ -135,7 +148,7 @@ impl Session {
         let mut clock = tokio::time::interval(terms.beat);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Counts heartbeats instead of time, so that a pause of this process does not look like a loss of the service.
-        let most_beats = terms.timeout.div_duration_f64(terms.beat).ceil();
+        let most_beats = terms.silence().div_duration_f64(terms.beat).ceil();
         let (mut unanswered, mut leaving) = (0_u32, false);
         loop {
             // A clone, so that receiving and sending can be awaited together.
@@ -163,7 +176,7 @@ impl Session {
                 }
                 _ = clock.tick(), if !leaving => {
                     if f64::from(unanswered) > most_beats {
-                        return Some(format!("no sign of life for {}", sentence::span(terms.timeout)));
+                        return Some(format!("no sign of life for {}", sentence::span(terms.silence())));
                     }
                     unanswered += 1;
                     self.backlog.push_back(shared.beat());

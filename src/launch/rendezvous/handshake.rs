@@ -117,7 +117,7 @@ impl MemberHandshake {
         let hello = Hello {
             protocol: PROTOCOL,
             version: VERSION.into(),
-            job_id: terms.job_id.clone(),
+            job_id: terms.job(),
             size: terms.size as u64,
             nonce: nonce.to_vec(),
         };
@@ -178,7 +178,7 @@ fn check(terms: &Terms, hello: &Hello) -> Result<(), Refusal> {
             hello.protocol
         )));
     }
-    if hello.job_id != terms.job_id {
+    if hello.job_id != terms.job() {
         return Err(Refusal::other_job(format!(
             "the service serves another job than '{}'; give every process the same --job-id and --dist-url",
             sentence::line(&hello.job_id, 80)

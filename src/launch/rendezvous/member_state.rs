@@ -25,8 +25,8 @@ pub(super) struct SharedState {
     pub requests: Requests,
     state: Mutex<MemberState>,
     changed: Condvar,
-    /// How long a heartbeat that the service answered is a lease.
-    pub lease: Duration,
+    /// How long a heartbeat that the service answered is a lease at most.
+    lease: Duration,
     pub address: String,
     /// How long the service, or the other members of a fixed job, may be absent.
     pub absence_limit: Duration,
@@ -46,8 +46,8 @@ pub(super) struct MemberState {
     pub is_complete: bool,
     /// When the unanswered heartbeats were sent.
     pub unanswered_beats: VecDeque<Instant>,
-    /// When the last answered heartbeat was sent.
-    pub confirmed: Option<Instant>,
+    /// Until when this process may update its state.
+    pub leased_until: Option<Instant>,
     /// Since when there is no session.
     pub disconnected_since: Option<Instant>,
     /// Whether the introduction was sent and not answered yet, which may take long over a slow link.
@@ -153,11 +153,11 @@ impl MemberState {
         });
     }
 
-    /// Notes that a session has begun; its introduction was sent at `sent`.
-    pub fn begin_session(&mut self, sent: Instant) {
+    /// Notes that a session has begun.
+    pub fn begin_session(&mut self) {
         (self.disconnected_since, self.bulletin, self.is_known, self.is_introduced) = (None, None, false, false);
         self.session += 1;
-        (self.confirmed, self.unanswered_beats) = (Some(sent), VecDeque::new());
+        (self.leased_until, self.unanswered_beats) = (None, VecDeque::new());
     }
 
     /// Notes that this process computes no longer; returns the generation that it left, 0 if none.
@@ -167,7 +167,7 @@ impl MemberState {
     }
 
     /// Whether this process may update its state, or why its generation is over; `None` if that is not known yet.
-    pub fn confirm(&self, lease: Duration) -> Option<std::result::Result<(), String>> {
+    pub fn confirm(&self) -> Option<std::result::Result<(), String>> {
         if let Some(end_reason) = self.end_reason() {
             return Some(Err(end_reason));
         }
@@ -175,8 +175,10 @@ impl MemberState {
         // all come to a restarted service, none of them takes part in a later one.
         let parts = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none())?.parts().count();
         let is_whole = self.own.computing.as_ref().is_some_and(|placement| placement.blocks.len() == parts);
-        let is_fresh = self.confirmed.is_some_and(|sent| sent.elapsed() < lease);
-        (is_whole && is_fresh).then_some(Ok(()))
+        let is_leased = self.leased_until.is_some_and(|until| Instant::now() < until);
+        // After the end of the run no other heartbeat may be answered.
+        let is_late = self.is_complete.then(|| Err("the run is complete".into()));
+        (is_whole && is_leased).then_some(Ok(())).or(is_late)
     }
 
     /// Whether the generation must end after the current step.
@@ -297,7 +299,7 @@ impl SharedState {
             is_known: false,
             is_complete: false,
             unanswered_beats: VecDeque::new(),
-            confirmed: None,
+            leased_until: None,
             disconnected_since: Some(Instant::now()),
             is_introduced: false,
             failure: ("no answer".into(), false),
@@ -357,7 +359,10 @@ impl SharedState {
         self.state().last_heard = Instant::now();
         let Some(message) = self.requests.take_answer(message) else { return };
         self.change(|state| match message {
-            FromService::Alive => state.confirmed = state.unanswered_beats.pop_front().or(state.confirmed),
+            FromService::Alive(validity) => {
+                let lease = self.lease.min(validity);
+                state.leased_until = state.unanswered_beats.pop_front().map(|sent| sent + lease).or(state.leased_until);
+            }
             FromService::Verdict(verdict) => drop(state.end.get_or_insert(End::Lost(verdict))),
             FromService::Bulletin(bulletin) => {
                 let own = bulletin.member(state.own.id);

@@ -10,7 +10,7 @@
 //! replicas to members ([`placement`]) and decides when the assignment changes. For fixed membership it is
 //! [`strict`](roster::strict): the first loss ends the job. [`bulletin`] defines its events and actions; [`wire`],
 //! [`refusal`], [`handshake`] and [`seal`] are the messages; `service`, `service_state`, `session` and `admission` run
-//! the service. On the side of a member, `connection` is one session, `reconnector` renews it, and `member_state` holds
+//! the service. If it may be at several addresses, [`seats`] elects the one that leads. On the side of a member, `connection` is one session, `reconnector` renews it, and `member_state` holds
 //! what the member knows.
 //!
 //! Protected: both sides prove the secret before they trust each other, and every later message carries a keyed hash,
@@ -42,6 +42,7 @@ pub mod roster;
 mod rpc;
 mod rules;
 pub mod seal;
+pub mod seats;
 mod secret;
 mod secret_file;
 mod sentence;
@@ -83,11 +84,23 @@ pub struct Terms {
     pub timeout: Duration,
     /// The time between two heartbeats, at most a third of `timeout`.
     pub beat: Duration,
+    /// The addresses where the rendezvous may be, if there are several.
+    pub seats: Vec<String>,
     /// Files for encryption; messages are authenticated without it too.
     pub tls: Option<Tls>,
 }
 
 impl Terms {
+    /// The name of the job and its addresses: two services with different addresses could both have a majority.
+    fn job(&self) -> String {
+        if self.seats.is_empty() { self.job_id.clone() } else { format!("{} at {}", self.job_id, self.seats.join(",")) }
+    }
+
+    /// How long a member waits for a service that is silent: with several addresses no longer than its lease can last.
+    fn silence(&self) -> Duration {
+        if self.seats.is_empty() { self.timeout } else { bulletin::lease(self.timeout) }
+    }
+
     fn check(&self) -> Result<()> {
         if self.size > MOST_MEMBERS {
             let size = self.size;

@@ -2,14 +2,14 @@
 
 use tokio::runtime::Builder;
 
-use super::Terms;
 use super::bulletin::Bulletin;
-use super::connection::{DialError, Dialer};
+use super::connection::{DialError, Dialer, NO_LEADER};
 use super::wire::{FromService, Purpose, encode};
+use super::{HANDSHAKE, Terms};
 use crate::error::{Error, Result};
 
-/// Sends `purpose`, other than [`Purpose::Join`], to the service at `address`; returns the bulletin, `None` if no
-/// process has joined yet.
+/// Sends `purpose`, other than [`Purpose::Join`], to the service at `address`, or to the one of several addresses that
+/// leads; returns the bulletin, `None` if no process has joined yet.
 ///
 /// # Errors
 /// A usage error for a refusal, [`Error::PeerLost`] if there is no service.
@@ -18,18 +18,26 @@ pub fn query(address: &str, terms: &Terms, purpose: &Purpose) -> Result<Option<B
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let unreached = |why: String| Error::PeerLost(format!("there is no rendezvous at '{address}': {why}"));
     runtime.block_on(async {
-        let dialer = Dialer::new(address, terms)?;
-        let dialed = dialer.dial(encode(purpose), "this visitor").await;
-        let failed = |error| match error {
-            DialError::Transient(why) => unreached(why),
-            DialError::Unproven(why) => Error::usage(why),
-            DialError::OtherJob(error) | DialError::Final(error) => error,
-        };
-        let mut session = dialed.map_err(failed)?;
-        match session.next().await.map_err(unreached)? {
-            FromService::Bulletin(bulletin) => Ok(Some(bulletin)),
-            FromService::Refusal(refusal) => Err(failed(dialer.refused("this visitor", refusal))),
-            _ => Ok(None),
+        let mut last = String::new();
+        for dialer in Dialer::all(address, terms)? {
+            match ask(&dialer, purpose).await {
+                Ok(FromService::Bulletin(bulletin)) => return Ok(Some(bulletin)),
+                Ok(FromService::Elsewhere) => last = NO_LEADER.into(),
+                Ok(_) => return Ok(None),
+                Err(DialError::Transient(why)) => last = why,
+                Err(DialError::Unproven(why)) => return Err(Error::usage(why)),
+                Err(DialError::OtherJob(error) | DialError::Final(error)) => return Err(error),
+            }
         }
+        Err(unreached(last))
     })
+}
+
+/// The answer of the service of `dialer` to `purpose`.
+pub(super) async fn ask(dialer: &Dialer, purpose: &Purpose) -> std::result::Result<FromService, DialError> {
+    let mut session = dialer.dial(encode(purpose), "this visitor", HANDSHAKE).await?;
+    match session.next().await.map_err(DialError::Transient)? {
+        FromService::Refusal(refusal) => Err(dialer.refused("this visitor", refusal)),
+        answer => Ok(answer),
+    }
 }

@@ -7,21 +7,29 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::connection::{DialError, Dialer, Session};
+use super::HANDSHAKE;
+use super::connection::{DialError, Dialer, NO_LEADER, Session};
 use super::eligibility::short_name;
-use super::member_state::{End, SharedState};
+use super::member_state::{End, MemberState, SharedState};
 use super::sentence::{place, span};
 use super::wire::{FromMember, FromService, Purpose, encode};
 use crate::error::Error;
 
 /// The time between two attempts to reach the service.
 const RETRY: Duration = Duration::from_millis(100);
+/// The first time limit of a handshake with one of several addresses; it doubles whenever none of them has led.
+const FIRST_HANDSHAKE: Duration = Duration::from_millis(500);
 
 /// Called before each attempt to reach the service, to start the service if it belongs on this machine and is missing.
 pub type BeforeAttempt = Box<dyn FnMut() + Send + Sync>;
 
 pub(super) struct Reconnector {
-    pub dialer: Dialer,
+    /// One for each address of the rendezvous.
+    pub dialers: Vec<Dialer>,
+    /// Counts the attempts: each goes to the next address.
+    pub attempts: usize,
+    /// The one that met the service last.
+    pub last_success: usize,
     pub shared: Arc<SharedState>,
     pub before_attempt: BeforeAttempt,
 }
@@ -32,12 +40,11 @@ impl Reconnector {
         let (mut has_met, mut has_warned) = (false, false);
         while !self.shared.is_over() {
             (self.before_attempt)();
-            let sent = Instant::now();
             let failure = match self.attempt().await {
                 Ok((mut session, first)) => {
-                    has_warned = false;
-                    self.begin(sent, first);
-                    let how = session.work(self.shared.as_ref(), &mut commands, &self.dialer.terms).await;
+                    (has_warned, self.last_success) = (false, self.attempts);
+                    self.begin(first);
+                    let how = session.work(self.shared.as_ref(), &mut commands, &self.dialer().terms).await;
                     let Some(how) = how else { break };
                     has_met = !self.note_loss(&how);
                     DialError::Transient(how)
@@ -51,34 +58,47 @@ impl Reconnector {
                 Err(other) => other,
             };
             self.note_failure(failure, &mut has_warned);
+            self.attempts += 1;
             tokio::time::sleep(RETRY).await;
         }
         self.shared.requests.close();
+    }
+
+    fn dialer(&self) -> &Dialer {
+        &self.dialers[self.attempts % self.dialers.len()]
+    }
+
+    /// The time limit of the handshake of this attempt.
+    fn handshake(&self) -> Duration {
+        let rounds = self.attempts.saturating_sub(self.last_success) / self.dialers.len();
+        let limit = FIRST_HANDSHAKE * (1 << rounds.min(4));
+        if self.dialers.len() > 1 { limit.min(HANDSHAKE) } else { HANDSHAKE }
     }
 
     /// Opens a session; returns its first message too.
     async fn attempt(&self) -> Result<(Session, FromService), DialError> {
         let process_info = self.shared.state().own.clone();
         let who = short_name(&process_info);
-        let mut session = self.dialer.dial(encode(&Purpose::Join(process_info)), &who).await?;
+        let mut session = self.dialer().dial(encode(&Purpose::Join(process_info)), &who, self.handshake()).await?;
         self.shared.state().is_introduced = true;
-        let limit = self.dialer.terms.timeout;
+        let limit = self.dialer().terms.timeout;
         let silent = |_| DialError::Transient(format!("no answer to its introduction for {}", span(limit)));
         let first = tokio::time::timeout(limit, session.next()).await.map_err(silent)?;
         match first.map_err(DialError::Transient)? {
-            FromService::Refusal(refusal) => Err(self.dialer.refused(&who, refusal)),
+            FromService::Refusal(refusal) => Err(self.dialer().refused(&who, refusal)),
+            FromService::Elsewhere => Err(DialError::Transient(NO_LEADER.into())),
             first => Ok((session, first)),
         }
     }
 
-    fn begin(&self, sent: Instant, first: FromService) {
-        self.shared.change(|state| state.begin_session(sent));
+    fn begin(&self, first: FromService) {
+        self.shared.change(MemberState::begin_session);
         self.shared.handle_message(first);
     }
 
     /// Notes that the session was lost; returns whether membership is fixed.
     fn note_loss(&self, how: &str) -> bool {
-        let address = &self.dialer.address;
+        let address = &self.dialer().address;
         tracing::debug!("lost the rendezvous '{address}': {how}");
         self.shared.change(|state| {
             state.disconnected_since = Some(Instant::now());

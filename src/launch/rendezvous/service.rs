@@ -11,8 +11,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 use super::bulletin::Bulletin;
+use super::connection::Dialer;
+use super::query::ask;
 use super::rpc::Rpc;
 use super::service_state::ServiceState;
+use super::wire::FromService;
 use super::{Terms, Verdict, admission};
 use crate::error::{Error, Result};
 
@@ -48,9 +51,10 @@ impl Service {
         let runtime = runtime.map_err(failed)?;
         let within = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        let seats = terms.seats.iter().map(|seat| Dialer::new(seat, &terms)).collect::<Result<Vec<_>>>()?;
         drop(within);
         let state = Arc::new(ServiceState::new(terms));
-        runtime.spawn(tick(Arc::clone(&state)));
+        runtime.spawn(tick(Arc::clone(&state), seats.into()));
         let (running, ended) = mpsc::channel();
         runtime.spawn(serve(server, listener, Arc::clone(&state), running));
         Ok(Self { address, state, runtime: Some(runtime), ended: Mutex::new(ended) })
@@ -107,12 +111,28 @@ fn server(terms: &Terms) -> Result<Server> {
     })
 }
 
-async fn tick(state: Arc<ServiceState>) {
+async fn tick(state: Arc<ServiceState>, seats: Arc<[Dialer]>) {
     let mut clock = tokio::time::interval((state.terms.beat / 4).min(LONGEST_TICK).max(Duration::from_millis(1)));
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         clock.tick().await;
         state.tick();
+        claim(&state, &seats);
+    }
+}
+
+/// Claims the seats that are due, and those that are due with each answer.
+fn claim(state: &Arc<ServiceState>, seats: &Arc<[Dialer]>) {
+    for (seat, claims, sent) in state.claims() {
+        let (state, seats) = (Arc::clone(state), Arc::clone(seats));
+        tokio::spawn(async move {
+            let vote = match ask(&seats[seat], &claims).await {
+                Ok(FromService::Vote(vote)) => Some(vote),
+                _ => None,
+            };
+            state.voted(seat, sent, vote);
+            claim(&state, &seats);
+        });
     }
 }
 

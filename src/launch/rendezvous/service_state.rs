@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -12,6 +12,8 @@ use super::bulletin::{Action, Bulletin, Event, Phase, Rules, SessionId};
 use super::refusal::Refusal;
 use super::rejections::RejectionLog;
 use super::roster::Roster;
+use super::seats::{Seat, Vote, lease};
+use super::secret::nonce;
 use super::store::Store;
 use super::wire::{FromMember, FromService, Purpose, decode};
 
@@ -41,12 +43,50 @@ struct Policy {
     roster: Option<Box<Roster>>,
     /// Counts the sessions of members.
     sessions: SessionId,
+    /// If the rendezvous has several addresses.
+    seat: Option<Seat>,
+    /// Since when this process leads, and the sessions before that.
+    leads_since: Option<Instant>,
+    past_sessions: SessionId,
+    /// What leaders said: their latest generation, and why the run is over, if it is.
+    generation: u64,
+    over: Option<Refusal>,
+}
+
+impl Policy {
+    /// Until when this process leads; `None` if it does not.
+    fn leads_until(&self, now: Instant) -> Option<Option<Instant>> {
+        self.seat.as_ref().map_or(Some(None), |seat| seat.leads(now).map(|(_, until)| Some(until)))
+    }
+
+    fn generation(&self) -> u64 {
+        self.roster.as_ref().map_or(0, |roster| roster.placement.generation)
+    }
+
+    fn ending(&self) -> Option<Refusal> {
+        self.roster.as_ref().and_then(|roster| roster.ended.clone()).or_else(|| self.over.clone())
+    }
+
+    /// Answers the claim of a candidate that asks for the seat for a `lease`.
+    fn vote(&mut self, candidate: u64, lease: Duration) -> Result<Vote, Refusal> {
+        let Some(seat) = self.seat.as_mut().filter(|seat| seat.lease == lease) else {
+            return Err(Refusal::permanent("it counts another --lost-after; give every process the same"));
+        };
+        Ok(seat.vote(candidate, Instant::now()))
+    }
 }
 
 impl ServiceState {
     pub fn new(terms: Terms) -> Self {
         let strict = || Box::new(Roster::new(Rules::strict(&terms), Instant::now()));
-        let policy = Mutex::new(Policy { roster: (terms.size > 0).then(strict), sessions: 0 });
+        let seat = || {
+            let candidate = nonce().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            Seat::new(candidate, terms.seats.len(), lease(terms.timeout), Instant::now())
+        };
+        let (roster, seat) = ((terms.size > 0).then(strict), (!terms.seats.is_empty()).then(seat));
+        let policy =
+            Policy { roster, seat, sessions: 0, leads_since: None, past_sessions: 0, generation: 0, over: None };
+        let policy = Mutex::new(policy);
         let (latest, closing) = (watch::Sender::new(FromService::Nobody), watch::Sender::new(false));
         let (store, rejections, replaceable) = Default::default();
         Self { terms, store, rejections, latest, closing, replaceable, policy }
@@ -58,13 +98,27 @@ impl ServiceState {
             Refusal::permanent("this process' introduction cannot be read; start it from the same build")
         })?;
         let mut policy = self.policy();
+        let is_led = policy.leads_until(Instant::now()).is_some();
         match purpose {
+            Purpose::Claim { candidate, lease, generation, over } => {
+                let vote = policy.vote(candidate, lease)?;
+                policy.generation = policy.generation.max(generation);
+                policy.over = over.or(policy.over.take());
+                return Ok(Admitted::Query(FromService::Vote(vote)));
+            }
+            Purpose::Join(_) | Purpose::Look | Purpose::Drain(_) if !is_led => {
+                return Ok(Admitted::Query(FromService::Elsewhere));
+            }
             Purpose::Join(process_info) => {
                 policy.sessions += 1;
                 let session = policy.sessions;
                 if policy.roster.is_none() {
                     let rules = Rules::read(&process_info.configuration)?;
-                    policy.roster = Some(Box::new(Roster::new(rules, Instant::now())));
+                    let roster = Roster::new(rules, Instant::now());
+                    policy.roster = Some(Box::new(match policy.leads_since {
+                        Some(since) => roster.elected(since, policy.generation),
+                        None => roster,
+                    }));
                 }
                 match self.tell(&mut policy, Event::Joined(session, process_info)) {
                     Ok(()) => return Ok(Admitted::Member(session)),
@@ -114,7 +168,30 @@ impl ServiceState {
 
     /// The refusal for processes that come after the end of the job; transient if the run is not complete.
     pub fn ending(&self) -> Option<Refusal> {
-        self.policy().roster.as_ref()?.ended.clone()
+        self.policy().ending()
+    }
+
+    /// How long what is said in `session` holds; `None` once this process leads no more.
+    pub fn validity(&self, session: SessionId) -> Option<Duration> {
+        let (policy, now) = (self.policy(), Instant::now());
+        let until = policy.leads_until(now).filter(|_| session > policy.past_sessions)?;
+        Some(until.map_or(Duration::MAX, |until| until - now))
+    }
+
+    /// The addresses to claim now, each with the claim and its time.
+    pub fn claims(&self) -> Vec<(usize, Purpose, Instant)> {
+        let (mut policy, now) = (self.policy(), Instant::now());
+        let (generation, over) = (policy.generation(), policy.ending());
+        let Some(seat) = &mut policy.seat else { return Vec::new() };
+        let claim = Purpose::Claim { candidate: seat.candidate, lease: seat.lease, generation, over };
+        seat.due(now).into_iter().map(|address| (address, claim.clone(), now)).collect()
+    }
+
+    /// Takes the answer to the claim of `address` that was sent at `sent`; `None` if there was none.
+    pub fn voted(&self, address: usize, sent: Instant, vote: Option<Vote>) {
+        if let Some(seat) = &mut self.policy().seat {
+            seat.answered(address, sent, vote, Instant::now());
+        }
     }
 
     /// The current bulletin; `None` if there was never a member.
@@ -124,7 +201,15 @@ impl ServiceState {
 
     // Announcements are published under the lock, to keep their order.
     fn policy(&self) -> MutexGuard<'_, Policy> {
-        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = policy.seat.as_ref().and_then(|seat| seat.leads(Instant::now())).map(|(since, _)| since);
+        if policy.leads_since != since {
+            // What a leader knows of its run ends with its lease; the next one learns it from the members.
+            (policy.leads_since, policy.roster, policy.past_sessions) = (since, None, policy.sessions);
+            self.store.keep(&[]);
+            self.latest.send_replace(FromService::Nobody);
+        }
+        policy
     }
 
     /// Tells the roster about an event that cannot be refused.

@@ -32,7 +32,7 @@ type Outgoing = mpsc::Sender<Result<Envelope, Status>>;
 enum End {
     /// The member has left.
     Left,
-    /// The service ends, and the last announcement was sent.
+    /// The service ends, and the last announcement was sent; or it leads no more.
     Closing,
     /// It broke off, as in "its connection closed".
     Broken(String),
@@ -175,6 +175,7 @@ impl Session<'_> {
     async fn take(&mut self, envelope: Envelope) -> Result<(), End> {
         let body = self.seal.open(envelope).map_err(|forged| End::Broken(forged.to_string()))?;
         let message = decode(&body).map_err(|error| End::Broken(format!("its message could not be read ({error})")))?;
+        self.validity()?;
         match message {
             FromMember::Set { id, key, value } => {
                 let set = self.state.store.set(key, value);
@@ -187,7 +188,7 @@ impl Session<'_> {
                     (matches!(message, FromMember::Beat(_)), matches!(message, FromMember::Leave(..)));
                 self.state.handle_message(self.id, message);
                 match (beats, leaves) {
-                    (true, _) => self.send(FromService::Alive).await,
+                    (true, _) => self.send(FromService::Alive(self.validity()?)).await,
                     (_, true) => Err(End::Left),
                     _ => Ok(()),
                 }
@@ -217,7 +218,13 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// How long what is said now holds.
+    fn validity(&self) -> Result<Duration, End> {
+        self.state.validity(self.id).ok_or(End::Closing)
+    }
+
     async fn send(&mut self, message: FromService) -> Result<(), End> {
+        self.validity()?;
         let envelope = self.seal.close(encode(&message));
         self.outgoing.send(Ok(envelope)).await.map_err(|_| End::Broken("its connection closed".into()))
     }

@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::bulletin::{Bulletin, Event, ProcessInfo, Progress, Ready, SessionId};
 use super::refusal::Refusal;
+use super::seats::Vote;
 
 /// The version of these messages and of the handshake.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// The largest overhead of an envelope beside the value it carries, in bytes.
@@ -111,6 +112,17 @@ pub enum Purpose {
     Drain(usize),
     /// To take over the rendezvous.
     Replace,
+    /// To be the leader of a rendezvous with several addresses.
+    Claim {
+        /// Unique to the candidate.
+        candidate: u64,
+        /// How long a grant lasts.
+        lease: Duration,
+        /// The latest generation; 0 if it leads none.
+        generation: u64,
+        /// Why the run is over, if it is.
+        over: Option<Refusal>,
+    },
 }
 
 /// The messages of a member.
@@ -177,8 +189,12 @@ pub enum FromService {
     Bulletin(Bulletin),
     /// The job is over, and why.
     Verdict(String),
-    /// The answer to a beat.
-    Alive,
+    /// The answer to a beat: a lease of at most so long from when that was sent.
+    Alive(Duration),
+    /// The answer to a claim.
+    Vote(Vote),
+    /// The process holds an address of the rendezvous and does not lead.
+    Elsewhere,
     /// One value of a `Get`, in the order of its keys, since all of them may not fit an envelope; without bytes the
     /// answer to a `Set`.
     Value(u64, #[serde(with = "serde_bytes")] Vec<u8>),

@@ -20,6 +20,8 @@ pub mod refusal;
 mod requests;
 #[path = "../../../src/launch/rendezvous/roster/mod.rs"]
 pub mod roster;
+#[path = "../../../src/launch/rendezvous/seats.rs"]
+pub mod seats;
 #[path = "../../../src/launch/rendezvous/sentence.rs"]
 mod sentence;
 #[path = "../../../src/launch/rendezvous/wire.rs"]

@@ -17,7 +17,7 @@ impl World {
             return;
         };
         self.processes[who].attempt = Some(attempt);
-        let prepared = self.prepared.entry((self.service.number, attempt.generation));
+        let prepared = self.prepared.entry((self.tenure(who), attempt.generation));
         prepared.or_insert_with(|| (size, BTreeSet::new()));
         let delay = self.random.within(5..=300);
         self.after(delay, Event::Prepare { who, attempt });
@@ -29,7 +29,8 @@ impl World {
         if process.is_over() || process.cut > self.now {
             return;
         }
-        let Some((size, connected)) = self.prepared.get_mut(&(self.service.number, attempt.generation)) else { return };
+        let key = (self.tenure(who), attempt.generation);
+        let Some((size, connected)) = self.prepared.get_mut(&key) else { return };
         connected.insert(who);
         if connected.len() == *size {
             for who in connected.clone() {

@@ -25,6 +25,12 @@ pub enum Fault {
     DeviceFails,
     DiskStalls,
     FalseAlarm,
+    /// Of one of several addresses.
+    ServiceLost,
+    ServiceRestarts,
+    ServiceCut,
+    ServicesSplit,
+    MemberSplit,
 }
 
 const KINDS: [Fault; 14] = [
@@ -43,6 +49,9 @@ const KINDS: [Fault; 14] = [
     Fault::DiskStalls,
     Fault::FalseAlarm,
 ];
+
+const OF_SEVERAL: [Fault; 5] =
+    [Fault::ServiceLost, Fault::ServiceRestarts, Fault::ServiceCut, Fault::ServicesSplit, Fault::MemberSplit];
 
 /// The run, and what happens to it.
 #[derive(Debug, Clone)]
@@ -68,6 +77,9 @@ pub struct Plan {
     /// The time between two faults, and when they end.
     gap: RangeInclusive<u64>,
     calm: u64,
+    /// How many addresses the rendezvous has, and the rates of their clocks, in thousandths.
+    pub seats: usize,
+    pub rates: Vec<u64>,
     /// Whether an operator starts members once the faults have ended.
     is_attended: bool,
 }
@@ -80,6 +92,13 @@ impl Plan {
         let mut kinds: Vec<Fault> = KINDS.into_iter().filter(|_| random.once_in(2)).collect();
         kinds.extend([Fault::Join, Fault::Join]);
         let gap = random.within(300..=8_000);
+        // Of its own, so that histories with one address stay what they were.
+        let mut chance = Random::new(crate::random::mix(seed ^ 0x5ea7));
+        let seats = if chance.once_in(2) { 3 } else { 1 };
+        if seats > 1 {
+            kinds.extend(OF_SEVERAL.into_iter().filter(|_| chance.once_in(2)));
+        }
+        let rates = (0..seats).map(|_| if seats > 1 { chance.within(950..=1_050) } else { 1_000 }).collect();
         Self {
             world,
             min,
@@ -95,6 +114,8 @@ impl Plan {
             kinds,
             gap: 20..=gap,
             calm: random.within(5_000..=60_000),
+            seats,
+            rates,
             is_attended: !random.once_in(8),
         }
     }
@@ -124,6 +145,8 @@ impl Plan {
             kinds: Vec::new(),
             gap: 1..=1,
             calm: u64::MAX,
+            seats: 1,
+            rates: vec![1_000],
             is_attended: false,
         }
     }
@@ -132,7 +155,7 @@ impl Plan {
 impl World {
     pub fn open(&mut self) {
         self.say(|| format!("{:?}", self.plan));
-        self.start_service(1);
+        (0..self.plan.seats).for_each(|at| self.start_service(at, 1));
         for _ in 0..self.plan.members {
             self.join();
         }
@@ -155,7 +178,8 @@ impl World {
     }
 
     pub fn generation(&self) -> u64 {
-        self.service.roster.as_ref().map_or(0, |roster| roster.placement.generation)
+        let roster = self.leader().and_then(|at| self.services[at].roster.as_ref());
+        roster.map_or(0, |roster| roster.placement.generation)
     }
 
     fn join(&mut self) {
@@ -179,23 +203,49 @@ impl World {
     pub(super) fn suffer(&mut self, fault: Fault) {
         self.next_fault();
         let living = self.living();
+        let at = if self.plan.seats > 1 { self.random.within(0..=2) as usize } else { 0 };
         match fault {
             Fault::Join if living.len() < 8 => self.join(),
-            Fault::ServiceDies | Fault::ServiceVanishes if self.service.is_up => {
-                self.stop_service(fault == Fault::ServiceVanishes);
-                let (number, away) = (self.service.number + 1, self.random.within(1..=15_000));
-                self.after(away, Event::ServiceStarts { service: number });
+            Fault::ServiceDies | Fault::ServiceVanishes if self.services[at].is_up => {
+                self.stop_service(at, fault == Fault::ServiceVanishes);
+                let (number, away) = (self.services[at].number + 1, self.random.within(1..=15_000));
+                self.after(away, Event::ServiceStarts { at, service: number });
+            }
+            Fault::ServiceRestarts if self.services[at].is_up => {
+                self.stop_service(at, false);
+                let (number, away) = (self.services[at].number + 1, self.random.within(1..=500));
+                self.after(away, Event::ServiceStarts { at, service: number });
+            }
+            // One of three may be lost: most often the one that leads.
+            Fault::ServiceLost if self.services.iter().all(|service| !service.is_lost) => {
+                let at = self.leader().filter(|_| !self.random.once_in(4)).unwrap_or(at);
+                self.stop_service(at, true);
+                self.services[at].is_lost = true;
+            }
+            Fault::ServiceCut => {
+                let until = self.now + self.random.within(100..=20_000);
+                self.services[at].cut = until.max(self.services[at].cut);
+                self.judge.excuse(until);
+                self.say(|| format!("the service at address {at} is cut off until {until}"));
+            }
+            Fault::ServicesSplit => {
+                let other = (at + 1) % 3;
+                let until = self.now + self.random.within(100..=20_000);
+                self.splits.insert((at.min(other), at.max(other)), until);
+                self.say(|| format!("addresses {at} and {other} are split until {until}"));
             }
             Fault::ServiceStops => {
-                self.service.wakes = self.service.wakes.max(self.now + self.random.within(100..=20_000));
-                self.judge.excuse(self.service.wakes);
-                self.say(|| format!("the service is stopped until {}", self.service.wakes));
+                let until = self.now + self.random.within(100..=20_000);
+                let wakes = until.max(self.services[at].wakes);
+                self.services[at].wakes = wakes;
+                self.judge.excuse(wakes);
+                self.say(|| format!("the service at address {at} is stopped until {wakes}"));
             }
             Fault::DiskStalls => self.disk.stalled = self.now + self.random.within(1_000..=20_000),
             Fault::DrainRank => {
                 let rank = self.random.within(0..=7) as usize;
-                if self.service.is_up {
-                    self.tell(Told::DrainRank(rank)).ok();
+                if let Some(at) = self.leader() {
+                    self.tell(at, Told::DrainRank(rank)).ok();
                 }
             }
             _ => {
@@ -232,6 +282,10 @@ impl World {
                     }
                 }
             }
+            Fault::MemberSplit => {
+                self.processes[who].split = (self.random.within(0..=2) as usize, until);
+                self.judge.ail(self.processes[who].id, until);
+            }
             Fault::Drain => self.drain(who),
             Fault::DeviceFails => self.processes[who].failing_devices = 1,
             Fault::FalseAlarm => {
@@ -266,8 +320,8 @@ impl World {
         for process in &mut self.processes {
             process.failing_devices = 0;
         }
-        if !self.service.is_up {
-            self.start_service(self.service.number + 1);
+        for at in 0..self.services.len() {
+            self.start_service(at, self.services[at].number + 1);
         }
         self.operate();
     }

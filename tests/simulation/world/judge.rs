@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::engine::{Contribution, Key};
-use super::member::{Outcome, Stage, Trained};
+use super::member::{Outcome, Process, Stage, Trained};
 use super::{LOST, World};
 use crate::launch::rendezvous::bulletin::{Bulletin, Event, MemberStatus, Phase, Placement, SessionId, StateVersion};
-use crate::launch::rendezvous::member_state::MemberState;
+use crate::launch::rendezvous::clock::Instant;
 use crate::random::mix;
 
 /// Within this time after the last fault every process has ended: some limits one after the other, and the steps.
@@ -96,6 +96,10 @@ impl Judge {
     }
 }
 
+fn has_lease(process: &Process) -> bool {
+    process.shared.state().leased_until.is_some_and(|until| Instant::now() < until)
+}
+
 /// The weights after one more step, to which each of the `replicas` has given its samples.
 fn chain(weights: u64, step: usize, replicas: usize) -> u64 {
     (0..replicas).fold(weights, |sum, replica| mix(sum ^ mix((step * 1_000 + replica) as u64)))
@@ -171,8 +175,7 @@ impl World {
         if known != *placement {
             let lives = |id: u64| {
                 let process = &self.processes[id as usize - 1];
-                let has_lease = |it: &MemberState| it.confirmed.is_some_and(|at| at.elapsed() < process.shared.lease);
-                !process.is_over() && has_lease(&process.shared.state())
+                !process.is_over() && has_lease(process)
             };
             assert!(
                 !known.blocks.iter().any(|it| lives(it.id)),
@@ -222,7 +225,11 @@ impl World {
         process.state = Some(state);
         let id = process.id;
         process.reports.insert(state.step);
-        let lives = |id: &u64| !self.processes[*id as usize - 1].is_over();
+        // Those who stay away from an elected leader may have computed under later numbers, as long as they do no more.
+        let lives = |id: &u64| {
+            let other = &self.processes[*id as usize - 1];
+            !other.is_over() && (self.plan.seats == 1 || has_lease(other))
+        };
         let later = self.judge.committed.range(generation + 1..).find(|(_, who)| who.iter().any(lives));
         assert!(later.is_none(), "{id} commits step {} in generation {generation}, after {later:?}", state.step);
         self.judge.committed.entry(generation).or_default().insert(id);

@@ -88,6 +88,12 @@ pub struct Process {
     pub devices: usize,
     /// Until when its network is cut, and it is stopped.
     pub cut: u64,
+    /// Until when it cannot reach one address.
+    pub split: (usize, u64),
+    /// The address of the service that it tries, or has a session with.
+    pub address: usize,
+    /// Since it had one.
+    pub attempts: usize,
     pub wakes: u64,
     pub shared: SharedState,
     pub commands: VecDeque<FromMember>,
@@ -150,6 +156,9 @@ impl World {
             id,
             devices,
             cut: 0,
+            split: (0, 0),
+            address: 0,
+            attempts: 0,
             wakes: 0,
             shared: SharedState::new(info, &Self::terms(), "service", limit),
             commands: VecDeque::new(),
@@ -219,22 +228,16 @@ impl World {
             },
             Stage::Next { left, is_saved } => self.follow(who, left, is_saved),
             Stage::Working(_) | Stage::In(_) if self.is_disturbed(who) => self.fail(who, "the generation is over"),
-            Stage::Confirming { ends } => {
-                let lease = self.processes[who].shared.lease;
-                match self.wait(who, |state| state.confirm(lease)) {
-                    Some(Ok(Ok(()))) => self.commit(who, ends),
-                    Some(_) => self.fail(who, "no lease"),
-                    None => {}
-                }
-            }
-            Stage::Beginning { is_from_disk } => {
-                let lease = self.processes[who].shared.lease;
-                match self.wait(who, |state| state.confirm(lease)) {
-                    Some(Ok(Ok(()))) => self.begin(who, is_from_disk),
-                    Some(_) => self.fail(who, "no lease"),
-                    None => {}
-                }
-            }
+            Stage::Confirming { ends } => match self.wait(who, MemberState::confirm) {
+                Some(Ok(Ok(()))) => self.commit(who, ends),
+                Some(_) => self.fail(who, "no lease"),
+                None => {}
+            },
+            Stage::Beginning { is_from_disk } => match self.wait(who, MemberState::confirm) {
+                Some(Ok(Ok(()))) => self.begin(who, is_from_disk),
+                Some(_) => self.fail(who, "no lease"),
+                None => {}
+            },
             Stage::Closing { request, session, since } => self.close_run(who, request, session, since),
             _ => {}
         }

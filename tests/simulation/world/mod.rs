@@ -1,7 +1,8 @@
 //! A whole elastic run in virtual time: one queue of events, one source of chance, the real policy and the real state
 //! of members in the middle.
 //!
-//! `network` carries messages, `service` is the process that holds the roster, `session` and `member` are the two
+//! `network` carries messages, `service` is a process that holds the roster, `seats` elects one of
+//! several, `session` and `member` are the two
 //! threads of a process of the run (`training`, `ending` and `ahead` parts of the second), `engine` is the model of its collectives, `disk` its directory, `faults` what goes
 //! wrong, and `judge` knows what must hold at every event.
 
@@ -13,6 +14,7 @@ mod faults;
 mod judge;
 mod member;
 mod network;
+mod seats;
 mod service;
 mod session;
 mod training;
@@ -30,6 +32,7 @@ use service::Service;
 
 use super::bulletin::Rules;
 use super::member_state::Attempt;
+use super::seats::Vote;
 use super::{Terms, clock};
 use crate::random::Random;
 
@@ -65,12 +68,18 @@ enum Event {
     Dismissal {
         link: usize,
     },
+    /// Of the service at an address.
     Tick {
+        at: usize,
         service: u64,
     },
     ServiceStarts {
+        at: usize,
         service: u64,
     },
+    /// A claim reaches the service at an address, and its answer the claimant.
+    Claim(seats::Claim),
+    Vote(seats::Claim, Option<Vote>),
     /// A member: dials, has sent its introduction, stops waiting for an answer, sends a heartbeat.
     Dial {
         who: usize,
@@ -130,7 +139,12 @@ pub struct World {
     plan: Plan,
     processes: Vec<Process>,
     connections: Vec<Connection>,
-    service: Service,
+    /// By address.
+    services: Vec<Service>,
+    /// Counts the services and the times that they lead.
+    tenures: u64,
+    /// Until when two services cannot reach each other.
+    splits: BTreeMap<(usize, usize), u64>,
     engines: Vec<Engine>,
     /// Of the pending generations of each service: their size, and who has come to connect.
     prepared: BTreeMap<(u64, u64), (usize, BTreeSet<usize>)>,
@@ -147,7 +161,8 @@ impl World {
         clock::set(0);
         let random = Random::new(seed);
         let start = std::time::Instant::now();
-        let (service, judge) = (Service::default(), Judge::new(plan.world, plan.steps * plan.epochs.min(1_000)));
+        let services = (0..plan.seats).map(|_| Service::default()).collect();
+        let judge = Judge::new(plan.world, plan.steps * plan.epochs.min(1_000));
         Self {
             now: 0,
             queue: BTreeMap::new(),
@@ -157,7 +172,9 @@ impl World {
             plan,
             processes: Vec::new(),
             connections: Vec::new(),
-            service,
+            services,
+            tenures: 0,
+            splits: BTreeMap::new(),
             engines: Vec::new(),
             prepared: BTreeMap::new(),
             disk: Disk::new(),
@@ -188,8 +205,9 @@ impl World {
         Terms { timeout: Duration::from_millis(LOST), beat: Duration::from_millis(BEAT) }
     }
 
-    fn instant(&self) -> std::time::Instant {
-        self.start + Duration::from_millis(self.now)
+    /// The time of the clock at an address, whose rate is not that of the others.
+    fn instant(&self, at: usize) -> std::time::Instant {
+        self.start + Duration::from_micros(self.now * self.plan.rates[at])
     }
 
     fn at(&mut self, time: u64, event: Event) {
@@ -214,6 +232,7 @@ impl World {
             self.now = time;
             clock::set(time);
             self.happen(number, event);
+            self.judge_leaders();
             if self.is_calm && self.processes.iter().all(Process::is_over) && self.is_settled() {
                 break;
             }
@@ -250,8 +269,10 @@ impl World {
             Event::Closing { link, up } => self.notice(link, up),
             Event::Flush { link } => self.flush(link),
             Event::Dismissal { link } => self.close(link, true),
-            Event::Tick { service } => self.tick(service),
-            Event::ServiceStarts { service } => self.start_service(service),
+            Event::Tick { at, service } => self.tick(at, service),
+            Event::ServiceStarts { at, service } => self.start_service(at, service),
+            Event::Claim(claim) => self.claimed(claim),
+            Event::Vote(claim, vote) => self.voted(claim, vote),
             Event::Dial { who } => self.dial(who),
             Event::Introduced { who, link } => self.introduced(who, link),
             Event::Unanswered { who, link } => self.unanswered(who, link),
@@ -279,9 +300,12 @@ impl World {
             Event::Beat { who, .. } | Event::Wake { who } | Event::Arrive { who, .. } => *who,
             Event::Collective { who, .. } | Event::Written { who, .. } => *who,
             Event::Prepare { who, .. } | Event::Prepared { who, .. } => *who,
-            Event::Arrival { .. } | Event::Closing { .. } | Event::Flush { .. } | Event::Tick { .. } => {
-                return Some(self.service.wakes);
+            Event::Arrival { link, .. } | Event::Closing { link, .. } | Event::Flush { link } => {
+                return Some(self.services[self.connections[*link].at].wakes);
             }
+            Event::Tick { at, .. } => return Some(self.services[*at].wakes),
+            Event::Claim(claim) => return Some(self.services[claim.to].wakes),
+            Event::Vote(claim, _) => return Some(self.services[claim.from].wakes),
             _ => return None,
         };
         Some(self.processes[who].wakes)

@@ -17,6 +17,7 @@ pub enum Parcel {
 pub struct Connection {
     pub who: usize,
     /// The service that it leads to.
+    pub at: usize,
     pub service: u64,
     pub session: Option<SessionId>,
     /// Whether the end of the member, and that of the service, is open.
@@ -28,10 +29,18 @@ pub struct Connection {
 
 impl World {
     pub(super) fn connect(&mut self, who: usize) -> usize {
-        let service = self.service.number;
+        let at = self.processes[who].address;
+        let service = self.services[at].number;
         let last = [self.now; 2];
-        self.connections.push(Connection { who, service, session: None, open: [true; 2], last, is_dirty: false });
+        self.connections.push(Connection { who, at, service, session: None, open: [true; 2], last, is_dirty: false });
         self.connections.len() - 1
+    }
+
+    /// Until when a member cannot reach the service at an address.
+    pub(super) fn cut(&self, who: usize, at: usize) -> u64 {
+        let process = &self.processes[who];
+        let split = if process.split.0 == at { process.split.1 } else { 0 };
+        process.cut.max(self.services[at].cut).max(split)
     }
 
     /// When what is sent now reaches the other end.
@@ -40,7 +49,7 @@ impl World {
         if self.plan.loss > 0 && self.random.once_in(self.plan.loss) {
             at += 200 << self.random.within(0..=3);
         }
-        let cut = self.processes[self.connections[link].who].cut;
+        let cut = self.cut(self.connections[link].who, self.connections[link].at);
         if cut > self.now {
             at = at.max(cut) + self.random.within(1..=200);
         }

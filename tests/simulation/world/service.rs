@@ -1,12 +1,14 @@
-//! The process that holds the real roster: what `service_state.rs` and `session.rs` do, without threads.
+//! A process that holds the real roster: what `service_state.rs` and `session.rs` do, without threads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::network::Parcel;
 use super::{Event, World};
 use crate::launch::rendezvous::bulletin::{Action, Bulletin, Event as Told, SessionId};
 use crate::launch::rendezvous::refusal::Refusal;
 use crate::launch::rendezvous::roster::Roster;
+use crate::launch::rendezvous::seats::Seat;
 use crate::launch::rendezvous::wire::{FromMember, FromService};
 
 const TICK: u64 = 250;
@@ -15,14 +17,24 @@ const FAREWELL: u64 = 5_000;
 
 #[derive(Debug, Default)]
 pub struct Service {
-    /// Counts the processes that held it.
+    /// Counts the processes that held this address.
     pub number: u64,
     pub is_up: bool,
     pub wakes: u64,
-    /// Whether its machine is gone, so that nobody says that nobody listens.
+    /// Until when its machine is cut off.
+    pub cut: u64,
+    /// Whether its machine is gone, so that nobody says that nobody listens; and whether it comes back.
     pub has_vanished: bool,
+    pub is_lost: bool,
     pub roster: Option<Roster>,
+    /// If there are several.
+    pub seat: Option<Seat>,
+    pub leads_since: Option<std::time::Instant>,
+    pub tenure: u64,
+    /// The latest generation that a leader told.
+    pub known: u64,
     sessions: SessionId,
+    past_sessions: SessionId,
     latest: Option<FromService>,
     store: BTreeSet<String>,
     /// Requests that wait: by connection and id.
@@ -30,55 +42,107 @@ pub struct Service {
 }
 
 impl World {
-    pub(super) fn start_service(&mut self, number: u64) {
-        if self.service.is_up || number != self.service.number + 1 {
+    pub(super) fn start_service(&mut self, at: usize, number: u64) {
+        let Service { cut, is_lost, .. } = self.services[at];
+        if self.services[at].is_up || is_lost || number != self.services[at].number + 1 {
             return;
         }
-        self.service = Service { number, is_up: true, ..Service::default() };
-        self.judge.service_restarted();
-        self.say(|| format!("service {number} starts"));
-        self.after(TICK, Event::Tick { service: number });
+        self.tenures += 1;
+        let tenure = self.tenures;
+        self.services[at] = Service { number, is_up: true, cut, tenure, ..Service::default() };
+        if self.plan.seats > 1 {
+            self.services[at].seat = Some(self.new_seat(at));
+        } else {
+            self.judge.service_restarted();
+        }
+        self.say(|| format!("service {number} starts at address {at}"));
+        self.after(TICK, Event::Tick { at, service: number });
     }
 
     /// The process of the service dies, or its machine is gone.
-    pub(super) fn stop_service(&mut self, vanishes: bool) {
-        self.say(|| "the service dies".into());
-        (self.service.is_up, self.service.has_vanished) = (false, vanishes);
+    pub(super) fn stop_service(&mut self, at: usize, vanishes: bool) {
+        self.say(|| format!("the service at address {at} dies"));
+        (self.services[at].is_up, self.services[at].has_vanished) = (false, vanishes);
         for link in 0..self.connections.len() {
-            if vanishes { self.vanish(link, true) } else { self.close(link, true) }
+            if self.connections[link].at == at {
+                if vanishes { self.vanish(link, true) } else { self.close(link, true) }
+            }
         }
     }
 
-    pub(super) fn tick(&mut self, number: u64) {
-        if number == self.service.number && self.service.is_up {
-            self.tell(Told::Tick).ok();
-            self.after(TICK, Event::Tick { service: number });
+    pub(super) fn tick(&mut self, at: usize, number: u64) {
+        if number == self.services[at].number && self.services[at].is_up {
+            self.tell(at, Told::Tick).ok();
+            self.claim(at);
+            self.after(TICK, Event::Tick { at, service: number });
         }
+    }
+
+    /// What a leader knows of its run ends with its lease.
+    fn follow_election(&mut self, at: usize) {
+        let now = self.instant(at);
+        let since = self.services[at].seat.as_ref().and_then(|seat| seat.leads(now)).map(|(since, _)| since);
+        if self.services[at].leads_since == since {
+            return;
+        }
+        self.tenures += 1;
+        let tenure = self.tenures;
+        let service = &mut self.services[at];
+        (service.leads_since, service.roster, service.past_sessions) = (since, None, service.sessions);
+        (service.tenure, service.latest) = (tenure, None);
+        service.store.clear();
+        service.waiting.clear();
+        if since.is_some() {
+            self.judge.service_restarted();
+        }
+        self.say(|| format!("address {at} {}", if since.is_some() { "leads" } else { "leads no more" }));
+        for link in 0..self.connections.len() {
+            if self.connections[link].at == at && self.connections[link].session.is_some() {
+                self.soil(link);
+            }
+        }
+    }
+
+    /// How long what is said on a connection holds, in the service's time; `None` if it does not lead any more.
+    fn validity(&mut self, link: usize) -> Option<Duration> {
+        let at = self.connections[link].at;
+        self.follow_election(at);
+        let Some(seat) = &self.services[at].seat else { return Some(Duration::MAX) };
+        let now = self.instant(at);
+        let is_present = self.connections[link].session.is_none_or(|it| it > self.services[at].past_sessions);
+        seat.leads(now).filter(|_| is_present).map(|(_, until)| until - now)
     }
 
     pub(super) fn reach_service(&mut self, link: usize, parcel: Parcel) {
         self.messages += 1;
         let connection = &self.connections[link];
-        if !connection.open[1] || connection.service != self.service.number || !self.service.is_up {
+        let at = connection.at;
+        if !connection.open[1] || connection.service != self.services[at].number || !self.services[at].is_up {
             return;
         }
-        match (parcel, connection.session) {
+        let Some(validity) = self.validity(link) else {
+            if self.connections[link].session.is_none() {
+                return self.answer(link, FromService::Elsewhere);
+            }
+            return self.close(link, true);
+        };
+        match (parcel, self.connections[link].session) {
             (Parcel::Introduction(info), None) => self.admit(link, info),
             (Parcel::Up(FromMember::Set { id, key, .. }), Some(_)) => {
-                self.service.store.insert(key);
+                self.services[at].store.insert(key);
                 self.answer(link, FromService::Value(id, Vec::new()));
-                self.answer_waiting();
+                self.answer_waiting(at);
             }
             (Parcel::Up(FromMember::Get { id, keys, .. }), Some(_)) => {
-                self.service.waiting.insert((link, id), keys);
-                self.answer_waiting();
+                self.services[at].waiting.insert((link, id), keys);
+                self.answer_waiting(at);
             }
             (Parcel::Up(message), Some(session)) => {
                 let (beats, leaves) =
                     (matches!(message, FromMember::Beat(_)), matches!(message, FromMember::Leave(..)));
-                message.events(session).into_iter().for_each(|event| drop(self.tell(event)));
+                message.events(session).into_iter().for_each(|event| drop(self.tell(at, event)));
                 if beats {
-                    self.answer(link, FromService::Alive);
+                    self.answer(link, FromService::Alive(validity));
                 }
                 if leaves {
                     self.connections[link].session = None;
@@ -90,18 +154,23 @@ impl World {
     }
 
     fn admit(&mut self, link: usize, info: crate::launch::rendezvous::bulletin::ProcessInfo) {
-        let (rules, now) = (self.rules(), self.instant());
-        let service = &mut self.service;
+        let at = self.connections[link].at;
+        let (rules, now) = (self.rules(), self.instant(at));
+        let service = &mut self.services[at];
         service.sessions += 1;
         let session = service.sessions;
-        service.roster.get_or_insert_with(|| Roster::new(rules, now));
+        let (since, known) = (service.leads_since, service.known);
+        service.roster.get_or_insert_with(|| {
+            let roster = Roster::new(rules, now);
+            if let Some(since) = since { roster.elected(since, known) } else { roster }
+        });
         // Its own announcement is already one that it gets.
         self.connections[link].session = Some(session);
-        match self.tell(Told::Joined(session, info)) {
+        match self.tell(at, Told::Joined(session, info)) {
             Ok(()) => self.soil(link),
             Err(refusal) => {
                 self.connections[link].session = None;
-                let roster = self.service.roster.as_ref().expect("it refused");
+                let roster = self.services[at].roster.as_ref().expect("it refused");
                 let last = FromService::Bulletin(roster.bulletin());
                 let is_complete = roster.is_complete_for(&refusal);
                 self.answer(link, if is_complete { last } else { FromService::Refusal(refusal) });
@@ -113,20 +182,21 @@ impl World {
         self.send(link, false, Parcel::Down(message));
     }
 
-    fn answer_waiting(&mut self) {
-        let store = &self.service.store;
+    fn answer_waiting(&mut self, at: usize) {
+        let store = &self.services[at].store;
         let there = |(_, keys): &(&(usize, u64), &Vec<String>)| keys.iter().all(|key| store.contains(key));
-        let found: Vec<(usize, u64)> = self.service.waiting.iter().filter(there).map(|(at, _)| *at).collect();
+        let found: Vec<(usize, u64)> = self.services[at].waiting.iter().filter(there).map(|(at, _)| *at).collect();
         for (link, id) in found {
-            self.service.waiting.remove(&(link, id));
+            self.services[at].waiting.remove(&(link, id));
             self.answer(link, FromService::Value(id, Vec::new()));
         }
     }
 
     /// Tells the roster, and publishes what it announces.
-    pub(super) fn tell(&mut self, event: Told) -> Result<(), Refusal> {
-        let now = self.instant();
-        let Some(roster) = &mut self.service.roster else { return Ok(()) };
+    pub(super) fn tell(&mut self, at: usize, event: Told) -> Result<(), Refusal> {
+        self.follow_election(at);
+        let now = self.instant(at);
+        let Some(roster) = &mut self.services[at].roster else { return Ok(()) };
         self.judge.note(&event);
         let mut answer = Ok(());
         for action in roster.handle(event, now) {
@@ -136,26 +206,27 @@ impl World {
                 Action::Announce(bulletin) => {
                     self.say(|| announcement(&bulletin));
                     self.judge_bulletin(&bulletin);
-                    self.service.latest = Some(FromService::Bulletin(bulletin));
-                    self.announce();
+                    self.services[at].latest = Some(FromService::Bulletin(bulletin));
+                    self.announce(at);
                 }
                 Action::Decide(verdict) => {
                     self.say(|| format!("verdict: {verdict}"));
-                    self.service.latest = Some(FromService::Verdict(verdict));
-                    self.announce();
+                    self.services[at].latest = Some(FromService::Verdict(verdict));
+                    self.announce(at);
                 }
             }
-            let Some(_) = &self.service.roster else { break };
+            let Some(_) = &self.services[at].roster else { break };
         }
         answer
     }
 
-    fn announce(&mut self) {
-        let roster = self.service.roster.as_ref().expect("it announces");
+    fn announce(&mut self, at: usize) {
+        let roster = self.services[at].roster.as_ref().expect("it announces");
         let members: BTreeSet<_> = roster.members.iter().map(|member| member.session).collect();
         for link in 0..self.connections.len() {
-            let Connection { session, open, service, .. } = &self.connections[link];
-            if let (Some(session), true, true) = (*session, open[1], *service == self.service.number) {
+            let Connection { session, open, at: there, service, .. } = &self.connections[link];
+            let is_here = *there == at && *service == self.services[at].number;
+            if let (Some(session), true, true) = (*session, open[1], is_here) {
                 if !members.contains(&session) {
                     self.after(FAREWELL, Event::Dismissal { link });
                 }
@@ -173,18 +244,23 @@ impl World {
     }
 
     pub(super) fn flush(&mut self, link: usize) {
-        let is_current = self.connections[link].service == self.service.number && self.service.is_up;
+        let Connection { at, service, .. } = self.connections[link];
+        let is_current = service == self.services[at].number && self.services[at].is_up;
         if std::mem::take(&mut self.connections[link].is_dirty) && is_current {
-            let latest = self.service.latest.clone().unwrap_or(FromService::Nobody);
+            if self.validity(link).is_none() {
+                return self.close(link, true);
+            }
+            let latest = self.services[at].latest.clone().unwrap_or(FromService::Nobody);
             self.answer(link, latest);
         }
     }
 
     /// The service notices that a connection has ended.
     pub(super) fn service_lost(&mut self, link: usize) {
-        let Connection { session, service, .. } = self.connections[link];
-        if let Some(session) = session.filter(|_| service == self.service.number && self.service.is_up) {
-            self.tell(Told::Closed(session, "its connection closed".into())).ok();
+        let Connection { session, at, service, .. } = self.connections[link];
+        let is_current = service == self.services[at].number && self.services[at].is_up;
+        if let Some(session) = session.filter(|_| is_current) {
+            self.tell(at, Told::Closed(session, "its connection closed".into())).ok();
         }
     }
 }

@@ -4,11 +4,13 @@ use super::member::Link;
 use super::network::Parcel;
 use super::{BEAT, Event, LOST, World};
 use crate::launch::rendezvous::clock::Instant;
-use crate::launch::rendezvous::member_state::End;
+use crate::launch::rendezvous::member_state::{End, MemberState};
 use crate::launch::rendezvous::wire::{FromMember, FromService};
 
 const RETRY: u64 = 100;
 const HANDSHAKE: u64 = 5_000;
+/// With several addresses.
+const FIRST_HANDSHAKE: u64 = 500;
 
 impl World {
     pub(super) fn dial(&mut self, who: usize) {
@@ -17,18 +19,23 @@ impl World {
             return;
         }
         let info = process.shared.state().own.clone();
-        let cut = process.cut;
+        let at = process.address;
+        let cut = self.cut(who, at);
         let link = self.connect(who);
         self.processes[who].link = Link::Dialing { link, sent: Instant::now() };
-        if !self.service.is_up && !self.service.has_vanished {
+        if !self.services[at].is_up && !self.services[at].has_vanished {
             // The address answers that nobody listens.
             let delay = self.random.within(1..=20);
             self.vanish(link, true);
             return self.after(delay, Event::Unanswered { who, link });
         }
-        self.after(HANDSHAKE, Event::Unanswered { who, link });
-        if self.service.is_up && cut < self.now + HANDSHAKE {
-            let challenge = cut.max(self.now) + self.random.within(2..=60);
+        let is_elected = self.plan.seats > 1;
+        let rounds = self.processes[who].attempts / self.plan.seats;
+        let limit = if is_elected { HANDSHAKE.min(FIRST_HANDSHAKE << rounds.min(4)) } else { HANDSHAKE };
+        self.after(limit, Event::Unanswered { who, link });
+        let ready = cut.max(if is_elected { self.services[at].wakes } else { 0 });
+        if self.services[at].is_up && ready < self.now + limit {
+            let challenge = ready.max(self.now) + self.random.within(2..=60);
             self.at(challenge, Event::Introduced { who, link });
             self.processes[who].introduction = Some(info);
         }
@@ -65,6 +72,7 @@ impl World {
     fn fail_to_meet(&mut self, who: usize, why: &str) {
         let process = &mut self.processes[who];
         (process.link, process.is_patient) = (Link::Down, false);
+        (process.address, process.attempts) = ((process.address + 1) % self.plan.seats, process.attempts + 1);
         process.shared.change(|state| (state.failure, state.is_introduced) = ((why.into(), false), false));
         self.after(RETRY, Event::Dial { who });
         self.look(who);
@@ -101,15 +109,19 @@ impl World {
             return;
         }
         match process.link {
-            Link::Dialing { link: current, sent } if current == link => {
+            Link::Dialing { link: current, .. } if current == link => {
                 process.is_patient = false;
                 if let FromService::Refusal(refusal) = message {
                     self.say(|| format!("member {} was refused: {}", self.processes[who].id, refusal.reason));
                     self.processes[who].shared.end(End::Lost(refusal.reason));
                     return self.look(who);
                 }
-                process.shared.change(|state| state.begin_session(sent));
-                process.link = Link::Up { link, unanswered: 0 };
+                if matches!(message, FromService::Elsewhere) {
+                    self.close(link, false);
+                    return self.fail_to_meet(who, "it does not lead");
+                }
+                process.shared.change(MemberState::begin_session);
+                (process.link, process.attempts) = (Link::Up { link, unanswered: 0 }, 0);
                 self.hear(who, message);
                 self.after(0, Event::Beat { who, link });
                 self.send_commands(who);
@@ -142,7 +154,8 @@ impl World {
         if *current != link || process.outcome.is_some() {
             return;
         }
-        if *unanswered > LOST / BEAT {
+        let silence = if self.plan.seats > 1 { LOST * 2 / 3 } else { LOST };
+        if *unanswered > silence / BEAT {
             self.close(link, false);
             return self.session_lost(link, "no sign of life");
         }

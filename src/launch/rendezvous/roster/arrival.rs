@@ -80,7 +80,8 @@ impl Roster {
             member.computing = Some(generation);
             self.members.iter_mut().for_each(|member| member.rank = placement.rank(member.info.id));
             self.placement = placement;
-            (self.returning_since, self.short_since) = (Some(now), None);
+            let since = if self.is_elected { self.created } else { now };
+            (self.returning_since, self.short_since) = (Some(since), None);
             self.causes.add("the rendezvous was restarted");
             self.causes.close();
             self.enter(Phase::Running, now);

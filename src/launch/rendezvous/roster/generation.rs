@@ -102,7 +102,13 @@ impl Roster {
     }
 
     fn awaits_return(&self, now: Instant) -> bool {
-        self.returning_since.is_some_and(|since| elapsed(since, now) < self.rules.lost_after)
+        self.returning_since.is_some_and(|since| elapsed(since, now) < self.return_time())
+    }
+
+    /// How long the members of a generation from before a restart are expected back. Those of a leader notice its loss
+    /// before another one is elected, or soon after.
+    fn return_time(&self) -> Duration {
+        if self.is_elected { lease(self.rules.lost_after) } else { self.rules.lost_after }
     }
 
     /// Whether leases of a service before this one may still be valid.
@@ -110,9 +116,11 @@ impl Roster {
         elapsed(self.created, now) < lease(self.rules.lost_after)
     }
 
-    /// Whether members from before a restart may still compute.
+    /// Whether members from before a restart may still compute, or, if this service was elected, may be on their way
+    /// although nobody here knows of them.
     fn awaits_missing(&self, now: Instant) -> bool {
-        self.is_young(now) && !self.missing().is_empty()
+        let may_be_first = self.is_elected && self.placement.generation == 0;
+        self.is_young(now) && (may_be_first || !self.missing().is_empty())
     }
 
     /// Why the generation must be broken off, if it must.
@@ -122,7 +130,7 @@ impl Roster {
         match (self.phase, &self.trouble) {
             (Phase::Waiting | Phase::Over | Phase::Complete, _) => None,
             _ if self.returning_since.is_some() && !self.awaits_return(now) => {
-                let (missing, limit) = (self.missing(), sentence::span(self.rules.lost_after));
+                let (missing, limit) = (self.missing(), sentence::span(self.return_time()));
                 let names = if missing.is_empty() {
                     format!("{} of generation {generation}", count(self.absent_count()))
                 } else {

@@ -71,6 +71,8 @@ pub struct Roster {
     pub(super) rules: Rules,
     pub(super) phase: Phase,
     created: Instant,
+    /// Whether it was elected, maybe after another one.
+    is_elected: bool,
     /// When the phase began.
     pub(super) since: Instant,
     /// The current or last generation.
@@ -107,6 +109,7 @@ impl Roster {
             rules,
             phase: Phase::Waiting,
             created: now,
+            is_elected: false,
             since: now,
             placement: Placement::default(),
             pending: None,
@@ -123,6 +126,11 @@ impl Roster {
             changed: false,
             last_event: now,
         }
+    }
+
+    /// The same for a service that leads `since` then, and has heard of `generation`; see [`seats`](super::seats).
+    pub fn elected(self, since: Instant, generation: u64) -> Self {
+        Self { created: since, is_elected: true, greatest: generation, ..self }
     }
 
     /// Handles an event at `now`. Each announcement replaces those before it.
