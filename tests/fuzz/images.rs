@@ -1,0 +1,73 @@
+//! Images: through the decoder in Rust, and through libjpeg-turbo.
+
+use std::fs;
+
+use kiln::data::{Decode, Exif, Framing, ImageSet};
+use tempfile::tempdir;
+
+use super::corpus;
+use super::damage::Random;
+use super::target::{Bound, fuzz};
+
+/// An image in memory has at most 512 MiB, and becomes one with three bytes a pixel.
+const BOUND: Bound = Bound { factor: 64, mib: 1280 };
+
+fn images(suffix: &str, mend: impl Fn(&mut Vec<u8>, &mut Random)) {
+    let (dir, corpus) = (tempdir().unwrap(), corpus(&[suffix]));
+    let path = dir.path().join(format!("it.{suffix}"));
+    fuzz(BOUND, |random| {
+        let mut bytes = random.damaged(&corpus);
+        mend(&mut bytes, random);
+        fs::write(&path, &bytes).unwrap();
+        let decode = *random.pick(&[Decode::Whole, Decode::Part, Decode::Scaled]);
+        let exif = *random.pick(&[Exif::Ignore, Exif::Apply]);
+        let framing = Framing { middle: *random.pick(&[0.0, 0.875]), area: 0.0, exif, decode };
+        let side = *random.pick(&[1, 8, 40]);
+        (bytes.len(), ImageSet::from_files(std::slice::from_ref(&path), side, framing).is_ok())
+    });
+}
+
+#[test]
+fn jpeg() {
+    images("jpg", |bytes, random| {
+        // A JPEG without its end is not decoded.
+        if random.chance(80) {
+            bytes.extend(b"\xff\xd9");
+        }
+    });
+}
+
+#[test]
+fn png() {
+    images("png", |bytes, random| {
+        if random.chance(80) {
+            sum_chunks(bytes);
+        }
+    });
+}
+
+/// Gives the chunks of a PNG the checksums of what is in them now.
+fn sum_chunks(bytes: &mut [u8]) {
+    let mut at = 8;
+    while let Some(length) = bytes.get(at..at + 4).map(|it| u32::from_be_bytes(it.try_into().unwrap()) as usize) {
+        let Some(sum) = bytes.get(at + 4..at + 8 + length).map(crc32fast::hash) else { return };
+        let Some(place) = bytes.get_mut(at + 8 + length..at + 12 + length) else { return };
+        place.copy_from_slice(&sum.to_be_bytes());
+        at += 12 + length;
+    }
+}
+
+#[test]
+fn webp() {
+    images("webp", |bytes, random| {
+        if random.chance(80) && bytes.len() > 12 {
+            let length = bytes.len() as u32 - 8;
+            bytes[4..8].copy_from_slice(&length.to_le_bytes());
+        }
+    });
+}
+
+#[test]
+fn bmp() {
+    images("bmp", |_, _| ());
+}
