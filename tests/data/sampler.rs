@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use kiln::parallel::{Group, Sampler, SamplerConfig, validation_batches};
 use proptest::prelude::*;
 
-use super::assert_names;
 
 const CONFIG: SamplerConfig = SamplerConfig {
     len: 100,
@@ -177,7 +176,9 @@ fn dropping_the_only_batch_is_refused_with_the_flags_to_change() {
     let config = SamplerConfig { len: 15, drop_last: true, ..CONFIG };
     let error = Sampler::new(config).expect_err("no step is left");
     assert_eq!(error.exit_code(), 2);
-    assert_names(&error.to_string(), &["--batch-size", "--world-size", "data.drop_last", "'16'"]);
+    for part in ["--batch-size", "--world-size", "data.drop_last", "'16'"] {
+        assert!(error.to_string().contains(part), "'{error}' does not name '{part}'");
+    }
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn nothing_to_sample_and_sizes_of_zero_are_refused() {
         SamplerConfig { accumulation_steps: 0, ..CONFIG },
     ];
     for config in zeros {
-        assert_names(&Sampler::new(config).expect_err("a zero").to_string(), &["'0'"]);
+        assert!(Sampler::new(config).expect_err("a zero").to_string().contains("'0'"));
     }
 }
 

@@ -31,12 +31,12 @@ fn shard() -> Vec<u8> {
     let mut tar = Builder::new(Vec::new());
     let images = corpus(&["bits.png", "deep.png", "bits.bmp", "grey.jpg", "lossy.webp"]);
     for (number, (bytes, suffix)) in images.iter().zip(["bmp", "png", "png", "jpg", "webp"]).enumerate() {
-        if number == 2 {
-            let long = format!("a/{}/x", "long".repeat(40));
-            tar.append_pax_extensions([("path", format!("{long}.png").as_bytes()), ("size", b"101")]).unwrap();
-        }
         let name = if number < 4 { format!("a/{number}") } else { "y".repeat(150) };
         for (suffix, content) in [(suffix, &bytes[..]), ("cls", format!("{}", number % 2).as_bytes())] {
+            if number == 2 {
+                let (long, size) = (format!("a/{}/x.{suffix}", "long".repeat(40)), content.len().to_string());
+                tar.append_pax_extensions([("path", long.as_bytes()), ("size", size.as_bytes())]).unwrap();
+            }
             let mut header = Header::new_gnu();
             header.set_size(content.len() as u64);
             tar.append_data(&mut header, format!("{name}.{suffix}"), content).unwrap();

@@ -30,6 +30,11 @@ fn images(suffix: &str, mend: impl Fn(&mut Vec<u8>, &mut Random)) {
 #[test]
 fn jpeg() {
     images("jpg", |bytes, random| {
+        // Start of frame, baseline or progressive; then a length, a depth, height and width.
+        let frame = bytes.windows(2).position(|it| matches!(it, [0xff, 0xc0 | 0xc2]));
+        if let Some(sides) = frame.and_then(|at| bytes.get_mut(at + 5..at + 9)).filter(|_| random.chance(5)) {
+            sides.copy_from_slice(&[0xff, 0xd0, 0xff, 0xd0]);
+        }
         // A JPEG without its end is not decoded.
         if random.chance(80) {
             bytes.extend(b"\xff\xd9");
