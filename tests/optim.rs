@@ -3,8 +3,8 @@
 
 use burn::tensor::{Tensor, TensorData};
 use kiln::optim::{
-    Arenas, OptimConfig, Optimizer, OptimizerKind, Parameter, WeightAverage, clip_factor, clip_factor_there, global_norm,
-    norms,
+    Arenas, OptimConfig, Optimizer, OptimizerKind, Parameter, WeightAverage, clip_factor, clip_factor_there,
+    global_norm, norms,
 };
 use kiln::parallel::HostBackend;
 use serde_json::Value;

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use kiln::parallel::{Group, Sampler, SamplerConfig, validation_batches};
 use proptest::prelude::*;
 
-
 const CONFIG: SamplerConfig = SamplerConfig {
     len: 100,
     world_size: 2,

@@ -11,7 +11,7 @@ use super::damage::Random;
 use super::files;
 use super::target::{Bound, fuzz};
 
-const BOUND: Bound = Bound { factor: 4096, mib: 16 };
+const BOUND: Bound = Bound { factor: 4096, mib: 16, inputs: 500 };
 
 fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
@@ -93,7 +93,8 @@ fn arguments() {
         environment.retain(|_| random.chance(10));
         environment.iter_mut().for_each(|(name, _)| *name = format!("TRAIN__{}", name.replace('.', "__")));
         let launcher = texts(&["0", "1", "4", "10.0.0.1", "n[1-3,7]", "2(x3),1"]);
-        for name in ["RANK", "WORLD_SIZE", "MASTER_ADDR", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NODELIST", "TF_CONFIG"] {
+        for name in ["RANK", "WORLD_SIZE", "MASTER_ADDR", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NODELIST", "TF_CONFIG"]
+        {
             if random.chance(10) {
                 environment.push(of(name, words(random, &launcher).concat()));
             }
@@ -107,9 +108,31 @@ fn arguments() {
 fn command_line() {
     let mut corpus = overrides();
     corpus.extend(texts(&[
-        "sweep", "plan", "find", "lr", "launch", "--", "--epochs", "3", "--gpu-ids", "0,1", "--lr=0.1", "--nproc", "4",
-        "--world-size", "--elastic", "--samples", "--halving", "run.seed=1,2", "--machines", "report", "config",
-        "optim.learning_rate=tag(log,interval(0.01,1))", "run.seed=int(interval(1,9))", "--time=10:00", "verify",
+        "sweep",
+        "plan",
+        "find",
+        "lr",
+        "launch",
+        "--",
+        "--epochs",
+        "3",
+        "--gpu-ids",
+        "0,1",
+        "--lr=0.1",
+        "--nproc",
+        "4",
+        "--world-size",
+        "--elastic",
+        "--samples",
+        "--halving",
+        "run.seed=1,2",
+        "--machines",
+        "report",
+        "config",
+        "optim.learning_rate=tag(log,interval(0.01,1))",
+        "run.seed=int(interval(1,9))",
+        "--time=10:00",
+        "verify",
     ]));
     fuzz(BOUND, |random| {
         let words = words(random, &corpus);

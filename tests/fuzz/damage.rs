@@ -6,7 +6,8 @@ pub struct Random(pub u64);
 /// Numbers at which arithmetic goes wrong.
 const EXTREMES: [u64; 12] =
     [0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, i32::MAX as u64, u32::MAX as u64, i64::MAX as u64, u64::MAX];
-const DIGITS: [&str; 8] = ["0", "-1", "1e308", "4294967296", "18446744073709551615", "99999999999999999999", "nan", "1.5"];
+const DIGITS: [&str; 8] =
+    ["0", "-1", "1e308", "4294967296", "18446744073709551615", "99999999999999999999", "nan", "1.5"];
 
 /// Inputs do not grow beyond this.
 const LONGEST: usize = 1 << 17;

@@ -13,7 +13,7 @@ use super::damage::Random;
 use super::target::{Bound, fuzz};
 use super::{corpus, files};
 
-const BOUND: Bound = Bound { factor: 256, mib: 0 };
+const BOUND: Bound = Bound { factor: 256, mib: 0, inputs: 2000 };
 const SHARDS: [&str; 2] = ["train-0.tar", "val-0.tar"];
 
 /// Loads the data set and shows some of it.
@@ -154,8 +154,10 @@ fn cifar() {
 fn names() {
     let dir = shards();
     let pattern = |text: &str| dir.path().join(text).into_os_string().into_encoded_bytes();
-    let corpus = [pattern("{train,val}-{0..0}.tar"), pattern("{{train,val},}-{000..127}.tar"), pattern("{a,{b,{c,d}}}")];
-    fuzz(BOUND, |random| {
+    let corpus =
+        [pattern("{train,val}-{0..0}.tar"), pattern("{{train,val},}-{000..127}.tar"), pattern("{a,{b,{c,d}}}")];
+    // A million names, each as long as the pattern.
+    fuzz(Bound { mib: 2048, inputs: 300, ..BOUND }, |random| {
         let bytes = random.damaged(&corpus);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         (bytes.len(), read(Source::Webdataset, &PathBuf::from(text), random))

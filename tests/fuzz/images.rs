@@ -10,7 +10,7 @@ use super::damage::Random;
 use super::target::{Bound, fuzz};
 
 /// An image in memory has at most 512 MiB, and becomes one with three bytes a pixel.
-const BOUND: Bound = Bound { factor: 64, mib: 1280 };
+const BOUND: Bound = Bound { factor: 64, mib: 1280, inputs: 2000 };
 
 fn images(suffix: &str, mend: impl Fn(&mut Vec<u8>, &mut Random)) {
     let (dir, corpus) = (tempdir().unwrap(), corpus(&[suffix]));

@@ -9,8 +9,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::damage::Random;
 use super::memory::Meter;
 
-/// Inputs that `cargo test` gives to a target.
-const INPUTS: u64 = 2000;
 /// Twentieths of a second that an input may take.
 const PATIENCE: u32 = 1200;
 /// What the process itself takes now and then, as for its threads.
@@ -22,11 +20,17 @@ static ALONE: Mutex<()> = Mutex::new(());
 static REPLAY: Mutex<String> = Mutex::new(String::new());
 /// Counts inputs; odd while one is being read.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
+/// Counts panics of all threads.
+static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// The most memory for an input: `factor` times its length, and `mib` MiB.
+/// How a target is held to account.
 pub struct Bound {
+    /// The most memory for an input: so many times its length,
     pub factor: usize,
+    /// and so many MiB.
     pub mib: usize,
+    /// How many inputs `cargo test` gives.
+    pub inputs: u64,
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -46,7 +50,7 @@ pub fn fuzz(bound: Bound, read: impl Fn(&mut Random) -> (usize, bool)) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let first = seconds.map_or(0, |_| now << 20);
     let (mut inputs, mut accepted, mut most) = (0, 0, 0);
-    while seconds.map_or(inputs < INPUTS, |limit| start.elapsed() < limit) {
+    while seconds.map_or(inputs < bound.inputs, |limit| start.elapsed() < limit) {
         let (taken, was_accepted) = one(&name, first + inputs, &bound, &read);
         (inputs, accepted, most) = (inputs + 1, accepted + u64::from(was_accepted), most.max(taken));
     }
@@ -58,6 +62,7 @@ pub fn fuzz(bound: Bound, read: impl Fn(&mut Random) -> (usize, bool)) {
 fn one(name: &str, seed: u64, bound: &Bound, read: &impl Fn(&mut Random) -> (usize, bool)) -> (usize, bool) {
     *REPLAY.lock().unwrap() = format!("\nrepeat it with: make fuzz TARGET={name} SEED={seed}\n");
     CLOCK.fetch_add(1, Relaxed);
+    let panics = PANICS.load(Relaxed);
     let meter = Meter::start();
     let outcome = catch_unwind(AssertUnwindSafe(|| read(&mut Random(seed))));
     let taken = meter.peak();
@@ -67,6 +72,7 @@ fn one(name: &str, seed: u64, bound: &Bound, read: &impl Fn(&mut Random) -> (usi
         eprint!("{replay}");
         resume_unwind(panic)
     });
+    assert_eq!(PANICS.load(Relaxed), panics, "another thread panicked; {replay}");
     let most = length * bound.factor + (bound.mib << 20) + SLACK;
     assert!(taken <= most, "{length} bytes took {taken} bytes of memory, more than {most}; {replay}");
     (taken, accepted)
@@ -76,6 +82,11 @@ fn one(name: &str, seed: u64, bound: &Bound, read: &impl Fn(&mut Random) -> (usi
 fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANICS.fetch_add(1, Relaxed);
+            usual(panic);
+        }));
         for signal in [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE] {
             // SAFETY: a zeroed `sigaction` is valid, and the handler only writes and reads what exists for ever.
             unsafe {

@@ -16,7 +16,7 @@ use super::damage::Random;
 use super::files;
 use super::target::{Bound, fuzz};
 
-const BOUND: Bound = Bound { factor: 256, mib: 0 };
+const BOUND: Bound = Bound { factor: 256, mib: 0, inputs: 2000 };
 
 /// Fails if tensors are not what they say.
 fn check(tensors: &StateDict) {

@@ -2,7 +2,12 @@
 //!
 //! `make mutants` changes them one operator at a time and asks the tests to notice.
 
-#![allow(dead_code, unused_imports, unused_qualifications, reason = "mounted files have more callers in their own crate")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_qualifications,
+    reason = "mounted files have more callers in their own crate"
+)]
 #![allow(missing_docs, reason = "they are documented in their own crate")]
 
 #[path = "../../src/checkpoint/mod.rs"]
