@@ -14,7 +14,7 @@ use crate::optim::LossScale;
 /// The version of the format that this build writes and reads.
 const VERSION: u64 = 1;
 
-/// Larger numbers than any run has: of epochs, and of steps and samples. Below them sums and products do not overflow.
+/// The most epochs, and the most steps or samples, of any run; sums and products of such numbers do not overflow.
 const MOST_EPOCHS: usize = 1 << 20;
 const MOST: u64 = 1 << 53;
 

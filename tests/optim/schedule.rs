@@ -45,6 +45,42 @@ fn after_the_warm_up_each_shape_follows_its_formula() {
     assert!((at(ScheduleKind::Step, 120) - 0.004).abs() < 1e-12);
 }
 
+#[test]
+fn a_shape_begins_where_the_warm_up_ends_and_is_done_with_the_run() {
+    let warm = |kind| {
+        let config =
+            ScheduleConfig { warmup_epochs: 5.0, restart_epochs: 1, final_lr: 0.04, ..ScheduleConfig::default() };
+        schedule(kind, config)
+    };
+    for kind in [ScheduleKind::Cosine, ScheduleKind::Linear] {
+        assert_eq!([100, 150, 200].map(|step| (warm(kind).at(step) * 1e9).round()), [4e8, 2.2e8, 4e7], "{kind:?}");
+    }
+    assert!((warm(ScheduleKind::Exponential).at(150) - 0.4 * 0.1_f64.sqrt()).abs() < 1e-12);
+    // Periods of 20 and 40 steps.
+    let restarts = [100, 110, 119, 120, 140, 160].map(|step| warm(ScheduleKind::Restarts).at(step));
+    assert_eq!([restarts[0], restarts[3], restarts[5]], [0.4; 3]);
+    assert!((restarts[1] - 0.22).abs() < 1e-12 && restarts[2] < 0.05 && (restarts[4] - 0.22).abs() < 1e-12);
+    let whole = Schedule { warmup_steps: 200, ..warm(ScheduleKind::Linear) };
+    assert_eq!(whole.at(200), 0.4, "a run that is all warm-up");
+}
+
+#[test]
+fn one_cycle_without_room_to_rise_starts_at_the_peak_and_stays_at_its_end() {
+    let cycle =
+        |onecycle_rise| schedule(ScheduleKind::OneCycle, ScheduleConfig { onecycle_rise, ..ScheduleConfig::default() });
+    for rise in [0.005, 0.001] {
+        assert!((cycle(rise).at(0) - 0.4).abs() < 1e-4, "{}", cycle(rise).at(0));
+    }
+    assert_eq!(cycle(0.3).at(1000), cycle(0.3).at(199));
+}
+
+#[test]
+fn a_constant_rate_is_constant() {
+    let constant = Schedule::constant(0.3, 9);
+    assert_eq!([0, 5, 8, 90].map(|step| constant.at(step)), [0.3; 4]);
+    assert_eq!(constant.total_steps, 9);
+}
+
 /// `torch.optim.lr_scheduler.OneCycleLR(max_lr=0.4, total_steps=200, cycle_momentum=False)` and
 /// `CosineAnnealingWarmRestarts(T_0=40, T_mult=2, eta_min=0.04)`, torch 2.9.0.
 #[test]
