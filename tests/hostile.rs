@@ -167,6 +167,14 @@ fn an_image_that_claims_to_be_huge_takes_no_memory_for_that() {
 }
 
 #[test]
+fn an_error_that_quotes_a_name_sends_no_commands_to_the_terminal() {
+    let place = Workplace::new();
+    let output = bounded(&place, BOUND, &["evaluate", "--checkpoint=\u{1b}[31m.pth"]);
+    let lines = errors(&output);
+    assert!(lines.len() == 1 && lines[0].contains("[31m.pth") && !lines[0].contains(char::is_control), "{lines:?}");
+}
+
+#[test]
 fn configurations_and_the_files_of_a_run_are_read_within_bounds() {
     let place = Workplace::new();
     sparse(&place.path("large.toml"), b"", GIB);

@@ -157,6 +157,17 @@ fn without_shards_windows_change_nothing() {
 }
 
 #[test]
+fn what_was_asked_before_does_not_change_the_order() {
+    let (asked, shards) = (sampler(CONFIG), [0, 1, 2, 3].repeat(25));
+    for epoch in [0, 1, 2, 0, 2] {
+        assert_eq!(micro_batches(&asked, epoch), micro_batches(&sampler(CONFIG), epoch), "{epoch}");
+    }
+    let fresh = sampler(CONFIG).in_windows(&shards, 2);
+    assert_eq!(micro_batches(&asked.in_windows(&shards, 2), 0), micro_batches(&fresh, 0));
+    assert_eq!(fresh.len(), 100);
+}
+
+#[test]
 fn an_epoch_without_shuffling_is_in_the_order_of_the_data_set() {
     let order = micro_batches(&sampler(SamplerConfig { shuffle: false, ..CONFIG }), 4).concat();
     assert_eq!(order, (0..100).collect::<Vec<_>>());

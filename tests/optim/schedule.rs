@@ -78,7 +78,7 @@ fn one_cycle_without_room_to_rise_starts_at_the_peak_and_stays_at_its_end() {
 fn a_constant_rate_is_constant() {
     let constant = Schedule::constant(0.3, 9);
     assert_eq!([0, 5, 8, 90].map(|step| constant.at(step)), [0.3; 4]);
-    assert_eq!(constant.total_steps, 9);
+    assert_eq!((constant.total_steps, constant.warmup_steps), (9, 0));
 }
 
 /// `torch.optim.lr_scheduler.OneCycleLR(max_lr=0.4, total_steps=200, cycle_momentum=False)` and

@@ -184,6 +184,7 @@ fn a_step_that_is_not_finished_in_time_is_broken_off_and_who_is_stuck_is_removed
 fn a_finished_member_completes_the_job_whatever_comes_later() {
     let mut job = Job::running(rules(2, 4), 2);
     job.tell(Event::Left(1, None));
+    assert_eq!(job.announced.last().map(|bulletin| bulletin.phase), Some(Phase::Complete));
     job.tell(Event::Trouble(2, 1, "reset".into()));
     job.close(2);
     job.pass_with(2 * TIMEOUT, &[]);
