@@ -23,8 +23,11 @@ ALL := tch,gloo,parquet,remote,turbo
 TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
 	test ! -s $$list || { echo "skipped:"; sort -u $$list | sed 's/^/  /'; }; rm -f $$list; exit $$code; }
 
+# The readers of `make fuzz` that not every build has.
+READERS := gloo,parquet,turbo
+
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-all check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate clean setup-tch setup-wgpu setup-dist setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-all check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate fuzz mutants clean setup-tch setup-wgpu setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -60,6 +63,12 @@ test-all: ## all tests on flex and LibTorch, and those of several processes
 
 simulate: ## elastic runs in virtual time, as SEEDS=10000 says; SEED=7 replays one with its log of events
 	@KILN_SEEDS=$(or $(SEEDS),10000) KILN_SEED=$(SEED) KILN_MEMBERS=$(MEMBERS) $(CARGO) test --test simulation -- --nocapture
+
+fuzz: ## damaged files and messages: SECONDS=600 for each target or that in TARGET; TARGET=images::jpeg SEED=7 repeats an input
+	@KILN_SECONDS=$(SECONDS) KILN_SEED=$(SEED) $(CARGO) test --features $(READERS) --test fuzz -- --nocapture $(TARGET)
+
+mutants: ## changes in files that decide, which a test should notice: FILE=sampler.rs (needs cargo-mutants)
+	$(CARGO) mutants --package kiln-pure $(addprefix --file=,$(FILE))
 
 check: fmt lint docs test ## what must hold before a commit: format, lints, documentation, tests
 

@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn the_state_of_a_run_comes_back_exactly(sum in any::<u64>(), metric in any::<f64>(), seen in any::<u64>()) {
+    fn the_state_of_a_run_comes_back_exactly(sum in any::<u64>(), metric in any::<f64>(), seen in 0..=1_u64 << 53) {
         let state = RunState {
             global_step: 7, epoch: 1, step_in_epoch: 2, samples_seen: seen, best: Some(Best { metric, step: 5 }),
             elapsed_seconds: 0.1 + 0.2, seed: u64::MAX, world_size: 4, data_fingerprint: "ab\"c".into(),
@@ -311,6 +311,25 @@ fn the_state_of_another_version_or_of_no_run_is_refused_by_name() {
     }
     let error = RunState::from_json(br#"{"version": 1, "state": {"seed": 1}}"#, Path::new("s")).unwrap_err();
     assert!(error.to_string().contains("missing field"), "{error}");
+}
+
+#[test]
+fn a_state_of_a_longer_run_than_there_is_is_refused() {
+    let text = |key: &str, value: u64| {
+        let progress = r#""progress":{"loss_sum":"0","correct":0,"samples":0}"#;
+        let state = format!(
+            r#"{{"version":1,"state":{{"global_step":1,"epoch":1,"step_in_epoch":1,"samples_seen":1,"best":null,
+            "elapsed_seconds":"1","seed":1,"world_size":1,"data_fingerprint":"",{progress}}}}}"#
+        );
+        let old = ["0", "1"].map(|number| format!("\"{key}\":{number}"));
+        old.iter().fold(state, |state, old| state.replacen(old, &format!("\"{key}\":{value}"), 1))
+    };
+    let most = [("epoch", 1 << 20), ("global_step", 1 << 53), ("step_in_epoch", 1 << 53), ("samples_seen", 1 << 53)];
+    for (key, most) in most.into_iter().chain([("correct", 1 << 53), ("samples", 1 << 53)]) {
+        let read = |value| RunState::from_json(text(key, value).as_bytes(), Path::new("state.json"));
+        assert!(read(most).is_ok(), "{key}");
+        assert!(read(most + 1).unwrap_err().to_string().contains("larger than those of any run"), "{key}");
+    }
 }
 
 #[test]

@@ -151,6 +151,30 @@ fn a_data_set_takes_no_more_than_a_data_set_needs() {
 }
 
 #[test]
+fn an_image_that_claims_to_be_huge_takes_no_memory_for_that() {
+    let place = Workplace::new();
+    let mut png = [&b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"[..], &[0, 1, 0, 0, 0, 1, 0, 0, 8, 2, 0, 0, 0]].concat();
+    png.extend(crc32fast::hash(&png[12..]).to_be_bytes());
+    png.extend(b"\0\0\0\0IDAT\x35\xaf\x06\x1e\0\0\0\0IEND\xae\x42\x60\x82");
+    for split in ["train", "val"] {
+        fs::create_dir_all(place.path(&format!("set/{split}/it"))).unwrap();
+        fs::write(place.path(&format!("set/{split}/it/large.png")), &png).unwrap();
+    }
+    for exif in ["data.exif=ignore", "data.exif=apply"] {
+        let arguments = ["--data=folder", "--data-dir=set", "run.threads=1", "--width=2", exif];
+        refused(&place, &arguments, &["large.png", "is not a PNG", "limit"]);
+    }
+}
+
+#[test]
+fn an_error_that_quotes_a_name_sends_no_commands_to_the_terminal() {
+    let place = Workplace::new();
+    let output = bounded(&place, BOUND, &["evaluate", "--checkpoint=\u{1b}[31m.pth"]);
+    let lines = errors(&output);
+    assert!(lines.len() == 1 && lines[0].contains("[31m.pth") && !lines[0].contains(char::is_control), "{lines:?}");
+}
+
+#[test]
 fn configurations_and_the_files_of_a_run_are_read_within_bounds() {
     let place = Workplace::new();
     sparse(&place.path("large.toml"), b"", GIB);

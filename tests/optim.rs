@@ -1,13 +1,15 @@
-//! Update rules, clipping, schedules and averages against `torch.optim` (`tests/fixtures/optimizers.json`: five steps
+//! Update rules, clipping and averages against `torch.optim` (`tests/fixtures/optimizers.json`: five steps
 //! of two tensors, torch 2.9.0; LARS by its formula in f64) and against their formulas.
 
 use burn::tensor::{Tensor, TensorData};
 use kiln::optim::{
-    Arenas, LrScaling, OptimConfig, Optimizer, OptimizerKind, Parameter, Schedule, ScheduleConfig, ScheduleKind,
-    WeightAverage, clip_factor, clip_factor_there, global_norm, norms,
+    Arenas, OptimConfig, Optimizer, OptimizerKind, Parameter, WeightAverage, clip_factor, clip_factor_there,
+    global_norm, norms,
 };
 use kiln::parallel::HostBackend;
 use serde_json::Value;
+
+mod schedule;
 
 fn fixture() -> Value {
     serde_json::from_str(include_str!("fixtures/optimizers.json")).unwrap()
@@ -187,72 +189,6 @@ fn a_state_of_another_optimizer_is_refused() {
     other.remove("step");
     assert!(load(&other).is_err());
 }
-
-fn schedule(kind: ScheduleKind, config: ScheduleConfig) -> Schedule {
-    Schedule::new(&ScheduleConfig { kind, ..config }, 0.1, 4, 2, [10, 20])
-}
-
-#[test]
-fn the_peak_is_scaled_by_replicas_and_on_request_by_accumulation() {
-    let peak = |lr_scaling, scale_accumulation| {
-        let config = ScheduleConfig { lr_scaling, scale_accumulation, ..ScheduleConfig::default() };
-        schedule(ScheduleKind::Cosine, config).peak
-    };
-    assert_eq!(peak(LrScaling::Linear, false), 0.4);
-    assert_eq!(peak(LrScaling::Linear, true), 0.8);
-    assert_eq!(peak(LrScaling::Sqrt, false), 0.2);
-    assert_eq!(peak(LrScaling::None, true), 0.1);
-}
-
-#[test]
-fn warm_up_rises_in_even_steps_from_the_unscaled_rate_to_the_peak() {
-    let warm = schedule(ScheduleKind::Cosine, ScheduleConfig { warmup_epochs: 2.5, ..ScheduleConfig::default() });
-    assert_eq!(warm.warmup_steps, 50);
-    assert_eq!(warm.at(0), 0.1);
-    assert!((warm.at(25) - 0.25).abs() < 1e-12);
-    assert_eq!(warm.at(50), 0.4);
-    let config = ScheduleConfig { warmup_epochs: 2.5, warmup_start: 0.01, ..ScheduleConfig::default() };
-    let warm = schedule(ScheduleKind::Cosine, config);
-    assert!((warm.at(0) - 0.004).abs() < 1e-12 && (warm.at(25) - 0.202).abs() < 1e-12);
-    assert_eq!(warm.at(50), 0.4);
-}
-
-#[test]
-fn after_the_warm_up_each_shape_follows_its_formula() {
-    let config = ScheduleConfig { warmup_epochs: 0.0, step_epochs: 3, final_lr: 0.04, ..ScheduleConfig::default() };
-    let at = |kind, step| schedule(kind, config.clone()).at(step);
-    assert!((at(ScheduleKind::Cosine, 100) - 0.22).abs() < 1e-12);
-    assert!((at(ScheduleKind::Cosine, 200) - 0.04).abs() < 1e-12);
-    assert!((at(ScheduleKind::Linear, 50) - 0.31).abs() < 1e-12);
-    assert!((at(ScheduleKind::Exponential, 100) - 0.4 * 0.1_f64.sqrt()).abs() < 1e-12);
-    assert_eq!(at(ScheduleKind::Constant, 199), 0.4);
-    assert_eq!(at(ScheduleKind::Step, 59), 0.4);
-    assert!((at(ScheduleKind::Step, 60) - 0.04).abs() < 1e-12);
-    assert!((at(ScheduleKind::Step, 120) - 0.004).abs() < 1e-12);
-}
-
-/// `torch.optim.lr_scheduler.OneCycleLR(max_lr=0.4, total_steps=200, cycle_momentum=False)` and
-/// `CosineAnnealingWarmRestarts(T_0=40, T_mult=2, eta_min=0.04)`, torch 2.9.0.
-#[test]
-fn one_cycle_and_restarts_are_those_of_torch() {
-    let at = |kind, steps: [usize; 6]| {
-        let config = ScheduleConfig { restart_epochs: 2, final_lr: 0.04, ..ScheduleConfig::default() };
-        // One cycle has no other warm-up, whatever the default says.
-        let warmup_epochs = if kind == ScheduleKind::OneCycle { 5.0 } else { 0.0 };
-        let schedule = schedule(kind, ScheduleConfig { warmup_epochs, ..config });
-        steps.map(|step| schedule.at(step))
-    };
-    let close = |ours: [f64; 6], theirs: [f64; 6]| {
-        let differ = ours.iter().zip(theirs).any(|(ours, theirs)| (ours - theirs).abs() > 1e-12);
-        assert!(!differ, "{ours:?} and not {theirs:?}");
-    };
-    close(at(ScheduleKind::OneCycle, [0, 20, 59, 60, 130, 199]), ONE_CYCLE);
-    close(at(ScheduleKind::Restarts, [0, 39, 40, 80, 119, 120]), RESTARTS);
-}
-
-const ONE_CYCLE: [f64; 6] =
-    [0.016000000000000014, 0.11496623289613117, 0.4, 0.3999496471899134, 0.19551320509129047, 1.6e-06];
-const RESTARTS: [f64; 6] = [0.4, 0.04055487992803697, 0.4, 0.22000000000000003, 0.04013877347666988, 0.4];
 
 /// Three steps of `torch.optim.SGD` and `AdamW` with a group for the backbone at half the rate, and one for the bias of
 /// the head without weight decay (torch 2.9.0).

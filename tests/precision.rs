@@ -121,18 +121,3 @@ fn divergence<B: HostBackend>() {
     let error = error.to_string();
     assert!(error.contains("not finite") && error.contains("--learning-rate"), "{error}");
 }
-
-#[test]
-fn the_loss_scale_doubles_after_two_thousand_good_steps_and_halves_after_a_bad_one() {
-    let mut scale = LossScale::default();
-    (0..1999).for_each(|_| scale.good());
-    assert_eq!(scale.scale, 65536.0);
-    scale.good();
-    assert_eq!((scale.scale, scale.good_steps), (131072.0, 0));
-    scale.good();
-    assert!(scale.overflow());
-    assert_eq!(scale, LossScale { scale: 65536.0, good_steps: 0, skipped: 1 });
-    assert!((0..16).all(|_| scale.overflow()), "a scale above one is left to try");
-    assert_eq!((scale.scale, scale.skipped), (1.0, 17));
-    assert!(!scale.overflow());
-}

@@ -2,7 +2,6 @@
 
 mod craft;
 mod crafted;
-mod fuzz;
 mod hostile;
 mod onnx;
 mod parity;

@@ -14,6 +14,10 @@ use crate::optim::LossScale;
 /// The version of the format that this build writes and reads.
 const VERSION: u64 = 1;
 
+/// The most epochs, and the most steps or samples, of any run; sums and products of such numbers do not overflow.
+const MOST_EPOCHS: usize = 1 << 20;
+const MOST: u64 = 1 << 53;
+
 /// The position of a run between two steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,7 +97,13 @@ impl RunState {
             )));
         }
         let state = document.get_mut("state").map(serde_json::Value::take).unwrap_or_default();
-        serde_json::from_value(state).map_err(damaged)
+        let state: Self = serde_json::from_value(state).map_err(damaged)?;
+        let Progress { correct, samples, .. } = state.progress;
+        let counts = [state.global_step as u64, state.step_in_epoch as u64, state.samples_seen, correct, samples];
+        if state.epoch > MOST_EPOCHS || counts.iter().any(|count| *count > MOST) {
+            return Err(damaged(serde::de::Error::custom("its counts are larger than those of any run")));
+        }
+        Ok(state)
     }
 }
 

@@ -2,12 +2,18 @@
 
 /// Most names of a pattern.
 const MOST: usize = 1_000_000;
+/// Most bytes of a pattern, and digits of its numbers: every name may be as long, and every brace is a call within a call.
+const LONGEST: usize = 1024;
+const WIDEST: usize = 20;
 
 /// All names of a pattern, in its order.
 ///
 /// # Errors
 /// If it is not a pattern or has too many names: the second half of a sentence about it.
 pub(super) fn expand(pattern: &str) -> Result<Vec<String>, String> {
+    if pattern.len() > LONGEST {
+        return Err(format!("has more than {LONGEST} bytes"));
+    }
     let Some(open) = pattern.find('{') else { return Ok(vec![pattern.to_string()]) };
     let (before, rest) = pattern.split_at(open);
     let Some((items, after)) = group(&rest[1..]) else { return Err("has a '{' without its '}'".into()) };
@@ -19,6 +25,9 @@ pub(super) fn expand(pattern: &str) -> Result<Vec<String>, String> {
             }
             Some(_) => return Err(too_many()),
             None => heads.extend(expand(item)?),
+        }
+        if heads.len() > MOST {
+            return Err(too_many());
         }
     }
     let tails = expand(after)?;
@@ -57,5 +66,5 @@ fn group(text: &str) -> Option<(Vec<&str>, &str)> {
 fn range(item: &str) -> Option<(u64, u64, usize)> {
     let (first, last) = item.split_once("..")?;
     let [from, to] = [first.parse().ok()?, last.parse().ok()?];
-    (from <= to).then_some((from, to, if first.starts_with('0') { first.len() } else { 0 }))
+    (from <= to && first.len() <= WIDEST).then_some((from, to, if first.starts_with('0') { first.len() } else { 0 }))
 }

@@ -5,18 +5,21 @@
 use std::io::Cursor;
 use std::ops::Deref;
 
-use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Rgb, RgbImage};
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Limits, Rgb, RgbImage};
 
 use super::config::Exif;
 use crate::file::MIB;
 
 pub(super) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
 
-/// Most bytes of an encoded image, which is also the decoder's limit for an image in memory.
+/// Most bytes of an encoded image, and of a decoded one.
 pub(super) const LARGEST: u64 = 512 * MIB;
 
 /// The first bytes of plain pixels.
 const RAW: &[u8] = b"kilnraw1";
+/// These, the width and the height.
+const RAW_HEAD: u64 = 16;
 /// The first bytes of every JPEG.
 const JPEG: &[u8] = b"\xff\xd8";
 /// The last chunk of every PNG: length 0, name, checksum.
@@ -44,11 +47,15 @@ pub(super) fn decode(bytes: &[u8], name: &[u8], exif: Exif) -> Result<RgbImage, 
 }
 
 fn loaded(bytes: &[u8], exif: Exif) -> ImageResult<DynamicImage> {
-    if exif == Exif::Ignore {
-        return image::load_from_memory(bytes);
-    }
     let mut decoder = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?.into_decoder()?;
-    let orientation = decoder.orientation()?;
+    // A file of a hundred bytes can claim any size. An image of one channel becomes one of three.
+    let (width, height) = decoder.dimensions();
+    let plain = u64::from(width).saturating_mul(u64::from(height)).saturating_mul(3).saturating_add(RAW_HEAD);
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(LARGEST);
+    limits.reserve(decoder.total_bytes().max(plain))?;
+    decoder.set_limits(limits)?;
+    let orientation = if exif == Exif::Apply { decoder.orientation()? } else { Orientation::NoTransforms };
     let mut image = DynamicImage::from_decoder(decoder)?;
     image.apply_orientation(orientation);
     Ok(image)

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::config::{Corrupt, Exif};
+use super::decode::LARGEST;
 use crate::error::{Error, Result};
 use crate::file;
 
@@ -119,7 +120,8 @@ impl Index {
         let table = start + head_end;
         let rows = head.samples[0].checked_add(head.samples[1])?.checked_mul(ROW)?;
         let names = table.checked_add(rows).filter(|names| *names <= end)?..end;
-        Some(Self { bytes, head, table, names })
+        let index = Self { bytes, head, table, names };
+        (0..index.len()).all(|id| u64::from(index.length(id)) <= LARGEST).then_some(index)
     }
 
     /// An index of the training and validation `samples`.
@@ -209,7 +211,7 @@ impl Index {
 
     /// Which bytes of its file a sample is.
     pub(super) fn range(&self, id: usize) -> Range<u64> {
-        self.offset(id)..self.offset(id) + u64::from(self.length(id))
+        self.offset(id)..self.offset(id).saturating_add(u64::from(self.length(id)))
     }
 
     /// The bytes of a sample in the file that the index ends, and the four bytes behind them.

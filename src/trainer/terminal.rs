@@ -35,10 +35,11 @@ pub fn say(text: &str) {
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-/// Prints each line of `text`, after the program's name, to standard error or in the dashboard.
+/// Prints each line of `text`, after the program's name, to standard error or in the dashboard. A line may quote a file or
+/// a name of somebody else, whose control characters would be commands to the terminal.
 pub fn warn(text: &str) {
     for line in text.lines() {
-        let line = format!("train: {line}");
+        let line = format!("train: {}", line.replace(char::is_control, " "));
         if !screen::keep(&line) {
             drop(writeln!(stderr().lock(), "{line}"));
         }

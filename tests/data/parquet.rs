@@ -303,3 +303,30 @@ fn later_starts_read_the_index_and_no_footer() {
     File::open(&path).unwrap().set_modified(time - std::time::Duration::from_secs(1)).unwrap();
     assert_names(&complaint(&parquet_of(dir.path())), &["is not a whole Parquet file"]);
 }
+
+#[test]
+fn a_file_with_more_rows_than_bytes_is_refused() {
+    let dir = tempdir().unwrap();
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(1 << 20));
+    let schema =
+        Arc::new(parse_message_type("message schema { required binary image; required int64 label; }").unwrap());
+    let path = dir.path().join("train-0.parquet");
+    let file = File::create(&path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let rows = 100_000;
+    let mut column = group.next_column().unwrap().unwrap();
+    let picture = ByteArray::from(picture(1).0);
+    column.typed::<ByteArrayType>().write_batch(&vec![picture; rows], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&vec![0; rows], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    let length = fs::metadata(&path).unwrap().len();
+    assert!(length < rows as u64, "all rows have the same picture");
+    fs::copy(&path, dir.path().join("val-0.parquet")).unwrap();
+    let message = complaint(&config(Source::Parquet, dir.path()));
+    assert_names(&message, &["train-0.parquet", "'100000' rows", &format!("more than {length}")]);
+}

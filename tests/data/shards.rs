@@ -157,6 +157,10 @@ fn names_of_shards_and_patterns_say_which_split_they_are_of() {
     assert_names(&complaint(&pattern("train-{000..001.tar")), &["'{' without its '}'"]);
     assert_names(&complaint(&pattern("train-{0..99999999999}.tar")), &["more than 1000000 names"]);
     assert_names(&complaint(&pattern(&"{0..9}".repeat(40))), &["more than 1000000 names"]);
+    let side_by_side = format!("{{{}}}", ["{0..999998}"; 40].join(","));
+    assert_names(&complaint(&pattern(&side_by_side)), &["more than 1000000 names"]);
+    assert_names(&complaint(&pattern(&format!("{{{}1..2}}", "0".repeat(900)))), &["is of no split"]);
+    assert_names(&complaint(&pattern(&"{".repeat(100_000))), &["more than 1024 bytes"]);
     rename("train-000.tar", "train/0.tar");
     rename("train-001.tar", "imagenet1k-train-1.tar");
     rename("val-000.tar", "test/part.tar");

@@ -14,7 +14,7 @@ use super::{introduction, terms};
 const BEAT: u64 = 1000;
 const TIMEOUT: u64 = 10_000;
 
-/// A job of three in which time passes as the test says, in milliseconds.
+/// A job of three, or of `size`, in which time passes as the test says, in milliseconds.
 struct Court {
     roster: Roster,
     start: Instant,
@@ -24,7 +24,11 @@ struct Court {
 
 impl Court {
     fn empty() -> Self {
-        let terms = Terms { timeout: Duration::from_millis(TIMEOUT), beat: Duration::from_millis(BEAT), ..terms(3) };
+        Self::of(3)
+    }
+
+    fn of(size: usize) -> Self {
+        let terms = Terms { timeout: Duration::from_millis(TIMEOUT), beat: Duration::from_millis(BEAT), ..terms(size) };
         let start = Instant::now();
         Self { roster: Roster::new(Rules::strict(&terms), start), start, now: 0, verdict: None }
     }
@@ -295,6 +299,30 @@ fn the_missing_are_told_until_all_are_there() {
     let actions = court.tell(came(0));
     assert_eq!((&actions[0], actions.len()), (&Action::Welcome, 2));
     assert_eq!(roll(&actions[1]), Some(vec!["host0".into(), "host1".into(), "host2".into()]));
+    let parts: Vec<_> = court.roster.bulletin().members.into_iter().map(|member| member.replicas).collect();
+    assert_eq!(parts, [0..1, 1..2, 2..3]);
+}
+
+#[test]
+fn of_many_late_processes_three_are_named() {
+    for (size, more) in [(4, ""), (6, " and 2 more")] {
+        let mut court = Court::of(size);
+        (0..size as u64).for_each(|rank| drop(court.tell(came(rank))));
+        court.hear(trouble(0, at(7), "timed out"));
+        let alive: Vec<_> = (0..size as u64).map(|rank| (rank, if rank == 0 { 7 } else { 6 })).collect();
+        court.pass(GRACE_MS, &alive);
+        let verdict = court.verdict.unwrap();
+        assert!(verdict.contains(&format!("rank 3 (host host3, process 103){more} did not come")), "{verdict}");
+    }
+}
+
+#[test]
+fn a_loss_after_trouble_is_told_when_others_had_time_to_be_lost_too() {
+    let mut court = Court::at_work();
+    court.hear(trouble(0, at(7), "connection reset"));
+    assert_eq!(court.tell(Event::Closed(2, "its connection closed".into())), []);
+    court.pass(250, &[]);
+    assert!(court.verdict.unwrap().starts_with("rank 2 (host host2, process 102) was lost"));
 }
 
 #[test]
@@ -305,6 +333,13 @@ fn a_rank_is_given_once_and_free_again_when_its_process_goes_before_the_beginnin
     assert!(matches!(&actions[..], [Action::Refuse(it)] if it.reason.starts_with("rank 1 (host host1, process 101)")));
     assert_eq!(missing(&court.tell(Event::Closed(1, "its connection closed".into()))), "ranks 0-2");
     assert_eq!(court.tell(came(1))[0], Action::Welcome);
+    // It leaves as one that has finished, or is in trouble, before anything began.
+    assert_eq!(missing(&court.hear(left(1, at(0), None))), "ranks 0-2");
+    court.tell(came(1));
+    court.hear(trouble(1, at(0), "connection reset"));
+    [0, 2].into_iter().for_each(|rank| drop(court.tell(came(rank))));
+    court.pass(2 * GRACE_MS, &[(0, 0), (1, 0), (2, 0)]);
+    assert_eq!(court.verdict, None);
 }
 
 #[test]

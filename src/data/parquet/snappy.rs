@@ -63,6 +63,10 @@ pub(super) fn starts(page: &[u8]) -> Result<Vec<Start>> {
 /// If it has more, or is damaged.
 pub(super) fn whole(mut page: &[u8], limit: u64) -> Result<Vec<u8>> {
     let length = length(&mut page)?;
+    // No element has fewer than two bytes or gives more than 64.
+    if length / 32 > page.len() as u64 {
+        return Err(damaged());
+    }
     if length > limit {
         return Err(Error::new(ErrorKind::FileTooLarge, format!("a page has {length} bytes, more than {limit}")));
     }
@@ -167,6 +171,8 @@ mod tests {
             }
         }
         assert!(whole(&page(4).0, 131_075).is_err(), "the limit");
+        let claim = whole(&[0xff, 0xff, 0xff, 0xff, 0x03, 0], 1 << 30).expect_err("1 GiB of a byte");
+        assert_eq!(claim.kind(), ErrorKind::InvalidData, "before memory is taken for it");
         assert!(starts(&page(2 * FRAGMENT as u32 + 1).0[..]).is_err(), "before the beginning");
     }
 }

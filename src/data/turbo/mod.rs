@@ -46,17 +46,17 @@ pub(super) fn decode(
     if unsafe { kiln_jpeg_size(bytes.as_ptr(), bytes.len(), size.as_mut_ptr()) } == 0 {
         return None;
     }
+    // All of a progressive JPEG is in memory, however small the part, and some hundred bytes can claim any size.
+    if u64::from(size[0]) * u64::from(size[1]) * 3 > LARGEST {
+        return None;
+    }
     let view = view(size);
     let eighths = if decode == Decode::Scaled { eighths(view) } else { 8 };
     let [across, down] = scaled(view.part, eighths);
     let width = size[0].div_ceil(8 / eighths);
     let left = across.first.saturating_sub(MARGIN);
     let mut area = [left, down.first, (across.first + across.pixels + MARGIN).min(width) - left, down.pixels];
-    let room = u64::from(area[2] + BLOCKS) * u64::from(area[3]) * 3;
-    if room > LARGEST {
-        return None;
-    }
-    let mut pixels = vec![0; room as usize];
+    let mut pixels = vec![0; (area[2] + BLOCKS) as usize * area[3] as usize * 3];
     let (out, room) = (pixels.as_mut_ptr(), pixels.len());
     // SAFETY: four numbers are read and written, and no more bytes than there is room for.
     if unsafe { kiln_jpeg_decode(bytes.as_ptr(), bytes.len(), eighths, area.as_mut_ptr(), out, room) } == 0 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kiln::launch::rendezvous::bulletin::{Action, Phase, ProcessInfo, Rules};
+use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, ProcessInfo, Progress, Rules};
 use kiln::launch::rendezvous::refusal::Refusal;
 
 use super::{Job, SETTLE, TIMEOUT, member, rules};
@@ -65,6 +65,8 @@ fn nonsense_newcomers_are_refused() {
     assert!(job.refusal(ProcessInfo { devices: 0, ..member(2) }).reason.contains("has no devices"));
     assert!(job.refusal(ProcessInfo { host: "h".repeat(256), ..member(2) }).reason.contains("longer than 255 bytes"));
     assert!(job.refusal(ProcessInfo { latest_generation: u64::MAX, ..member(2) }).reason.contains("claims generation"));
+    let longest = ProcessInfo { host: "h".repeat(255), latest_generation: u64::MAX / 2, ..member(2) };
+    assert_eq!(job.tell(Event::Joined(2, longest))[0], Action::Welcome);
 }
 
 #[test]
@@ -94,6 +96,19 @@ fn too_few_members_wait_for_more_and_give_up_after_the_elastic_timeout() {
     );
     let Refusal { reason, transient, .. } = job.refusal(member(3));
     assert!(transient && reason.ends_with(&verdict), "{reason}");
+    assert_eq!(job.tell(Event::Left(1, None)), [], "it is over");
+    job.is(Phase::Waiting, 1);
+}
+
+#[test]
+fn who_only_reconnects_does_not_delay_the_beginning() {
+    let mut job = Job::new(rules(1, 4));
+    job.come(1);
+    job.pass(SETTLE - 100);
+    job.tell(Event::Joined(10, member(1)));
+    job.tell(Event::Beat(10, Progress::default()));
+    job.pass(100);
+    job.is(Phase::Running, 1);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Members join, leave in good order, and finish.
 
-use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, Placement, ProcessInfo, Progress};
+use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, Placement, ProcessInfo, Progress, Rules, StateVersion};
 use kiln::launch::rendezvous::refusal::Refusal;
 
-use super::{Job, PATIENCE, SETTLE, TIMEOUT, computing, holds, member, ready_of, rules};
+use super::{GRACE, Job, PATIENCE, SETTLE, TIMEOUT, computing, holds, member, ready_of, rules};
 
 #[test]
 fn spares_wait_and_take_the_place_of_the_lost() {
@@ -152,6 +152,42 @@ fn the_newest_state_is_handed_over_though_its_holder_has_devices_for_all_replica
 }
 
 #[test]
+fn among_holders_of_the_newest_state_who_computed_and_who_stays_come_first() {
+    let spare = |id, draining| Event::Joined(id, ProcessInfo { holds: holds(1, 50), draining, ..member(id) });
+    let after = |own: StateVersion| {
+        let mut job = Job::running(rules(1, 1), 1);
+        job.tell(spare(2, false));
+        job.tell(spare(3, true));
+        job.tell(Event::Trouble(1, 1, "reset".into()));
+        job.pass(GRACE);
+        job.ready_with(1, own, 1, None);
+        job.is(Phase::Running, 2);
+        job.ids()
+    };
+    assert_eq!(after(holds(1, 50)), [1]);
+    assert_eq!(after(holds(0, 0)), [2]);
+}
+
+#[test]
+fn one_replica_is_not_shared_with_a_member_that_leaves() {
+    let mut job = Job::new(Rules { world: 1, ..rules(1, 1) });
+    [1, 2].into_iter().for_each(|id| drop(job.come(id)));
+    assert_eq!(job.ids(), [1]);
+    job.tell(Event::Drain(1));
+    job.ready_with(1, holds(1, 50), 1, None);
+    job.is(Phase::Running, 2);
+    assert_eq!(job.ids(), [2]);
+}
+
+#[test]
+fn a_member_without_a_device_left_does_not_count() {
+    let mut job = Job::running(rules(2, 4), 2);
+    job.ready_with(2, holds(1, 50), 0, Some("its device failed"));
+    job.ready_with(1, holds(1, 50), 1, None);
+    job.is(Phase::Waiting, 1);
+}
+
+#[test]
 fn progress_is_shown_in_one_short_line_and_survives_a_reconnect() {
     let mut job = Job::running(rules(1, 1), 1);
     let placement = job.roster.bulletin().placement();
@@ -184,6 +220,7 @@ fn a_step_that_is_not_finished_in_time_is_broken_off_and_who_is_stuck_is_removed
 fn a_finished_member_completes_the_job_whatever_comes_later() {
     let mut job = Job::running(rules(2, 4), 2);
     job.tell(Event::Left(1, None));
+    assert_eq!(job.announced.last().map(|bulletin| bulletin.phase), Some(Phase::Complete));
     job.tell(Event::Trouble(2, 1, "reset".into()));
     job.close(2);
     job.pass_with(2 * TIMEOUT, &[]);

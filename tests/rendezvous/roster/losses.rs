@@ -88,6 +88,14 @@ fn trouble_of_an_earlier_generation_means_nothing() {
 }
 
 #[test]
+fn trouble_of_a_spare_means_nothing() {
+    let mut job = Job::running(rules(1, 2), 3);
+    job.tell(Event::Trouble(3, 1, "reset".into()));
+    job.pass(10 * GRACE);
+    job.is(Phase::Running, 1);
+}
+
+#[test]
 fn a_ready_that_was_said_of_an_earlier_generation_means_nothing() {
     let mut job = Job::running(rules(1, 4), 2);
     job.close(2);

@@ -159,3 +159,16 @@ fn connections_are_made_anew_for_a_member_that_comes_back_and_not_for_one_that_i
     assert_eq!(job.roster.bulletin().pending, None);
     job.is(Phase::Running, 1);
 }
+
+#[test]
+fn a_generation_of_others_than_those_who_are_connected_has_a_number_of_its_own() {
+    let mut job = unconnected(2);
+    job.come(3);
+    job.pass(SETTLE);
+    let coming = pending(&job);
+    job.connect(&coming);
+    job.is(Phase::Ending, 1);
+    job.close(2);
+    job.ready(&[1]);
+    job.is(Phase::Running, 3);
+}

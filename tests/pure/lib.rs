@@ -1,0 +1,77 @@
+//! The files of `src/` that decide and need no tensor library, under the names that they have in Kiln.
+//!
+//! `make mutants` changes them one operator at a time and asks the tests to notice.
+
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_qualifications,
+    reason = "mounted files have more callers in their own crate"
+)]
+#![allow(missing_docs, reason = "they are documented in their own crate")]
+
+#[path = "../../src/checkpoint/mod.rs"]
+pub mod checkpoint;
+#[path = "../../src/error.rs"]
+pub mod error;
+#[path = "../../src/file.rs"]
+mod file;
+#[path = "../../src/objects/mod.rs"]
+mod objects;
+#[path = "../../src/state.rs"]
+pub mod state;
+
+#[path = "../../src/optim"]
+pub mod optim {
+    mod config;
+    mod loss_scale;
+    mod schedule;
+
+    pub use config::{LrScaling, ScheduleConfig, ScheduleKind};
+    pub use loss_scale::LossScale;
+    pub use schedule::Schedule;
+}
+
+#[path = "../../src/parallel"]
+pub mod parallel {
+    mod config;
+    mod sampler;
+    mod tree;
+
+    pub(crate) use config::Elastic;
+    pub use sampler::{Group, Sampler, SamplerConfig, validation_batches, validation_place};
+
+    pub(crate) const PATIENCE: u32 = 10;
+}
+
+#[path = "../../src/launch"]
+pub mod launch {
+    pub mod status;
+
+    pub mod rendezvous {
+        pub mod bulletin;
+        mod change_causes;
+        mod clock;
+        mod differences;
+        mod eligibility;
+        pub mod placement;
+        pub mod refusal;
+        pub mod rejections;
+        pub mod roster;
+        mod rules;
+        mod sentence;
+        pub mod wire;
+
+        use std::time::Duration;
+
+        use bulletin::LATE_BEATS;
+        pub use bulletin::MOST_MEMBERS;
+
+        /// What the mounted files need of the terms of a job.
+        pub struct Terms {
+            pub size: usize,
+            pub timeout: Duration,
+            pub beat: Duration,
+        }
+    }
+}
