@@ -57,7 +57,7 @@ test-dist: ## all tests, and those of several processes over Gloo
 	@$(call TESTS,--features gloo)
 
 test-all: ## all tests on flex and LibTorch, and those of several processes
-	@$(TORCH) $(CARGO) clippy --all-targets --features $(ALL) -- -D warnings && \
+	@$(TORCH) $(CARGO) clippy --workspace --all-targets --features $(ALL) -- -D warnings && \
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items --features $(ALL) && \
 	$(call TESTS,--features $(ALL) -- $(ARGS))
 
@@ -76,7 +76,7 @@ fmt: ## check the format
 	$(CARGO) fmt --check
 
 lint: ## clippy, warnings are errors
-	$(CARGO) clippy --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 docs: ## build the guide and the interface as pages, warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps --document-private-items

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn terms(size: usize) -> Terms {
     let (timeout, beat) = (Duration::from_secs(30), Duration::from_secs(1));
-    Terms { job_id: "job".into(), secret: Secret::random(), size, timeout, beat, tls: None }
+    Terms { job_id: "job".into(), secret: Secret::random(), size, seats: Vec::new(), timeout, beat, tls: None }
 }
 
 fn service(terms: &Terms) -> Service {

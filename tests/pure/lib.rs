@@ -59,6 +59,7 @@ pub mod launch {
         pub mod rejections;
         pub mod roster;
         mod rules;
+        mod seats;
         mod sentence;
         pub mod wire;
 

@@ -10,8 +10,8 @@
 //! replicas to members ([`placement`]) and decides when the assignment changes. For fixed membership it is
 //! [`strict`](roster::strict): the first loss ends the job. [`bulletin`] defines its events and actions; [`wire`],
 //! [`refusal`], [`handshake`] and [`seal`] are the messages; `service`, `service_state`, `session` and `admission` run
-//! the service. If it may be at several addresses, [`seats`] elects the one that leads. On the side of a member, `connection` is one session, `reconnector` renews it, and `member_state` holds
-//! what the member knows.
+//! the service. If it may be at several addresses, [`seats`] elects the one that leads. On the side of a member,
+//! `connection` is one session, `reconnector` renews it, and `member_state` holds what the member knows.
 //!
 //! Protected: both sides prove the secret before they trust each other, and every later message carries a keyed hash,
 //! so no process without the secret can join, send messages for a member or the service, or end the job; any other
