@@ -9,6 +9,7 @@ use std::time::Duration;
 use kiln::launch::rendezvous::bulletin::{Placement, ProcessInfo, Progress, Ready, StateVersion};
 use kiln::launch::rendezvous::handshake::MemberHandshake;
 use kiln::launch::rendezvous::placement::Block;
+use kiln::launch::rendezvous::refusal::Refusal;
 use kiln::launch::rendezvous::wire::{Envelope, FromMember, FromService, Purpose, decode, encode};
 use kiln::launch::rendezvous::{Secret, Service, Terms};
 use tokio::runtime::Runtime;
@@ -34,6 +35,20 @@ fn terms(size: usize) -> Terms {
 
 fn service(terms: &Terms) -> Service {
     Service::start(TcpListener::bind("127.0.0.1:0").unwrap(), terms.clone()).unwrap()
+}
+
+/// The holder of the only address of those that elect a leader, which it becomes.
+fn elected(runtime: &Runtime) -> (Service, Terms) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let seats = vec![listener.local_addr().unwrap().to_string()];
+    let (timeout, beat) = (Duration::from_millis(600), Duration::from_millis(50));
+    let terms = Terms { seats, timeout, beat, ..terms(0) };
+    let service = Service::start(listener, terms.clone()).unwrap();
+    let look = || session_of(runtime, &service, &terms, encode(&Purpose::Look), Vec::new());
+    while look() == Some(FromService::Elsewhere) {
+        std::thread::sleep(beat);
+    }
+    (service, terms)
 }
 
 /// A session: what goes out, and what comes back.
@@ -114,6 +129,12 @@ impl Random {
         match self.below(12) {
             0 => return Purpose::Drain(self.extreme() as usize),
             1 => return Purpose::Replace,
+            2 => {
+                let (candidate, generation) = (self.below(3) as u64, self.extreme());
+                let lease = Duration::from_millis(if self.chance(70) { 200 } else { self.extreme() });
+                let over = self.chance(10).then(|| Refusal::permanent(self.word()));
+                return Purpose::Claim { candidate, lease, generation, over };
+            }
             _ => {}
         }
         let good = [("elastic", "1:4"), ("world_size", "4"), ("heartbeat", "1"), ("lost_after", "10")];
@@ -168,10 +189,15 @@ impl Random {
 #[test]
 fn wrong_members() {
     let runtime = Runtime::new().unwrap();
-    let both = [terms(0), terms(2)];
     fuzz(BOUND, |random| {
-        let terms = random.pick(&both);
-        let service = service(terms);
+        let (service, terms) = match random.below(3) {
+            size @ (0 | 2) => {
+                let terms = terms(size);
+                (service(&terms), terms)
+            }
+            _ => elected(&runtime),
+        };
+        let (service, terms) = (&service, &terms);
         let (mut length, mut accepted) = (0, false);
         for _ in 0..1 + random.below(4) {
             let introduction = random.introduction();
@@ -184,10 +210,10 @@ fn wrong_members() {
                 })
                 .collect();
             length += introduction.len() + messages.iter().map(Vec::len).sum::<usize>();
-            let answer = session_of(&runtime, &service, terms, introduction, messages);
+            let answer = session_of(&runtime, service, terms, introduction, messages);
             accepted |= answer.is_some_and(|answer| !matches!(answer, FromService::Refusal(_)));
         }
-        answers(&runtime, &service, terms);
+        answers(&runtime, service, terms);
         (length, accepted)
     });
 }

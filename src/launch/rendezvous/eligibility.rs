@@ -8,8 +8,8 @@ use super::sentence;
 
 /// The longest host name, in bytes (RFC 1035 allows 255).
 const LONGEST_HOST: usize = 255;
-/// A process that claims a greater generation is refused, so that the numbers cannot overflow.
-const GREATEST_GENERATION: u64 = u64::MAX / 2;
+/// A process that claims a greater generation is not believed, so that the numbers cannot overflow.
+pub(super) const GREATEST_GENERATION: u64 = u64::MAX / 2;
 
 /// `host b, process 4711`.
 pub(super) fn called(host: &str, process: u32) -> String {

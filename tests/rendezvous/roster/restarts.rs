@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, Placement, ProcessInfo};
+use kiln::launch::rendezvous::roster::Roster;
 
 use super::{Job, LOST, SETTLE, computing, holds, member, ready_of, rules};
 
@@ -167,4 +168,15 @@ fn what_a_member_says_of_itself_when_it_reconnects_is_announced() {
     job.tell(Event::Joined(20, ProcessInfo { draining: true, ..member(2) }));
     job.is(Phase::Running, 1);
     assert!(job.announced.last().unwrap().members[1].draining);
+}
+
+#[test]
+fn a_generation_that_a_wrong_holder_claims_does_not_overflow_the_next_one() {
+    let mut job = Job::new(rules(1, 2));
+    job.roster = Roster::new(rules(1, 2), job.start).elected(job.start, u64::MAX);
+    job.come(1);
+    // Until nobody from before the election can be on the way.
+    job.pass(LOST);
+    job.pass(SETTLE);
+    job.is(Phase::Running, u64::MAX / 2 + 1);
 }

@@ -130,7 +130,7 @@ impl Roster {
 
     /// The same for a service that leads `since` then, and has heard of `generation`; see [`seats`](super::seats).
     pub fn elected(self, since: Instant, generation: u64) -> Self {
-        Self { created: since, is_elected: true, greatest: generation, ..self }
+        Self { created: since, is_elected: true, greatest: generation.min(eligibility::GREATEST_GENERATION), ..self }
     }
 
     /// Handles an event at `now`. Each announcement replaces those before it.
