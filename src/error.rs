@@ -30,6 +30,9 @@ pub enum Error {
     /// Training failed: a replica died, hung, or got a number that is not finite.
     #[error("{0}")]
     Training(String),
+    /// A minority of the replicas does not hold what the others do: a device computed or remembered a wrong number.
+    #[error("{0}")]
+    Difference(String),
     /// Another process of the run died, hung, or reported a failure. Exit code 75: try again.
     #[error("{0}")]
     PeerLost(String),

@@ -25,7 +25,7 @@ struct Shrinking {
 
 impl Membership for Shrinking {
     fn next(&self, held: Option<Held>, _observer: &mut dyn Observer) -> Result<Option<Assignment>> {
-        let Held { state, failed } = held.unwrap_or(Held { state: None, failed: Vec::new() });
+        let Held { state, failed, .. } = held.unwrap_or_default();
         let mut devices = self.devices.lock().unwrap();
         devices.retain(|device| failed.iter().all(|(lost, _)| lost != device));
         self.failures.lock().unwrap().extend(failed);

@@ -129,7 +129,7 @@ fn train<B: HostBackend>(mut experiment: Experiment, fault: Option<Fault>) -> (R
 }
 
 fn text(error: &Error) -> String {
-    assert!(matches!(error, Error::Training(_)), "{error:?}");
+    assert!(matches!(error, Error::Training(_) | Error::Difference(_)), "{error:?}");
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     error.to_string()
 }
@@ -220,6 +220,8 @@ on_every_backend! {
     replicas_that_are_right_raise_no_alarm => || gives_no_false_alarm::<TestBackend>();
     #[cfg(feature = "gloo")]
     flips_in_processes_are_found_and_every_process_says_the_same => || processes::are_found::<TestBackend>();
+    #[cfg(feature = "gloo")]
+    an_elastic_run_goes_back_to_what_all_agreed_on => || processes::go_back::<TestBackend>();
 }
 
 #[cfg(feature = "gloo")]
@@ -256,6 +258,64 @@ mod processes {
         fn complete(&self) -> Result<bool> {
             Ok(true)
         }
+    }
+
+    /// One generation whose state is wrong on one process, and one whose state is right.
+    struct Twice(Mutex<Vec<Assignment>>);
+
+    impl Membership for Twice {
+        fn next(&self, held: Option<Held>, _observer: &mut dyn Observer) -> Result<Option<Assignment>> {
+            if let Some(Held { state, failed, discarded }) = held {
+                assert!(state.is_none() && failed.is_empty());
+                let (step, how) = discarded.unwrap();
+                assert_eq!(step, 2);
+                assert!(how.starts_with("after step 2 replica 1 on device 0 of process 1 does not hold"), "{how}");
+            }
+            Ok(self.0.lock().unwrap().pop())
+        }
+
+        fn complete(&self) -> Result<bool> {
+            Ok(true)
+        }
+    }
+
+    pub fn go_back<B: HostBackend>() {
+        let new = || Toy::<Autodiff<B>>::new(10, Mishap::None, &B::open(0).unwrap());
+        let calm = Recorder::default();
+        crate::toy::train::<B>(&new(), experiment(PROCESSES), TIMEOUT, calm.clone()).unwrap();
+        let right = calm.0.lock().unwrap().states[0].clone();
+        let mut wrong = right.clone();
+        flip(&mut wrong.weights, 0);
+        let connected = || crate::engines::connected(&world(0), true);
+        let run = |(rank, (first, second))| {
+            let assignment = |processes, state: &TrainingState| {
+                let plan = Arc::new(Plan { roll_back: true, ..plan_at(rank) });
+                let (processes, generation) = (Some(processes), Arc::new(Undisturbed));
+                Assignment { plan, processes, generation, state: Some(state.clone()) }
+            };
+            let begins = if rank == 1 { &wrong } else { &right };
+            let generations = Twice(Mutex::new(vec![assignment(second, &right), assignment(first, begins)]));
+            let experiment = Experiment { plan: plan_at(rank), ..experiment(PROCESSES) };
+            let recorder = Recorder::default();
+            let strategy = strategy::<B>(&experiment, TIMEOUT, recorder.clone());
+            fit(&new(), strategy.elastic(Box::new(generations))).unwrap();
+            recorder
+        };
+        let recorders: Vec<Recorder> = std::thread::scope(|scope| {
+            let ranks = connected().into_iter().zip(connected()).enumerate();
+            let threads: Vec<_> = ranks
+                .map(|rank| {
+                    scope.spawn({
+                        let run = &run;
+                        move || run(rank)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let bits = |recorder: &Recorder| recorder.0.lock().unwrap().states.last().map(|state| sha256(&state.weights));
+        assert_eq!(bits(&recorders[0]), bits(&calm));
+        assert!(bits(&calm).is_some());
     }
 
     /// Flips a bit of another tensor for each `number`, one that the next update does not round away.

@@ -148,6 +148,7 @@ pub const HEADINGS: &[Heading] = &[
             Flag::choice("reduce-precision", "parallel.reduce_precision"),
             Flag::on("shard-optimizer", "parallel.shard_optimizer").or(&["use-distributed-optimizer"]),
             Flag::value("check-every", "parallel.check_every", "STEPS"),
+            Flag::on("roll-back", "parallel.roll_back"),
             Flag::value("timeout", "parallel.timeout", "SECONDS").or(&["dist-timeout"]),
         ],
     },

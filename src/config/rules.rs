@@ -113,6 +113,7 @@ impl Rules<'_> {
         self.engine(processes);
         self.stages();
         self.elastic();
+        self.roll_back();
     }
 
     /// The addresses of a rendezvous that has several.
@@ -200,6 +201,15 @@ impl Rules<'_> {
         let broken = || format!("lost after must be at least three heartbeats of '{beat}' s, got '{lost}'");
         let remedy = format!("use --lost-after {} or a shorter --heartbeat", 3.0 * beat);
         self.require(lost >= 3.0 * beat, &["parallel.lost_after", "parallel.heartbeat"], broken, &remedy);
+    }
+
+    fn roll_back(&mut self) {
+        let config = &self.merged.config;
+        let broken = || "only an elastic run that compares its replicas and has a named directory can go back".into();
+        let (is_elastic, is_named) = (config.parallel.elastic.is_on(), !config.run.output_dir.as_os_str().is_empty());
+        let holds = !config.parallel.roll_back || (is_elastic && is_named && config.parallel.check_every > 0);
+        let keys = ["parallel.roll_back", "parallel.elastic", "parallel.check_every", "run.output_dir"];
+        self.require(holds, &keys, broken, "use --elastic, --output-dir and --check-every, or leave --roll-back out");
     }
 
     fn engine(&mut self, processes: usize) {

@@ -41,7 +41,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Compares the states of all replicas.
     ///
     /// # Errors
-    /// [`Error::Training`] naming those that differ; then all workers return it.
+    /// [`Error::Difference`] naming those that differ, [`Error::Training`] if no majority is right; then all workers return
+    /// it.
     pub(super) fn check(&self) -> Result<()> {
         self.meet_others(Occasion::Check, 0, true, self.checksum()).map(drop)
     }
@@ -86,12 +87,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let sums: Vec<_> = all.iter().map(|values| [values[1], values[2]].map(f64::to_bits)).collect();
         let mut stages = sums.chunks(world.size).enumerate();
         let fault = stages.find_map(|(stage, sums)| difference(sums, |replica| place(stage * world.size + replica)));
-        let Some(fault) = fault else { return Ok(all[0][0] != 0.0) };
+        let Some((has_majority, fault)) = fault else { return Ok(all[0][0] != 0.0) };
         // Nobody leaves before all know, or a process of an elastic run would take the others for lost and go on.
         drop(everyone.all_gather(self.key(Operation::Farewell), vec![0.0], |all| all));
         let step = self.position.global_step;
         let rule = "no checkpoint has them: go on with --resume latest, or start anew if there is no checkpoint";
-        Err(Error::Training(format!("after step {step} {fault}; {rule}, and leave out a device that does it again")))
+        let error = if has_majority { Error::Difference } else { Error::Training };
+        Err(error(format!("after step {step} {fault}; {rule}, and leave out a device that does it again")))
     }
 
     /// Of what is trained and what the optimizer remembers, the same on all replicas if nothing is compared. Tensors that
@@ -112,8 +114,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 }
 
-/// What is wrong with the checksums of the replicas, if anything is; `place` says where a replica is.
-fn difference<S: Copy + Eq + std::hash::Hash>(sums: &[S], place: impl Fn(usize) -> String) -> Option<String> {
+/// Whether a majority of the replicas has the same checksum, and what is wrong with the others, if anything is; `place`
+/// says where a replica is.
+fn difference<S: Copy + Eq + std::hash::Hash>(sums: &[S], place: impl Fn(usize) -> String) -> Option<(bool, String)> {
     let mut counts = HashMap::new();
     sums.iter().for_each(|sum| *counts.entry(*sum).or_insert(0) += 1);
     if counts.len() < 2 {
@@ -122,12 +125,13 @@ fn difference<S: Copy + Eq + std::hash::Hash>(sums: &[S], place: impl Fn(usize) 
     let majority = counts.into_iter().find(|(_, count)| 2 * count > sums.len());
     let Some((right, count)) = majority else {
         let all: Vec<_> = (0..sums.len()).map(|replica| format!("{replica} on {}", place(replica))).collect();
-        return Some(format!("replicas do not hold the same weights and no majority does ({})", all.join(", ")));
+        let fault = format!("replicas do not hold the same weights and no majority does ({})", all.join(", "));
+        return Some((false, fault));
     };
     let wrong = sums.iter().enumerate().filter(|(_, sum)| **sum != right);
     let wrong: Vec<_> = wrong.map(|(replica, _)| format!("replica {replica} on {}", place(replica))).collect();
     let does = if wrong.len() == 1 { "does" } else { "do" };
-    Some(format!("{} {does} not hold the weights of the other {count}", wrong.join(" and ")))
+    Some((true, format!("{} {does} not hold the weights of the other {count}", wrong.join(" and "))))
 }
 
 #[cfg(test)]
@@ -136,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_majority_is_right() {
-        let said = |sums: &[u64]| difference(sums, |replica| format!("card {replica}"));
+        let said = |sums: &[u64]| difference(sums, |replica| format!("card {replica}")).map(|(_, fault)| fault);
         assert_eq!(said(&[7]), None);
         assert_eq!(said(&[7, 7, 7, 7]), None);
         let one = "replica 2 on card 2 does not hold the weights of the other 3";

@@ -157,6 +157,8 @@ pub struct ParallelConfig {
     pub shard_optimizer: bool,
     /// Steps between two comparisons of the replicas' weights; 0 for none, not even before a checkpoint.
     pub check_every: usize,
+    /// Whether an elastic run goes back to its last checkpoint where a minority of the replicas differs, instead of ending.
+    pub roll_back: bool,
     /// Seconds a replica waits for the others in a collective, above 0; ten times as long in the first step.
     pub timeout: f64,
     /// Whether processes and devices may join and leave, and how many processes there may be.
@@ -221,6 +223,7 @@ impl Default for ParallelConfig {
             reduce_precision: ReducePrecision::F32,
             shard_optimizer: false,
             check_every: CHECK_EVERY,
+            roll_back: false,
             timeout: 30.0,
             elastic: Elastic::Off,
             elastic_timeout: 600.0,

@@ -20,13 +20,15 @@ pub(super) struct Endings<B: HostBackend, T: Task<B>> {
     finished: Vec<Replica<B, T>>,
     parted: Vec<Replica<B, T>>,
     lost: Vec<(usize, String)>,
+    discarded: Option<(usize, String)>,
     failure: Option<Error>,
     count: usize,
 }
 
 impl<B: HostBackend, T: Task<B>> Default for Endings<B, T> {
     fn default() -> Self {
-        Self { finished: Vec::new(), parted: Vec::new(), lost: Vec::new(), failure: None, count: 0 }
+        let (finished, parted, lost) = Default::default();
+        Self { finished, parted, lost, discarded: None, failure: None, count: 0 }
     }
 }
 
@@ -37,6 +39,7 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
             Ended::Finished(replica) => self.finished.push(*replica),
             Ended::Parted(replica) => self.parted.push(*replica),
             Ended::Lost(how) => self.lost.push((rank, how)),
+            Ended::Discarded(step, how) => self.discarded = Some((step, how)),
             Ended::Failed(error) => drop(self.failure.get_or_insert(error)),
         }
     }
@@ -56,7 +59,9 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
                 let device = |(rank, how)| (plan.world.device_of(rank), how);
                 let mut failed: Vec<_> = self.lost.into_iter().map(device).collect();
                 failed.dedup_by_key(|(device, _)| *device);
-                Ok(Outcome::Over(Box::new(Held { state: self.parted.iter().find_map(Replica::state), failed })))
+                let (parted, discarded) = (&self.parted, self.discarded);
+                let mut agreed = parted.iter().filter(|_| discarded.is_none());
+                Ok(Outcome::Over(Box::new(Held { state: agreed.find_map(Replica::state), failed, discarded })))
             }
         }
     }

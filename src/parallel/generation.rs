@@ -51,12 +51,14 @@ pub trait Membership: Send + Sync {
 }
 
 /// What a process keeps from a generation that is over.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Held {
     /// The state after the last whole step; `None` if no replica with all of it is left.
     pub state: Option<TrainingState>,
     /// Devices that failed, as numbered by `--gpu-ids`, and how.
     pub failed: Vec<(usize, String)>,
+    /// The step after which replicas were found to differ, and how, if that is why there is no state.
+    pub discarded: Option<(usize, String)>,
 }
 
 /// The part of a process in a generation.

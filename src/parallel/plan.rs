@@ -54,6 +54,8 @@ pub struct Plan {
     pub split_points: Vec<usize>,
     /// Steps between two comparisons of the replicas; 0 for none, not even before a checkpoint.
     pub check_every: usize,
+    /// Whether an elastic run goes back to its last checkpoint where a minority of the replicas differs from the others.
+    pub roll_back: bool,
     /// Epochs in a row without a better validation after which the run ends; 0 for never.
     pub early_stopping: usize,
     /// Whether every validation is followed by a checkpoint, because the best of them are kept.
@@ -104,6 +106,7 @@ impl Plan {
             save_every_epochs: 1,
             split_points: Vec::new(),
             check_every: CHECK_EVERY,
+            roll_back: false,
             early_stopping: 0,
             keeps_many: false,
             report_samples: false,

@@ -120,6 +120,8 @@ pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     Parted(Box<Replica<B, T>>),
     /// The replica's device failed; others may continue.
     Lost(String),
+    /// Replicas differ after this step; the run goes back to what all agreed on.
+    Discarded(usize, String),
     /// The run fails.
     Failed(Error),
 }
@@ -287,6 +289,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
         };
         let may_change = self.generation.is_some();
+        if let Error::Difference(how) = &error
+            && may_change
+            && self.plan.roll_back
+        {
+            return Ended::Discarded(self.position.global_step, how.clone());
+        }
         // The other replicas of this process end as after the loss of another process.
         let lost = (may_change && panicked).then(|| error.to_string());
         let reason = lost.clone().map_or_else(|| (&error).into(), Broken::Peer);

@@ -171,7 +171,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                     if membership.complete()? {
                         break;
                     }
-                    held = Some(Held { state: replicas.iter().find_map(Replica::state), failed: Vec::new() });
+                    held = Some(Held { state: replicas.iter().find_map(Replica::state), ..Held::default() });
                 }
                 Outcome::Over(over) => held = Some(*over),
             }
@@ -280,7 +280,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                         let patience = match ended {
                             Ended::Finished(_) => None,
                             Ended::Failed(_) => Some(GRACE),
-                            Ended::Parted(_) | Ended::Lost(_) => Some(self.timeout + GRACE),
+                            Ended::Parted(_) | Ended::Lost(_) | Ended::Discarded(..) => Some(self.timeout + GRACE),
                         };
                         deadline = deadline.or(patience.map(|patience| Instant::now() + patience));
                         endings.add(rank, ended);

@@ -47,6 +47,8 @@ pub(super) struct Own {
     generation: u64,
     holds: StateVersion,
     devices: Vec<usize>,
+    /// The last step from which the run went back.
+    discarded: usize,
 }
 
 impl Own {
@@ -56,19 +58,32 @@ impl Own {
     }
 
     /// Notes how a generation ended; returns the state, and why this process left it on its own, if it did.
-    fn part(&mut self, Held { state, failed }: Held) -> (Option<TrainingState>, Option<String>) {
+    ///
+    /// # Errors
+    /// [`Error::Difference`] if the run does not get beyond a step after which replicas differed before.
+    fn part(&mut self, held: Held) -> Result<(Option<TrainingState>, Option<String>)> {
+        let Held { state, failed, discarded } = held;
+        if let Some((step, how)) = discarded {
+            if step <= self.discarded {
+                return Err(Error::Difference(how));
+            }
+            let fault = how.split(';').next().unwrap_or_default();
+            warn(&format!("warning: {fault}; the run goes back to its last checkpoint"));
+            (self.discarded, self.holds) = (step, StateVersion::default());
+            return Ok((None, Some(fault.to_string())));
+        }
         self.devices.retain(|device| !failed.iter().any(|(lost, _)| lost == device));
         let step = |state: &TrainingState| state.position.global_step as u64;
         let holds = state.as_ref().map(|state| StateVersion { generation: self.generation, step: step(state) });
         self.holds = holds.unwrap_or_default();
-        (state, failed.into_iter().next().map(|(device, how)| format!("device {device} failed: {how}")))
+        Ok((state, failed.into_iter().next().map(|(device, how)| format!("device {device} failed: {how}"))))
     }
 }
 
 impl Membership for Elastic {
     fn next(&self, held: Option<Held>, observer: &mut dyn Observer) -> Result<Option<Assignment>> {
         let mut own = self.own();
-        let (mut state, failure) = held.map_or((None, None), |held| own.part(held));
+        let (mut state, failure) = held.map_or(Ok((None, None)), |held| own.part(held))?;
         let since = self.snapshots.clock.since_step();
         let waiting = Instant::now();
         let met = self

@@ -137,6 +137,7 @@ fn plan(config: &Config, splits: &DataSplits, world: World, threads: usize, stop
         split_points: config.parallel.split_points.clone(),
         shard_optimizer: config.parallel.shard_optimizer,
         check_every: config.parallel.check_every,
+        roll_back: config.parallel.roll_back,
         threads,
         stop,
     })
