@@ -1,6 +1,7 @@
 //! The example of a model that is not Kiln's: its bits do not depend on devices, processes or interruptions.
 
 #[path = "examples/own_model.rs"]
+#[allow(dead_code, reason = "the tests do in another way what its `main` does")]
 mod example;
 
 use std::path::Path;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::terminal::say;
 use crate::checkpoint::{Best, Content, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir};
 use crate::error::{Error, Result};
 use crate::file::TEXT;
@@ -185,7 +186,10 @@ pub fn resumed<B: HostBackend, T: Task<B>>(
     const LIMIT: Duration = Duration::from_secs(60);
     let checkpoints = Checkpoints::open(directory, &plan)?;
     let (model, start) = match checkpoints.latest()? {
-        Some(state) => StartingPoint::restore::<B, _>(model, &state, "the last checkpoint")?,
+        Some(state) => {
+            say(&format!("resumed     step {} in '{}'", state.position.global_step, directory.display()));
+            StartingPoint::restore::<B, _>(model, &state, "the last checkpoint")?
+        }
         None => (model, StartingPoint::default()),
     };
     Ok((model, DataParallel::new(Arc::new(task), Arc::new(plan), start, LIMIT, checkpoints)))
@@ -198,7 +202,12 @@ impl Observer for Checkpoints {
 
     fn validating(&mut self, _done: usize, _total: usize) {}
 
-    fn epoch(&mut self, _report: &EpochReport) -> Result<()> {
+    fn epoch(&mut self, report: &EpochReport) -> Result<()> {
+        let EpochReport { epoch, step, training, validation, .. } = report;
+        let measured =
+            if validation.samples > 0 { format!("  val {:.4}", validation.mean_loss()) } else { String::new() };
+        let of = self.plan.epochs;
+        say(&format!("epoch {}/{of}  step {step}  train {:.4}{measured}", epoch + 1, training.mean_loss()));
         Ok(())
     }
 
