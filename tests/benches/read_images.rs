@@ -4,6 +4,11 @@
 #![allow(missing_docs, reason = "a program for one script")]
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 
+/// That of `train`.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[path = "../../src/allocator.rs"]
+mod allocator;
+
 use std::time::Instant;
 
 use kiln::data::{Augment, DataConfig, Decode, Source, assemble, load};
