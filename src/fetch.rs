@@ -10,11 +10,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::Digest;
+use ureq::tls::{PemItem, TlsConfig, parse_pem};
 
 use crate::error::{Error, Result};
+use crate::file::{self, TEXT};
 
 /// How long a connection, an answer, or the next bytes may take.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The environment variable that OpenSSL reads, too.
+pub(crate) const AUTHORITIES: &str = "SSL_CERT_FILE";
 
 /// A published file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +94,7 @@ fn fetch<D: Digest>(
     let failed = |reason: &dyn std::fmt::Display| {
         Error::Data(format!("cannot fetch '{}': {reason}; try again, or {}", file.url, file.remedy))
     };
-    let mut response = agent().get(&file.url).call().map_err(|reason| failed(&reason))?;
+    let mut response = agent()?.get(&file.url).call().map_err(|reason| failed(&reason))?;
     let total = response.body().content_length();
     let mut body = response.body_mut().as_reader();
     let (mut hash, mut done, mut buffer) = (D::new(), 0, vec![0; 1 << 16]);
@@ -116,10 +121,29 @@ fn fetch<D: Digest>(
     target.sync_all().map_err(Error::io("write", part))
 }
 
-fn agent() -> ureq::Agent {
+fn agent() -> Result<ureq::Agent> {
     let patience = Some(PATIENCE);
     let config = ureq::Agent::config_builder().timeout_connect(patience).timeout_recv_response(patience);
-    config.timeout_per_read(patience).build().into()
+    Ok(config.timeout_per_read(patience).tls_config(tls()?).build().into())
+}
+
+/// Whose certificates servers must show: those of the authorities in the file that `SSL_CERT_FILE` names, if it is set, else
+/// of those that browsers trust.
+///
+/// # Errors
+/// If that file cannot be read or holds no certificate.
+pub(crate) fn tls() -> Result<TlsConfig> {
+    let config = TlsConfig::builder();
+    let named = std::env::var_os(AUTHORITIES).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let Some(path) = named else { return Ok(config.build()) };
+    let bytes = file::read(&path, TEXT).map_err(Error::io("read", &path))?;
+    let certificate = |item| if let Ok(PemItem::Certificate(it)) = item { Some(it) } else { None };
+    let certificates: Vec<_> = parse_pem(&bytes).filter_map(certificate).collect();
+    if certificates.is_empty() {
+        let rule = format!("has no certificate; name a PEM file of authorities in {AUTHORITIES}, or unset it");
+        return Err(Error::usage(format!("'{}' {rule}", path.display())));
+    }
+    Ok(config.root_certs(certificates.into()).build())
 }
 
 fn checksum<D: Digest + Write>(path: &Path) -> Result<String> {

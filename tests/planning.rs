@@ -218,6 +218,25 @@ fn the_bubble_memory_and_traffic_are_those_of_the_textbook() {
 }
 
 #[test]
+fn processes_exchange_gradients_beside_the_last_backward_pass() {
+    let step = |in_processes, micro_batches, borders: &[usize]| {
+        let cut: Vec<Range<usize>> = borders.windows(2).map(|ends| ends[0]..ends[1]).collect();
+        let mut measured = Measured { in_processes, ..even(3, &vec![1.0; 2 * cut.len()], 0.0) };
+        // The gradients of the last unit, which are final first, take 2 s over the link, those of the others 0.25 s.
+        measured.units.iter_mut().zip([0.25, 0.25, 2.0]).for_each(|(unit, gradients)| unit.gradients = gradients);
+        measured.forecast(Placement { replicas: 2, micro_batches, cut }, 1).step_seconds
+    };
+    // From second 1 of the backward pass the link is busy until second 3.5, which is half a second longer.
+    assert_eq!(step(true, 1, &[0, 3]), 3.0 + 3.0 + 0.5);
+    assert_eq!(step(true, 2, &[0, 3]), 12.0 + 0.5);
+    assert_eq!(step(false, 1, &[0, 3]), 6.0 + 2.5);
+    // Of two stages, the first exchanges the second half of its gradients behind its pass; the other one 2 s.
+    assert_eq!(step(true, 1, &[0, 2, 3]), 6.0 + 2.0);
+    // With several micro-batches the gradients of a stage are exchanged behind all of them.
+    assert_eq!(step(true, 2, &[0, 2, 3]), 8.0 + 2.0);
+}
+
+#[test]
 fn the_link_decides_between_replicas_and_stages() {
     let choice = |gradients: f64, passed: f64| {
         let mut measured = Measured { in_processes: true, ..even(4, &[1.0, 1.0], passed) };

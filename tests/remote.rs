@@ -2,6 +2,7 @@
 //! byte is fetched that a perfect cache would have; no secret is shown.
 
 mod copies;
+mod encrypted;
 mod server;
 
 use std::collections::{BTreeSet, HashMap};
@@ -60,6 +61,31 @@ fn the_weights_are_those_of_a_directory_whatever_the_server_does() {
         succeeded(&training(&place, &name("moved"), &server, &rest).output().unwrap());
         place.run(&name("moved")).equals(&place.run(&name("calm")), 2);
     }
+}
+
+#[test]
+fn a_certificate_that_nobody_signed_is_trusted_when_it_is_named_and_refused_at_once_when_not() {
+    let place = Workplace::new();
+    stored(&place);
+    let server = Server::new(&place.path(""));
+    let (url, pem) = encrypted::encrypted(&server);
+    fs::write(place.path("own.pem"), pem).unwrap();
+    fs::write(place.path("none.pem"), "no certificate").unwrap();
+    let train = |run: &str, authorities: &str| {
+        let dir = format!("--data-dir={url}/shards/{PATTERN}");
+        let line = [&TRAINING[..], &["--data=webdataset", &dir, "data.retry_seconds=600"]].concat();
+        let mut command = place.small(run, &line);
+        command.env("XDG_CACHE_HOME", place.path("cache")).env("SSL_CERT_FILE", authorities).output().unwrap()
+    };
+    let refused = |authorities: &str, words: &str| {
+        let lines = errors(&train("refused", authorities));
+        assert!(lines.len() == 1 && lines[0].contains(words) && lines[0].contains("SSL_CERT_FILE"), "{lines:?}");
+    };
+    refused("", "certificate");
+    refused("none.pem", "'none.pem' has no certificate");
+    place.train("calm", &[&TRAINING[..], &LOCAL].concat());
+    succeeded(&train("run", "own.pem"));
+    place.run("run").equals(&place.run("calm"), 2);
 }
 
 #[test]

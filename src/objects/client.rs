@@ -16,6 +16,7 @@ use object_store::{Error as Refusal, ObjectStore, ObjectStoreExt, RetryConfig};
 
 use super::connector::Connector;
 use crate::error::{Error, Result};
+use crate::fetch::{AUTHORITIES, tls};
 
 /// Objects below a prefix.
 #[derive(Debug)]
@@ -37,7 +38,8 @@ impl Client {
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
         let retry_timeout = Duration::from_secs_f64(retry_seconds);
         let retry = RetryConfig { retry_timeout, max_retries: usize::MAX, ..RetryConfig::default() };
-        let connector = Connector { patience: (retry_timeout / 6).max(Duration::from_secs(1)) };
+        let patience = (retry_timeout / 6).max(Duration::from_secs(1));
+        let connector = Connector { patience, tls: tls()? };
         let refused = |reason: Refusal| Error::usage(format!("cannot use '{url}': {}", one_line(&reason)));
         let (bucket, path) = rest.split_once('/').unwrap_or_default();
         let (store, prefix): (Box<dyn ObjectStore>, &str) = match scheme {
@@ -112,13 +114,16 @@ pub(crate) fn wait<T>(request: impl Future<Output = object_store::Result<T>>) ->
 
 /// Why a request failed, and what to do.
 pub(crate) fn failure(reason: &Refusal, remedy: &str) -> String {
+    let why = one_line(reason);
+    let private = format!("if it is from an authority of your own, name that one's file in {AUTHORITIES}");
     let remedy = match reason {
+        _ if why.contains("peer certificate") => &private,
         Refusal::PermissionDenied { .. } | Refusal::Unauthenticated { .. } => {
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for public objects"
         }
         _ => remedy,
     };
-    format!("{}; {remedy}", one_line(reason))
+    format!("{why}; {remedy}")
 }
 
 /// The innermost reason, in one line: the outer ones repeat the address. The answer of a server, which may name

@@ -3,6 +3,8 @@
 //! A body is read whole before the answer is passed on, so that one that is cut off is asked for again like any other
 //! failure. Every thread that asks waits for its own request.
 
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,6 +17,7 @@ use object_store::client::{
 use ureq::config::AutoHeaderValue;
 use ureq::http::StatusCode;
 use ureq::http::header::RANGE;
+use ureq::tls::TlsConfig;
 use ureq::{Agent, Error};
 
 /// Most bytes of an answer.
@@ -25,50 +28,76 @@ const LARGEST: u64 = 1 << 30;
 pub(super) struct Connector {
     /// How long a connection, an answer, or its next bytes may take.
     pub(super) patience: Duration,
+    /// Whom it trusts.
+    pub(super) tls: TlsConfig,
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
         let patience = Some(self.patience);
         let config = Agent::config_builder().timeout_connect(patience).timeout_recv_response(patience);
-        let config = config.timeout_per_read(patience).http_status_as_error(false);
+        let config = config.timeout_per_read(patience).tls_config(self.tls.clone()).http_status_as_error(false);
         // Positions count the bytes of the object.
         let config = config.accept_encoding(AutoHeaderValue::None).max_idle_connections_per_host(64);
-        Ok(HttpClient::new(Client(config.max_idle_connections(64).build().into())))
+        let agent = config.max_idle_connections(64).build().into();
+        Ok(HttpClient::new(Client { agent, fails: AtomicBool::new(false) }))
     }
 }
 
 #[derive(Debug)]
-struct Client(Agent);
+struct Client {
+    agent: Agent,
+    /// Whether the last request failed, which was told then.
+    fails: AtomicBool,
+}
+
+impl Client {
+    /// Tells why a request fails, unless the one before did. Those that follow may be silent for minutes.
+    fn note(&self, host: &str, error: &Error) {
+        if !self.fails.swap(true, Ordering::Relaxed) {
+            tracing::warn!("'{host}' does not answer ({error}); asking again for up to data.retry_seconds");
+        }
+    }
+}
 
 #[async_trait]
 impl HttpService for Client {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
+        let host = parts.uri.host().unwrap_or_default().to_string();
         let wants_part = parts.headers.contains_key(RANGE);
         let body = body.collect().await?.to_bytes();
         let sent = if body.is_empty() {
-            self.0.run(ureq::http::Request::from_parts(parts, ()))
+            self.agent.run(ureq::http::Request::from_parts(parts, ()))
         } else {
-            self.0.run(ureq::http::Request::from_parts(parts, &body[..]))
+            self.agent.run(ureq::http::Request::from_parts(parts, &body[..]))
         };
-        let (parts, mut body) = sent.map_err(failure)?.into_parts();
+        let failed = |error| {
+            let kind = kind(&error);
+            if kind != HttpErrorKind::Unknown {
+                self.note(&host, &error);
+            }
+            HttpError::new(kind, error)
+        };
+        let (parts, mut body) = sent.map_err(failed)?.into_parts();
         if wants_part && parts.status == StatusCode::OK {
             // The whole object, which nobody has asked for and which may be large.
             return Ok(HttpResponse::from_parts(parts, Bytes::new().into()));
         }
-        let bytes = body.with_config().limit(LARGEST).read_to_vec().map_err(failure)?;
+        let bytes = body.with_config().limit(LARGEST).read_to_vec().map_err(failed)?;
+        self.fails.store(false, Ordering::Relaxed);
         Ok(HttpResponse::from_parts(parts, Bytes::from(bytes).into()))
     }
 }
 
 /// Says whether another attempt may succeed.
-fn failure(error: Error) -> HttpError {
-    let kind = match &error {
+fn kind(error: &Error) -> HttpErrorKind {
+    match error {
+        // As of a certificate.
+        Error::Io(reason) if reason.kind() == ErrorKind::InvalidData => HttpErrorKind::Unknown,
         Error::Timeout(_) => HttpErrorKind::Timeout,
         Error::HostNotFound | Error::ConnectionFailed => HttpErrorKind::Connect,
         Error::Io(_) | Error::Protocol(_) => HttpErrorKind::Interrupted,
         _ => HttpErrorKind::Unknown,
-    };
-    HttpError::new(kind, error)
+    }
 }

@@ -91,7 +91,9 @@ impl Store for Remote {
             )));
         }
         let listed = wait(self.client.store.list_with_delimiter(Some(&self.client.key(folder))));
-        let listed = listed.map_err(|reason| Error::io("list", url)(failure(&reason, 0)))?;
+        let remedy = "correct the bucket in --data-dir, or try for longer with data.retry_seconds";
+        let listed =
+            listed.map_err(|reason| Error::io("list", url)(Failure::other(objects::failure(&reason, remedy))))?;
         let names = listed.objects.iter().filter_map(|object| object.location.filename());
         Ok(names.map(String::from).collect())
     }

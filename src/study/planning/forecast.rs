@@ -1,8 +1,8 @@
 //! The prediction of one placement.
 //!
-//! A step is its passes ([`super::pipeline`]), then the exchange of gradients between the replicas of each stage and the
-//! update. A stage of several replicas is as slow as the slowest of their devices. Not counted: waits for synchronised
-//! batch-norm statistics, and that an exchange between processes begins during the backward pass.
+//! A step is its passes ([`super::pipeline`]), then what is left of the exchange of gradients between the replicas of each
+//! stage, and the update. A stage of several replicas is as slow as the slowest of their devices. Not counted: waits for
+//! synchronised batch-norm statistics.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -68,11 +68,12 @@ impl Measured {
         let of = |part: &Range<usize>, bytes: &dyn Fn(usize) -> f64| part.clone().map(bytes).sum::<f64>();
         // The input of a stage.
         let received = |part: &Range<usize>| part.start.checked_sub(1).map_or(0.0, |unit| self.units[unit].passed);
-        // The slowest of the devices that host a stage.
-        let slowest = |stage: usize, seconds: &dyn Fn(usize, usize) -> f64| {
+        // The slowest of the devices that host a stage, in all of it or in some units.
+        let slowest_in = |stage: usize, units: &Range<usize>, seconds: &dyn Fn(usize, usize) -> f64| {
             let hosts = stage * replicas..(stage + 1) * replicas;
-            hosts.map(|device| of(&cut[stage], &|unit| seconds(device, unit))).fold(0.0, f64::max)
+            hosts.map(|device| of(units, &|unit| seconds(device, unit))).fold(0.0, f64::max)
         };
+        let slowest = |stage: usize, seconds: &dyn Fn(usize, usize) -> f64| slowest_in(stage, &cut[stage], seconds);
         let work: Vec<Work> = (0..stages)
             .map(|stage| Work {
                 forward: slowest(stage, &|device, unit| times[device][unit].forward),
@@ -86,8 +87,20 @@ impl Measured {
         let parts = if self.parts_update && !self.in_processes { replicas as f64 } else { 1.0 };
         let update: Vec<f64> =
             (0..stages).map(|stage| slowest(stage, &|device, unit| times[device][unit].update) / parts).collect();
-        let exchange = |bytes: f64| bytes * self.exchanged(replicas) / self.link / parts;
-        let ends = gradients.iter().zip(&update).map(|(bytes, update)| exchange(*bytes) + update);
+        let exchange = |unit: usize| self.units[unit].gradients * self.exchanged(replicas) / self.link / parts;
+        // Between processes, a unit whose gradients are final is exchanged while the last backward pass computes those before.
+        let overlaps = self.in_processes && (stages == 1 || micro_batches == 1);
+        let left = |stage: usize| {
+            let (mut computed, mut exchanged) = (0.0, 0.0);
+            for unit in cut[stage].clone().rev() {
+                if overlaps {
+                    computed += slowest_in(stage, &(unit..unit + 1), &|device, unit| times[device][unit].backward);
+                }
+                exchanged = f64::max(exchanged, computed) + exchange(unit);
+            }
+            exchanged - computed
+        };
+        let ends = (0..stages).map(|stage| left(stage) + update[stage]);
         let step_seconds = pipeline::seconds(&work, &ahead, micro_batches) + ends.fold(0.0, f64::max);
         let passes: f64 = work.iter().map(|it| micro_batches as f64 * (it.forward + it.backward)).sum();
         let busy = (passes + update.iter().sum::<f64>()) / (stages as f64 * step_seconds);
