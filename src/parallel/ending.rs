@@ -59,9 +59,9 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
                 let device = |(rank, how)| (plan.world.device_of(rank), how);
                 let mut failed: Vec<_> = self.lost.into_iter().map(device).collect();
                 failed.dedup_by_key(|(device, _)| *device);
-                let (parted, discarded) = (&self.parted, self.discarded);
-                let mut agreed = parted.iter().filter(|_| discarded.is_none());
-                Ok(Outcome::Over(Box::new(Held { state: agreed.find_map(Replica::state), failed, discarded })))
+                // What differs somewhere is wrong everywhere: all have the sums of wrong gradients.
+                let state = self.parted.iter().find_map(Replica::state).filter(|_| self.discarded.is_none());
+                Ok(Outcome::Over(Box::new(Held { state, failed, discarded: self.discarded })))
             }
         }
     }

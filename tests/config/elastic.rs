@@ -61,6 +61,11 @@ fn elastic_runs_that_cannot_be_are_refused() {
         let lines = complaints(&line);
         assert!(lines.iter().any(|complaint| complaint.contains(rule)), "{line:?}: {lines:?}");
     }
+    for part in [&["--output-dir=x"][..], &["--elastic"], &["--elastic", "--output-dir=x", "--check-every=0"]] {
+        let lines = complaints(&[&["--world-size=8", "--roll-back"], part].concat());
+        assert!(lines.iter().any(|line| line.contains("--output-dir and --check-every")), "{part:?}: {lines:?}");
+    }
+    assert!(resolve(&request(&["--world-size=8", "--roll-back", "--elastic", "--output-dir=x"])).is_ok());
     assert!(resolve(&request(&["--elastic", "--no-sync-bn"])).is_ok(), "one replica is always synchronised");
 }
 

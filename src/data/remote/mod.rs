@@ -92,8 +92,8 @@ impl Store for Remote {
         }
         let listed = wait(self.client.store.list_with_delimiter(Some(&self.client.key(folder))));
         let remedy = "correct the bucket in --data-dir, or try for longer with data.retry_seconds";
-        let listed =
-            listed.map_err(|reason| Error::io("list", url)(Failure::other(objects::failure(&reason, remedy))))?;
+        let refused = |reason| Error::io("list", url)(Failure::other(objects::failure(&reason, remedy)));
+        let listed = listed.map_err(refused)?;
         let names = listed.objects.iter().filter_map(|object| object.location.filename());
         Ok(names.map(String::from).collect())
     }
