@@ -122,13 +122,31 @@ fn cut_off(bytes: &[u8]) -> Option<String> {
     match bytes.first_chunk::<12>() {
         Some([b'R', b'I', b'F', b'F', stated @ .., b'W', b'E', b'B', b'P']) => {
             let whole = u64::from(u32::from_le_bytes(*stated)) + 8;
-            (whole > length as u64).then(|| format!("the WebP ends after {length} of {whole} bytes"))
+            let cut = (whole > length as u64).then(|| format!("the WebP ends after {length} of {whole} bytes"));
+            cut.or_else(|| has_endless_chunk(bytes).then(|| "a chunk of the WebP goes beyond its end".into()))
         }
         _ if bytes.starts_with(JPEG) && !reaches_end(bytes) => {
             Some(format!("the JPEG ends after {length} bytes without an end-of-image marker"))
         }
         _ => None,
     }
+}
+
+/// Whether a chunk of an extended WebP says that it is longer than the file: its decoder would make room for up to 4 GiB.
+fn has_endless_chunk(bytes: &[u8]) -> bool {
+    let mut rest = &bytes[12..];
+    if !rest.starts_with(b"VP8X") {
+        return false;
+    }
+    while let Some(([_, _, _, _, length @ ..], behind)) = rest.split_first_chunk::<8>() {
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > behind.len() {
+            return true;
+        }
+        // Chunks begin at even positions.
+        rest = behind.get(length.next_multiple_of(2)..).unwrap_or_default();
+    }
+    false
 }
 
 /// Whether a JPEG has an end-of-image marker, found by following its markers (ITU T.81, annex B).
@@ -177,6 +195,24 @@ pub(super) fn to_planes(image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>,
     for (index, pixel) in image.pixels().enumerate() {
         for (channel, value) in pixel.0.into_iter().enumerate() {
             out[channel * area + index] = value;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_beyond_the_end_of_a_webp_is_refused() {
+        let file = |length: u32| {
+            let chunks = [b"WEBPVP8X", &10_u32.to_le_bytes()[..], &[8; 10], b"EXIF", &length.to_le_bytes(), b"II*\0"];
+            let chunks = chunks.concat();
+            [b"RIFF", &(chunks.len() as u32).to_le_bytes()[..], &chunks].concat()
+        };
+        for (length, is_cut) in [(4, false), (3, false), (5, true), (u32::MAX, true)] {
+            let fault = decode(&file(length), b"it.webp", Exif::Apply).unwrap_err();
+            assert_eq!(fault.contains("a chunk of the WebP goes beyond its end"), is_cut, "{length}: {fault}");
         }
     }
 }

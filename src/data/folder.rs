@@ -90,7 +90,7 @@ impl Folder {
     }
 
     fn path(&self, id: usize) -> PathBuf {
-        self.root.join(self.index.file(id)).join(OsStr::from_bytes(self.index.name(id)))
+        self.root.join(self.index.file(id)).join(OsStr::from_bytes(&self.index.name(id)))
     }
 
     /// Whether every file has the size and the time that the index was made from.

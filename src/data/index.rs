@@ -2,8 +2,8 @@
 //!
 //! An index is made once, kept beside the data (or in the user's cache directory if that is read-only) and used as long
 //! as all files have the sizes and times that it was made from. Samples are in canonical order, by class and name; that
-//! order defines their ids, whatever the source. The file is mapped: the table takes 24 bytes a sample, and the name. A
-//! pack ends with an index of itself.
+//! order defines their ids, whatever the source. The file is mapped: the table takes 20 bytes a sample, and what its name
+//! adds to the one before. A pack ends with an index of itself.
 //!
 //! Layout, little-endian: the length of a JSON head, the head, the table, the names; then where that starts, its SHA-256
 //! and the magic number.
@@ -21,12 +21,13 @@ use sha2::{Digest, Sha256};
 
 use super::config::{Corrupt, Exif};
 use super::decode::LARGEST;
+use super::names;
 use crate::error::{Error, Result};
 use crate::file;
 
-const MAGIC: &[u8; 8] = b"kilnidx1";
-/// Bytes of a sample in the table: offset, file, length, label, end of its name.
-const ROW: usize = 24;
+const MAGIC: &[u8; 8] = b"kilnidx2";
+/// Bytes of a sample in the table: offset, file, length, label.
+const ROW: usize = 20;
 /// Start, checksum, magic number.
 const FOOTER: usize = 8 + 32 + 8;
 
@@ -183,10 +184,8 @@ impl Index {
     }
 
     /// The name of a sample's file.
-    pub(super) fn name(&self, id: usize) -> &[u8] {
-        let start = if id == 0 { 0 } else { self.number(id - 1, 20) };
-        let names = &self.bytes[self.names.clone()];
-        names.get(start as usize..self.number(id, 20) as usize).unwrap_or_default()
+    pub(super) fn name(&self, id: usize) -> Vec<u8> {
+        names::decode(&self.bytes[self.names.clone()], self.len(), id)
     }
 
     /// The name of the file or folder that a sample lies in.
@@ -225,7 +224,7 @@ impl Index {
     pub(super) fn identity(&self, ids: Range<usize>) -> Vec<u8> {
         let mut hash = Sha256::new();
         for id in ids {
-            hash.update(String::from_utf8_lossy(self.name(id)).as_bytes());
+            hash.update(String::from_utf8_lossy(&self.name(id)).as_bytes());
             hash.update([0]);
             hash.update(u64::from(self.length(id)).to_le_bytes());
         }
@@ -242,23 +241,24 @@ impl Index {
 /// The bytes of an index that starts at `start` of its file.
 ///
 /// # Errors
-/// If the names are too long.
+/// If names are too long.
 pub(super) fn encode(head: Head, samples: [Vec<Sample>; 2], start: u64) -> Result<Vec<u8>> {
     let head = Head { samples: samples.each_ref().map(Vec::len), ..head };
     let head = serde_json::to_vec(&head).map_err(|error| Error::Data(format!("cannot describe the data: {error}")))?;
     let mut body = [&(head.len() as u64).to_le_bytes()[..], &head].concat();
-    let mut names: Vec<u8> = Vec::new();
-    for mut split in samples {
-        split.sort_unstable();
-        for sample in &split {
-            names.extend(&sample.name);
-            let end = u32::try_from(names.len());
-            let end = end.map_err(|_| Error::Data("the names of the images have more than 4 GiB".into()))?;
-            body.extend(sample.offset.to_le_bytes());
-            body.extend([sample.file, sample.length, sample.label, end].into_iter().flat_map(u32::to_le_bytes));
-        }
+    let samples: Vec<Sample> = samples
+        .map(|mut split| {
+            split.sort_unstable();
+            split
+        })
+        .into_iter()
+        .flatten()
+        .collect();
+    for sample in &samples {
+        body.extend(sample.offset.to_le_bytes());
+        body.extend([sample.file, sample.length, sample.label].into_iter().flat_map(u32::to_le_bytes));
     }
-    body.extend(names);
+    body.extend(names::encode(samples.iter().map(|sample| &sample.name[..]))?);
     let hash = Sha256::digest(&body);
     body.extend(start.to_le_bytes());
     body.extend(hash);

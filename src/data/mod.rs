@@ -22,6 +22,7 @@ mod index;
 pub mod key;
 mod members;
 pub mod mixing;
+mod names;
 mod pack;
 #[cfg(feature = "parquet")]
 mod parquet;

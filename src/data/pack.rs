@@ -57,7 +57,9 @@ impl Pack {
         let bytes = file::map(&path, u64::MAX).map_err(Error::io("read", &path))?;
         let index = Index::of(bytes).ok_or_else(|| {
             let name = path.display();
-            Error::Data(format!("'{name}' is not a whole pack; write one with train pack SOURCE --output FILE"))
+            Error::Data(format!(
+                "'{name}' is not a whole pack of this version; write one with train pack SOURCE --output FILE"
+            ))
         })?;
         match index.head.exif {
             Some(exif) if exif != config.exif => {
@@ -84,7 +86,7 @@ impl Samples for Pack {
     }
 
     fn place(&self, id: usize) -> String {
-        let name = String::from_utf8_lossy(self.index.name(id)).escape_debug().to_string();
+        let name = String::from_utf8_lossy(&self.index.name(id)).escape_debug().to_string();
         format!("'{name}' at byte {} of '{}'", self.index.offset(id), self.path.display())
     }
 }
@@ -118,7 +120,7 @@ pub(super) fn write(
                 part.clone().into_par_iter().map(|id| encoded(samples, id, recipe)).collect();
             for (id, bytes) in part.clone().zip(encoded) {
                 let bytes = bytes?;
-                let name = index.name(id).to_vec();
+                let name = index.name(id);
                 rows.push(Sample { label: index.label(id), name, file: 0, offset: at, length: bytes.len() as u32 });
                 writer.write_all(&bytes).map_err(failed())?;
                 writer.write_all(&crc32fast::hash(&bytes).to_le_bytes()).map_err(failed())?;

@@ -99,7 +99,7 @@ pub(super) fn decoded<T>(
     id: usize,
     mut decode: impl FnMut(&[u8], &[u8]) -> std::result::Result<T, String>,
 ) -> Result<T> {
-    let mut read = |bytes: &[u8]| decode(bytes, samples.index().name(id));
+    let mut read = |bytes: &[u8]| decode(bytes, &samples.index().name(id));
     let outcome = match read(&samples.bytes(id)?) {
         Err(fault) => samples.bytes_again(id)?.map_or(Err(fault), |bytes| read(&bytes)),
         whole => whole,

@@ -76,7 +76,7 @@ impl Samples for Shards {
     }
 
     fn place(&self, id: usize) -> String {
-        place(self.index.name(id), self.index.offset(id), &self.store.path(self.index.file(id)))
+        place(&self.index.name(id), self.index.offset(id), &self.store.path(self.index.file(id)))
     }
 }
 

@@ -81,7 +81,7 @@ fn sum_index(bytes: &mut Vec<u8>, start: u64) {
     let end = bytes.len().saturating_sub(48);
     let body = Sha256::digest(bytes.get(start as usize..end).unwrap_or_default());
     bytes.truncate(end);
-    bytes.extend([&start.to_le_bytes(), &body[..], b"kilnidx1"].concat());
+    bytes.extend([&start.to_le_bytes(), &body[..], b"kilnidx2"].concat());
 }
 
 /// An index between two runs, which believe that no file has changed.

@@ -76,7 +76,7 @@ impl Samples for Parquet {
     }
 
     fn place(&self, id: usize) -> String {
-        let name = String::from_utf8_lossy(self.index.name(id)).escape_debug().to_string();
+        let name = String::from_utf8_lossy(&self.index.name(id)).escape_debug().to_string();
         format!("'{name}' in '{}'", self.store.path(self.index.file(id)).display())
     }
 }
