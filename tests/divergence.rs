@@ -265,7 +265,7 @@ mod processes {
 
     impl Membership for Twice {
         fn next(&self, held: Option<Held>, _observer: &mut dyn Observer) -> Result<Option<Assignment>> {
-            if let Some(Held { state, failed, discarded }) = held {
+            if let Some(Held { state, failed, discarded, .. }) = held {
                 assert!(state.is_none() && failed.is_empty());
                 let (step, how) = discarded.unwrap();
                 assert_eq!(step, 2);

@@ -17,6 +17,7 @@ mod joiner;
 mod membership;
 mod nccl;
 mod service;
+mod stages;
 mod stranded;
 mod strangers;
 

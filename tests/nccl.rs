@@ -69,7 +69,7 @@ fn joined_by(library: &Arc<Library>, devices: &[Vec<Option<usize>>]) -> Vec<Vec<
 /// Processes that are connected over Gloo, with the stand-in for tensors; each has so many devices.
 pub fn with_nccl(processes: Vec<Processes>, world: &World, devices: usize) -> Vec<Processes> {
     let library = Library::load(&stand_in().unwrap().into()).unwrap();
-    let shares = |rank| World::placed(rank, world.blocks.clone(), (0..devices).collect()).shares;
+    let shares = |rank| World::placed(1, rank, world.blocks.clone(), (0..devices).collect()).shares;
     let blocks: Vec<_> = (0..processes.len()).flat_map(shares).collect();
     let engines = joined_by(&library, &vec![vec![None; devices]; processes.len()]);
     let both = processes.into_iter().zip(engines).enumerate().map(|(rank, (processes, engines))| {

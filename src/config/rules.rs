@@ -154,22 +154,29 @@ impl Rules<'_> {
         let broken = || format!("link is for the planner, got '{}' for '{stages}' stages", parallel.link);
         self.require(holds, &["parallel.link", "parallel.stages"], broken, "use --stages auto, or leave --link out");
 
-        if parallel.stages == 1 {
-            return;
-        }
-        let elastic = parallel.elastic.is_on();
-        let broken = || format!("a model in '{stages}' stages cannot be trained with changing processes");
-        self.require(!elastic, &["parallel.stages", "parallel.elastic"], broken, "leave --elastic or --stages out");
+        let holds = !parallel.plans_stages() || !parallel.elastic.is_on();
+        let broken = || "the planner times the devices of the start, and those of an elastic run change".into();
+        let keys = ["parallel.stages", "parallel.elastic"];
+        self.require(holds, &keys, broken, "use --stages with a number, or leave --elastic out");
+
+        let is_cut = parallel.stages > 1 && parallel.elastic.is_on();
+        let holds = !is_cut || !self.merged.config.run.output_dir.as_os_str().is_empty();
+        let broken =
+            || "a stage that is lost with its process is read from the run's directory, which needs a name".into();
+        let keys = ["parallel.stages", "parallel.elastic", "run.output_dir"];
+        self.require(holds, &keys, broken, "use --output-dir, or leave --elastic or --stages out");
     }
 
     fn elastic(&mut self) {
         let parallel = &self.merged.config.parallel;
         let Elastic::Between { min, max } = parallel.elastic else { return };
         let world = parallel.world_size;
-        let most = max.unwrap_or(world).max(min);
-        let broken = || format!("every process must have a replica, got up to '{most}' for a world size of '{world}'");
-        let remedy = format!("use --world-size {most} or fewer processes with --elastic");
-        self.require(most <= world.max(1), &["parallel.elastic", "parallel.world_size"], broken, &remedy);
+        let workers = parallel.workers();
+        let most = max.unwrap_or(workers).max(min);
+        let broken = || format!("every process must have a replica, got up to '{most}' for {}", parallel.capacity());
+        let size = most.div_ceil(parallel.stages.max(1));
+        let remedy = format!("use --world-size {size} or fewer processes with --elastic");
+        self.require(most <= workers, &["parallel.elastic", "parallel.world_size"], broken, &remedy);
 
         let broken = || format!("'{min}' processes must have an address to meet at");
         let holds = min == 1 || !parallel.dist_url.is_empty();

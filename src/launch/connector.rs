@@ -11,8 +11,10 @@ use std::time::Duration;
 use super::engine_store::EngineStore;
 use super::rendezvous::bulletin::Placement;
 use super::rendezvous::{Attempt, Client};
+use super::stage_engines::stage_engines;
 use crate::parallel::engine::Symptom;
 use crate::parallel::gloo::{Gloo, Interface, LONGEST};
+use crate::parallel::{StageEngine, World};
 
 /// How long one connection between two processes may take; for an unreachable host Gloo takes five times as long.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -84,13 +86,23 @@ impl Connector {
         is_wanted: impl Fn() -> bool + Send + 'static,
     ) -> Result<Gloo, Symptom> {
         let rank = placement.rank(self.member.id()).ok_or_else(|| Symptom("this process has no part".into()))?;
-        let store = Box::new(self.store(placement, is_wanted));
+        let store = Box::new(self.store(placement, "", is_wanted));
         Gloo::connect(rank, placement.blocks.len(), &self.interface, store, CONNECT)
     }
 
-    /// The store in which the engines of a generation meet.
-    pub(super) fn store(&self, placement: &Placement, is_wanted: impl Fn() -> bool + Send + 'static) -> EngineStore {
-        let (client, prefix) = (self.member.clone(), format!("{}/", placement.generation));
+    /// The engines between the processes of each stage of a generation that begins.
+    pub(super) fn stages(&self, placement: &Placement, world: &World) -> Result<Vec<Option<StageEngine>>, Symptom> {
+        stage_engines(world, &self.interface, |prefix| self.store(placement, prefix, || true), CONNECT)
+    }
+
+    /// The store in which engines of a generation meet, under keys with a prefix.
+    pub(super) fn store(
+        &self,
+        placement: &Placement,
+        prefix: &str,
+        is_wanted: impl Fn() -> bool + Send + 'static,
+    ) -> EngineStore {
+        let (client, prefix) = (self.member.clone(), format!("{}/{prefix}", placement.generation));
         EngineStore { client, prefix, limit: self.limit, is_wanted: Box::new(is_wanted) }
     }
 

@@ -65,14 +65,14 @@ pub struct ActiveGeneration {
 
 /// An elastic run in one process.
 pub(super) struct SingleProcess {
-    size: usize,
+    workers: [usize; 2],
     last: Mutex<u64>,
 }
 
 impl SingleProcess {
-    /// With `size` replicas.
-    pub(super) fn new(size: usize) -> Self {
-        Self { size, last: Mutex::new(0) }
+    /// With so many replicas, each in so many stages.
+    pub(super) fn new(workers: [usize; 2]) -> Self {
+        Self { workers, last: Mutex::new(0) }
     }
 }
 
@@ -91,7 +91,7 @@ impl ElasticMembership for SingleProcess {
         *last += 1;
         Ok(Next::Begin(ActiveGeneration {
             number: *last,
-            world: World::new(self.size, devices.to_vec()),
+            world: World::staged(self.workers, 0, vec![devices.len()], devices.to_vec()),
             local_processes: 1,
             processes: None,
             generation: Arc::new(Undisturbed),

@@ -36,6 +36,8 @@ pub(super) struct ElasticMember {
     ordered: bool,
     transport: Transport,
     timeout: Duration,
+    /// Of each replica.
+    stages: usize,
     /// The number of the current generation, and its world.
     world: Mutex<Option<(u64, World)>>,
     /// The service, if this process holds it. Dropped after the member has left.
@@ -71,6 +73,7 @@ impl ElasticMember {
             ordered,
             transport,
             timeout: parallel.limit(),
+            stages: parallel.stages,
             world: Mutex::new(None),
             service,
         })
@@ -82,7 +85,7 @@ impl ElasticMember {
         let rank = placement.rank(self.member.id()).ok_or_else(|| Symptom("this process has no part".into()))?;
         let blocks = placement.blocks.iter().map(|block| block.replicas.clone()).collect();
         let used = placement.blocks[rank].devices.clamp(1, devices.len());
-        let world = World::placed(rank, blocks, devices[..used].to_vec());
+        let world = World::placed(self.stages, rank, blocks, devices[..used].to_vec());
         let host = bulletin.parts().nth(rank).map(|member| member.host.as_str());
         let local_processes = bulletin.parts().filter(|member| Some(member.host.as_str()) == host).count();
         let processes = if world.processes() > 1 { Some(self.connect(&world, &placement)?) } else { None };
@@ -95,16 +98,19 @@ impl ElasticMember {
     fn connect(&self, world: &World, placement: &Placement) -> std::result::Result<Processes, Symptom> {
         self.member.doing("connection of the processes");
         let (gloo, is_over) = (Arc::new(self.connector.connect(placement)?), Arc::new(AtomicBool::new(false)));
+        let stages = self.connector.stages(placement, world)?;
         // From now on the end of the generation ends every wait for other processes.
+        let between: Vec<_> = stages.iter().flatten().map(|(engine, _)| engine.clone()).collect();
         let (engine, over) = (gloo.clone(), is_over.clone());
         self.member.when_over(move || {
             over.store(true, Ordering::Release);
             engine.close();
+            between.iter().for_each(|engine| engine.close());
         });
-        let store = self.connector.store(placement, || true);
+        let store = self.connector.store(placement, "", || true);
         let links = self.transport.connect(world, &store, &is_over, self.timeout * PATIENCE)?;
         let processes = Processes::new(gloo, self.member.clone(), world.blocks.clone(), self.ordered);
-        Ok(processes.with_links(links))
+        Ok(processes.with_stages(stages).with_links(links))
     }
 
     /// Keeps the service, if it is held here, until the others have begun without this process.

@@ -17,11 +17,12 @@ use super::holder;
 use super::machines::Machines;
 use super::processes;
 use super::rendezvous::{Client, Secret, Service, Terms, Verdict};
+use super::stage_engines::stage_engines;
 use crate::error::{Error, Result};
-use crate::parallel::engine::{Engine, Judge, Symptom};
+use crate::parallel::engine::{Engine, Judge};
 use crate::parallel::gloo::{Gloo, Interface, LONGEST};
 use crate::parallel::nccl::Transport;
-use crate::parallel::{PATIENCE, ParallelConfig, Processes, StageEngine, World};
+use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
 /// How long one connection between two processes may take, once all are ready.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -80,20 +81,6 @@ impl FixedMember {
         })
     }
 
-    /// The engines between the processes of each stage, if there are several stages.
-    fn stages(&self, client: &Arc<Client>, limit: Duration) -> std::result::Result<Vec<Option<StageEngine>>, Symptom> {
-        let connected = |stage: usize| {
-            let Some(world) = self.world.of_stage(stage).filter(|world| world.processes() > 1) else { return Ok(None) };
-            let (client, prefix) = (client.clone(), format!("stage {stage}/"));
-            let store = EngineStore { client, prefix, limit, is_wanted: Box::new(|| true) };
-            let (rank, size) = (world.rank, world.processes());
-            let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store), CONNECT)?;
-            Ok(Some((Arc::new(gloo) as Arc<dyn Engine>, world.blocks)))
-        };
-        let count = if self.world.stages > 1 { self.world.stages } else { 0 };
-        (0..count).map(connected).collect()
-    }
-
     fn own_key(&self, name: &str) -> String {
         format!("{name}/{}", self.world.rank)
     }
@@ -139,13 +126,15 @@ impl FixedMembership for FixedMember {
         self.member.set(&self.own_key("ready"), &[]).map_err(lost)?;
         self.member.get(&self.all_keys("ready"), self.timeout * PATIENCE).map_err(lost)?;
         let (client, limit) = (self.member.clone(), self.timeout.max(CONNECT * LONGEST));
-        let store =
-            || EngineStore { client: client.clone(), prefix: String::new(), limit, is_wanted: Box::new(|| true) };
+        let store = |prefix: &str| {
+            let (client, prefix) = (client.clone(), prefix.to_string());
+            EngineStore { client, prefix, limit, is_wanted: Box::new(|| true) }
+        };
         let (rank, size) = (self.world.rank, self.world.processes());
         let lost = |symptom| Error::PeerLost(self.member.verdict(&symptom));
-        let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store()), CONNECT).map_err(lost)?;
+        let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store("")), CONNECT).map_err(lost)?;
         let engine: Arc<dyn Engine> = Arc::new(gloo);
-        let stages = self.stages(&client, limit).map_err(lost)?;
+        let stages = stage_engines(&self.world, &self.interface, store, CONNECT).map_err(lost)?;
         let is_over = Arc::new(AtomicBool::new(false));
         // From now on the loss of a process ends every wait for it.
         let between: Vec<_> = stages.iter().flatten().map(|(engine, _)| engine.clone()).collect();
@@ -155,7 +144,7 @@ impl FixedMembership for FixedMember {
             waiting.close();
             between.iter().for_each(|engine| engine.close());
         });
-        let links = transport.connect(&self.world, &store(), &is_over, limit).map_err(lost)?;
+        let links = transport.connect(&self.world, &store(""), &is_over, limit).map_err(lost)?;
         let processes = Processes::new(engine, self.member.clone(), self.world.blocks.clone(), ordered);
         Ok(Some(processes.with_stages(stages).with_links(links)))
     }

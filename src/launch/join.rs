@@ -41,7 +41,7 @@ pub fn join_elastic(
     transport: Transport,
 ) -> Result<Box<dyn ElasticMembership>> {
     if parallel.dist_url.is_empty() {
-        return Ok(Box::new(SingleProcess::new(parallel.world_size)));
+        return Ok(Box::new(SingleProcess::new([parallel.world_size, parallel.stages])));
     }
     #[cfg(feature = "gloo")]
     return Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered, transport)?));

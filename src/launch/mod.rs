@@ -29,6 +29,8 @@ pub mod processes;
 pub mod rendezvous;
 pub mod sbatch;
 pub mod slurm;
+#[cfg(feature = "gloo")]
+mod stage_engines;
 mod status;
 mod tf_config;
 

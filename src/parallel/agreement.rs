@@ -25,7 +25,7 @@ pub(super) enum Occasion {
     Epoch,
 }
 
-const OCCASIONS: usize = 3;
+pub(super) const OCCASIONS: usize = 3;
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Whether a comparison is due between two checkpoints.

@@ -1,13 +1,39 @@
 //! The endings of all replicas, combined for their process: the run is done, the generation is over, or the run fails.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use super::device::HostBackend;
 use super::generation::Held;
 use super::plan::Plan;
+use super::position::TrainingState;
 use super::replica::{Ended, Replica};
 use super::task::Task;
+use super::world::World;
 use crate::error::{Error, Result};
+
+/// The newest state that `replicas` have, which is that of one or more neighbouring stages.
+pub(super) fn kept<B: HostBackend, T: Task<B>>(
+    replicas: &mut [Replica<B, T>],
+    world: &World,
+) -> Option<(Range<usize>, TrainingState)> {
+    let version = |replica: &Replica<B, T>| (replica.position.global_step, replica.position.epoch);
+    replicas.sort_by_key(|replica| Reverse(version(replica)));
+    let newest = version(replicas.iter().find(|replica| replica.keeps_state())?);
+    let mut kept: Option<(Range<usize>, TrainingState)> = None;
+    for number in world.stages_here() {
+        let is_of = |replica: &&Replica<B, T>| replica.stage.number == number && version(replica) == newest;
+        match (&mut kept, replicas.iter().filter(is_of).find_map(Replica::state)) {
+            (Some((stages, state)), Some(part)) => {
+                stages.end = number + 1;
+                state.join(part);
+            }
+            (Some(_), None) => break,
+            (none, part) => *none = part.map(|part| (number..number + 1, part)),
+        }
+    }
+    kept
+}
 
 /// The result for the process.
 pub(super) enum Outcome<B: HostBackend, T: Task<B>> {
@@ -19,6 +45,7 @@ pub(super) enum Outcome<B: HostBackend, T: Task<B>> {
 pub(super) struct Endings<B: HostBackend, T: Task<B>> {
     finished: Vec<Replica<B, T>>,
     parted: Vec<Replica<B, T>>,
+    whole: Option<TrainingState>,
     lost: Vec<(usize, String)>,
     discarded: Option<(usize, String)>,
     failure: Option<Error>,
@@ -28,7 +55,7 @@ pub(super) struct Endings<B: HostBackend, T: Task<B>> {
 impl<B: HostBackend, T: Task<B>> Default for Endings<B, T> {
     fn default() -> Self {
         let (finished, parted, lost) = Default::default();
-        Self { finished, parted, lost, discarded: None, failure: None, count: 0 }
+        Self { finished, parted, whole: None, lost, discarded: None, failure: None, count: 0 }
     }
 }
 
@@ -37,7 +64,10 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
         self.count += 1;
         match ended {
             Ended::Finished(replica) => self.finished.push(*replica),
-            Ended::Parted(replica) => self.parted.push(*replica),
+            Ended::Parted(replica, whole) => {
+                self.parted.push(*replica);
+                self.whole = self.whole.take().or(whole);
+            }
             Ended::Lost(how) => self.lost.push((rank, how)),
             Ended::Discarded(step, how) => self.discarded = Some((step, how)),
             Ended::Failed(error) => drop(self.failure.get_or_insert(error)),
@@ -55,13 +85,18 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
                  only slow, raise --timeout"
             ))),
             None => {
-                self.parted.sort_by_key(|replica| Reverse((replica.position.global_step, replica.position.epoch)));
                 let device = |(rank, how)| (plan.world.device_of(rank), how);
                 let mut failed: Vec<_> = self.lost.into_iter().map(device).collect();
                 failed.dedup_by_key(|(device, _)| *device);
                 // What differs somewhere is wrong everywhere: all have the sums of wrong gradients.
-                let state = self.parted.iter().find_map(Replica::state).filter(|_| self.discarded.is_none());
-                Ok(Outcome::Over(Box::new(Held { state, failed, discarded: self.discarded })))
+                let kept = match self.whole {
+                    _ if self.discarded.is_some() => None,
+                    Some(whole) => Some((0..plan.world.stages, whole)),
+                    None => kept(&mut self.parted, &plan.world),
+                };
+                let (stages, state) = kept.unzip();
+                let stages = stages.unwrap_or_default();
+                Ok(Outcome::Over(Box::new(Held { state, stages, failed, discarded: self.discarded })))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The end of an epoch or of a run: validation, the report, the state to save.
 
-use super::agreement::Occasion;
+use super::agreement::{OCCASIONS, Occasion};
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::events::EpochReport;
@@ -13,6 +13,9 @@ use crate::error::Result;
 use crate::nn::{Which, state_dict, with_flat};
 use crate::optim::WeightAverage;
 use crate::state::StateDict;
+
+/// The first of the micro-batches that name the ways of a state at the end of a generation.
+const HAND_OVER: usize = OCCASIONS;
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Validates, reports, saves, and begins the next epoch if this one is finished.
@@ -60,7 +63,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let (is_gathered, is_first) = (!self.has_all(), self.collective.rank() == 0);
         let key = Key { micro_batch: occasion as usize, ..self.key(Operation::State { worker: 0 }) };
         let own = (is_first || self.own.is_some()).then(|| self.part());
-        let state = if is_gathered { self.stage.gathered(key, own)? } else { own };
+        let state = if is_gathered { self.stage.gathered(key, 0, own)? } else { own };
         if let Some(state) = state {
             let state = Box::new(TrainingState { is_best, score, ..state });
             (self.report)(Event::Checkpoint(state, self.slot.take()));
@@ -72,9 +75,32 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(())
     }
 
+    /// Gives every process the whole state at the end of a generation that nothing broke: the process that leaves may be
+    /// the only one with its stages. The state is returned on the first worker of each process.
+    pub(super) fn hand_over(&self) -> Result<Option<TrainingState>> {
+        if self.stage.is_whole() {
+            return Ok(None);
+        }
+        let _phase = tracing::info_span!("state for all processes").entered();
+        let own = (self.collective.rank() == 0).then(|| self.part());
+        let key = |number| Key { micro_batch: HAND_OVER + number, ..self.key(Operation::State { worker: 0 }) };
+        let mut whole = None;
+        for (number, block) in self.stage.world.blocks.iter().enumerate() {
+            whole = self.stage.gathered(key(number), block.start, own.clone())?.or(whole);
+        }
+        // As after saving.
+        self.stage.everyone.all_gather(key(0), Vec::new(), |all| all)?;
+        Ok(whole.map(|state| TrainingState { position: self.position.clone(), ..state }))
+    }
+
+    /// Whether this worker keeps all of the state of its part of the model.
+    pub(super) fn keeps_state(&self) -> bool {
+        self.plan.optim.ema_decay == 0.0 || self.average.is_some()
+    }
+
     /// The state of this worker's part of the model, on the host; `None` if another replica keeps part of it.
     pub(super) fn state(&self) -> Option<TrainingState> {
-        (self.plan.optim.ema_decay == 0.0 || self.average.is_some()).then(|| self.part())
+        self.keeps_state().then(|| self.part())
     }
 
     /// The part of the state that this worker keeps; what all replicas have, the first one does.

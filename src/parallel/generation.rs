@@ -6,6 +6,7 @@
 //! newest one. [`Membership`] decides which processes take part.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::events::Observer;
@@ -55,6 +56,8 @@ pub trait Membership: Send + Sync {
 pub struct Held {
     /// The state after the last whole step; `None` if no replica with all of it is left.
     pub state: Option<TrainingState>,
+    /// The stages that this has, the first ones of the model or others; all of them where the model is not cut.
+    pub stages: Range<usize>,
     /// Devices that failed, as numbered by `--gpu-ids`, and how.
     pub failed: Vec<(usize, String)>,
     /// The step after which replicas were found to differ, and how, if that is why there is no state.

@@ -47,6 +47,17 @@ pub struct TrainingState {
     pub score: Option<f64>,
 }
 
+impl TrainingState {
+    /// Adds the tensors of another part of the model.
+    pub fn join(&mut self, other: Self) {
+        self.weights.extend(other.weights);
+        self.optimizer.extend(other.optimizer);
+        if let Some(average) = other.average {
+            self.average.get_or_insert_default().extend(average);
+        }
+    }
+}
+
 /// The state a run starts from, beside the model.
 #[derive(Debug, Clone, Default)]
 pub struct StartingPoint {

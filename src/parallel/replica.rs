@@ -116,8 +116,8 @@ pub(super) struct Place {
 pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     /// The plan is done, or the run was asked to stop.
     Finished(Box<Replica<B, T>>),
-    /// The generation is over; the replica has the state of its last whole step.
-    Parted(Box<Replica<B, T>>),
+    /// The generation is over; the replica has the state of its last whole step, and may have got the other stages' parts.
+    Parted(Box<Replica<B, T>>, Option<TrainingState>),
     /// The replica's device failed; others may continue.
     Lost(String),
     /// Replicas differ after this step; the run goes back to what all agreed on.
@@ -279,7 +279,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// error aborts the group, so that no other replica waits for this one.
     pub(super) fn run(mut self) -> Ended<B, T> {
         let (error, panicked) = match catch_unwind(AssertUnwindSafe(|| self.train())) {
-            Ok(Ok(Flow::Part)) => return Ended::Parted(Box::new(self)),
+            Ok(Ok(Flow::Part)) => {
+                // If a process is lost now, each one keeps what it has.
+                let whole = catch_unwind(AssertUnwindSafe(|| self.hand_over())).ok().and_then(Result::ok).flatten();
+                return Ended::Parted(Box::new(self), whole);
+            }
             Ok(Ok(_)) => return Ended::Finished(Box::new(self)),
             Ok(Err(error)) => (error, false),
             Err(panic) => {
@@ -301,7 +305,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         [&self.collective, &self.stage.everyone].into_iter().for_each(|group| group.abort(reason.clone()));
         match (lost, error) {
             (Some(how), _) => Ended::Lost(how),
-            (None, Error::PeerLost(_)) if may_change => Ended::Parted(Box::new(self)),
+            (None, Error::PeerLost(_)) if may_change => Ended::Parted(Box::new(self), None),
             (None, error) => Ended::Failed(error),
         }
     }

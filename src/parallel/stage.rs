@@ -235,10 +235,10 @@ impl<B: HostBackend> Stage<B> {
         stage * self.world.size + self.replica
     }
 
-    /// The whole state on the first worker, from the parts of those that have one; `None` on the others. Called by all. The
-    /// first worker of each process takes the parts of the others there: parts that several workers sent side by side could
-    /// wait for each other.
-    pub(super) fn gathered(&self, key: Key, own: Option<TrainingState>) -> Result<Option<TrainingState>> {
+    /// The whole state on worker `root`, the first of its process, from the parts of those that have one; `None` on the
+    /// others. Called by all. The first worker of each process takes the parts of the others there: parts that several
+    /// workers sent side by side could wait for each other.
+    pub(super) fn gathered(&self, key: Key, root: usize, own: Option<TrainingState>) -> Result<Option<TrainingState>> {
         let (key, rank) = (|worker| Key { operation: Operation::State { worker }, ..key }, self.everyone.rank());
         let blocks = &self.world.blocks;
         let here = blocks.iter().find(|block| block.contains(&rank)).expect("each worker has a process").clone();
@@ -250,24 +250,24 @@ impl<B: HostBackend> Stage<B> {
         for worker in here.skip(1) {
             let part = self.everyone.fetch(key(worker))?.downcast::<Option<TrainingState>>();
             let part = Arc::unwrap_or_clone(part.expect("a worker hands over its state"));
-            whole.extend(part.into_iter().flat_map(named));
+            part.into_iter().for_each(|part| whole.join(part));
         }
-        if rank != 0 {
-            self.send_state(key(rank), whole)?;
+        if rank != root {
+            self.send_state(key(rank), root, whole)?;
             return Ok(None);
         }
-        for sender in blocks.iter().skip(1).map(|block| block.start) {
+        for sender in blocks.iter().map(|block| block.start).filter(|start| *start != root) {
             self.receive_state(key(sender), sender, &mut whole)?;
         }
         Ok(Some(whole))
     }
 
-    /// Sends a state to the first worker: one tensor at a time, since models are large, and nothing at the end.
-    fn send_state(&self, key: Key, state: TrainingState) -> Result<()> {
+    /// Sends a state to worker `to`: one tensor at a time, since models are large, and nothing at the end.
+    fn send_state(&self, key: Key, to: usize, state: TrainingState) -> Result<()> {
         for tensor in named(state) {
-            self.everyone.send(key, 0, &to_safetensors(&StateDict::from([tensor]), &[]))?;
+            self.everyone.send(key, to, &to_safetensors(&StateDict::from([tensor]), &[]))?;
         }
-        Ok(self.everyone.send(key, 0, &to_safetensors(&StateDict::new(), &[]))?)
+        Ok(self.everyone.send(key, to, &to_safetensors(&StateDict::new(), &[]))?)
     }
 
     /// Adds what another process sends.

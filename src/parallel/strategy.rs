@@ -21,7 +21,7 @@ use burn_train::{
 
 use super::collective::local_group;
 use super::device::HostBackend;
-use super::ending::{Endings, Outcome};
+use super::ending::{Endings, Outcome, kept};
 use super::events::{EpochReport, Observer, StepReport};
 use super::generation::{Assignment, Generation, Held, Membership};
 use super::learner::{LearningRate, Recipe, TaskLearner, UpdateRule};
@@ -166,12 +166,19 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let start = Start { plan, model, start: Arc::new(start), processes, generation: Some(generation) };
             let messages = self.spawn(&start)?;
             match self.coordinate(&messages, &start.plan, interrupter, &mut to_learner)? {
-                Outcome::Finished(replicas) => {
-                    replicas.first().iter().for_each(|replica| last = replica.model());
+                Outcome::Finished(mut replicas) => {
+                    // As in a run of fixed membership, stages are put together if all of them are here.
+                    let world = &start.plan.world;
+                    if world.stages_here().len() < world.stages || world.stages == 1 {
+                        replicas.first().iter().for_each(|replica| last = replica.model());
+                    } else if let Some((_, state)) = kept(&mut replicas, world) {
+                        last = load_state(initial.clone(), &state.weights, "the stages")?;
+                    }
                     if membership.complete()? {
                         break;
                     }
-                    held = Some(Held { state: replicas.iter().find_map(Replica::state), ..Held::default() });
+                    let (stages, state) = kept(&mut replicas, world).unzip();
+                    held = Some(Held { state, stages: stages.unwrap_or_default(), ..Held::default() });
                 }
                 Outcome::Over(over) => held = Some(*over),
             }
@@ -280,7 +287,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                         let patience = match ended {
                             Ended::Finished(_) => None,
                             Ended::Failed(_) => Some(GRACE),
-                            Ended::Parted(_) | Ended::Lost(_) | Ended::Discarded(..) => Some(self.timeout + GRACE),
+                            Ended::Parted(..) | Ended::Lost(_) | Ended::Discarded(..) => Some(self.timeout + GRACE),
                         };
                         deadline = deadline.or(patience.map(|patience| Instant::now() + patience));
                         endings.add(rank, ended);

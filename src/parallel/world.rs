@@ -49,13 +49,14 @@ impl World {
         Self { size, stages, blocks, rank, devices, shares }
     }
 
-    /// An explicit placement: `blocks` are the replicas of each process, from 0 without a gap; `devices` are those of
-    /// this process, `rank`, which has at least one replica per device.
-    pub fn placed(rank: usize, blocks: Vec<Range<usize>>, devices: Vec<usize>) -> Self {
+    /// An explicit placement: `blocks` are the workers of each process, from 0 without a gap; `devices` are those of
+    /// this process, `rank`, which has at least one worker per device.
+    pub fn placed(stages: usize, rank: usize, blocks: Vec<Range<usize>>, devices: Vec<usize>) -> Self {
         let (own, count) = (blocks[rank].clone(), devices.len());
         let first_on = |slot: usize| own.start + (slot * own.len()).div_ceil(count);
         let shares = (0..count).map(|slot| first_on(slot)..first_on(slot + 1)).collect();
-        Self { size: blocks.last().map_or(0, |block| block.end), stages: 1, blocks, rank, devices, shares }
+        let size = blocks.last().map_or(0, |block| block.end) / stages;
+        Self { size, stages, blocks, rank, devices, shares }
     }
 
     /// How many processes host them.

@@ -27,6 +27,7 @@ mod pictures;
 mod placement;
 mod prepare;
 mod recorder;
+mod recovery;
 mod requeue;
 mod resources;
 mod results;

@@ -24,7 +24,7 @@ pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<O
         processes.broadcast_to_all(KEY, 0, Some(encode(&origin)))?;
         return Ok(origin);
     }
-    let origin = receive(processes, 0)?;
+    let origin = receive(processes, KEY, 0)?;
     std::fs::create_dir_all(&origin.directory).map_err(Error::io("create", &origin.directory))?;
     Ok(origin)
 }
@@ -32,8 +32,8 @@ pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<O
 pub(super) const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::StartingPoint };
 
 /// Receives the origin that process `root` sends.
-pub(super) fn receive(processes: &Processes, root: usize) -> Result<Origin> {
-    decode(&processes.broadcast_to_all(KEY, root, None)?)
+pub(super) fn receive(processes: &Processes, key: Key, root: usize) -> Result<Origin> {
+    decode(&processes.broadcast_to_all(key, root, None)?)
         .ok_or_else(|| Error::Training(format!("what rank {root} sent as the checkpoint is damaged; start again")))
 }
 

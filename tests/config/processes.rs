@@ -151,13 +151,18 @@ fn processes_that_cannot_run_are_refused() {
         #[cfg(feature = "gloo")]
         (
             "--stages 2 --elastic --dist-url tcp://n:1",
-            "a model in '2' stages cannot be trained with changing processes",
+            "a stage that is lost with its process is read from the run's directory, which needs a name",
         ),
         ("--stages=-1", "stages must be"),
         ("--stages automatic", "stages must be"),
         ("--stages auto --split-points 3", "got '1' for 'auto' stages"),
         ("--stages 2 --link 100", "link is for the planner, got '100' for '2' stages"),
-        ("--stages auto --elastic --dist-url tcp://n:1", "a model in 'auto' stages cannot be trained with changing"),
+        ("--stages auto --elastic --dist-url tcp://n:1", "those of an elastic run change"),
+        #[cfg(feature = "gloo")]
+        (
+            "--stages 2 --elastic 1:5 --world-size 2 --dist-url tcp://n:1 --output-dir run",
+            "got up to '5' for a world size of '2' in '2'",
+        ),
         ("--stages 2 --split-points 3,7", "got '2' for '2' stages"),
         ("--split-points 3", "use --stages 2, or leave --split-points out"),
     ] {

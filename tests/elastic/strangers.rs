@@ -134,6 +134,7 @@ fn process_info(process: u32) -> ProcessInfo {
     let configuration = [
         ("parallel.elastic", "200:200"),
         ("parallel.world_size", "200"),
+        ("parallel.stages", "1"),
         ("parallel.heartbeat", "1"),
         ("parallel.lost_after", "60"),
         ("parallel.elastic_timeout", "600"),

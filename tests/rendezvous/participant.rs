@@ -20,6 +20,7 @@ fn process_info(process: u32) -> ProcessInfo {
     let configuration = [
         ("parallel.elastic", "1:4"),
         ("parallel.world_size", "4"),
+        ("parallel.stages", "1"),
         ("parallel.heartbeat", "0.05"),
         ("parallel.lost_after", "0.6"),
         ("parallel.elastic_timeout", "20"),

@@ -35,7 +35,9 @@ impl Rules {
     /// The rules in a member's `configuration`.
     pub(super) fn read(configuration: &BTreeMap<String, String>) -> Result<Self, Refusal> {
         let read = Reader(configuration);
-        let world = read.value("parallel.world_size")?;
+        // Members host workers: a stage of a replica each.
+        let (size, stages): (usize, usize) = (read.value("parallel.world_size")?, read.value("parallel.stages")?);
+        let world = size.saturating_mul(stages);
         let Elastic::Between { min, max } = read.value("parallel.elastic")? else {
             return Err(Refusal::permanent("the service serves elastic jobs; give every process --elastic MIN:MAX"));
         };

@@ -1,0 +1,27 @@
+//! Connects the processes that host the same stage, which exchange the gradients of its replicas.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::engine_store::EngineStore;
+use crate::parallel::engine::{Engine, Symptom};
+use crate::parallel::gloo::{Gloo, Interface};
+use crate::parallel::{StageEngine, World};
+
+/// An engine for each stage of `world` that several processes host, this one among them; none where models are not cut.
+/// `store` gives the store for keys with a prefix, `connect` limits a connection between two processes.
+pub(super) fn stage_engines(
+    world: &World,
+    interface: &Interface,
+    store: impl Fn(&str) -> EngineStore,
+    connect: Duration,
+) -> Result<Vec<Option<StageEngine>>, Symptom> {
+    let connected = |stage: usize| {
+        let Some(world) = world.of_stage(stage).filter(|world| world.processes() > 1) else { return Ok(None) };
+        let store = Box::new(store(&format!("stage {stage}/")));
+        let gloo = Gloo::connect(world.rank, world.processes(), interface, store, connect)?;
+        Ok(Some((Arc::new(gloo) as Arc<dyn Engine>, world.blocks)))
+    };
+    let count = if world.stages > 1 { world.stages } else { 0 };
+    (0..count).map(connected).collect()
+}

@@ -1,0 +1,244 @@
+//! The state with which a generation of an elastic run begins.
+//!
+//! The processes compare the states that they hold. Those that took part in the newest generation send what the others
+//! lack: one of them the whole state or, where models are cut into stages, several of them a part each. If no process holds
+//! a state, or a stage was lost with all processes that had it, the first process reads the run's directory.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use super::elastic::{Elastic, Own};
+use super::origin::{self, Origin};
+use super::resume::restore;
+use super::snapshot::Snapshots;
+use super::terminal::warn;
+use super::together::{KEY, encode, receive};
+use crate::checkpoint::{self, Loaded, Lock, Resume, Snapshot, Store, Which, run_dir};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::launch::{ActiveGeneration, StateVersion};
+use crate::parallel::{Key, Processes, TrainingState};
+
+/// The number of the first part of a state in the keys of what is sent.
+const FIRST_PART: usize = 2;
+
+/// What a process holds.
+#[derive(Debug, Clone, PartialEq)]
+struct Holding {
+    /// The generation it is from, the steps done, the epoch: the last step of one may be followed by its end on some
+    /// processes only. Zeros for no state.
+    version: [u64; 3],
+    stages: Range<usize>,
+}
+
+/// The processes that together hold a state of all of so many stages, of the newest generation, in the order of stages;
+/// `None` if a stage was lost.
+fn sources(all: &[Holding], stages: usize) -> Option<Vec<usize>> {
+    let newest = all.iter().map(|held| held.version[0]).max()?;
+    let versions = all.iter().map(|held| held.version).filter(|version| version[0] == newest);
+    versions.into_iter().find_map(|version| {
+        let (mut found, mut reached) = (Vec::new(), 0);
+        while reached < stages {
+            let goes_on = |held: &Holding| held.version == version && held.stages.contains(&reached);
+            let (process, held) =
+                all.iter().enumerate().filter(|(_, held)| goes_on(held)).max_by_key(|(process, held)| {
+                    // The first of those that reach as far.
+                    (held.stages.end, Reverse(*process))
+                })?;
+            found.push(process);
+            reached = held.stages.end;
+        }
+        Some(found)
+    })
+}
+
+impl Elastic {
+    /// Sets `held` to the state with which the generation starts, `None` for a new run; returns whether it is from the disk.
+    /// What `own` says of it is right at any time, also if another process is lost meanwhile.
+    pub(super) fn agree(
+        &self,
+        active: &ActiveGeneration,
+        own: &mut Own,
+        held: &mut Option<TrainingState>,
+    ) -> Result<bool> {
+        if own.holds == StateVersion::default() {
+            // Releases this process's share, since the process that reads the disk needs the lock for itself.
+            self.hold(None);
+        }
+        let epoch = held.as_ref().map_or(0, |state| state.position.epoch as u64);
+        let mine = Holding { version: [own.holds.generation, own.holds.step, epoch], stages: own.stages.clone() };
+        let processes = active.processes.as_ref();
+        let all = held_by_all(processes, &mine)?;
+        if all.iter().all(|other| other.version[0] == 0) {
+            *held = self.read_disk(active.number, processes)?;
+            return Ok(true);
+        }
+        let Some(sources) = sources(&all, active.world.stages) else {
+            *held = self.go_back(processes)?;
+            let generation = all.iter().map(|other| other.version[0]).max().unwrap_or_default();
+            let holds = held.as_ref().map(|state| StateVersion { generation, step: state.position.global_step as u64 });
+            (own.holds, own.stages) = (holds.unwrap_or_default(), 0..active.world.stages);
+            return Ok(true);
+        };
+        let Some(processes) = processes.filter(|_| all.iter().any(|other| *other != all[sources[0]])) else {
+            return Ok(false);
+        };
+        let version = all[sources[0]].version;
+        let is_current = mine.version == version;
+        let has_all = is_current && mine.stages.len() == active.world.stages;
+        // What this process holds stays until it has all.
+        let mut whole = held.clone().filter(|_| is_current && !has_all);
+        for (number, source) in sources.into_iter().enumerate() {
+            let key = Key { micro_batch: FIRST_PART + number, ..KEY };
+            let part = &all[source].stages;
+            if is_current && mine.stages.start <= part.start && part.end <= mine.stages.end {
+                let sent = held.as_ref().filter(|_| processes.rank() == source);
+                let sent = sent.map(|state| encode(&self.origin(state.clone())));
+                processes.broadcast_to_all(key, source, sent)?;
+                continue;
+            }
+            let origin = receive(processes, key, source)?;
+            match (&mut whole, &origin.checkpoint) {
+                (Some(whole), Some(part)) => whole.join(restore(&self.snapshots.config, &self.prepared, part)?.0),
+                _ => whole = self.take_up(origin)?,
+            }
+        }
+        if !has_all {
+            *held = whole;
+            own.holds = StateVersion { generation: version[0], step: version[1] };
+            own.stages = 0..active.world.stages;
+        }
+        Ok(false)
+    }
+
+    /// The state in the run's directory, read by the first process.
+    fn read_disk(&self, generation: u64, processes: Option<&Processes>) -> Result<Option<TrainingState>> {
+        let origin = match processes.filter(|processes| processes.rank() > 0) {
+            Some(processes) => receive(processes, KEY, 0)?,
+            None => {
+                let config = self.config_after(generation);
+                let mut origin = origin::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
+                // Before the others get the directory and join the lock.
+                origin.lock = origin.lock.map(|lock| lock.share(&origin.directory)).transpose()?;
+                processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
+                origin
+            }
+        };
+        self.take_up(origin)
+    }
+
+    /// The last checkpoint of the run that these processes are in, read by the first of them. A process that is stopped
+    /// still has its share of the lock, so the directory is not claimed anew.
+    fn go_back(&self, processes: Option<&Processes>) -> Result<Option<TrainingState>> {
+        let origin = match processes.filter(|processes| processes.rank() > 0) {
+            Some(processes) => receive(processes, KEY, 0)?,
+            None => {
+                let directory = self.snapshots.config.run.output_dir.clone();
+                let read =
+                    |_| Store::at(&directory).load(&Which::Latest, &mut |warning| warn(&format!("warning: {warning}")));
+                let checkpoint = Some(()).filter(|()| run_dir::is_begun(&directory)).map(read).transpose()?;
+                let origin =
+                    Origin { session_seconds: self.snapshots.clock.session(), checkpoint, lock: None, directory };
+                processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
+                origin
+            }
+        };
+        let place = origin.directory.display();
+        let back = match &origin.checkpoint {
+            Some(checkpoint) => format!("its last checkpoint, after step {}", checkpoint.step),
+            None => format!("its beginning, since '{place}' has no checkpoint"),
+        };
+        warn(&format!("warning: a stage was lost with its processes; the run goes back to {back}"));
+        self.take_up(origin)
+    }
+
+    /// A state in the form of one from the disk.
+    fn origin(&self, state: TrainingState) -> Origin {
+        let clock = &self.snapshots.clock;
+        let Snapshot { step, epoch, files, .. } = self.snapshots.of(state, self.snapshots.identity());
+        let files = files.into_iter().map(|(name, content)| (name, content.into_bytes())).collect();
+        let checkpoint = Loaded { path: "the state of another process".into(), step, epoch, files };
+        let (directory, session_seconds) = (clock.directory(), clock.session());
+        Origin { directory, session_seconds, checkpoint: Some(checkpoint), lock: None }
+    }
+
+    fn take_up(&self, origin: Origin) -> Result<Option<TrainingState>> {
+        let Snapshots { config, clock, .. } = &self.snapshots;
+        let Origin { directory, session_seconds, checkpoint, lock } = origin;
+        // A directory named for this process wins, in case this process writes.
+        let named = Some(&config.run.output_dir).filter(|named| !named.as_os_str().is_empty());
+        let directory = named.cloned().unwrap_or(directory);
+        std::fs::create_dir_all(&directory).map_err(Error::io("create", &directory))?;
+        self.hold(Some(lock.map_or_else(|| Lock::join(&directory), Ok)?));
+        let restored = checkpoint.map(|checkpoint| restore(config, &self.prepared, &checkpoint)).transpose()?;
+        let seconds = restored.as_ref().map_or(0.0, |(_, state)| state.elapsed_seconds);
+        clock.set(directory, seconds, session_seconds);
+        self.prepared.plan.stop.spent(Duration::try_from_secs_f64(session_seconds).unwrap_or_default());
+        Ok(restored.map(|(state, _)| state))
+    }
+
+    /// If all members were lost, or the run is complete, resumes from the files, whatever the command says about the
+    /// start. Only in a named directory: the latest of the numbered ones may belong to another run.
+    fn config_after(&self, generation: u64) -> Config {
+        let mut config = self.snapshots.config.clone();
+        let directory = &config.run.output_dir;
+        let is_there = !directory.as_os_str().is_empty() && run_dir::is_begun(directory);
+        let goes_on = is_there && config.checkpoint.resume == Resume::Off;
+        if goes_on && (generation > 1 || self.has_completed(directory)) {
+            config.checkpoint.resume = Resume::Latest;
+        }
+        config
+    }
+
+    /// Whether this very command has run to its end in `directory`.
+    fn has_completed(&self, directory: &Path) -> bool {
+        let config = &self.snapshots.config;
+        let Ok(checkpoint) = checkpoint::read(&directory.join("checkpoints/latest")) else { return false };
+        let saved = checkpoint.files.get("config.toml").and_then(|saved| std::str::from_utf8(saved).ok());
+        let is_same = |saved: Config| saved.shared() == config.shared();
+        let is_own = saved.and_then(|saved| toml::from_str(saved).ok()).is_some_and(is_same);
+        is_own && restore(config, &self.prepared, &checkpoint).is_ok_and(|(state, _)| self.is_complete(Some(&state)))
+    }
+}
+
+/// What every process holds.
+fn held_by_all(processes: Option<&Processes>, own: &Holding) -> Result<Vec<Holding>> {
+    let Some(processes) = processes else { return Ok(vec![own.clone()]) };
+    let [generation, step, epoch] = own.version;
+    let values = [generation, step, epoch, own.stages.start as u64, own.stages.end as u64];
+    let all = processes.gather_from_all(Key { micro_batch: 1, ..KEY }, &values)?;
+    let read = |&[generation, step, epoch, start, end]: &[u64; 5]| Holding {
+        version: [generation, step, epoch],
+        stages: start as usize..end as usize,
+    };
+    Ok(all.as_chunks().0.iter().map(read).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(all: &[([u64; 3], Range<usize>)], stages: usize) -> Option<Vec<usize>> {
+        let all: Vec<Holding> =
+            all.iter().map(|(version, stages)| Holding { version: *version, stages: stages.clone() }).collect();
+        sources(&all, stages)
+    }
+
+    #[test]
+    fn parts_of_one_version_make_up_a_state() {
+        // The first process with all of the newest generation.
+        let whole = [([1, 9, 0], 0..1), ([2, 5, 0], 0..1), ([2, 6, 0], 0..1), ([0, 0, 0], 0..0)];
+        assert_eq!(of(&whole, 1), Some(vec![1]));
+        // Few and large parts, of neighbours that may overlap.
+        let parts = [([3, 7, 1], 2..4), ([3, 7, 1], 0..1), ([3, 7, 1], 0..3), ([2, 7, 1], 0..4)];
+        assert_eq!(of(&parts, 4), Some(vec![2, 0]));
+        // Of two versions the one that is there as a whole.
+        let mixed = [([3, 8, 1], 0..1), ([3, 7, 1], 1..2), ([3, 7, 1], 0..1)];
+        assert_eq!(of(&mixed, 2), Some(vec![2, 1]));
+        // A stage is lost.
+        assert_eq!(of(&[([3, 8, 1], 0..1), ([3, 8, 1], 2..3), ([2, 8, 1], 0..3)], 3), None);
+        assert_eq!(of(&[([3, 8, 1], 0..1), ([3, 7, 1], 1..2)], 2), None);
+    }
+}

@@ -1,0 +1,86 @@
+//! Models in stages whose processes come and go: parts of the state are handed over, put together, or read from the disk.
+
+use super::*;
+
+/// Sixteen workers: eight replicas of each of two stages.
+const CUT: [&str; 1] = ["--stages=2"];
+
+fn job(line: &[&str]) -> Job {
+    Job::new("1:4", &[&CUT, line].concat())
+}
+
+/// The step from which the run went on last.
+fn last_start(job: &Job) -> usize {
+    job.generations().last().unwrap().step
+}
+
+#[test]
+fn a_process_alone_trains_stages_as_without_elastic() {
+    let place = Workplace::new();
+    let line = [&EIGHT[..], &["--epochs=3"]].concat();
+    place.train("calm", &line);
+    place.train("run", &[&line[..], &CUT, &["--elastic", "--gpu-ids=0,1"]].concat());
+    place.run("run").equals(&place.run("calm"), 3);
+}
+
+#[test]
+fn a_process_that_leaves_hands_its_stages_over() {
+    let job = job(&["--epochs=50", "optim.ema_decay=0.9", "--checkpoint-every=never"]);
+    let first = job.start();
+    let mut others = vec![job.join(), job.join()];
+    job.steps(5);
+    // Without any checkpoint each of them goes, the one with the first stage last.
+    for leaves in [others.remove(0), others.remove(0)] {
+        let reached = job.run().steps().len();
+        signal(&leaves, "TERM");
+        ends(leaves, Some(143));
+        job.steps(5);
+        assert!(last_start(&job) >= reached, "{:?}", job.generations());
+    }
+    let last = job.join();
+    job.steps(5);
+    let reached = job.run().steps().len();
+    signal(&first, "TERM");
+    ends(first, Some(143));
+    ends(last, Some(0));
+    assert!(last_start(&job) >= reached, "{:?}", job.generations());
+    job.run().equals(&job.calm(), 50);
+}
+
+#[test]
+fn survivors_with_all_stages_go_on_where_they_were() {
+    let job = job(&["--epochs=50", "--checkpoint-every=never"]);
+    let first = job.start();
+    let mut others = vec![job.join(), job.join(), job.join()];
+    job.steps(5);
+    // Each of the four has half of the replicas of a stage.
+    let reached = job.run().steps().len();
+    let lost = others.remove(0);
+    signal(&lost, "KILL");
+    ends(lost, None);
+    job.steps(5);
+    assert!(last_start(&job) >= reached, "{:?}", job.generations());
+    for child in others.into_iter().chain([first]) {
+        ends(child, Some(0));
+    }
+    job.run().equals(&job.calm(), 50);
+}
+
+#[test]
+fn a_lost_stage_is_read_from_the_last_checkpoint() {
+    let job = job(&["--epochs=50"]);
+    let first = job.start();
+    let second = job.join();
+    let is_of_both = || job.run().has_checkpoint() && job.run().latest_step() > last_start(&job);
+    until("there is a checkpoint of both", is_of_both);
+    job.steps(3);
+    let saved = job.run().latest_step();
+    signal(&second, "KILL");
+    ends(second, None);
+    let lines = ends(first, Some(0));
+    let warning = "a stage was lost with its processes; the run goes back to its last checkpoint";
+    assert!(lines.iter().any(|line| line.contains(warning)), "{lines:?}");
+    let start = last_start(&job);
+    assert!(start >= saved, "{saved} {start}");
+    job.run().equals(&job.calm(), 50);
+}
