@@ -195,12 +195,18 @@ impl World {
         let first = *self.judge.begun.entry(generation).or_insert(state);
         assert_eq!(first, state, "one beginning of {generation}");
         self.say(|| format!("process {} begins {generation} after step {}", self.processes[who].id, state.step));
+        let reports = &mut self.processes[who].reports;
+        if reports.last().is_some_and(|last| *last < state.step) {
+            // It was given the state by others, and keeps nothing from before.
+            reports.clear();
+        }
         if self.processes[who].placement().is_some_and(|it| it.rank(self.processes[who].id) == Some(0)) {
             // It continues the log from the state, adds what it knows, and drops what was not committed.
             let is_known = |step| self.processes[who].reports.contains(&step);
             let missing = (self.judge.logged + 1..=state.step).find(|step| !is_known(*step));
-            // Whoever was given the state knows nothing of steps that the first member before was about to log.
-            assert!(missing.is_none() || self.processes[who].reports.is_empty(), "step {missing:?} is in no log");
+            // Whoever was given the state does not know the step that the first member before was about to log.
+            let is_last = self.processes[who].reports.is_empty() && missing == Some(state.step);
+            assert!(missing.is_none() || is_last, "step {missing:?} is in no log");
             self.judge.logged = state.step;
             self.open_store(who);
         }
@@ -245,7 +251,9 @@ impl World {
     pub(super) fn judge_saved(&mut self, state: Trained, path: &Path) {
         self.judge.is_right(state);
         self.say(|| format!("checkpoint {state:?} is saved"));
-        assert!(path.join("manifest.json").exists(), "{path:?} was acknowledged");
+        // Whoever died while it replaced this one has set it aside, and the next start puts it back.
+        let mut places = [path.to_path_buf(), path.with_extension("old")].into_iter();
+        assert!(places.any(|it| it.join("manifest.json").exists()), "{path:?} was acknowledged");
         self.judge.saved.insert(state.step);
     }
 
