@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::member::Link;
+use super::member::{Link, Stage};
 use super::{LIMIT, LOST, World};
 use crate::launch::rendezvous::bulletin::{Bulletin, Phase};
+use crate::launch::rendezvous::placement::Block;
 use crate::launch::rendezvous::roster::Roster;
 use crate::launch::rendezvous::wire::FromService;
 
@@ -44,8 +45,8 @@ impl World {
         ails || self.judge.excused.is_some_and(|until| until + LOST + time > self.now)
     }
 
-    /// What changes is announced at once, and a member of the last generation that does not get ready does not keep the
-    /// others for long.
+    /// What changes is announced at once, no generation goes on without one of its members, and a member of the last one
+    /// that does not get ready does not keep the others for long.
     pub(super) fn judge_waiting(&self, at: usize) {
         let Some(roster) = self.services[at].roster.as_ref().filter(|it| it.ended.is_none()) else { return };
         let announced = match &self.services[at].latest {
@@ -53,6 +54,10 @@ impl World {
             _ => (0, Phase::Waiting),
         };
         assert_eq!(announced, (roster.placement.generation, roster.phase), "every change is announced");
+        // Those from before a restart may be on their way.
+        let is_here = |block: &Block| roster.members.iter().any(|it| it.info.id == block.id);
+        let is_whole = roster.returning_since.is_some() || roster.placement.blocks.iter().all(is_here);
+        assert!(roster.phase != Phase::Running || is_whole, "a generation runs on without one of its members");
         if roster.phase != Phase::Over {
             return;
         }
@@ -62,6 +67,21 @@ impl World {
             let since = member.joined_at.max(roster.since);
             assert!(self.instant(at) - since < limit, "the others wait for {}", member.info.id);
         }
+    }
+
+    /// Whoever wants to leave waits for no service that is away, but for its own disk.
+    pub(super) fn judge_leaver(&self, who: usize) {
+        let state = self.processes[who].shared.state();
+        let Some((asked, away)) = state.leave_requested.zip(state.disconnected_since) else { return };
+        let waits = asked.max(away).elapsed() > Duration::from_millis(LIMIT);
+        // Before it has joined, a signal just ends it.
+        let has_joined = self.processes[who].stage != Stage::Joining && !self.processes[who].is_over();
+        let is_held_up = self.idle(who) + LIMIT > self.now;
+        assert!(
+            !waits || is_held_up || !has_joined,
+            "{} wants to leave, and waits for the service",
+            self.processes[who].id
+        );
     }
 
     /// A removed member that is well joins again before the service gives up its connection.

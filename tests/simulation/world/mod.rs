@@ -282,6 +282,7 @@ impl World {
             Event::Beat { who, link } => self.beat(who, link),
             Event::Wake { who } => {
                 self.processes[who].is_watched = false;
+                self.judge_leaver(who);
                 self.look(who);
             }
             Event::Prepare { who, attempt } => self.connect_ahead(who, attempt),
