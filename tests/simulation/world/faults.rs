@@ -243,7 +243,7 @@ impl World {
                 let until = self.now + self.random.within(100..=longest);
                 let wakes = until.max(self.services[at].wakes);
                 self.services[at].wakes = wakes;
-                self.judge.excuse(wakes);
+                self.judge.pause(wakes);
                 self.say(|| format!("the service at address {at} is stopped until {wakes}"));
             }
             Fault::DiskStalls => self.disk.stalled = self.now + self.random.within(1_000..=20_000),

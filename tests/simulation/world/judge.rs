@@ -37,6 +37,8 @@ pub struct Judge {
     /// Until when each member has an excuse for silence.
     pub ailing: BTreeMap<u64, u64>,
     pub excused: Option<u64>,
+    /// Until when a service is stopped, which is no excuse for what it counts itself.
+    pub paused: Option<u64>,
     /// Causes that were judged.
     pub whys: BTreeSet<String>,
     calm_generation: Option<u64>,
@@ -60,6 +62,7 @@ impl Judge {
             must_end: false,
             ailing: BTreeMap::new(),
             excused: None,
+            paused: None,
             whys: BTreeSet::new(),
             calm_generation: None,
         }
@@ -79,6 +82,10 @@ impl Judge {
 
     pub fn excuse(&mut self, until: u64) {
         self.excused = self.excused.max(Some(until));
+    }
+
+    pub fn pause(&mut self, until: u64) {
+        self.paused = self.paused.max(Some(until));
     }
 
     pub fn note(&mut self, event: &Event) {

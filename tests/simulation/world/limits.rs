@@ -34,7 +34,11 @@ impl World {
             let id: u64 = cause.trim_start_matches("host h").split(',').next().and_then(|id| id.parse().ok()).unwrap();
             let process = &self.processes[id as usize - 1];
             let (hangs, limit) = if is_slow(cause) { (process.hangs, LIMIT) } else { (None, 0) };
-            let is_excused = self.is_excused(id, limit) || hangs.is_some_and(|until| until + LOST + limit > self.now);
+            // What a service counts when it wakes is its own pause.
+            let wakes = self.services.iter().any(|service| service.wakes == self.now);
+            let is_paused = (is_slow(cause) || !wakes) && self.is_paused(limit);
+            let is_excused =
+                is_paused || self.is_excused(id, limit) || hangs.is_some_and(|until| until + LOST + limit > self.now);
             assert!(is_excused || process.is_over() || process.shared.state().session == 0, "{id} was well: {cause}");
         }
     }
@@ -43,6 +47,10 @@ impl World {
     fn is_excused(&self, id: u64, time: u64) -> bool {
         let ails = self.judge.ailing.get(&id).is_some_and(|until| until + 2 * LOST + time > self.now);
         ails || self.judge.excused.is_some_and(|until| until + LOST + time > self.now)
+    }
+
+    fn is_paused(&self, time: u64) -> bool {
+        self.judge.paused.is_some_and(|until| until + LOST + time > self.now)
     }
 
     /// What changes is announced at once, no generation goes on without one of its members, and a member of the last one
@@ -90,7 +98,8 @@ impl World {
         let is_there = matches!(process.link, Link::Up { link: current, .. } if current == link);
         let state = process.shared.state();
         let must_return = state.is_known && !state.own.draining && is_there && !process.is_over();
-        assert!(!must_return || self.is_excused(process.id, 0), "{} does not join again", process.id);
+        let is_excused = self.is_paused(0) || self.is_excused(process.id, 0);
+        assert!(!must_return || is_excused, "{} does not join again", process.id);
     }
 
     /// No wait is without limit.
