@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::member::{Link, Outcome};
-use super::{Event, World};
+use super::member::{Link, Outcome, Process};
+use super::{Event, LIMIT, LOST, World};
 use crate::launch::rendezvous::bulletin::{Event as Told, Progress};
 use crate::launch::rendezvous::member_state::MemberState;
 use crate::launch::rendezvous::wire::FromMember;
@@ -25,6 +25,8 @@ pub enum Fault {
     DeviceFails,
     DiskStalls,
     FalseAlarm,
+    /// The thread that trains, while that of the session goes on.
+    Hang,
     /// Of one of several addresses.
     ServiceLost,
     ServiceRestarts,
@@ -98,6 +100,8 @@ impl Plan {
         if seats > 1 {
             kinds.extend(OF_SEVERAL.into_iter().filter(|_| chance.once_in(2)));
         }
+        let hangs = chance.once_in(3);
+        kinds.extend(hangs.then_some(Fault::Hang));
         let rates = (0..seats).map(|_| if seats > 1 { chance.within(950..=1_050) } else { 1_000 }).collect();
         Self {
             world,
@@ -235,10 +239,11 @@ impl World {
                 self.say(|| format!("addresses {at} and {other} are split until {until}"));
             }
             Fault::ServiceStops => {
-                let until = self.now + self.random.within(100..=20_000);
+                let longest = if self.random.once_in(4) { 3 * LIMIT / 2 } else { 20_000 };
+                let until = self.now + self.random.within(100..=longest);
                 let wakes = until.max(self.services[at].wakes);
                 self.services[at].wakes = wakes;
-                self.judge.excuse(wakes);
+                self.judge.pause(wakes);
                 self.say(|| format!("the service at address {at} is stopped until {wakes}"));
             }
             Fault::DiskStalls => self.disk.stalled = self.now + self.random.within(1_000..=20_000),
@@ -267,24 +272,30 @@ impl World {
                 *wakes = until.max(*wakes);
                 self.judge.ail(self.processes[who].id, until);
             }
-            Fault::Cut => {
-                let cut = &mut self.processes[who].cut;
-                *cut = until.max(*cut);
-                self.judge.ail(self.processes[who].id, until);
-            }
+            Fault::Cut => self.cut_off(who, until),
             // Of a process that runs: a stopped one that wakes may take one more step before it notices.
             Fault::Reset if self.processes[who].wakes <= self.now => {
                 if let Link::Up { link, .. } = self.processes[who].link {
-                    let ends = [Event::Closing { link, up: true }, Event::Closing { link, up: false }];
-                    for end in ends {
-                        let delay = self.random.within(0..=20);
-                        self.after(delay, end);
+                    // A network that is away for a while may take it with it, and the service learn it late.
+                    let longest = if self.random.once_in(2) { 20 } else { LOST / 2 };
+                    for (longest, up) in [(longest, true), (20, false)] {
+                        let delay = self.random.within(0..=longest);
+                        self.after(delay, Event::Closing { link, up });
+                    }
+                    if longest > 20 {
+                        let until = self.now + self.random.within(0..=longest);
+                        self.cut_off(who, until);
                     }
                 }
             }
             Fault::MemberSplit => {
                 self.processes[who].split = (self.random.within(0..=2) as usize, until);
                 self.judge.ail(self.processes[who].id, until);
+            }
+            Fault::Hang => {
+                let until = self.now + self.random.within(1_000..=2 * LIMIT);
+                let hangs = &mut self.processes[who].hangs;
+                *hangs = Some(until).max(*hangs);
             }
             Fault::Drain => self.drain(who),
             Fault::DeviceFails => self.processes[who].failing_devices = 1,
@@ -296,6 +307,12 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    fn cut_off(&mut self, who: usize, until: u64) {
+        let Process { id, cut, .. } = &mut self.processes[who];
+        *cut = until.max(*cut);
+        self.judge.ail(*id, until);
     }
 
     pub(super) fn drain(&mut self, who: usize) {

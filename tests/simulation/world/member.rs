@@ -95,6 +95,8 @@ pub struct Process {
     /// Since it had one.
     pub attempts: usize,
     pub wakes: u64,
+    /// Until when its thread that trains waits for a device or a disk.
+    pub hangs: Option<u64>,
     pub shared: SharedState,
     pub commands: VecDeque<FromMember>,
     pub link: Link,
@@ -160,6 +162,7 @@ impl World {
             address: 0,
             attempts: 0,
             wakes: 0,
+            hangs: None,
             shared: SharedState::new(info, &Self::terms(), "service", limit),
             commands: VecDeque::new(),
             link: Link::Down,
@@ -220,6 +223,9 @@ impl World {
             self.after(POLL, Event::Wake { who });
         }
         self.prepare(who);
+        if self.idle(who) > self.now {
+            return;
+        }
         match self.processes[who].stage {
             Stage::Joining => match self.wait(who, |state| state.is_admitted().then_some(())) {
                 Some(Ok(())) => self.part(who, None),

@@ -1,10 +1,10 @@
 //! A whole elastic run in virtual time: one queue of events, one source of chance, the real policy and the real state
 //! of members in the middle.
 //!
-//! `network` carries messages, `service` is a process that holds the roster, `seats` elects one of
-//! several, `session` and `member` are the two
-//! threads of a process of the run (`training`, `ending` and `ahead` parts of the second), `engine` is the model of its collectives, `disk` its directory, `faults` what goes
-//! wrong, and `judge` knows what must hold at every event.
+//! `network` carries messages, `service` is a process that holds the roster, `seats` elects one of several, `session` and
+//! `member` are the two threads of a process of the run (`training`, `ending` and `ahead` parts of the second), `engine`
+//! is the model of its collectives, `disk` its directory, `faults` what goes wrong, `judge` knows what must hold at every
+//! event, and `limits` how long what may take.
 
 mod ahead;
 mod disk;
@@ -12,6 +12,7 @@ mod ending;
 mod engine;
 mod faults;
 mod judge;
+mod limits;
 mod member;
 mod network;
 mod seats;
@@ -42,6 +43,8 @@ const LOST: u64 = 10_000;
 /// The time limit of a collective; ten times as long for the first of a generation.
 const COLLECTIVE: u64 = 6_000;
 const PATIENCE: u64 = 10;
+/// How long a member may take to get ready.
+const LIMIT: u64 = COLLECTIVE * PATIENCE;
 /// How long to wait for the fewest members, or for the service.
 const ELASTIC: u64 = 120_000;
 const SETTLE: u64 = 200;
@@ -196,7 +199,7 @@ impl World {
             lost_after: time(LOST),
             elastic_timeout: time(ELASTIC),
             settle: time(SETTLE),
-            ready_timeout: time(COLLECTIVE * PATIENCE),
+            ready_timeout: time(LIMIT),
             strict: false,
         }
     }
@@ -268,7 +271,7 @@ impl World {
             Event::Arrival { link, up: false, parcel } => self.reach_member(link, parcel),
             Event::Closing { link, up } => self.notice(link, up),
             Event::Flush { link } => self.flush(link),
-            Event::Dismissal { link } => self.close(link, true),
+            Event::Dismissal { link } => self.dismiss(link),
             Event::Tick { at, service } => self.tick(at, service),
             Event::ServiceStarts { at, service } => self.start_service(at, service),
             Event::Claim(claim) => self.claimed(claim),
@@ -279,6 +282,7 @@ impl World {
             Event::Beat { who, link } => self.beat(who, link),
             Event::Wake { who } => {
                 self.processes[who].is_watched = false;
+                self.judge_leaver(who);
                 self.look(who);
             }
             Event::Prepare { who, attempt } => self.connect_ahead(who, attempt),
@@ -292,14 +296,21 @@ impl World {
         }
     }
 
+    /// Until when the thread of a process that trains does nothing.
+    fn idle(&self, who: usize) -> u64 {
+        self.processes[who].wakes.max(self.processes[who].hangs.unwrap_or_default())
+    }
+
     /// Until when the process that the event concerns is stopped.
     fn sleeper(&self, event: &Event) -> Option<u64> {
         let who = match event {
             Event::Arrival { link, up: false, .. } | Event::Closing { link, up: false } => self.connections[*link].who,
             Event::Dial { who } | Event::Introduced { who, .. } | Event::Unanswered { who, .. } => *who,
-            Event::Beat { who, .. } | Event::Wake { who } | Event::Arrive { who, .. } => *who,
-            Event::Collective { who, .. } | Event::Written { who, .. } => *who,
-            Event::Prepare { who, .. } | Event::Prepared { who, .. } => *who,
+            Event::Beat { who, .. } | Event::Prepare { who, .. } | Event::Prepared { who, .. } => *who,
+            Event::Wake { who } | Event::Arrive { who, .. } | Event::Collective { who, .. } => {
+                return Some(self.idle(*who));
+            }
+            Event::Written { who, .. } => return Some(self.idle(*who)),
             Event::Arrival { link, .. } | Event::Closing { link, .. } | Event::Flush { link } => {
                 return Some(self.services[self.connections[*link].at].wakes);
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::limits::reserves;
 use super::network::Parcel;
 use super::{Event, World};
 use crate::launch::rendezvous::bulletin::{Action, Bulletin, Event as Told, SessionId};
@@ -35,7 +36,7 @@ pub struct Service {
     pub known: u64,
     sessions: SessionId,
     past_sessions: SessionId,
-    latest: Option<FromService>,
+    pub latest: Option<FromService>,
     store: BTreeSet<String>,
     /// Requests that wait: by connection and id.
     waiting: BTreeMap<(usize, u64), Vec<String>>,
@@ -73,6 +74,7 @@ impl World {
     pub(super) fn tick(&mut self, at: usize, number: u64) {
         if number == self.services[at].number && self.services[at].is_up {
             self.tell(at, Told::Tick).ok();
+            self.judge_waiting(at);
             self.claim(at);
             self.after(TICK, Event::Tick { at, service: number });
         }
@@ -198,8 +200,11 @@ impl World {
         let now = self.instant(at);
         let Some(roster) = &mut self.services[at].roster else { return Ok(()) };
         self.judge.note(&event);
+        let (is_report, before) = (matches!(event, Told::Trouble(..)), reserves(roster));
+        let actions = roster.handle(event, now);
+        assert!(is_report || reserves(roster) <= before, "one more is in reserve, and nobody said that it failed");
         let mut answer = Ok(());
-        for action in roster.handle(event, now) {
+        for action in actions {
             match action {
                 Action::Refuse(refusal) => answer = Err(refusal),
                 Action::Welcome => {}
@@ -233,6 +238,12 @@ impl World {
                 self.soil(link);
             }
         }
+    }
+
+    /// Whoever did not hear that it was removed learns it so.
+    pub(super) fn dismiss(&mut self, link: usize) {
+        self.judge_dismissal(link);
+        self.close(link, true);
     }
 
     /// There is something new for this session; a slow one skips what was replaced meanwhile.

@@ -33,7 +33,7 @@ impl World {
         let rounds = self.processes[who].attempts / self.plan.seats;
         let limit = if is_elected { HANDSHAKE.min(FIRST_HANDSHAKE << rounds.min(4)) } else { HANDSHAKE };
         self.after(limit, Event::Unanswered { who, link });
-        let ready = cut.max(if is_elected { self.services[at].wakes } else { 0 });
+        let ready = cut.max(self.services[at].wakes);
         if self.services[at].is_up && ready < self.now + limit {
             let challenge = ready.max(self.now) + self.random.within(2..=60);
             self.at(challenge, Event::Introduced { who, link });
