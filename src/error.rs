@@ -3,19 +3,20 @@
 //! Every message is one line: what went wrong, where, the rule and the remedy with the exact flag. It is lower case,
 //! without a final full stop, and quotes the offending value. Only `main` prints it.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// What can end a command, and with which exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line or a configuration layer is wrong: all errors at once, one line each. Exit code 2.
-    #[error("{}", .0.join("\n"))]
+    #[error("{}", .0.iter().map(|message| line(message)).collect::<Vec<_>>().join("\n"))]
     Usage(Vec<String>),
     /// Input data is missing, damaged, or not what the configuration says.
-    #[error("{0}")]
+    #[error("{}", line(.0))]
     Data(String),
     /// An error of the file system; `action` is an infinitive, such as "write".
-    #[error("cannot {action} '{}': {source}{}", path.display(), remedy(source))]
+    #[error("cannot {action} '{}': {source}{}", line(&path.to_string_lossy()), remedy(source))]
     Io {
         /// The action, as in "cannot *read* 'x'".
         action: &'static str,
@@ -25,19 +26,19 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A checkpoint or a weight file is damaged, incomplete or belongs to another run.
-    #[error("{0}")]
+    #[error("{}", line(.0))]
     Checkpoint(String),
     /// Training failed: a replica died, hung, or got a number that is not finite.
-    #[error("{0}")]
+    #[error("{}", line(.0))]
     Training(String),
     /// A minority of the replicas does not hold what the others do: a device computed or remembered a wrong number.
-    #[error("{0}")]
+    #[error("{}", line(.0))]
     Difference(String),
     /// Another process of the run died, hung, or reported a failure. Exit code 75: try again.
-    #[error("{0}")]
+    #[error("{}", line(.0))]
     PeerLost(String),
     /// Another run has what this one needs. Exit code 75: try again.
-    #[error("{0}")]
+    #[error("{}", line(.0))]
     Busy(String),
 }
 
@@ -67,6 +68,15 @@ impl Error {
     }
 }
 
+/// A message as one line: what it quotes, such as the name of a file, may have control characters.
+fn line(message: &str) -> Cow<'_, str> {
+    if !message.contains(char::is_control) {
+        return message.into();
+    }
+    let escaped = |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.into() };
+    message.chars().map(escaped).collect()
+}
+
 /// The remedy for a full disk.
 fn remedy(refusal: &std::io::Error) -> &'static str {
     match refusal.kind() {
@@ -74,5 +84,19 @@ fn remedy(refusal: &std::io::Error) -> &'static str {
             "; make room there, then go on with --resume, or start again if no checkpoint was written before"
         }
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_whatever_it_quotes() {
+        let data = Error::Data("'a\nb\u{7}ü' is of no split".into());
+        assert_eq!(data.to_string(), r"'a\nb\u{7}ü' is of no split");
+        let source = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        assert!(Error::io("read", "a\rb")(source()).to_string().starts_with(r"cannot read 'a\rb'"));
+        assert_eq!(Error::Usage(vec!["one\ntwo".into(), "three".into()]).to_string(), "one\\ntwo\nthree");
     }
 }

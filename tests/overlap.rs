@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use burn::backend::Autodiff;
-use burn::module::ParamId;
+use burn::module::{Module, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor, TensorPrimitive};
@@ -20,7 +20,11 @@ use crate::backends::computes_in;
 pub mod processes;
 
 /// Remembers what it hears: tensors of the backend that computes, in every precision.
-struct Heard<B: HostBackend>(Mutex<Vec<(ParamId, FloatTensor<B>)>>);
+struct Heard<B: HostBackend> {
+    told: Mutex<Vec<(ParamId, FloatTensor<B>)>>,
+    /// Whether it adds each gradient once more.
+    doubles: bool,
+}
 
 impl<B: HostBackend> fmt::Debug for Heard<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,9 +33,17 @@ impl<B: HostBackend> fmt::Debug for Heard<B> {
 }
 
 impl<B: HostBackend> GradientListener for Heard<B> {
+    fn accumulated(&self, _parameter: ParamId, gradient: Box<dyn Any>) -> Box<dyn Any> {
+        if !self.doubles {
+            return gradient;
+        }
+        let gradient = *gradient.downcast::<FloatTensor<B>>().unwrap();
+        Box::new(B::float_add(gradient.clone(), gradient))
+    }
+
     fn ready(&self, parameter: ParamId, gradient: &dyn Any) {
         let gradient = gradient.downcast_ref::<FloatTensor<B>>().expect("a tensor of this backend");
-        self.0.lock().unwrap().push((parameter, gradient.clone()));
+        self.told.lock().unwrap().push((parameter, gradient.clone()));
     }
 }
 
@@ -45,15 +57,19 @@ pub fn is_told_of_every_kernel<B: HostBackend>(precision: PrecisionKind) {
     let model = initialize(ResNet::<Autodiff<B>>::new(&config, 10, 0.0, &device), 0).unwrap();
     let kernels = kernels(&model);
     assert_eq!(kernels.len(), 20);
-    let heard = Arc::new(Heard::<B>(Mutex::default()));
     let images: Vec<f32> = (0..2 * 3 * 32 * 32).map(|at| (at as f32 * 0.37).sin()).collect();
     let images = Tensor::<Autodiff<B>, 1>::from_floats(images.as_slice(), &device).reshape([2, 3, 32, 32]);
     let labels = Tensor::<Autodiff<B>, 1, Int>::from_ints([3, 7], &device);
-    let context = ForwardContext::local().in_precision(precision).with_listener(Some(heard.clone()));
-    let (losses, _) = model.losses(images, labels, None, &context);
-    let gradients = GradientsParams::from_grads((losses.sum() * 0.5).backward(), &model);
-    let gradients = flat_gradients(&model, gradients).unwrap();
-    let heard = heard.0.lock().unwrap();
+    let hear = |doubles| {
+        let heard = Arc::new(Heard::<B> { told: Mutex::default(), doubles });
+        let model = model.clone().fork(&device);
+        let context = ForwardContext::local().in_precision(precision).with_listener(heard.clone());
+        let (losses, _) = model.losses(images.clone(), labels.clone(), None, &context);
+        let gradients = GradientsParams::from_grads((losses.sum() * 0.5).backward(), &model);
+        (heard, flat_gradients(&model, gradients).unwrap())
+    };
+    let (heard, gradients) = hear(false);
+    let heard = heard.told.lock().unwrap();
     assert_eq!(heard.len(), kernels.len(), "each once");
     for kernel in &kernels {
         let (_, told) = heard.iter().find(|(id, _)| *id == kernel.id).unwrap();
@@ -64,6 +80,15 @@ pub fn is_told_of_every_kernel<B: HostBackend>(precision: PrecisionKind) {
         assert!(values.iter().any(|value| *value != 0.0));
     }
     assert_eq!([heard[0].0, heard[19].0], [kernels[19].id, kernels[0].id], "from the last to the first");
+    // What is added in f32 is a part of the gradient.
+    let (_, doubled) = hear(true);
+    let factor = if precision == PrecisionKind::F32 { 2.0 } else { 1.0 };
+    for (place, (once, twice)) in gradients.into_iter().zip(doubled).enumerate() {
+        let factor = if kernels.iter().any(|kernel| kernel.place == place) { factor } else { 1.0 };
+        let [expected, found]: [Vec<f32>; 2] =
+            [once * factor, twice].map(|it| it.into_data().convert::<f32>().into_vec().unwrap());
+        assert_eq!(found, expected, "tensor {place}");
+    }
 }
 
 on_every_backend! {

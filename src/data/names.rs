@@ -69,12 +69,12 @@ mod tests {
         let drawn = (0..100).map(|id: usize| format!("n0144{:04}_{}.JPEG", id / 7, id * id).into_bytes());
         let names: Vec<Vec<u8>> = drawn.chain([Vec::new(), b"x".to_vec(), b"x".to_vec()]).chain(long).collect();
         for count in [0, 1, 16, 17, names.len()] {
-            let bytes = encode(names[..count].iter().map(Vec::as_slice)).unwrap();
+            let bytes = encode(names[..count].iter().map(Vec::as_slice)).expect("they are short");
             (0..count).for_each(|id| assert_eq!(decode(&bytes, count, id), names[id], "{id} of {count}"));
             (0..bytes.len()).for_each(|length| (0..count).for_each(|id| drop(decode(&bytes[..length], count, id))));
         }
         let endless = vec![0; 65_536];
         assert!(encode([&endless[1..]].into_iter()).is_ok());
-        assert!(encode([&endless[..]].into_iter()).unwrap_err().to_string().contains("65536"));
+        assert!(encode([&endless[..]].into_iter()).expect_err("it is too long").to_string().contains("65536"));
     }
 }

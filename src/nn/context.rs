@@ -78,8 +78,8 @@ impl<B: Backend> ForwardContext<B> {
     }
 
     /// The same pass; during its backward, `listener` is called with the gradients of convolution kernels.
-    pub fn with_listener(self, listener: Option<Arc<dyn GradientListener>>) -> Self {
-        Self { listener, ..self }
+    pub fn with_listener(self, listener: Arc<dyn GradientListener>) -> Self {
+        Self { listener: Some(listener), ..self }
     }
 
     /// The listener for the gradient of `parameter`.

@@ -15,7 +15,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::module::ParamId;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{FloatDType, Tensor, TensorMetadata};
+use burn::tensor::{DType, FloatDType, Tensor, TensorMetadata};
 
 use super::batch_norm::BatchNormOps;
 use super::epilogue::Epilogue;
@@ -28,6 +28,10 @@ use super::{primitive, tensor};
 
 /// Is called with a parameter's gradient as soon as it is computed. Implemented in `parallel`.
 pub trait GradientListener: Debug + Send + Sync {
+    /// What is registered as the gradient of `parameter` in place of `gradient`, a [`FloatTensor`] of the backend that
+    /// computes, in f32, if the parameter is: that, or its sum with the gradients of earlier passes, of the same type.
+    fn accumulated(&self, parameter: ParamId, gradient: Box<dyn Any>) -> Box<dyn Any>;
+
     /// The gradient of `parameter` is complete: a [`FloatTensor`] of the backend that computes, in f32.
     fn ready(&self, parameter: ParamId, gradient: &dyn Any);
 }
@@ -166,8 +170,12 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
         let Saved { x, weight, sliding, trim, listener } = ops.state;
         if let Some(node) = weight_node {
             let found = B::conv_weight_gradient(x.clone(), weight.clone(), gradient.clone(), sliding);
-            let found = trim.iter().fold(found, B::conv_untrimmed);
+            let mut found = trim.iter().fold(found, B::conv_untrimmed);
             if let Some(ParameterListener { listener, parameter }) = listener {
+                if found.dtype() == DType::F32 {
+                    let sum = listener.accumulated(parameter, Box::new(found));
+                    found = *sum.downcast().expect("a sum is of the type of its summands");
+                }
                 listener.ready(parameter, &as_type::<B>(found.clone(), FloatDType::F32));
             }
             grads.register::<B>(node.id, found);

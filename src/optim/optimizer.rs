@@ -82,11 +82,18 @@ impl<B: UpdateOps> Optimizer<B> {
 
     /// Everything [`Optimizer::load`] needs: `<tensor>.<slot>` and the number of steps.
     pub fn state(&self) -> StateDict {
+        self.state_of(&|_| true)
+    }
+
+    /// That of the tensors with some names.
+    pub fn state_of(&self, is_wanted: &dyn Fn(&str) -> bool) -> StateDict {
         let mut state = StateDict::new();
         state.insert(STEP.into(), HostTensor::I64 { shape: Vec::new(), data: vec![self.steps as i64] });
         for slot in 0..self.slots.first().map_or(0, Vec::len) {
             let vectors = self.slots.iter().map(|slots| slots[slot].clone()).collect();
-            let values = download_each(self.arenas.unpack(vectors)).into_iter().zip(&self.tensors);
+            let vectors = self.arenas.unpack(vectors).into_iter().zip(&self.tensors);
+            let (vectors, tensors): (Vec<_>, Vec<_>) = vectors.filter(|(_, tensor)| is_wanted(&tensor.name)).unzip();
+            let values = download_each(vectors).into_iter().zip(tensors);
             let named = |(data, tensor): (Vec<f32>, &Parameter)| {
                 (format!("{}.{slot}", tensor.name), HostTensor::F32 { shape: vec![data.len()], data })
             };

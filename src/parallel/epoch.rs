@@ -7,10 +7,11 @@ use super::events::EpochReport;
 use super::key::{Key, Operation};
 use super::position::TrainingState;
 use super::replica::{Event, Replica};
+use super::stage::Part;
 use super::task::Task;
 use super::validate::Evaluation;
 use crate::error::Result;
-use crate::nn::{Which, state_dict, with_flat};
+use crate::nn::{Which, float_tensors, only, state_dict, with_flat};
 use crate::optim::WeightAverage;
 use crate::state::StateDict;
 
@@ -62,8 +63,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         // Replicas of one stage may part the update, and those of another one not.
         let (is_gathered, is_first) = (!self.has_all(), self.collective.rank() == 0);
         let key = Key { micro_batch: occasion as usize, ..self.key(Operation::State { worker: 0 }) };
-        let own = (is_first || self.own.is_some()).then(|| self.part());
-        let state = if is_gathered { self.stage.gathered(key, 0, own)? } else { own };
+        let state = if is_gathered {
+            let own = (is_first || self.own.is_some()).then(|| self.modules());
+            let read = |module: Option<&str>| self.part(module);
+            self.stage.gathered(key, 0, own.map(|modules| Part { modules, read: &read }))?
+        } else {
+            is_first.then(|| self.part(None))
+        };
         if let Some(state) = state {
             let state = Box::new(TrainingState { is_best, score, ..state });
             (self.report)(Event::Checkpoint(state, self.slot.take()));
@@ -82,11 +88,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             return Ok(None);
         }
         let _phase = tracing::info_span!("state for all processes").entered();
-        let own = (self.collective.rank() == 0).then(|| self.part());
+        let own = (self.collective.rank() == 0).then(|| self.modules());
+        let read = |module: Option<&str>| self.part(module);
+        let own = || own.clone().map(|modules| Part { modules, read: &read });
         let key = |number| Key { micro_batch: HAND_OVER + number, ..self.key(Operation::State { worker: 0 }) };
         let mut whole = None;
         for (number, block) in self.stage.world.blocks.iter().enumerate() {
-            whole = self.stage.gathered(key(number), block.start, own.clone())?.or(whole);
+            whole = self.stage.gathered(key(number), block.start, own())?.or(whole);
         }
         // As after saving.
         self.stage.everyone.all_gather(key(0), Vec::new(), |all| all)?;
@@ -100,29 +108,41 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// The state of this worker's part of the model, on the host; `None` if another replica keeps part of it.
     pub(super) fn state(&self) -> Option<TrainingState> {
-        self.keeps_state().then(|| self.part())
+        self.keeps_state().then(|| self.part(None))
     }
 
-    /// The part of the state that this worker keeps; what all replicas have, the first one does.
-    fn part(&self) -> TrainingState {
+    /// The modules of this worker's part of the model that have tensors.
+    fn modules(&self) -> Vec<String> {
+        let names = float_tensors(&self.model()).into_iter().map(|tensor| tensor.name);
+        let names = names.filter(|name| self.stage.has(name));
+        let mut modules: Vec<String> = names.map(|name| module_of(&name).to_string()).collect();
+        modules.dedup();
+        modules
+    }
+
+    /// The part of the state that this worker keeps, or one module of it; what all replicas have, the first one does.
+    fn part(&self, module: Option<&str>) -> TrainingState {
         let _phase = tracing::info_span!("state to the host").entered();
-        let averaged = |average: &WeightAverage<B>| {
-            self.own(state_dict(&with_flat(self.model(), Which::All, average.values.clone())))
+        let is_wanted = |name: &str| self.stage.has(name) && module.is_none_or(|module| module_of(name) == module);
+        let read = |model: T::Model| {
+            let mut state = state_dict(&if module.is_some() { only(model, &is_wanted) } else { model });
+            state.retain(|name, _| is_wanted(name));
+            state
         };
+        let averaged = |average: &WeightAverage<B>| read(with_flat(self.model(), Which::All, average.values.clone()));
         let keeps_weights = self.own.is_none() || self.collective.rank() == 0;
         TrainingState {
             position: self.position.clone(),
-            weights: if keeps_weights { self.own(state_dict(&self.model())) } else { StateDict::new() },
-            optimizer: self.rule.state(),
+            weights: if keeps_weights { read(self.model()) } else { StateDict::new() },
+            optimizer: self.rule.state_of(&is_wanted),
             average: self.average.as_ref().map(averaged),
             is_best: false,
             score: None,
         }
     }
+}
 
-    /// The tensors of this worker's units.
-    fn own(&self, mut state: StateDict) -> StateDict {
-        state.retain(|name, _| self.stage.has(name));
-        state
-    }
+/// The name of the module that has a tensor.
+fn module_of(tensor: &str) -> &str {
+    tensor.rsplit_once('.').map_or("", |(module, _)| module)
 }

@@ -79,7 +79,7 @@ impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
 /// An update rule of any type.
 trait Rule<B: HostBackend, M>: Send {
     fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M;
-    fn state(&self) -> StateDict;
+    fn state_of(&self, is_wanted: &dyn Fn(&str) -> bool) -> StateDict;
     fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()>;
     fn copy(&self) -> Box<dyn Rule<B, M>>;
 
@@ -112,8 +112,8 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for Kilns<B> {
         with_flat(model, Which::Trained, tensors)
     }
 
-    fn state(&self) -> StateDict {
-        self.optimizer.state()
+    fn state_of(&self, is_wanted: &dyn Fn(&str) -> bool) -> StateDict {
+        self.optimizer.state_of(is_wanted)
     }
 
     fn load(&mut self, state: &StateDict, device: &B::Device) -> Result<()> {
@@ -155,7 +155,8 @@ where
         self.0.step(rate, model, gradients)
     }
 
-    fn state(&self) -> StateDict {
+    /// All of it: the record does not say what belongs to which tensor.
+    fn state_of(&self, _is_wanted: &dyn Fn(&str) -> bool) -> StateDict {
         let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
         let mut bytes = Recorder::<Autodiff<B>>::record(&recorder, self.0.to_record(), ())
             .expect("numbers in memory can always be written to memory");
@@ -201,9 +202,9 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> UpdateRule<B, M> {
         Self::new(self.lock().copy())
     }
 
-    /// Its state, for a checkpoint.
-    pub(super) fn state(&self) -> StateDict {
-        self.lock().state()
+    /// The state of the tensors with some names, for a checkpoint.
+    pub(super) fn state_of(&self, is_wanted: &dyn Fn(&str) -> bool) -> StateDict {
+        self.lock().state_of(is_wanted)
     }
 
     /// Adds to `sum` what it remembers, if that has an order.
@@ -256,7 +257,7 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Optimizer<M, Autodiff<B>> f
     }
 
     fn to_record(&self) -> Vec<u8> {
-        to_safetensors(&self.state(), &[])
+        to_safetensors(&self.state_of(&|_| true), &[])
     }
 
     fn load_record(self, record: Vec<u8>) -> Self {

@@ -10,6 +10,7 @@
 //! learner, `generation.rs` elastic membership. This room knows neither networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
 
+mod accumulation;
 mod agreement;
 mod bucket;
 mod checksum;

@@ -7,7 +7,6 @@
 //! reduced after the backward pass. Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel
 //! Training".
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,7 +23,7 @@ use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use crate::error::{Error, Result};
 use crate::nn::Kernel;
-use crate::ops::{GradientListener, tensor};
+use crate::ops::tensor;
 
 /// The least elements of a bucket, except for the last one: 4 MiB.
 const BUCKET: usize = 1 << 20;
@@ -70,13 +69,9 @@ impl<B: HostBackend> Overlap<B> {
         Ok(Self { buckets: in_buckets(backwards, |kernel| kernel.length), jobs, sums: Arc::new(Mutex::new(sums)) })
     }
 
-    /// The listener for the last backward pass of a step, whose collectives `key` names; `earlier` are the flat
-    /// gradients of the micro-batches before, which are added.
-    pub(super) fn listen(&self, key: Key, earlier: &[Tensor<B, 1>], collective: &Arc<Collective>) -> Arc<Early<B>> {
-        let bucket = |kernels: &Vec<Kernel>| {
-            let earlier = kernels.iter().filter_map(|kernel| earlier.get(kernel.place).cloned()).collect();
-            Filling { kernels: kernels.clone(), earlier, gradients: BTreeMap::new() }
-        };
+    /// What takes the gradients of the last backward pass of a step, whose collectives `key` names.
+    pub(super) fn listen(&self, key: Key, collective: &Arc<Collective>) -> Arc<Early<B>> {
+        let bucket = |kernels: &Vec<Kernel>| Filling { kernels: kernels.clone(), gradients: BTreeMap::new() };
         let fillings = self.buckets.iter().map(bucket).collect();
         let state = Mutex::new(State { fillings, sent: 0, done: Vec::new() });
         Arc::new(Early { key, jobs: self.jobs.clone(), sums: self.sums.clone(), collective: collective.clone(), state })
@@ -129,18 +124,14 @@ struct State<B: HostBackend> {
 /// A bucket that is being filled.
 struct Filling<B: HostBackend> {
     kernels: Vec<Kernel>,
-    /// The gradients of earlier micro-batches, if there are any.
-    earlier: Vec<Tensor<B, 1>>,
-    /// Those of the last one, by the kernel's place in the bucket.
+    /// By the kernel's place in the bucket.
     gradients: BTreeMap<usize, Tensor<B, 1>>,
 }
 
 impl<B: HostBackend> Filling<B> {
-    /// Keeps the gradient of a kernel, with those of earlier micro-batches.
     fn keep(&mut self, place: usize, gradient: FloatTensor<B>) {
         let gradient = tensor::<B, 1>(B::float_reshape(gradient, [self.kernels[place].length].into()));
-        let earlier = self.earlier.get(place).cloned();
-        self.gradients.insert(place, earlier.into_iter().fold(gradient, |gradient, earlier| gradient + earlier));
+        self.gradients.insert(place, gradient);
     }
 
     /// The bucket, which is full.
@@ -170,12 +161,9 @@ impl<B: HostBackend> Early<B> {
         let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         done.extend(sums.iter().take(*sent - done.len()));
     }
-}
 
-impl<B: HostBackend> GradientListener for Early<B> {
-    fn ready(&self, parameter: ParamId, gradient: &dyn Any) {
-        // Of another type it is reduced after the backward pass.
-        let Some(gradient) = gradient.downcast_ref::<FloatTensor<B>>() else { return };
+    /// Takes the gradient of a parameter, with those of all micro-batches before.
+    pub(super) fn ready(&self, parameter: ParamId, gradient: FloatTensor<B>) {
         let mut state = self.lock();
         let State { fillings, sent, .. } = &mut *state;
         let found = fillings.iter_mut().find_map(|filling| {
@@ -183,7 +171,7 @@ impl<B: HostBackend> GradientListener for Early<B> {
             Some((filling, place))
         });
         let Some((filling, place)) = found else { return };
-        filling.keep(place, gradient.clone());
+        filling.keep(place, gradient);
         while let Some(filling) = fillings.get_mut(*sent).filter(|filling| filling.is_full()) {
             *sent += 1;
             let key = Key { operation: Operation::Gradients { bucket: *sent }, ..self.key };

@@ -16,11 +16,12 @@ use burn::tensor::ops::FloatTensorOps;
 use burn_train::TrainOutput;
 use tracing::info_span;
 
+use super::accumulation::Listener;
 use super::collective::Collective;
 use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use super::outcome::Sums;
-use super::overlap::{Early, Overlap};
+use super::overlap::Early;
 use super::probe::{Observed, Watch};
 use super::replica::Replica;
 use super::stage::Turn;
@@ -32,29 +33,15 @@ use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names
 use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
 use crate::ops::{Shared, primitive, tensor, with_values};
 
-/// The sums over micro-batches on one replica.
+/// The sums over micro-batches on one replica, beside those of gradients.
 pub(super) struct Share<B: HostBackend> {
-    /// This replica's summands of the mean gradient.
-    pub(super) gradients: Vec<Tensor<B, 1>>,
     pub(super) sums: Vec<Sums<B>>,
     /// The batch statistics of each micro-batch with a sample, for the running averages.
     pub(super) statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
 }
 
-impl<B: HostBackend> Share<B> {
-    fn add(&mut self, other: Self) {
-        self.sums.extend(other.sums);
-        self.statistics.extend(other.statistics);
-        self.gradients = if self.gradients.is_empty() {
-            other.gradients
-        } else {
-            self.gradients.drain(..).zip(other.gradients).map(|(sum, new)| sum + new).collect()
-        };
-    }
-}
-
-/// The sums of all passes of a step, and what has begun to reduce some of the gradients.
-type Summed<B> = (Share<B>, Option<Arc<Early<B>>>);
+/// The sums of all passes of a step, this replica's summands of the mean gradient, and what has begun to reduce some of them.
+type Summed<B> = (Share<B>, Vec<Tensor<B, 1>>, Option<Arc<Early<B>>>);
 
 /// A micro-batch between its forward and its backward pass.
 struct Begun<B: HostBackend, T: Task<B>> {
@@ -67,34 +54,35 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Forward and backward over all micro-batches; `weight` is that of a sample. The reduction of some gradients may
     /// have begun then.
     pub(super) fn passes(&mut self, micro_batches: usize, weight: f64) -> Result<Summed<B>> {
-        let mut sum = Share { gradients: Vec::new(), sums: Vec::new(), statistics: Vec::new() };
+        let mut sum = Share { sums: Vec::new(), statistics: Vec::new() };
         let (mut early, mut begun, mut is_backward) = (None, VecDeque::new(), false);
-        // The gradients of earlier micro-batches are known before the last forward pass.
-        let in_turns = self.stage.is_whole() || micro_batches == 1;
+        let sums = (micro_batches > 1).then(|| self.gradients.clone());
         for turn in self.stage.turns(micro_batches) {
             match turn {
                 Turn::Forward(micro_batch) => {
                     if std::mem::take(&mut is_backward) {
                         self.meet(Operation::BackwardDone, micro_batch - 1)?;
                     }
-                    if in_turns && micro_batch + 1 == micro_batches {
+                    if micro_batch + 1 == micro_batches {
                         let key = self.key(Operation::BackwardDone);
-                        let listen = |overlap: &Overlap<B>| overlap.listen(key, &sum.gradients, &self.collective);
-                        early = self.overlap.as_ref().map(listen);
+                        early = self.overlap.as_ref().map(|overlap| overlap.listen(key, &self.collective));
                     }
-                    begun.push_back(self.forward(micro_batch, weight, early.clone())?);
+                    let listener = Listener { sums: sums.clone(), early: early.clone() };
+                    begun.push_back(self.forward(micro_batch, weight, listener)?);
                 }
                 Turn::Backward(micro_batch) => {
                     if !std::mem::replace(&mut is_backward, true) {
                         self.meet(Operation::ForwardDone, micro_batch)?;
                     }
                     let begun = begun.pop_front().expect("every backward pass follows its forward pass");
-                    sum.add(self.backward(micro_batch, begun)?);
+                    let Share { sums, statistics } = self.backward(micro_batch, begun)?;
+                    sum.sums.extend(sums);
+                    sum.statistics.extend(statistics);
                 }
             }
         }
         self.meet(Operation::BackwardDone, micro_batches - 1)?;
-        Ok((sum, early))
+        Ok((sum, self.gradients.take(), early))
     }
 
     /// Rule 2: waits for all workers of this process.
@@ -103,9 +91,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(info_span!("wait for replicas").in_scope(|| self.stage.everyone.barrier(key))?)
     }
 
-    /// The forward pass of this worker's part of the model. In the last one of a step, `early` gets gradients as they
-    /// become final.
-    fn forward(&mut self, micro_batch: usize, weight: f64, early: Option<Arc<Early<B>>>) -> Result<Begun<B, T>> {
+    /// The forward pass of this worker's part of the model. `listener` gets gradients of kernels as they become final.
+    fn forward(&mut self, micro_batch: usize, weight: f64, listener: Listener<B>) -> Result<Begun<B, T>> {
         let batch = info_span!("wait for data").in_scope(|| self.batches.next());
         let (input, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
         let is_present = samples > 0;
@@ -113,8 +100,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let synchronizes = self.plan.sync_bn && self.collective.size() > 1;
         let context = if synchronizes {
             let collective = self.collective.clone();
-            let group =
-                MicroBatchGroup { collective, key, shares_tensors: self.shares_tensors(), early: early.clone() };
+            let (shares_tensors, early) = (self.shares_tensors(), listener.early.clone());
+            let group = MicroBatchGroup { collective, key, shares_tensors, early };
             ForwardContext::synchronized(Arc::new(group), is_present)
         } else {
             ForwardContext::local()
@@ -123,7 +110,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             input,
             samples,
             weight: if is_present { weight } else { 0.0 },
-            context: context.in_precision(self.plan.precision).with_listener(early.map(|early| early as _)),
+            context: context.in_precision(self.plan.precision).with_listener(Arc::new(listener)),
             watch: self.watch(micro_batch),
         };
         let part = self.stage.part(key)?;
@@ -177,7 +164,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         // Synchronised statistics are the same on all replicas, even on one without a sample.
         let seen = is_present || synchronizes;
         let statistics = if seen { vec![statistics] } else { Vec::new() };
-        Ok(Share { gradients, sums: sums.filter(|_| is_present).into_iter().collect(), statistics })
+        self.gradients.add(gradients);
+        Ok(Share { sums: sums.filter(|_| is_present).into_iter().collect(), statistics })
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use burn::module::Module;
 
+use super::accumulation::Accumulation;
 use super::collective::Collective;
 use super::device::HostBackend;
 use super::events::{EpochReport, StepReport};
@@ -88,6 +89,8 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) batches: Batches<T::Input>,
     /// Of the last step, if it is not read yet.
     pub(super) outcome: Option<Outcome>,
+    /// Of a step, until it has all of them.
+    pub(super) gradients: Arc<Accumulation<B>>,
     /// Reduces gradients during the backward pass, if there are other processes.
     pub(super) overlap: Option<Overlap<B>>,
     /// Called on the first replica of the process only.
@@ -207,9 +210,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         plan.check_samples(task.as_ref())?;
         let shards = stage.shards(plan.shards(rank, &start.position));
         let batches = loader(&task, Split::Training, shards, &device)?;
+        let kernels = kernels(&model);
+        let gradients = Arc::new(Accumulation::new(&kernels));
         let overlap = collective
             .is_distributed()
-            .then(|| Overlap::new(kernels(&model), collective.clone(), plan.reduce_precision))
+            .then(|| Overlap::new(kernels, collective.clone(), plan.reduce_precision))
             .transpose()?;
         Ok(Self {
             position: start.position.clone(),
@@ -225,6 +230,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             average,
             batches,
             outcome: None,
+            gradients,
             overlap,
             report,
             generation,

@@ -52,6 +52,14 @@ impl<B: HostBackend> ModelPart<B> {
     }
 }
 
+/// The state of a worker's part of the model, on its device until it is read.
+pub(super) struct Part<'a> {
+    /// The modules with tensors.
+    pub(super) modules: Vec<String>,
+    /// The state of one of them, or of all, on the host.
+    pub(super) read: &'a dyn Fn(Option<&str>) -> TrainingState,
+}
+
 /// A worker's place.
 pub(super) struct Stage<B: HostBackend> {
     /// From 0.
@@ -236,25 +244,35 @@ impl<B: HostBackend> Stage<B> {
     }
 
     /// The whole state on worker `root`, the first of its process, from the parts of those that have one; `None` on the
-    /// others. Called by all. The first worker of each process takes the parts of the others there: parts that several
+    /// others. Called by all. The first worker of each process sends the parts of the others there: parts that several
     /// workers sent side by side could wait for each other.
-    pub(super) fn gathered(&self, key: Key, root: usize, own: Option<TrainingState>) -> Result<Option<TrainingState>> {
+    pub(super) fn gathered(&self, key: Key, root: usize, own: Option<Part>) -> Result<Option<TrainingState>> {
         let (key, rank) = (|worker| Key { operation: Operation::State { worker }, ..key }, self.everyone.rank());
         let blocks = &self.world.blocks;
         let here = blocks.iter().find(|block| block.contains(&rank)).expect("each worker has a process").clone();
         if here.start != rank {
-            self.everyone.post(key(rank), Arc::new(own))?;
+            self.everyone.post(key(rank), Arc::new(own.map(|own| (own.read)(None))))?;
             return Ok(None);
         }
-        let mut whole = own.unwrap_or_default();
-        for worker in here.skip(1) {
+        let others = here.skip(1).map(|worker| -> Result<Option<TrainingState>> {
             let part = self.everyone.fetch(key(worker))?.downcast::<Option<TrainingState>>();
-            let part = Arc::unwrap_or_clone(part.expect("a worker hands over its state"));
-            part.into_iter().for_each(|part| whole.join(part));
-        }
+            Ok(Arc::unwrap_or_clone(part.expect("a worker hands over its state")))
+        });
         if rank != root {
-            self.send_state(key(rank), root, whole)?;
+            // One module at a time, since models are large.
+            for module in own.iter().flat_map(|own| &own.modules) {
+                let read = |own: &Part| (own.read)(Some(module));
+                self.send_state(key(rank), root, own.as_ref().map(read).unwrap_or_default())?;
+            }
+            for part in others {
+                self.send_state(key(rank), root, part?.unwrap_or_default())?;
+            }
+            self.everyone.send(key(rank), root, &to_safetensors(&StateDict::new(), &[]))?;
             return Ok(None);
+        }
+        let mut whole = own.map(|own| (own.read)(None)).unwrap_or_default();
+        for part in others {
+            part?.into_iter().for_each(|part| whole.join(part));
         }
         for sender in blocks.iter().map(|block| block.start).filter(|start| *start != root) {
             self.receive_state(key(sender), sender, &mut whole)?;
@@ -262,12 +280,12 @@ impl<B: HostBackend> Stage<B> {
         Ok(Some(whole))
     }
 
-    /// Sends a state to worker `to`: one tensor at a time, since models are large, and nothing at the end.
+    /// Sends tensors of a state to worker `to`, one at a time; nothing follows the last one.
     fn send_state(&self, key: Key, to: usize, state: TrainingState) -> Result<()> {
         for tensor in named(state) {
             self.everyone.send(key, to, &to_safetensors(&StateDict::from([tensor]), &[]))?;
         }
-        Ok(self.everyone.send(key, to, &to_safetensors(&StateDict::new(), &[]))?)
+        Ok(())
     }
 
     /// Adds what another process sends.

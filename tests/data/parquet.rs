@@ -233,6 +233,8 @@ fn rows_that_are_not_whole_are_refused_by_file_and_row() {
         let said = format!("has the class '{label}' in row 3; a class is a number from 0 to 1");
         expect(&known, (Some(&jpeg), Some("a.jpg"), Some(label)), &[&said]);
     }
+    let said = "has a name of '256' bytes in row 3, more than 255";
+    expect(&known, (Some(&jpeg), Some(&format!("a/{}", "n".repeat(256))), Some(0)), &[said]);
     expect(&["dog", "cat"], good, &["has other names of classes than the first file"]);
     expect(&[], good, &["has other names of classes than the first file"]);
     expect(&known, (Some(&jpeg[..300]), Some("a\n.jpg"), Some(1)), &[r"'a\n.jpg' in row 3 of", "is cut off"]);

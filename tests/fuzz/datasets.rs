@@ -10,10 +10,17 @@ use tar::{Builder, Header};
 use tempfile::{TempDir, tempdir};
 
 use super::damage::Random;
+use super::images::IMAGE_MIB;
 use super::target::{Bound, accepted, fuzz};
 use super::{corpus, files};
 
 const BOUND: Bound = Bound { factor: 256, mib: 0, inputs: 2000 };
+
+/// Of sources whose images are decoded, one on each thread, all of which may claim to be as large as an image may be.
+fn with_images() -> Bound {
+    Bound { mib: IMAGE_MIB * std::thread::available_parallelism().map_or(1, usize::from), ..BOUND }
+}
+
 const SHARDS: [&str; 2] = ["train-0.tar", "val-0.tar"];
 
 /// Loads the data set and shows some of it.
@@ -66,7 +73,7 @@ fn shards() -> TempDir {
 #[test]
 fn tar() {
     let (dir, corpus) = (shards(), [shard()]);
-    fuzz(BOUND, |random| {
+    fuzz(with_images(), |random| {
         let mut bytes = random.damaged(&corpus);
         if random.chance(80) {
             sum_headers(&mut bytes);
@@ -97,8 +104,7 @@ fn kept_index() {
         assert!(read(Source::Webdataset, dir.path(), &mut Random(1)), "the shards are good");
     }
     let corpus = [fs::read(&index).unwrap()];
-    // An index says how long an image is: up to 512 MiB.
-    fuzz(Bound { mib: 512, ..BOUND }, |random| {
+    fuzz(with_images(), |random| {
         let mut bytes = random.damaged(&corpus);
         if random.chance(95) {
             sum_index(&mut bytes, 0);
@@ -116,7 +122,7 @@ fn packed() {
     let corpus = [fs::read(&path).unwrap()];
     let footer = corpus[0].len() - 48;
     let start = u64::from_le_bytes(corpus[0][footer..footer + 8].try_into().unwrap());
-    fuzz(BOUND, |random| {
+    fuzz(with_images(), |random| {
         let mut bytes = random.damaged(&corpus);
         if random.chance(95) {
             let start = if random.chance(90) { start } else { random.next() };
@@ -132,7 +138,7 @@ fn packed() {
 fn parquet() {
     let (dir, corpus) = (tempdir().unwrap(), corpus(&[".parquet"]));
     fs::write(dir.path().join("val-0.parquet"), &corpus[0]).unwrap();
-    fuzz(BOUND, |random| {
+    fuzz(with_images(), |random| {
         let bytes = random.damaged(&corpus);
         fs::write(dir.path().join("train-0.parquet"), &bytes).unwrap();
         (bytes.len(), read(Source::Parquet, dir.path(), random))

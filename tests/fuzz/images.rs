@@ -10,7 +10,8 @@ use super::damage::Random;
 use super::target::{Bound, accepted, fuzz};
 
 /// An image in memory has at most 512 MiB. The decoder of WebP has up to three more in its own planes.
-const BOUND: Bound = Bound { factor: 64, mib: 2048, inputs: 2000 };
+pub const IMAGE_MIB: usize = 2048;
+const BOUND: Bound = Bound { factor: 64, mib: IMAGE_MIB, inputs: 2000 };
 
 fn images(suffix: &str, mend: impl Fn(&mut Vec<u8>, &mut Random)) {
     let (dir, corpus) = (tempdir().unwrap(), corpus(&[suffix]));

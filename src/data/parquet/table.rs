@@ -19,6 +19,9 @@ const LABELS: [&str; 3] = ["label", "labels", "fine_label"];
 /// Most rows of a file.
 const MOST_ROWS: usize = 1 << 24;
 
+/// Most bytes of a picture's name, as in most file systems: some bytes can claim any number of rows with the same long one.
+const LONGEST_NAME: usize = 255;
+
 /// A file whose footer was read.
 pub(super) struct Table {
     file: Bytes,
@@ -93,7 +96,7 @@ impl Table {
             let rows = usize::try_from(group.num_rows()).ok().filter(|rows| first + rows <= most);
             let rows = rows.ok_or_else(|| format!("has '{}' rows, more than {most}", group.num_rows()))?;
             let labels = self.labels(group, rows, first)?;
-            let names = self.names(group, rows)?;
+            let names = self.names(group, rows, first)?;
             let (mut at, mut refusal) = (0, None);
             let read = self.chunk(group, self.image, rows).values(|value| {
                 let number = first + at;
@@ -127,11 +130,15 @@ impl Table {
     }
 
     /// The last parts of the pictures' paths; empty if there are none.
-    fn names(&self, group: &RowGroupMetaData, rows: usize) -> Result<Vec<Option<Vec<u8>>>, Fault> {
+    fn names(&self, group: &RowGroupMetaData, rows: usize, first: usize) -> Result<Vec<Option<Vec<u8>>>, Fault> {
         let mut names = Vec::new();
         if let Some(column) = self.name {
             self.chunk(group, column, rows).values(|path| {
                 let name = path.and_then(|path| path.bytes().rsplit(|byte| *byte == b'/').next());
+                if let Some(length) = name.map(<[u8]>::len).filter(|length| *length > LONGEST_NAME) {
+                    let row = first + names.len();
+                    return Err(format!("has a name of '{length}' bytes in row {row}, more than {LONGEST_NAME}"));
+                }
                 names.push(name.filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
                 Ok(())
             })?;

@@ -89,11 +89,10 @@ impl Measured {
             (0..stages).map(|stage| slowest(stage, &|device, unit| times[device][unit].update) / parts).collect();
         let exchange = |unit: usize| self.units[unit].gradients * self.exchanged(replicas) / self.link / parts;
         // Between processes, a unit whose gradients are final is exchanged while the last backward pass computes those before.
-        let overlaps = self.in_processes && (stages == 1 || micro_batches == 1);
         let left = |stage: usize| {
             let (mut computed, mut exchanged) = (0.0, 0.0);
             for unit in cut[stage].clone().rev() {
-                if overlaps {
+                if self.in_processes {
                     computed += slowest_in(stage, &(unit..unit + 1), &|device, unit| times[device][unit].backward);
                 }
                 exchanged = f64::max(exchanged, computed) + exchange(unit);
