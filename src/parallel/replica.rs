@@ -249,13 +249,15 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Trains to the end of the plan, a stop, or the end of the generation.
     fn train(&mut self) -> Result<Flow> {
         let mut begins = true;
+        // Of the whole model, which was here, a stage keeps its part.
+        self.release();
         while !self.plan.is_over(self.position.epoch, self.position.best) {
             while self.position.step_in_epoch < self.plan.sampler.steps_per_epoch()
                 && self.position.global_step < self.plan.last_step
             {
                 let flow = self.advance()?;
-                if std::mem::take(&mut begins) && self.stage.everyone.is_local_leader() {
-                    release_freed();
+                if std::mem::take(&mut begins) {
+                    self.release();
                 }
                 let every = self.plan.save_every_steps;
                 let due = every > 0 && self.position.global_step.is_multiple_of(every);
@@ -279,6 +281,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             }
         }
         Ok(Flow::Continue)
+    }
+
+    /// Gives back what only the start needed.
+    fn release(&self) {
+        if self.stage.everyone.is_local_leader() {
+            release_freed();
+        }
     }
 
     /// Trains and returns how it ended: a panic, or the unwinding of a broken collective, becomes an error, and every

@@ -25,7 +25,7 @@ use super::wire::{Outbox, of_bytes, outbox, receive, send, to_bytes};
 use super::world::World;
 use crate::error::{Error, Result};
 use crate::nn::trained_parameters;
-use crate::ops::Shared;
+use crate::ops::{Shared, release_freed};
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
 /// The forward or the backward pass of one micro-batch.
@@ -254,6 +254,8 @@ impl<B: HostBackend> Stage<B> {
             self.everyone.post(key(rank), Arc::new(own.map(|own| (own.read)(None))))?;
             return Ok(None);
         }
+        // The room that activations had is in pieces too small for kernels, and the next step is given it anew.
+        release_freed();
         let others = here.skip(1).map(|worker| -> Result<Option<TrainingState>> {
             let part = self.everyone.fetch(key(worker))?.downcast::<Option<TrainingState>>();
             Ok(Arc::unwrap_or_clone(part.expect("a worker hands over its state")))

@@ -130,9 +130,11 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     ) -> Result<T::Model> {
         let start = std::mem::take(&mut *self.start.lock().unwrap_or_else(PoisonError::into_inner));
         let (plan, start) = (self.plan.clone(), Arc::new(start));
-        let start = Start { plan, model, start, processes: self.processes.clone(), generation: None };
+        let start = Start { plan: plan.clone(), model, start, processes: self.processes.clone(), generation: None };
         let messages = self.spawn(&start)?;
-        let Start { plan, model, .. } = start;
+        let model = start.model.clone();
+        // With the state that a run goes on from, which the workers have taken.
+        drop(start);
         let world = &plan.world;
         // Only stages that are all here are put together in the end; the others' weights are in the checkpoint.
         let whole = (world.stages > 1 && world.stages == world.stages_here().len()).then_some(model);
@@ -165,10 +167,12 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             drop(state);
             let start = Start { plan, model, start: Arc::new(start), processes, generation: Some(generation) };
             let messages = self.spawn(&start)?;
-            match self.coordinate(&messages, &start.plan, interrupter, &mut to_learner)? {
+            let plan = start.plan.clone();
+            drop(start);
+            match self.coordinate(&messages, &plan, interrupter, &mut to_learner)? {
                 Outcome::Finished(mut replicas) => {
                     // As in a run of fixed membership, stages are put together if all of them are here.
-                    let world = &start.plan.world;
+                    let world = &plan.world;
                     if world.stages_here().len() < world.stages || world.stages == 1 {
                         replicas.first().iter().for_each(|replica| last = replica.model());
                     } else if let Some((_, state)) = kept(&mut replicas, world) {
