@@ -4,10 +4,11 @@
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
 //! between processes by the engines of `engine.rs`; `sums.rs` orders the sums of gradients, `tensors.rs` computes them,
 //! `sharding.rs` parts the update.
-//! `replica.rs` is the program of every replica, `passes.rs` its forward and backward passes, `stage.rs` its place among
-//! the stages of a model, `timing.rs` the times of their units, `overlap.rs` the all-reduce beside the backward pass,
-//! `agreement.rs` the comparison of replicas, `probe.rs` what units compute, `writer.rs` the thread that saves, `strategy.rs` the strategy for Burn's
-//! learner, `generation.rs` elastic membership. This room knows neither networks, images, files nor terminals: it gets a
+//! `replica.rs` is the program of every replica, `passes.rs` its forward and backward passes, `accumulation.rs` the sums over
+//! micro-batches, `stage.rs` its place among the stages of a model, `gathering.rs` their states as one, `timing.rs` the times
+//! of their units, `overlap.rs` the all-reduce beside the backward pass, `agreement.rs` the comparison of replicas, `probe.rs`
+//! what units compute, `writer.rs` the thread that saves, `strategy.rs` the strategy for Burn's learner, `generation.rs`
+//! elastic membership. This room knows neither networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
 
 mod accumulation;
@@ -25,6 +26,7 @@ mod ending;
 pub mod engine;
 mod epoch;
 mod events;
+mod gathering;
 mod generation;
 #[cfg(feature = "gloo")]
 pub mod gloo;

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -19,14 +18,12 @@ use super::collective::Collective;
 use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use super::loader::Shard;
-use super::position::TrainingState;
 use super::task::{Task, Unit, unit_of};
 use super::wire::{Outbox, of_bytes, outbox, receive, send, to_bytes};
 use super::world::World;
 use crate::error::{Error, Result};
 use crate::nn::trained_parameters;
-use crate::ops::{Shared, release_freed};
-use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
+use crate::ops::Shared;
 
 /// The forward or the backward pass of one micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,14 +47,6 @@ impl<B: HostBackend> ModelPart<B> {
     pub(super) fn whole<T: Task<B>>(task: &T) -> Self {
         Self { units: 0..task.units().len(), activations: None, is_trained_before: false }
     }
-}
-
-/// The state of a worker's part of the model, on its device until it is read.
-pub(super) struct Part<'a> {
-    /// The modules with tensors.
-    pub(super) modules: Vec<String>,
-    /// The state of one of them, or of all, on the host.
-    pub(super) read: &'a dyn Fn(Option<&str>) -> TrainingState,
 }
 
 /// A worker's place.
@@ -242,65 +231,6 @@ impl<B: HostBackend> Stage<B> {
     fn worker(&self, stage: usize) -> usize {
         stage * self.world.size + self.replica
     }
-
-    /// The whole state on worker `root`, the first of its process, from the parts of those that have one; `None` on the
-    /// others. Called by all. The first worker of each process sends the parts of the others there: parts that several
-    /// workers sent side by side could wait for each other.
-    pub(super) fn gathered(&self, key: Key, root: usize, own: Option<Part>) -> Result<Option<TrainingState>> {
-        let (key, rank) = (|worker| Key { operation: Operation::State { worker }, ..key }, self.everyone.rank());
-        let blocks = &self.world.blocks;
-        let here = blocks.iter().find(|block| block.contains(&rank)).expect("each worker has a process").clone();
-        if here.start != rank {
-            self.everyone.post(key(rank), Arc::new(own.map(|own| (own.read)(None))))?;
-            return Ok(None);
-        }
-        // The room that activations had is in pieces too small for kernels, and the next step is given it anew.
-        release_freed();
-        let others = here.skip(1).map(|worker| -> Result<Option<TrainingState>> {
-            let part = self.everyone.fetch(key(worker))?.downcast::<Option<TrainingState>>();
-            Ok(Arc::unwrap_or_clone(part.expect("a worker hands over its state")))
-        });
-        if rank != root {
-            // One module at a time, since models are large.
-            for module in own.iter().flat_map(|own| &own.modules) {
-                let read = |own: &Part| (own.read)(Some(module));
-                self.send_state(key(rank), root, own.as_ref().map(read).unwrap_or_default())?;
-            }
-            for part in others {
-                self.send_state(key(rank), root, part?.unwrap_or_default())?;
-            }
-            self.everyone.send(key(rank), root, &to_safetensors(&StateDict::new(), &[]))?;
-            return Ok(None);
-        }
-        let mut whole = own.map(|own| (own.read)(None)).unwrap_or_default();
-        for part in others {
-            part?.into_iter().for_each(|part| whole.join(part));
-        }
-        for sender in blocks.iter().map(|block| block.start).filter(|start| *start != root) {
-            self.receive_state(key(sender), sender, &mut whole)?;
-        }
-        Ok(Some(whole))
-    }
-
-    /// Sends tensors of a state to worker `to`, one at a time; nothing follows the last one.
-    fn send_state(&self, key: Key, to: usize, state: TrainingState) -> Result<()> {
-        for tensor in named(state) {
-            self.everyone.send(key, to, &to_safetensors(&StateDict::from([tensor]), &[]))?;
-        }
-        Ok(())
-    }
-
-    /// Adds what another process sends.
-    fn receive_state(&self, key: Key, from: usize, whole: &mut TrainingState) -> Result<()> {
-        loop {
-            let bytes = self.everyone.receive(key, from)?;
-            let (part, _) = from_safetensors(&bytes, Path::new("the state of another worker"))?;
-            if part.is_empty() {
-                return Ok(());
-            }
-            whole.extend(part.into_iter());
-        }
-    }
 }
 
 /// How many forward passes stage `number` of `stages` begins before its first backward pass. `is_alone` is whether every
@@ -328,31 +258,6 @@ pub fn turns(micro_batches: usize, ahead: usize) -> Vec<Turn> {
         turns.push(Turn::Backward(micro_batch));
     }
     turns
-}
-
-/// The parts of a state, in the names of their tensors on the way.
-const PARTS: [&str; 3] = ["weights.", "optimizer.", "average."];
-
-/// The tensors of a state.
-fn named(state: TrainingState) -> impl Iterator<Item = (String, HostTensor)> {
-    let parts = [state.weights, state.optimizer, state.average.unwrap_or_default()].into_iter().zip(PARTS);
-    parts.flat_map(|(part, of)| part.into_iter().map(move |(name, tensor)| (format!("{of}{name}"), tensor)))
-}
-
-impl TrainingState {
-    /// Adds tensors of another worker.
-    fn extend(&mut self, tensors: impl Iterator<Item = (String, HostTensor)>) {
-        for (name, tensor) in tensors {
-            let own = PARTS.iter().zip(0..).find_map(|(of, part)| Some((name.strip_prefix(of)?, part)));
-            let Some((name, part)) = own else { continue };
-            let part = match part {
-                0 => &mut self.weights,
-                1 => &mut self.optimizer,
-                _ => self.average.get_or_insert_default(),
-            };
-            part.insert(name.into(), tensor);
-        }
-    }
 }
 
 #[cfg(test)]
