@@ -204,6 +204,10 @@ impl<B: HostBackend> Task<B> for Drill {
         None
     }
 
+    fn sees_gradients(&self) -> bool {
+        true
+    }
+
     fn after_backward(&self, toy: &Toy<Autodiff<B>>, seen: &Option<Seen>, gradients: &GradientsParams) {
         let Some(seen) = seen.as_ref().filter(|seen| seen.is_own) else { return };
         let call = Call { shard: seen.shard.clone(), gradients: read_gradients(toy, gradients) };

@@ -146,9 +146,8 @@ impl Layout {
     fn missing(&self, dir: &Path) -> Error {
         let Self { title, option, binary, .. } = self;
         Error::Data(format!(
-            "no {title} in '{}' (looked for '{}', '{}' and their python versions)\n\
-             fetch it with --data {option} --download, or name its folder with --data-dir DIR\n\
-             or train without files: train experiment=quickstart",
+            "no {title} in '{}' (looked for '{}', '{}' and their python versions); fetch it with --data {option} --download, \
+             name its folder with --data-dir DIR, or train without files: train experiment=quickstart",
             dir.display(),
             binary.folder,
             binary.archive,

@@ -59,6 +59,8 @@ impl<B: HostBackend> Accumulation<B> {
 pub(super) struct Listener<B: HostBackend> {
     /// If the step has several micro-batches.
     pub(super) sums: Option<Arc<Accumulation<B>>>,
+    /// Whether nobody looks at the gradients of a single one.
+    pub(super) adds: bool,
     /// In the last backward pass of a step that several processes share.
     pub(super) early: Option<Arc<Early<B>>>,
 }
@@ -71,7 +73,7 @@ impl<B: HostBackend> fmt::Debug for Listener<B> {
 
 impl<B: HostBackend> GradientListener for Listener<B> {
     fn accumulated(&self, parameter: ParamId, gradient: Box<dyn Any>) -> Box<dyn Any> {
-        let Some(sums) = &self.sums else { return gradient };
+        let Some(sums) = self.sums.as_ref().filter(|_| self.adds) else { return gradient };
         let found = sums.places.get(&parameter).filter(|_| gradient.is::<FloatTensor<B>>());
         let Some(earlier) = found.and_then(|place| sums.lock().get_mut(*place)?.take()) else { return gradient };
         let gradient = *gradient.downcast::<FloatTensor<B>>().expect("the type was looked at");
@@ -83,7 +85,7 @@ impl<B: HostBackend> GradientListener for Listener<B> {
         // Of another type it is reduced after the backward pass.
         let Some(gradient) = gradient.downcast_ref::<FloatTensor<B>>() else { return };
         let gradient = gradient.clone();
-        // Of a lower precision it has not been added yet.
+        // Of a lower precision, or if somebody looks at it, it has not been added yet.
         let earlier = self.sums.iter().find_map(|sums| sums.lock().get(*sums.places.get(&parameter)?)?.clone());
         early.ready(parameter, earlier.into_iter().fold(gradient, |gradient, earlier| added(earlier, gradient)));
     }

@@ -57,6 +57,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let mut sum = Share { sums: Vec::new(), statistics: Vec::new() };
         let (mut early, mut begun, mut is_backward) = (None, VecDeque::new(), false);
         let sums = (micro_batches > 1).then(|| self.gradients.clone());
+        let adds = !self.task.sees_gradients() && self.plan.probe.is_none();
         for turn in self.stage.turns(micro_batches) {
             match turn {
                 Turn::Forward(micro_batch) => {
@@ -67,7 +68,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                         let key = self.key(Operation::BackwardDone);
                         early = self.overlap.as_ref().map(|overlap| overlap.listen(key, &self.collective));
                     }
-                    let listener = Listener { sums: sums.clone(), early: early.clone() };
+                    let listener = Listener { sums: sums.clone(), adds, early: early.clone() };
                     begun.push_back(self.forward(micro_batch, weight, listener)?);
                 }
                 Turn::Backward(micro_batch) => {

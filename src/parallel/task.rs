@@ -209,7 +209,14 @@ pub trait Task<B: HostBackend>: Send + Sync + 'static {
         false
     }
 
-    /// Called with this replica's gradients of one micro-batch, before accumulation and reduction.
+    /// Whether [`Task::after_backward`] looks at gradients. Then those of each micro-batch stay apart to the end of its
+    /// backward pass, which takes the memory of one more set of them where a step has several.
+    fn sees_gradients(&self) -> bool {
+        false
+    }
+
+    /// Called with this replica's gradients of one micro-batch, before accumulation and reduction, if
+    /// [`Task::sees_gradients`]; else those of convolution kernels may have the ones of earlier micro-batches in them.
     fn after_backward(&self, _model: &Self::Model, _outputs: &Self::Outputs, _gradients: &GradientsParams) {}
 }
 
