@@ -242,18 +242,12 @@ impl Index {
 ///
 /// # Errors
 /// If names are too long.
-pub(super) fn encode(head: Head, samples: [Vec<Sample>; 2], start: u64) -> Result<Vec<u8>> {
+pub(super) fn encode(head: Head, mut samples: [Vec<Sample>; 2], start: u64) -> Result<Vec<u8>> {
     let head = Head { samples: samples.each_ref().map(Vec::len), ..head };
     let head = serde_json::to_vec(&head).map_err(|error| Error::Data(format!("cannot describe the data: {error}")))?;
     let mut body = [&(head.len() as u64).to_le_bytes()[..], &head].concat();
-    let samples: Vec<Sample> = samples
-        .map(|mut split| {
-            split.sort_unstable();
-            split
-        })
-        .into_iter()
-        .flatten()
-        .collect();
+    samples.iter_mut().for_each(|split| split.sort_unstable());
+    let samples: Vec<&Sample> = samples.iter().flatten().collect();
     for sample in &samples {
         body.extend(sample.offset.to_le_bytes());
         body.extend([sample.file, sample.length, sample.label].into_iter().flat_map(u32::to_le_bytes));

@@ -68,7 +68,7 @@ impl Schedule {
     /// A constant rate for `total_steps` steps.
     pub fn constant(rate: f64, total_steps: usize) -> Self {
         let config = ScheduleConfig { kind: ScheduleKind::Constant, warmup_epochs: 0.0, ..ScheduleConfig::default() };
-        Self { peak: rate, ..Self::new(&config, rate, 1, 1, [total_steps, 1]) }
+        Self::new(&config, rate, 1, 1, [total_steps, 1])
     }
 
     /// The rate of the 0-based step `step`.

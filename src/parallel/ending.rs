@@ -12,7 +12,8 @@ use super::task::Task;
 use super::world::World;
 use crate::error::{Error, Result};
 
-/// The newest state that `replicas` have, which is that of one or more neighbouring stages.
+/// The newest state that `replicas` of an elastic run have, in which none parts its update with others: that of one or more
+/// neighbouring stages.
 pub(super) fn kept<B: HostBackend, T: Task<B>>(
     replicas: &mut [Replica<B, T>],
     world: &World,
@@ -94,9 +95,7 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
                     Some(whole) => Some((0..plan.world.stages, whole)),
                     None => kept(&mut self.parted, &plan.world),
                 };
-                let (stages, state) = kept.unzip();
-                let stages = stages.unwrap_or_default();
-                Ok(Outcome::Over(Box::new(Held { state, stages, failed, discarded: self.discarded })))
+                Ok(Outcome::Over(Box::new(Held { failed, discarded: self.discarded, ..Held::of(kept) })))
             }
         }
     }

@@ -64,6 +64,14 @@ pub struct Held {
     pub discarded: Option<(usize, String)>,
 }
 
+impl Held {
+    /// A state of some stages, if there is one.
+    pub(super) fn of(kept: Option<(Range<usize>, TrainingState)>) -> Self {
+        let (stages, state) = kept.unzip();
+        Self { state, stages: stages.unwrap_or_default(), ..Self::default() }
+    }
+}
+
 /// The part of a process in a generation.
 #[derive(Debug)]
 pub struct Assignment {

@@ -13,6 +13,7 @@
 
 mod accumulation;
 mod agreement;
+mod batches;
 mod bucket;
 mod checksum;
 mod collective;

@@ -14,13 +14,13 @@ use std::time::Instant;
 use burn::module::Module;
 
 use super::accumulation::Accumulation;
+use super::batches::{Batches, batches};
 use super::collective::Collective;
 use super::device::HostBackend;
 use super::events::{EpochReport, StepReport};
 use super::generation::Generation;
 use super::key::{Broken, Key, Operation};
 use super::learner::{Recipe, TaskLearner, UpdateRule};
-use super::loader::{Loader, Shard};
 use super::outcome::{Outcome, not_finite};
 use super::overlap::Overlap;
 use super::plan::Plan;
@@ -36,9 +36,6 @@ use crate::error::{Error, Result};
 use crate::nn::{Weights, Which, flat, float_tensors, kernels, only, trained_parameters};
 use crate::ops::{release_freed, traffic, upload};
 use crate::optim::{self, WeightAverage};
-
-/// How many batches are prepared ahead of the replica.
-const PREFETCH: usize = 2;
 
 /// An event for the coordinator.
 #[derive(Debug)]
@@ -209,7 +206,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         });
         plan.check_samples(task.as_ref())?;
         let shards = stage.shards(plan.shards(rank, &start.position));
-        let batches = loader(&task, Split::Training, shards, &device)?;
+        let batches = batches(&task, Split::Training, shards, &device)?;
         let kernels = kernels(&model);
         let gradients = Arc::new(Accumulation::new(&kernels));
         let overlap = collective
@@ -369,35 +366,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             (self.report)(Event::Step(StepReport { skipped: self.position.loss_scale.skipped, ..report }));
         }
     }
-}
-
-/// Batches, and the number of the replica's own samples in each.
-pub(super) type Batches<I> = Box<dyn Iterator<Item = Result<(I, usize)>> + Send>;
-
-/// The batches of some shards, prepared ahead; where threads cannot share a tensor, in host memory.
-pub(super) fn loader<B: HostBackend, T: Task<B>>(
-    task: &Arc<T>,
-    split: Split,
-    shards: impl Iterator<Item = Shard> + Clone + Send + 'static,
-    device: &B::Device,
-) -> Result<Batches<T::Input>> {
-    let foresight = task.foresee(split, Box::new(shards.clone()));
-    let (preparing, uploading, device) = (task.clone(), task.clone(), device.clone());
-    let prepare = move |shard: Shard| {
-        let _while_loading = &foresight;
-        let items = preparing.fetch(split, &shard.ids)?;
-        Ok((preparing.prepare(split, items, &shard)?, shard.samples()))
-    };
-    let upload = move |(batch, samples)| (uploading.upload(batch, &device), samples);
-    Ok(if B::CAN_SHARE {
-        let ahead = move |shard| {
-            B::stay_on_one_thread();
-            prepare(shard).map(&upload)
-        };
-        Box::new(Loader::new(shards, ahead, PREFETCH)?)
-    } else {
-        Box::new(Loader::new(shards, prepare, PREFETCH)?.map(move |batch| batch.map(&upload)))
-    })
 }
 
 /// The error for a panic of replica `rank`, in one line; `when` says at which step.

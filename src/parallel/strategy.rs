@@ -136,13 +136,11 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         // With the state that a run goes on from, which the workers have taken.
         drop(start);
         let world = &plan.world;
-        // Only stages that are all here are put together in the end; the others' weights are in the checkpoint.
-        let whole = (world.stages > 1 && world.stages == world.stages_here().len()).then_some(model);
+        let whole = world.has_all_stages().then_some(model);
         match self.coordinate(&messages, &plan, interrupter, &mut to_learner)? {
             Outcome::Finished(mut replicas) if !replicas.is_empty() => {
-                let Some(model) = whole else { return Ok(replicas.swap_remove(0).model()) };
-                let parts = replicas.iter().filter_map(Replica::state).flat_map(|state| state.weights);
-                load_state(model, &parts.collect(), "the stages")
+                let Some(blank) = whole else { return Ok(replicas.swap_remove(0).model()) };
+                put_together(&replicas, blank)
             }
             _ => Err(Error::Training("the replicas ended without a result".into())),
         }
@@ -171,18 +169,16 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             drop(start);
             match self.coordinate(&messages, &plan, interrupter, &mut to_learner)? {
                 Outcome::Finished(mut replicas) => {
-                    // As in a run of fixed membership, stages are put together if all of them are here.
                     let world = &plan.world;
-                    if world.stages_here().len() < world.stages || world.stages == 1 {
-                        replicas.first().iter().for_each(|replica| last = replica.model());
-                    } else if let Some((_, state)) = kept(&mut replicas, world) {
-                        last = load_state(initial.clone(), &state.weights, "the stages")?;
+                    if world.has_all_stages() {
+                        last = put_together(&replicas, initial.clone())?;
+                    } else if let Some(replica) = replicas.first() {
+                        last = replica.model();
                     }
                     if membership.complete()? {
                         break;
                     }
-                    let (stages, state) = kept(&mut replicas, world).unzip();
-                    held = Some(Held { state, stages: stages.unwrap_or_default(), ..Held::default() });
+                    held = Some(Held::of(kept(&mut replicas, world)));
                 }
                 Outcome::Over(over) => held = Some(*over),
             }
@@ -324,6 +320,13 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         let progress = Progress::new(samples, samples);
         TrainingItem::new(item, progress, self.progress(report.epoch), Some(report.step), None)
     }
+}
+
+/// The model whose stages are all here; where they are not, the others' weights are in the checkpoint. Of replicas that part
+/// the update one has the weights, so all are asked.
+fn put_together<B: HostBackend, T: Task<B>>(replicas: &[Replica<B, T>], blank: T::Model) -> Result<T::Model> {
+    let parts = replicas.iter().filter_map(Replica::state).flat_map(|state| state.weights);
+    load_state(blank, &parts.collect(), "the stages")
 }
 
 fn observe(observer: &mut dyn Observer, writer: &mut Writer, event: Event) -> Result<()> {

@@ -6,6 +6,7 @@ use burn::module::AutodiffModule;
 use burn::tensor::Tensor;
 use burn_train::InferenceStep;
 
+use super::batches::batches;
 use super::bucket::{Share, parts};
 use super::config::ReducePrecision;
 use super::counts::{COUNTED, Counts};
@@ -13,7 +14,7 @@ use super::device::HostBackend;
 use super::key::{Key, Operation};
 use super::loader::Shard;
 use super::plan::Plan;
-use super::replica::{Event, Replica, loader};
+use super::replica::{Event, Replica};
 use super::sampler::validation_place;
 use super::sharding::lengths;
 use super::task::{Evaluated, Split, Task};
@@ -126,7 +127,7 @@ fn evaluate_batches<B: HostBackend, T: Task<B>>(
 ) -> Result<Evaluation> {
     let total = shards.len();
     let mut results = Vec::with_capacity(total);
-    for (done, batch) in loader(task, Split::Validation, shards.into_iter(), device)?.enumerate() {
+    for (done, batch) in batches(task, Split::Validation, shards.into_iter(), device)?.enumerate() {
         results.extend(pass(batch?.0, done)?);
         if !B::is_processor() && (done + 1).is_multiple_of(BEHIND) {
             // An error of the device is reported by the read.

@@ -75,6 +75,11 @@ impl World {
         hosted.start / self.size..hosted.end.div_ceil(self.size)
     }
 
+    /// Whether models are cut, and this process hosts workers of all stages.
+    pub fn has_all_stages(&self) -> bool {
+        self.stages > 1 && self.stages == self.stages_here().len()
+    }
+
     /// The replicas of one stage that this process hosts: a world of the processes and devices that host it. `None` if
     /// this process is not one of them.
     pub fn of_stage(&self, stage: usize) -> Option<Self> {

@@ -62,7 +62,7 @@ impl Own {
             }
             let fault = how.split(';').next().unwrap_or_default();
             warn(&format!("warning: {fault}; the run goes back to its last checkpoint"));
-            (self.discarded, self.holds) = (step, StateVersion::default());
+            (self.discarded, self.holds, self.stages) = (step, StateVersion::default(), 0..0);
             return Ok((None, Some(fault.to_string())));
         }
         self.stages = stages;

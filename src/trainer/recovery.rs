@@ -14,7 +14,7 @@ use super::origin::{self, Origin};
 use super::resume::restore;
 use super::snapshot::Snapshots;
 use super::terminal::warn;
-use super::together::{KEY, encode, receive};
+use super::together::{KEY, decided, encode, receive};
 use crate::checkpoint::{self, Loaded, Lock, Resume, Snapshot, Store, Which, run_dir};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -115,36 +115,25 @@ impl Elastic {
 
     /// The state in the run's directory, read by the first process.
     fn read_disk(&self, generation: u64, processes: Option<&Processes>) -> Result<Option<TrainingState>> {
-        let origin = match processes.filter(|processes| processes.rank() > 0) {
-            Some(processes) => receive(processes, KEY, 0)?,
-            None => {
-                let config = self.config_after(generation);
-                let mut origin = origin::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
-                // Before the others get the directory and join the lock.
-                origin.lock = origin.lock.map(|lock| lock.share(&origin.directory)).transpose()?;
-                processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
-                origin
-            }
-        };
+        let origin = decided(processes, || {
+            let config = self.config_after(generation);
+            let mut origin = origin::origin(&config, &mut |warning| warn(&format!("warning: {warning}")))?;
+            // Before the others get the directory and join the lock.
+            origin.lock = origin.lock.map(|lock| lock.share(&origin.directory)).transpose()?;
+            Ok(origin)
+        })?;
         self.take_up(origin)
     }
 
     /// The last checkpoint of the run that these processes are in, read by the first of them. A process that is stopped
     /// still has its share of the lock, so the directory is not claimed anew.
     fn go_back(&self, processes: Option<&Processes>) -> Result<Option<TrainingState>> {
-        let origin = match processes.filter(|processes| processes.rank() > 0) {
-            Some(processes) => receive(processes, KEY, 0)?,
-            None => {
-                let directory = self.snapshots.config.run.output_dir.clone();
-                let read =
-                    |_| Store::at(&directory).load(&Which::Latest, &mut |warning| warn(&format!("warning: {warning}")));
-                let checkpoint = Some(()).filter(|()| run_dir::is_begun(&directory)).map(read).transpose()?;
-                let origin =
-                    Origin { session_seconds: self.snapshots.clock.session(), checkpoint, lock: None, directory };
-                processes.map_or(Ok(()), |it| it.broadcast_to_all(KEY, 0, Some(encode(&origin))).map(drop))?;
-                origin
-            }
-        };
+        let origin = decided(processes, || {
+            let directory = self.snapshots.config.run.output_dir.clone();
+            let load = || Store::at(&directory).load(&Which::Latest, &mut |note| warn(&format!("warning: {note}")));
+            let checkpoint = run_dir::is_begun(&directory).then(load).transpose()?;
+            Ok(Origin { session_seconds: self.snapshots.clock.session(), checkpoint, lock: None, directory })
+        })?;
         let place = origin.directory.display();
         let back = match &origin.checkpoint {
             Some(checkpoint) => format!("its last checkpoint, after step {}", checkpoint.step),

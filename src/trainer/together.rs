@@ -18,15 +18,22 @@ use crate::parallel::{Key, Operation};
 /// The origin of the run: decided by the first process, the same for all.
 pub(super) fn origin(config: &Config, processes: Option<&Processes>) -> Result<Origin> {
     let decide = || origin::origin(config, &mut |warning| warn(&format!("warning: {warning}")));
-    let Some(processes) = processes else { return decide() };
-    if processes.hosted().start == 0 {
-        let origin = decide()?;
-        processes.broadcast_to_all(KEY, 0, Some(encode(&origin)))?;
-        return Ok(origin);
-    }
-    let origin = receive(processes, KEY, 0)?;
+    let origin = decided(processes, decide)?;
     std::fs::create_dir_all(&origin.directory).map_err(Error::io("create", &origin.directory))?;
     Ok(origin)
+}
+
+/// What the first process decides; the others receive it.
+pub(super) fn decided(processes: Option<&Processes>, decide: impl FnOnce() -> Result<Origin>) -> Result<Origin> {
+    match processes {
+        None => decide(),
+        Some(processes) if processes.rank() > 0 => receive(processes, KEY, 0),
+        Some(processes) => {
+            let origin = decide()?;
+            processes.broadcast_to_all(KEY, 0, Some(encode(&origin)))?;
+            Ok(origin)
+        }
+    }
 }
 
 pub(super) const KEY: Key = Key { step: 0, micro_batch: 0, operation: Operation::StartingPoint };
