@@ -17,11 +17,14 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 	test -n "$$dir" || { echo "LibTorch 2.9.0 not found: run 'make setup-tch', or set LIBTORCH to its directory"; exit 1; }; \
 	export LIBTORCH="$$dir" LIBTORCH_CXX11_ABI=1 LD_LIBRARY_PATH="$$dir/lib:$$LD_LIBRARY_PATH";
 
-# $(call TESTS,ARGUMENTS) runs tests and lists behind everything else which were skipped, and why. What has a comma in it
-# must come from a variable.
+# $(call TESTS,ARGUMENTS) runs tests and says behind everything else how many of which rooms were skipped, and why; their
+# names stand where they ran. What has a comma in it must come from a variable.
 ALL := tch,gloo,parquet,remote,turbo
+BY_REASON = sort -u $$list | awk -F ': ' '{ reason = substr($$0, length($$1) + 3); sub(/::.*/, "", $$1); count[reason]++ } \
+	!seen[reason, $$1]++ { rooms[reason] = rooms[reason] " " $$1 } \
+	END { for (reason in count) print "  " count[reason] " of" rooms[reason] ": " reason }'
 TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
-	test ! -s $$list || { echo "skipped:"; sort -u $$list | sed 's/^/  /'; }; rm -f $$list; exit $$code; }
+	test ! -s $$list || { echo "skipped:"; $(BY_REASON); }; rm -f $$list; exit $$code; }
 
 # The readers of `make fuzz` that not every build has.
 READERS := gloo,parquet,turbo

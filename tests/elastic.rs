@@ -56,18 +56,18 @@ impl Job {
             let _ = std::fs::remove_dir_all(&directory);
             directory
         });
-        static TRAINED: Mutex<BTreeMap<Vec<String>, Arc<OnceLock<String>>>> = Mutex::new(BTreeMap::new());
-        let (line, name) = {
+        static TRAINED: Mutex<BTreeMap<Vec<String>, Arc<(usize, OnceLock<()>)>>> = Mutex::new(BTreeMap::new());
+        let calm = {
             let mut trained = TRAINED.lock().unwrap();
-            let name = CALM.join(trained.len().to_string()).display().to_string();
-            (trained.entry(self.line.clone()).or_default().clone(), name)
+            let number = trained.len();
+            trained.entry(self.line.clone()).or_insert_with(|| Arc::new((number, OnceLock::new()))).clone()
         };
-        let train = || {
+        let name = CALM.join(calm.0.to_string()).display().to_string();
+        calm.1.get_or_init(|| {
             let line: Vec<&str> = self.line.iter().map(String::as_str).collect();
             self.place.train(&name, &line);
-            name.clone()
-        };
-        self.place.run(line.get_or_init(train))
+        });
+        self.place.run(&name)
     }
 
     /// The command of a process that comes.
