@@ -227,7 +227,13 @@ impl Rules<'_> {
             DistBackend::Auto => (true, "", ""),
             DistBackend::Local => (processes == 1 && !meets, "must have one process", "leave it out"),
             DistBackend::Gloo => (cfg!(feature = "gloo"), "must be in this build", "build with --features gloo"),
-            DistBackend::Nccl => (cfg!(feature = "gloo"), "must be in this build", "build with --features tch,gloo"),
+            DistBackend::Nccl if parallel.elastic.is_on() && !meets => {
+                (false, "must have several processes in an elastic run", "give --dist-url, or leave --dist-backend out")
+            }
+            DistBackend::Nccl => {
+                let holds = processes == 1 && !meets || cfg!(feature = "gloo");
+                (holds, "must be in this build", "build with --features tch,gloo")
+            }
         };
         let broken = || format!("the dist backend {name} {rule}");
         self.require(holds, &["parallel.dist_backend", "parallel.nnodes"], broken, remedy);

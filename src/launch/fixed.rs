@@ -1,8 +1,10 @@
 //! What a run of fixed membership needs from its other processes, as a trait that a single process implements too.
 
+use std::time::Duration;
+
 use crate::error::Result;
 use crate::parallel::nccl::Transport;
-use crate::parallel::{ParallelConfig, Processes, World};
+use crate::parallel::{PATIENCE, ParallelConfig, Processes, World};
 
 /// The membership of this process in a run of fixed size.
 pub trait FixedMembership: Send + Sync {
@@ -19,8 +21,8 @@ pub trait FixedMembership: Send + Sync {
     /// The `value` of every process, in the order of their ranks; `what` names it.
     fn gather(&self, what: &str, value: String) -> Result<Vec<String>>;
 
-    /// Connects the processes, if there are several; `ordered` asks for sums in the order of the tree, `transport` says
-    /// by which engine tensors travel.
+    /// Connects the processes, if there are several, and devices that do not meet in memory; `ordered` asks for sums in the
+    /// order of the tree, `transport` says by which engine tensors travel.
     fn connect(&self, ordered: bool, transport: &Transport) -> Result<Option<Processes>>;
 
     /// On rank 0, announces that the run's files are complete; on other ranks, waits for that.
@@ -31,11 +33,15 @@ pub trait FixedMembership: Send + Sync {
 }
 
 /// The only process of a run.
-struct SingleProcess(World);
+struct SingleProcess {
+    world: World,
+    /// How long its devices may take to meet.
+    limit: Duration,
+}
 
 impl FixedMembership for SingleProcess {
     fn world(&self) -> &World {
-        &self.0
+        &self.world
     }
 
     fn local_processes(&self) -> usize {
@@ -50,8 +56,8 @@ impl FixedMembership for SingleProcess {
         Ok(vec![value])
     }
 
-    fn connect(&self, _ordered: bool, _transport: &Transport) -> Result<Option<Processes>> {
-        Ok(None)
+    fn connect(&self, ordered: bool, transport: &Transport) -> Result<Option<Processes>> {
+        transport.connect_alone(&self.world, ordered, self.limit)
     }
 
     fn complete(&self) -> Result<()> {
@@ -65,5 +71,6 @@ impl FixedMembership for SingleProcess {
 pub fn alone(parallel: &ParallelConfig) -> Box<dyn FixedMembership> {
     let devices = parallel.gpu_ids.clone();
     let replicas = [parallel.world_size, parallel.stages_on(devices.len())];
-    Box::new(SingleProcess(World::staged(replicas, 0, vec![devices.len()], devices)))
+    let world = World::staged(replicas, 0, vec![devices.len()], devices);
+    Box::new(SingleProcess { world, limit: parallel.limit() * PATIENCE })
 }

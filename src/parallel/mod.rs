@@ -74,7 +74,6 @@ pub use handle::LoaderHandle;
 pub use key::{Broken, Key, Operation};
 pub use learner::{Components, LearningRate, TaskLearner, UpdateRule};
 pub use loader::{Loader, Shard};
-#[cfg(feature = "gloo")]
 pub(crate) use local::PATIENCE;
 pub use outcome::Sums;
 pub use plan::Plan;

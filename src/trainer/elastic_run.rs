@@ -45,7 +45,7 @@ pub(super) fn train<B: HostBackend>(
     let display = display(config.run.progress)?;
     let mut prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), stop.clone())?;
     if !config.parallel.dist_url.is_empty() {
-        prepared.transport = Transport::choose::<B>(&config.parallel)?;
+        prepared.transport = Transport::choose::<B>(&config.parallel, false)?;
     }
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     if config.run.dry_run {

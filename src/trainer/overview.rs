@@ -49,6 +49,8 @@ pub(super) fn overview<B: HostBackend>(
             _ => "stages of replicas",
         };
         line("others", format!("{elsewhere} {noun} in other processes"));
+    }
+    if elsewhere > 0 || prepared.transport.is_nccl() {
         line("engine", prepared.transport.describe());
     }
     line("data", data(config, prepared));

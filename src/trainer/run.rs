@@ -86,9 +86,7 @@ fn run<B: HostBackend>(
 ) -> Result<u8> {
     let display = display(config.run.progress)?;
     let mut prepared = prepare::<B>(&config, membership, stop.clone())?;
-    if membership.world().processes() > 1 {
-        prepared.transport = Transport::choose::<B>(&config.parallel)?;
-    }
+    prepared.transport = Transport::choose::<B>(&config.parallel, membership.world().processes() == 1)?;
     membership.agree("images", &|| prepared.fingerprint.clone())?;
     let (model, about) = initial_model::<B>(&config, prepared.classes)?;
     placement::choose::<B>(&mut config, &mut prepared, membership, &model)?;

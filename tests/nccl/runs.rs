@@ -65,6 +65,36 @@ fn stages_change_no_bit_of_an_experiment() {
     }
 }
 
+/// Three devices of one process, and two for each of two stages.
+#[test]
+fn devices_of_one_process_change_no_bit_of_an_experiment() {
+    let place = Workplace::new();
+    let arguments = ["--deterministic", "--epochs=2", "--threads=1"];
+    place.train("memory", &[&FOUR[..], &arguments, &["--gpu-ids=0,1,2"]].concat());
+    for (run, more) in [("nccl", &["--gpu-ids=0,1,2"][..]), ("stages", &["--gpu-ids=0,1,2,3", "--stages=2"])] {
+        let line = [&FOUR[..], &arguments, more].concat();
+        let Some(mut command) = over(place.small(run, &line), "slow") else { return };
+        let output = succeeded(&command.output().unwrap());
+        assert!(output.contains("tensors over NCCL 2.27.5 (as asked), the rest in memory"), "{output}");
+        place.run(run).equals(&place.run("memory"), 2);
+    }
+}
+
+#[test]
+fn a_hang_between_devices_of_one_process_ends_in_one_line_after_the_limit() {
+    let place = Workplace::new();
+    let line = [&FOUR[..], &["--gpu-ids=0,1", "--timeout=1", "--epochs=50", "--deterministic"]].concat();
+    let Some(mut command) = over(place.small("run", &line), "hang:1:100") else { return };
+    let output = command.output().unwrap();
+    let lines = errors(&output);
+    assert_eq!((output.status.code(), lines.len()), (Some(75), 1), "{lines:?}");
+    for part in
+        ["the devices of this process failed in the ", "Timed out waiting 1000ms", "without --dist-backend nccl"]
+    {
+        assert!(lines[0].contains(part), "'{part}' is not in {lines:?}");
+    }
+}
+
 /// Every process ends with the same line and with exit code 75, within the limit.
 fn fails_with_one_verdict(fault: &str, more: &[&str], parts: &[&str]) {
     let place = Workplace::new();

@@ -9,6 +9,7 @@
 //! rendezvous decides which one it was. The identifier that joins the ranks travels through the rendezvous; the connections
 //! themselves are neither authenticated nor encrypted.
 
+mod alone;
 mod library;
 mod stream;
 mod transport;

@@ -5,12 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::Nccl;
+use super::alone::between_devices;
 use super::library::Library;
 use crate::error::{Error, Result};
 use crate::parallel::config::{DistBackend, ParallelConfig};
 use crate::parallel::device::HostBackend;
 use crate::parallel::engine::{DeviceEngine, KeyStore, Symptom};
-use crate::parallel::{Devices, Links, World};
+use crate::parallel::{Devices, Links, Processes, World};
 
 /// Names NCCL's network interface.
 const INTERFACE: &str = "NCCL_SOCKET_IFNAME";
@@ -21,35 +22,44 @@ pub struct Transport {
     nccl: Option<Arc<Library>>,
     /// Whether tensors are in the host's memory.
     on_host: bool,
+    /// Whether the run has one process.
+    is_alone: bool,
     asked: DistBackend,
     why: String,
 }
 
 impl Default for Transport {
-    /// For one process.
+    /// For one device.
     fn default() -> Self {
-        Self { nccl: None, on_host: false, asked: DistBackend::Local, why: "one process".into() }
+        let why = "they share a device".into();
+        Self { nccl: None, on_host: false, is_alone: true, asked: DistBackend::Local, why }
     }
 }
 
 impl Transport {
-    /// The engine that `parallel` asks for, for a run of several processes.
+    /// The engine that `parallel` asks for between the devices of a run of one process, or of several.
     ///
     /// # Errors
     /// [`Error::Usage`] if it asks for NCCL and that cannot be used here.
-    pub fn choose<B: HostBackend>(parallel: &ParallelConfig) -> Result<Self> {
+    pub fn choose<B: HostBackend>(parallel: &ParallelConfig, is_alone: bool) -> Result<Self> {
+        if is_alone && parallel.gpu_ids.len() == 1 {
+            return Ok(Self::default());
+        }
         let asked = parallel.dist_backend;
-        let gloo = |why| Self { nccl: None, on_host: false, asked, why };
+        let without = |why| Self { nccl: None, on_host: false, is_alone, asked, why };
         if !matches!(asked, DistBackend::Auto | DistBackend::Nccl) {
-            return Ok(gloo("as asked".into()));
+            return Ok(without("as asked".into()));
         }
         let by_itself = asked == DistBackend::Auto;
+        if is_alone && by_itself && B::CAN_SHARE {
+            return Ok(without("this backend copies between devices".into()));
+        }
         match found::<B>(parallel.gpu_ids[0], by_itself)? {
             Ok(library) => {
                 let why = if by_itself { "all devices are CUDA" } else { "as asked" }.into();
-                Ok(Self { nccl: Some(library), on_host: B::is_processor(), asked, why })
+                Ok(Self { nccl: Some(library), on_host: B::is_processor(), is_alone, asked, why })
             }
-            Err(why) if by_itself => Ok(gloo(why)),
+            Err(why) if by_itself => Ok(without(why)),
             Err(why) => {
                 Err(Error::usage(format!("the dist backend nccl cannot run: {why}; or use --dist-backend gloo")))
             }
@@ -59,9 +69,27 @@ impl Transport {
     /// The engine and the reason, for people.
     pub fn describe(&self) -> String {
         match &self.nccl {
-            Some(library) => format!("tensors over NCCL {} ({}), the rest over Gloo", library.version(), self.why),
+            Some(library) => {
+                let rest = if self.is_alone { "in memory" } else { "over Gloo" };
+                format!("tensors over NCCL {} ({}), the rest {rest}", library.version(), self.why)
+            }
+            None if self.is_alone => format!("memory ({})", self.why),
             None => format!("Gloo ({})", self.why),
         }
+    }
+
+    /// Whether tensors go over NCCL.
+    pub fn is_nccl(&self) -> bool {
+        self.nccl.is_some()
+    }
+
+    /// Connects the devices of `world`, which has one process; `None` if they meet in memory. `ordered` asks for sums in
+    /// the order of the tree.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] with an error of NCCL, or the end of `limit`.
+    pub fn connect_alone(&self, world: &World, ordered: bool, limit: Duration) -> Result<Option<Processes>> {
+        between_devices(self, world, ordered, limit).map_err(|symptom| Error::PeerLost(symptom.0))
     }
 
     /// Connects the devices of this process with those of the others in `world`, of each stage by itself, and those of
@@ -84,7 +112,8 @@ impl Transport {
         };
         // All processes make them in the same order, so that none waits for one that waits for another.
         let stage = |number| {
-            let Some(world) = world.of_stage(number).filter(|world| world.processes() > 1) else { return Ok(None) };
+            let meets = |world: &World| world.processes() > 1 || (self.is_alone && world.devices.len() > 1);
+            let Some(world) = world.of_stage(number).filter(meets) else { return Ok(None) };
             let name = format!("stage {number}");
             let ends: Vec<u64> = world.shares.iter().map(|share| share.end as u64).collect();
             let ends = told(&world, store, &format!("shares of {name}"), bytemuck::cast_slice(&ends))?;
@@ -146,10 +175,6 @@ fn found<B: HostBackend>(device: usize, by_itself: bool) -> Result<std::result::
     let mut probe = B::share(B::from_host(&[0.0], &B::open(device)?));
     if B::memory(&mut probe).is_none() {
         return Ok(Err("this backend does not show its memory, cuda and tch do".into()));
-    }
-    if by_itself && !B::CAN_SHARE {
-        let why = "this backend waits for its device before every sum over NCCL, which --dist-backend nccl asks for";
-        return Ok(Err(why.into()));
     }
     Ok(Library::find().and_then(|library| match library.takes_host_memory() {
         takes_it if takes_it == on_host => Ok(library),
