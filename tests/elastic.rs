@@ -56,7 +56,9 @@ impl Job {
             let _ = std::fs::remove_dir_all(&directory);
             directory
         });
-        static TRAINED: Mutex<BTreeMap<Vec<String>, Arc<(usize, OnceLock<()>)>>> = Mutex::new(BTreeMap::new());
+        /// The number of a line, and whether it was trained.
+        type Calm = Arc<(usize, OnceLock<()>)>;
+        static TRAINED: Mutex<BTreeMap<Vec<String>, Calm>> = Mutex::new(BTreeMap::new());
         let calm = {
             let mut trained = TRAINED.lock().unwrap();
             let number = trained.len();

@@ -51,3 +51,6 @@ fn an_elastic_run_cannot_shard_its_optimizer() {
     let lines = errors(&output);
     assert!(lines.iter().any(|line| line.contains("leave --shard-optimizer or --elastic out")), "{lines:?}");
 }
+
+#[cfg(feature = "gloo")]
+over_nccl! { a_sharded_optimizer_changes_no_bit_of_an_experiment }

@@ -12,6 +12,7 @@ use super::{Config, launcher, rules};
 use crate::error::{Error, Result};
 use crate::launch::environment::identify;
 use crate::optim::ScheduleKind;
+use crate::parallel::DistBackend;
 
 /// A checked configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +70,10 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     }
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
     notes.extend(idle.map(|key| format!("{key} has no effect in one process")));
+    let carries = several || (parallel.dist_backend == DistBackend::Nccl && parallel.gpu_ids.len() > 1);
+    if !carries && layers.chosen("parallel.dist_backend").is_some() {
+        notes.push("parallel.dist_backend has no effect: nothing leaves the process".into());
+    }
     let (stages, micro_batches) = (merged.config.parallel.stages, merged.config.run.accumulation_steps);
     if micro_batches < stages {
         notes.push(format!(

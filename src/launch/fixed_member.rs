@@ -120,7 +120,7 @@ impl FixedMembership for FixedMember {
         Ok(values.iter().map(|value| String::from_utf8_lossy(value).into_owned()).collect())
     }
 
-    fn connect(&self, ordered: bool, transport: &Transport) -> Result<Option<Processes>> {
+    fn connect(&self, world: &World, ordered: bool, transport: &Transport) -> Result<Option<Processes>> {
         self.member.doing("connection of the processes");
         // Connecting has short limits, to detect an unreachable host, so it begins when all processes are ready.
         self.member.set(&self.own_key("ready"), &[]).map_err(lost)?;
@@ -130,11 +130,11 @@ impl FixedMembership for FixedMember {
             let (client, prefix) = (client.clone(), prefix.to_string());
             EngineStore { client, prefix, limit, is_wanted: Box::new(|| true) }
         };
-        let (rank, size) = (self.world.rank, self.world.processes());
+        let (rank, size) = (world.rank, world.processes());
         let lost = |symptom| Error::PeerLost(self.member.verdict(&symptom));
         let gloo = Gloo::connect(rank, size, &self.interface, Box::new(store("")), CONNECT).map_err(lost)?;
         let engine: Arc<dyn Engine> = Arc::new(gloo);
-        let stages = stage_engines(&self.world, &self.interface, store, CONNECT).map_err(lost)?;
+        let stages = stage_engines(world, &self.interface, store, CONNECT).map_err(lost)?;
         let is_over = Arc::new(AtomicBool::new(false));
         // From now on the loss of a process ends every wait for it.
         let between: Vec<_> = stages.iter().flatten().map(|(engine, _)| engine.clone()).collect();
@@ -144,8 +144,8 @@ impl FixedMembership for FixedMember {
             waiting.close();
             between.iter().for_each(|engine| engine.close());
         });
-        let links = transport.connect(&self.world, &store(""), &is_over, limit).map_err(lost)?;
-        let processes = Processes::new(engine, self.member.clone(), self.world.blocks.clone(), ordered);
+        let links = transport.connect(world, &store(""), &is_over, limit).map_err(lost)?;
+        let processes = Processes::new(engine, self.member.clone(), world.blocks.clone(), ordered);
         Ok(Some(processes.with_stages(stages).with_links(links)))
     }
 

@@ -5,24 +5,23 @@ use burn::tensor::Tensor;
 use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
-use super::engine::Mark;
 use super::key::{Broken, Key};
-use super::sums::sum_across;
+use super::sums::{Place, sum_across};
 use super::tensors::joined;
 
 /// A replica's share of the sum of a bucket.
 pub(super) struct Share<B: HostBackend> {
     whole: Tensor<B, 1>,
-    /// Behind the work that computes it, if it goes from device to device.
-    ready: Option<Mark>,
+    /// Of the sum, if it goes from device to device.
+    place: Option<Place<B>>,
 }
 
 impl<B: HostBackend> Share<B> {
     /// The share of these gradients.
     pub(super) fn new(collective: &Collective, gradients: Vec<Tensor<B, 1>>) -> Result<Self, Broken> {
         let whole = joined(gradients);
-        let ready = collective.devices().map(|devices| devices.mark()).transpose();
-        Ok(Self { whole, ready: ready.map_err(|symptom| Broken::Replica(symptom.0))? })
+        let place = collective.devices().map(|devices| Place::beside(&whole, devices)).transpose();
+        Ok(Self { whole, place: place.map_err(|symptom| Broken::Replica(symptom.0))? })
     }
 
     /// The sum of all replicas' shares, which are sent in `precision`.
@@ -32,7 +31,7 @@ impl<B: HostBackend> Share<B> {
         key: Key,
         precision: ReducePrecision,
     ) -> Result<Tensor<B, 1>, Broken> {
-        sum_across(collective, key, self.whole, self.ready, precision)
+        sum_across(collective, key, self.whole, self.place, precision)
     }
 }
 

@@ -52,14 +52,14 @@ pub enum ReducePrecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DistBackend {
-    /// [`DistBackend::Local`] for one process; otherwise [`DistBackend::Nccl`] if all devices are CUDA's and have it, or
-    /// [`DistBackend::Gloo`].
+    /// Between processes [`DistBackend::Nccl`] if all devices are CUDA's and have it, else [`DistBackend::Gloo`]. In one
+    /// process [`DistBackend::Local`], or [`DistBackend::Nccl`] for devices of CubeCL's CUDA, which do not share memory.
     Auto,
     /// Memory: one process.
     Local,
     /// TCP, through the host's memory.
     Gloo,
-    /// GPU to GPU for gradients, Gloo for the rest.
+    /// GPU to GPU; Gloo for the rest, if there are several processes.
     Nccl,
 }
 
@@ -172,7 +172,7 @@ pub struct ParallelConfig {
     /// The address of the rendezvous, `tcp://host:port` of rank 0; empty for one process. An elastic run may have three or
     /// five, `tcp://a:port,b:port,c:port`, and goes on while more than half of them are held.
     pub dist_url: String,
-    /// The collective engine between processes.
+    /// The collective engine between devices and processes.
     pub dist_backend: DistBackend,
     /// The bandwidth between processes that the planner reckons with, in Mbit/s; 0 means that of memory.
     pub link: f64,

@@ -84,7 +84,7 @@ pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches,
 pub use sharding::{all_gather, reduce_scatter};
 pub use stage::{Turn, ahead, turns};
 pub use strategy::DataParallel;
-pub use sums::sum_across;
+pub use sums::{Place, sum_across};
 pub use task::{Activations, Evaluated, Foresight, Losses, Passage, Passed, Split, Task, Unit, fetch, unit_of};
 pub use timing::{Times, Timing, time_copy, time_units};
 pub use trainee::{EvaluationOutput, Handle, MicroOutput, Pending, Results, Student, Trainee};

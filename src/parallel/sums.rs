@@ -14,7 +14,7 @@ use burn::tensor::Tensor;
 use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
-use super::engine::Mark;
+use super::engine::{DeviceEngine, Mark, Symptom};
 use super::key::{Broken, Key};
 use super::processes::Processes;
 use super::tensors::{Exchange, Flat, joined, moved};
@@ -22,14 +22,32 @@ use super::tree::{fold, roots};
 use crate::ops::statistics::Part;
 use crate::ops::{HostOps, Shared, primitive, tensor};
 
-/// A tensor for other threads, and a mark behind the work that computes it, if it goes from device to device.
-struct Queued<B: HostOps> {
-    values: Shared<B>,
-    ready: Option<Mark>,
+/// Where the sum goes that an engine for devices takes of a tensor, and a mark behind all work that was queued when the
+/// place was made: that which computes the tensor, and that of whoever had this memory before.
+pub struct Place<B: HostOps> {
+    sum: Shared<B>,
+    ready: Mark,
 }
 
-/// The element-wise sum of the tensors of all replicas; `share` is this replica's, of f32, and sent in `precision`. With an
-/// engine for devices it is computed before `ready`.
+impl<B: HostBackend> Place<B> {
+    /// A place beside `share`, which is queued.
+    ///
+    /// # Errors
+    /// Those of [`DeviceEngine::mark`].
+    pub fn beside(share: &Tensor<B, 1>, devices: &dyn DeviceEngine) -> Result<Self, Symptom> {
+        let sum = Tensor::<B, 1>::empty(share.dims(), (&share.device(), share.dtype()));
+        Ok(Self { sum: B::share(primitive(sum)), ready: devices.mark()? })
+    }
+}
+
+/// A tensor for other threads.
+struct Queued<B: HostOps> {
+    values: Shared<B>,
+    place: Option<Place<B>>,
+}
+
+/// The element-wise sum of the tensors of all replicas; `share` is this replica's, of f32, and sent in `precision`. An
+/// engine for devices writes it to `place`.
 ///
 /// # Errors
 /// Those of [`Collective::meet`].
@@ -37,16 +55,16 @@ pub fn sum_across<B: HostBackend>(
     collective: &Collective,
     key: Key,
     share: Tensor<B, 1>,
-    ready: Option<Mark>,
+    place: Option<Place<B>>,
     precision: ReducePrecision,
 ) -> Result<Tensor<B, 1>, Broken> {
     let device = share.device();
     let combine = |parts: Vec<Part>, processes: Option<&Processes>, limit: Duration| {
         let queued = |part: Part| part.downcast::<Queued<B>>().expect("all bring tensors of one backend");
         let owned = |part| Arc::into_inner(queued(part)).expect("a share has one owner");
-        let shares: Vec<Queued<B>> = parts.into_iter().map(owned).collect();
+        let mut shares: Vec<Queued<B>> = parts.into_iter().map(owned).collect();
         // A sum of several shares is computed after all of their marks.
-        let ready = shares[0].ready.clone().filter(|_| shares.len() == 1);
+        let place = if shares.len() == 1 { shares[0].place.take() } else { None };
         let mut shares: Vec<Flat<B>> = shares.into_iter().map(|share| Flat(tensor(share.values))).collect();
         let (length, device) = (shares[0].length(), shares[0].0.device());
         if shares.iter().any(|share| share.length() != length) {
@@ -56,11 +74,12 @@ pub fn sum_across<B: HostBackend>(
         if precision == ReducePrecision::Bf16 {
             shares = shares.into_iter().map(Flat::rounded).collect();
         }
+        let (place, ready) = place.map(|Place { sum, ready }| (tensor(sum), ready)).unzip();
         let by = processes.map(|processes| Exchange { processes, key, limit, ready });
-        let Flat(sum) = sum(by.as_ref(), shares, precision)?;
+        let Flat(sum) = sum(by.as_ref(), shares, place, precision)?;
         Ok(Arc::new(primitive(sum)) as Part)
     };
-    let share = Queued::<B> { values: B::share(primitive(share)), ready };
+    let share = Queued::<B> { values: B::share(primitive(share)), place };
     let sum = collective.meet_processes(key, Arc::new(share), combine)?;
     let sum = sum.downcast::<Shared<B>>().expect("the sum is a tensor");
     let sum = moved::<B>(tensor(Arc::unwrap_or_clone(sum)), &device);
@@ -99,6 +118,7 @@ pub(super) fn gather_across<B: HostBackend>(
 fn sum<B: HostBackend>(
     by: Option<&Exchange>,
     shares: Vec<Flat<B>>,
+    place: Option<Tensor<B::Below, 1>>,
     precision: ReducePrecision,
 ) -> Result<Flat<B>, Broken> {
     let here = |shares: Vec<Flat<B>>| folded(shares.into_iter().map(Some).collect(), Flat::add);
@@ -109,7 +129,11 @@ fn sum<B: HostBackend>(
         let own = here(shares);
         let in_order = |sums: Vec<Flat<B>>| sums.into_iter().reduce(Flat::add).expect("there are processes");
         let counts = vec![1; blocks.len()];
-        return if halves { in_pieces(by, vec![own], counts, [precision; 2], in_order) } else { own.all_reduce(by) };
+        return if halves {
+            in_pieces(by, vec![own], counts, [precision; 2], in_order)
+        } else {
+            own.all_reduce(by, place)
+        };
     }
     let mut slots = placed(size, hosted.clone(), shares);
     if !halves {

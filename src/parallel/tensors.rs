@@ -51,6 +51,11 @@ impl<B: HostBackend> Flat<B> {
         self.0.dims()[0]
     }
 
+    /// Another one of so many elements, with any values.
+    fn empty(&self, length: usize) -> Tensor<B::Below, 1> {
+        Tensor::empty([length], (&self.0.device(), self.0.dtype()))
+    }
+
     pub(super) fn part(&self, range: Range<usize>) -> Self {
         Self(self.0.clone().slice(range))
     }
@@ -78,12 +83,12 @@ impl<B: HostBackend> Flat<B> {
         Self(tensor::<B::Below, 1>(x).cast(FloatDType::BF16).cast(FloatDType::F32))
     }
 
-    /// The sum over all processes, in the engine's order.
-    pub(super) fn all_reduce(self, by: &Exchange) -> Result<Self, Broken> {
+    /// The sum over all processes, in the engine's order; in `place`, if it was made before `by.ready`.
+    pub(super) fn all_reduce(self, by: &Exchange, place: Option<Tensor<B::Below, 1>>) -> Result<Self, Broken> {
         let &Exchange { processes, key, limit, .. } = by;
         if processes.tensors.is_some() {
-            let length = self.length();
-            let all = filled::<B>(by, self.0, length, |devices, [own, all]| {
+            let sum = place.unwrap_or_else(|| self.empty(self.length()));
+            let all = filled::<B>(by, self.0, sum, |devices, [own, all]| {
                 let ready = by.ready.clone().map_or_else(|| devices.mark(), Ok)?;
                 devices.all_reduce(own, all, &ready, limit)
             });
@@ -113,7 +118,9 @@ impl<B: HostBackend> Flat<B> {
         if processes.tensors.is_some() {
             let sent = sent.unwrap_or_else(|| vec![0..self.length(); received.len()]);
             let own = if halves { self.rounded().0.cast(FloatDType::BF16) } else { self.0 };
-            let all = filled::<B>(by, own, received.iter().sum(), |devices, [own, all]| {
+            let own = Self(own);
+            let all = own.empty(received.iter().sum());
+            let all = filled::<B>(by, own.0, all, |devices, [own, all]| {
                 devices.exchange(own, &sent, all, &received, &devices.mark()?, limit)
             })?;
             return Ok(Self(all.cast(FloatDType::F32)));
@@ -137,27 +144,27 @@ impl<B: HostBackend> Flat<B> {
         let act = |devices: &dyn DeviceEngine, [own, none]: [Memory; 2]| {
             devices.exchange(own, &sent, none, &[0, 0], ready, by.limit)
         };
-        filled::<B>(by, self.0, 1, act).map(drop)
+        let nothing = self.empty(1);
+        filled::<B>(by, self.0, nothing, act).map(drop)
     }
 
     /// The `length` values that the first of two processes sends.
     pub(super) fn receive(by: &Exchange, length: usize, device: &B::Device) -> Result<Self, Broken> {
-        let none = Tensor::empty([1], (device, DType::F32));
+        let [none, all] = [1, length].map(|length| Tensor::empty([length], (device, DType::F32)));
         let act = |devices: &dyn DeviceEngine, [none, all]: [Memory; 2]| {
             devices.exchange(none, &[0..0, 0..0], all, &[length, 0], &devices.mark()?, by.limit)
         };
-        filled::<B>(by, none, length, act).map(Self)
+        filled::<B>(by, none, all, act).map(Self)
     }
 }
 
-/// Lets `act` fill a new tensor of `length` elements, of the type of `own`, from that.
+/// Lets `act` fill the tensor `filled`, which nobody else has, from `own`.
 fn filled<B: HostBackend>(
     &Exchange { processes, key, .. }: &Exchange,
     own: Tensor<B::Below, 1>,
-    length: usize,
+    filled: Tensor<B::Below, 1>,
     act: impl FnOnce(&dyn DeviceEngine, [Memory; 2]) -> Result<(), Symptom>,
 ) -> Result<Tensor<B::Below, 1>, Broken> {
-    let filled = Tensor::empty([length], (&own.device(), own.dtype()));
     let (mut own, mut filled) = (primitive(own), primitive::<B::Below, 1>(filled));
     let hidden = || Symptom("the backend does not show its memory".into());
     let devices = processes.tensors.as_deref().expect("tensors do not go through the host");

@@ -29,6 +29,8 @@ pub(super) struct Kept {
 #[derive(Default)]
 pub(super) struct Logs {
     pub(super) sinks: Vec<Box<dyn Sink>>,
+    /// How many of them, the first ones, are files.
+    pub(super) files: usize,
     pub(super) samples: Option<StepLog>,
     /// What units of the model compute.
     pub(super) units: Option<StepLog>,
@@ -57,6 +59,7 @@ impl Logs {
         if first && run.tensorboard {
             sinks.push(Box::new(board(config, &directory.join("tensorboard"), kept)?));
         }
+        let files = sinks.len();
         match display {
             #[cfg(feature = "tui")]
             ProgressKind::Tui => sinks.push(Box::new(Dashboard::new(goal, stop.clone()))),
@@ -71,6 +74,7 @@ impl Logs {
             |name, is_on: bool| (first && is_on).then(|| StepLog::open(&directory.join(name), kept.step)).transpose();
         Ok(Self {
             sinks,
+            files,
             samples: open("samples.jsonl", run.log_samples)?,
             units: open("units.jsonl", run.log_units)?,
             store: first.then(|| Store::open(directory).map(|store| Arc::new(Mutex::new(store)))).transpose()?,

@@ -50,7 +50,8 @@ pub(super) fn overview<B: HostBackend>(
         };
         line("others", format!("{elsewhere} {noun} in other processes"));
     }
-    if elsewhere > 0 || prepared.transport.is_nccl() {
+    let has_cards = !B::is_processor() && prepared.plan.world.devices.len() > 1;
+    if elsewhere > 0 || has_cards || prepared.transport.joins_devices() {
         line("engine", prepared.transport.describe());
     }
     line("data", data(config, prepared));

@@ -104,7 +104,7 @@ fn run<B: HostBackend>(
     if config.parallel.rank == 0 {
         check_copy(&config.checkpoint.path)?;
     }
-    let processes = membership.connect(config.run.deterministic, &prepared.transport)?;
+    let processes = membership.connect(&prepared.plan.world, config.run.deterministic, &prepared.transport)?;
     let origin = together::origin(&config, processes.as_ref())?;
     let text = overview::<B>(&config, &prepared, backend, &about, Some(&origin.directory));
     stop.begin();

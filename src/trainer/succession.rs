@@ -98,7 +98,7 @@ impl Succession {
         } else if rewound || !led {
             *logs = open(self.kept)?;
             for report in &self.recent {
-                logs.write(report)?;
+                logs.write(report, led)?;
             }
         }
         Ok(())
@@ -106,13 +106,15 @@ impl Succession {
 }
 
 impl Logs {
-    fn write(&mut self, report: &Recent) -> Result<()> {
-        use crate::metrics::Sink;
+    /// Writes a report that was kept; one that this process has shown only to files.
+    fn write(&mut self, report: &Recent, is_shown: bool) -> Result<()> {
+        let count = if is_shown { self.files } else { self.sinks.len() };
+        let mut sinks = self.sinks[..count].iter_mut();
         match report {
-            Recent::Epoch(record) => self.sinks.epoch(record),
+            Recent::Epoch(record) => sinks.try_for_each(|sink| sink.epoch(record)),
             Recent::Step(record, report) => {
                 self.samples.as_mut().map_or(Ok(()), |samples| samples.append([Samples::of(report)]))?;
-                self.sinks.step(record)
+                sinks.try_for_each(|sink| sink.step(record))
             }
         }
     }

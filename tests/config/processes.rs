@@ -142,6 +142,10 @@ fn processes_that_cannot_run_are_refused() {
         ("--world-size 2 --dist-url n:1", "dist url must be tcp://HOST:PORT, got 'n:1'"),
         ("--world-size 2 --dist-url tcp://n:0", "dist url must be tcp://HOST:PORT, got 'tcp://n:0'"),
         ("--world-size 2 --dist-url tcp://n:1 --dist-backend local", "the dist backend local must have one process"),
+        (
+            "--elastic --world-size 2 --gpu-ids 0,1 --dist-backend nccl",
+            "the dist backend nccl must have several processes in an elastic run",
+        ),
         ("--tls-cert a.pem", "a certificate needs its key (--tls-cert); give both"),
         ("--stages 2 --nnodes 3 --dist-url tcp://n:1", "got '3' for a world size of '1' in '2' stages"),
         (

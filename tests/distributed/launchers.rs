@@ -108,3 +108,5 @@ fn slurm_starts_processes_and_gets_a_signalled_job_back() {
     slurm.place.train("whole", &line);
     slurm.place.run("job").equals(&slurm.place.run("whole"), 30);
 }
+
+over_nccl! { open_mpi_starts_processes }

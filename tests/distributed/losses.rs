@@ -187,4 +187,4 @@ fn processes_with_other_images_do_not_begin() {
     assert!(!place.path("run").exists(), "nothing was begun");
 }
 
-over_nccl! { a_killed_process_ends_the_others_with_one_verdict }
+over_nccl! { a_killed_process_ends_the_others_with_one_verdict a_stopped_process_is_lost_after_the_timeout }

@@ -69,7 +69,7 @@ fn survivors_with_all_stages_go_on_where_they_were() {
 #[test]
 fn a_lost_stage_is_read_from_the_last_checkpoint() {
     let job = job(&["--epochs=50"]);
-    let first = job.start();
+    let mut first = job.start();
     let second = job.join();
     let is_of_both = || job.run().has_checkpoint() && job.run().latest_step() > last_start(&job);
     until("there is a checkpoint of both", is_of_both);
@@ -77,7 +77,12 @@ fn a_lost_stage_is_read_from_the_last_checkpoint() {
     let saved = job.run().latest_step();
     signal(&second, "KILL");
     ends(second, None);
-    let lines = ends(first, Some(0));
+    assert_eq!(wait(&mut first), Some(0));
+    let output = first.wait_with_output().unwrap();
+    // What is kept of the log is not shown again.
+    let shown = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(shown.matches("epoch  1/50 ").count(), 1, "{shown}");
+    let lines = errors(&output);
     let warning = "a stage was lost with its processes; the run goes back to its last checkpoint";
     assert!(lines.iter().any(|line| line.contains(warning)), "{lines:?}");
     let start = last_start(&job);

@@ -217,6 +217,12 @@ on_backend! { "tch" tch burn::backend::LibTorch<f32>:
     a_closed_engine_ends_its_calls => || super::a_closed_engine_ends_its_calls::<TestBackend>();
     other_types_are_refused => || super::other_types_are_refused::<TestBackend>();
 }
+on_backend! { "cuda" cuda burn::backend::Cuda<f32, i32>:
+    sums_are_exact => || super::sums_are_exact::<TestBackend>();
+    exchanges_are_complete => || super::exchanges_are_complete::<TestBackend>();
+    a_closed_engine_ends_its_calls => || super::a_closed_engine_ends_its_calls::<TestBackend>();
+    other_types_are_refused => || super::other_types_are_refused::<TestBackend>();
+}
 on_backend! { "tch" tch_cuda burn::backend::LibTorch<f32>:
     sums_are_exact => || super::sums_are_exact::<TestBackend>();
     exchanges_are_complete => || super::exchanges_are_complete::<TestBackend>();

@@ -65,11 +65,11 @@ fn stages_change_no_bit_of_an_experiment() {
     }
 }
 
-/// Three devices of one process, and two for each of two stages.
+/// Three devices of one process, and two for each of two stages; not only where `--deterministic` asks for it.
 #[test]
 fn devices_of_one_process_change_no_bit_of_an_experiment() {
     let place = Workplace::new();
-    let arguments = ["--deterministic", "--epochs=2", "--threads=1"];
+    let arguments = ["--epochs=2", "--threads=1"];
     place.train("memory", &[&FOUR[..], &arguments, &["--gpu-ids=0,1,2"]].concat());
     for (run, more) in [("nccl", &["--gpu-ids=0,1,2"][..]), ("stages", &["--gpu-ids=0,1,2,3", "--stages=2"])] {
         let line = [&FOUR[..], &arguments, more].concat();
@@ -80,6 +80,19 @@ fn devices_of_one_process_change_no_bit_of_an_experiment() {
     }
 }
 
+/// The planner may leave devices idle.
+#[test]
+fn planned_stages_of_one_process_change_no_bit_of_an_experiment() {
+    let place = Workplace::new();
+    let line =
+        ["--world-size=2", "--batch-size=4", "--backend=flex", "--epochs=2", "--threads=1", "--accumulation-steps=2"];
+    place.train("memory", &line);
+    let planned = [&line[..], &["--gpu-ids=0,1,2,3", "--stages=auto"]].concat();
+    let Some(mut command) = over(place.small("planned", &planned), "") else { return };
+    succeeded(&command.output().unwrap());
+    place.run("planned").equals(&place.run("memory"), 2);
+}
+
 #[test]
 fn a_hang_between_devices_of_one_process_ends_in_one_line_after_the_limit() {
     let place = Workplace::new();
@@ -88,8 +101,7 @@ fn a_hang_between_devices_of_one_process_ends_in_one_line_after_the_limit() {
     let output = command.output().unwrap();
     let lines = errors(&output);
     assert_eq!((output.status.code(), lines.len()), (Some(75), 1), "{lines:?}");
-    for part in
-        ["the devices of this process failed in the ", "Timed out waiting 1000ms", "without --dist-backend nccl"]
+    for part in ["the devices of this process failed in the ", "Timed out waiting 1000ms", "with --dist-backend local"]
     {
         assert!(lines[0].contains(part), "'{part}' is not in {lines:?}");
     }

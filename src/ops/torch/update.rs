@@ -14,7 +14,7 @@ use super::memory::{exclusive, parallel_for, uninit_mut, values, values_mut};
 use super::{Pointer, borrowed, check};
 use crate::ops::host::{HostOps, Later, Memory};
 use crate::ops::host_update::{Gradient, add_on_host, norm_on_host, sgd_on_host};
-use crate::ops::traffic::{late_reading, reading, writing};
+use crate::ops::traffic::{late_reading, reading};
 use crate::ops::update::{Sgd, UpdateOps};
 
 unsafe extern "C" {
@@ -128,12 +128,10 @@ impl<E: TchElement> HostOps for LibTorch<E> {
     }
 
     fn from_host(values: &[f32], device: &Self::Device) -> TchTensor {
-        let _copy = writing(values.len(), DType::F32);
         TchTensor::new(upload(values, &[values.len() as i64], (*device).into()))
     }
 
     fn integers(values: &[i32], device: &Self::Device) -> TchTensor {
-        let _copy = writing(values.len(), DType::I32);
         TchTensor::new(upload(values, &[values.len() as i64], (*device).into()))
     }
 

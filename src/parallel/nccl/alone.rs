@@ -4,30 +4,31 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::transport::Transport;
 use crate::parallel::engine::{Engine, Judge, KeyStore, Symptom};
 use crate::parallel::key::Key;
-use crate::parallel::{Processes, World};
+use crate::parallel::{Links, Processes, World};
 
-/// Connects the devices of `world`, which has one process; `None` if they meet in memory. `ordered` asks for sums in the
-/// order of the tree.
+/// The process of `world`, which is the only one, with what `connect` makes between its devices; `None` if they meet in
+/// memory. Sums are taken in the order of the tree, as in memory.
 ///
 /// # Errors
-/// Those of [`Transport::connect`].
+/// The verdict on an error of `connect`.
 pub(super) fn between_devices(
-    transport: &Transport,
     world: &World,
-    ordered: bool,
-    limit: Duration,
-) -> Result<Option<Processes>, Symptom> {
-    let Some(links) = transport.connect(world, &Notes::default(), &Arc::default(), limit)? else { return Ok(None) };
+    connect: impl FnOnce(&dyn KeyStore) -> Result<Option<Links>, Symptom>,
+) -> Result<Option<Processes>, String> {
+    if world.devices.len() == 1 {
+        return Ok(None);
+    }
     let alone = Arc::new(Alone::default());
+    alone.doing("connection of the devices");
+    let Some(links) = connect(&Notes::default()).map_err(|symptom| alone.verdict(&symptom))? else { return Ok(None) };
     let stage = |number| {
         let world = world.of_stage(number).filter(|world| world.devices.len() > 1)?;
         Some((alone.clone() as Arc<dyn Engine>, world.blocks))
     };
     let stages = if world.stages > 1 { (0..world.stages).map(stage).collect() } else { Vec::new() };
-    let processes = Processes::new(alone.clone(), alone.clone(), world.blocks.clone(), ordered);
+    let processes = Processes::new(alone.clone(), alone.clone(), world.blocks.clone(), true);
     Ok(Some(processes.with_stages(stages).with_links(Some(links))))
 }
 
@@ -90,7 +91,7 @@ impl Judge for Alone {
 
     fn verdict(&self, symptom: &Symptom) -> String {
         let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner);
-        let remedy = "NCCL_DEBUG=INFO says more, and without --dist-backend nccl they meet in memory";
+        let remedy = "NCCL_DEBUG=INFO says more, and with --dist-backend local they meet in memory";
         format!("the devices of this process failed in the {doing}: {symptom}; {remedy}")
     }
 }

@@ -211,13 +211,14 @@ impl Library {
         unsafe { (self.all_reduce)(own, sum, count, kind, SUM, communicator, stream) }
     }
 
-    /// Runs the calls as one: none waits for another.
+    /// Runs the calls as one: none waits for another. Any of them may return before it has begun.
     pub(super) unsafe fn group(
         &self,
         calls: impl Iterator<Item = Call>,
         communicator: Communicator,
         stream: StreamHandle,
     ) -> Code {
+        let is_error = |code: &Code| ![SUCCESS, IN_PROGRESS].contains(code);
         // SAFETY: the caller's.
         let one = |call| unsafe {
             match call {
@@ -230,10 +231,9 @@ impl Library {
             }
         };
         // SAFETY: as above; a group ends whatever happens in it.
-        let codes = unsafe {
-            [(self.group_start)(), calls.map(one).find(|code| *code != SUCCESS).unwrap_or(SUCCESS), (self.group_end)()]
-        };
-        codes.into_iter().find(|code| *code != SUCCESS).unwrap_or(SUCCESS)
+        let [begun, called, ended] =
+            unsafe { [(self.group_start)(), calls.map(one).find(is_error).unwrap_or(SUCCESS), (self.group_end)()] };
+        [begun, called].into_iter().find(is_error).unwrap_or(ended)
     }
 
     /// An error in NCCL's words, with those about `communicator` unless it is null.

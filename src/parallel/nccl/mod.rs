@@ -1,7 +1,7 @@
-//! NCCL, NVIDIA's engine for collectives between GPUs, for the tensors of a run of several processes: gradients, batch-norm's
-//! statistics, the averaged model, and what stages hand on.
+//! NCCL, NVIDIA's engine for collectives between GPUs, for the tensors of a run of several processes, or of one with several
+//! devices: gradients, batch-norm's statistics, the averaged model, and what stages hand on to other processes.
 //!
-//! Each device is one rank; the replicas of a device are added up before. Losses and checkpoints go through Gloo. NCCL
+//! Each device is one rank; the replicas of a device are added up before. Losses and checkpoints do not go over NCCL. NCCL
 //! matches calls by their order, and calls of two communicators may wait for each other on a device. So all collectives of
 //! a stage share one communicator and come one after the other, in the order in which the replicas compute, which is the
 //! same on all of them; only tensors between stages have others (`parallel/wire.rs`). Communicators do not block: every

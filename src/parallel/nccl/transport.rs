@@ -61,7 +61,8 @@ impl Transport {
             }
             Err(why) if by_itself => Ok(without(why)),
             Err(why) => {
-                Err(Error::usage(format!("the dist backend nccl cannot run: {why}; or use --dist-backend gloo")))
+                let other = if is_alone { "local" } else { "gloo" };
+                Err(Error::usage(format!("the dist backend nccl cannot run: {why}; or use --dist-backend {other}")))
             }
         }
     }
@@ -78,18 +79,18 @@ impl Transport {
         }
     }
 
-    /// Whether tensors go over NCCL.
-    pub fn is_nccl(&self) -> bool {
-        self.nccl.is_some()
+    /// Whether the devices of the only process meet over NCCL.
+    pub fn joins_devices(&self) -> bool {
+        self.nccl.is_some() && self.is_alone
     }
 
-    /// Connects the devices of `world`, which has one process; `None` if they meet in memory. `ordered` asks for sums in
-    /// the order of the tree.
+    /// Connects the devices of `world`, which has one process; `None` if they meet in memory. Sums have the bits of those in
+    /// memory.
     ///
     /// # Errors
     /// [`Error::PeerLost`] with an error of NCCL, or the end of `limit`.
-    pub fn connect_alone(&self, world: &World, ordered: bool, limit: Duration) -> Result<Option<Processes>> {
-        between_devices(self, world, ordered, limit).map_err(|symptom| Error::PeerLost(symptom.0))
+    pub fn connect_alone(&self, world: &World, limit: Duration) -> Result<Option<Processes>> {
+        between_devices(world, |store| self.connect(world, store, &Arc::default(), limit)).map_err(Error::PeerLost)
     }
 
     /// Connects the devices of this process with those of the others in `world`, of each stage by itself, and those of
