@@ -12,7 +12,7 @@ use super::tensors::joined;
 /// A replica's share of the sum of a bucket.
 pub(super) struct Share<B: HostBackend> {
     whole: Tensor<B, 1>,
-    /// Of the sum, if it goes from device to device.
+    /// Of the sum, if an engine takes it from device to device, and in its own order.
     place: Option<Place<B>>,
 }
 
@@ -20,7 +20,8 @@ impl<B: HostBackend> Share<B> {
     /// The share of these gradients.
     pub(super) fn new(collective: &Collective, gradients: Vec<Tensor<B, 1>>) -> Result<Self, Broken> {
         let whole = joined(gradients);
-        let place = collective.devices().map(|devices| Place::beside(&whole, devices)).transpose();
+        let devices = collective.devices().filter(|_| !collective.is_ordered());
+        let place = devices.map(|devices| Place::beside(&whole, devices)).transpose();
         Ok(Self { whole, place: place.map_err(|symptom| Broken::Replica(symptom.0))? })
     }
 

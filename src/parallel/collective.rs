@@ -74,6 +74,11 @@ impl Collective {
         self.device()?.tensors.as_deref()
     }
 
+    /// Whether sums over processes are taken in the order of the tree.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.group.processes.as_ref().is_none_or(|processes| processes.ordered)
+    }
+
     /// The values of all replicas in rank order, equally many of each, as `combine` returns them; each process calls it
     /// once.
     pub fn all_gather(&self, key: Key, values: Vec<f64>, combine: Combine) -> Result<Arc<Vec<Vec<f64>>>, Broken> {

@@ -347,9 +347,15 @@ fn at_most_five_differing_settings_are_named() {
     let mut court = Court::empty();
     court.tell(came(1));
     let mut other = ProcessInfo { id: 3, ..introduction(2) };
-    (0..9).for_each(|key| drop(other.configuration.insert(format!("key{key}"), "x\ny".into())));
-    let actions = court.tell(Event::Joined(3, other));
-    let [Action::Refuse(refusal)] = &actions[..] else { panic!("{actions:?}") };
+    let mut refused = |keys: std::ops::Range<usize>| {
+        keys.for_each(|key| drop(other.configuration.insert(format!("key{key}"), "x\ny".into())));
+        let actions = court.tell(Event::Joined(3, other.clone()));
+        let [Action::Refuse(refusal)] = &actions[..] else { panic!("{actions:?}") };
+        refusal.clone()
+    };
+    let refusal = refused(0..5);
+    assert!(refusal.reason.contains("key4 ") && !refusal.reason.contains("more settings"), "{}", refusal.reason);
+    let refusal = refused(5..9);
     assert!(refusal.reason.starts_with("key0 is 'x y' on rank 2, not set on rank 1; "), "{}", refusal.reason);
     assert!(refusal.reason.contains("key4 ") && !refusal.reason.contains("key5 "), "{}", refusal.reason);
     assert!(refusal.reason.contains("4 more settings differ") && !refusal.reason.contains('\n'));

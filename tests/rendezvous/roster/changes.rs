@@ -225,7 +225,10 @@ fn a_finished_member_completes_the_job_whatever_comes_later() {
     job.close(2);
     job.pass_with(2 * TIMEOUT, &[]);
     assert_eq!(job.verdict, None);
-    assert_eq!(job.refusal(member(3)), Refusal::permanent("the job is complete"));
+    let complete = Refusal::permanent("the job is complete");
+    assert_eq!(job.refusal(member(3)), complete);
+    assert!(job.roster.is_complete_for(&complete) && !job.roster.is_complete_for(&Refusal::permanent("too many")));
+    assert!(!Job::running(rules(1, 1), 1).roster.is_complete_for(&complete));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The service is restarted, and members reconnect: what runs goes on.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kiln::launch::rendezvous::bulletin::{Action, Event, Phase, Placement, ProcessInfo};
 use kiln::launch::rendezvous::roster::Roster;
@@ -179,4 +180,30 @@ fn a_generation_that_a_wrong_holder_claims_does_not_overflow_the_next_one() {
     job.pass(LOST);
     job.pass(SETTLE);
     job.is(Phase::Running, u64::MAX / 2 + 1);
+}
+
+#[test]
+fn an_elected_leader_begins_the_first_generation_when_nobody_from_before_can_be_on_the_way() {
+    for (led_for, waits) in [(0, true), (60_000, false)] {
+        let mut job = Job::new(rules(1, 1));
+        let since = job.start;
+        job.start += Duration::from_millis(led_for);
+        job.roster = Roster::new(rules(1, 1), job.start).elected(since, 0);
+        job.come(1);
+        job.pass(SETTLE);
+        assert_eq!(job.roster.bulletin().phase == Phase::Waiting, waits, "{led_for}");
+        job.pass(LOST);
+        job.is(Phase::Running, 1);
+    }
+}
+
+#[test]
+fn a_member_that_never_comes_back_to_an_old_service_is_named() {
+    let mut job = Job::new(rules(1, 4));
+    job.pass(2 * LOST);
+    let peers = BTreeMap::from([1, 2].map(|id| (id, format!("host h{id}, process {id}"))));
+    job.tell(Event::Joined(1, ProcessInfo { holds: holds(4, 40), peers, ..member(1) }));
+    job.pass(LOST);
+    job.is(Phase::Running, 5);
+    assert!(job.why().contains("host h2, process 2 did not come back to the restarted rendezvous"), "{}", job.why());
 }

@@ -194,7 +194,7 @@ impl Roster {
     }
 
     /// Whether `refusal` only says that the run is complete.
-    pub(super) fn is_complete_for(&self, refusal: &Refusal) -> bool {
+    pub fn is_complete_for(&self, refusal: &Refusal) -> bool {
         self.is_complete() && self.ended.as_ref() == Some(refusal)
     }
 
