@@ -88,16 +88,18 @@ mod tests {
         ]
         .map(|(key, value)| (key.into(), value.into()))
         .into();
-        let rules = Rules::read(&configuration).unwrap();
+        let rules = Rules::read(&configuration).expect("all keys are there");
         assert_eq!((rules.min, rules.max, rules.world, rules.strict), (2, 8, 8, false));
         assert_eq!((rules.beat, rules.lost_after), (Duration::from_millis(500), Duration::from_millis(2500)));
         assert_eq!((rules.settle, rules.ready_timeout), (SETTLE, Duration::from_secs(300)));
         // Endless, and yet several of them can be added up.
         assert!(rules.elastic_timeout > Duration::from_secs(1 << 50) && rules.elastic_timeout < Duration::MAX / 50);
         configuration.insert("parallel.elastic".into(), "off".into());
-        assert!(Rules::read(&configuration).unwrap_err().reason.contains("serves elastic jobs"));
+        assert!(Rules::read(&configuration).expect_err("it is fixed").reason.contains("serves elastic jobs"));
         configuration.remove("parallel.heartbeat");
         configuration.insert("parallel.elastic".into(), "2:3".into());
-        assert!(Rules::read(&configuration).unwrap_err().reason.contains("no usable parallel.heartbeat"));
+        assert!(
+            Rules::read(&configuration).expect_err("a key is missing").reason.contains("no usable parallel.heartbeat")
+        );
     }
 }
