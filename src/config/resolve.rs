@@ -70,9 +70,12 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     }
     let idle = BETWEEN_PROCESSES.iter().filter(|key| !several && layers.chosen(key).is_some());
     notes.extend(idle.map(|key| format!("{key} has no effect in one process")));
-    let carries = several || (parallel.dist_backend == DistBackend::Nccl && parallel.gpu_ids.len() > 1);
-    if !carries && layers.chosen("parallel.dist_backend").is_some() {
-        notes.push("parallel.dist_backend has no effect: nothing leaves the process".into());
+    match parallel.dist_backend {
+        DistBackend::Gloo if !several => notes.push("one process does not use gloo: its devices meet in memory".into()),
+        DistBackend::Nccl if !several && parallel.gpu_ids.len() == 1 => {
+            notes.push("one device does not use nccl: its replicas meet in memory".into());
+        }
+        _ => {}
     }
     let (stages, micro_batches) = (merged.config.parallel.stages, merged.config.run.accumulation_steps);
     if micro_batches < stages {

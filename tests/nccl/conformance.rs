@@ -205,27 +205,21 @@ fn old_communicators_leave_nothing() {
     assert!(grown < 2000, "{grown} pages more");
 }
 
-on_backend! { "flex" flex burn::backend::Flex:
-    sums_are_exact => || super::sums_are_exact::<TestBackend>();
-    exchanges_are_complete => || super::exchanges_are_complete::<TestBackend>();
-    a_closed_engine_ends_its_calls => || super::a_closed_engine_ends_its_calls::<TestBackend>();
-    other_types_are_refused => || super::other_types_are_refused::<TestBackend>();
+macro_rules! on_backends {
+    ($($feature:literal $module:ident $backend:ty;)+) => {
+        $(on_backend! { $feature $module $backend:
+            sums_are_exact => || super::sums_are_exact::<TestBackend>();
+            exchanges_are_complete => || super::exchanges_are_complete::<TestBackend>();
+            a_closed_engine_ends_its_calls => || super::a_closed_engine_ends_its_calls::<TestBackend>();
+            other_types_are_refused => || super::other_types_are_refused::<TestBackend>();
+        })+
+    };
 }
-on_backend! { "tch" tch burn::backend::LibTorch<f32>:
-    sums_are_exact => || super::sums_are_exact::<TestBackend>();
-    exchanges_are_complete => || super::exchanges_are_complete::<TestBackend>();
-    a_closed_engine_ends_its_calls => || super::a_closed_engine_ends_its_calls::<TestBackend>();
-    other_types_are_refused => || super::other_types_are_refused::<TestBackend>();
-}
-on_backend! { "cuda" cuda burn::backend::Cuda<f32, i32>:
-    sums_are_exact => || super::sums_are_exact::<TestBackend>();
-    exchanges_are_complete => || super::exchanges_are_complete::<TestBackend>();
-    a_closed_engine_ends_its_calls => || super::a_closed_engine_ends_its_calls::<TestBackend>();
-    other_types_are_refused => || super::other_types_are_refused::<TestBackend>();
-}
-on_backend! { "tch" tch_cuda burn::backend::LibTorch<f32>:
-    sums_are_exact => || super::sums_are_exact::<TestBackend>();
-    exchanges_are_complete => || super::exchanges_are_complete::<TestBackend>();
-    a_closed_engine_ends_its_calls => || super::a_closed_engine_ends_its_calls::<TestBackend>();
-    other_types_are_refused => || super::other_types_are_refused::<TestBackend>();
+
+// Those whose memory an engine can reach.
+on_backends! {
+    "flex" flex burn::backend::Flex;
+    "tch" tch burn::backend::LibTorch<f32>;
+    "tch" tch_cuda burn::backend::LibTorch<f32>;
+    "cuda" cuda burn::backend::Cuda<f32, i32>;
 }
