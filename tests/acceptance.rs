@@ -80,9 +80,10 @@ fn the_runner_finds_every_fault_and_goes_on_behind_it() {
     find("slow").is(0, &[("steps", "slow")], &["slow", "18.00"]);
     find("bits").is(1, &[("resume", "wrong")], &["ends with other bits than an undisturbed one"]);
     find("sum").is(1, &[("nccl", "wrong")], &["not right: nccl flex", "1 failed: nccl::conformance::flex::a_test"]);
-    let rest =
-        ["nccl", "tests", "kernels", "trajectory", "resume", "processes", "start", "replicas", "steps", "traffic"];
-    let left_out = rest.map(|part| (part, "left out"));
+    find("ranks").is(1, &[("ranks", "wrong")], &["two processes over gloo end with other bits than one: replicas"]);
+    find("deaf").is(1, &[("ranks", "wrong")], &["rank 0 ended with 0, not 75"]);
+    let rest = "nccl ranks tests kernels trajectory resume processes start replicas steps traffic";
+    let left_out: Vec<_> = rest.split(' ').map(|part| (part, "left out")).collect();
     let missing = [&[("machine", "wrong")][..], &left_out].concat();
     find("library").is(1, &missing, &["not right: machine", "libgloo.so.0: cannot open shared object file"]);
 }

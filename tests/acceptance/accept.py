@@ -30,6 +30,7 @@ PARTS = [
     ("processes", 30, correct.processes),
     ("steps", 200, speed.steps),
     ("nccl", 45, correct.nccl),
+    ("ranks", 60, correct.ranks),
     ("tests", 90, correct.tests),
     ("start", 45, speed.start),
     ("replicas", 30, speed.replicas),

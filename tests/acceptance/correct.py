@@ -1,8 +1,10 @@
 """Whether the numbers are right: the backend-generic tests, each kernel by shape, PyTorch's trajectory, a run that was
-killed, two processes on one card, NCCL on each card."""
+killed, two processes on one card, NCCL on each card and between two ranks."""
 import hashlib
 import json
 import re
+import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -125,15 +127,87 @@ def processes(course, backend):
     return [{"text": "two processes over Gloo, same bits as one"}]
 
 
+def library(course):
+    """Where NVIDIA's library is, if it came with PyTorch."""
+    found = course.machine["torch"]
+    wheel = found and Path(found["place"]).parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    return {"KILN_NCCL": str(wheel)} if wheel and wheel.exists() and not course.stand_in else {}
+
+
 def nccl(course, backend):
     """What Kiln relies on, of NVIDIA's library with one rank on each card; without a card, of the tests' stand-in."""
     if backend.name == "wgpu":
         raise LeftOut("NCCL does not reach the memory of wgpu")
-    variables, found = {}, course.machine["torch"]
-    wheel = found and Path(found["place"]).parent / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
-    if wheel and wheel.exists() and not course.stand_in:
-        variables["KILN_NCCL"] = str(wheel)
-    counts = tested(course, backend, f"nccl::conformance::{backend.module}::", **variables)
+    counts = tested(course, backend, f"nccl::conformance::{backend.module}::", **library(course))
     if not counts["passed"] and not counts["failed"]:
         raise LeftOut(counts["skipped"][0].split(": ", 1)[-1])
     return judged(counts)
+
+
+def ranks(course, backend):
+    """Two ranks of NVIDIA's library on one card; Gloo in its place without a card. NCCL refuses that on one host, so
+    each process names a host of its own, and the network connects them."""
+    if backend.name == "wgpu":
+        raise LeftOut("NCCL does not reach the memory of wgpu")
+    engine, rows = "gloo" if course.stand_in else "nccl", []
+    kinds = {"replicas": ["--world-size", "2"], "stages": ["--world-size", "1", "--stages", "2"]}
+    for kind, placed in kinds.items():
+        command, home, one = train(course, backend, f"one-{kind}", *placed, "--gpu-ids", "0")
+        course.run(command, backend, **home)
+        command, home, run = train(course, backend, f"two-{kind}", *placed, "--gpu-ids", "0")
+        command += ["--dist-backend", engine, "--timeout", "20"]
+        start = time.monotonic()
+        with Pair(course, backend, command, home) as pair:
+            pair.end([0, 0])
+        seconds = time.monotonic() - start
+        if bits(run) != bits(one):
+            raise Wrong(f"two processes over {engine} end with other bits than one: {kind}")
+        rows.append({"text": f"two {kind} over {engine} in {seconds:.1f} s, same bits as in one process"})
+    command, home, run = train(course, backend, "left", *kinds["replicas"], "--gpu-ids", "0")
+    command += ["--dist-backend", engine, "--timeout", "5", "--epochs", "500"]
+    with Pair(course, backend, command, home) as pair:
+        while not (run / "metrics.jsonl").exists() or '"kind":"step"' not in (run / "metrics.jsonl").read_text():
+            if course.left() <= 0:
+                raise TooLong("no step came")
+            time.sleep(0.01)
+        kill(pair.processes[1])
+        start = time.monotonic()
+        pair.end([75])
+    seconds = time.monotonic() - start
+    return [*rows, {"text": f"a process that is left ends after {seconds:.1f} s: {last_line(pair.output(0))}"}]
+
+
+class Pair:
+    """The two processes of a run; both are killed at the end."""
+
+    def __init__(self, course, backend, command, home):
+        self.course, self.files, self.processes = course, [], []
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            url = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        for rank in range(2):
+            self.files.append(home["cwd"] / f"rank-{rank}.log")
+            variables = {**home["env"], **library(course), "NCCL_HOSTID": f"host-{rank}"}
+            more = {"cwd": home["cwd"], "env": variables, "stdout": self.files[rank].open("w")}
+            self.processes.append(course.start([*command, "--rank", rank, "--dist-url", url], backend, **more))
+
+    def output(self, rank):
+        return self.files[rank].read_text(errors="replace")
+
+    def end(self, codes):
+        """Waits until the first processes end, with these codes."""
+        for rank, (process, code) in enumerate(zip(self.processes, codes)):
+            try:
+                found = process.wait(timeout=max(self.course.left(), 0.1))
+            except subprocess.TimeoutExpired:
+                raise TooLong(f"rank {rank} does not end") from None
+            if found != code:
+                raise Wrong(f"rank {rank} ended with {found}, not {code}: {last_line(self.output(rank))}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for rank, process in enumerate(self.processes):
+            kill(process)
+            self.course.log.write(f"rank {rank}:\n{self.output(rank)}\n")

@@ -78,7 +78,7 @@ def prepare(course, backend, facts):
     """Finds a backend's libraries, and runs its program once."""
     libraries = [course.bundle / "lib"]
     if backend.name == "tch":
-        libraries.append(libtorch(facts))
+        libraries.append(libtorch(facts, (backend.place / "libtorch").read_text().strip()))
     if backend.name == "cuda":
         home, nvrtc = toolkit(facts)
         libraries.append(nvrtc.parent)
@@ -94,12 +94,14 @@ def prepare(course, backend, facts):
     facts["plan " + backend.name] = course.run(plan, backend, limit=40, **home)
 
 
-def libtorch(facts):
+def libtorch(facts, built):
+    """Where LibTorch is; its interface changes between minor versions, and `built` is the one that it was built with."""
     found = facts["torch"]
     if not found:
         raise LeftOut("it uses the LibTorch inside PyTorch, and there is none")
-    if not found["torch"].startswith("2.9."):
-        raise LeftOut(f"it needs the LibTorch of PyTorch 2.9, here is {found['torch']}")
+    minor = ".".join(built.split(".")[:2])
+    if not found["torch"].startswith(f"{minor}."):
+        raise LeftOut(f"it was built with the LibTorch of PyTorch {minor}, here is {found['torch']}")
     return Path(found["place"]) / "lib"
 
 

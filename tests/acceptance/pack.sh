@@ -17,6 +17,10 @@ for backend in "$@"; do
     cp "$(dirname "$tests")/../train" "$to/$backend/train"
     cp "$tests" "$to/$backend/tests"
     strip "$to/$backend/train" "$to/$backend/tests"
+    if [ "$backend" = tch ]; then
+        cat "$LIBTORCH/build-version" 2>/dev/null >"$to/tch/libtorch" ||
+            sed -n "s/^__version__ = '\(.*\)'/\1/p" "$LIBTORCH/version.py" >"$to/tch/libtorch"
+    fi
 done
 # Gloo, and what it needs beyond what PyTorch needs, too.
 cp -L $(ldd "$to/$1/train" | awk '/lib(gloo|hiredis|ibverbs|nl-)/ { print $3 }') "$to/lib"
