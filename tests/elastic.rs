@@ -1,6 +1,7 @@
 //! Elastic runs: processes and devices come and go, and the experiment does not notice.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
@@ -136,7 +137,13 @@ impl Job {
 }
 
 fn spawn(mut command: impl std::borrow::BorrowMut<Command>) -> Child {
-    command.borrow_mut().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    let child = command.borrow_mut().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // What a process prints is read at its end. In a pipe of the usual size there is room for the lines of 400 epochs,
+    // and then the process waits.
+    let pipe = child.stdout.as_ref().unwrap();
+    // SAFETY: the call reads and writes no memory.
+    assert!(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) } >= 1 << 20);
+    child
 }
 
 /// A port that nobody listened on a moment ago.

@@ -39,7 +39,7 @@ class Backend:
         """A directory for runs, in which CubeCL and the driver keep what they compile and tune."""
         place = self.work / name
         place.mkdir(parents=True, exist_ok=True)
-        (place / "cubecl.toml").write_text('[autotune]\ncache = "local"\n[compilation]\ncache = "local"\n')
+        (place / "cubecl.toml").write_text('[autotune]\ncache = "local"\n')
         return {"cwd": place, "env": {"CUDA_CACHE_PATH": str(place / "driver"), "XDG_CACHE_HOME": str(place)}}
 
     @property
