@@ -22,7 +22,7 @@ on_every_backend! {
     weights_keep_every_bit_under_the_names_of_torchvision => || reference::weights_round_trip::<TestBackend>();
 }
 
-#[cfg(feature = "gloo")]
+#[cfg(all(feature = "gloo", feature = "tch"))]
 mod over_nccl {
     use super::*;
 

@@ -1,6 +1,7 @@
 //! Mixed precision: near to f32, exact where it must be, and safe when f16 overflows.
 
 use burn::backend::Autodiff;
+use burn::tensor::bf16;
 use kiln::error::Result;
 use kiln::model::{ModelConfig, ResNet, Stem};
 use kiln::nn::{initialize, state_dict};
@@ -20,6 +21,7 @@ on_every_backend! {
     an_overflow_in_f16_is_left_out_and_training_goes_on => || overflow::<TestBackend>();
     a_loss_that_overflows_in_f16_hides_no_sample => || overflowing_loss::<TestBackend>();
     gradients_may_travel_in_bf16 => || reduced_in_bf16::<TestBackend>();
+    values_are_rounded_to_the_nearest_bf16 => || rounded::<TestBackend>();
     a_gradient_that_overflows_at_every_scale_ends_the_run => || divergence::<TestBackend>();
 }
 
@@ -114,6 +116,20 @@ fn reduced_in_bf16<B: HostBackend>() {
     };
     let distance = small::distance(&gradient(ReducePrecision::Bf16), &gradient(ReducePrecision::F32));
     assert!(distance > 1e-4 && distance < 4e-3, "{distance:.2e}");
+}
+
+/// Against the `half` crate: numbers of both signs, halfway between two, too large, tiny and none.
+fn rounded<B: HostBackend>() {
+    let upper = (0..=0xffff_u32).step_by(7).map(|half| half << 16);
+    let values: Vec<f32> =
+        upper.flat_map(|half| [0, 0x7fff, 0x8000, 0x8001].map(|low| f32::from_bits(half + low))).collect();
+    let shared = B::share(B::from_host(&values, &Default::default()));
+    let mut found = Vec::new();
+    B::append_to(B::adopt(B::rounded(shared), &Default::default()), &mut found);
+    for (value, found) in values.iter().zip(found) {
+        let expected = bf16::from_f32(*value).to_f32();
+        assert!(found == expected || (found.is_nan() && expected.is_nan()), "{value:e}: {found:e}, not {expected:e}");
+    }
 }
 
 fn divergence<B: HostBackend>() {

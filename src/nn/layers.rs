@@ -7,8 +7,8 @@ use burn::tensor::{Int, Tensor};
 
 use super::context::{BatchStatistics, ForwardContext};
 use crate::ops::{
-    Algorithm, Epilogue, Precision, PreparedKernel, Sliding, TrainBackend, batch_norm, conv2d, conv2d_normalized,
-    inference_factors, normalize,
+    Algorithm, ConvOps, Epilogue, Precision, PreparedKernel, Sliding, TrainBackend, batch_norm, conv2d,
+    conv2d_normalized, inference_factors, normalize,
 };
 
 /// Added to the variance, as in torchvision.
@@ -172,7 +172,14 @@ impl<B: TrainBackend> BatchNorm<B> {
 
 /// A linear layer, `[batch, inputs]` to `[batch, outputs]`, computed in the pass's precision.
 pub fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
-    let product = x.matmul(P::to_compute(layer.weight.val()));
+    let weight = P::to_compute(layer.weight.val());
+    let product = if <P::Compute as ConvOps>::LINEAR_IS_CONVOLUTION {
+        let image = |values: Tensor<P::Compute, 2>| values.unsqueeze_dims(&[2, 3]);
+        let sliding = Sliding { stride: 1, padding: 0, algorithm: Algorithm::Auto };
+        conv2d(image(x), image(weight.transpose()), sliding, None).squeeze_dims(&[2, 3])
+    } else {
+        x.matmul(weight)
+    };
     let bias = layer.bias.as_ref().map(|bias| P::to_compute(bias.val()).unsqueeze());
     P::to_home(bias.into_iter().fold(product, |product, bias: Tensor<P::Compute, 2>| product + bias))
 }

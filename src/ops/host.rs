@@ -85,6 +85,11 @@ pub trait HostOps: Backend {
         [mean + apart * share, m2 + other_m2 + between].map(primitive)
     }
 
+    /// The values of an f32 vector rounded to the nearest bf16.
+    fn rounded(x: Shared<Self>) -> Shared<Self> {
+        primitive(tensor::<Self::Below, 1>(x).cast(FloatDType::BF16).cast(FloatDType::F32))
+    }
+
     /// f32 vectors one behind the other, each filled up with zeros to a multiple of [`ARENA_ALIGNMENT`].
     fn side_by_side(vectors: Vec<FloatTensor<Self>>) -> FloatTensor<Self> {
         let filled = |vector: FloatTensor<Self>| {

@@ -80,7 +80,7 @@ impl<B: HostBackend> Flat<B> {
             values.par_iter_mut().with_min_len(FEW).for_each(|value| *value = widened(half_of(*value)));
             return Self(tensor(x));
         }
-        Self(tensor::<B::Below, 1>(x).cast(FloatDType::BF16).cast(FloatDType::F32))
+        Self(tensor(B::rounded(x)))
     }
 
     /// The sum over all processes, in the engine's order; in `place`, if it was made before `by.ready`.

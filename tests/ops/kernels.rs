@@ -8,7 +8,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::backend::Autodiff;
-use burn::tensor::{Tensor, bf16, f16};
+use burn::tensor::{Tensor, TensorPrimitive, bf16, f16};
 use kiln::ops::{Algorithm, Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
 use kiln::parallel::HostBackend;
 use serde_json::json;
@@ -166,17 +166,19 @@ fn batch_norms<B: HostBackend>(shape: [usize; 4], precision: PrecisionKind) -> E
     found.into_iter().map(|(what, found, all)| (what, error_at(&found, 0..all.len(), |at| all[at]))).collect()
 }
 
-/// What is summed over whole tensors: a gradient's squares, the pixels of a map, a batch.
+/// What is summed over whole tensors: a gradient's squares for its norm, the pixels of a map, a batch.
 fn reductions<B: HostBackend>(rows: usize) -> Errors {
     let flat = noise(512 * 512 * 9, 12);
     let squares = flat.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
-    let norm = error_at(&to_vec(tensor::<B, 1>(&flat, [flat.len()]).square().sum()), 0..1, |_| squares);
+    let norm = B::norm(tensor::<B, 1>(&flat, [flat.len()]).into_primitive().tensor());
+    let norm: Tensor<B, 1> = Tensor::from_primitive(TensorPrimitive::Float(norm));
+    let norm = error_at(&to_vec(norm), 0..1, |_| squares.sqrt());
     let values = noise(rows * 16, 13);
     let sum = |from: usize, by: usize, count: usize| (0..count).map(|i| f64::from(values[from + i * by])).sum::<f64>();
     let x: Tensor<B, 2> = tensor(&values, [rows, 16]);
     let map = error_at(&to_vec(x.clone().sum_dim(1)), 0..rows, |row| sum(row * 16, 1, 16));
     let batch = error_at(&to_vec(x.sum_dim(0)), 0..16, |column| sum(column, 16, rows));
-    vec![("sum of squares", norm), ("sum over a map", map), ("sum over a batch", batch)]
+    vec![("norm", norm), ("sum over a map", map), ("sum over a batch", batch)]
 }
 
 /// Checks one kernel and writes it down; what is wrong with it, in a line each. A backend that panics is wrong, too.

@@ -1,7 +1,9 @@
 //! The CubeCL backends: batch-norm and the network's input by kernels of Kiln's own, the rest by Burn's, fused by Burn.
 
 mod arena;
+mod checked;
 mod conv;
+mod halves;
 mod images;
 mod lift;
 mod map;
@@ -9,8 +11,11 @@ mod map;
 mod memory;
 mod norm;
 mod norm_kernels;
+mod products;
+mod weight_gradient;
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 
@@ -80,6 +85,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
         norm::add_moments(left, right, counts)
     }
 
+    fn rounded(x: CubeTensor<R>) -> CubeTensor<R> {
+        halves::rounded(x)
+    }
+
     fn side_by_side(vectors: Vec<FloatTensor<Self>>) -> FloatTensor<Self> {
         arena::side_by_side::<R, F, I, E>(vectors)
     }
@@ -103,10 +112,25 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
             bytes.await
         });
         drop(bytes.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        let mut queued = Queued(Some(bytes));
         Box::new(move || {
             let _copy = late_reading(count, dtype);
+            let bytes = queued.0.take().expect("it is read once");
             let bytes = burn::tensor::read_sync(bytes).expect("a device that computes can be read");
             bytemuck::pod_collect_to_vec(&bytes)
         })
+    }
+}
+
+/// A copy that the device has begun. Where nobody takes it, it is waited for all the same: the memory to which a device
+/// copies goes to the next copy, and wgpu refuses all work with memory that is still mapped.
+struct Queued<F: Future + Unpin>(Option<F>);
+
+impl<F: Future + Unpin> Drop for Queued<F> {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.0.take() {
+            // The thread may unwind, and nobody asks for an error.
+            drop(catch_unwind(AssertUnwindSafe(|| drop(burn::tensor::read_sync(bytes)))));
+        }
     }
 }

@@ -1,0 +1,195 @@
+//! Which kernel computes a product, found where the product is first used: one that takes its size, and agrees with a
+//! kernel that is simple enough to be trusted.
+//!
+//! CubeCL compiles a kernel for every size and type on the device's thread. A kernel that refuses a size says so when
+//! its caller has gone on, and one that is wrong says nothing.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use burn::tensor::{DType, Shape, TensorMetadata};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::map::rows;
+use crate::ops::Sliding;
+
+/// The largest difference between two kernels that are right, as a part of the largest value: a rounding of bf16 is
+/// 2^-9, the sum of those of TF32 smaller.
+const TOLERANCE: f32 = 1.0 / 64.0;
+
+/// Units that compare two tensors.
+const UNITS: u32 = 1 << 14;
+
+/// What a product's choice depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Product {
+    pub(super) name: &'static str,
+    /// Of the two factors and the result.
+    pub(super) shapes: [Shape; 3],
+    pub(super) dtype: DType,
+    pub(super) sliding: Sliding,
+}
+
+/// The places of the chosen kernels among their candidates, by device and product; behind the last: the trusted one.
+static CHOSEN: LazyLock<Mutex<HashMap<(String, Product), usize>>> = LazyLock::new(Mutex::default);
+
+/// The result `[batch, channels, height, width]` of a product of tensors on `device` by the first of `candidates` that
+/// computes what `trusted` does, or by that. `run` gives nothing where a candidate is refused at once.
+pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
+    device: &R::Device,
+    product: Product,
+    candidates: &[K],
+    run: impl Fn(K) -> Option<CubeTensor<R>>,
+    trusted: impl FnOnce() -> CubeTensor<R>,
+) -> CubeTensor<R> {
+    let key = (format!("{device:?}"), product);
+    let known = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+    if let Some(known) = known {
+        return candidates.get(known).and_then(|kernel| run(*kernel)).unwrap_or_else(trusted);
+    }
+    let expected = trusted();
+    let client = expected.client.clone();
+    // What failed before is no fault of a candidate.
+    client.flush().unwrap_or_else(|error| panic!("the device failed before '{}': {error:?}", key.1.name));
+    let (mut chosen, mut found) = (candidates.len(), None);
+    let mut is_final = true;
+    for (place, kernel) in candidates.iter().enumerate() {
+        let Some(result) = run(*kernel) else { continue };
+        let Some([difference, largest]) = difference(&result, &expected) else { continue };
+        // Nothing is known of a kernel from values that overflow; it is checked the next time.
+        is_final = largest < f32::MAX;
+        if is_final && difference > TOLERANCE * largest {
+            let Product { name, shapes, dtype, .. } = &key.1;
+            tracing::warn!(
+                "CubeCL's kernel {kernel:?} of the {name} of {dtype:?} {shapes:?} is off by {difference:.1e} where \
+                 values reach {largest:.1e}: another kernel computes it"
+            );
+            continue;
+        }
+        (chosen, found) = (place, Some(result));
+        break;
+    }
+    if is_final {
+        CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, chosen);
+    }
+    found.unwrap_or(expected)
+}
+
+/// The largest difference of two tensors of one shape and type, and the largest value of the second, both
+/// [`f32::MAX`] at most; nothing if the device refused a kernel since the last question.
+fn difference<R: CubeRuntime>(found: &CubeTensor<R>, expected: &CubeTensor<R>) -> Option<[f32; 2]> {
+    let client = &found.client;
+    let shape = Shape::new([2 * UNITS as usize]);
+    let largest = empty_device_contiguous_dtype(client.clone(), found.device.clone(), shape, DType::F32);
+    let dim = CubeDim::new_1d(256);
+    let [found, expected] = [found, expected].map(|it| rows(it.clone()));
+    let (count, dtype) = (found.shape().num_elements(), found.dtype);
+    extremes::launch::<R>(
+        client,
+        CubeCount::Static(UNITS / 256, 1, 1),
+        dim,
+        found.into_tensor_arg(),
+        expected.into_tensor_arg(),
+        largest.clone().into_tensor_arg(),
+        count,
+        UNITS as usize,
+        dtype.into(),
+    );
+    #[expect(clippy::disallowed_methods, reason = "a kernel is checked once")]
+    let bytes = client.read_one(largest.handle).ok()?;
+    let (pairs, _) = bytemuck::cast_slice::<u8, f32>(&bytes).as_chunks::<2>();
+    Some(pairs.iter().fold([0.0; 2], |most, pair| [most[0].max(pair[0]), most[1].max(pair[1])]))
+}
+
+/// The largest difference and the largest value among every `units`-th element, in turns.
+#[cube(launch)]
+fn extremes<E: Float>(
+    found: &Tensor<E>,
+    expected: &Tensor<E>,
+    largest: &mut Tensor<f32>,
+    count: usize,
+    #[comptime] units: usize,
+    #[define(E)] _dtype: StorageType,
+) {
+    let far = f32::new(f32::MAX);
+    let (mut difference, mut value) = (f32::new(0.0), f32::new(0.0));
+    let mut at = ABSOLUTE_POS;
+    while at < count {
+        let right = f32::cast_from(expected[at]);
+        let apart = (f32::cast_from(found[at]) - right).abs();
+        // What is no number is smaller than nothing.
+        difference = difference.max(select(apart < far, apart, far));
+        value = value.max(select(right.abs() < far, right.abs(), far));
+        at += units;
+    }
+    largest[2 * ABSOLUTE_POS] = difference;
+    largest[2 * ABSOLUTE_POS + 1] = value;
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod wgpu {
+    use std::cell::RefCell;
+
+    use burn::backend::wgpu::{WgpuDevice, WgpuRuntime};
+    use burn::tensor::TensorData;
+    use burn::tensor::ops::FloatTensorOps;
+
+    use super::*;
+    use crate::ops::Algorithm;
+
+    type B = burn_cubecl::CubeBackend<WgpuRuntime, f32, i32, u32>;
+
+    fn made(values: [f32; 4]) -> CubeTensor<WgpuRuntime> {
+        B::float_from_data(TensorData::new(values.to_vec(), [1, 4, 1, 1]), &WgpuDevice::default())
+    }
+
+    /// The values of the product `name`, of which each candidate is what it makes, and which of them were asked.
+    fn chosen(name: &'static str, candidates: &[Option<[f32; 4]>], trusted: [f32; 4]) -> (Vec<f32>, Vec<usize>) {
+        let shape = Shape::new([1, 4, 1, 1]);
+        let sliding = Sliding { stride: 1, padding: 0, algorithm: Algorithm::Auto };
+        let product = Product { name, shapes: [shape.clone(), shape.clone(), shape], dtype: DType::F32, sliding };
+        let asked = RefCell::new(Vec::new());
+        let run = |place: usize| {
+            asked.borrow_mut().push(place);
+            candidates[place].map(made)
+        };
+        let places: Vec<usize> = (0..candidates.len()).collect();
+        let device = WgpuDevice::default();
+        let found = first_right(&device, product, &places, run, || {
+            asked.borrow_mut().push(places.len());
+            made(trusted)
+        });
+        #[expect(clippy::disallowed_methods, reason = "a test may wait")]
+        let values = found.client.read_one(found.handle).expect("it can be read");
+        (bytemuck::pod_collect_to_vec(&values), asked.into_inner())
+    }
+
+    #[test]
+    fn a_kernel_is_chosen_once_that_takes_the_size_and_computes_what_the_trusted_one_does() {
+        let right = [1.0, -64.0, 0.5, 2.0];
+        let (rounded, wrong) = ([1.5, -64.0, 0.0, 2.0], [1.0, -64.0, 0.5, 4.0]);
+        let candidates = [None, Some(wrong), Some([f32::NAN; 4]), Some(rounded), Some(right)];
+        assert_eq!(chosen("third", &candidates, right), (rounded.to_vec(), vec![5, 0, 1, 2, 3]));
+        assert_eq!(chosen("third", &candidates, wrong), (rounded.to_vec(), vec![3]), "it is not checked again");
+    }
+
+    #[test]
+    fn where_all_are_wrong_the_trusted_one_computes() {
+        let right = [3.0; 4];
+        for asked in [vec![1, 0], vec![1]] {
+            assert_eq!(chosen("none", &[Some([4.0; 4])], right), (right.to_vec(), asked));
+        }
+    }
+
+    #[test]
+    fn values_that_overflow_prove_nothing() {
+        let endless = [f32::INFINITY, 1.0, 1.0, 1.0];
+        for asked in [vec![1, 0], vec![1, 0]] {
+            assert_eq!(chosen("endless", &[Some(endless)], endless), (endless.to_vec(), asked));
+        }
+        assert_eq!(chosen("endless", &[Some([9.0; 4])], [1.0; 4]), (vec![1.0; 4], vec![1, 0]), "finite values do");
+    }
+}
