@@ -71,7 +71,8 @@ pub fn only<B: Backend, M: Module<B>>(model: M, is_kept: &dyn Fn(&str) -> bool) 
             if self.0.contains(&param.id) {
                 return param;
             }
-            let empty = Tensor::zeros([0; D], &param.lazy_device());
+            // Zeros would be filled in by a kernel, and CUDA refuses one without units.
+            let empty = Tensor::empty([0; D], &param.lazy_device());
             Param::initialized(param.id, empty.set_require_grad(false))
         }
     }

@@ -18,4 +18,6 @@ pub use freeze::{HEAD, freeze};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d, linear, update_running_statistics};
 pub use loss::{cross_entropy, ranks_of_targets};
-pub use named::{Weights, float_tensors, load_state, parameter_names, state_dict, trained_parameters, with_named_ids};
+pub use named::{
+    Weights, float_tensors, load_state, parameter_names, part_of_state, state_dict, trained_parameters, with_named_ids,
+};

@@ -16,7 +16,13 @@ use crate::state::{HostTensor, StateDict};
 
 /// All parameters and buffers by name.
 pub fn state_dict<B: HostOps, M: Module<B>>(model: &M) -> StateDict {
-    let mut reader = Reader { path: Path::default(), floats: Vec::new(), shapes: Vec::new(), integers: Vec::new() };
+    part_of_state(model, &|_| true)
+}
+
+/// The parameters and buffers whose names `is_wanted` accepts.
+pub fn part_of_state<B: HostOps, M: Module<B>>(model: &M, is_wanted: &dyn Fn(&str) -> bool) -> StateDict {
+    let (floats, shapes, integers) = Default::default();
+    let mut reader = Reader { is_wanted, path: Path::default(), floats, shapes, integers };
     model.visit(&mut reader);
     let floats = download_each(reader.floats).into_iter().zip(reader.shapes);
     let mut state: StateDict = floats.map(|(data, (name, shape))| (name, HostTensor::F32 { shape, data })).collect();
@@ -165,7 +171,8 @@ impl<B: Backend> ModuleVisitor<B> for Survey {
     }
 }
 
-struct Reader<B: Backend> {
+struct Reader<'a, B: Backend> {
+    is_wanted: &'a dyn Fn(&str) -> bool,
     path: Path,
     floats: Vec<Tensor<B, 1>>,
     /// Names and shapes of `floats` in the dictionary.
@@ -174,20 +181,27 @@ struct Reader<B: Backend> {
     integers: Vec<(String, Tensor<B, 1, Int>)>,
 }
 
-impl<B: Backend> ModuleVisitor<B> for Reader<B> {
+impl<B: Backend> ModuleVisitor<B> for Reader<'_, B> {
     tracked_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let name = self.path.name();
+        if !(self.is_wanted)(&name) {
+            return;
+        }
         let mut value = param.val();
         if self.path.is_linear_weight() {
             value = value.swap_dims(0, 1);
         }
-        self.shapes.push((self.path.name(), value.dims().to_vec()));
+        self.shapes.push((name, value.dims().to_vec()));
         self.floats.push(value.detach().flatten(0, D - 1));
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        self.integers.push((self.path.name(), param.val().flatten(0, D - 1)));
+        let name = self.path.name();
+        if (self.is_wanted)(&name) {
+            self.integers.push((name, param.val().flatten(0, D - 1)));
+        }
     }
 }
 

@@ -80,11 +80,12 @@ fn no_such_device(backend: &str, index: usize, visible: usize) -> Error {
     Error::usage(format!("the {backend} backend has no device '{index}': {rule}"))
 }
 
-/// Replicas share tensors of a CubeCL device only if all threads use one stream of it.
+/// Before a CubeCL device is opened. Replicas share its tensors only if all threads use one stream of it.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 fn prepare() -> Result<()> {
     let reason = "CubeCL has been used before Kiln opened a device, with several streams: open Kiln's devices first, or \
                   set 'max_streams = 1' under [streaming] in cubecl.toml";
+    super::remedy::note_device_panics();
     crate::ops::use_one_stream().then_some(()).ok_or_else(|| Error::usage(reason))
 }
 

@@ -23,7 +23,12 @@ pub(super) struct Toolchain {
 
 impl Display for Toolchain {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(f, "NVRTC {}, CUDA's headers in {}", self.compiler, self.home.display())
+        write!(
+            f,
+            "NVRTC {}, CUDA's headers in {}; it compiles the kernels in the first step",
+            self.compiler,
+            self.home.display()
+        )
     }
 }
 

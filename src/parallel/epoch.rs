@@ -7,11 +7,12 @@ use super::events::EpochReport;
 use super::gathering::Part;
 use super::key::{Key, Operation};
 use super::position::TrainingState;
+use super::remedy::raise_device_panic;
 use super::replica::{Event, Replica};
 use super::task::Task;
 use super::validate::Evaluation;
 use crate::error::Result;
-use crate::nn::{Which, float_tensors, only, state_dict, with_flat};
+use crate::nn::{Which, float_tensors, part_of_state, with_flat};
 use crate::optim::WeightAverage;
 use crate::state::StateDict;
 
@@ -70,6 +71,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         } else {
             is_first.then(|| self.part(None))
         };
+        raise_device_panic();
         if let Some(state) = state {
             let state = Box::new(TrainingState { is_best, score, ..state });
             (self.report)(Event::Checkpoint(state, self.slot.take()));
@@ -124,11 +126,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     fn part(&self, module: Option<&str>) -> TrainingState {
         let _phase = tracing::info_span!("state to the host").entered();
         let is_wanted = |name: &str| self.stage.has(name) && module.is_none_or(|module| module_of(name) == module);
-        let read = |model: T::Model| {
-            let mut state = state_dict(&if module.is_some() { only(model, &is_wanted) } else { model });
-            state.retain(|name, _| is_wanted(name));
-            state
-        };
+        let read = |model: T::Model| part_of_state(&model, &is_wanted);
         let averaged = |average: &WeightAverage<B>| read(with_flat(self.model(), Which::All, average.values.clone()));
         let keeps_weights = self.own.is_none() || self.collective.rank() == 0;
         TrainingState {

@@ -1,10 +1,57 @@
-//! The remedy after a panic of a replica, chosen by the backend's message.
+//! The words of a panic of a replica or its device, and the remedy, chosen by the backend's message.
+
+use std::any::Any;
+use std::panic::panic_any;
+use std::sync::{Mutex, PoisonError};
 
 /// Where a backend's message ends and its stack begins, as LibTorch, CubeCL and Rust write them.
 const STACK: [&str; 3] = ["Exception raised from", "frame #0", "backtrace"];
 const FULL: [&str; 5] =
     ["out of memory", "out_of_memory", "can't allocate memory", "cannot allocate memory", "buffertoobig"];
 const CARD: [&str; 4] = ["cuda error", "cuda_error", "cudnn error", "device lost"];
+
+/// CubeCL's threads that build and launch a device's kernels.
+#[cfg(any(feature = "cuda", feature = "wgpu", test))]
+const DEVICE_THREADS: [&str; 2] = ["DSU-", "DSD-"];
+
+/// What the first of these threads that panicked said, until somebody takes it.
+static DEVICE_PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+/// Notes what device threads panic with, from now on, and reports it as before. To those who wait for a result, CubeCL
+/// says only that there is none; the others go on with whatever is in the memory.
+#[cfg(any(feature = "cuda", feature = "wgpu", test))]
+pub(super) fn note_device_panics() {
+    static IS_NOTED: std::sync::Once = std::sync::Once::new();
+    IS_NOTED.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let thread = std::thread::current();
+            if thread.name().is_some_and(|name| DEVICE_THREADS.iter().any(|own| name.starts_with(own))) {
+                let mut first = DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+                first.get_or_insert_with(|| words(panic.payload()).to_string());
+            }
+            report(panic);
+        }));
+    });
+}
+
+/// What a device thread panicked with since the last question, as a panic of this one.
+pub(super) fn raise_device_panic() {
+    if let Some(words) = device_panic() {
+        panic_any(words);
+    }
+}
+
+/// What a device thread panicked with since the last question.
+pub(super) fn device_panic() -> Option<String> {
+    DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// The text of a panic.
+pub(super) fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("no message")
+}
 
 /// The text of a panic up to the stack, in one line.
 pub(super) fn without_stack(text: &str) -> String {
@@ -32,7 +79,28 @@ pub(super) fn remedy(text: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{remedy, without_stack};
+    use std::any::Any;
+    use std::panic::panic_any;
+    use std::thread::Builder;
+
+    use super::{device_panic, note_device_panics, remedy, without_stack, words};
+
+    #[test]
+    fn the_first_panic_of_a_device_is_kept_and_that_of_another_thread_is_not() {
+        note_device_panics();
+        let panics = |thread: &str, words: &'static str| {
+            let thread = Builder::new().name(thread.into()).spawn(move || panic_any(words)).expect("it starts");
+            thread.join().expect_err("it panics");
+        };
+        panics("replica-0", "no device");
+        assert_eq!(device_panic(), None);
+        panics("DSD-0-0", "bf16 is not a WGSL type");
+        panics("DSU-0-0", "Should have handle");
+        assert_eq!(device_panic().as_deref(), Some("bf16 is not a WGSL type"));
+        assert_eq!(device_panic(), None, "it is told once");
+        let panic: Box<dyn Any + Send> = Box::new(7);
+        assert_eq!(words(&*panic), "no message");
+    }
 
     #[test]
     fn a_backend_s_words_end_where_its_stack_begins() {

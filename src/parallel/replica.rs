@@ -25,7 +25,7 @@ use super::outcome::{Outcome, not_finite};
 use super::overlap::Overlap;
 use super::plan::Plan;
 use super::position::{Position, StartingPoint, TrainingState};
-use super::remedy::{remedy, without_stack};
+use super::remedy::{device_panic, remedy, without_stack, words};
 use super::sharding::{is_parted, shares};
 use super::stage::Stage;
 use super::task::{Split, Task};
@@ -374,7 +374,7 @@ pub(super) fn verdict(panic: Box<dyn Any + Send>, rank: usize, when: &str) -> Er
         Ok(verdict) => return (*verdict).into(),
         Err(panic) => panic,
     };
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    let text = text.unwrap_or("no message");
+    let device = device_panic();
+    let text = device.as_deref().unwrap_or_else(|| words(&*panic));
     Error::Training(format!("replica {rank} panicked {when}: {}; {}", without_stack(text), remedy(text)))
 }

@@ -122,7 +122,7 @@ fn gather_copies<B: HostBackend>(
         let lengths_at = |places: &[usize]| places.iter().map(|place| lengths[*place]).collect::<Vec<_>>();
         let counts: Vec<usize> = places.iter().map(|places| lengths_at(places).iter().sum()).collect();
         let bucket: Vec<_> = own.by_ref().take(places[collective.rank()].len()).collect();
-        let bucket = if bucket.is_empty() { Tensor::zeros([0], device) } else { joined(bucket) };
+        let bucket = if bucket.is_empty() { Tensor::empty([0], device) } else { joined(bucket) };
         let values = gather_across(collective, Key { micro_batch: round, ..key }, bucket, &counts)?;
         let places = places.concat();
         let tensors = apart(values, &lengths_at(&places), device);

@@ -9,6 +9,7 @@ use super::events::StepReport;
 use super::key::{Key, Operation};
 use super::outcome::{Outcome, Read, not_finite};
 use super::probe::Observed;
+use super::remedy::raise_device_panic;
 use super::replica::{Flow, Replica};
 use super::sampler::Group;
 use super::sharding::{all_gather, lengths};
@@ -74,6 +75,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// is not finite ends the run here; in f16 it may be an overflow, which the gradient shows too.
     fn exchange(&self, outcome: Option<Outcome>, key: Key) -> Result<(Option<StepReport>, Flow)> {
         let (own, report) = outcome.map(Outcome::read).unzip();
+        raise_device_panic();
         let Read { counts, norms, scale } = own.unwrap_or_default();
         let mut values = counts.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());
