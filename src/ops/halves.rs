@@ -2,6 +2,9 @@
 
 use burn::tensor::bf16;
 
+/// The least values that a thread rounds.
+pub(crate) const LEAST_ROUNDED: usize = 1 << 14;
+
 /// The nearest bf16.
 #[inline(always)]
 pub(crate) fn half_of(value: f32) -> bf16 {

@@ -8,7 +8,9 @@ use burn::tensor::TensorData;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, FloatDType, Shape, TensorMetadata};
+use rayon::prelude::*;
 
+use super::halves::{LEAST_ROUNDED, half_of, widened};
 use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 
@@ -86,7 +88,11 @@ pub trait HostOps: Backend {
     }
 
     /// The values of an f32 vector rounded to the nearest bf16.
-    fn rounded(x: Shared<Self>) -> Shared<Self> {
+    fn rounded(mut x: Shared<Self>) -> Shared<Self> {
+        if let Some(values) = Self::values_mut(&mut x) {
+            values.par_iter_mut().with_min_len(LEAST_ROUNDED).for_each(|value| *value = widened(half_of(*value)));
+            return x;
+        }
         primitive(tensor::<Self::Below, 1>(x).cast(FloatDType::BF16).cast(FloatDType::F32))
     }
 

@@ -60,7 +60,7 @@ pub(crate) use cube::use_one_stream;
 pub use cut::{Awaited, cut, leaf};
 pub use epilogue::{Epilogue, ReluState};
 pub use gradient::GradientOps;
-pub(crate) use halves::{half_of, widened};
+pub(crate) use halves::{LEAST_ROUNDED, half_of, widened};
 pub(crate) use host::release_freed;
 pub use host::{ARENA_ALIGNMENT, HostOps, Later, Memory, Shared, is_timed, settle};
 #[cfg(any(feature = "flex", feature = "tch"))]

@@ -15,10 +15,7 @@ use super::device::HostBackend;
 use super::engine::{DeviceEngine, Mark, Symptom};
 use super::key::{Broken, Key};
 use super::processes::Processes;
-use crate::ops::{HostOps, Memory, from_values, half_of, primitive, tensor, widened, with_values};
-
-/// The least values that a thread rounds.
-const FEW: usize = 1 << 14;
+use crate::ops::{HostOps, LEAST_ROUNDED, Memory, from_values, half_of, primitive, tensor, widened, with_values};
 
 /// A collective of this process with the others or, if tensors do not go through the host, of this device.
 pub(super) struct Exchange<'a> {
@@ -75,12 +72,7 @@ impl<B: HostBackend> Flat<B> {
 
     /// The values rounded to the nearest bf16.
     pub(super) fn rounded(self) -> Self {
-        let mut x = primitive(self.0);
-        if let Some(values) = B::values_mut(&mut x) {
-            values.par_iter_mut().with_min_len(FEW).for_each(|value| *value = widened(half_of(*value)));
-            return Self(tensor(x));
-        }
-        Self(tensor(B::rounded(x)))
+        Self(tensor(B::rounded(primitive(self.0))))
     }
 
     /// The sum over all processes, in the engine's order; in `place`, if it was made before `by.ready`.
@@ -130,9 +122,10 @@ impl<B: HostBackend> Flat<B> {
             if !halves {
                 return processes.exchange(key, values, sent, received, limit);
             }
-            let halves: Vec<bf16> = values.par_iter().with_min_len(FEW).map(|value| half_of(*value)).collect();
+            let halves: Vec<bf16> =
+                values.par_iter().with_min_len(LEAST_ROUNDED).map(|value| half_of(*value)).collect();
             let all = processes.exchange(key, &halves, sent, received, limit)?;
-            Ok(all.par_iter().with_min_len(FEW).map(|half| widened(*half)).collect())
+            Ok(all.par_iter().with_min_len(LEAST_ROUNDED).map(|half| widened(*half)).collect())
         })?;
         Ok(Self(from_values(all, &device)))
     }
