@@ -71,7 +71,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         } else {
             is_first.then(|| self.part(None))
         };
-        raise_device_panic();
+        raise_device_panic(&self.device);
         if let Some(state) = state {
             let state = Box::new(TrainingState { is_best, score, ..state });
             (self.report)(Event::Checkpoint(state, self.slot.take()));

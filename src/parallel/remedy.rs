@@ -1,8 +1,11 @@
 //! The words of a panic of a replica or its device, and the remedy, chosen by the backend's message.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::panic::panic_any;
 use std::sync::{Mutex, PoisonError};
+
+use burn::tensor::backend::DeviceOps;
 
 /// Where a backend's message ends and its stack begins, as LibTorch, CubeCL and Rust write them.
 const STACK: [&str; 3] = ["Exception raised from", "frame #0", "backtrace"];
@@ -14,8 +17,8 @@ const CARD: [&str; 4] = ["cuda error", "cuda_error", "cudnn error", "device lost
 #[cfg(any(feature = "cuda", feature = "wgpu", test))]
 const DEVICE_THREADS: [&str; 2] = ["DSU-", "DSD-"];
 
-/// What the first of these threads that panicked said, until somebody takes it.
-static DEVICE_PANIC: Mutex<Option<String>> = Mutex::new(None);
+/// What the first panic of such a thread said, by the end of its name, which is the device; until a replica is set up there.
+static DEVICE_PANICS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// Notes what device threads panic with, from now on, and reports it as before. To those who wait for a result, CubeCL
 /// says only that there is none; the others go on with whatever is in the memory.
@@ -26,25 +29,37 @@ pub(super) fn note_device_panics() {
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             let thread = std::thread::current();
-            if thread.name().is_some_and(|name| DEVICE_THREADS.iter().any(|own| name.starts_with(own))) {
-                let mut first = DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
-                first.get_or_insert_with(|| words(panic.payload()).to_string());
+            let device = |prefix: &&str| thread.name()?.strip_prefix(prefix);
+            if let Some(device) = DEVICE_THREADS.iter().find_map(device) {
+                let mut first = DEVICE_PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+                first.entry(device.to_string()).or_insert_with(|| words(panic.payload()).to_string());
             }
             report(panic);
         }));
     });
 }
 
-/// What a device thread panicked with since the last question, as a panic of this one.
-pub(super) fn raise_device_panic() {
-    if let Some(words) = device_panic() {
+/// What a thread of `device` panicked with, as a panic of this one.
+pub(super) fn raise_device_panic<D: DeviceOps>(device: &D) {
+    if let Some(words) = device_panic(device) {
         panic_any(words);
     }
 }
 
-/// What a device thread panicked with since the last question.
-pub(super) fn device_panic() -> Option<String> {
-    DEVICE_PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// What a thread of `device` panicked with first.
+pub(super) fn device_panic<D: DeviceOps>(device: &D) -> Option<String> {
+    DEVICE_PANICS.lock().unwrap_or_else(PoisonError::into_inner).get(&name(device)).cloned()
+}
+
+/// Forgets it: a replica begins on `device`. What failed there before is no fault of it.
+pub(super) fn forget_device_panic<D: DeviceOps>(device: &D) {
+    DEVICE_PANICS.lock().unwrap_or_else(PoisonError::into_inner).remove(&name(device));
+}
+
+/// The end of the names of a device's threads.
+fn name<D: DeviceOps>(device: &D) -> String {
+    let id = device.id();
+    format!("{}-{}", id.type_id, id.index_id)
 }
 
 /// The text of a panic.
@@ -83,21 +98,26 @@ mod tests {
     use std::panic::panic_any;
     use std::thread::Builder;
 
-    use super::{device_panic, note_device_panics, remedy, without_stack, words};
+    use super::{device_panic, forget_device_panic, note_device_panics, remedy, without_stack, words};
 
+    #[cfg(feature = "flex")]
     #[test]
     fn the_first_panic_of_a_device_is_kept_and_that_of_another_thread_is_not() {
         note_device_panics();
+        let device = burn::backend::flex::FlexDevice;
+        let own = super::name(&device);
         let panics = |thread: &str, words: &'static str| {
             let thread = Builder::new().name(thread.into()).spawn(move || panic_any(words)).expect("it starts");
             thread.join().expect_err("it panics");
         };
         panics("replica-0", "no device");
-        assert_eq!(device_panic(), None);
-        panics("DSD-0-0", "bf16 is not a WGSL type");
-        panics("DSU-0-0", "Should have handle");
-        assert_eq!(device_panic().as_deref(), Some("bf16 is not a WGSL type"));
-        assert_eq!(device_panic(), None, "it is told once");
+        panics("DSU-99-9", "another device");
+        assert_eq!(device_panic(&device), None);
+        panics(&format!("DSD-{own}"), "bf16 is not a WGSL type");
+        panics(&format!("DSU-{own}"), "Should have handle");
+        assert_eq!(device_panic(&device).as_deref(), Some("bf16 is not a WGSL type"));
+        forget_device_panic(&device);
+        assert_eq!(device_panic(&device), None);
         let panic: Box<dyn Any + Send> = Box::new(7);
         assert_eq!(words(&*panic), "no message");
     }

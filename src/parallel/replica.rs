@@ -25,7 +25,7 @@ use super::outcome::{Outcome, not_finite};
 use super::overlap::Overlap;
 use super::plan::Plan;
 use super::position::{Position, StartingPoint, TrainingState};
-use super::remedy::{device_panic, remedy, without_stack, words};
+use super::remedy::{device_panic, forget_device_panic, remedy, without_stack, words};
 use super::sharding::{is_parted, shares};
 use super::stage::Stage;
 use super::task::{Split, Task};
@@ -165,6 +165,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let Place { collective, everyone, world, units, slot } = place;
         let rank = collective.rank();
         let device = B::open(plan.world.device_of(rank))?;
+        forget_device_panic(&device);
         let task = recipe.task.clone();
         let stage = Stage::new(&world, units, task.as_ref(), &model, everyone, device.clone())?;
         let tensors = trained_parameters(&model).count();
@@ -301,6 +302,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             Err(panic) => {
                 let panicked = !panic.is::<Broken>();
                 let when = format!("at step {}", self.position.global_step + 1);
+                // What the device says goes before what its caller made of it.
+                let device = device_panic(&self.device).filter(|_| panicked);
+                let panic = device.map_or(panic, |words| Box::new(words));
                 (verdict(panic, self.collective.rank(), &when), panicked)
             }
         };
@@ -374,7 +378,6 @@ pub(super) fn verdict(panic: Box<dyn Any + Send>, rank: usize, when: &str) -> Er
         Ok(verdict) => return (*verdict).into(),
         Err(panic) => panic,
     };
-    let device = device_panic();
-    let text = device.as_deref().unwrap_or_else(|| words(&*panic));
+    let text = words(&*panic);
     Error::Training(format!("replica {rank} panicked {when}: {}; {}", without_stack(text), remedy(text)))
 }

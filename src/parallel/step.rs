@@ -75,7 +75,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// is not finite ends the run here; in f16 it may be an overflow, which the gradient shows too.
     fn exchange(&self, outcome: Option<Outcome>, key: Key) -> Result<(Option<StepReport>, Flow)> {
         let (own, report) = outcome.map(Outcome::read).unzip();
-        raise_device_panic();
+        raise_device_panic(&self.device);
         let Read { counts, norms, scale } = own.unwrap_or_default();
         let mut values = counts.to_values().to_vec();
         values.push(self.plan.stop.reason().map_or(0, |reason| reason.number()).into());

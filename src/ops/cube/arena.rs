@@ -5,10 +5,10 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
-use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
 
 use super::lift::{Lifted, queue_all};
+use super::map::units;
 use super::norm::arguments;
 use crate::ops::ARENA_ALIGNMENT;
 
@@ -33,10 +33,10 @@ pub(super) fn side_by_side<R: CubeRuntime, F: FloatElement, I: IntElement, E: Bo
         for group in vectors.chunks(most) {
             let lengths: Vec<usize> = group.iter().map(|vector| filled(vector.shape().num_elements())).collect();
             let longest = lengths.iter().copied().max().unwrap_or_default();
-            let dim = CubeDim::new(&client, longest);
+            let (cubes, dim) = units(&client, longest);
             gather::launch::<R>(
                 &client,
-                calculate_cube_count_elemwise(&client, longest, dim),
+                cubes,
                 dim,
                 arguments(group.iter().cloned()),
                 whole.clone().into_tensor_arg(),

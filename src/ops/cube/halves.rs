@@ -5,23 +5,17 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
+
+use super::map::units;
 
 /// The body of [`HostOps::rounded`](crate::ops::HostOps::rounded).
 pub(super) fn rounded<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let x = into_contiguous(x);
     let (client, length) = (x.client.clone(), x.shape().num_elements());
     let made = empty_device_contiguous_dtype(client.clone(), x.device.clone(), x.shape(), x.dtype);
-    let dim = CubeDim::new(&client, length);
-    round::launch::<R>(
-        &client,
-        calculate_cube_count_elemwise(&client, length, dim),
-        dim,
-        x.into_tensor_arg(),
-        made.clone().into_tensor_arg(),
-        length,
-    );
+    let (cubes, dim) = units(&client, length);
+    round::launch::<R>(&client, cubes, dim, x.into_tensor_arg(), made.clone().into_tensor_arg(), length);
     made
 }
 

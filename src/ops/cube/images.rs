@@ -5,11 +5,10 @@ use burn::tensor::{DType, Shape, TensorData};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::Fusion;
-use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
 
 use super::lift::queue;
-use super::map::images as as_images;
+use super::map::{images as as_images, units};
 use crate::ops::host::HostOps;
 use crate::ops::images::{ByteImages, CHANNELS, ImageOps, MixBy, Pixels};
 use crate::ops::traffic::writing;
@@ -43,10 +42,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ImageOps fo
                 let (client, pixels) = (own.client.clone(), count * height * width);
                 let shape = Shape::new([count, height, width, CHANNELS]);
                 let rows = empty_device_contiguous_dtype(client.clone(), own.device.clone(), shape, DType::F32);
-                let dim = CubeDim::new(&client, pixels);
+                let (cubes, dim) = units(&client, pixels);
                 network_input::launch::<R>(
                     &client,
-                    calculate_cube_count_elemwise(&client, pixels, dim),
+                    cubes,
                     dim,
                     own.into_tensor_arg(),
                     own_shown.into_tensor_arg(),

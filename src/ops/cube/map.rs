@@ -47,8 +47,7 @@ impl<R: CubeRuntime> Map<R> {
 
     /// The division of all vectors among units that work alone.
     pub(super) fn units(&self) -> (CubeCount, CubeDim) {
-        let dim = CubeDim::new(&self.client, self.vectors());
-        (calculate_cube_count_elemwise(&self.client, self.vectors(), dim), dim)
+        units(&self.client, self.vectors())
     }
 
     /// Columns of a cube that adds up rows.
@@ -100,6 +99,12 @@ impl<R: CubeRuntime> Map<R> {
     fn memory(&self, shape: Shape, dtype: DType) -> CubeTensor<R> {
         empty_device_contiguous_dtype(self.client.clone(), self.device.clone(), shape, dtype)
     }
+}
+
+/// The division of `count` elements among units that work alone.
+pub(super) fn units<R: CubeRuntime>(client: &ComputeClient<R>, count: usize) -> (CubeCount, CubeDim) {
+    let dim = CubeDim::new(client, count);
+    (calculate_cube_count_elemwise(client, count, dim), dim)
 }
 
 /// Images `[batch, channels, height, width]` as rows without gaps, `[batch, height, width, channels]`: a view of what a

@@ -8,11 +8,10 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_fusion::Fusion;
-use cubecl::calculate_cube_count_elemwise;
-use cubecl::prelude::{CubeDim, LaunchArg, SequenceArg, TensorArg};
+use cubecl::prelude::{LaunchArg, SequenceArg, TensorArg};
 
 use super::lift::{queue, queue_all};
-use super::map::{Map, images, rows};
+use super::map::{Map, images, rows, units};
 use super::norm_kernels::{
     added_moments, all_moments, all_sums, factors, input_gradient, masked, normalized, piece_moments, piece_sums,
 };
@@ -107,11 +106,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         let outputs = [(); 3].map(|()| (m2.shape(), DType::F32));
         queue::<Below<R, F, I, E>, _, _>("batch-norm factors", [m2, weight], outputs, move |[m2, weight]| {
             let (client, channels) = (m2.client.clone(), m2.shape().num_elements());
-            let dim = CubeDim::new(&client, channels);
+            let (cubes, dim) = units(&client, channels);
             let [inv_std, scale, variance] = [(); 3].map(|()| like(&m2));
             factors::launch::<R>(
                 &client,
-                calculate_cube_count_elemwise(&client, channels, dim),
+                cubes,
                 dim,
                 1,
                 into_contiguous(m2).into_tensor_arg(),
@@ -286,12 +285,12 @@ pub(super) fn add_moments<R: CubeRuntime>(
     let weights = MomentWeights::of(counts);
     let (client, channels) = (left[0].client.clone(), left[0].shape().num_elements());
     let made = [(); 2].map(|()| like(&left[0]));
-    let dim = CubeDim::new(&client, channels);
+    let (cubes, dim) = units(&client, channels);
     let [mean, square] = left.map(|values| into_contiguous(values).into_tensor_arg());
     let [other_mean, other_square] = right.map(|values| into_contiguous(values).into_tensor_arg());
     added_moments::launch::<R>(
         &client,
-        calculate_cube_count_elemwise(&client, channels, dim),
+        cubes,
         dim,
         1,
         mean,

@@ -10,7 +10,6 @@ use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::*;
 use cubecl::zspace::Strides;
 use cubecl::zspace::metadata::Metadata;
@@ -18,7 +17,7 @@ use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
-use super::map::{images, rows};
+use super::map::{images, rows, units};
 use crate::ops::Sliding;
 
 /// Channels are filled up to a multiple of this, the most that a unit loads at once.
@@ -73,10 +72,10 @@ pub(super) fn by_matrices<R: CubeRuntime>(
     let found = Shape::new([outputs, down, across, inputs]);
     let found = empty_device_contiguous_dtype(client.clone(), device, found, dtype);
     let count = outputs * taps * inputs;
-    let dim = CubeDim::new(&client, count);
+    let (cubes, dim) = units(&client, count);
     add_pieces::launch::<R>(
         &client,
-        calculate_cube_count_elemwise(&client, count, dim),
+        cubes,
         dim,
         products.into_tensor_arg(),
         found.clone().into_tensor_arg(),
@@ -103,10 +102,10 @@ fn placed<R: CubeRuntime>(
     let client = images.client.clone();
     let made = empty_device_contiguous_dtype(client.clone(), images.device.clone(), Shape::new(size), dtype);
     let count = size[0] * size[1];
-    let dim = CubeDim::new(&client, count);
+    let (cubes, dim) = units(&client, count);
     place::launch::<R>(
         &client,
-        calculate_cube_count_elemwise(&client, count, dim),
+        cubes,
         dim,
         images.into_tensor_arg(),
         made.clone().into_tensor_arg(),
