@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::ptr::from_mut;
 
 use super::pieces::{PIECE, ParallelFor, on_pieces};
-use super::update::Sgd;
+use super::update::{AdamW, Sgd};
 
 /// Partial sums side by side: what the widest registers hold.
 const WIDTH: usize = 16;
@@ -63,6 +63,21 @@ pub(super) fn sgd_on_host(
     });
 }
 
+/// [`super::UpdateOps::adamw`] in the host's memory: as [`sgd_on_host`], with moments that start as zeros.
+pub(super) fn adamw_on_host(
+    param: &[f32],
+    mut gradient: Gradient<'_>,
+    moments: [&mut [f32]; 2],
+    step: &AdamW,
+    parallel_for: ParallelFor,
+) {
+    let [first, second] = moments.map(|moment| moment.chunks_mut(PIECE));
+    let pieces = param.chunks(PIECE).zip(gradient.pieces()).zip(first.zip(second));
+    on_pieces(pieces, parallel_for, |((param, gradient), (first, second))| {
+        adamw_of_piece(param, gradient.in_place(), [first, second], step);
+    });
+}
+
 /// [`super::HostOps::add`] in the host's memory.
 pub(super) fn add_on_host(left: &mut [f32], right: &[f32], parallel_for: ParallelFor) {
     on_pieces(left.chunks_mut(PIECE).zip(right.chunks(PIECE)), parallel_for, |(left, right)| {
@@ -82,6 +97,18 @@ fn sgd_of_piece(param: &[f32], gradient: &mut [f32], velocity: Option<&mut [f32]
         let slope = *gradient + decay * param;
         *velocity = momentum * *velocity + slope;
         *gradient = param - rate * if step.nesterov { slope + momentum * *velocity } else { *velocity };
+    }
+}
+
+fn adamw_of_piece(param: &[f32], gradient: &mut [f32], [first, second]: [&mut [f32]; 2], step: &AdamW) {
+    let blend = step.betas.map(|beta| [beta as f32, (1.0 - beta) as f32]);
+    let [correction1, correction2] = step.corrections();
+    let (rate, correction, eps) = ((step.rate / correction1) as f32, correction2 as f32, step.eps as f32);
+    let kept = (1.0 - step.rate * step.weight_decay) as f32;
+    for (((param, gradient), first), second) in param.iter().zip(gradient).zip(first).zip(second) {
+        *first = *first * blend[0][0] + *gradient * blend[0][1];
+        *second = *second * blend[1][0] + *gradient * *gradient * blend[1][1];
+        *gradient = param * kept - *first / ((*second / correction).sqrt() + eps) * rate;
     }
 }
 

@@ -74,7 +74,7 @@ pub use torch::{choose_kernels, cuda_devices};
 pub(crate) use traffic::reading;
 pub use traffic::{Traffic, traffic};
 pub(crate) use transfer::{download, download_each, from_values, upload, with_values};
-pub use update::{Sgd, UpdateOps};
+pub use update::{AdamW, Sgd, UpdateOps};
 #[cfg(any(feature = "flex", feature = "tch"))]
 pub use vector::{F32Memory, Set};
 pub(crate) use vector::{LANES, transpose, vectorized};

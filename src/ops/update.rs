@@ -1,13 +1,13 @@
-//! The SGD update in one pass over memory, and the norm for clipping.
+//! The updates of SGD and AdamW in one pass over memory, and the norm for clipping.
 //!
 //! Composed of Burn's operations, SGD with momentum reads and writes a tensor some twenty times; the weights of
 //! ResNet-18 are 45 MB, so with small images that is a good part of a step. CPU backends share the loops of
 //! `host_update.rs`. `Autodiff` does not implement it: updates are not on the graph.
 
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Shape, Slice, TensorMetadata};
 
 use super::host::HostOps;
+use super::{primitive, tensor};
 
 /// The constants of one step of `torch.optim.SGD` with dampening 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,6 +20,28 @@ pub struct Sgd {
     pub weight_decay: f64,
     /// Nesterov's look-ahead.
     pub nesterov: bool,
+}
+
+/// The constants of one step of `torch.optim.AdamW`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamW {
+    /// Learning rate.
+    pub rate: f64,
+    /// How much of each moment stays.
+    pub betas: [f64; 2],
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// 1 for the first step.
+    pub step: usize,
+}
+
+impl AdamW {
+    /// What moments that began at zero are divided by.
+    pub(super) fn corrections(&self) -> [f64; 2] {
+        self.betas.map(|beta| 1.0 - beta.powi(self.step as i32))
+    }
 }
 
 /// Operations of optimizers on a parameter and its gradient, both `[elements]` and f32.
@@ -48,19 +70,30 @@ pub trait UpdateOps: HostOps {
         (move_by(direction), Some(velocity))
     }
 
-    /// The Euclidean norm, `[1]`.
-    fn norm(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        // In rows: of one of 2^18 values or more CubeCL 0.10 adds up the first 2^18 only, on Mesa's Vulkan driver.
-        const ROW: usize = 1 << 14;
-        let (length, squares) = (x.shape().num_elements(), Self::float_mul(x.clone(), x));
-        let whole = length - length % ROW;
-        let part = |from: usize, to: usize| Self::float_slice(squares.clone(), &[Slice::from(from..to)]);
-        let rest = (whole < length).then(|| Self::float_sum(part(whole, length)));
-        let rows = (whole > 0).then(|| {
-            let rows = Self::float_reshape(part(0, whole), Shape::new([whole / ROW, ROW]));
-            Self::float_sum(Self::float_sum_dim(rows, 1))
-        });
-        let total = rows.into_iter().chain(rest).reduce(Self::float_add).unwrap_or_else(|| Self::float_sum(squares));
-        Self::float_reshape(Self::float_sqrt(total), Shape::new([1]))
+    /// The new parameter and moments; `moments` is `None` before the first step.
+    ///
+    /// `m = b1 * m + (1 - b1) * g; v = b2 * v + (1 - b2) * g^2; p = p * (1 - rate * weight_decay) - rate / c1 * m /
+    /// (sqrt(v / c2) + eps)` with `c = 1 - b^step`.
+    fn adamw(
+        param: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+        moments: Option<[FloatTensor<Self>; 2]>,
+        step: &AdamW,
+    ) -> (FloatTensor<Self>, [FloatTensor<Self>; 2]) {
+        let ([beta1, beta2], [correction1, correction2]) = (step.betas, step.corrections());
+        let (param, gradient) = (tensor::<Self, 1>(param), tensor::<Self, 1>(gradient));
+        let square = gradient.clone() * gradient.clone();
+        let (first, second) = match moments.map(|moments| moments.map(tensor::<Self, 1>)) {
+            Some([first, second]) => {
+                (first * beta1 + gradient * (1.0 - beta1), second * beta2 + square * (1.0 - beta2))
+            }
+            None => (gradient * (1.0 - beta1), square * (1.0 - beta2)),
+        };
+        let scale = (second.clone() / correction2).sqrt() + step.eps;
+        let change = first.clone() / scale * (step.rate / correction1);
+        (primitive(param * (1.0 - step.rate * step.weight_decay) - change), [first, second].map(primitive))
     }
+
+    /// The Euclidean norm, `[1]`, added up in the same order on every device of a kind.
+    fn norm(x: FloatTensor<Self>) -> FloatTensor<Self>;
 }

@@ -10,7 +10,8 @@ pub fn norms<B: UpdateOps>(gradients: &[Tensor<B, 1>]) -> Vec<Tensor<B, 1>> {
     if norms.is_empty() || B::is_processor() {
         return norms;
     }
-    vec![Tensor::cat(norms, 0).powi_scalar(2).sum().sqrt()]
+    // The norm of norms: Burn's sum may add in another order on another device.
+    vec![tensor(B::norm(primitive(Tensor::cat(norms, 0))))]
 }
 
 /// Euclidean norm of the whole from the norms of its parts; their squares are added in f64.

@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::config::{OptimConfig, OptimizerKind};
-use crate::ops::{Sgd, UpdateOps, primitive, tensor};
+use crate::ops::{AdamW, Sgd, UpdateOps, primitive, tensor};
 
 /// A rule's state of one tensor: momentum, or first and second moment. Empty before the first step.
 pub(super) type Slots<B> = Vec<Tensor<B, 1>>;
@@ -45,19 +45,11 @@ impl<B: UpdateOps> Update<'_, B> {
 
     fn adamw(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {
         let OptimConfig { beta1, beta2, eps, .. } = *self.config;
-        let square = self.gradient.clone().powf_scalar(2.0);
-        let mut slots = slots.into_iter();
-        let blend = |old: Option<Tensor<B, 1>>, new: Tensor<B, 1>, beta: f64| match old {
-            Some(old) => old * beta + new * (1.0 - beta),
-            None => new * (1.0 - beta),
-        };
-        let first = blend(slots.next(), self.gradient, beta1);
-        let second = blend(slots.next(), square, beta2);
-        let correction = |beta: f64| 1.0 - beta.powi(self.step as i32);
-        let scale = (second.clone() / correction(beta2)).sqrt() + eps;
-        let decayed = self.param * (1.0 - self.rate * self.weight_decay);
-        let step = first.clone() / scale * (self.rate / correction(beta1));
-        (decayed - step, vec![first, second])
+        let step =
+            AdamW { rate: self.rate, betas: [beta1, beta2], eps, weight_decay: self.weight_decay, step: self.step };
+        let moments = <[_; 2]>::try_from(slots).ok().map(|moments| moments.map(primitive));
+        let (param, moments) = B::adamw(primitive(self.param), primitive(self.gradient), moments, &step);
+        (tensor(param), moments.map(tensor).into())
     }
 
     fn lars(self, slots: Slots<B>) -> (Tensor<B, 1>, Slots<B>) {

@@ -8,7 +8,7 @@ use burn_fusion::Fusion;
 use super::lift::queue;
 use super::map::{images, rows};
 use super::products;
-use crate::ops::{ConvOps, PoolOps, Sliding, UpdateOps};
+use crate::ops::{ConvOps, PoolOps, Sliding};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for Fusion<CubeBackend<R, F, I, E>> {
     /// A matrix product would be tuned over 20 kernels for each of its three sizes, each compiled for a second.
@@ -16,8 +16,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for
 
     fn conv_weight(weight: FloatTensor<Self>, _x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
         let like = (weight.shape(), weight.dtype());
-        let [weight] =
-            queue::<CubeBackend<R, F, I, E>, _, _>("kernel", [weight], [like], |[weight]| [images(rows(weight))]);
+        let [weight] = queue::<CubeBackend<R, F, I, E>, _, _>("rows of weights", [weight], [like], |[weight]| {
+            [images(rows(weight))]
+        });
         weight
     }
 
@@ -60,5 +61,3 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for
 }
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> PoolOps for Fusion<CubeBackend<R, F, I, E>> {}
-
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> UpdateOps for Fusion<CubeBackend<R, F, I, E>> {}

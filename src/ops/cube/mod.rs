@@ -12,6 +12,7 @@ mod memory;
 mod norm;
 mod norm_kernels;
 mod products;
+mod update;
 mod weight_gradient;
 
 use std::future::poll_fn;

@@ -8,10 +8,10 @@ use rayon::prelude::*;
 
 use super::{contiguous, new_tensor, values, vector};
 use crate::ops::host::{HostOps, Memory};
-use crate::ops::host_update::{Gradient, add_on_host, norm_on_host, sgd_on_host};
+use crate::ops::host_update::{Gradient, adamw_on_host, add_on_host, norm_on_host, sgd_on_host};
 use crate::ops::images::ImageOps;
 use crate::ops::traffic::reading;
-use crate::ops::update::{Sgd, UpdateOps};
+use crate::ops::update::{AdamW, Sgd, UpdateOps};
 
 impl ImageOps for Flex {}
 
@@ -22,29 +22,49 @@ impl UpdateOps for Flex {
         velocity: Option<FlexTensor>,
         step: &Sgd,
     ) -> (FlexTensor, Option<FlexTensor>) {
-        assert!(
-            [&param, &gradient].map(|tensor| tensor.dtype()) == [DType::F32; 2],
-            "parameters and their gradients are f32"
-        );
-        let (param, mut gradient) = (contiguous(param), contiguous(gradient));
-        let zeros = || vector(vec![0.0; values(&param).len()]);
+        let zeros = || zeros_like(&param);
         let mut velocity = velocity.or_else(|| (step.momentum != 0.0).then(zeros));
         // `storage_mut` copies if there is another reference.
         let memory = velocity.as_mut().map(FlexTensor::storage_mut::<f32>);
-        if let Some(values_of) = gradient.try_storage_mut::<f32>() {
-            sgd_on_host(values(&param), Gradient::Own(values_of), memory, step, parallel_for);
-            return (gradient, velocity);
-        }
-        let updated = new_tensor(param.shape(), |updated| {
-            let gradient = Gradient::Shared(values(&gradient), updated);
-            sgd_on_host(values(&param), gradient, memory, step, parallel_for);
-        });
+        let updated =
+            updated(param, gradient, |param, gradient| sgd_on_host(param, gradient, memory, step, parallel_for));
         (updated, velocity)
+    }
+
+    fn adamw(
+        param: FlexTensor,
+        gradient: FlexTensor,
+        moments: Option<[FlexTensor; 2]>,
+        step: &AdamW,
+    ) -> (FlexTensor, [FlexTensor; 2]) {
+        let mut moments = moments.unwrap_or_else(|| [zeros_like(&param), zeros_like(&param)]);
+        let memory = moments.each_mut().map(FlexTensor::storage_mut::<f32>);
+        let updated =
+            updated(param, gradient, |param, gradient| adamw_on_host(param, gradient, memory, step, parallel_for));
+        (updated, moments)
     }
 
     fn norm(x: FlexTensor) -> FlexTensor {
         vector(vec![norm_on_host(values(&x.to_contiguous()), parallel_for) as f32])
     }
+}
+
+fn zeros_like(param: &FlexTensor) -> FlexTensor {
+    vector(vec![0.0; param.shape().num_elements()])
+}
+
+/// The parameter that `update` writes: to the memory of the gradient, unless somebody else has that, too.
+fn updated(param: FlexTensor, gradient: FlexTensor, update: impl FnOnce(&[f32], Gradient<'_>)) -> FlexTensor {
+    assert!(
+        [&param, &gradient].map(|tensor| tensor.dtype()) == [DType::F32; 2],
+        "parameters and their gradients are f32"
+    );
+    let (param, mut gradient) = (contiguous(param), contiguous(gradient));
+    if let Some(own) = gradient.try_storage_mut::<f32>() {
+        update(values(&param), Gradient::Own(own));
+        return gradient;
+    }
+    new_tensor(param.shape(), |updated| update(values(&param), Gradient::Shared(values(&gradient), updated)))
 }
 
 /// Runs `work` on rayon's threads, as Flex does. Most tensors are a single piece, which stays on the calling thread.

@@ -7,11 +7,13 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/batch_norm_update_stats.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones_like.h>
@@ -127,6 +129,16 @@ char *kiln_sgd(Tensor *param, const Tensor *gradient, Tensor *velocity, double r
         if (velocity != nullptr) velocities.push_back(*velocity);
         at::_fused_sgd_({*param}, {*gradient}, velocities, weight_decay, momentum, rate, /*dampening=*/0.0,
                         nesterov != 0, /*maximize=*/false, first != 0);
+    });
+}
+
+// One step of AdamW: `param` and both moments change in place. All must be contiguous.
+char *kiln_adamw(Tensor *param, const Tensor *gradient, Tensor *first, Tensor *second, double rate, double beta1,
+                 double beta2, double eps, double weight_decay, double step) {
+    return guarded([&] {
+        Tensor steps = at::full({}, step, param->options());
+        at::_fused_adamw_({*param}, {*gradient}, {*first}, {*second}, /*max_exp_avg_sqs=*/{}, {steps}, rate, beta1, beta2,
+                          weight_decay, eps, /*amsgrad=*/false, /*maximize=*/false);
     });
 }
 
