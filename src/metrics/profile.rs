@@ -2,9 +2,9 @@
 //!
 //! Phases are the crate's `tracing` spans, Burn's for reads from a GPU, and CubeCL's for kernels; they are recorded only
 //! if there is a [`Profiler`]. Nested phases are listed below the outer one. A phase that copies between the host and a
-//! device has the field `bytes`.
+//! device has the field `bytes`; one with the field `operation` is called by that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -154,12 +154,30 @@ impl Visit for Fields {
         self.bytes = value;
     }
 
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "operation" {
+            self.name = Some(kept(value));
+        }
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "kernel.name" {
             let is_copy = format!("{value:?}").contains("contiguous");
             self.name = Some(if is_copy { "layout copy" } else { "kernel" });
         }
     }
+}
+
+/// A name for the life of the process; there are a few, of the operations that Kiln adds to Burn's.
+fn kept(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    let name: &'static str = Box::leak(name.into());
+    names.insert(name);
+    name
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Listener {

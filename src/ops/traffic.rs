@@ -1,5 +1,6 @@
 //! Copies between the host and devices: counted for the whole process, and shown by `--profile` as spans.
 
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::tensor::DType;
@@ -26,6 +27,14 @@ impl Traffic {
             bytes_to_host: self.bytes_to_host - before.bytes_to_host,
             blocking_reads: self.blocking_reads - before.blocking_reads,
         }
+    }
+}
+
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, more: Self) {
+        self.bytes_to_device += more.bytes_to_device;
+        self.bytes_to_host += more.bytes_to_host;
+        self.blocking_reads += more.blocking_reads;
     }
 }
 

@@ -31,6 +31,15 @@ pub(super) fn listen(profile: bool) -> Option<Profiler> {
 pub(super) fn report(profiler: &Profiler, trace: &Path, totals: &RunTotals) -> Result<()> {
     write_atomic(trace, &profiler.trace())?;
     say(&format!("\n{}", profiler.table(Duration::from_secs_f64(totals.training_seconds))));
+    if let (sum, steps @ 1..) = totals.copied {
+        let each = |count: u64| count as f64 / steps as f64;
+        say(&format!(
+            "copies      {:.1} kB to devices and {:.0} B to the host in a step, {:.1} blocking reads",
+            each(sum.bytes_to_device) / 1e3,
+            each(sum.bytes_to_host),
+            each(sum.blocking_reads)
+        ));
+    }
     say(&format!("trace       {}", trace.display()));
     Ok(())
 }

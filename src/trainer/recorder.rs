@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::metrics::line::generation_line;
 use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput, resident_memory};
 use crate::model::{Hits, Prediction};
+use crate::ops::Traffic;
 use crate::parallel::{
     EpochReport, GenerationReport, Observer, Plan, Probe, Split, StepReport, TrainingState, Write, fetch,
 };
@@ -44,6 +45,8 @@ pub(super) struct RunTotals {
     /// Seconds of training, without validation and saving.
     pub(super) training_seconds: f64,
     pub(super) checkpoint: Option<PathBuf>,
+    /// Copies of the steps behind the first one, which tries kernels out, and how many steps that are. None on a processor.
+    pub(super) copied: (Traffic, u64),
     /// Damaged images that were left out of the data set.
     pub(super) left_out: usize,
     /// Whether this process writes the files of an elastic run.
@@ -149,6 +152,10 @@ impl Observer for Recorder {
             totals.session_steps += 1;
             totals.images += images;
             totals.training_seconds += report.duration.as_secs_f64();
+            if let Some(traffic) = report.traffic.filter(|_| totals.session_steps > 1) {
+                totals.copied.0 += traffic;
+                totals.copied.1 += 1;
+            }
             (totals.images, totals.training_seconds)
         });
         self.pace.mark(seconds, total);

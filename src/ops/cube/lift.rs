@@ -9,11 +9,12 @@ use burn_cubecl::CubeBackend;
 use burn_fusion::stream::{Operation, OperationStreams};
 use burn_fusion::{Fusion, FusionBackend, FusionRuntime};
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
+use tracing::info_span;
 
 /// A float tensor of CubeCL's backend with fusion.
 pub(super) type Lifted<R, F, I, E> = FloatTensor<Fusion<CubeBackend<R, F, I, E>>>;
 
-/// Queues `run`, which computes tensors of the shapes and types `outputs` from `inputs`; `name` is for Burn's logs. No
+/// Queues `run`, which computes tensors of the shapes and types `outputs` from `inputs`; `name` is for profiles and Burn's logs. No
 /// thread waits, and nothing else is submitted earlier for it.
 pub(super) fn queue<B: FusionBackend, const I: usize, const O: usize>(
     name: &'static str,
@@ -60,6 +61,7 @@ where
     F: Fn(Vec<FloatTensor<B>>) -> [FloatTensor<B>; O] + Send + Sync,
 {
     fn execute(&self, handles: &mut HandleContainer<<B::FusionRuntime as FusionRuntime>::FusionHandle>) {
+        let _phase = info_span!("operation", operation = self.node.id.as_str()).entered();
         let inputs = self.node.inputs.iter().map(|input| handles.get_float_tensor::<B>(input)).collect();
         for (output, tensor) in self.node.outputs.iter().zip((self.run)(inputs)) {
             handles.register_float_tensor::<B>(&output.id, tensor);
