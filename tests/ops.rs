@@ -9,7 +9,8 @@ mod pool;
 mod winograd;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData, bf16, f16};
+use kiln::ops::PrecisionKind;
 
 /// Values without a pattern, in about `[-1, 1]`, the same in every run.
 fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -29,6 +30,16 @@ fn tensor<B: Backend, const D: usize>(values: &[f32], shape: [usize; D]) -> Tens
 
 fn to_vec<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
+}
+
+/// The nearest values that a precision has.
+fn rounded(values: Vec<f32>, precision: PrecisionKind) -> Vec<f32> {
+    let round: fn(f32) -> f32 = match precision {
+        PrecisionKind::F32 => |value| value,
+        PrecisionKind::Bf16 => |value| bf16::from_f32(value).to_f32(),
+        PrecisionKind::F16 => |value| f16::from_f32(value).to_f32(),
+    };
+    values.into_iter().map(round).collect()
 }
 
 /// Asserts agreement to `tolerance` of the largest expected value.

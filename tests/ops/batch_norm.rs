@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::tensor::{DType, Tensor, bf16};
+use burn::tensor::{DType, Tensor};
 use kiln::ops::statistics::{Combine, Direction, StatisticsGroup, Synchronized};
 use kiln::ops::{BatchNormOps, ConvOps, Epilogue, PrecisionKind, arranged, batch_norm, inference_factors, normalize};
 use kiln::parallel::HostBackend;
 
-use super::{assert_close, noise, tensor, to_vec};
+use super::{assert_close, noise, rounded, tensor, to_vec};
 use crate::backends::computes_in;
 
 const EPSILON: f64 = 1e-5;
+
+/// Precisions of half the bytes, with the error of about two roundings.
+const HALVES: [(PrecisionKind, f64); 2] = [(PrecisionKind::Bf16, 1e-2), (PrecisionKind::F16, 1.5e-3)];
 
 /// A batch, and the gradient of its output.
 pub(super) struct Case {
@@ -105,9 +108,9 @@ impl Case {
         }
     }
 
-    /// With activations and gradients that bf16 can hold.
-    fn in_halves(self) -> Self {
-        Self { x: in_halves_of(self.x), gradient: in_halves_of(self.gradient), ..self }
+    /// With activations and gradients that a precision can hold.
+    fn rounded(self, precision: PrecisionKind) -> Self {
+        Self { x: rounded(self.x, precision), gradient: rounded(self.gradient, precision), ..self }
     }
 
     /// Images `from..` as a batch of their own.
@@ -155,35 +158,31 @@ fn large_mean<B: BatchNormOps + ConvOps>() {
     case.primitive::<B>(None).assert_close(&case.naive(), 2e-3);
 }
 
-/// Activations in bf16: what goes through them is rounded, statistics and parameters are not.
+/// Activations in half the bytes: what goes through them is rounded, statistics and parameters are not.
 fn in_halves<B: BatchNormOps + HostBackend>() {
-    if !computes_in::<B>(PrecisionKind::Bf16) {
-        return;
+    for (precision, tolerance) in HALVES.into_iter().filter(|(precision, _)| computes_in::<B>(*precision)) {
+        let dtype = precision.dtype();
+        for (offset, innermost) in [(0.0, false), (0.0, true), (100.0, false), (100.0, true)] {
+            let case = Case::new([8, 4, 16, 16], offset, 2.0).rounded(precision);
+            let expected = case.naive();
+            let half = |values: &[f32]| tensor::<Autodiff<B>, 4>(values, case.shape).cast(dtype);
+            let x = arranged(half(&case.x), innermost).require_grad();
+            let [weight, bias] =
+                [&case.weight, &case.bias].map(|v| tensor::<Autodiff<B>, 1>(v, [v.len()]).require_grad());
+            let done = batch_norm(x.clone(), [weight.clone(), bias.clone()], EPSILON, None, Epilogue::Identity);
+            assert_eq!(done.output.dtype(), dtype);
+            assert_eq!([done.mean.dtype(), done.variance.dtype()], [DType::F32; 2]);
+            let gradients = (done.output.clone() * half(&case.gradient)).sum().backward();
+            assert_close("mean", &to_vec(done.mean), &expected.mean, 2e-5);
+            assert_close("variance", &to_vec(done.variance), &expected.variance, 2e-5);
+            assert_close("output", &to_vec(done.output.cast(DType::F32)), &expected.output, tolerance);
+            assert_close("weight", &to_vec(weight.grad(&gradients).unwrap()), &expected.weight_gradient, 1e-4);
+            assert_close("bias", &to_vec(bias.grad(&gradients).unwrap()), &expected.bias_gradient, 1e-4);
+            let x_gradient = x.grad(&gradients).unwrap();
+            assert_eq!(x_gradient.dtype(), dtype);
+            assert_close("input", &to_vec(x_gradient.cast(DType::F32)), &expected.x_gradient, tolerance);
+        }
     }
-    for (offset, innermost) in [(0.0, false), (0.0, true), (100.0, false), (100.0, true)] {
-        let case = Case::new([8, 4, 16, 16], offset, 2.0).in_halves();
-        let expected = case.naive();
-        let half = |values: &[f32]| tensor::<Autodiff<B>, 4>(values, case.shape).cast(DType::BF16);
-        let x = arranged(half(&case.x), innermost).require_grad();
-        let [weight, bias] =
-            [&case.weight, &case.bias].map(|values| tensor::<Autodiff<B>, 1>(values, [values.len()]).require_grad());
-        let done = batch_norm(x.clone(), [weight.clone(), bias.clone()], EPSILON, None, Epilogue::Identity);
-        assert_eq!(done.output.dtype(), DType::BF16);
-        assert_eq!([done.mean.dtype(), done.variance.dtype()], [DType::F32; 2]);
-        let gradients = (done.output.clone() * half(&case.gradient)).sum().backward();
-        assert_close("mean", &to_vec(done.mean), &expected.mean, 2e-5);
-        assert_close("variance", &to_vec(done.variance), &expected.variance, 2e-5);
-        assert_close("output", &to_vec(done.output.cast(DType::F32)), &expected.output, 1e-2);
-        assert_close("weight", &to_vec(weight.grad(&gradients).unwrap()), &expected.weight_gradient, 1e-4);
-        assert_close("bias", &to_vec(bias.grad(&gradients).unwrap()), &expected.bias_gradient, 1e-4);
-        let x_gradient = x.grad(&gradients).unwrap();
-        assert_eq!(x_gradient.dtype(), DType::BF16);
-        assert_close("input", &to_vec(x_gradient.cast(DType::F32)), &expected.x_gradient, 1e-2);
-    }
-}
-
-fn in_halves_of(values: Vec<f32>) -> Vec<f32> {
-    values.into_iter().map(|value| bf16::from_f32(value).to_f32()).collect()
 }
 
 fn inference<B: BatchNormOps>() {
@@ -199,50 +198,57 @@ fn inference<B: BatchNormOps>() {
     assert_close("output", &to_vec(output), &expected.output, 1e-5);
 }
 
-/// The rectifier and the shortcut behind it, against what Burn's operations make of the same batch-norm in f32; used
-/// twice, so that the gradients that reach the input and the shortcut are sums.
+/// The rectifier and the shortcut behind it, in every precision and layout; input and shortcut are used twice, so that
+/// the gradients that reach them are sums.
 fn with_what_is_behind<B: HostBackend>() {
-    for shape in [[4, 3, 5, 7], [2, 16, 9, 6], [3, 33, 1, 1]] {
-        behind::<B>(shape, false, DType::F32, 2e-6);
-        behind::<B>(shape, true, DType::F32, 2e-6);
-        // Other kernels round to bf16 before they add the shortcut, which changes the sign of some sums.
-        if B::is_processor() && computes_in::<B>(PrecisionKind::Bf16) {
-            behind::<B>(shape, true, DType::BF16, 2e-2);
+    let halves = HALVES.into_iter().filter(|(precision, _)| computes_in::<B>(*precision));
+    for (precision, tolerance) in std::iter::once((PrecisionKind::F32, 2e-5)).chain(halves) {
+        for shape in [[4, 3, 5, 7], [2, 16, 9, 6], [3, 33, 1, 1]] {
+            for (innermost, is_summed) in [(false, false), (false, true), (true, false), (true, true)] {
+                behind::<B>(shape, innermost, is_summed, precision, tolerance);
+            }
         }
     }
 }
 
-fn behind<B: HostBackend>(shape: [usize; 4], innermost: bool, dtype: DType, tolerance: f64) {
-    let case = Case::new(shape, 0.3, 2.0).in_halves();
-    let shortcut = in_halves_of(noise(case.x.len(), 21));
-    for summed in [false, true] {
-        let run = |fused: bool| {
-            let dtype = if fused { dtype } else { DType::F32 };
-            let typed = |values: &[f32]| tensor::<Autodiff<B>, 4>(values, shape).cast(dtype);
-            let leaf = |values: &[f32]| arranged(typed(values), innermost).require_grad();
-            let (x, other) = (leaf(&case.x), leaf(&shortcut));
-            let parameters = [&case.weight, &case.bias].map(|v| tensor::<Autodiff<B>, 1>(v, [v.len()]).require_grad());
-            let output = if fused {
-                let epilogue = if summed { Epilogue::AddRelu(other.clone()) } else { Epilogue::Relu };
-                batch_norm(x.clone(), parameters.clone(), EPSILON, None, epilogue).output
-            } else {
-                let output = batch_norm(x.clone(), parameters.clone(), EPSILON, None, Epilogue::Identity).output;
-                burn::tensor::activation::relu(if summed { output + other.clone() } else { output })
-            };
-            let objective = (output.clone() * typed(&case.gradient)).sum() + (x.clone() * other.clone()).sum();
-            let gradients = objective.backward();
-            let of = |leaf: Tensor<Autodiff<B>, 4>| {
-                to_vec(leaf.grad(&gradients).expect("the leaf is tracked").cast(DType::F32))
-            };
-            let [weight, bias] = parameters.map(|leaf| to_vec(leaf.grad(&gradients).expect("the leaf is tracked")));
-            [to_vec(output.cast(DType::F32)), of(x), of(other), weight, bias]
-        };
-        for (i, (found, expected)) in run(true).into_iter().zip(run(false)).enumerate() {
-            let expected: Vec<f64> = expected.into_iter().map(f64::from).collect();
-            let what = format!("{shape:?}, {dtype:?}, summed {summed}: result {i}");
-            assert_close(&what, &found, &expected, tolerance);
-        }
+fn behind<B: HostBackend>(
+    shape: [usize; 4],
+    innermost: bool,
+    is_summed: bool,
+    precision: PrecisionKind,
+    tolerance: f64,
+) {
+    let case = Case::new(shape, 0.3, 2.0).rounded(precision);
+    let shortcut = rounded(noise(case.x.len(), 21), precision);
+    let typed = |values: &[f32]| tensor::<Autodiff<B>, 4>(values, shape).cast(precision.dtype());
+    let leaf = |values: &[f32]| arranged(typed(values), innermost).require_grad();
+    let (x, other) = (leaf(&case.x), leaf(&shortcut));
+    let [weight, bias] = [&case.weight, &case.bias].map(|v| tensor::<Autodiff<B>, 1>(v, [v.len()]).require_grad());
+    let epilogue = if is_summed { Epilogue::AddRelu(other.clone()) } else { Epilogue::Relu };
+    let output = batch_norm(x.clone(), [weight.clone(), bias.clone()], EPSILON, None, epilogue).output;
+    let gradients = ((output.clone() * typed(&case.gradient)).sum() + (x.clone() * other.clone()).sum()).backward();
+    let output = to_vec(output.cast(DType::F32));
+
+    let mut before = case.naive().output;
+    if is_summed {
+        before.iter_mut().zip(&shortcut).for_each(|(value, other)| *value += f64::from(*other));
     }
+    let what = |of: &str| format!("{of} of {shape:?}, {precision:?}, innermost {innermost}, summed {is_summed}");
+    let expected: Vec<f64> = before.iter().map(|value| value.max(0.0)).collect();
+    assert_close(&what("output"), &output, &expected, tolerance);
+    // Where rounding decides, the gradient passes if the output is positive.
+    let passed = case.gradient.iter().zip(&output).map(|(gradient, out)| if *out > 0.0 { *gradient } else { 0.0 });
+    let passed = Case { gradient: passed.collect(), x: case.x.clone(), ..case };
+    let mut expected = passed.naive();
+    expected.x_gradient.iter_mut().zip(&shortcut).for_each(|(sum, other)| *sum += f64::from(*other));
+    let reached = |(x, gradient): (&f32, &f32)| f64::from(*x) + if is_summed { f64::from(*gradient) } else { 0.0 };
+    let of_shortcut: Vec<f64> = passed.x.iter().zip(&passed.gradient).map(reached).collect();
+    let half = |leaf: Tensor<Autodiff<B>, 4>| to_vec(leaf.grad(&gradients).unwrap().cast(DType::F32));
+    let full = |leaf: Tensor<Autodiff<B>, 1>| to_vec(leaf.grad(&gradients).unwrap());
+    assert_close(&what("input gradient"), &half(x), &expected.x_gradient, tolerance);
+    assert_close(&what("shortcut gradient"), &half(other), &of_shortcut, tolerance);
+    assert_close(&what("weight gradient"), &full(weight), &expected.weight_gradient, tolerance);
+    assert_close(&what("bias gradient"), &full(bias), &expected.bias_gradient, tolerance);
 }
 
 /// A group of two, of which the other replica's messages are known beforehand.
