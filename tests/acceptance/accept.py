@@ -32,9 +32,9 @@ PARTS = [
     ("nccl", 45, correct.nccl),
     ("ranks", 120, correct.ranks),
     ("tests", 120, correct.tests),
-    ("start", 45, speed.start),
-    ("replicas", 30, speed.replicas),
-    ("traffic", 45, speed.traffic),
+    ("start", 90, speed.start),
+    ("replicas", 90, speed.replicas),
+    ("traffic", 120, speed.traffic),
 ]
 
 

@@ -68,6 +68,9 @@ def kernels(course, backend):
         wrong = [row for row in group if not row["right"]]
         worst = max((row["error"] if row["error"] is not None else float("inf") for row in group))
         text = f"{kernel} {precision}: {len(group)} products, error up to {worst:.0e}"
+        slow = max(group, key=lambda row: row.get("milliseconds") or 0)
+        if slow.get("milliseconds"):
+            text += f", {slow['milliseconds']:.2g} ms for the slowest, {slow['product']} of {slow['shape']}"
         if wrong:
             text += f", {len(wrong)} wrong, first {wrong[0]['product']} of {wrong[0]['shape']}"
         rows.append({"state": "wrong" if wrong else "ok", "text": text, "kernels": group})

@@ -2,19 +2,21 @@
 //!
 //! A backend that tunes picks by speed alone, and a kernel that computes nothing is the fastest of all. What it picks
 //! depends on the shape, so the shapes are those of training: the CIFAR stem's with one image, or both stems' with the
-//! batch sizes in `KILN_KERNEL_BATCH`. The largest errors go to the file that `KILN_KERNEL_REPORT` names.
+//! batch sizes in `KILN_KERNEL_BATCH`. The largest errors and the times go to the file that `KILN_KERNEL_REPORT` names.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use burn::backend::Autodiff;
-use burn::tensor::{Tensor, TensorPrimitive, bf16, f16};
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, Tensor, TensorPrimitive};
 use kiln::ops::{Algorithm, Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
 use kiln::parallel::HostBackend;
 use serde_json::json;
 
 use super::batch_norm::Case as Norm;
-use super::{noise, tensor, to_vec};
+use super::{noise, rounded, tensor, to_vec};
 use crate::backends::computes_in;
 
 /// How far a value may be off, relative to the largest one. TF32 keeps 10 bits of a fraction and bf16 7: their errors
@@ -23,8 +25,25 @@ const LIMIT: f64 = 1e-2;
 /// Values of a product that are compared.
 const PLACES: usize = 64;
 
-/// The largest error of each product of a kernel.
-type Errors = Vec<(&'static str, f64)>;
+/// Calls of a kernel whose time is taken, behind one whose time is not.
+const TIMED: u32 = 10;
+
+/// The largest error of each product of a kernel, and its time.
+type Errors = Vec<(&'static str, f64, Option<f64>)>;
+
+/// The milliseconds of a call, if the report asks for them.
+fn milliseconds<B: HostBackend, R>(call: impl Fn() -> R) -> Option<f64> {
+    std::env::var_os("KILN_KERNEL_REPORT")?;
+    let device = B::open(0).unwrap();
+    drop(call());
+    B::sync(&device).unwrap();
+    let start = Instant::now();
+    for _ in 0..TIMED {
+        drop(call());
+    }
+    B::sync(&device).unwrap();
+    Some(1e3 * (start.elapsed() / TIMED).as_secs_f64())
+}
 
 /// A convolution of a network.
 #[derive(Debug, Clone, Copy)]
@@ -97,20 +116,26 @@ impl Layer {
         let [x, weight] = [x, weight].map(|leaf| to_vec(leaf.grad(&gradients).expect("both are asked for")));
         let found = [("output", to_vec(output)), ("weight gradient", weight), ("input gradient", x)];
         let values = [0, 1, 2].map(|i| &values[i][..]);
+        let times = self.times::<B>(values, dtype);
         let error = |(i, (what, found)): (usize, (_, Vec<f32>))| {
-            (what, error_at(&found, places(found.len()), |place| self.definition(i, place, values)))
+            (what, error_at(&found, places(found.len()), |place| self.definition(i, place, values)), times[i])
         };
         found.into_iter().enumerate().map(error).collect()
     }
-}
 
-fn rounded(values: Vec<f32>, precision: PrecisionKind) -> Vec<f32> {
-    let round: fn(f32) -> f32 = match precision {
-        PrecisionKind::F32 => |value| value,
-        PrecisionKind::Bf16 => |value| bf16::from_f32(value).to_f32(),
-        PrecisionKind::F16 => |value| f16::from_f32(value).to_f32(),
-    };
-    values.into_iter().map(round).collect()
+    /// Of the output, of the weight's gradient and of the input's.
+    fn times<B: HostBackend>(&self, values: [&[f32]; 3], dtype: DType) -> [Option<f64>; 3] {
+        let shapes = [self.x, self.weight, self.output()];
+        let typed = |i: usize| tensor::<B, 4>(values[i], shapes[i]).cast(dtype).into_primitive().tensor();
+        let [x, weight, gradient] = [0, 1, 2].map(typed);
+        let [x, gradient] = [x, gradient].map(|images| B::arranged(images, false));
+        let weight = B::conv_weight(weight, &x, self.sliding);
+        let forward = milliseconds::<B, _>(|| B::conv_forward(x.clone(), weight.clone(), self.sliding));
+        let backward = |product: fn(FloatTensor<B>, FloatTensor<B>, FloatTensor<B>, Sliding) -> FloatTensor<B>| {
+            milliseconds::<B, _>(|| product(x.clone(), weight.clone(), gradient.clone(), self.sliding))
+        };
+        [forward, backward(B::conv_weight_gradient), backward(B::conv_input_gradient)]
+    }
 }
 
 /// The largest error at `places`, relative to the largest value that is expected there.
@@ -151,26 +176,39 @@ fn batch_norms<B: HostBackend>(shape: [usize; 4], precision: PrecisionKind) -> E
     let x = tensor::<Autodiff<B>, 4>(&case.x, shape).require_grad();
     let [weight, bias] =
         [&case.weight, &case.bias].map(|values| tensor::<Autodiff<B>, 1>(values, [values.len()]).require_grad());
-    let done =
-        batch_norm(x.clone().cast(precision.dtype()), [weight.clone(), bias.clone()], 1e-5, None, Epilogue::Identity);
+    let run = || {
+        let x = x.clone().cast(precision.dtype());
+        batch_norm(x, [weight.clone(), bias.clone()], 1e-5, None, Epilogue::Identity)
+    };
+    let done = run();
     let output = done.output.cast(PrecisionKind::F32.dtype());
-    let gradients = (output.clone() * tensor(&case.gradient, shape)).sum().backward();
+    let factor = tensor::<Autodiff<B>, 4>(&case.gradient, shape);
+    let multiplied = |output: Tensor<Autodiff<B>, 4>| (output * factor.clone()).sum().backward();
+    let gradients = multiplied(output.clone());
     let gradient = |leaf: Tensor<Autodiff<B>, 1>| to_vec(leaf.grad(&gradients).expect("the leaf is tracked"));
+    let forward = milliseconds::<B, _>(run);
+    // With the forward pass and the product behind it.
+    let backward = milliseconds::<B, _>(|| multiplied(run().output.cast(PrecisionKind::F32.dtype())));
     let found = [
-        ("output", to_vec(output), expected.output),
-        ("variance", to_vec(done.variance), expected.variance),
-        ("weight gradient", gradient(weight), expected.weight_gradient),
-        ("bias gradient", gradient(bias), expected.bias_gradient),
-        ("input gradient", to_vec(x.grad(&gradients).expect("the leaf is tracked")), expected.x_gradient),
+        ("output", to_vec(output), expected.output, forward),
+        ("variance", to_vec(done.variance), expected.variance, None),
+        ("weight gradient", gradient(weight.clone()), expected.weight_gradient, None),
+        ("bias gradient", gradient(bias.clone()), expected.bias_gradient, None),
+        ("input gradient", to_vec(x.grad(&gradients).expect("the leaf is tracked")), expected.x_gradient, backward),
     ];
-    found.into_iter().map(|(what, found, all)| (what, error_at(&found, 0..all.len(), |at| all[at]))).collect()
+    let error = |(what, found, all, time): (_, Vec<f32>, Vec<f64>, _)| {
+        (what, error_at(&found, 0..all.len(), |at| all[at]), time)
+    };
+    found.into_iter().map(error).collect()
 }
 
 /// What is summed over whole tensors: a gradient's squares for its norm, the pixels of a map, a batch.
 fn reductions<B: HostBackend>(rows: usize) -> Errors {
     let flat = noise(512 * 512 * 9, 12);
     let squares = flat.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
-    let norm = B::norm(tensor::<B, 1>(&flat, [flat.len()]).into_primitive().tensor());
+    let vector = tensor::<B, 1>(&flat, [flat.len()]).into_primitive().tensor();
+    let time = milliseconds::<B, _>(|| B::norm(vector.clone()));
+    let norm = B::norm(vector);
     let norm: Tensor<B, 1> = Tensor::from_primitive(TensorPrimitive::Float(norm));
     let norm = error_at(&to_vec(norm), 0..1, |_| squares.sqrt());
     let values = noise(rows * 16, 13);
@@ -178,18 +216,18 @@ fn reductions<B: HostBackend>(rows: usize) -> Errors {
     let x: Tensor<B, 2> = tensor(&values, [rows, 16]);
     let map = error_at(&to_vec(x.clone().sum_dim(1)), 0..rows, |row| sum(row * 16, 1, 16));
     let batch = error_at(&to_vec(x.sum_dim(0)), 0..16, |column| sum(column, 16, rows));
-    vec![("norm", norm), ("sum over a map", map), ("sum over a batch", batch)]
+    vec![("norm", norm, time), ("sum over a map", map, None), ("sum over a batch", batch, None)]
 }
 
 /// Checks one kernel and writes it down; what is wrong with it, in a line each. A backend that panics is wrong, too.
 fn check(kernel: &str, shape: &str, precision: PrecisionKind, errors: impl FnOnce() -> Errors) -> Vec<String> {
-    let errors = catch_unwind(AssertUnwindSafe(errors)).unwrap_or_else(|_| vec![("panic", f64::INFINITY)]);
+    let errors = catch_unwind(AssertUnwindSafe(errors)).unwrap_or_else(|_| vec![("panic", f64::INFINITY, None)]);
     let mut wrong = Vec::new();
-    for (product, error) in errors {
+    for (product, error, time) in errors {
         let right = error <= LIMIT;
         let row = json!({
             "kernel": kernel, "shape": shape, "precision": precision.name(), "product": product, "error": error,
-            "right": right,
+            "right": right, "milliseconds": time,
         });
         if let Some(report) = std::env::var_os("KILN_KERNEL_REPORT") {
             let mut report = std::fs::File::options().append(true).create(true).open(report).unwrap();
