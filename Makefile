@@ -26,11 +26,15 @@ BY_REASON = sort -u $$list | awk -F ': ' '{ reason = substr($$0, length($$1) + 3
 TESTS = { list=$$(mktemp); KILN_TEST_SKIPPED=$$list $(CARGO) test $(1); code=$$?; \
 	test ! -s $$list || { echo "skipped:"; $(BY_REASON); }; rm -f $$list; exit $$code; }
 
+# The rooms whose tests have several processes.
+OF_PROCESSES := collective:: distributed:: divergence:: elastic:: mesh:: overlap:: own_model:: parity:: placement:: \
+	sharding:: stages:: verify::
+
 # The readers of `make fuzz` that not every build has.
 READERS := gloo,parquet,turbo
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-all check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate fuzz mutants clean setup-tch setup-wgpu setup-dist setup-peer
+.PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-nccl test-all check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate fuzz mutants clean setup-tch setup-wgpu setup-dist setup-peer
 
 help: ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -58,6 +62,9 @@ test-wgpu: ## what every backend must do, on wgpu: on a GPU, or after `make setu
 
 test-dist: ## all tests, and those of several processes over Gloo
 	@$(call TESTS,--features gloo)
+
+test-nccl: ## tests of several processes whose tensors go over a stand-in for NCCL
+	@export KILN_TEST_ENGINE=nccl; $(call TESTS,--features gloo --test kiln -- $(OF_PROCESSES))
 
 test-all: ## all tests on flex and LibTorch, and those of several processes
 	@$(TORCH) $(CARGO) clippy --workspace --all-targets --features $(ALL) -- -D warnings && \

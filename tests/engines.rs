@@ -12,11 +12,11 @@ use kiln::parallel::{Processes, World};
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Gives connected processes engines for tensors, too.
-type Extend = fn(Vec<Processes>, &World) -> Vec<Processes>;
+pub type Extend = fn(Vec<Processes>, &World) -> Vec<Processes>;
 
 thread_local! {
     /// What the processes of this test have beside Gloo.
-    pub static EXTENDED: Cell<Option<Extend>> = const { Cell::new(None) };
+    pub static EXTENDED: Cell<Option<Extend>> = Cell::new(crate::nccl::asked_for());
 }
 
 #[derive(Default)]

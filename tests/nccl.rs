@@ -15,7 +15,7 @@ use kiln::parallel::{Devices, HostBackend, Links, Processes, World};
 use tempfile::TempDir;
 
 use crate::command::{Workplace, errors, skip, succeeded};
-use crate::engines::{EXTENDED, Store, connected};
+use crate::engines::{EXTENDED, Extend, Store, connected};
 use crate::files::file;
 
 mod conformance;
@@ -90,10 +90,19 @@ pub fn shows_memory<B: HostBackend>() -> bool {
     shows
 }
 
-/// Runs a test whose processes, from now on, send tensors over the stand-in: its threads as the programs that it starts.
+/// Sends the tensors of a test's processes over the stand-in: of its threads as of the programs that it starts.
+const EXTEND: Extend = |processes, world| with_nccl(processes, world, 1);
+
+/// What all tests use: Gloo alone, unless `KILN_TEST_ENGINE` says `nccl`.
+pub fn asked_for() -> Option<Extend> {
+    let asked = std::env::var("KILN_TEST_ENGINE").is_ok_and(|engine| engine == "nccl");
+    asked.then(|| stand_in().expect("the stand-in needs a compiler")).map(|_| EXTEND)
+}
+
+/// Runs a test whose processes, from now on, send tensors over the stand-in.
 pub fn over_nccl(test: fn()) {
     if stand_in().is_some() {
-        EXTENDED.set(Some(|processes, world| with_nccl(processes, world, 1)));
+        EXTENDED.set(Some(EXTEND));
         test();
     }
 }
