@@ -107,6 +107,11 @@ pub trait HostOps: Backend {
         Self::float_cat(vectors.into_iter().flat_map(filled).collect(), 0)
     }
 
+    /// The values of an f32 vector from `start` on, which is a multiple of [`ARENA_ALIGNMENT`].
+    fn part(vector: FloatTensor<Self>, start: usize, length: usize) -> FloatTensor<Self> {
+        primitive(tensor::<Self, 1>(vector).slice(start..start + length))
+    }
+
     /// Appends the values of an f32 tensor in row-major order. Blocks until the device has computed them.
     fn append_to(x: FloatTensor<Self>, values: &mut Vec<f32>) {
         let _copy = reading(x.shape().num_elements(), x.dtype());

@@ -61,7 +61,8 @@ impl Arenas {
             }
             let mut start = 0;
             for place in places {
-                tensors[*place] = Some(vector.clone().slice(start..start + self.lengths[*place]));
+                let part = B::part(primitive(vector.clone()), start, self.lengths[*place]);
+                tensors[*place] = Some(tensor(part));
                 start += self.lengths[*place].next_multiple_of(ARENA_ALIGNMENT);
             }
         }

@@ -3,6 +3,9 @@
 //! On a CPU backend an id is a slot; all slots share the processor. On a GPU backend it is an index among the visible
 //! devices (see `CUDA_VISIBLE_DEVICES`), in the order of `nvidia-smi` unless `CUDA_DEVICE_ORDER` is set.
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use std::path::Path;
+
 use super::world::World;
 use crate::error::{Error, Result};
 use crate::ops::{ImageOps, MixedBackend, PrecisionKind, UpdateOps};
@@ -80,13 +83,14 @@ fn no_such_device(backend: &str, index: usize, visible: usize) -> Error {
     Error::usage(format!("the {backend} backend has no device '{index}': {rule}"))
 }
 
-/// Before a CubeCL device is opened. Replicas share its tensors only if all threads use one stream of it.
+/// Before a CubeCL device is opened. Replicas share its tensors only if all threads use one stream of it. `kernels` is
+/// where compiled ones are kept.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn prepare() -> Result<()> {
+fn prepare(kernels: Option<&Path>) -> Result<()> {
     let reason = "CubeCL has been used before Kiln opened a device, with several streams: open Kiln's devices first, or \
                   set 'max_streams = 1' under [streaming] in cubecl.toml";
     super::remedy::note_device_panics();
-    crate::ops::use_one_stream().then_some(()).ok_or_else(|| Error::usage(reason))
+    crate::ops::use_one_stream(kernels).then_some(()).ok_or_else(|| Error::usage(reason))
 }
 
 /// The threads of one of `replicas` replicas.
@@ -192,9 +196,10 @@ mod cuda {
 
     impl HostBackend for Cuda<f32, i32> {
         fn open(index: usize) -> Result<CudaDevice> {
-            prepare()?;
             match toolchain() {
-                Ok(Toolchain { devices, .. }) if index < *devices => Ok(CudaDevice::new(index)),
+                Ok(Toolchain { devices, kernels, .. }) if index < *devices => {
+                    prepare(kernels.as_deref()).map(|()| CudaDevice::new(index))
+                }
                 Ok(Toolchain { devices, .. }) => Err(no_such_device("cuda", index, *devices)),
                 Err(why) => Err(Error::usage(format!("the cuda backend cannot run: {why}"))),
             }
@@ -222,7 +227,7 @@ mod wgpu {
 
     impl HostBackend for Wgpu<f32, i32> {
         fn open(index: usize) -> Result<WgpuDevice> {
-            prepare()?;
+            prepare(None)?;
             match Self::device_count(DISCRETE) {
                 // The default of wgpu: an integrated GPU, or a driver that computes on the CPU.
                 0 if index == 0 => Ok(WgpuDevice::DefaultDevice),

@@ -6,8 +6,11 @@ use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use cudarc::driver::result::device::{get, get_attribute};
 use cudarc::driver::{CudaContext, DriverError, sys};
 use cudarc::nvrtc::sys as nvrtc;
+
+use super::kernels::{Origin, cache, directory};
 
 /// The first CUDA whose driver has all functions that CubeCL calls, `cuMemAllocAsync` being the newest of them.
 const OLDEST: Version = Version { major: 11, minor: 2 };
@@ -19,16 +22,18 @@ pub(super) struct Toolchain {
     pub(super) devices: usize,
     compiler: Version,
     home: PathBuf,
+    /// Where compiled kernels are kept.
+    pub(super) kernels: Option<PathBuf>,
 }
 
 impl Display for Toolchain {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "NVRTC {}, CUDA's headers in {}; it compiles the kernels in the first step",
-            self.compiler,
-            self.home.display()
-        )
+        let Self { compiler, home, kernels, .. } = self;
+        write!(f, "NVRTC {compiler}, CUDA's headers in {}; it compiles the kernels in the first step", home.display())?;
+        match kernels {
+            Some(kernels) => write!(f, " of a first run and keeps them in {}", kernels.display()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -49,7 +54,7 @@ pub(super) fn toolchain() -> &'static Result<Toolchain, String> {
     static FOUND: LazyLock<Result<Toolchain, String>> = LazyLock::new(|| {
         let (devices, driver) = driver()?;
         if devices == 0 {
-            return Ok(Toolchain { devices, compiler: OLDEST, home: PathBuf::new() });
+            return Ok(Toolchain { devices, compiler: OLDEST, home: PathBuf::new(), kernels: None });
         }
         let compiler = compiler()?;
         if compiler > driver {
@@ -58,7 +63,7 @@ pub(super) fn toolchain() -> &'static Result<Toolchain, String> {
                  driver, or put an NVRTC of CUDA {driver} or older first in LD_LIBRARY_PATH"
             ));
         }
-        Ok(Toolchain { devices, compiler, home: home()? })
+        Ok(Toolchain { devices, compiler, home: home()?, kernels: kernels(devices, compiler) })
     });
     &FOUND
 }
@@ -83,6 +88,23 @@ fn driver() -> Result<(usize, Version), String> {
         Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Ok((0, version)),
         Err(error) => Err(explained(error)),
     }
+}
+
+/// Where this program's kernels are kept for these devices, if they can be.
+fn kernels(devices: usize, compiler: Version) -> Option<PathBuf> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    let capability = |index: usize| {
+        let device = get(index as i32).ok()?;
+        // SAFETY: the driver gave this device.
+        let [major, minor] = [MAJOR, MINOR].map(|attribute| unsafe { get_attribute(device, attribute) }.ok());
+        Some((major?, minor?))
+    };
+    let capabilities: Vec<_> = (0..devices).map(capability).collect::<Option<_>>()?;
+    let program = std::fs::read(std::env::current_exe().ok()?).ok()?;
+    let compiler = (compiler.major, compiler.minor);
+    directory(&cache()?, &Origin { program: &program, compiler, capabilities: &capabilities })
 }
 
 /// Explains an error of the driver's start.

@@ -32,6 +32,8 @@ mod generation;
 #[cfg(feature = "gloo")]
 pub mod gloo;
 mod handle;
+#[cfg(any(feature = "cuda", test))]
+mod kernels;
 mod key;
 mod learner;
 mod loader;

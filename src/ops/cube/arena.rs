@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::lift::{Lifted, queue_all};
+use super::lift::{Lifted, queue, queue_all};
 use super::map::units;
 use super::norm::arguments;
 use crate::ops::ARENA_ALIGNMENT;
@@ -48,6 +48,21 @@ pub(super) fn side_by_side<R: CubeRuntime, F: FloatElement, I: IntElement, E: Bo
         [whole]
     });
     whole
+}
+
+/// The body of [`HostOps::part`](crate::ops::HostOps::part): a view.
+pub(super) fn part<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement>(
+    whole: Lifted<R, F, I, E>,
+    start: usize,
+    length: usize,
+) -> Lifted<R, F, I, E> {
+    let like = (Shape::new([length]), DType::F32);
+    let [part] = queue::<CubeBackend<R, F, I, E>, _, _>("part", [whole], [like], move |[whole]| {
+        let CubeTensor { client, device, dtype, handle, .. } = into_contiguous(whole);
+        let handle = handle.offset_start((start * dtype.size()) as u64);
+        [CubeTensor::new_contiguous(client, device, Shape::new([length]), handle, dtype)]
+    });
+    part
 }
 
 /// The place that a tensor of this length takes.

@@ -17,7 +17,8 @@ mod weight_gradient;
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use burn::tensor::TensorMetadata;
@@ -28,6 +29,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use burn_fusion::stream::OperationStreams;
 use burn_fusion::{Fusion, NoOp, get_client};
 use burn_ir::{BackendIr, InitOperationIr, OperationIr};
+use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::server::CopyDescriptor;
 
@@ -36,21 +38,24 @@ use super::Memory;
 use super::traffic::late_reading;
 use super::{HostOps, Later};
 
-/// Lets all threads of the process use one stream of a device. False if CubeCL has been used before with more.
+/// Lets all threads of the process use one stream of a device. False if CubeCL has been used before with more. Compiled
+/// kernels are kept in `kernels`, or where cubecl.toml says.
 ///
 /// CubeCL gives every thread its own, and orders a kernel behind those of the threads that allocated its operands: not
 /// behind one that writes to another thread's memory, nor behind the last reads of memory that is used again.
-pub fn use_one_stream() -> bool {
-    static IS_ONE: LazyLock<bool> = LazyLock::new(|| {
+pub fn use_one_stream(kernels: Option<&Path>) -> bool {
+    static IS_ONE: OnceLock<bool> = OnceLock::new();
+    *IS_ONE.get_or_init(|| {
         let is_unread = CubeClRuntimeConfig::storage().lock().is_none();
         let mut config = CubeClRuntimeConfig::clone(&CubeClRuntimeConfig::get());
         if is_unread {
             config.streaming.max_streams = 1;
+            let kept = kernels.map(|kernels| CacheConfig::File(kernels.into()));
+            config.compilation.cache = config.compilation.cache.or(kept);
             *CubeClRuntimeConfig::storage().lock() = Some(Arc::new(config.clone()));
         }
         config.streaming.max_streams == 1
-    });
-    *IS_ONE
+    })
 }
 
 /// Threads share the tensors of the backend below Burn's fusion, once the operations on which they depend are submitted
@@ -92,6 +97,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> HostOps for
 
     fn side_by_side(vectors: Vec<FloatTensor<Self>>) -> FloatTensor<Self> {
         arena::side_by_side::<R, F, I, E>(vectors)
+    }
+
+    fn part(vector: FloatTensor<Self>, start: usize, length: usize) -> FloatTensor<Self> {
+        arena::part::<R, F, I, E>(vector, start, length)
     }
 
     fn read_later(x: FloatTensor<Self>) -> Later {
