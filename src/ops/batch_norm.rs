@@ -92,6 +92,21 @@ pub trait BatchNormOps: GradientOps + HostOps {
         [gradient, view.channel_sum::<Self>(rows), view.channel_sum::<Self>(product)]
     }
 
+    /// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`] from the sums over the whole batch of the gradient,
+    /// and of the gradient times the normalised input; `share` is one over its number of values per channel.
+    fn bn_gradient_factors(
+        weight: FloatTensor<Self>,
+        inv_std: FloatTensor<Self>,
+        [sum, weighted]: [FloatTensor<Self>; 2],
+        share: f64,
+    ) -> [FloatTensor<Self>; 3] {
+        let k = Self::float_mul(weight, inv_std.clone());
+        let weighted = Self::float_mul_scalar(weighted, share.into());
+        let q = Self::float_mul(Self::float_mul(k.clone(), inv_std), weighted);
+        let r = Self::float_mul(k.clone(), Self::float_mul_scalar(sum, share.into()));
+        [k, q, r]
+    }
+
     /// The gradient of the input, `gradient * k - (x - mean) * q - r`; `gradient` is the first result of
     /// [`BatchNormOps::bn_gradient_sums`].
     fn bn_input_gradient(
@@ -161,7 +176,7 @@ pub(super) fn gradients<B: BatchNormOps>(
     let [gradient, bias_gradient, weighted] = B::bn_gradient_sums(gradient, x.clone(), mean.clone(), relu);
     let weight_gradient = B::float_mul(weighted, inv_std.clone());
     let (totals, share) = all([bias_gradient.clone(), weight_gradient.clone()]);
-    let factors = input_factors::<B>(weight, inv_std, totals, share);
+    let factors = B::bn_gradient_factors(weight, inv_std, totals, share);
     let x_gradient = B::bn_input_gradient(gradient.clone(), x, mean, factors, relu);
     [x_gradient, weight_gradient, bias_gradient, gradient]
 }
@@ -204,20 +219,6 @@ impl View {
         let row = B::float_reshape(values, Shape::new([1, self.channels]));
         B::float_reshape(B::float_repeat_dim(row, 0, self.batch), Shape::new([self.batch * self.channels, 1]))
     }
-}
-
-/// The factors `k`, `q`, `r` of [`BatchNormOps::bn_input_gradient`]; `share` is one over the number of values per
-/// channel.
-fn input_factors<B: Backend>(
-    weight: FloatTensor<B>,
-    inv_std: FloatTensor<B>,
-    [sum, weighted]: [FloatTensor<B>; 2],
-    share: f64,
-) -> [FloatTensor<B>; 3] {
-    let k = B::float_mul(weight, inv_std.clone());
-    let q = B::float_mul(B::float_mul(k.clone(), inv_std), B::float_mul_scalar(weighted, share.into()));
-    let r = B::float_mul(k.clone(), B::float_mul_scalar(sum, share.into()));
-    [k, q, r]
 }
 
 /// The result of [`batch_norm`].

@@ -72,6 +72,12 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
         (chosen, found) = (place, Some(result));
         break;
     }
+    if is_final && chosen == candidates.len() {
+        let Product { name, shapes, dtype, .. } = &key.1;
+        tracing::warn!(
+            "no kernel on matrix units computes the {name} of {dtype:?} {shapes:?}: Burn's direct convolution does, slowly"
+        );
+    }
     if is_final {
         CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, chosen);
     }

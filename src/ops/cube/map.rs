@@ -10,7 +10,14 @@ use cubecl::calculate_cube_count_elemwise;
 use cubecl::client::ComputeClient;
 use cubecl::prelude::{CubeCount, CubeDim};
 
-use super::norm_kernels::{ROWS, UNITS};
+use super::norm_kernels::UNITS;
+
+/// Rows that a unit adds up on its own, at least.
+const FEWEST: usize = 8;
+
+/// Pieces of the rows that are added up on their own, at most: enough for a large GPU, and few for the cube that adds
+/// them up.
+const MOST: usize = 1024;
 
 /// A batch of images, and the way over it.
 pub(super) struct Map<R: CubeRuntime> {
@@ -65,9 +72,14 @@ impl<R: CubeRuntime> Map<R> {
         CubeDim::new_2d(self.width() as u32, self.lanes() as u32)
     }
 
+    /// Rows of a piece that a unit adds up on its own.
+    pub(super) fn depth(&self) -> usize {
+        self.rows.div_ceil(MOST * self.lanes()).max(FEWEST)
+    }
+
     /// Parts of the rows that are added up on their own.
     pub(super) fn piece_count(&self) -> usize {
-        self.rows.div_ceil(ROWS * self.lanes())
+        self.rows.div_ceil(self.depth() * self.lanes())
     }
 
     /// A cube per piece and group of columns.

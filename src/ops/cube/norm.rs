@@ -13,7 +13,8 @@ use cubecl::prelude::{LaunchArg, SequenceArg, TensorArg};
 use super::lift::{queue, queue_all};
 use super::map::{Map, images, rows, units};
 use super::norm_kernels::{
-    added_moments, all_moments, all_sums, factors, input_gradient, masked, normalized, piece_moments, piece_sums,
+    added_moments, all_moments, all_sums, factors, gradient_factors, input_gradient, masked, normalized, piece_moments,
+    piece_sums,
 };
 use crate::ops::batch_norm::free;
 use crate::ops::host::MomentWeights;
@@ -76,6 +77,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
                     squares.clone().into_tensor_arg(),
                     map.rows,
                     map.columns(),
+                    map.depth(),
                     map.lanes(),
                     map.dtype.into(),
                 );
@@ -90,6 +92,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
                     square.clone().into_tensor_arg(),
                     map.rows,
                     map.columns(),
+                    map.depth(),
                     map.lanes(),
                 );
                 [mean, square]
@@ -156,6 +159,39 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         let [sum, product] =
             queue_all::<Below<R, F, I, E>, _>("batch-norm sums", inputs, outputs, |inputs| gradient_sums(inputs));
         [gradient, sum, product]
+    }
+
+    fn bn_gradient_factors(
+        weight: FloatTensor<Self>,
+        inv_std: FloatTensor<Self>,
+        [sum, weighted]: [FloatTensor<Self>; 2],
+        share: f64,
+    ) -> [FloatTensor<Self>; 3] {
+        let outputs = [(); 3].map(|()| (weight.shape(), DType::F32));
+        let inputs = [weight, inv_std, sum, weighted];
+        queue::<Below<R, F, I, E>, _, _>("batch-norm gradient factors", inputs, outputs, move |inputs| {
+            let made = [(); 3].map(|()| like(&inputs[0]));
+            let (client, channels) = (inputs[0].client.clone(), inputs[0].shape().num_elements());
+            let (cubes, dim) = units(&client, channels);
+            let [weight, inv_std, sum, weighted] = inputs.map(|values| into_contiguous(values).into_tensor_arg());
+            let [k, q, r] = made.each_ref().map(|factor| factor.clone().into_tensor_arg());
+            gradient_factors::launch::<R>(
+                &client,
+                cubes,
+                dim,
+                1,
+                weight,
+                inv_std,
+                sum,
+                weighted,
+                k,
+                q,
+                r,
+                share as f32,
+                channels,
+            );
+            made
+        })
     }
 
     fn bn_input_gradient(
@@ -230,6 +266,7 @@ fn gradient_sums<R: CubeRuntime>(inputs: Vec<CubeTensor<R>>) -> [CubeTensor<R>; 
         products.clone().into_tensor_arg(),
         map.rows,
         map.columns(),
+        map.depth(),
         map.lanes(),
         map.dtype.into(),
     );

@@ -1,19 +1,16 @@
 //! Kernels of batch-norm on CubeCL. Activations are rows of channels, the layout of Burn's convolutions; all arithmetic
 //! is in f32.
 //!
-//! Sums over the rows come in two steps, in an order that only the shape decides: cubes add up pieces of rows, and one
-//! cube per group of channels adds up the pieces. A unit has a place among its cube's columns (x, channels) and lanes (y,
-//! rows).
+//! Sums over the rows come in two steps, in an order that only the shape decides: cubes add up pieces of rows, `depth` rows
+//! per unit, and one cube per group of channels adds up the pieces. A unit has a place among its cube's columns (x,
+//! channels) and lanes (y, rows).
 
 use cubecl::prelude::*;
 
 /// Units of a cube that adds up rows; a power of two.
 pub(super) const UNITS: usize = 256;
 
-/// Rows that one unit adds up on its own.
-pub(super) const ROWS: usize = 8;
-
-/// Means and sums of squared deviations of pieces of `ROWS` rows per lane.
+/// Means and sums of squared deviations of pieces.
 #[cube(launch)]
 pub(super) fn piece_moments<E: Float, N: Size>(
     x: &Tensor<Vector<E, N>>,
@@ -21,15 +18,16 @@ pub(super) fn piece_moments<E: Float, N: Size>(
     squares: &mut Tensor<Vector<f32, N>>,
     rows: usize,
     columns: usize,
+    depth: usize,
     #[comptime] lanes: usize,
     #[define(E)] _dtype: StorageType,
 ) {
     let column = ABSOLUTE_POS_X as usize;
-    let first = CUBE_POS_Y as usize * ROWS * lanes;
-    let size = f32::cast_from(min(rows - first, ROWS * lanes));
+    let first = CUBE_POS_Y as usize * depth * lanes;
+    let size = f32::cast_from(min(rows - first, depth * lanes));
 
     let mut sum = Vector::<f32, N>::new(0.0);
-    for i in 0..ROWS {
+    for i in 0..depth {
         let row = first + i * lanes + UNIT_POS_Y as usize;
         if row < rows && column < columns {
             sum += Vector::cast_from(x[row * columns + column]);
@@ -38,7 +36,7 @@ pub(super) fn piece_moments<E: Float, N: Size>(
     let mean = over_lanes(sum, lanes) / Vector::new(size);
 
     let mut square = Vector::<f32, N>::new(0.0);
-    for i in 0..ROWS {
+    for i in 0..depth {
         let row = first + i * lanes + UNIT_POS_Y as usize;
         if row < rows && column < columns {
             let deviation = Vector::cast_from(x[row * columns + column]) - mean;
@@ -63,15 +61,16 @@ pub(super) fn all_moments<N: Size>(
     square: &mut Tensor<Vector<f32, N>>,
     rows: usize,
     columns: usize,
+    depth: usize,
     #[comptime] lanes: usize,
 ) {
     let column = ABSOLUTE_POS_X as usize;
-    let pieces = rows.div_ceil(ROWS * lanes);
+    let pieces = rows.div_ceil(depth * lanes);
 
     let mut sum = Vector::<f32, N>::new(0.0);
     let mut piece = UNIT_POS_Y as usize;
     while piece < pieces && column < columns {
-        let size = f32::cast_from(min(rows - piece * ROWS * lanes, ROWS * lanes));
+        let size = f32::cast_from(min(rows - piece * depth * lanes, depth * lanes));
         sum += means[piece * columns + column] * Vector::new(size);
         piece += lanes;
     }
@@ -80,7 +79,7 @@ pub(super) fn all_moments<N: Size>(
     let mut sum = Vector::<f32, N>::new(0.0);
     let mut piece = UNIT_POS_Y as usize;
     while piece < pieces && column < columns {
-        let size = f32::cast_from(min(rows - piece * ROWS * lanes, ROWS * lanes));
+        let size = f32::cast_from(min(rows - piece * depth * lanes, depth * lanes));
         let between = means[piece * columns + column] - whole;
         sum += squares[piece * columns + column] + between * between * Vector::new(size);
         piece += lanes;
@@ -151,14 +150,15 @@ pub(super) fn piece_sums<E: Float, N: Size>(
     products: &mut Tensor<Vector<f32, N>>,
     rows: usize,
     columns: usize,
+    depth: usize,
     #[comptime] lanes: usize,
     #[define(E)] _dtype: StorageType,
 ) {
     let column = ABSOLUTE_POS_X as usize;
-    let first = CUBE_POS_Y as usize * ROWS * lanes;
+    let first = CUBE_POS_Y as usize * depth * lanes;
     let mut sum = Vector::<f32, N>::new(0.0);
     let mut product = Vector::<f32, N>::new(0.0);
-    for i in 0..ROWS {
+    for i in 0..depth {
         let row = first + i * lanes + UNIT_POS_Y as usize;
         if row < rows && column < columns {
             let place = row * columns + column;
@@ -232,6 +232,29 @@ pub(super) fn normalized<E: Float, N: Size>(
         value = max(value, Vector::new(0.0));
     }
     output[place] = Vector::cast_from(value);
+}
+
+/// The factors `k`, `q` and `r` of [`input_gradient`]; `share` is one over the number of values per channel.
+#[cube(launch)]
+pub(super) fn gradient_factors<N: Size>(
+    weight: &Tensor<Vector<f32, N>>,
+    inv_std: &Tensor<Vector<f32, N>>,
+    sum: &Tensor<Vector<f32, N>>,
+    weighted: &Tensor<Vector<f32, N>>,
+    k: &mut Tensor<Vector<f32, N>>,
+    q: &mut Tensor<Vector<f32, N>>,
+    r: &mut Tensor<Vector<f32, N>>,
+    share: f32,
+    channels: usize,
+) {
+    let place = ABSOLUTE_POS;
+    if place >= channels {
+        terminate!();
+    }
+    let scale = weight[place] * inv_std[place];
+    k[place] = scale;
+    q[place] = scale * inv_std[place] * (weighted[place] * Vector::new(share));
+    r[place] = scale * (sum[place] * Vector::new(share));
 }
 
 /// The gradient where the output is positive, zero elsewhere.

@@ -20,6 +20,9 @@ use cubek::std::InputBinding;
 use super::map::{images, rows, units};
 use crate::ops::Sliding;
 
+/// Bytes that a unit loads at once, at most.
+const LOAD: usize = 16;
+
 /// Channels are filled up to a multiple of this, the most that a unit loads at once.
 const VECTOR: usize = 8;
 
@@ -101,21 +104,24 @@ fn placed<R: CubeRuntime>(
     let ([batch, height, width, channels], dtype) = (images.shape().dims(), images.dtype);
     let client = images.client.clone();
     let made = empty_device_contiguous_dtype(client.clone(), images.device.clone(), Shape::new(size), dtype);
-    let count = size[0] * size[1];
+    let widest = LOAD / dtype.size();
+    let vector = if channels.is_multiple_of(widest) { widest } else { 1 };
+    let count = size[0] * size[1] / vector;
     let (cubes, dim) = units(&client, count);
     place::launch::<R>(
         &client,
         cubes,
         dim,
+        vector,
         images.into_tensor_arg(),
         made.clone().into_tensor_arg(),
         batch,
         height,
         width,
-        channels,
+        channels / vector,
         grid[0],
         grid[1],
-        size[1],
+        size[1] / vector,
         from,
         step,
         count,
@@ -124,11 +130,11 @@ fn placed<R: CubeRuntime>(
     made
 }
 
-/// A value per unit, of a row of `filled` channels.
+/// A vector per unit, of a row of `filled` vectors; `channels` counts vectors, too.
 #[cube(launch)]
-fn place<E: Float>(
-    images: &Tensor<E>,
-    made: &mut Tensor<E>,
+fn place<E: Float, N: Size>(
+    images: &Tensor<Vector<E, N>>,
+    made: &mut Tensor<Vector<E, N>>,
     batch: usize,
     height: usize,
     width: usize,
@@ -149,7 +155,7 @@ fn place<E: Float>(
     let across = position % grid_width;
     let down = position / grid_width % grid_height;
     let image = position / grid_width / grid_height;
-    let mut value = E::from_int(0);
+    let mut value = Vector::<E, N>::new(E::from_int(0));
     if image < batch && channel < channels && down >= from && across >= from {
         let row = (down - from) / step;
         let column = (across - from) / step;
@@ -187,4 +193,67 @@ fn add_pieces<E: Float>(
         at += piece;
     }
     found[ABSOLUTE_POS] = E::cast_from(sum);
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod wgpu {
+    use burn::backend::wgpu::{WgpuDevice, WgpuRuntime};
+    use burn::tensor::TensorData;
+    use burn::tensor::ops::FloatTensorOps;
+
+    use super::*;
+    use crate::ops::Algorithm;
+
+    type B = burn_cubecl::CubeBackend<WgpuRuntime, f32, i32, u32>;
+
+    const BATCH: usize = 3;
+
+    /// Whole numbers, of which sums are exact in f32.
+    fn numbers(count: usize, step: usize) -> Vec<f32> {
+        (0..count).map(|at| (at * step % 7) as f32 - 3.0).collect()
+    }
+
+    fn made(values: Vec<f32>, shape: [usize; 4]) -> CubeTensor<WgpuRuntime> {
+        B::float_from_data(TensorData::new(values, shape), &WgpuDevice::default())
+    }
+
+    /// The sum over batch and positions of `x` under a tap times `gradient`.
+    fn definition(x: &[f32], shape: [usize; 4], gradient: &[f32], side: usize, sliding: Sliding) -> Vec<f32> {
+        let [outputs, inputs, down, across] = shape;
+        let reached = sliding.positions(side, down);
+        let mut found = vec![0.0; shape.iter().product()];
+        for (at, sum) in found.iter_mut().enumerate() {
+            let [output, input] = [at / inputs / down / across, at / down / across % inputs];
+            let [tap_row, tap_column] = [at / across % down, at % across];
+            for position in 0..BATCH * reached * reached {
+                let [image, row, column] =
+                    [position / reached / reached, position / reached % reached, position % reached];
+                let [row_in, column_in] = [row * sliding.stride + tap_row, column * sliding.stride + tap_column]
+                    .map(|place| place.wrapping_sub(sliding.padding));
+                if row_in < side && column_in < side {
+                    *sum += x[((image * inputs + input) * side + row_in) * side + column_in]
+                        * gradient[((image * outputs + output) * reached + row) * reached + column];
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn products_of_matrices_are_what_the_definition_says() {
+        for [inputs, outputs, side, kernel, stride, padding] in
+            [[16, 8, 8, 3, 1, 1], [16, 24, 8, 3, 2, 1], [8, 16, 6, 1, 2, 0], [3, 10, 9, 3, 1, 1], [3, 16, 12, 7, 2, 3]]
+        {
+            let sliding = Sliding { stride, padding, algorithm: Algorithm::Auto };
+            let reached = sliding.positions(side, kernel);
+            let (of_x, of_gradient) = ([BATCH, inputs, side, side], [BATCH, outputs, reached, reached]);
+            let (x, gradient) = (numbers(of_x.iter().product(), 5), numbers(of_gradient.iter().product(), 3));
+            let shape = [outputs, inputs, kernel, kernel];
+            let expected = definition(&x, shape, &gradient, side, sliding);
+            let found = by_matrices(made(x, of_x), shape, made(gradient, of_gradient), sliding, &Strategy::Naive);
+            #[expect(clippy::disallowed_methods, reason = "a test may wait")]
+            let found = burn::tensor::read_sync(B::float_into_data(found.expect("it takes every size"))).unwrap();
+            assert_eq!(found.to_vec::<f32>().unwrap(), expected, "{shape:?}, {sliding:?}");
+        }
+    }
 }
