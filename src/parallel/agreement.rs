@@ -104,7 +104,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let has_copy = self.own.is_none() || self.collective.is_distributed();
         if self.compares() && has_copy {
             let _phase = tracing::info_span!("checksum").entered();
-            flat(&self.model(), Which::Trained).into_iter().for_each(|tensor| sum.add_tensor(tensor));
+            sum.add_tensors(flat(&self.model(), Which::Trained));
             // Of an update in parts each remembers its own.
             if self.own.is_none() {
                 self.rule.add_to(&mut sum);

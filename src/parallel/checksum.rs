@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use crate::ops::{HostOps, primitive};
+use crate::ops::{HostOps, primitive, tensor};
 
 /// A 64-bit checksum. Adding a number is one-to-one, so that a change of one number always changes it.
 #[derive(Debug, Clone, Default)]
@@ -21,12 +21,21 @@ impl Checksum {
     }
 
     /// Adds the bits of a tensor's values.
-    pub(super) fn add_tensor<B: HostOps>(&mut self, tensor: Tensor<B, 1>) {
+    fn add_tensor<B: HostOps>(&mut self, tensor: Tensor<B, 1>) {
         let mut values = std::mem::take(&mut self.buffer);
         values.clear();
         B::append_to(primitive(tensor), &mut values);
         self.add(bytemuck::cast_slice(&values));
         self.buffer = values;
+    }
+
+    /// Adds the bits of several tensors' values, which come from a device in one copy.
+    pub(super) fn add_tensors<B: HostOps>(&mut self, tensors: Vec<Tensor<B, 1>>) {
+        if B::is_processor() || tensors.is_empty() {
+            tensors.into_iter().for_each(|tensor| self.add_tensor(tensor));
+        } else {
+            self.add_tensor(tensor::<B, 1>(B::side_by_side(tensors.into_iter().map(primitive).collect())));
+        }
     }
 
     /// The checksum of these values.

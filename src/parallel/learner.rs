@@ -125,7 +125,7 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for Kilns<B> {
     }
 
     fn add_to(&self, sum: &mut Checksum) {
-        self.optimizer.memory().cloned().for_each(|vector| sum.add_tensor(vector));
+        sum.add_tensors(self.optimizer.memory().cloned().collect());
     }
 
     fn arenas(&self) -> Option<Arenas> {
