@@ -18,6 +18,8 @@ mod compatibility;
 mod config;
 mod conv;
 mod data;
+#[cfg(feature = "wgpu")]
+mod device_calls;
 mod devices;
 #[cfg(feature = "gloo")]
 mod distributed;

@@ -40,6 +40,7 @@ pub(super) fn directory(cache: &Path, origin: &Origin<'_>) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
     use super::*;
 

@@ -9,7 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use burn::backend::Autodiff;
-use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 use kiln::ops::{Algorithm, Epilogue, PrecisionKind, Sliding, batch_norm, conv2d};
 use kiln::parallel::HostBackend;
@@ -131,10 +130,16 @@ impl Layer {
         let [x, gradient] = [x, gradient].map(|images| B::arranged(images, false));
         let weight = B::conv_weight(weight, &x, self.sliding);
         let forward = milliseconds::<B, _>(|| B::conv_forward(x.clone(), weight.clone(), self.sliding));
-        let backward = |product: fn(FloatTensor<B>, FloatTensor<B>, FloatTensor<B>, Sliding) -> FloatTensor<B>| {
-            milliseconds::<B, _>(|| product(x.clone(), weight.clone(), gradient.clone(), self.sliding))
-        };
-        [forward, backward(B::conv_weight_gradient), backward(B::conv_input_gradient)]
+        let operands = || (x.clone(), weight.clone(), gradient.clone());
+        let weight_gradient = milliseconds::<B, _>(|| {
+            let (x, weight, gradient) = operands();
+            B::conv_weight_gradient(x, weight, gradient, self.sliding)
+        });
+        let input_gradient = milliseconds::<B, _>(|| {
+            let (x, weight, gradient) = operands();
+            B::conv_input_gradient(x, weight, gradient, self.sliding)
+        });
+        [forward, weight_gradient, input_gradient]
     }
 }
 
