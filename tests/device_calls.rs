@@ -158,7 +158,7 @@ fn the_process_whose_calls_are_counted() {
     println!("\n{COUNTED}{}", serde_json::to_string(&calls).unwrap());
 }
 
-/// Each replica sends its pixels, areas, labels and constants, and its outcome comes back in one copy.
+/// Each replica sends its pixels, their areas, what normalises them and its labels; its outcome comes back in one copy.
 fn only_the_outcome_leaves(calls: Calls, world: usize) -> bool {
     calls[READS] == world && calls[BYTES_READ] <= 64 * world && calls[WRITES] <= calls[LAUNCHES] + 4 * world
 }

@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
 use super::resnet::ResNet;
-use crate::nn::{ForwardContext, cross_entropy, ranks_of_targets};
+use crate::nn::{ForwardContext, cross_entropy, ordinals, ranks_of_targets};
 use crate::ops::MixedBackend;
 use crate::parallel::Counts;
 
@@ -65,8 +65,7 @@ pub fn predictions<B: Backend>(logits: Tensor<B, 2>) -> Tensor<B, 2> {
     let [batch, classes] = logits.dims();
     let numbers = logits.clone().mask_fill(logits.clone().is_nan(), f32::NEG_INFINITY);
     let largest = numbers.clone().max_dim(1);
-    let order =
-        Tensor::arange(0..classes as i64, &logits.device()).float().reshape([1, classes]).expand([batch, classes]);
+    let order = (ordinals(classes, &logits.device()).float() - 1.0).expand([batch, classes]);
     let class = order.mask_fill(numbers.not_equal(largest.clone().expand([batch, classes])), classes as f32).min_dim(1);
     let confidence = (logits - largest).exp().sum_dim(1).recip();
     Tensor::cat(vec![class, confidence], 1)

@@ -25,7 +25,12 @@ pub fn ranks_of_targets<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, 
     let [batch, classes] = logits.dims();
     let targets = targets.reshape([batch, 1]);
     let own = logits.clone().gather(1, targets.clone());
-    let is_lower = Tensor::arange(0..classes as i64, &logits.device()).reshape([1, classes]).lower(targets);
+    let is_lower = ordinals(classes, &logits.device()).lower_equal(targets);
     let is_before = logits.clone().greater(own.clone()).bool_or(logits.equal(own.clone()).bool_and(is_lower));
     (is_before.int().sum_dim(1) + own.is_nan().int() * classes as i64).reshape([batch])
+}
+
+/// The numbers from one to `count`, `[1, count]`, made on the device: `Tensor::arange` sends them there from the host.
+pub(crate) fn ordinals<B: Backend>(count: usize, device: &B::Device) -> Tensor<B, 2, Int> {
+    Tensor::ones([1, count], device).cumsum(1)
 }

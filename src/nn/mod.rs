@@ -17,6 +17,7 @@ pub use flat::{Kernel, Which, flat, flat_gradients, found_gradients, gradients_o
 pub use freeze::{HEAD, freeze};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d, linear, update_running_statistics};
+pub(crate) use loss::ordinals;
 pub use loss::{cross_entropy, ranks_of_targets};
 pub use named::{
     Weights, float_tensors, load_state, parameter_names, part_of_state, state_dict, trained_parameters, with_named_ids,
