@@ -75,6 +75,11 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
         }
     }
 
+    /// Whether all replicas of the process have ended.
+    pub(super) fn are_all(&self, plan: &Plan) -> bool {
+        self.count == plan.world.hosted().len()
+    }
+
     /// The result. If a replica has finished, a loss came too late to matter.
     pub(super) fn sum_up(mut self, plan: &Plan) -> Result<Outcome<B, T>> {
         let hung = plan.world.hosted().len() - self.count;

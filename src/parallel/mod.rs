@@ -4,11 +4,12 @@
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
 //! between processes by the engines of `engine.rs`; `sums.rs` orders the sums of gradients, `tensors.rs` computes them,
 //! `sharding.rs` parts the update.
-//! `replica.rs` is the program of every replica, `passes.rs` its forward and backward passes, `accumulation.rs` the sums over
-//! micro-batches, `stage.rs` its place among the stages of a model, `gathering.rs` their states as one, `timing.rs` the times
-//! of their units, `overlap.rs` the all-reduce beside the backward pass, `agreement.rs` the comparison of replicas, `probe.rs`
-//! what units compute, `writer.rs` the thread that saves, `strategy.rs` the strategy for Burn's learner, `generation.rs`
-//! elastic membership. This room knows neither networks, images, files nor terminals: it gets a
+//! `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its replicas, `generation.rs` is elastic
+//! membership. `set_up.rs` makes a replica, `replica.rs` is its program, `passes.rs` its forward and backward passes,
+//! `accumulation.rs` the sums over micro-batches, `stage.rs` its place among the stages of a model, `gathering.rs` their states
+//! as one, `timing.rs` the times of their units, `overlap.rs` the all-reduce beside the backward pass, `agreement.rs` the
+//! comparison of replicas, `probe.rs` what units compute, `writer.rs` the thread that saves. This room knows neither
+//! networks, images, files nor terminals: it gets a
 //! [`Task`] and reports to an [`Observer`].
 
 mod accumulation;
@@ -19,6 +20,7 @@ mod checksum;
 mod collective;
 mod combine;
 mod config;
+mod coordinator;
 mod counts;
 mod device;
 #[cfg(feature = "cuda")]
@@ -50,6 +52,7 @@ mod reduction;
 mod remedy;
 mod replica;
 mod sampler;
+mod set_up;
 mod sharding;
 mod stage;
 mod step;

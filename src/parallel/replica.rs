@@ -1,11 +1,10 @@
 //! One replica, or one stage of it: a thread that owns a model, an optimizer and its shard of every batch.
 //!
-//! All workers run the same program and exchange data only in collectives and with their neighbours. This file is the loop
-//! from the first step to the last; `passes.rs` are the passes of a step, `step.rs` the rest of it, `epoch.rs` the end of an
-//! epoch.
+//! All workers run the same program and exchange data only in collectives and with their neighbours. `set_up.rs`
+//! makes one, and this file is its loop from the first step to the last; `passes.rs` are the passes of a step, `step.rs` the
+//! rest of it, `epoch.rs` the end of an epoch.
 
 use std::any::Any;
-use std::collections::HashSet;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,28 +13,25 @@ use std::time::Instant;
 use burn::module::Module;
 
 use super::accumulation::Accumulation;
-use super::batches::{Batches, batches};
+use super::batches::Batches;
 use super::collective::Collective;
 use super::device::HostBackend;
 use super::events::{EpochReport, StepReport};
 use super::generation::Generation;
 use super::key::{Broken, Key, Operation};
-use super::learner::{Recipe, TaskLearner, UpdateRule};
+use super::learner::{TaskLearner, UpdateRule};
 use super::outcome::{Outcome, not_finite};
 use super::overlap::Overlap;
 use super::plan::Plan;
-use super::position::{Position, StartingPoint, TrainingState};
-use super::remedy::{device_panic, forget_device_panic, remedy, without_stack, words};
-use super::sharding::{is_parted, shares};
+use super::position::{Position, TrainingState};
+use super::remedy::{device_panic, remedy, without_stack, words};
 use super::stage::Stage;
-use super::task::{Split, Task};
+use super::task::Task;
 use super::trainee::{Handle, Student, Trainee};
-use super::world::World;
 use super::writer::{Slot, Taken};
 use crate::error::{Error, Result};
-use crate::nn::{Weights, Which, flat, float_tensors, kernels, only, trained_parameters};
-use crate::ops::{release_freed, traffic, upload};
-use crate::optim::{self, WeightAverage};
+use crate::ops::{release_freed, traffic};
+use crate::optim::WeightAverage;
 
 /// An event for the coordinator.
 #[derive(Debug)]
@@ -98,20 +94,6 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) slot: Slot,
 }
 
-/// Where a worker belongs.
-pub(super) struct Place {
-    /// The replicas of its stage.
-    pub(super) collective: Arc<Collective>,
-    /// All workers.
-    pub(super) everyone: Arc<Collective>,
-    /// Of all workers.
-    pub(super) world: World,
-    /// The units of the model that it computes.
-    pub(super) units: Range<usize>,
-    /// Room for a state to save.
-    pub(super) slot: Slot,
-}
-
 /// How a replica ended.
 pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     /// The plan is done, or the run was asked to stop.
@@ -145,97 +127,6 @@ impl From<&Error> for Broken {
 }
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// Makes a replica by `new`; if that fails, aborts its `groups`, so that no other replica waits for this one.
-    pub(super) fn set_up(groups: [&Collective; 2], new: impl FnOnce() -> Result<Self>) -> Result<Self> {
-        let replica = catch_unwind(AssertUnwindSafe(new))
-            .unwrap_or_else(|panic| Err(verdict(panic, groups[0].rank(), "while it was set up")));
-        replica.inspect_err(|error| groups.into_iter().for_each(|group| group.abort(error.into())))
-    }
-
-    /// A replica ready for its first step.
-    pub(super) fn new(
-        recipe: &Recipe<B, T>,
-        plan: Arc<Plan>,
-        place: Place,
-        model: T::Model,
-        start: &StartingPoint,
-        report: Box<dyn FnMut(Event) + Send>,
-        generation: Option<Arc<dyn Generation>>,
-    ) -> Result<Self> {
-        let Place { collective, everyone, world, units, slot } = place;
-        let rank = collective.rank();
-        let device = B::open(plan.world.device_of(rank))?;
-        forget_device_panic(&device);
-        let task = recipe.task.clone();
-        let stage = Stage::new(&world, units, task.as_ref(), &model, everyone, device.clone())?;
-        let tensors = trained_parameters(&model).count();
-        let names: Vec<String> = float_tensors(&model).into_iter().map(|tensor| tensor.name).collect();
-        let is_own = |name: &str| stage.has(name);
-        let model = if stage.is_whole() { model } else { only(model, &is_own) };
-        let model = model.fork(&device);
-        let trained: Vec<Weights> = trained_parameters(&model).collect();
-        let is_in_parts = recipe.rule.is_none() && generation.is_none() && is_parted::<B>(&plan, &collective);
-        let own = is_in_parts.then(|| {
-            let lengths: Vec<usize> = trained.iter().map(|tensor| tensor.shape.iter().product()).collect();
-            shares(&lengths, collective.size()).swap_remove(rank)
-        });
-        let (learner, rule) = recipe.learner(&plan, model, start.position.global_step, own.clone());
-        let model = learner.model().into_model();
-        match &start.optimizer {
-            Some(state) if stage.is_whole() && own.is_none() => rule.load(state, &device)?,
-            Some(state) => {
-                let others = own.iter().flat_map(|own| trained[..own.start].iter().chain(&trained[own.end..]));
-                let others: HashSet<&str> = others.map(|tensor| &*tensor.name).collect();
-                let own = state.iter().filter(|(name, _)| is_own(name) && !others.contains(optim::tensor_of(name)));
-                let state = own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
-                rule.load(&state, &device)?;
-            }
-            None => {}
-        }
-        let world = &plan.world;
-        let first = rank == 0 || (generation.is_some() && rank == world.shares[world.slot_of(rank)].start);
-        let averaged = first && plan.optim.ema_decay > 0.0;
-        let average = averaged.then(|| {
-            let values = match &start.average {
-                Some(values) => {
-                    let own = values.iter().zip(&names).filter(|(_, name)| is_own(name));
-                    own.map(|(value, _)| upload(value, &device)).collect()
-                }
-                None => flat(&model, Which::All),
-            };
-            WeightAverage::new(plan.optim.ema_decay, values)
-        });
-        plan.check_samples(task.as_ref())?;
-        let shards = stage.shards(plan.shards(rank, &start.position));
-        let batches = batches(&task, Split::Training, shards, &device)?;
-        let kernels = kernels(&model);
-        let gradients = Arc::new(Accumulation::new(&kernels));
-        let overlap = collective
-            .is_distributed()
-            .then(|| Overlap::new(kernels, collective.clone(), plan.reduce_precision))
-            .transpose()?;
-        Ok(Self {
-            position: start.position.clone(),
-            task,
-            plan,
-            collective,
-            stage,
-            tensors,
-            own,
-            device,
-            learner,
-            rule,
-            average,
-            batches,
-            outcome: None,
-            gradients,
-            overlap,
-            report,
-            generation,
-            slot,
-        })
-    }
-
     pub(super) fn model(&self) -> T::Model {
         self.learner.model().into_model()
     }

@@ -1,14 +1,12 @@
-//! Kiln's learning strategy for Burn's learner: one thread per replica, one coordinator.
+//! Kiln's learning strategy for Burn's learner: one thread per replica, and the caller's as coordinator.
 //!
 //! Each replica has its own learner, which steps model, optimizer and schedule. Burn's learner provides the initial
 //! model, the event processor and the interrupter. Its loaders have neither epochs nor positions and its checkpointers
-//! save only at epochs, so Kiln does both itself. The coordinator is the thread that called the learner; it gets the
-//! events of the first replica and does all output but that of checkpoints, for which it starts another thread
-//! (`writer.rs`), so that no file or terminal delays a replica. In an elastic run it goes from one generation to the next.
+//! save only at epochs, so Kiln does both itself. An elastic run goes from one generation to the next.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use burn::backend::Autodiff;
 use burn::data::dataloader::Progress;
@@ -20,32 +18,23 @@ use burn_train::{
 };
 
 use super::collective::local_group;
+use super::coordinator::{Coordinator, Message};
 use super::device::HostBackend;
-use super::ending::{Endings, Outcome, kept};
+use super::ending::{Outcome, kept};
 use super::events::{EpochReport, Observer, StepReport};
 use super::generation::{Assignment, Generation, Held, Membership};
 use super::learner::{LearningRate, Recipe, TaskLearner, UpdateRule};
 use super::plan::Plan;
 use super::position::StartingPoint;
 use super::processes::Processes;
-use super::replica::{Ended, Event, Place, Replica};
+use super::replica::{Ended, Event, Replica};
+use super::set_up::Place;
 use super::stage;
 use super::task::{Evaluated, Task};
 use super::trainee::{EvaluationOutput, Handle, MicroOutput, Student, Trainee};
-use super::writer::{Slot, Writer};
+use super::writer::Slot;
 use crate::error::{Error, Result};
 use crate::nn::{load_state, only};
-use crate::stop::Reason;
-
-/// How long replicas may take to end after one of them has failed; then the run ends without them.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// What replicas send to the coordinator.
-enum Message<B: HostBackend, T: Task<B>> {
-    Event(Event),
-    /// The replica of this rank has ended.
-    Ended(usize, Ended<B, T>),
-}
 
 /// What replicas need to start: for a whole run, or for one generation.
 struct Start<M> {
@@ -248,7 +237,6 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         })
     }
 
-    /// Handles the messages of replicas until all have ended, or one has failed and the others had time to end.
     fn coordinate(
         &self,
         messages: &Receiver<Message<B, T>>,
@@ -256,50 +244,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         interrupter: &Interrupter,
         to_learner: &mut impl FnMut(&Event),
     ) -> Result<Outcome<B, T>> {
-        let mut observer = self.observer();
-        let mut endings = Endings::default();
-        let mut deadline: Option<Instant> = None;
-        let (mut writer, mut failure) = (Writer::default(), None);
-        for _ in plan.world.hosted() {
-            loop {
-                let message = match deadline {
-                    None => messages.recv().ok(),
-                    Some(deadline) => messages.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok(),
-                };
-                match message {
-                    Some(Message::Event(event)) => {
-                        to_learner(&event);
-                        let written = writer.check();
-                        if let Err(error) = written.and(observe(observer.as_mut(), &mut writer, event)) {
-                            plan.stop.request(Reason::Failure(error.to_string()));
-                            // The replicas themselves have not failed: they stop together after their step.
-                            deadline.get_or_insert(Instant::now() + self.timeout + GRACE);
-                            failure.get_or_insert(error);
-                        }
-                        if interrupter.should_stop() {
-                            plan.stop.request(Reason::Signal(libc::SIGINT));
-                        }
-                        continue;
-                    }
-                    Some(Message::Ended(rank, ended)) => {
-                        // After a failure the others end soon; at the end of a generation they may compute until their
-                        // next collective times out.
-                        let patience = match ended {
-                            Ended::Finished(_) => None,
-                            Ended::Failed(_) => Some(GRACE),
-                            Ended::Parted(..) | Ended::Lost(_) | Ended::Discarded(..) => Some(self.timeout + GRACE),
-                        };
-                        deadline = deadline.or(patience.map(|patience| Instant::now() + patience));
-                        endings.add(rank, ended);
-                    }
-                    None => {}
-                }
-                break;
-            }
-        }
-        // The next generation, or the next command, finds the last state on the disk.
-        failure = failure.or(writer.finish().err());
-        failure.map_or_else(|| endings.sum_up(plan), Err)
+        let observer = &mut **self.observer();
+        Coordinator { plan, timeout: self.timeout, interrupter, observer }.run(messages, to_learner)
     }
 
     fn progress(&self, epoch: usize) -> Progress {
@@ -327,17 +273,6 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
 fn put_together<B: HostBackend, T: Task<B>>(replicas: &[Replica<B, T>], blank: T::Model) -> Result<T::Model> {
     let parts = replicas.iter().filter_map(Replica::state).flat_map(|state| state.weights);
     load_state(blank, &parts.collect(), "the stages")
-}
-
-fn observe(observer: &mut dyn Observer, writer: &mut Writer, event: Event) -> Result<()> {
-    match event {
-        Event::Step(report) => observer.step(&report)?,
-        Event::Validating { done, total } => observer.validating(done, total),
-        Event::Epoch(report) => observer.epoch(&report)?,
-        Event::Checkpoint(state, slot) => writer.start(observer.checkpoint(*state)?, slot)?,
-        Event::Waiting { step } => observer.waiting(step),
-    }
-    Ok(())
 }
 
 impl<B, T, LC> SupervisedLearningStrategy<LC> for DataParallel<B, T>

@@ -16,10 +16,11 @@ use tokio::sync::mpsc;
 
 use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Ready, StateVersion};
 use super::connection::Dialer;
-use super::member_state::{Attempt, End, Instruction, MemberState, POLL, SharedState};
+use super::member_state::{Attempt, End, Instruction, MemberState};
 use super::reconnector::{BeforeAttempt, Reconnector};
 use super::roster::strict::GRACE;
 use super::secret::nonce;
+use super::shared_state::{POLL, SharedState};
 use super::wire::FromMember;
 use super::{Terms, Verdict};
 use crate::error::{Error, Result};

@@ -12,10 +12,10 @@ use tonic::transport::Endpoint;
 
 use super::endpoint::{cause, distrust, endpoint};
 use super::handshake::{HandshakeError, MemberHandshake};
-use super::member_state::SharedState;
 use super::refusal::Refusal;
 use super::seal::Seal;
 use super::secret::nonce;
+use super::shared_state::SharedState;
 use super::wire::{Envelope, FromMember, FromService, decode, encode};
 use super::{Terms, rpc, sentence};
 use crate::error::{Error, Result};

@@ -1,36 +1,17 @@
 //! The state of a client: what it knows of its job, and what follows from that.
-//!
-//! The session's thread stores bulletins; the threads of callers wait for changes.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Progress, StateVersion, lease};
+use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Progress, StateVersion};
 use super::clock::Instant;
-use super::eligibility::called;
 use super::requests::Requests;
 use super::sentence::span;
-use super::wire::{FromMember, FromService};
 use super::{LATE_BEATS, Terms};
-use crate::error::{Error, Result};
+use crate::error::Error;
 
-/// How long a waiting thread sleeps at most before it checks the time.
-pub(super) const POLL: Duration = Duration::from_millis(100);
 /// How long a process that wants to leave waits for an unreachable or silent service; longer if heartbeats are rare.
 const SERVICE_WAIT: Duration = Duration::from_secs(3);
-
-/// The state that the threads of callers and the session's thread share.
-pub(super) struct SharedState {
-    pub requests: Requests,
-    state: Mutex<MemberState>,
-    changed: Condvar,
-    /// How long a heartbeat that the service answered is a lease at most.
-    lease: Duration,
-    pub address: String,
-    /// How long the service, or the other members of a fixed job, may be absent.
-    pub absence_limit: Duration,
-}
 
 pub(super) struct MemberState {
     /// What this process sends when it joins.
@@ -112,6 +93,28 @@ pub(super) enum Instruction {
 }
 
 impl MemberState {
+    pub fn new(own: ProcessInfo, terms: &Terms) -> Self {
+        Self {
+            own,
+            progress: Progress::default(),
+            session: 0,
+            bulletin: None,
+            is_known: false,
+            is_complete: false,
+            unanswered_beats: VecDeque::new(),
+            leased_until: None,
+            disconnected_since: Some(Instant::now()),
+            is_introduced: false,
+            failure: ("no answer".into(), false),
+            started: Instant::now(),
+            last_heard: Instant::now(),
+            leave_requested: None,
+            leave_alone_after: SERVICE_WAIT.max(terms.beat.saturating_mul(LATE_BEATS)),
+            end: None,
+            when_over: None,
+        }
+    }
+
     /// Whether membership is fixed.
     pub fn is_strict(&self) -> bool {
         self.own.rank.is_some()
@@ -124,16 +127,16 @@ impl MemberState {
     }
 
     /// Gives up if the service, or another member of a fixed job, was absent for too long.
-    fn end_if_overdue(&mut self, SharedState { address, absence_limit, .. }: &SharedState) {
+    pub fn end_if_overdue(&mut self, address: &str, absence_limit: Duration) {
         let since = if self.is_strict() {
             Some(self.started).filter(|_| !self.is_admitted())
         } else {
             self.disconnected_since.filter(|_| !self.is_introduced)
         };
-        if self.end.is_some() || since.is_none_or(|since| since.elapsed() < *absence_limit) {
+        if self.end.is_some() || since.is_none_or(|since| since.elapsed() < absence_limit) {
             return;
         }
-        let (span, (why, is_unproven)) = (span(*absence_limit), self.failure.clone());
+        let (span, (why, is_unproven)) = (span(absence_limit), self.failure.clone());
         // With a session it is the other members that are absent.
         let missing = self.bulletin.as_ref().filter(|_| self.disconnected_since.is_none());
         let (why, is_unproven) = missing.map_or((why, is_unproven), |it| (format!("{} did not come", it.why), false));
@@ -167,7 +170,7 @@ impl MemberState {
     }
 
     /// Whether this process may update its state, or why its generation is over; `None` if that is not known yet.
-    pub fn confirm(&self) -> Option<std::result::Result<(), String>> {
+    pub fn confirm(&self) -> Option<Result<(), String>> {
         if let Some(end_reason) = self.end_reason() {
             return Some(Err(end_reason));
         }
@@ -285,121 +288,5 @@ impl MemberState {
                 tracing::warn!("cannot start a thread to end the generation: {error}");
             }
         }
-    }
-}
-
-impl SharedState {
-    pub fn new(own: ProcessInfo, terms: &Terms, address: &str, absence_limit: Duration) -> Self {
-        let lease = lease(terms.timeout);
-        let state = MemberState {
-            own,
-            progress: Progress::default(),
-            session: 0,
-            bulletin: None,
-            is_known: false,
-            is_complete: false,
-            unanswered_beats: VecDeque::new(),
-            leased_until: None,
-            disconnected_since: Some(Instant::now()),
-            is_introduced: false,
-            failure: ("no answer".into(), false),
-            started: Instant::now(),
-            last_heard: Instant::now(),
-            leave_requested: None,
-            leave_alone_after: SERVICE_WAIT.max(terms.beat.saturating_mul(LATE_BEATS)),
-            end: None,
-            when_over: None,
-        };
-        let (requests, state, changed) = (Requests::default(), Mutex::new(state), Condvar::new());
-        Self { requests, state, changed, lease, address: address.into(), absence_limit }
-    }
-
-    pub fn state(&self) -> MutexGuard<'_, MemberState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until `find` returns something, this process is out of the job, or the service was absent for too long.
-    pub fn wait<T>(&self, find: impl Fn(&MemberState) -> Option<T>) -> Result<T> {
-        let mut state = self.state();
-        loop {
-            if let Some(found) = self.look(&mut state, &find) {
-                return found;
-            }
-            state = self.changed.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// What a wait returns in this state; `None` if it goes on.
-    pub fn look<T>(&self, state: &mut MemberState, find: impl Fn(&MemberState) -> Option<T>) -> Option<Result<T>> {
-        find(state).map(Ok).or_else(|| {
-            state.end_if_overdue(self);
-            state.end.as_ref().map(|end| Err(end.error()))
-        })
-    }
-
-    /// Sets why this process is out of the job, unless it is already.
-    pub fn end(&self, end: End) {
-        self.change(|state| {
-            state.end.get_or_insert(end);
-        });
-    }
-
-    /// Changes the state and handles what follows.
-    pub fn change(&self, change: impl FnOnce(&mut MemberState)) {
-        let mut state = self.state();
-        change(&mut state);
-        state.end_if_overdue(self);
-        state.act_if_over(&self.requests);
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    /// Takes a message of the service.
-    pub fn handle_message(&self, message: FromService) {
-        self.state().last_heard = Instant::now();
-        let Some(message) = self.requests.take_answer(message) else { return };
-        self.change(|state| match message {
-            FromService::Alive(validity) => {
-                let lease = self.lease.min(validity);
-                state.leased_until = state.unanswered_beats.pop_front().map(|sent| sent + lease).or(state.leased_until);
-            }
-            FromService::Verdict(verdict) => drop(state.end.get_or_insert(End::Lost(verdict))),
-            FromService::Bulletin(bulletin) => {
-                let own = bulletin.member(state.own.id);
-                state.is_known |= own.is_some();
-                // `train members --drain` may have asked this process to leave.
-                if own.is_some_and(|member| member.draining) {
-                    state.request_leave();
-                }
-                state.is_complete |= bulletin.phase == Phase::Complete;
-                state.own.latest_generation = state.own.latest_generation.max(bulletin.generation);
-                if bulletin.phase == Phase::Running && own.is_some_and(MemberStatus::has_part) {
-                    let name = |member: &MemberStatus| (member.id, called(&member.host, member.process));
-                    state.own.peers = bulletin.parts().map(name).collect();
-                }
-                state.bulletin = Some(bulletin);
-            }
-            _ => {}
-        });
-    }
-
-    /// The next heartbeat.
-    pub fn beat(&self) -> FromMember {
-        let mut state = self.state();
-        state.unanswered_beats.push_back(Instant::now());
-        FromMember::Beat(state.progress.clone())
-    }
-
-    /// Whether the end of the session is expected.
-    pub fn is_over(&self) -> bool {
-        let state = self.state();
-        state.end.is_some() || state.is_complete
-    }
-
-    /// Whether the service has removed this process, which must then join again.
-    pub fn is_unknown(&self) -> bool {
-        let state = self.state();
-        let is_missing = |bulletin: &Bulletin| bulletin.member(state.own.id).is_none();
-        state.is_known && !state.own.draining && state.bulletin.as_ref().is_some_and(is_missing)
     }
 }

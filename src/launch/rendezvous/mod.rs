@@ -11,7 +11,8 @@
 //! [`strict`](roster::strict): the first loss ends the job. [`bulletin`] defines its events and actions; [`wire`],
 //! [`refusal`], [`handshake`] and [`seal`] are the messages; `service`, `service_state`, `session` and `admission` run
 //! the service. If it may be at several addresses, [`seats`] elects the one that leads. On the side of a member,
-//! `connection` is one session, `reconnector` renews it, and `member_state` holds what the member knows.
+//! `connection` is one session, `reconnector` renews it, `member_state` holds what the member knows, and `shared_state`
+//! lets threads wait for it.
 //!
 //! Protected: both sides prove the secret before they trust each other, and every later message carries a keyed hash,
 //! so no process without the secret can join, send messages for a member or the service, or end the job; any other
@@ -49,6 +50,7 @@ mod sentence;
 mod service;
 mod service_state;
 mod session;
+mod shared_state;
 pub mod store;
 mod tls;
 pub mod wire;

@@ -10,8 +10,9 @@ use tokio::sync::mpsc;
 use super::HANDSHAKE;
 use super::connection::{DialError, Dialer, NO_LEADER, Session};
 use super::eligibility::short_name;
-use super::member_state::{End, MemberState, SharedState};
+use super::member_state::{End, MemberState};
 use super::sentence::{place, span};
+use super::shared_state::SharedState;
 use super::wire::{FromMember, FromService, Purpose, encode};
 use crate::error::Error;
 

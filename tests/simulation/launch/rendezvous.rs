@@ -24,6 +24,8 @@ pub mod roster;
 pub mod seats;
 #[path = "../../../src/launch/rendezvous/sentence.rs"]
 mod sentence;
+#[path = "../../../src/launch/rendezvous/shared_state.rs"]
+pub mod shared_state;
 #[path = "../../../src/launch/rendezvous/wire.rs"]
 pub mod wire;
 

@@ -8,7 +8,8 @@ use super::{ELASTIC, Event, World};
 use crate::checkpoint::Store;
 use crate::launch::rendezvous::bulletin::{Placement, ProcessInfo, Ready, StateVersion};
 use crate::launch::rendezvous::clock::Instant;
-use crate::launch::rendezvous::member_state::{Attempt, End, Instruction, MemberState, SharedState};
+use crate::launch::rendezvous::member_state::{Attempt, End, Instruction, MemberState};
+use crate::launch::rendezvous::shared_state::SharedState;
 use crate::launch::rendezvous::wire::FromMember;
 
 const POLL: u64 = 100;

@@ -1,0 +1,126 @@
+//! The state of a client as threads share it: the session's thread stores bulletins, the threads of callers wait for
+//! changes.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Terms;
+use super::bulletin::{Bulletin, MemberStatus, Phase, ProcessInfo, lease};
+use super::clock::Instant;
+use super::eligibility::called;
+use super::member_state::{End, MemberState};
+use super::requests::Requests;
+use super::wire::{FromMember, FromService};
+use crate::error::Result;
+
+/// How long a waiting thread sleeps at most before it checks the time.
+pub(super) const POLL: Duration = Duration::from_millis(100);
+
+/// The state that the threads of callers and the session's thread share.
+pub(super) struct SharedState {
+    pub requests: Requests,
+    state: Mutex<MemberState>,
+    changed: Condvar,
+    /// How long a heartbeat that the service answered is a lease at most.
+    lease: Duration,
+    pub address: String,
+    /// How long the service, or the other members of a fixed job, may be absent.
+    pub absence_limit: Duration,
+}
+
+impl SharedState {
+    pub fn new(own: ProcessInfo, terms: &Terms, address: &str, absence_limit: Duration) -> Self {
+        let (requests, changed) = (Requests::default(), Condvar::new());
+        let state = Mutex::new(MemberState::new(own, terms));
+        Self { requests, state, changed, lease: lease(terms.timeout), address: address.into(), absence_limit }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, MemberState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `find` returns something, this process is out of the job, or the service was absent for too long.
+    pub fn wait<T>(&self, find: impl Fn(&MemberState) -> Option<T>) -> Result<T> {
+        let mut state = self.state();
+        loop {
+            if let Some(found) = self.look(&mut state, &find) {
+                return found;
+            }
+            state = self.changed.wait_timeout(state, POLL).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What a wait returns in this state; `None` if it goes on.
+    pub fn look<T>(&self, state: &mut MemberState, find: impl Fn(&MemberState) -> Option<T>) -> Option<Result<T>> {
+        find(state).map(Ok).or_else(|| {
+            state.end_if_overdue(&self.address, self.absence_limit);
+            state.end.as_ref().map(|end| Err(end.error()))
+        })
+    }
+
+    /// Sets why this process is out of the job, unless it is already.
+    pub fn end(&self, end: End) {
+        self.change(|state| {
+            state.end.get_or_insert(end);
+        });
+    }
+
+    /// Changes the state and handles what follows.
+    pub fn change(&self, change: impl FnOnce(&mut MemberState)) {
+        let mut state = self.state();
+        change(&mut state);
+        state.end_if_overdue(&self.address, self.absence_limit);
+        state.act_if_over(&self.requests);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Takes a message of the service.
+    pub fn handle_message(&self, message: FromService) {
+        self.state().last_heard = Instant::now();
+        let Some(message) = self.requests.take_answer(message) else { return };
+        self.change(|state| match message {
+            FromService::Alive(validity) => {
+                let lease = self.lease.min(validity);
+                state.leased_until = state.unanswered_beats.pop_front().map(|sent| sent + lease).or(state.leased_until);
+            }
+            FromService::Verdict(verdict) => drop(state.end.get_or_insert(End::Lost(verdict))),
+            FromService::Bulletin(bulletin) => {
+                let own = bulletin.member(state.own.id);
+                state.is_known |= own.is_some();
+                // `train members --drain` may have asked this process to leave.
+                if own.is_some_and(|member| member.draining) {
+                    state.request_leave();
+                }
+                state.is_complete |= bulletin.phase == Phase::Complete;
+                state.own.latest_generation = state.own.latest_generation.max(bulletin.generation);
+                if bulletin.phase == Phase::Running && own.is_some_and(MemberStatus::has_part) {
+                    let name = |member: &MemberStatus| (member.id, called(&member.host, member.process));
+                    state.own.peers = bulletin.parts().map(name).collect();
+                }
+                state.bulletin = Some(bulletin);
+            }
+            _ => {}
+        });
+    }
+
+    /// The next heartbeat.
+    pub fn beat(&self) -> FromMember {
+        let mut state = self.state();
+        state.unanswered_beats.push_back(Instant::now());
+        FromMember::Beat(state.progress.clone())
+    }
+
+    /// Whether the end of the session is expected.
+    pub fn is_over(&self) -> bool {
+        let state = self.state();
+        state.end.is_some() || state.is_complete
+    }
+
+    /// Whether the service has removed this process, which must then join again.
+    pub fn is_unknown(&self) -> bool {
+        let state = self.state();
+        let is_missing = |bulletin: &Bulletin| bulletin.member(state.own.id).is_none();
+        state.is_known && !state.own.draining && state.bulletin.as_ref().is_some_and(is_missing)
+    }
+}
