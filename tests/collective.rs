@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::{Tensor, TensorData, bf16};
 use kiln::ops::statistics::Direction;
 use kiln::parallel::{Broken, Collective, Key, Operation};
-use kiln::parallel::{HostBackend, Place, ReducePrecision, all_gather, local_group, reduce_scatter, sum_across};
+use kiln::parallel::{Destination, HostBackend, ReducePrecision, all_gather, local_group, reduce_scatter, sum_across};
 
 /// The handles of a group of so many replicas with this timeout.
 type Make = fn(usize, Duration) -> Vec<Arc<Collective>>;
@@ -38,7 +38,7 @@ fn sum(replica: &Collective, key: Key, share: Vec<f32>, halves: bool) -> Result<
     let precision = if halves { ReducePrecision::Bf16 } else { ReducePrecision::F32 };
     let length = share.len();
     let share = Tensor::<Host, 1>::from_data(TensorData::new(share, [length]), &Default::default());
-    let place = replica.devices().map(|devices| Place::beside(&share, devices).unwrap());
+    let place = replica.devices().map(|devices| Destination::beside(&share, devices).unwrap());
     let sum = sum_across(replica, key, share, place, precision)?;
     Ok(sum.into_data().into_vec().unwrap())
 }

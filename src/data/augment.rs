@@ -1,8 +1,8 @@
 //! Augmentation of one image.
 //!
-//! The steps after `framing`: RandAugment and colour jitter on the bytes; random crop of the padded image and horizontal flip, which copy
-//! each row; cutout and random erasing, which name areas that become 0 after normalisation. Random numbers are drawn by
-//! [`Key`], so the result depends on seed, epoch and sample only.
+//! The steps after `framing`: RandAugment and colour jitter on the bytes; random crop of the padded image and
+//! horizontal flip, which copy each row; cutout and random erasing, which name areas that become 0 after normalisation.
+//! Random numbers are drawn by [`Key`], so the result depends on seed, epoch and sample only.
 
 use std::ops::Range;
 

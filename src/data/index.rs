@@ -149,7 +149,8 @@ impl Index {
         places.iter().filter_map(read).find(fits)
     }
 
-    /// Keeps the index at the first of `places` for later starts, unless a file changed just now or there is no place for it.
+    /// Keeps the index at the first of `places` for later starts, unless a file changed just now or there is no place
+    /// for it.
     pub(super) fn keep(&self, places: &[PathBuf], newest: u64) {
         let settled = UNIX_EPOCH + Duration::from_nanos(newest) + SETTLED;
         if settled < SystemTime::now() {

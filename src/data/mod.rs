@@ -2,8 +2,8 @@
 //!
 //! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar` and `synthetic`; `samples` (encoded
 //! images, wherever they are stored), its sources `folder`, `shards`, `parquet` and `pack`, with an `index` each, and
-//! `splits`; `root`, `store` and `remote` say where files are; then `key`, `augment`, `mixing` and `batch`. The room knows no
-//! model, device or replica; the engine decides the order of samples.
+//! `splits`; `root`, `store` and `remote` say where files are; then `key`, `augment`, `mixing` and `batch`. The room
+//! knows no model, device or replica; the engine decides the order of samples.
 
 pub mod augment;
 pub mod batch;

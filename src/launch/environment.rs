@@ -1,7 +1,8 @@
 //! Reads rank, number of processes and rendezvous address from the environment variables of the launcher.
 //!
-//! torchrun, Open MPI, MPICH, SLURM and TensorFlow each use variables of their own. The functions here are pure, so that every
-//! combination can be tested. Each value carries the name of its variable; the resolver compares them with the flags.
+//! torchrun, Open MPI, MPICH, SLURM and TensorFlow each use variables of their own. The functions here are pure, so
+//! that every combination can be tested. Each value carries the name of its variable; the resolver compares them with
+//! the flags.
 //!
 //! The order matters. `mpirun` inside a SLURM job inherits SLURM's variables, which describe the batch script or the
 //! daemon that `mpirun` started on each node, so MPI is checked first. A SLURM batch script itself has `SLURM_PROCID=0`

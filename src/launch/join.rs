@@ -72,7 +72,8 @@ pub fn create_secret(path: &Path) -> Result<()> {
 /// The status of an elastic run, after asking the process of rank `drain`, if given, to leave.
 ///
 /// # Errors
-/// [`crate::error::Error::PeerLost`] if there is no rendezvous, [`crate::error::Error::Usage`] if it refuses this process or has no such rank.
+/// [`crate::error::Error::PeerLost`] if there is no rendezvous, [`crate::error::Error::Usage`] if it refuses this
+/// process or has no such rank.
 pub fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<RunStatus> {
     #[cfg(feature = "gloo")]
     return super::holder::run_status(parallel, drain);
@@ -84,7 +85,8 @@ pub fn run_status(parallel: &ParallelConfig, drain: Option<usize>) -> Result<Run
 /// once processes can connect.
 ///
 /// # Errors
-/// [`crate::error::Error::Usage`] if it cannot listen, or has no secret on a network; [`crate::error::Error::PeerLost`] if the run fails.
+/// [`crate::error::Error::Usage`] if it cannot listen, or has no secret on a network; [`crate::error::Error::PeerLost`]
+/// if the run fails.
 pub fn hold_rendezvous(
     bind: SocketAddr,
     parallel: &ParallelConfig,

@@ -2,7 +2,8 @@
 //!
 //! `environment.rs` reads what launchers tell a process. A run of fixed membership uses the trait in `fixed.rs`, an
 //! elastic one the trait in `elastic.rs`; `fixed_member.rs` and `elastic_member.rs` implement them over the service in
-//! `rendezvous/` and Gloo, and `join.rs` chooses. `processes.rs` is `train launch`. This room knows neither models nor the files of a run.
+//! `rendezvous/` and Gloo, and `join.rs` chooses. `processes.rs` is `train launch`. This room knows neither models nor
+//! the files of a run.
 
 #[cfg(feature = "gloo")]
 mod address;

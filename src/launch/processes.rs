@@ -103,8 +103,8 @@ impl Launch<'_> {
     }
 }
 
-/// Starts processes made by [`command`], whose ranks begin at `first`, and supervises them until the last one has ended. Returns the final state, and
-/// for each process the line that most likely says why it failed.
+/// Starts processes made by [`command`], whose ranks begin at `first`, and supervises them until the last one has
+/// ended. Returns the final state, and for each process the line that most likely says why it failed.
 ///
 /// # Errors
 /// [`Error::Io`] when one cannot be started (the others are killed).

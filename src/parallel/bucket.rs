@@ -6,14 +6,14 @@ use super::collective::Collective;
 use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::key::{Broken, Key};
-use super::sums::{Place, sum_across};
+use super::sums::{Destination, sum_across};
 use super::tensors::joined;
 
 /// A replica's share of the sum of a bucket.
 pub(super) struct Share<B: HostBackend> {
     whole: Tensor<B, 1>,
     /// Of the sum, if an engine takes it from device to device, and in its own order.
-    place: Option<Place<B>>,
+    destination: Option<Destination<B>>,
 }
 
 impl<B: HostBackend> Share<B> {
@@ -21,8 +21,8 @@ impl<B: HostBackend> Share<B> {
     pub(super) fn new(collective: &Collective, gradients: Vec<Tensor<B, 1>>) -> Result<Self, Broken> {
         let whole = joined(gradients);
         let devices = collective.devices().filter(|_| !collective.is_ordered());
-        let place = devices.map(|devices| Place::beside(&whole, devices)).transpose();
-        Ok(Self { whole, place: place.map_err(|symptom| Broken::Replica(symptom.0))? })
+        let destination = devices.map(|devices| Destination::beside(&whole, devices)).transpose();
+        Ok(Self { whole, destination: destination.map_err(|symptom| Broken::Replica(symptom.0))? })
     }
 
     /// The sum of all replicas' shares, which are sent in `precision`.
@@ -32,7 +32,7 @@ impl<B: HostBackend> Share<B> {
         key: Key,
         precision: ReducePrecision,
     ) -> Result<Tensor<B, 1>, Broken> {
-        sum_across(collective, key, self.whole, self.place, precision)
+        sum_across(collective, key, self.whole, self.destination, precision)
     }
 }
 

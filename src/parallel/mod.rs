@@ -3,14 +3,13 @@
 //! `task.rs` defines what can be trained, `sampler.rs` the order of samples, `world.rs` the topology, `collective.rs`
 //! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
 //! between processes by the engines of `engine.rs`; `sums.rs` orders the sums of gradients, `tensors.rs` computes them,
-//! `sharding.rs` parts the update.
-//! `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its replicas, `generation.rs` is elastic
-//! membership. `set_up.rs` makes a replica, `replica.rs` is its program, `passes.rs` its forward and backward passes,
-//! `accumulation.rs` the sums over micro-batches, `stage.rs` its place among the stages of a model, `gathering.rs` their states
-//! as one, `timing.rs` the times of their units, `overlap.rs` the all-reduce beside the backward pass, `agreement.rs` the
-//! comparison of replicas, `probe.rs` what units compute, `writer.rs` the thread that saves. This room knows neither
-//! networks, images, files nor terminals: it gets a
-//! [`Task`] and reports to an [`Observer`].
+//! `sharding.rs` parts the update. `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its
+//! replicas, `generation.rs` is elastic membership. `set_up.rs` makes a replica, `replica.rs` is its program,
+//! `passes.rs` its forward and backward passes, `accumulation.rs` the sums over micro-batches, `stage.rs` its place
+//! among the stages of a model, `gathering.rs` their states as one, `timing.rs` the times of their units, `overlap.rs`
+//! the all-reduce beside the backward pass, `agreement.rs` the comparison of replicas, `probe.rs` what units compute,
+//! `writer.rs` the thread that saves. This room knows neither networks, images, files nor terminals: it gets a [`Task`]
+//! and reports to an [`Observer`].
 
 mod accumulation;
 mod agreement;
@@ -89,7 +88,7 @@ pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches,
 pub use sharding::{all_gather, reduce_scatter};
 pub use stage::{Turn, ahead, turns};
 pub use strategy::DataParallel;
-pub use sums::{Place, sum_across};
+pub use sums::{Destination, sum_across};
 pub use task::{Activations, Evaluated, Foresight, Losses, Passage, Passed, Split, Task, Unit, fetch, unit_of};
 pub use timing::{Times, Timing, time_copy, time_units};
 pub use trainee::{EvaluationOutput, Handle, MicroOutput, Pending, Results, Student, Trainee};

@@ -40,7 +40,8 @@ pub(super) struct Share<B: HostBackend> {
     pub(super) statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
 }
 
-/// The sums of all passes of a step, this replica's summands of the mean gradient, and what has begun to reduce some of them.
+/// The sums of all passes of a step, this replica's summands of the mean gradient, and what has begun to reduce some of
+/// them.
 type Summed<B> = (Share<B>, Vec<Tensor<B, 1>>, Option<Arc<Early<B>>>);
 
 /// A micro-batch between its forward and its backward pass.

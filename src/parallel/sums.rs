@@ -23,14 +23,14 @@ use crate::ops::statistics::Part;
 use crate::ops::{HostOps, Shared, primitive, tensor};
 
 /// Where the sum goes that an engine for devices takes of a tensor, and a mark behind all work that was queued when the
-/// place was made: that which computes the tensor, and that of whoever had this memory before.
-pub struct Place<B: HostOps> {
+/// memory was taken: that which computes the tensor, and that of whoever had the memory before.
+pub struct Destination<B: HostOps> {
     sum: Shared<B>,
     ready: Mark,
 }
 
-impl<B: HostBackend> Place<B> {
-    /// A place beside `share`, which is queued.
+impl<B: HostBackend> Destination<B> {
+    /// Memory beside `share`, which is queued.
     ///
     /// # Errors
     /// Those of [`DeviceEngine::mark`].
@@ -43,11 +43,11 @@ impl<B: HostBackend> Place<B> {
 /// A tensor for other threads.
 struct Queued<B: HostOps> {
     values: Shared<B>,
-    place: Option<Place<B>>,
+    destination: Option<Destination<B>>,
 }
 
 /// The element-wise sum of the tensors of all replicas; `share` is this replica's, of f32, and sent in `precision`. An
-/// engine for devices writes it to `place`.
+/// engine for devices writes it to `destination`.
 ///
 /// # Errors
 /// Those of [`Collective::meet`].
@@ -55,7 +55,7 @@ pub fn sum_across<B: HostBackend>(
     collective: &Collective,
     key: Key,
     share: Tensor<B, 1>,
-    place: Option<Place<B>>,
+    destination: Option<Destination<B>>,
     precision: ReducePrecision,
 ) -> Result<Tensor<B, 1>, Broken> {
     let device = share.device();
@@ -64,7 +64,7 @@ pub fn sum_across<B: HostBackend>(
         let owned = |part| Arc::into_inner(queued(part)).expect("a share has one owner");
         let mut shares: Vec<Queued<B>> = parts.into_iter().map(owned).collect();
         // A sum of several shares is computed after all of their marks.
-        let place = if shares.len() == 1 { shares[0].place.take() } else { None };
+        let destination = if shares.len() == 1 { shares[0].destination.take() } else { None };
         let mut shares: Vec<Flat<B>> = shares.into_iter().map(|share| Flat(tensor(share.values))).collect();
         let (length, device) = (shares[0].length(), shares[0].0.device());
         if shares.iter().any(|share| share.length() != length) {
@@ -74,12 +74,12 @@ pub fn sum_across<B: HostBackend>(
         if precision == ReducePrecision::Bf16 {
             shares = shares.into_iter().map(Flat::rounded).collect();
         }
-        let (place, ready) = place.map(|Place { sum, ready }| (tensor(sum), ready)).unzip();
+        let (place, ready) = destination.map(|Destination { sum, ready }| (tensor(sum), ready)).unzip();
         let by = processes.map(|processes| Exchange { processes, key, limit, ready });
         let Flat(sum) = sum(by.as_ref(), shares, place, precision)?;
         Ok(Arc::new(primitive(sum)) as Part)
     };
-    let share = Queued::<B> { values: B::share(primitive(share)), place };
+    let share = Queued::<B> { values: B::share(primitive(share)), destination };
     let sum = collective.meet_processes(key, Arc::new(share), combine)?;
     let sum = sum.downcast::<Shared<B>>().expect("the sum is a tensor");
     let sum = moved::<B>(tensor(Arc::unwrap_or_clone(sum)), &device);

@@ -1,9 +1,9 @@
 //! The commands: resolve, prepare, train or evaluate, and print the results.
 //!
 //! `classification.rs` is the task, `run.rs` a training from start to end, `origin.rs` and `resume.rs` continue an
-//! earlier one, `placement.rs` chooses stages, `recorder.rs` writes its results, `backend.rs` instantiates the program for each backend, `together.rs`
-//! sends the starting point to all processes. `commands` has all commands but `train`, `child.rs` runs this program as
-//! a child.
+//! earlier one, `placement.rs` chooses stages, `recorder.rs` writes its results, `backend.rs` instantiates the program
+//! for each backend, `together.rs` sends the starting point to all processes. `commands` has all commands but `train`,
+//! `child.rs` runs this program as a child.
 
 mod backend;
 mod child;

@@ -1,5 +1,6 @@
-//! Reads the training images of a data set once, with random resized crops to SIDE pixels and flips, in batches of 128, and
-//! prints images per second: `read_images SOURCE DIR THREADS SIDE whole|part|scaled`. `pictures.py` holds it against torchvision.
+//! Reads the training images of a data set once, with random resized crops to SIDE pixels and flips, in batches of 128,
+//! and prints images per second: `read_images SOURCE DIR THREADS SIDE whole|part|scaled`. `pictures.py` holds it
+//! against torchvision.
 
 #![allow(missing_docs, reason = "a program for one script")]
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]

@@ -1,7 +1,7 @@
 //! Sums of tensors over processes: the bits of Gloo's, wherever the order is Kiln's.
 
 use burn::tensor::{Tensor, TensorData};
-use kiln::parallel::{Collective, HostBackend, Key, Operation, Place, ReducePrecision, local_group, sum_across};
+use kiln::parallel::{Collective, Destination, HostBackend, Key, Operation, ReducePrecision, local_group, sum_across};
 
 use super::*;
 use crate::collective::{together, tree, values};
@@ -29,7 +29,7 @@ fn sums<B: HostBackend>(
     together(group, |replica| {
         let share = TensorData::new(values(replica.rank(), 0)[..length].to_vec(), [length]);
         let share = Tensor::<B, 1>::from_data(share, &device);
-        let place = replica.devices().map(|devices| Place::beside(&share, devices).unwrap());
+        let place = replica.devices().map(|devices| Destination::beside(&share, devices).unwrap());
         let sum = sum_across(replica, Key { step, ..KEY }, share, place, precision).unwrap();
         sum.into_data().iter::<f32>().map(f32::to_bits).collect()
     })

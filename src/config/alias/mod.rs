@@ -3,8 +3,8 @@
 //! `lightning.rs` lists the keys of Lightning and its Hydra template (`trainer.max_epochs=3`), `lightning_legacy.rs`
 //! those of its first versions, `launchers.rs` the flags of torchrun, `scripts.rs` those of PyTorch's scripts, timm and
 //! TensorFlow's (`--amp`) that are not a plain synonym of one flag in [`super::flag`]. Lightning's keys work without
-//! their `trainer.` and as flags, too. `placement.rs` reads numbers of devices and machines. A name without an equivalent is refused with the closest setting. Kiln's own
-//! names take precedence over all of these.
+//! their `trainer.` and as flags, too. `placement.rs` reads numbers of devices and machines. A name without an
+//! equivalent is refused with the closest setting. Kiln's own names take precedence over all of these.
 
 mod launchers;
 mod lightning;

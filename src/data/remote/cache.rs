@@ -1,8 +1,9 @@
 //! Samples of an object store on a local disk, of limited size.
 //!
 //! Since the future is known, what is needed last makes room (Belady, 1966); a sample that is itself needed last is not
-//! kept. One sparse file has a place for every sample, at a multiple of 4 KiB; what makes room is punched out of it. The file
-//! belongs to these objects in their present state, and a later start finds what it holds. Every sample has a checksum.
+//! kept. One sparse file has a place for every sample, at a multiple of 4 KiB; what makes room is punched out of it.
+//! The file belongs to these objects in their present state, and a later start finds what it holds. Every sample has a
+//! checksum.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};

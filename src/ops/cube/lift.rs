@@ -14,8 +14,8 @@ use tracing::info_span;
 /// A float tensor of CubeCL's backend with fusion.
 pub(super) type Lifted<R, F, I, E> = FloatTensor<Fusion<CubeBackend<R, F, I, E>>>;
 
-/// Queues `run`, which computes tensors of the shapes and types `outputs` from `inputs`; `name` is for profiles and Burn's logs. No
-/// thread waits, and nothing else is submitted earlier for it.
+/// Queues `run`, which computes tensors of the shapes and types `outputs` from `inputs`; `name` is for profiles and
+/// Burn's logs. No thread waits, and nothing else is submitted earlier for it.
 pub(super) fn queue<B: FusionBackend, const I: usize, const O: usize>(
     name: &'static str,
     inputs: [FloatTensor<Fusion<B>>; I],

@@ -196,6 +196,7 @@ fn add_pieces<E: Float>(
 }
 
 #[cfg(all(test, feature = "wgpu"))]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod wgpu {
     use burn::backend::wgpu::{WgpuDevice, WgpuRuntime};
     use burn::tensor::TensorData;

@@ -1,5 +1,5 @@
-//! Batch-norm on LibTorch's tensors: NHWC tensors in f32 and bf16 on the CPU by the loops of `host_norm.rs`, others by ATen's
-//! kernels.
+//! Batch-norm on LibTorch's tensors: NHWC tensors in f32 and bf16 on the CPU by the loops of `host_norm.rs`, others by
+//! ATen's kernels.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;

@@ -88,7 +88,8 @@ impl Measured {
         let update: Vec<f64> =
             (0..stages).map(|stage| slowest(stage, &|device, unit| times[device][unit].update) / parts).collect();
         let exchange = |unit: usize| self.units[unit].gradients * self.exchanged(replicas) / self.link / parts;
-        // Between processes, a unit whose gradients are final is exchanged while the last backward pass computes those before.
+        // Between processes, a unit whose gradients are final is exchanged while the last backward pass computes those
+        // before.
         let left = |stage: usize| {
             let (mut computed, mut exchanged) = (0.0, 0.0);
             for unit in cut[stage].clone().rev() {

@@ -1,8 +1,8 @@
 //! The time of the forward and backward passes of a step in stages.
 //!
 //! A stage takes its turns in the order of the engine ([`turns`]). It begins one when it is free and its neighbour has
-//! finished what the turn needs; then it receives that, which takes time of its own, since a tensor is sent when the receiver
-//! asks for it. Sending takes no time of the sender.
+//! finished what the turn needs; then it receives that, which takes time of its own, since a tensor is sent when the
+//! receiver asks for it. Sending takes no time of the sender.
 
 use crate::parallel::{Turn, turns};
 
@@ -17,8 +17,8 @@ pub struct Work {
     pub receiving: f64,
 }
 
-/// Seconds until the last stage, in time, has done all its turns. Stage `i` begins `ahead[i]` forward passes before its first
-/// backward pass.
+/// Seconds until the last stage, in time, has done all its turns. Stage `i` begins `ahead[i]` forward passes before its
+/// first backward pass.
 pub fn seconds(work: &[Work], ahead: &[usize], micro_batches: usize) -> f64 {
     let turns: Vec<Vec<Turn>> = ahead.iter().map(|ahead| turns(micro_batches, *ahead)).collect();
     let mut next = vec![0; work.len()];

@@ -1,7 +1,7 @@
 //! The commands other than `train`, one file each.
 //!
-//! [`find()`], [`scaling()`] and [`plan()`] measure with `measured_run.rs`; [`verify()`] repeats steps with `repetition.rs`, and
-//! `against.rs` compares two runs.
+//! [`find()`], [`scaling()`] and [`plan()`] measure with `measured_run.rs`; [`verify()`] repeats steps with
+//! `repetition.rs`, and `against.rs` compares two runs.
 
 mod against;
 mod doctor;
