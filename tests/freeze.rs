@@ -40,7 +40,7 @@ fn frozen_gradients<B: HostBackend>() {
     let images = Tensor::<B, 4>::from_data(TensorData::new(pixels, [4, 3, 8, 8]), &device);
     let labels: [i32; 4] = [1, 7, 0, 3];
     let targets = Tensor::<Autodiff<B>, 1, Int>::from_data(TensorData::new(labels.to_vec(), [4]), &device);
-    let context = ForwardContext::synchronized(Arc::new(Nobody), true);
+    let context = ForwardContext::synchronized(Arc::new(Nobody), [4].into(), 0);
     let (losses, _) = model.losses(Tensor::from_inner(images.clone()), targets, None, &context);
     let gradients = GradientsParams::from_grads((losses.sum() * 0.25).backward(), &model);
     assert!(context.into_statistics().is_empty(), "nothing for running statistics");

@@ -41,7 +41,8 @@ impl<B: HostBackend> GradientListener for Heard<B> {
         Box::new(B::float_add(gradient.clone(), gradient))
     }
 
-    fn ready(&self, parameter: ParamId, gradient: &dyn Any) {
+    fn ready(&self, parameter: ParamId, gradient: &dyn Fn() -> Box<dyn Any>) {
+        let gradient = gradient();
         let gradient = gradient.downcast_ref::<FloatTensor<B>>().expect("a tensor of this backend");
         self.told.lock().unwrap().push((parameter, gradient.clone()));
     }

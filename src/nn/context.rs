@@ -47,7 +47,7 @@ pub struct ForwardContext<B: Backend> {
 enum Mode {
     Evaluate,
     Local,
-    Synchronized { group: Arc<dyn StatisticsGroup>, present: bool },
+    Synchronized { group: Arc<dyn StatisticsGroup>, samples: Arc<[usize]>, replica: usize },
 }
 
 impl<B: Backend> ForwardContext<B> {
@@ -61,10 +61,10 @@ impl<B: Backend> ForwardContext<B> {
         Self::new(Mode::Local)
     }
 
-    /// Training with the statistics of all replicas' samples. A replica without samples passes `present: false` and any
-    /// input.
-    pub fn synchronized(group: Arc<dyn StatisticsGroup>, present: bool) -> Self {
-        Self::new(Mode::Synchronized { group, present })
+    /// Training with the statistics of all replicas' samples: how many each of them has, and the number of this one. One
+    /// without any passes some input.
+    pub fn synchronized(group: Arc<dyn StatisticsGroup>, samples: Arc<[usize]>, replica: usize) -> Self {
+        Self::new(Mode::Synchronized { group, samples, replica })
     }
 
     fn new(mode: Mode) -> Self {
@@ -106,8 +106,9 @@ impl<B: Backend> ForwardContext<B> {
 
     /// The synchronisation of the next layer. Layers are numbered by the statistics collected so far.
     pub(super) fn synchronized_layer(&self) -> Option<Synchronized> {
-        let Mode::Synchronized { group, present } = &self.mode else { return None };
-        Some(Synchronized { group: group.clone(), layer: self.seen.borrow().len(), present: *present })
+        let Mode::Synchronized { group, samples, replica } = &self.mode else { return None };
+        let (group, samples) = (group.clone(), samples.clone());
+        Some(Synchronized { group, layer: self.seen.borrow().len(), samples, replica: *replica })
     }
 
     pub(super) fn collect(&self, statistics: BatchStatistics<B>) {

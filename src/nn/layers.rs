@@ -1,8 +1,8 @@
 //! Convolution and batch-norm with torchvision's parameter names, on Kiln's own primitives.
 
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear};
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
 use super::context::{BatchStatistics, ForwardContext};
@@ -13,8 +13,6 @@ use crate::ops::{
 
 /// Added to the variance, as in torchvision.
 const EPSILON: f64 = 1e-5;
-/// Weight of a new batch in the running statistics, as in torchvision.
-const MOMENTUM: f64 = 0.1;
 
 /// A square convolution without bias.
 #[derive(Module, Debug)]
@@ -106,33 +104,6 @@ impl<B: Backend> BatchNorm<B> {
     pub fn channels(&self) -> usize {
         self.weight.lazy_shape().num_elements()
     }
-}
-
-/// The model with its running statistics updated by the `statistics` of a training pass, off the graph.
-pub fn update_running_statistics<B: AutodiffBackend, M: Module<B>>(model: M, statistics: Vec<BatchStatistics<B>>) -> M {
-    struct Update<B: AutodiffBackend>(Vec<BatchStatistics<B>>);
-    impl<B: AutodiffBackend> ModuleMapper<B> for Update<B> {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-            let id = param.id;
-            let of_batch = self.0.iter().filter_map(|batch| match batch.layer {
-                [mean, _, _] if mean == id => Some(&batch.mean),
-                [_, variance, _] if variance == id => Some(&batch.variance),
-                _ => None,
-            });
-            of_batch.fold(param, |running, batch| {
-                let batch = batch.clone().inner().reshape(running.lazy_shape());
-                let value = running.val().inner() * (1.0 - MOMENTUM) + batch * MOMENTUM;
-                Param::initialized(id, Tensor::from_inner(value))
-            })
-        }
-
-        fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
-            let id = param.id;
-            let batches = self.0.iter().filter(|batch| batch.layer[2] == id);
-            batches.fold(param, |param, _| param.map(|count| count + 1))
-        }
-    }
-    if statistics.is_empty() { model } else { model.map(&mut Update(statistics)) }
 }
 
 impl<B: TrainBackend> BatchNorm<B> {

@@ -7,7 +7,7 @@
 //! and arithmetic are f32. `batch_norm_backward.rs` is its node on the graph, `exchange.rs` the way to other replicas.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{FloatDType, Shape, Tensor, TensorMetadata};
 
 use super::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
@@ -29,8 +29,8 @@ pub struct Normalized<B: Backend> {
     pub variance: FloatTensor<B>,
     /// `1 / sqrt(biased variance + eps)`, `[channels]`.
     pub inv_std: FloatTensor<B>,
-    /// `weight * inv_std`, `[channels]`.
-    pub scale: FloatTensor<B>,
+    /// `weight * inv_std`, `[channels]`, if the backward pass may use it.
+    pub scale: Option<FloatTensor<B>>,
     /// Values per channel in the (global) batch.
     pub count: f64,
 }
@@ -147,15 +147,41 @@ pub trait BatchNormOps: GradientOps + HostOps {
         sync: Option<&Synchronized>,
         epilogue: Epilogue<FloatTensor<Self>>,
     ) -> Normalized<Self> {
-        let mut count = View::of(&x.shape()).count();
-        let (mut mean, mut m2) = Self::bn_moments(x.clone());
-        if let Some(sync) = sync {
-            (count, [mean, m2]) = moments::<Self>(sync, count, [mean, m2]);
-        }
-        let [inv_std, scale, variance] = Self::bn_factors(m2, weight, count, epsilon);
-        let output = Self::bn_normalize(x, [mean.clone(), scale.clone(), bias], epilogue);
-        Normalized { output, mean, variance, inv_std, scale, count }
+        in_steps::<Self>(x, [weight, bias], epsilon, sync, epilogue)
     }
+
+    /// `running * (1 - momentum) + batch * momentum` of each pair, and each of `counts` plus one.
+    fn bn_running(
+        running: Vec<FloatTensor<Self>>,
+        batch: Vec<FloatTensor<Self>>,
+        counts: Vec<IntTensor<Self>>,
+        momentum: f64,
+    ) -> (Vec<FloatTensor<Self>>, Vec<IntTensor<Self>>) {
+        let average = |(running, batch)| {
+            let running = Self::float_mul_scalar(running, (1.0 - momentum).into());
+            Self::float_add(running, Self::float_mul_scalar(batch, momentum.into()))
+        };
+        let averages = running.into_iter().zip(batch).map(average).collect();
+        (averages, counts.into_iter().map(|count| Self::int_add_scalar(count, 1.into())).collect())
+    }
+}
+
+/// [`BatchNormOps::bn_train`] by the other functions.
+pub(super) fn in_steps<B: BatchNormOps>(
+    x: FloatTensor<B>,
+    [weight, bias]: [FloatTensor<B>; 2],
+    epsilon: f64,
+    sync: Option<&Synchronized>,
+    epilogue: Epilogue<FloatTensor<B>>,
+) -> Normalized<B> {
+    let mut count = View::of(&x.shape()).count();
+    let (mut mean, mut m2) = B::bn_moments(x.clone());
+    if let Some(sync) = sync {
+        (count, [mean, m2]) = moments::<B>(sync, count, [mean, m2]);
+    }
+    let [inv_std, scale, variance] = B::bn_factors(m2, weight, count, epsilon);
+    let output = B::bn_normalize(x, [mean.clone(), scale.clone(), bias], epilogue);
+    Normalized { output, mean, variance, inv_std, scale: Some(scale), count }
 }
 
 /// The divisor of an unbiased variance of `count` values.

@@ -52,7 +52,7 @@ impl<B: BatchNormOps, const N: usize> Backward<B, N> for BatchNormBackward {
 ///
 /// Every replica takes part, even if it needs no input gradient: a missing message would stall the others.
 fn total<B: BatchNormOps>(own: [FloatTensor<B>; 2], count: f64, sync: &Synchronized) -> ([FloatTensor<B>; 2], f64) {
-    (sums::<B>(sync, own), if sync.present { 1.0 / count } else { 0.0 })
+    (sums::<B>(sync, own), if sync.is_present() { 1.0 / count } else { 0.0 })
 }
 
 impl<B: BatchNormOps, C: CheckpointStrategy> BatchNormOps for Autodiff<B, C> {
@@ -91,11 +91,11 @@ fn train<B: BatchNormOps, C: CheckpointStrategy, const N: usize>(
     (epsilon, sync): (f64, Option<&Synchronized>),
     epilogue: Epilogue<FloatTensor<B>>,
 ) -> Normalized<Autodiff<B, C>> {
-    let (has_shortcut, has_relu) = (matches!(epilogue, Epilogue::AddRelu(_)), !matches!(epilogue, Epilogue::Identity));
+    let (is_masked, has_relu) = (matches!(epilogue, Epilogue::Relu), !matches!(epilogue, Epilogue::Identity));
     let done = B::bn_train(x.clone(), weight.clone(), bias.clone(), epsilon, sync, epilogue);
     let output = match prepared.compute_bound().stateful() {
         OpsKind::Tracked(step) => {
-            let (output, scale) = (done.output.clone(), done.scale.clone());
+            let mask = done.scale.clone().filter(|_| is_masked).map(|scale| [scale, bias]);
             let saved = Saved {
                 x,
                 weight,
@@ -103,13 +103,19 @@ fn train<B: BatchNormOps, C: CheckpointStrategy, const N: usize>(
                 inv_std: done.inv_std.clone(),
                 count: done.count,
                 sync: sync.cloned(),
-                relu: has_relu.then_some(ReluState { output, scale, bias, has_shortcut }),
+                relu: has_relu.then(|| ReluState { output: done.output.clone(), mask }),
             };
             step.finish(saved, done.output)
         }
         OpsKind::UnTracked(step) => step.finish(done.output),
     };
-    let statistics = [done.mean, done.variance, done.inv_std, done.scale];
-    let [mean, variance, inv_std, scale] = statistics.map(Autodiff::<B, C>::from_inner);
-    Normalized { output, mean, variance, inv_std, scale, count: done.count }
+    let [mean, variance, inv_std] = [done.mean, done.variance, done.inv_std].map(Autodiff::<B, C>::from_inner);
+    Normalized {
+        output,
+        mean,
+        variance,
+        inv_std,
+        scale: done.scale.map(Autodiff::<B, C>::from_inner),
+        count: done.count,
+    }
 }

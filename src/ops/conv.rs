@@ -32,8 +32,9 @@ pub trait GradientListener: Debug + Send + Sync {
     /// computes, in f32, if the parameter is: that, or its sum with the gradients of earlier passes, of the same type.
     fn accumulated(&self, parameter: ParamId, gradient: Box<dyn Any>) -> Box<dyn Any>;
 
-    /// The gradient of `parameter` is complete: a [`FloatTensor`] of the backend that computes, in f32.
-    fn ready(&self, parameter: ParamId, gradient: &dyn Any);
+    /// The gradient of `parameter` is complete; `gradient` makes a [`FloatTensor`] of it, of the backend that computes, in
+    /// f32.
+    fn ready(&self, parameter: ParamId, gradient: &dyn Fn() -> Box<dyn Any>);
 }
 
 /// A listener for one parameter. The parameter must be used once per forward pass: its gradient is complete after that
@@ -180,7 +181,7 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
                     let sum = listener.accumulated(parameter, Box::new(found));
                     found = *sum.downcast().expect("a sum is of the type of its summands");
                 }
-                listener.ready(parameter, &as_type::<B>(found.clone(), FloatDType::F32));
+                listener.ready(parameter, &|| Box::new(as_type::<B>(found.clone(), FloatDType::F32)));
             }
             grads.register::<B>(node.id, found);
         }

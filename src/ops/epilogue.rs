@@ -31,12 +31,9 @@ impl<T> Epilogue<T> {
 pub struct ReluState<B: Backend> {
     /// Its output, `[batch, channels, height, width]`.
     pub output: FloatTensor<B>,
-    /// The scale of the batch-norm, `[channels]`.
-    pub scale: FloatTensor<B>,
-    /// The shift of the batch-norm, `[channels]`.
-    pub bias: FloatTensor<B>,
-    /// Whether a shortcut was added. If not, the output is positive exactly where `(x - mean) * scale + bias` is.
-    pub has_shortcut: bool,
+    /// Scale and shift of the batch-norm, `[channels]`, if the backend gave them and no shortcut was added: the output is
+    /// positive exactly where `(x - mean) * scale + bias` is.
+    pub mask: Option<[FloatTensor<B>; 2]>,
 }
 
 /// The epilogue in Burn's operations.

@@ -61,11 +61,14 @@ struct Share<B: HostOps> {
 fn total<B: HostOps>(sync: &Synchronized, direction: Direction, count: f64, own: [FloatTensor<B>; 2]) -> Share<B> {
     let device = B::float_device(&own[0]);
     let mut own = Share::<B> { count, values: own.map(B::share) };
-    if !sync.present {
+    if !sync.is_present() {
         own = Share::new(0.0, own.tensors().map(|values| values.zeros_like()));
     }
     let shared = |part: &Part| part.downcast_ref::<Share<B>>().expect("all replicas have the same backend").clone();
-    let combine = |parts: Vec<Part>| -> Part { Arc::new(combined(direction, parts.iter().map(shared))) };
+    let combine = |parts: Vec<Part>| -> Part {
+        let first = tensor::<B::Below, 1>(shared(&parts[0]).values[0].clone()).device();
+        Arc::new(combined(direction, parts.iter().map(|part| shared(part).moved(&first))))
+    };
     if let Some(total) = sync.group.meet(sync.layer, direction, Arc::new(own.clone()), &combine) {
         return shared(&total);
     }
@@ -73,22 +76,29 @@ fn total<B: HostOps>(sync: &Synchronized, direction: Direction, count: f64, own:
     let (length, is_forward) = (own.dims()[0], direction == Direction::Forward);
     let channels = length / 2 - usize::from(is_forward);
     let own = primitive::<B::Below, 1>(own);
-    let (all, values) = match sync.group.exchange(sync.layer, direction, Arc::new(own.clone())) {
+    let counts = |values: Vec<f64>| values.chunks(length).map(|of| of[length - 2] * UNIT + of[length - 1]).collect();
+    let (all, counts): (_, Vec<f64>) = match sync.group.exchange(sync.layer, direction, Arc::new(own.clone())) {
         Some(all) => {
             let all = all.downcast_ref::<Shared<B>>().expect("all replicas have the same backend").clone();
-            (tensor::<B::Below, 1>(all.clone()), if is_forward { read::<B::Below>(all) } else { Vec::new() })
+            // A read would wait for the device, in every layer.
+            let each = count / sync.samples[sync.replica].max(1) as f64;
+            let expected: Vec<f64> = sync.samples.iter().map(|samples| *samples as f64 * each).collect();
+            if is_forward {
+                sync.group.agree(sync.layer, each, &|| counts(read::<B::Below>(all.clone())) == expected);
+            }
+            (tensor::<B::Below, 1>(all), expected)
         }
         None => {
             let all = sync.group.gather(sync.layer, direction, read::<B::Below>(own), |all| all).concat();
-            (tensor(write::<B::Below>(&all, &device)), all)
+            (tensor(write::<B::Below>(&all, &device)), if is_forward { counts(all) } else { Vec::new() })
         }
     };
-    let share = |start: usize| {
+    let share = |replica: usize| {
+        let start = replica * length;
         let part = |number| all.clone().slice(start + number * channels..start + (number + 1) * channels);
-        let count = if is_forward { values[start + length - 2] * UNIT + values[start + length - 1] } else { 0.0 };
-        Share::new(count, [part(0), part(1)])
+        Share::new(if is_forward { counts[replica] } else { 0.0 }, [part(0), part(1)])
     };
-    combined(direction, (0..all.dims()[0]).step_by(length).map(share))
+    combined(direction, (0..all.dims()[0] / length).map(share))
 }
 
 /// All shares as one, in their order.
@@ -114,6 +124,12 @@ impl<B: HostOps> Share<B> {
         Self::new(0.0, [first + other_first, second + other_second])
     }
 
+    /// On another device, where devices have tensors in common; elsewhere all shares are on one.
+    fn moved(self, device: &B::Device) -> Self {
+        let moved = |values| if B::CAN_SHARE { B::share(B::adopt(values, device)) } else { values };
+        Self { count: self.count, values: self.values.map(moved) }
+    }
+
     fn tensors(self) -> [Tensor<B::Below, 1>; 2] {
         self.values.map(tensor)
     }
@@ -126,8 +142,9 @@ impl<B: HostOps> Share<B> {
     fn to_tensor(&self, direction: Direction) -> Tensor<B::Below, 1> {
         let both = self.clone().tensors();
         let count = [(self.count / UNIT).floor(), self.count % UNIT];
-        let count = (direction == Direction::Forward).then(|| tensor(write::<B::Below>(&count, &both[0].device())));
-        Tensor::cat(both.into_iter().chain(count).collect(), 0)
+        let number = |value: f64| Tensor::full([1], value, (&both[0].device(), DType::F32));
+        let count = (direction == Direction::Forward).then(|| count.map(number));
+        Tensor::cat(both.iter().cloned().chain(count.into_iter().flatten()).collect(), 0)
     }
 }
 

@@ -59,6 +59,12 @@ pub trait StatisticsGroup: Debug + Send + Sync {
     fn exchange(&self, _layer: usize, _direction: Direction, _own: Part) -> Option<Part> {
         None
     }
+
+    /// Says whether every sample has `each` values per channel in this layer, on all replicas; `is_so` waits for the
+    /// device to find that out, and is called where `each` is new.
+    fn agree(&self, _layer: usize, _each: f64, is_so: &dyn Fn() -> bool) {
+        assert!(is_so(), "a sample has as many values per channel on every replica");
+    }
 }
 
 /// One layer in a synchronised forward and backward pass.
@@ -68,8 +74,10 @@ pub struct Synchronized {
     pub group: Arc<dyn StatisticsGroup>,
     /// The layer's number in forward order: the same on all replicas.
     pub layer: usize,
-    /// False for a replica without samples in this batch. It still sends every message, with weight zero.
-    pub present: bool,
+    /// How many samples of the batch each of them has. One without any still sends every message, with weight zero.
+    pub samples: Arc<[usize]>,
+    /// The number of this one.
+    pub replica: usize,
 }
 
 /// Per-channel moments of a batch.
@@ -113,9 +121,14 @@ impl Moments {
 }
 
 impl Synchronized {
+    /// Whether this replica has a sample.
+    pub fn is_present(&self) -> bool {
+        self.samples[self.replica] > 0
+    }
+
     /// The moments of the whole group's batch.
     pub fn moments(&self, mut local: Moments) -> Moments {
-        if !self.present {
+        if !self.is_present() {
             local.count = 0.0;
             local.mean.fill(0.0);
             local.m2.fill(0.0);
@@ -126,7 +139,7 @@ impl Synchronized {
 
     /// The sums of the whole group, added in replica order.
     pub fn sums(&self, mut local: Vec<f64>) -> Vec<f64> {
-        if !self.present {
+        if !self.is_present() {
             local.fill(0.0);
         }
         let combine = |shares: Vec<Vec<f64>>| vec![Direction::Backward.total(&shares)];

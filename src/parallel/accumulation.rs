@@ -80,14 +80,13 @@ impl<B: HostBackend> GradientListener for Listener<B> {
         Box::new(added(earlier, gradient))
     }
 
-    fn ready(&self, parameter: ParamId, gradient: &dyn Any) {
+    fn ready(&self, parameter: ParamId, gradient: &dyn Fn() -> Box<dyn Any>) {
         let Some(early) = &self.early else { return };
         // Of another type it is reduced after the backward pass.
-        let Some(gradient) = gradient.downcast_ref::<FloatTensor<B>>() else { return };
-        let gradient = gradient.clone();
+        let Ok(gradient) = gradient().downcast::<FloatTensor<B>>() else { return };
         // Of a lower precision, or if somebody looks at it, it has not been added yet.
         let earlier = self.sums.iter().find_map(|sums| sums.lock().get(*sums.places.get(&parameter)?)?.clone());
-        early.ready(parameter, earlier.into_iter().fold(gradient, |gradient, earlier| added(earlier, gradient)));
+        early.ready(parameter, earlier.into_iter().fold(*gradient, |gradient, earlier| added(earlier, gradient)));
     }
 }
 

@@ -5,11 +5,11 @@
 //! between processes by the engines of `engine.rs`; `sums.rs` orders the sums of gradients, `tensors.rs` computes them,
 //! `sharding.rs` parts the update. `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its
 //! replicas, `generation.rs` is elastic membership. `set_up.rs` makes a replica, `replica.rs` is its program,
-//! `passes.rs` its forward and backward passes, `accumulation.rs` the sums over micro-batches, `stage.rs` its place
-//! among the stages of a model, `gathering.rs` their states as one, `timing.rs` the times of their units, `overlap.rs`
-//! the all-reduce beside the backward pass, `agreement.rs` the comparison of replicas, `probe.rs` what units compute,
-//! `writer.rs` the thread that saves. This room knows neither networks, images, files nor terminals: it gets a [`Task`]
-//! and reports to an [`Observer`].
+//! `passes.rs` its forward and backward passes, `micro_batch_group.rs` those who share batch-norm's statistics in one,
+//! `accumulation.rs` the sums over micro-batches, `stage.rs` its place among the stages of a model, `gathering.rs`
+//! their states as one, `timing.rs` the times of their units, `overlap.rs` the all-reduce beside the backward pass,
+//! `agreement.rs` the comparison of replicas, `probe.rs` what units compute, `writer.rs` the thread that saves. This
+//! room knows neither networks, images, files nor terminals: it gets a [`Task`] and reports to an [`Observer`].
 
 mod accumulation;
 mod agreement;
@@ -39,6 +39,7 @@ mod key;
 mod learner;
 mod loader;
 mod local;
+mod micro_batch_group;
 pub mod nccl;
 mod outcome;
 mod overlap;

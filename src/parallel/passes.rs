@@ -12,26 +12,23 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
-use burn::tensor::ops::FloatTensorOps;
 use burn_train::TrainOutput;
 use tracing::info_span;
 
 use super::accumulation::Listener;
-use super::collective::Collective;
 use super::device::HostBackend;
-use super::key::{Broken, Key, Operation};
+use super::key::{Key, Operation};
+use super::micro_batch_group::MicroBatchGroup;
 use super::outcome::Sums;
 use super::overlap::Early;
 use super::probe::{Observed, Watch};
 use super::replica::Replica;
+use super::sampler::Group;
 use super::stage::Turn;
-use super::sums::gather_across;
 use super::task::Task;
 use super::trainee::{Micro, MicroOutput, Pending};
 use crate::error::{Error, Result};
 use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
-use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
-use crate::ops::{Shared, primitive, tensor, with_values};
 
 /// The sums over micro-batches on one replica, beside those of gradients.
 pub(super) struct Share<B: HostBackend> {
@@ -54,7 +51,8 @@ struct Begun<B: HostBackend, T: Task<B>> {
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Forward and backward over all micro-batches; `weight` is that of a sample. The reduction of some gradients may
     /// have begun then.
-    pub(super) fn passes(&mut self, micro_batches: usize, weight: f64) -> Result<Summed<B>> {
+    pub(super) fn passes(&mut self, group: &Group, weight: f64) -> Result<Summed<B>> {
+        let micro_batches = group.micro_batches();
         let mut sum = Share { sums: Vec::new(), statistics: Vec::new() };
         let (mut early, mut begun, mut is_backward) = (None, VecDeque::new(), false);
         let sums = (micro_batches > 1).then(|| self.gradients.clone());
@@ -70,7 +68,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                         early = self.overlap.as_ref().map(|overlap| overlap.listen(key, &self.collective));
                     }
                     let listener = Listener { sums: sums.clone(), adds, early: early.clone() };
-                    begun.push_back(self.forward(micro_batch, weight, listener)?);
+                    begun.push_back(self.forward(group, micro_batch, weight, listener)?);
                 }
                 Turn::Backward(micro_batch) => {
                     if !std::mem::replace(&mut is_backward, true) {
@@ -94,7 +92,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 
     /// The forward pass of this worker's part of the model. `listener` gets gradients of kernels as they become final.
-    fn forward(&mut self, micro_batch: usize, weight: f64, listener: Listener<B>) -> Result<Begun<B, T>> {
+    fn forward(
+        &mut self,
+        group: &Group,
+        micro_batch: usize,
+        weight: f64,
+        listener: Listener<B>,
+    ) -> Result<Begun<B, T>> {
         let batch = info_span!("wait for data").in_scope(|| self.batches.next());
         let (input, samples) = batch.ok_or_else(|| Error::Training("the loader ended before the run".into()))??;
         let is_present = samples > 0;
@@ -103,8 +107,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let context = if synchronizes {
             let collective = self.collective.clone();
             let (shares_tensors, early) = (self.shares_tensors(), listener.early.clone());
-            let group = MicroBatchGroup { collective, key, shares_tensors, early };
-            ForwardContext::synchronized(Arc::new(group), is_present)
+            let (size, replica) = (collective.size(), collective.rank());
+            let agreed = self.agreed.clone();
+            let replicas = MicroBatchGroup { collective, key, shares_tensors, early, agreed };
+            ForwardContext::synchronized(Arc::new(replicas), group.shares(micro_batch, size).into(), replica)
         } else {
             ForwardContext::local()
         };
@@ -168,66 +174,5 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let statistics = if seen { vec![statistics] } else { Vec::new() };
         self.gradients.add(gradients);
         Ok(Share { sums: sums.filter(|_| is_present).into_iter().collect(), statistics })
-    }
-}
-
-/// The replicas that share the batch-norm statistics of one micro-batch.
-#[derive(Debug)]
-struct MicroBatchGroup<B: HostBackend> {
-    collective: Arc<Collective>,
-    /// Names the step and the micro-batch; its operation does not matter.
-    key: Key,
-    shares_tensors: bool,
-    /// What reduces gradients during the backward pass.
-    early: Option<Arc<Early<B>>>,
-}
-
-impl<B: HostBackend> MicroBatchGroup<B> {
-    /// Runs the collective of one layer and direction; unwinds if the group is broken.
-    fn all<T>(&self, layer: usize, direction: Direction, run: impl FnOnce(Key) -> std::result::Result<T, Broken>) -> T {
-        let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
-        info_span!("statistics").in_scope(|| run(key)).unwrap_or_else(|verdict| verdict.unwind())
-    }
-
-    /// The tensors of all replicas, from device to device. Such calls are matched by their order, and each waits for the one
-    /// before. That of statistics is the same on all replicas, which wait for each other; a bucket that has left before is
-    /// summed before on all of them.
-    fn across(&self, layer: usize, direction: Direction, own: Tensor<B, 1>) -> Tensor<B, 1> {
-        self.all(layer, direction, |key| {
-            self.early.iter().for_each(|early| early.settle());
-            let counts = vec![own.dims()[0]; self.collective.size()];
-            gather_across(&self.collective, key, own, &counts)
-        })
-    }
-}
-
-impl<B: HostBackend> StatisticsGroup for MicroBatchGroup<B> {
-    fn gather(&self, layer: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
-        if self.collective.devices().is_none() {
-            return self.all(layer, direction, |key| self.collective.all_gather(key, values, combine));
-        }
-        // An engine for devices that takes the host's memory carries the bits as f32, which it does not look at.
-        let own = B::from_host(bytemuck::cast_slice(&values), &B::Device::default());
-        let all = tensor(B::share(primitive(self.across(layer, direction, tensor(own)))));
-        let all: Vec<f64> = with_values::<B, _>(all, bytemuck::pod_collect_to_vec);
-        Arc::new(combine(all.chunks(values.len()).map(<[f64]>::to_vec).collect()))
-    }
-
-    fn exchange(&self, layer: usize, direction: Direction, own: Part) -> Option<Part> {
-        self.collective.devices()?;
-        let own = Arc::unwrap_or_clone(own.downcast::<Shared<B>>().expect("statistics are tensors of this backend"));
-        let device = B::Below::float_device(&own);
-        let all = self.across(layer, direction, tensor(B::adopt(own, &device)));
-        Some(Arc::new(B::share(primitive(all))))
-    }
-
-    fn meet(
-        &self,
-        layer: usize,
-        direction: Direction,
-        part: Part,
-        combine: &dyn Fn(Vec<Part>) -> Part,
-    ) -> Option<Part> {
-        self.shares_tensors.then(|| self.all(layer, direction, |key| self.collective.meet(key, part, combine)))
     }
 }

@@ -20,6 +20,7 @@ use super::events::{EpochReport, StepReport};
 use super::generation::Generation;
 use super::key::{Broken, Key, Operation};
 use super::learner::{TaskLearner, UpdateRule};
+use super::micro_batch_group::Agreed;
 use super::outcome::{Outcome, not_finite};
 use super::overlap::Overlap;
 use super::plan::Plan;
@@ -86,6 +87,8 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) gradients: Arc<Accumulation<B>>,
     /// Reduces gradients during the backward pass, if there are other processes.
     pub(super) overlap: Option<Overlap<B>>,
+    /// What replicas have agreed on for synchronised batch-norm.
+    pub(super) agreed: Agreed,
     /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
     /// For an elastic run.

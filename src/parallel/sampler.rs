@@ -83,6 +83,11 @@ impl Group {
         self.micro_batches.iter().map(|micro| micro.len).sum()
     }
 
+    /// How many entries of micro-batch `micro` each of `world_size` replicas has.
+    pub fn shares(&self, micro: usize, world_size: usize) -> Vec<usize> {
+        (0..world_size).map(|replica| self.places(micro, replica, world_size).count()).collect()
+    }
+
     /// The ids of micro-batch `micro` over all replicas, in order.
     pub fn ids(&self, micro: usize) -> Vec<u32> {
         self.shard(micro, 0, 1)

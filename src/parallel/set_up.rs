@@ -13,6 +13,7 @@ use super::collective::Collective;
 use super::device::HostBackend;
 use super::generation::Generation;
 use super::learner::Recipe;
+use super::micro_batch_group::Agreed;
 use super::overlap::Overlap;
 use super::plan::Plan;
 use super::position::StartingPoint;
@@ -128,6 +129,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             outcome: None,
             gradients,
             overlap,
+            agreed: Agreed::default(),
             report,
             generation,
             slot,

@@ -30,7 +30,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let is_scaled = self.plan.precision.needs_loss_scale();
         let scale = if is_scaled { self.position.loss_scale.scale } else { 1.0 };
         let weight = scale / group.samples() as f64;
-        let (sum, gradients, early) = self.passes(group.micro_batches(), weight)?;
+        let (sum, gradients, early) = self.passes(group, weight)?;
         // Gradients that go to other processes are reduced one by one, while the backward pass computes others.
         let arenas = self.rule.arenas().filter(|_| self.overlap.is_none() && self.own.is_none());
         let gradients = arenas.iter().fold(gradients, |gradients, arenas| arenas.pack(gradients));

@@ -1,11 +1,14 @@
 //! Batch-norm: output, statistics and gradients, alone and with another replica.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::tensor::{DType, Tensor};
-use kiln::ops::statistics::{Combine, Direction, StatisticsGroup, Synchronized};
-use kiln::ops::{BatchNormOps, ConvOps, Epilogue, PrecisionKind, arranged, batch_norm, inference_factors, normalize};
+use burn::tensor::{DType, Tensor, TensorPrimitive};
+use kiln::ops::statistics::{Combine, Direction, Part, StatisticsGroup, Synchronized};
+use kiln::ops::{
+    BatchNormOps, ConvOps, Epilogue, HostOps, PrecisionKind, Shared, arranged, batch_norm, inference_factors, normalize,
+};
 use kiln::parallel::HostBackend;
 
 use super::{assert_close, noise, rounded, tensor, to_vec};
@@ -258,22 +261,48 @@ struct Partner {
     backward: Vec<f64>,
 }
 
-impl StatisticsGroup for Partner {
-    fn gather(&self, _: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
-        let other = match direction {
+impl Partner {
+    fn message(&self, direction: Direction, length: usize) -> Vec<f64> {
+        let own = match direction {
             Direction::Forward => &self.forward,
             Direction::Backward => &self.backward,
         };
         // Devices send their count in two parts, behind the rest.
-        let in_parts = || [&other[1..], &[0.0, other[0]][..]].concat();
-        let other = if values.len() > other.len() { in_parts() } else { other.clone() };
-        assert_eq!(values.len(), other.len(), "both replicas speak of the same layer");
-        Arc::new(combine(vec![other, values]))
+        let in_parts = || [&own[1..], &[0.0, own[0]][..]].concat();
+        let own = if length > own.len() { in_parts() } else { own.clone() };
+        assert_eq!(length, own.len(), "both replicas speak of the same layer");
+        own
+    }
+}
+
+impl StatisticsGroup for Partner {
+    fn gather(&self, _: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
+        Arc::new(combine(vec![self.message(direction, values.len()), values]))
+    }
+}
+
+/// A partner whose messages go from device to device, where there are devices.
+#[derive(Debug)]
+struct DevicePartner<B>(Partner, PhantomData<B>);
+
+impl<B: HostOps> StatisticsGroup for DevicePartner<B> {
+    fn gather(&self, layer: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
+        assert!(B::is_processor(), "tensors of devices stay there");
+        self.0.gather(layer, direction, values, combine)
+    }
+
+    fn exchange(&self, _: usize, direction: Direction, own: Part) -> Option<Part> {
+        let own = Arc::unwrap_or_clone(own.downcast::<Shared<B>>().unwrap());
+        let own = Tensor::<B::Below, 1>::from_primitive(TensorPrimitive::Float(own));
+        let values: Vec<f32> = self.0.message(direction, own.dims()[0]).iter().map(|value| *value as f32).collect();
+        let other = Tensor::from_floats(&values[..], &own.device());
+        let all: Shared<B> = Tensor::cat(vec![other, own], 0).into_primitive().tensor();
+        Some(Arc::new(all))
     }
 }
 
 /// The first `split` images are the partner's, the rest is ours.
-fn synchronized<B: BatchNormOps + ConvOps>() {
+fn synchronized<B: BatchNormOps + ConvOps>(group: fn(Partner) -> Arc<dyn StatisticsGroup>) {
     let (whole, split) = (Case::new([5, 6, 7, 3], 0.5, 1.5), 2);
     let (ours, expected) = (whole.tail(split), whole.naive());
     let theirs = split * whole.shape[1] * whole.area();
@@ -299,7 +328,8 @@ fn synchronized<B: BatchNormOps + ConvOps>() {
     }
     partner.forward.extend(m2);
     partner.backward.extend(weight_gradients);
-    let sync = Synchronized { group: Arc::new(partner), layer: 0, present: true };
+    let samples = [split, whole.shape[0] - split].into();
+    let sync = Synchronized { group: group(partner), layer: 0, samples, replica: 1 };
     ours_expected.output = own(&expected.output);
     ours_expected.x_gradient = own(&expected.x_gradient);
     (ours_expected.mean, ours_expected.variance) = (expected.mean, expected.variance);
@@ -313,7 +343,10 @@ on_every_backend! {
     a_mean_that_is_large_against_the_deviation_costs_no_digits => || large_mean::<TestBackend>();
     statistics_of_halves_are_those_of_their_exact_values => || in_halves::<TestBackend>();
     batch_norm_by_given_statistics_is_that_of_the_definition => || inference::<TestBackend>();
-    half_a_batch_with_a_partner_is_half_of_the_whole => || synchronized::<TestBackend>();
+    half_a_batch_with_a_partner_is_half_of_the_whole => || {
+        synchronized::<TestBackend>(|partner| Arc::new(partner));
+        synchronized::<TestBackend>(|partner| Arc::new(DevicePartner::<TestBackend>(partner, PhantomData)));
+    };
 }
 
 #[cfg(feature = "flex")]

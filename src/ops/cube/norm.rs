@@ -150,7 +150,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
         relu: Option<&ReluState<Self>>,
     ) -> [FloatTensor<Self>; 3] {
         let gradient = match relu {
-            Some(relu) if relu.has_shortcut => Self::relu_gradient(relu.output.clone(), gradient),
+            Some(relu) if relu.mask.is_none() => Self::relu_gradient(relu.output.clone(), gradient),
             _ => gradient,
         };
         let channel = channel_like(&x.shape());
@@ -212,8 +212,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> BatchNormOp
 
 /// Scale and bias of a ReLU whose mask follows from the input of the batch-norm.
 fn recomputed<B: Backend>(relu: Option<&ReluState<B>>) -> impl Iterator<Item = FloatTensor<B>> {
-    let relu = relu.filter(|relu| !relu.has_shortcut);
-    relu.into_iter().flat_map(|relu| [relu.scale.clone(), relu.bias.clone()])
+    relu.and_then(|relu| relu.mask.clone()).into_iter().flatten()
 }
 
 /// The first tensors, and the others.

@@ -106,7 +106,7 @@ impl BatchNormOps for Flex {
     ) -> [FlexTensor; 3] {
         let (norm, dtype) = (norm(&x), gradient.dtype());
         let [mut gradient, x] = [gradient, x].map(to_nhwc);
-        if let Some(relu) = relu.filter(|relu| relu.has_shortcut) {
+        if let Some(relu) = relu.filter(|relu| relu.mask.is_none()) {
             // In place if this is the only reference to the gradient, else in a copy.
             norm.relu_backward(gradient.storage_mut(), values(&to_nhwc(relu.output.clone())));
         }
@@ -172,8 +172,7 @@ fn norm(x: &FlexTensor) -> HostNorm {
 
 /// Scale and bias that give the sign of the output, if no shortcut was added.
 fn mask(relu: Option<&ReluState<Flex>>) -> Option<[FlexTensor; 2]> {
-    let relu = relu.filter(|relu| !relu.has_shortcut)?;
-    Some([&relu.scale, &relu.bias].map(|factor| as_f32(factor.clone())))
+    relu.and_then(|relu| relu.mask.clone()).map(|factors| factors.map(as_f32))
 }
 
 /// `work` with mean, scale and bias and an epilogue in the host's memory.

@@ -1,8 +1,5 @@
 //! Batch-norm on LibTorch's tensors: NHWC tensors in f32 and bf16 on the CPU by the loops of `host_norm.rs`, others by
-//! ATen's kernels.
-
-use std::ffi::{c_char, c_int};
-use std::ptr::null_mut;
+//! ATen's, in `norm_kernels.rs`.
 
 use burn::backend::LibTorch;
 use burn::backend::libtorch::{TchElement, TchTensor};
@@ -11,27 +8,12 @@ use tch::{Device, Kind, Tensor};
 
 use super::host_conv::{from_nhwc, to_nhwc};
 use super::memory::{Value, exclusive, parallel_for, uninit_mut, values, values_mut};
-use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
-use crate::ops::batch_norm::{BatchNormOps, gradients};
+use super::norm_kernels;
+use crate::ops::batch_norm::{BatchNormOps, Normalized, gradients, in_steps};
 use crate::ops::epilogue::{Epilogue, ReluState, apply_epilogue, epilogue_backward};
 use crate::ops::host_epilogue::{Activation, HostEpilogue};
 use crate::ops::host_norm::HostNorm;
-
-unsafe extern "C" {
-    fn kiln_batch_norm_moments(mean: *mut Pointer, variance: *mut Pointer, x: Pointer) -> *mut c_char;
-    fn kiln_batch_norm_apply(y: *mut Pointer, x: Pointer, mean: Pointer, scale: Pointer, bias: Pointer) -> *mut c_char;
-    fn kiln_batch_norm_backward(
-        dx: *mut Pointer,
-        dweight: *mut Pointer,
-        dbias: *mut Pointer,
-        gradient: Pointer,
-        x: Pointer,
-        weight: Pointer,
-        mean: Pointer,
-        inv_std: Pointer,
-        mask: c_int,
-    ) -> *mut c_char;
-}
+use crate::ops::statistics::Synchronized;
 
 /// The loops of `host_norm.rs`, if `x` is an f32 or bf16 tensor on the CPU with channels innermost, and whether it is bf16.
 fn on_host(x: &TchTensor) -> Option<(HostNorm, bool)> {
@@ -58,12 +40,7 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
             let [mean, m2] = host_norm!(on_host, moments(&x));
             return (mean, m2);
         }
-        let count = x.tensor.numel() / usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
-        let (mut mean, mut variance) = (null_mut(), null_mut());
-        // SAFETY: both results are written before the call returns without a message.
-        check(unsafe { kiln_batch_norm_moments(&mut mean, &mut variance, borrowed(&x)) });
-        let m2 = TchTensor::new(owned(variance).tensor * count as f64);
-        (owned(mean), m2)
+        norm_kernels::moments(&x)
     }
 
     fn bn_normalize(x: TchTensor, factors: [TchTensor; 3], epilogue: Epilogue<TchTensor>) -> TchTensor {
@@ -71,7 +48,7 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
             return host_norm!(on_host, normalize(&x, factors, epilogue));
         }
         let [mean, scale, bias] = factors;
-        apply_epilogue::<Self>(apply(&x, &mean, &scale, &bias), epilogue)
+        apply_epilogue::<Self>(norm_kernels::apply(&x, &mean, &scale, &bias), epilogue)
     }
 
     fn bn_gradient_sums(
@@ -84,10 +61,8 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
             return host_norm!(on_host, gradient_sums(gradient, &x, &mean, relu));
         }
         let gradient = epilogue_backward::<Self>(gradient, relu);
-        // With `inv_std` one, the gradient of the weight is the sum of gradient * (x - mean).
-        let one = TchTensor::new(mean.tensor.ones_like());
-        let [_, weighted, sum] = backward(&gradient, &x, &one, [&mean, &one], WEIGHT);
-        [gradient, owned(sum), owned(weighted)]
+        let [sum, weighted] = norm_kernels::gradient_sums(&gradient, &x, &mean);
+        [gradient, sum, weighted]
     }
 
     fn bn_input_gradient(
@@ -101,7 +76,7 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
             return host_norm!(on_host, input_gradient(&gradient, &x, [mean, k, q, r], relu));
         }
         let minus = |tensor: TchTensor| TchTensor::new(-tensor.tensor);
-        let mut sum = apply(&x, &mean, &minus(q), &minus(r)).tensor;
+        let mut sum = norm_kernels::apply(&x, &mean, &minus(q), &minus(r)).tensor;
         let channels = k.tensor.size()[0];
         TchTensor::new(sum.addcmul_(&gradient.tensor, &k.tensor.view([1, channels, 1, 1])))
     }
@@ -118,8 +93,35 @@ impl<E: TchElement> BatchNormOps for LibTorch<E> {
             return gradients::<Self>(gradient, x, weight, statistics, relu, |totals| (totals, 1.0 / count));
         }
         let gradient = epilogue_backward::<Self>(gradient, relu);
-        let [dx, dweight, dbias] = backward(&gradient, &x, &weight, statistics.each_ref(), INPUT | WEIGHT).map(owned);
+        let [dx, dweight, dbias] = norm_kernels::gradients(&gradient, &x, &weight, statistics.each_ref());
         [dx, dweight, dbias, gradient]
+    }
+
+    /// A GPU waits for the thread that launches its kernels: alone on one, a replica needs two for what takes ten.
+    fn bn_train(
+        x: TchTensor,
+        weight: TchTensor,
+        bias: TchTensor,
+        epsilon: f64,
+        sync: Option<&Synchronized>,
+        epilogue: Epilogue<TchTensor>,
+    ) -> Normalized<Self> {
+        let count = x.tensor.numel() / weight.tensor.numel();
+        if sync.is_some() || x.tensor.device() == Device::Cpu || count < 2 {
+            return in_steps::<Self>(x, [weight, bias], epsilon, sync, epilogue);
+        }
+        let [output, mean, variance, inv_std] = norm_kernels::train(&x, &weight, &bias, epsilon);
+        let output = apply_epilogue::<Self>(output, epilogue);
+        Normalized { output, mean, variance, inv_std, scale: None, count: count as f64 }
+    }
+
+    fn bn_running(
+        running: Vec<TchTensor>,
+        batch: Vec<TchTensor>,
+        counts: Vec<TchTensor>,
+        momentum: f64,
+    ) -> (Vec<TchTensor>, Vec<TchTensor>) {
+        (norm_kernels::averaged(&running, &batch, momentum), norm_kernels::counted(&counts))
     }
 }
 
@@ -149,7 +151,7 @@ fn gradient_sums<T: Activation + Value>(
     relu: Option<&ReluState<LibTorch<impl TchElement>>>,
 ) -> [TchTensor; 3] {
     let mut gradient = TchTensor::from_existing(to_nhwc(&gradient), gradient.storage);
-    if let Some(relu) = relu.filter(|relu| relu.has_shortcut) {
+    if let Some(relu) = relu.filter(|relu| relu.mask.is_none()) {
         gradient = exclusive(gradient);
         norm.relu_backward::<T>(values_mut(&mut gradient), values(&to_nhwc(&relu.output)));
     }
@@ -190,34 +192,9 @@ pub(super) fn with_epilogue<T: Value, R>(
 
 /// Scale and bias that give the sign of the output, if no shortcut was added.
 fn mask<E: TchElement>(relu: Option<&ReluState<LibTorch<E>>>) -> Option<[Tensor; 2]> {
-    let relu = relu.filter(|relu| !relu.has_shortcut)?;
-    Some([&relu.scale, &relu.bias].map(|factor| factor.tensor.contiguous()))
+    relu.and_then(|relu| relu.mask.as_ref()).map(|factors| factors.each_ref().map(|factor| factor.tensor.contiguous()))
 }
 
 fn per_channel(values: Vec<f32>) -> TchTensor {
     TchTensor::new(Tensor::from_slice(&values))
-}
-
-/// `(x - mean) * scale + bias`.
-fn apply(x: &TchTensor, mean: &TchTensor, scale: &TchTensor, bias: &TchTensor) -> TchTensor {
-    let mut y = null_mut();
-    // SAFETY: as above; the inputs live until after the call.
-    check(unsafe { kiln_batch_norm_apply(&mut y, borrowed(x), borrowed(mean), borrowed(scale), borrowed(bias)) });
-    owned(y)
-}
-
-fn backward(
-    gradient: &TchTensor,
-    x: &TchTensor,
-    weight: &TchTensor,
-    [mean, inv_std]: [&TchTensor; 2],
-    mask: c_int,
-) -> [Pointer; 3] {
-    let [mut dx, mut dweight, mut dbias] = [null_mut(); 3];
-    let [gradient, x, weight, mean, inv_std] = [gradient, x, weight, mean, inv_std].map(borrowed);
-    // SAFETY: the results that `mask` names are written before the call returns without a message.
-    check(unsafe {
-        kiln_batch_norm_backward(&mut dx, &mut dweight, &mut dbias, gradient, x, weight, mean, inv_std, mask)
-    });
-    [dx, dweight, dbias]
 }

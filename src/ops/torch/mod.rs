@@ -8,6 +8,7 @@ mod cuda;
 mod host_conv;
 mod images;
 mod memory;
+mod norm_kernels;
 mod update;
 
 use std::ffi::{CStr, c_char, c_int, c_void};

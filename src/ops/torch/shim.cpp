@@ -7,6 +7,8 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/batch_norm_update_stats.h>
@@ -37,6 +39,13 @@ Tensor *owned(Tensor tensor) { return tensor.defined() ? new Tensor(std::move(te
 
 // `x` in the memory layout of `model`: kernels are fast if all their tensors share one.
 Tensor in_layout_of(const Tensor &x, const Tensor &model) { return x.contiguous(model.suggest_memory_format()); }
+
+std::vector<Tensor> list_of(const Tensor *const *tensors, size_t length) {
+    std::vector<Tensor> list;
+    list.reserve(length);
+    for (size_t number = 0; number < length; ++number) list.push_back(*tensors[number]);
+    return list;
+}
 
 template <typename Body> char *guarded(Body body) {
     try {
@@ -80,6 +89,38 @@ char *kiln_batch_norm_apply(Tensor **y, const Tensor *x, const Tensor *mean, con
         auto one = at::ones_like(*mean);
         auto result = at::native_batch_norm(*x, *scale, *bias, *mean, one, /*training=*/false, 0.0, 0.0);
         *y = owned(std::get<0>(result));
+    });
+}
+
+// Batch-norm over this batch, and its mean, unbiased variance and 1 / sqrt(biased variance + eps) per channel, in f32.
+char *kiln_batch_norm_train(Tensor **results, const Tensor *x, const Tensor *weight, const Tensor *bias, double eps) {
+    return guarded([&] {
+        // With momentum 1 what is running becomes that of the batch.
+        Tensor running = at::zeros({2, x->size(1)}, weight->options());
+        Tensor mean = running[0], variance = running[1];
+        auto result = at::native_batch_norm(*x, *weight, *bias, mean, variance, /*training=*/true, /*momentum=*/1.0, eps);
+        results[0] = owned(std::get<0>(result));
+        results[1] = owned(mean);
+        results[2] = owned(variance);
+        results[3] = owned(std::get<2>(result));
+    });
+}
+
+// running * (1 - momentum) + batch * momentum of each pair.
+char *kiln_running(Tensor **averages, const Tensor *const *running, const Tensor *const *batch, size_t length,
+                   double momentum) {
+    return guarded([&] {
+        std::vector<Tensor> results = at::_foreach_mul(list_of(running, length), 1.0 - momentum);
+        at::_foreach_add_(results, list_of(batch, length), momentum);
+        for (size_t number = 0; number < length; ++number) averages[number] = owned(results[number]);
+    });
+}
+
+// Each count plus one.
+char *kiln_counted(Tensor **counted, const Tensor *const *counts, size_t length) {
+    return guarded([&] {
+        std::vector<Tensor> results = at::_foreach_add(list_of(counts, length), at::Scalar(1));
+        for (size_t number = 0; number < length; ++number) counted[number] = owned(results[number]);
     });
 }
 

@@ -1,0 +1,181 @@
+//! ATen's kernels for batch-norm, for all devices and types; tensors of one value per channel are f32.
+
+use std::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+
+use burn::backend::libtorch::TchTensor;
+
+use super::{INPUT, Pointer, WEIGHT, borrowed, check, owned};
+
+unsafe extern "C" {
+    fn kiln_batch_norm_moments(mean: *mut Pointer, variance: *mut Pointer, x: Pointer) -> *mut c_char;
+    fn kiln_batch_norm_apply(y: *mut Pointer, x: Pointer, mean: Pointer, scale: Pointer, bias: Pointer) -> *mut c_char;
+    fn kiln_batch_norm_train(
+        results: *mut Pointer,
+        x: Pointer,
+        weight: Pointer,
+        bias: Pointer,
+        epsilon: f64,
+    ) -> *mut c_char;
+    fn kiln_running(
+        averages: *mut Pointer,
+        running: *const Pointer,
+        batch: *const Pointer,
+        length: usize,
+        momentum: f64,
+    ) -> *mut c_char;
+    fn kiln_counted(counted: *mut Pointer, counts: *const Pointer, length: usize) -> *mut c_char;
+    fn kiln_batch_norm_backward(
+        dx: *mut Pointer,
+        dweight: *mut Pointer,
+        dbias: *mut Pointer,
+        gradient: Pointer,
+        x: Pointer,
+        weight: Pointer,
+        mean: Pointer,
+        inv_std: Pointer,
+        mask: c_int,
+    ) -> *mut c_char;
+}
+
+/// Mean and sum of squared deviations per channel.
+pub(super) fn moments(x: &TchTensor) -> (TchTensor, TchTensor) {
+    let count = x.tensor.numel() / usize::try_from(x.tensor.size()[1]).expect("sizes are not negative");
+    let (mut mean, mut variance) = (null_mut(), null_mut());
+    // SAFETY: both results are written before the call returns without a message.
+    check(unsafe { kiln_batch_norm_moments(&mut mean, &mut variance, borrowed(x)) });
+    let m2 = TchTensor::new(owned(variance).tensor * count as f64);
+    (owned(mean), m2)
+}
+
+/// The output, and mean, unbiased variance and `1 / sqrt(biased variance + epsilon)` of the batch.
+pub(super) fn train(x: &TchTensor, weight: &TchTensor, bias: &TchTensor, epsilon: f64) -> [TchTensor; 4] {
+    let mut results = [null_mut(); 4];
+    let [x, weight, bias] = [x, weight, bias].map(borrowed);
+    // SAFETY: all results are written before the call returns without a message; the inputs live until after it.
+    check(unsafe { kiln_batch_norm_train(results.as_mut_ptr(), x, weight, bias, epsilon) });
+    results.map(owned)
+}
+
+/// `running * (1 - momentum) + batch * momentum` of each pair.
+pub(super) fn averaged(running: &[TchTensor], batch: &[TchTensor], momentum: f64) -> Vec<TchTensor> {
+    assert_eq!(running.len(), batch.len(), "every average has statistics of the batch");
+    let [running, batch] = [running, batch].map(|tensors| tensors.iter().map(borrowed).collect::<Vec<_>>());
+    let mut averages = vec![null_mut(); running.len()];
+    // SAFETY: as in `train`; all three have the given length.
+    check(unsafe { kiln_running(averages.as_mut_ptr(), running.as_ptr(), batch.as_ptr(), running.len(), momentum) });
+    averages.into_iter().map(owned).collect()
+}
+
+/// Each count plus one.
+pub(super) fn counted(counts: &[TchTensor]) -> Vec<TchTensor> {
+    let counts: Vec<_> = counts.iter().map(borrowed).collect();
+    let mut counted = vec![null_mut(); counts.len()];
+    // SAFETY: as in `averaged`.
+    check(unsafe { kiln_counted(counted.as_mut_ptr(), counts.as_ptr(), counts.len()) });
+    counted.into_iter().map(owned).collect()
+}
+
+/// `(x - mean) * scale + bias`.
+pub(super) fn apply(x: &TchTensor, mean: &TchTensor, scale: &TchTensor, bias: &TchTensor) -> TchTensor {
+    let mut y = null_mut();
+    // SAFETY: as above; the inputs live until after the call.
+    check(unsafe { kiln_batch_norm_apply(&mut y, borrowed(x), borrowed(mean), borrowed(scale), borrowed(bias)) });
+    owned(y)
+}
+
+/// The sums per channel of `gradient` and of `gradient * (x - mean)`.
+pub(super) fn gradient_sums(gradient: &TchTensor, x: &TchTensor, mean: &TchTensor) -> [TchTensor; 2] {
+    // With `inv_std` one, the gradient of the weight is the sum of gradient * (x - mean).
+    let one = TchTensor::new(mean.tensor.ones_like());
+    let [_, weighted, sum] = backward(gradient, x, &one, [mean, &one], WEIGHT);
+    [sum, weighted].map(owned)
+}
+
+/// The gradients of input, weight and bias of a batch-norm over this batch; `statistics` are mean and `1 / sqrt(biased
+/// variance + epsilon)`.
+pub(super) fn gradients(
+    gradient: &TchTensor,
+    x: &TchTensor,
+    weight: &TchTensor,
+    statistics: [&TchTensor; 2],
+) -> [TchTensor; 3] {
+    backward(gradient, x, weight, statistics, INPUT | WEIGHT).map(owned)
+}
+
+fn backward(
+    gradient: &TchTensor,
+    x: &TchTensor,
+    weight: &TchTensor,
+    [mean, inv_std]: [&TchTensor; 2],
+    mask: c_int,
+) -> [Pointer; 3] {
+    let [mut dx, mut dweight, mut dbias] = [null_mut(); 3];
+    let [gradient, x, weight, mean, inv_std] = [gradient, x, weight, mean, inv_std].map(borrowed);
+    // SAFETY: the results that `mask` names are written before the call returns without a message.
+    check(unsafe {
+        kiln_batch_norm_backward(&mut dx, &mut dweight, &mut dbias, gradient, x, weight, mean, inv_std, mask)
+    });
+    [dx, dweight, dbias]
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind, Tensor};
+
+    use super::*;
+
+    const EPSILON: f64 = 1e-5;
+
+    fn noise(shape: &[i64]) -> Tensor {
+        let length = shape.iter().product::<i64>();
+        let values = Tensor::arange(length, (Kind::Float, Device::Cpu));
+        ((values * 37.0).remainder(101.0) / 50.0 - 1.0).view(shape)
+    }
+
+    /// On a processor this kernel is not used, but there.
+    #[test]
+    fn a_batch_is_normalised_as_in_steps() {
+        for kind in [Kind::Float, Kind::BFloat16, Kind::Half] {
+            let x = TchTensor::new(noise(&[3, 5, 4, 6]).to_kind(kind));
+            let [weight, bias] = [1.5, 0.3].map(|shift| TchTensor::new(noise(&[5]) + shift));
+            let [output, mean, variance, inv_std] = train(&x, &weight, &bias, EPSILON);
+            let exact = x.tensor.to_kind(Kind::Double);
+            let over: &[i64] = &[0, 2, 3];
+            let (expected_mean, biased) = (exact.mean_dim(over, true, None), exact.var_dim(over, false, true));
+            let unbiased = exact.var_dim(over, true, false);
+            let expected_inv_std = (&biased + EPSILON).rsqrt();
+            let factor = |values: &TchTensor| values.tensor.to_kind(Kind::Double).view([1, 5, 1, 1]);
+            let expected = (&exact - &expected_mean) * &expected_inv_std * factor(&weight) + factor(&bias);
+            let is_near = |found: &TchTensor, expected: &Tensor, error: f64| {
+                let difference = (found.tensor.to_kind(Kind::Double) - expected.view_as(&found.tensor)).abs().max();
+                assert!(difference.double_value(&[]) <= error, "{kind:?}: {difference:?} > {error}");
+            };
+            assert!([&mean, &variance, &inv_std].iter().all(|values| values.tensor.kind() == Kind::Float));
+            is_near(&mean, &expected_mean, 1e-6);
+            is_near(&variance, &unbiased, 1e-6);
+            is_near(&inv_std, &expected_inv_std, 1e-5);
+            let rounding = if kind == Kind::Float {
+                1e-5
+            } else if kind == Kind::Half {
+                4e-3
+            } else {
+                3e-2
+            };
+            is_near(&output, &expected, rounding);
+        }
+    }
+
+    #[test]
+    fn averages_of_several_layers_move_by_the_momentum() {
+        let [running, batch] = [0, 1].map(|shift| [3, 8].map(|length| TchTensor::new(noise(&[length]) + shift)));
+        let averages = averaged(&running, &batch, 0.1);
+        for ((average, running), batch) in averages.iter().zip(&running).zip(&batch) {
+            let expected = &running.tensor * 0.9 + &batch.tensor * 0.1;
+            assert!(average.tensor.allclose(&expected, 1e-6, 1e-7, false));
+        }
+        let counts = [4, 7].map(|count: i64| TchTensor::new(Tensor::from_slice(&[count])));
+        let counted = counted(&counts).into_iter().map(|count| count.tensor.int64_value(&[0]));
+        assert_eq!(counted.collect::<Vec<_>>(), [5, 8]);
+    }
+}

@@ -1,0 +1,89 @@
+//! The replicas that batch-norm's statistics of one micro-batch come from.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::tensor::Tensor;
+use burn::tensor::ops::FloatTensorOps;
+use tracing::info_span;
+
+use super::collective::Collective;
+use super::device::HostBackend;
+use super::key::{Broken, Key, Operation};
+use super::overlap::Early;
+use super::sums::gather_across;
+use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
+use crate::ops::{Shared, primitive, tensor, with_values};
+
+/// Layers, and the bits of a number of values per sample and channel that all replicas have there.
+pub(super) type Agreed = Arc<Mutex<HashSet<(usize, u64)>>>;
+
+/// The replicas that share the batch-norm statistics of one micro-batch.
+#[derive(Debug)]
+pub(super) struct MicroBatchGroup<B: HostBackend> {
+    pub(super) collective: Arc<Collective>,
+    /// Names the step and the micro-batch; its operation does not matter.
+    pub(super) key: Key,
+    pub(super) shares_tensors: bool,
+    /// What reduces gradients during the backward pass.
+    pub(super) early: Option<Arc<Early<B>>>,
+    pub(super) agreed: Agreed,
+}
+
+impl<B: HostBackend> MicroBatchGroup<B> {
+    /// Runs the collective of one layer and direction; unwinds if the group is broken.
+    fn all<T>(&self, layer: usize, direction: Direction, run: impl FnOnce(Key) -> Result<T, Broken>) -> T {
+        let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
+        info_span!("statistics").in_scope(|| run(key)).unwrap_or_else(|verdict| verdict.unwind())
+    }
+
+    /// The tensors of all replicas, from device to device. Such calls are matched by their order, and each waits for the one
+    /// before. That of statistics is the same on all replicas, which wait for each other; a bucket that has left before is
+    /// summed before on all of them.
+    fn across(&self, layer: usize, direction: Direction, own: Tensor<B, 1>) -> Tensor<B, 1> {
+        self.all(layer, direction, |key| {
+            self.early.iter().for_each(|early| early.settle());
+            let counts = vec![own.dims()[0]; self.collective.size()];
+            gather_across(&self.collective, key, own, &counts)
+        })
+    }
+}
+
+impl<B: HostBackend> StatisticsGroup for MicroBatchGroup<B> {
+    fn gather(&self, layer: usize, direction: Direction, values: Vec<f64>, combine: Combine) -> Arc<Vec<Vec<f64>>> {
+        if self.collective.devices().is_none() {
+            return self.all(layer, direction, |key| self.collective.all_gather(key, values, combine));
+        }
+        // An engine for devices that takes the host's memory carries the bits as f32, which it does not look at.
+        let own = B::from_host(bytemuck::cast_slice(&values), &B::Device::default());
+        let all = tensor(B::share(primitive(self.across(layer, direction, tensor(own)))));
+        let all: Vec<f64> = with_values::<B, _>(all, bytemuck::pod_collect_to_vec);
+        Arc::new(combine(all.chunks(values.len()).map(<[f64]>::to_vec).collect()))
+    }
+
+    fn exchange(&self, layer: usize, direction: Direction, own: Part) -> Option<Part> {
+        self.collective.devices()?;
+        let own = Arc::unwrap_or_clone(own.downcast::<Shared<B>>().expect("statistics are tensors of this backend"));
+        let device = B::Below::float_device(&own);
+        let all = self.across(layer, direction, tensor(B::adopt(own, &device)));
+        Some(Arc::new(B::share(primitive(all))))
+    }
+
+    fn agree(&self, layer: usize, each: f64, is_so: &dyn Fn() -> bool) {
+        let is_new = self.agreed.lock().unwrap_or_else(PoisonError::into_inner).insert((layer, each.to_bits()));
+        if is_new && !is_so() {
+            let rule = "with synchronised batch-norm all samples of a batch need one size";
+            Broken::Replica(format!("replicas have samples of different sizes: {rule}; use --no-sync-bn")).unwind()
+        }
+    }
+
+    fn meet(
+        &self,
+        layer: usize,
+        direction: Direction,
+        part: Part,
+        combine: &dyn Fn(Vec<Part>) -> Part,
+    ) -> Option<Part> {
+        self.shares_tensors.then(|| self.all(layer, direction, |key| self.collective.meet(key, part, combine)))
+    }
+}
