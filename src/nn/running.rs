@@ -19,6 +19,9 @@ where
     B: AutodiffBackend<InnerBackend: BatchNormOps>,
     M: Module<B>,
 {
+    if statistics.is_empty() {
+        return model;
+    }
     let ids = statistics.iter().flat_map(|batch| batch.layer).collect();
     let mut running = Running::<B> { ids, averages: HashMap::new(), counts: HashMap::new() };
     model.visit(&mut running);
@@ -48,8 +51,9 @@ impl<B: AutodiffBackend<InnerBackend: BatchNormOps>> Running<B> {
             values.extend([mean, variance].map(|values| primitive(values.inner())));
             counters.push(counter);
         }
-        let averages = ids.iter().filter_map(|id| self.averages.remove(id)).map(primitive).collect();
-        let counts = counters.iter().filter_map(|id| self.counts.remove(id)).map(Tensor::into_primitive).collect();
+        const FOUND: &str = "statistics are of layers of the model";
+        let averages = ids.iter().map(|id| primitive(self.averages.remove(id).expect(FOUND))).collect();
+        let counts = counters.iter().map(|id| self.counts.remove(id).expect(FOUND).into_primitive()).collect();
         let (averages, counts) = B::InnerBackend::bn_running(averages, values, counts, MOMENTUM);
         self.averages.extend(ids.into_iter().zip(averages.into_iter().map(tensor)));
         self.counts.extend(counters.into_iter().zip(counts.into_iter().map(Tensor::from_primitive)));

@@ -1,6 +1,6 @@
 //! The replicas that batch-norm's statistics of one micro-batch come from.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::Tensor;
@@ -15,8 +15,9 @@ use super::sums::gather_across;
 use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
 use crate::ops::{Shared, primitive, tensor, with_values};
 
-/// Layers, and the bits of a number of values per sample and channel that all replicas have there.
-pub(super) type Agreed = Arc<Mutex<HashSet<(usize, u64)>>>;
+/// The layers, and the values per sample and channel that all replicas had there last. Of replicas that then differ, one at
+/// least has another number than last time, and finds out.
+pub(super) type Agreed = Arc<Mutex<HashMap<usize, f64>>>;
 
 /// The replicas that share the batch-norm statistics of one micro-batch.
 #[derive(Debug)]
@@ -70,8 +71,8 @@ impl<B: HostBackend> StatisticsGroup for MicroBatchGroup<B> {
     }
 
     fn agree(&self, layer: usize, each: f64, is_so: &dyn Fn() -> bool) {
-        let is_new = self.agreed.lock().unwrap_or_else(PoisonError::into_inner).insert((layer, each.to_bits()));
-        if is_new && !is_so() {
+        let last = self.agreed.lock().unwrap_or_else(PoisonError::into_inner).insert(layer, each);
+        if last != Some(each) && !is_so() {
             let rule = "with synchronised batch-norm all samples of a batch need one size";
             Broken::Replica(format!("replicas have samples of different sizes: {rule}; use --no-sync-bn")).unwind()
         }
