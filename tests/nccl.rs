@@ -107,7 +107,13 @@ pub fn over_nccl(test: fn()) {
     }
 }
 
-/// The same for a test of a backend, whose tensors must be in the host's memory.
+/// What `KILN_TEST_ENGINE` says does not hold for this test: it looks at Gloo's calls, or starts one process without a
+/// `--dist-url`, which has nobody to meet.
+pub fn over_gloo_only() {
+    EXTENDED.set(None);
+}
+
+/// As [`over_nccl`], for a test of a backend, whose tensors must be in the host's memory.
 pub fn over_nccl_on<B: HostBackend>(test: fn()) {
     if shows_memory::<B>() {
         over_nccl(test);

@@ -57,8 +57,10 @@ fn steps_stay_on_the_device(world: usize, precision: &str, reads: usize) {
         "data.train_size=60".into(),
     ];
     let output = place.train("run", &arguments.each_ref().map(String::as_str));
-    let waits = format!(" to the host in a step, {:.1} blocking reads", (reads * world) as f64);
-    assert!(output.lines().any(|line| line.starts_with("copies ") && line.contains(&waits)), "{output}");
+    let listed = output.lines().find(|line| line.starts_with("copies ")).unwrap_or_else(|| panic!("{output}"));
+    let waits: f64 = listed.rsplit(", ").next().unwrap().split(' ').next().unwrap().parse().unwrap();
+    // Another replica's read may come behind the first one's step, but none before it.
+    assert!(waits <= (reads * world) as f64 && (world > 1 || waits == reads as f64), "{listed}");
     let trace: Value = serde_json::from_slice(&std::fs::read(place.path("run/trace.json")).unwrap()).unwrap();
     let threads = Thread::of(&trace, "replica");
     assert_eq!(threads.len(), world);

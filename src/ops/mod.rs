@@ -71,7 +71,7 @@ pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Preci
 pub use sliding::{Algorithm, Sliding};
 #[cfg(feature = "tch")]
 pub use torch::{choose_kernels, cuda_devices};
-pub(crate) use traffic::reading;
+pub(crate) use traffic::{BetweenSteps, reading};
 pub use traffic::{Traffic, traffic};
 pub(crate) use transfer::{download, download_each, from_values, upload, with_values};
 pub use update::{AdamW, Sgd, UpdateOps};

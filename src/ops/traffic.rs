@@ -1,12 +1,13 @@
-//! Copies between the host and devices: counted for the whole process, and shown by `--profile` as spans.
+//! Copies between the host and devices: those of steps counted for the whole process, all shown by `--profile` as spans.
 
+use std::cell::Cell;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
-use tracing::info_span;
 use tracing::span::EnteredSpan;
+use tracing::{Span, info_span};
 
 /// Copies between the host and devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +43,30 @@ static TO_DEVICE: AtomicU64 = AtomicU64::new(0);
 static TO_HOST: AtomicU64 = AtomicU64::new(0);
 static READS: AtomicU64 = AtomicU64::new(0);
 
-/// All copies of this process so far.
+thread_local! {
+    static IN_STEP: Cell<bool> = const { Cell::new(true) };
+}
+
+/// A span between two steps: what its thread copies meanwhile belongs to none. The replicas of a process are not at the
+/// same place, so that one may be in a step while another saves.
+pub(crate) struct BetweenSteps {
+    was_in_step: bool,
+    _span: EnteredSpan,
+}
+
+impl BetweenSteps {
+    pub(crate) fn enter(span: Span) -> Self {
+        Self { was_in_step: IN_STEP.replace(false), _span: span.entered() }
+    }
+}
+
+impl Drop for BetweenSteps {
+    fn drop(&mut self) {
+        IN_STEP.set(self.was_in_step);
+    }
+}
+
+/// All copies in steps of this process so far.
 pub fn traffic() -> Traffic {
     let [bytes_to_device, bytes_to_host, blocking_reads] =
         [&TO_DEVICE, &TO_HOST, &READS].map(|count| count.load(Ordering::Relaxed));
@@ -51,7 +75,7 @@ pub fn traffic() -> Traffic {
 
 /// A span in which the host waits for `count` values of a device.
 pub fn reading(count: usize, dtype: DType) -> EnteredSpan {
-    READS.fetch_add(1, Ordering::Relaxed);
+    add(&READS, 1);
     info_span!("copy to host", bytes = counted(&TO_HOST, count, dtype)).entered()
 }
 
@@ -68,6 +92,12 @@ pub fn writing(count: usize, dtype: DType) -> EnteredSpan {
 
 fn counted(total: &AtomicU64, count: usize, dtype: DType) -> usize {
     let bytes = count * dtype.size();
-    total.fetch_add(bytes as u64, Ordering::Relaxed);
+    add(total, bytes as u64);
     bytes
+}
+
+fn add(total: &AtomicU64, count: u64) {
+    if IN_STEP.get() {
+        total.fetch_add(count, Ordering::Relaxed);
+    }
 }

@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use tracing::info_span;
+
 use super::checksum::Checksum;
 use super::device::HostBackend;
 use super::key::{Key, Operation};
@@ -13,6 +15,7 @@ use super::replica::{Event, Replica};
 use super::task::Task;
 use crate::error::{Error, Result};
 use crate::nn::{Which, flat};
+use crate::ops::BetweenSteps;
 
 /// Which of the meetings of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +106,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         // Replicas of a process with the update in parts have one copy of the weights.
         let has_copy = self.own.is_none() || self.collective.is_distributed();
         if self.compares() && has_copy {
-            let _phase = tracing::info_span!("checksum").entered();
+            let _phase = BetweenSteps::enter(info_span!("checksum"));
             sum.add_tensors(flat(&self.model(), Which::Trained));
             // Of an update in parts each remembers its own.
             if self.own.is_none() {

@@ -1,5 +1,7 @@
 //! The end of an epoch or of a run: validation, the report, the state to save.
 
+use tracing::info_span;
+
 use super::agreement::{OCCASIONS, Occasion};
 use super::counts::Counts;
 use super::device::HostBackend;
@@ -13,6 +15,7 @@ use super::task::Task;
 use super::validate::Evaluation;
 use crate::error::Result;
 use crate::nn::{Which, float_tensors, part_of_state, with_flat};
+use crate::ops::BetweenSteps;
 use crate::optim::WeightAverage;
 use crate::state::StateDict;
 
@@ -89,7 +92,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if self.stage.is_whole() {
             return Ok(None);
         }
-        let _phase = tracing::info_span!("state for all processes").entered();
+        let _phase = info_span!("state for all processes").entered();
         let own = (self.collective.rank() == 0).then(|| self.modules());
         let read = |module: Option<&str>| self.part(module);
         let own = || own.clone().map(|modules| Part { modules, read: &read });
@@ -124,7 +127,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
 
     /// The part of the state that this worker keeps, or one module of it; what all replicas have, the first one does.
     fn part(&self, module: Option<&str>) -> TrainingState {
-        let _phase = tracing::info_span!("state to the host").entered();
+        let _phase = BetweenSteps::enter(info_span!("state to the host"));
         let is_wanted = |name: &str| self.stage.has(name) && module.is_none_or(|module| module_of(name) == module);
         let read = |model: T::Model| part_of_state(&model, &is_wanted);
         let averaged = |average: &WeightAverage<B>| read(with_flat(self.model(), Which::All, average.values.clone()));

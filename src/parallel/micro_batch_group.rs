@@ -88,3 +88,31 @@ impl<B: HostBackend> StatisticsGroup for MicroBatchGroup<B> {
         self.shares_tensors.then(|| self.all(layer, direction, |key| self.collective.meet(key, part, combine)))
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use burn::backend::Flex;
+
+    use super::*;
+    use crate::parallel::local_group;
+
+    #[test]
+    fn a_device_is_asked_only_for_a_new_size_and_another_size_elsewhere_is_refused() {
+        let group = MicroBatchGroup::<Flex> {
+            collective: local_group(1, None, Duration::from_secs(1)).remove(0),
+            key: Key { step: 0, micro_batch: 0, operation: Operation::Validation },
+            shares_tensors: false,
+            early: None,
+            agreed: Agreed::default(),
+        };
+        group.agree(0, 64.0, &|| true);
+        group.agree(1, 16.0, &|| true);
+        group.agree(0, 64.0, &|| panic!("the device was asked for a size that all had before"));
+        let refused = catch_unwind(AssertUnwindSafe(|| group.agree(0, 49.0, &|| false))).unwrap_err();
+        let why = refused.downcast::<Broken>().unwrap().to_string();
+        assert!(why.contains("--no-sync-bn"), "{why}");
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use burn::module::AutodiffModule;
 use burn::tensor::Tensor;
 use burn_train::InferenceStep;
+use tracing::info_span;
 
 use super::batches::batches;
 use super::bucket::{Share, parts};
@@ -21,7 +22,7 @@ use super::task::{Evaluated, Split, Task};
 use super::trainee::{Handle, Results, Trainee};
 use crate::error::Result;
 use crate::nn::{ForwardContext, Which, flat, with_flat};
-use crate::ops::download;
+use crate::ops::{BetweenSteps, download};
 
 /// How many batches a device may be behind the host, which holds their pixels until then.
 const BEHIND: usize = 8;
@@ -39,7 +40,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     /// Losses and counts over the whole validation set, and on the first replica of the process the answers in the
     /// order of the samples. The model runs without collectives.
     pub(super) fn validate(&mut self) -> Result<Evaluation> {
-        let _phase = tracing::info_span!("validation").entered();
+        let _phase = BetweenSteps::enter(info_span!("validation"));
         let model = self.evaluation_model()?.valid();
         let (rank, speaks) = (self.collective.rank(), self.stage.everyone.is_local_leader());
         let (stage, key) = (&self.stage, self.key(Operation::Validation));

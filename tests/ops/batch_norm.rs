@@ -1,6 +1,7 @@
 //! Batch-norm: output, statistics and gradients, alone and with another replica.
 
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -337,6 +338,22 @@ fn synchronized<B: BatchNormOps + ConvOps>(group: fn(Partner) -> Arc<dyn Statist
     ours.primitive_of::<B>(Some(&sync), |x| arranged(x, true)).assert_close(&ours_expected, 2e-5);
 }
 
+/// On a device, which expects the counts that the batch has, so as not to read them.
+fn samples_of_another_size_are_noticed<B: BatchNormOps + ConvOps>() {
+    let case = Case::new([5, 6, 7, 3], 0.5, 1.5);
+    let (split, channels) = (2, case.shape[1]);
+    // Twice as many values in each image as ours have.
+    let forward = [vec![(2 * split * case.area()) as f64], vec![0.5; channels], vec![1.0; channels]].concat();
+    let partner = Partner { forward, backward: vec![0.0; 2 * channels] };
+    let group = Arc::new(DevicePartner::<B>(partner, PhantomData));
+    let sync = Synchronized { group, layer: 0, samples: [split, case.shape[0] - split].into(), replica: 1 };
+    let computed = catch_unwind(AssertUnwindSafe(|| case.tail(split).primitive::<B>(Some(&sync))));
+    match computed {
+        Ok(_) => assert!(B::is_processor(), "only a processor reads the counts with the statistics"),
+        Err(panic) => assert!(panic.downcast_ref::<&str>().is_some_and(|words| words.contains("on every replica"))),
+    }
+}
+
 on_every_backend! {
     batch_norm_and_its_gradients_are_those_of_the_definition => || definition::<TestBackend>();
     what_is_behind_a_batch_norm_goes_with_it => || with_what_is_behind::<TestBackend>();
@@ -347,6 +364,7 @@ on_every_backend! {
         synchronized::<TestBackend>(|partner| Arc::new(partner));
         synchronized::<TestBackend>(|partner| Arc::new(DevicePartner::<TestBackend>(partner, PhantomData)));
     };
+    samples_of_another_size_at_a_partner_are_noticed => || samples_of_another_size_are_noticed::<TestBackend>();
 }
 
 #[cfg(feature = "flex")]
