@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::MANIFEST;
 use super::atomic::{point, remove, sync_dir, unique};
@@ -14,12 +15,19 @@ use super::content::Content;
 use super::manifest::{Manifest, Snapshot};
 use super::retention::{Keep, retain};
 use crate::error::{Error, Result};
+use crate::file::{self, TEXT};
 
 /// How often a process tries to save a checkpoint while others may save the same.
 const ATTEMPTS: usize = 4;
 
-/// How often a pointer is followed while the run that owns it moves it.
+/// The extension of a checkpoint in whose place another one is put.
+const REPLACED: &str = "old";
+
+/// How often a checkpoint is read while the run that owns it moves its pointer or saves its step again.
 const MOVES: usize = 100;
+
+/// Between two of these tries.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Which checkpoint to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +184,7 @@ impl Store {
 
     /// Makes the snapshot visible under its name, atomically.
     fn publish(&self, name: &str, snapshot: &Snapshot) -> Result<()> {
-        let (target, old) = (self.dir.join(name), self.sibling(name, "old"));
+        let (target, old) = (self.dir.join(name), self.sibling(name, REPLACED));
         let fresh = self.sibling(name, &format!("{}.tmp", unique()));
         let written = write_directory(&fresh, snapshot).and_then(|()| {
             if target.exists() {
@@ -217,10 +225,10 @@ impl Store {
         for name in names_in(&self.dir)? {
             let path = self.dir.join(&name);
             match name.rsplit_once('.') {
-                Some((step, "old")) if step_of(step).is_some() && !self.dir.join(step).exists() => {
+                Some((step, REPLACED)) if step_of(step).is_some() && !self.dir.join(step).exists() => {
                     fs::rename(&path, self.dir.join(step)).map_err(Error::io("rename", &path))?;
                 }
-                Some((step, "old")) if step_of(step).is_some() => remove(&path)?,
+                Some((step, REPLACED)) if step_of(step).is_some() => remove(&path)?,
                 Some((_, "tmp")) => remove(&path)?,
                 _ => {}
             }
@@ -257,18 +265,29 @@ pub fn read(path: &Path) -> Result<Loaded> {
     })
 }
 
-/// Reads the directory that `path` is or points to. A run that is still training may move its pointer meanwhile, and
-/// delete the directory; then the next one is read.
+/// Reads the directory that `path` is or points to. A run that is still training may meanwhile move its pointer and delete
+/// the directory, or put another one in its place; then what is there next is read.
 fn follow(path: &Path, read: fn(&Path) -> Result<Loaded>) -> Result<Loaded> {
-    let target = || fs::read_link(path).map_or_else(|_| path.into(), |target| path.with_file_name(target));
-    let mut followed: PathBuf = target();
+    let current = || {
+        let target: PathBuf = fs::read_link(path).map_or_else(|_| path.into(), |target| path.with_file_name(target));
+        let manifest = file::read(&target.join(MANIFEST), TEXT).ok();
+        (target, manifest)
+    };
+    let mut found = current();
     for _ in 1..MOVES {
-        match read(&followed) {
-            Err(_) if target() != followed => followed = target(),
+        let error = match read(&found.0) {
+            Err(error) => error,
             done => return done,
+        };
+        let now = current();
+        let is_between = now.1.is_none() && now.0.with_extension(REPLACED).exists();
+        if now == found && !is_between {
+            return Err(error);
         }
+        std::thread::sleep(PAUSE);
+        found = current();
     }
-    read(&followed)
+    read(&found.0)
 }
 
 fn verify(path: &Path) -> Result<Loaded> {

@@ -1,12 +1,26 @@
 //! The index of a folder or of shards: used while no file has changed, and never longer.
 
 use std::fs::{self, File};
-use std::time::{Duration, SystemTime};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
 
-use kiln::data::{Source, fingerprint};
+use kiln::data::{DataConfig, DataSplits, Source, fingerprint};
 
-use super::shards::{age, both, complaint, config, content, picture, shard, shards_of};
+use super::shards::{age, both, complaint, config, content, date, picture, shard, shards_of};
 use super::{assert_names, load};
+
+/// What is read within a second of a change of all files: a machine with much else to do may need another try.
+fn loaded_at_once(config: &DataConfig, index: &Path) -> DataSplits {
+    loop {
+        let begin = Instant::now();
+        date(&config.dir, SystemTime::now());
+        let loaded = load(config).unwrap();
+        if begin.elapsed() < Duration::from_secs(1) {
+            return loaded;
+        }
+        drop(fs::remove_file(index));
+    }
+}
 
 #[test]
 fn an_index_is_used_while_no_file_has_changed_and_never_longer() {
@@ -16,7 +30,7 @@ fn an_index_is_used_while_no_file_has_changed_and_never_longer() {
         (config(Source::Folder, folder.path()), ".kiln-folder.index", "train/dog/b.png"),
     ] {
         let (dir, index) = (config.dir.clone(), config.dir.join(index));
-        let fresh = load(&config).unwrap();
+        let fresh = loaded_at_once(&config, &index);
         assert!(!index.exists(), "a file that changed just now may change again within the clock's tick");
         age(&dir);
         assert_eq!(content(&load(&config).unwrap()), content(&fresh));

@@ -100,13 +100,18 @@ pub fn content(splits: &DataSplits) -> (Vec<String>, Vec<(u32, Vec<u8>)>) {
 
 /// Makes every file of a folder a minute older than now.
 pub fn age(dir: &Path) {
+    date(dir, SystemTime::now() - Duration::from_secs(60));
+}
+
+/// Says that every file of a folder changed at this time.
+pub fn date(dir: &Path, time: SystemTime) {
     for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {
         if entry.file_type().unwrap().is_dir() {
-            age(&entry.path());
+            date(&entry.path(), time);
         }
-        File::open(entry.path()).unwrap().set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+        File::open(entry.path()).unwrap().set_modified(time).unwrap();
     }
-    File::open(dir).unwrap().set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+    File::open(dir).unwrap().set_modified(time).unwrap();
 }
 
 #[test]
