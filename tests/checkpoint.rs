@@ -1,8 +1,11 @@
 //! The checkpoint room: nothing damaged passes, nothing complete is lost.
 
+// Named, since the crate of the pure files mounts this file.
+#[path = "checkpoint/together.rs"]
+mod together;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use kiln::checkpoint::{
     Best, Content, Keep, Loaded, Progress, RunState, Snapshot, Store, Which, differences, read, retain, run_dir,
@@ -367,53 +370,4 @@ fn the_most_accurate_checkpoints_stay_as_well() {
         .collect();
     left.sort();
     assert_eq!(left, ["step-00000020", "step-00000040", "step-00000060"], "of equals the earlier one");
-}
-
-#[test]
-fn processes_that_save_at_the_same_time_damage_nothing() {
-    let (run, _store) = run_with(&[1]);
-    std::thread::scope(|scope| {
-        for step in [7, 8, 7, 8] {
-            let run = run.path();
-            scope.spawn(move || Store::save_beside_others(run, &snapshot(step)).unwrap());
-        }
-    });
-    [1, 7, 8].iter().for_each(|step| assert_eq!(read(&dir_of(&run, *step)).unwrap().step, *step));
-    let latest = || fs::read_link(run.path().join("checkpoints/latest")).unwrap();
-    Store::save_beside_others(run.path(), &snapshot(9)).unwrap();
-    Store::save_beside_others(run.path(), &snapshot(5)).unwrap();
-    assert_eq!(latest(), Path::new("step-00000009"), "the newest state is the one to go on from");
-    assert_eq!(names(&run.path().join("checkpoints")).len(), 7, "best, latest and five checkpoints");
-}
-
-/// The same step, with files of other lengths.
-fn saved_again(step: usize) -> Snapshot {
-    let longer = |(name, content): (String, Content)| (name, [content.into_bytes(), b"more".to_vec()].concat().into());
-    let files = snapshot(step).files.into_iter().map(longer).collect();
-    Snapshot { files, ..snapshot(step) }
-}
-
-#[test]
-fn the_checkpoints_of_a_run_that_goes_on_are_read_whole() {
-    let (run, mut store) = run_with(&[1]);
-    let latest = run.path().join("checkpoints/latest");
-    let (saved, reader) = (AtomicBool::new(false), Store::at(run.path()));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for step in 2..400 {
-                // At the end of an epoch its last step is saved again.
-                for state in [snapshot(step), saved_again(step)] {
-                    store.save(&state, true, Keep { last: 1, best: 1 }).unwrap();
-                }
-            }
-            saved.store(true, SeqCst);
-        });
-        while !saved.load(SeqCst) {
-            for loaded in [read(&latest), reader.load(&Which::Best, &mut no_warning)] {
-                let Loaded { step, files, .. } = loaded.unwrap();
-                let files: Vec<_> = files.into_iter().collect();
-                assert!([snapshot(step), saved_again(step)].into_iter().any(|it| files == sorted(it.files)), "{step}");
-            }
-        }
-    });
 }

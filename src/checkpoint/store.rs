@@ -273,21 +273,17 @@ fn follow(path: &Path, read: fn(&Path) -> Result<Loaded>) -> Result<Loaded> {
         let manifest = file::read(&target.join(MANIFEST), TEXT).ok();
         (target, manifest)
     };
-    let mut found = current();
     for _ in 1..MOVES {
-        let error = match read(&found.0) {
-            Err(error) => error,
-            done => return done,
-        };
-        let now = current();
-        let is_between = now.1.is_none() && now.0.with_extension(REPLACED).exists();
-        if now == found && !is_between {
-            return Err(error);
+        let found = current();
+        let done = read(&found.0);
+        // Asked before `current`: the old directory is removed only when the new one is in place.
+        let is_between = found.1.is_none() && found.0.with_extension(REPLACED).exists();
+        if done.is_ok() || (!is_between && current() == found) {
+            return done;
         }
         std::thread::sleep(PAUSE);
-        found = current();
     }
-    read(&found.0)
+    read(&current().0)
 }
 
 fn verify(path: &Path) -> Result<Loaded> {
