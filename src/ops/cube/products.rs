@@ -13,7 +13,7 @@ use burn::tensor::{DType, Shape, Slice, TensorMetadata};
 use burn_cubecl::kernel::conv::{ConvStrategy, conv_forward};
 use burn_cubecl::kernel::{cast, slice};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
-use burn_cubecl::ops::permute;
+use burn_cubecl::ops::{permute, permute_nchw_to_nhwc};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
@@ -218,6 +218,13 @@ fn in_f32<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     match tensors[0].dtype {
         DType::F32 => product(tensors),
-        dtype => cast(product(tensors.map(|tensor| cast(tensor, DType::F32))), dtype),
+        dtype => cast_as_laid(product(tensors.map(|tensor| cast_as_laid(tensor, DType::F32))), dtype),
     }
+}
+
+/// The tensor in another type. Images whose channels are innermost stay so: Burn's cast would copy them to
+/// `[batch, channels, height, width]`.
+fn cast_as_laid<R: CubeRuntime>(x: CubeTensor<R>, dtype: DType) -> CubeTensor<R> {
+    let rows = permute_nchw_to_nhwc(x.clone());
+    if rows.is_contiguous() { images(cast(rows, dtype)) } else { cast(x, dtype) }
 }
