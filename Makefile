@@ -97,9 +97,9 @@ pictures: ## draw the pictures of the README from a real run (needs tmux and chr
 	$(KILN_VENV)/bin/pip install --quiet rich==15.0.0 pillow
 	tests/pictures/draw.sh "$${CARGO_TARGET_DIR:-target}/release/train" $(KILN_VENV)/bin/python src/guide
 
-check-features: ## type-check the GPU backends, which need no GPU for that
-	$(CARGO) check --features cuda
-	$(CARGO) check --features wgpu
+check-features: ## clippy for the GPU backends, which need no GPU for that
+	$(CARGO) clippy --features cuda -- -D warnings
+	$(CARGO) clippy --features wgpu -- -D warnings
 
 check-package: export CARGO_TARGET_DIR ?= $(CURDIR)/target
 check-package: ## the crate as it would be published builds and trains

@@ -225,7 +225,7 @@ pub(super) fn normalized<E: Float, N: Size>(
     }
     let column = place % columns;
     let mut value = (Vector::cast_from(x[place]) - mean[column]) * scale[column] + bias[column];
-    if comptime!(shortcut.len() > 0) {
+    if comptime!(shortcut.len() == 1) {
         value += Vector::cast_from(shortcut[0][place]);
     }
     if comptime!(relu) {
@@ -308,7 +308,7 @@ fn through_relu<N: Size>(
     column: usize,
 ) -> Vector<f32, N> {
     let mut passed = gradient;
-    if comptime!(relu.len() > 0) {
+    if comptime!(relu.len() == 2) {
         let zero = Vector::<f32, N>::new(0.0);
         let input = centred * relu[0][column] + relu[1][column];
         passed = select_many(input.greater_than(zero), gradient, zero);
