@@ -57,6 +57,21 @@ fn who_comes_while_others_connect_is_connected_with_them_under_another_number() 
 }
 
 #[test]
+fn an_attempt_ends_for_all_when_one_of_it_returns_with_a_new_connection() {
+    let mut job = unconnected(2);
+    job.come(3);
+    job.pass(SETTLE);
+    let coming = pending(&job);
+    job.come(4);
+    assert_eq!(job.announced.last().unwrap().pending.as_ref(), Some(&coming));
+    job.tell(Event::Joined(30, member(3)));
+    // At once, not only when the next attempt begins.
+    assert_eq!(job.announced.last().unwrap().pending, None);
+    job.pass(SETTLE);
+    assert_eq!((pending(&job).generation, ids(&pending(&job)).len()), (3, 4));
+}
+
+#[test]
 fn who_comes_while_a_step_is_finished_waits_for_its_own_turn() {
     let mut job = unconnected(1);
     job.come(2);
