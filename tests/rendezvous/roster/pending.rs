@@ -13,16 +13,22 @@ fn pending(job: &Job) -> Placement {
     job.roster.bulletin().pending.expect("a generation to come")
 }
 
+/// Two members compute, and a third one is to be connected with them.
+fn with_newcomer() -> (Job, Placement) {
+    let mut job = unconnected(2);
+    job.come(3);
+    job.pass(SETTLE);
+    let coming = pending(&job);
+    (job, coming)
+}
+
 fn ids(placement: &Placement) -> Vec<u64> {
     placement.blocks.iter().map(|block| block.id).collect()
 }
 
 #[test]
 fn a_generation_ends_for_a_newcomer_once_all_are_connected_and_the_next_one_is_theirs() {
-    let mut job = unconnected(2);
-    job.come(3);
-    job.pass(SETTLE);
-    let coming = pending(&job);
+    let (mut job, coming) = with_newcomer();
     assert_eq!((coming.generation, ids(&coming)), (2, vec![1, 3, 2]));
     for id in [1, 3] {
         job.tell(Event::Connected(id, 2));
@@ -58,10 +64,7 @@ fn who_comes_while_others_connect_is_connected_with_them_under_another_number() 
 
 #[test]
 fn an_attempt_ends_for_all_when_one_of_it_returns_with_a_new_connection() {
-    let mut job = unconnected(2);
-    job.come(3);
-    job.pass(SETTLE);
-    let coming = pending(&job);
+    let (mut job, coming) = with_newcomer();
     job.come(4);
     assert_eq!(job.announced.last().unwrap().pending.as_ref(), Some(&coming));
     job.tell(Event::Joined(30, member(3)));
@@ -110,10 +113,7 @@ fn who_is_not_connected_in_time_stays_in_reserve_and_is_tried_again() {
 
 #[test]
 fn a_pause_of_the_service_counts_neither_as_time_to_connect_nor_as_time_in_reserve() {
-    let mut job = unconnected(2);
-    job.come(3);
-    job.pass(SETTLE);
-    let coming = pending(&job);
+    let (mut job, coming) = with_newcomer();
     job.now += 2 * PATIENCE;
     job.tell(Event::Tick);
     assert_eq!(pending(&job), coming);
@@ -177,10 +177,7 @@ fn connections_are_made_anew_for_a_member_that_comes_back_and_not_for_one_that_i
 
 #[test]
 fn a_generation_of_others_than_those_who_are_connected_has_a_number_of_its_own() {
-    let mut job = unconnected(2);
-    job.come(3);
-    job.pass(SETTLE);
-    let coming = pending(&job);
+    let (mut job, coming) = with_newcomer();
     job.connect(&coming);
     job.is(Phase::Ending, 1);
     job.close(2);
