@@ -19,7 +19,7 @@ TORCH = dir="$${LIBTORCH:-$$($(FIND_TORCH))}"; \
 
 # $(call TESTS,ARGUMENTS) runs tests and says behind everything else how many of which rooms were skipped, and why; their
 # names stand where they ran. What has a comma in it must come from a variable.
-ALL := tch,gloo,parquet,remote,turbo
+ALL := tch,gloo,parquet,remote
 BY_REASON = sort -u $$list | awk -F ': ' '{ reason = substr($$0, length($$1) + 3); sub(/::.*/, "", $$1); count[reason]++ } \
 	!seen[reason, $$1]++ { rooms[reason] = rooms[reason] " " $$1 } \
 	END { for (reason in count) print "  " count[reason] " of" rooms[reason] ": " reason }'
@@ -31,7 +31,7 @@ OF_PROCESSES := collective:: distributed:: divergence:: elastic:: mesh:: overlap
 	sharding:: stages:: verify::
 
 # The readers of `make fuzz` that not every build has.
-READERS := gloo,parquet,turbo
+READERS := gloo,parquet
 
 .DEFAULT_GOAL := help
 .PHONY: help run run-2 run-tch test test-tch test-cuda test-wgpu test-dist test-nccl test-all check check-features check-package fmt lint docs pictures bench bench-peer bench-gpu simulate fuzz mutants clean setup-tch setup-wgpu setup-dist setup-peer
@@ -128,9 +128,9 @@ setup-wgpu: ## a Vulkan driver that computes on the processor (Debian, Ubuntu)
 	$(SUDO) apt-get update --quiet
 	$(SUDO) apt-get install --yes --quiet --no-install-recommends mesa-vulkan-drivers libvulkan1
 
-setup-dist: ## headers and libraries of Gloo and libjpeg-turbo, and what the tests of launchers use where it is there (Debian, Ubuntu)
+setup-dist: ## Gloo, the assembler for the decoder of JPEGs, and what the tests of launchers use where it is there (Debian, Ubuntu)
 	$(SUDO) apt-get update --quiet
-	$(SUDO) apt-get install --yes --quiet --no-install-recommends libgloo-dev libjpeg-dev g++ openmpi-bin slurm-wlm munge iproute2 iptables
+	$(SUDO) apt-get install --yes --quiet --no-install-recommends libgloo-dev nasm g++ openmpi-bin slurm-wlm munge iproute2 iptables
 
 setup-peer: setup-tch setup-dist ## what bench-peer measures against
 

@@ -1,5 +1,4 @@
-//! Compiles the shims to C and C++ libraries: Gloo's with the feature `gloo`, ATen's with the feature `tch`, that of
-//! libjpeg-turbo with the feature `turbo`.
+//! Compiles the shims to C++ libraries: Gloo's with the feature `gloo`, ATen's with the feature `tch`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,11 +9,6 @@ fn main() {
     gloo();
     if std::env::var_os("CARGO_FEATURE_TCH").is_some() {
         aten();
-    }
-    if std::env::var_os("CARGO_FEATURE_TURBO").is_some() {
-        println!("cargo:rerun-if-changed=src/data/turbo/shim.c");
-        cc::Build::new().file("src/data/turbo/shim.c").compile("kiln_turbo");
-        println!("cargo:rustc-link-lib=jpeg");
     }
     println!("cargo:rerun-if-changed=src/build.rs");
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use kiln::cli::{Command, parse};
 use kiln::config::resolve;
+use kiln::data::is_decoding;
 use kiln::error::Result;
 use kiln::metrics::screen;
 use kiln::metrics::utilization::{BY_BUS, ORDER};
@@ -73,13 +74,13 @@ fn run(command: Command) -> Result<u8> {
     }
 }
 
-/// A replica that panics, or its loader, ends the run with an error that names the replica; the panic's own report would
-/// only repeat it.
+/// A replica that panics, or its loader, ends the run with an error that names the replica, and a decoder of images with one
+/// that names the image; the panic's own report would only repeat it.
 fn quiet_replicas() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let replica = std::thread::current().name().is_some_and(|name| name.starts_with("replica-"));
-        if !replica {
+        if !replica && !is_decoding() {
             screen::close();
             report(panic);
         }

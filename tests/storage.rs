@@ -238,20 +238,14 @@ fn settings_that_have_no_effect_on_a_source_are_refused() {
     stored(&place);
     succeeded(&place.bare(&["pack", "folder", "--output=upright.pack", "--apply-exif"]).output().unwrap());
     let upright = ["--data=pack", "--data-dir=upright.pack"];
-    let mut refused = vec![
+    let refused = [
         (&["data=synthetic", "data.exif=apply"][..], "exif needs the data folder, webdataset, parquet or pack"),
+        (&["data=synthetic", "data.decode=part"], "decode needs the data folder, webdataset, parquet or pack"),
         (&["data=synthetic", "data.corrupt=skip"], "corrupt=skip needs the data folder, webdataset or parquet"),
         (&["--data=pack", "--data-dir=images.pack", "data.corrupt=skip"], "train pack has --skip-corrupt"),
         (&upright, "was encoded with data.exif=apply, but data.exif is 'ignore'"),
         (&upright, "give data.exif=apply, or write the pack again without --apply-exif"),
     ];
-    // Without the feature that is a second reason.
-    if cfg!(feature = "turbo") {
-        refused.push((
-            &["data=synthetic", "data.decode=part"],
-            "decode needs the data folder, webdataset, parquet or pack",
-        ));
-    }
     for (arguments, part) in refused {
         let output = place.bare(&[arguments, &["--dry-run"]].concat()).output().unwrap();
         let lines = errors(&output);

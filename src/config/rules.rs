@@ -330,10 +330,6 @@ impl Rules<'_> {
         let broken = || format!("decode needs the data folder, webdataset, parquet or pack, got '{source}'");
         self.require(holds, &["data.decode", "data.source"], broken, "use data.decode=whole");
 
-        let holds = data.decode == Decode::Whole || cfg!(feature = "turbo");
-        let broken = || "libjpeg-turbo must be in this build".into();
-        self.require(holds, &["data.decode"], broken, "build with --features turbo, or use data.decode=whole");
-
         let holds = data.corrupt == Corrupt::Refuse || in_parts;
         let broken = || format!("corrupt=skip needs the data folder, webdataset or parquet, got '{source}'");
         let remedy = "use data.corrupt=refuse; train pack has --skip-corrupt";

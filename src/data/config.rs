@@ -71,10 +71,10 @@ pub enum Exif {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decode {
-    /// All of the image, by a decoder in Rust.
+    /// All of the image.
     #[default]
     Whole,
-    /// The part that is shown, by libjpeg-turbo.
+    /// The part that is shown, to the same pixels.
     Part,
     /// The same, and shrunk by the decoder if the part has at least twice as many pixels on both sides as what it becomes.
     Scaled,

@@ -1,15 +1,20 @@
 //! Decoding of image files, and conversion of images to planes and back.
 //!
-//! Truncated files are refused, as by PIL and torchvision; the decoder itself would fill the missing part with grey.
+//! Truncated files are refused, as by PIL and torchvision. JPEGs are decoded in `jpeg.rs`. A panic of a decoder is a fault of
+//! its image.
 
+use std::cell::Cell;
 use std::io::Cursor;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Limits, Rgb, RgbImage};
 
 use super::config::Exif;
+use super::jpeg;
 use crate::file::MIB;
+use crate::parallel::words;
 
 pub(super) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
 
@@ -20,16 +25,45 @@ pub(super) const LARGEST: u64 = 512 * MIB;
 const RAW: &[u8] = b"kilnraw1";
 /// These, the width and the height.
 const RAW_HEAD: u64 = 16;
-/// The first bytes of every JPEG.
-const JPEG: &[u8] = b"\xff\xd8";
 /// The last chunk of every PNG: length 0, name, checksum.
 const PNG_END: &[u8; 12] = b"\0\0\0\0IEND\xae\x42\x60\x82";
+
+thread_local! {
+    static IS_DECODING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread decodes an image, so that its panics are reported as a fault of the image.
+pub fn is_decoding() -> bool {
+    IS_DECODING.get()
+}
+
+/// What a decoder unwinds with: the second half of a sentence about the image.
+pub(super) struct Failure(pub(super) String);
+
+/// What `decode` returns, or why it unwinds.
+pub(super) fn guarded<T>(decode: impl FnOnce() -> T) -> Result<T, String> {
+    IS_DECODING.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(decode));
+    IS_DECODING.set(false);
+    outcome.map_err(|panic| match panic.downcast::<Failure>() {
+        Ok(failure) => failure.0,
+        Err(panic) => format!("makes its decoder fail: {}", one_line(words(&*panic))),
+    })
+}
+
+/// Some decoders return several lines.
+fn one_line(reason: &str) -> String {
+    reason.split_whitespace().collect::<Vec<_>>().join(" ")
+}
 
 /// Decodes an image; `name` is that of its file, whose suffix errors name.
 ///
 /// # Errors
 /// If it is truncated or not an image: the second half of a sentence about it.
 pub(super) fn decode(bytes: &[u8], name: &[u8], exif: Exif) -> Result<RgbImage, String> {
+    if bytes.starts_with(jpeg::START) {
+        return jpeg::decode(bytes, exif);
+    }
     if let Some(reason) = cut_off(bytes) {
         return Err(format!("is cut off: {reason}"));
     }
@@ -38,11 +72,8 @@ pub(super) fn decode(bytes: &[u8], name: &[u8], exif: Exif) -> Result<RgbImage, 
         let copied = RgbImage::from_raw(image.width(), image.height(), image.to_vec());
         return Ok(copied.unwrap_or_default());
     }
-    let image = loaded(bytes, exif).map_err(|reason| {
-        // Some decoders return several lines.
-        let reason = reason.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("is not a {}: {reason}", kind(name))
-    })?;
+    let image = guarded(|| loaded(bytes, exif))?
+        .map_err(|reason| format!("is not a {}: {}", kind(name), one_line(&reason.to_string())))?;
     Ok(image.into_rgb8())
 }
 
@@ -125,9 +156,6 @@ fn cut_off(bytes: &[u8]) -> Option<String> {
             let cut = (whole > length as u64).then(|| format!("the WebP ends after {length} of {whole} bytes"));
             cut.or_else(|| has_endless_chunk(bytes).then(|| "a chunk of the WebP goes beyond its end".into()))
         }
-        _ if bytes.starts_with(JPEG) && !reaches_end(bytes) => {
-            Some(format!("the JPEG ends after {length} bytes without an end-of-image marker"))
-        }
         _ => None,
     }
 }
@@ -145,28 +173,6 @@ fn has_endless_chunk(bytes: &[u8]) -> bool {
         }
         // Chunks begin at even positions.
         rest = behind.get(length.next_multiple_of(2)..).unwrap_or_default();
-    }
-    false
-}
-
-/// Whether a JPEG has an end-of-image marker, found by following its markers (ITU T.81, annex B).
-fn reaches_end(bytes: &[u8]) -> bool {
-    let mut rest = &bytes[JPEG.len()..];
-    // Between markers lies entropy-coded data, in which 0 follows each 0xff.
-    while let Some(at) = rest.iter().position(|byte| *byte == 0xff) {
-        // A marker may be preceded by any number of 0xff.
-        let Some(code) = rest[at..].iter().position(|byte| *byte != 0xff) else { return false };
-        let marker = rest[at + code];
-        rest = &rest[at + code + 1..];
-        match marker {
-            0xd9 => return true,
-            // Markers without a segment: stuffed zero, TEM, restarts, start of image.
-            0x00 | 0x01 | 0xd0..=0xd8 => {}
-            _ => match rest.first_chunk().and_then(|it| rest.get(usize::from(u16::from_be_bytes(*it))..)) {
-                Some(behind) => rest = behind,
-                None => return false,
-            },
-        }
     }
     false
 }
@@ -202,6 +208,14 @@ pub(super) fn to_planes(image: &ImageBuffer<Rgb<u8>, impl Deref<Target = [u8]>>,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_of_a_decoder_is_a_fault_of_its_image() {
+        assert_eq!(guarded(|| is_decoding()), Ok(true));
+        let fault = guarded(|| panic!("index out of bounds:\n  the len is {}", 3));
+        assert_eq!(fault, Err("makes its decoder fail: index out of bounds: the len is 3".into()));
+        assert!(!is_decoding());
+    }
 
     #[test]
     fn a_chunk_beyond_the_end_of_a_webp_is_refused() {

@@ -11,10 +11,9 @@ use image::{ImageBuffer, Rgb};
 
 use super::config::{DataConfig, Decode, Exif};
 use super::decode::{LARGEST, decode, plain_pixels, to_planes};
+use super::jpeg;
 use super::key::{Key, Purpose};
 use super::resample::{Part, View, resample};
-#[cfg(feature = "turbo")]
-use super::turbo;
 use crate::error::{Error, Result};
 use crate::file;
 
@@ -103,12 +102,12 @@ impl Framing {
             self.show(&image?, side, key, out);
             return Ok(());
         }
-        #[cfg(feature = "turbo")]
-        let decoded = turbo::decode(bytes, (self.decode, self.exif), |size| self.view(size, side, key));
-        #[cfg(feature = "turbo")]
-        if let Some((image, spans, view)) = decoded {
-            resample(&image, spans, view, side, out);
-            return Ok(());
+        if bytes.starts_with(jpeg::START) {
+            let view = |size| self.view(size, side, key);
+            if let Some((image, spans, view)) = jpeg::decode_part(bytes, (self.decode, self.exif), view)? {
+                resample(&image, spans, view, side, out);
+                return Ok(());
+            }
         }
         self.show(&decode(bytes, name, self.exif)?, side, key, out);
         Ok(())

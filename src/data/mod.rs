@@ -19,6 +19,7 @@ pub mod erase;
 mod folder;
 mod framing;
 mod index;
+mod jpeg;
 pub mod key;
 mod members;
 pub mod mixing;
@@ -42,14 +43,13 @@ mod splits;
 mod store;
 pub mod synthetic;
 mod tar;
-#[cfg(feature = "turbo")]
-mod turbo;
 
 pub use augment::Augment;
 pub use batch::{HostBatch, Partners, assemble};
 pub use color_jitter::{ColorJitter, Property};
 pub use config::{Corrupt, CropFill, DataConfig, Decode, Exif, NormalizationKind, Order, Source};
 pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, Picture, fingerprint};
+pub use decode::is_decoding;
 pub(crate) use decode::to_image;
 pub use erase::RandomErasing;
 pub use framing::Framing;

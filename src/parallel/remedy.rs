@@ -63,7 +63,7 @@ fn name<D: DeviceOps>(device: &D) -> String {
 }
 
 /// The text of a panic.
-pub(super) fn words(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("no message")
 }

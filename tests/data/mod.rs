@@ -8,6 +8,7 @@ mod erase;
 mod folder;
 mod framing;
 mod index;
+mod jpeg;
 mod loader;
 mod mixing;
 mod modes;
@@ -20,8 +21,6 @@ mod resize;
 mod sampler;
 mod shards;
 mod synthetic;
-#[cfg(feature = "turbo")]
-mod turbo;
 
 use std::path::{Path, PathBuf};
 

@@ -34,8 +34,6 @@ fn pictures_of_every_mode_are_what_pil_makes_of_them() {
         }
         assert_eq!(ours.len(), theirs.len(), "{name}");
         let largest = ours.iter().zip(theirs).map(|(ours, theirs)| ours.abs_diff(*theirs)).max().unwrap();
-        // Decoders of JPEG may round in other ways.
-        let allowed = if file.ends_with(".jpg") { 4 } else { 0 };
-        assert!(largest <= allowed, "{name}: off by {largest} of 255");
+        assert_eq!(largest, 0, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Images: through the decoder in Rust, and through libjpeg-turbo.
+//! Images, JPEGs whole and in parts.
 
 use std::fs;
 
@@ -36,7 +36,6 @@ fn jpeg() {
         if let Some(sides) = frame.and_then(|at| bytes.get_mut(at + 5..at + 9)).filter(|_| random.chance(5)) {
             sides.copy_from_slice(&[0xff, 0xd0, 0xff, 0xd0]);
         }
-        // A JPEG without its end is not decoded.
         if random.chance(80) {
             bytes.extend(b"\xff\xd9");
         }
