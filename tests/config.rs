@@ -20,6 +20,7 @@ mod coming_from;
 mod command_line;
 mod elastic;
 mod interpolation;
+mod origin_rates;
 mod processes;
 mod refusals;
 

@@ -257,18 +257,7 @@ pub fn first_pixels(id: usize) -> Vec<u32> {
 
 /// A learning rate that never changes, and no weight decay.
 pub fn setup(world_size: usize, batch_size: usize, learning_rate: f64) -> Setup {
-    let schedule = Schedule {
-        kind: ScheduleKind::Constant,
-        base: learning_rate,
-        peak: learning_rate,
-        last: learning_rate,
-        warmup_steps: 0,
-        total_steps: usize::MAX,
-        decay_steps: 1,
-        gamma: 1.0,
-        period: (1, 1),
-        rise: 0.3,
-    };
+    let schedule = Schedule::constant(learning_rate, usize::MAX);
     Setup {
         world_size,
         devices: (0..world_size).collect(),

@@ -202,7 +202,7 @@ pub const HEADINGS: &[Heading] = &[
         evaluates: false,
         flags: &[
             Flag::choice("schedule", "schedule.kind"),
-            Flag::value("warmup-epochs", "schedule.warmup_epochs", "X").or(&["lr-warmup-epochs"]),
+            Flag::value("warmup-epochs", "schedule.warmup_epochs", "X"),
             Flag::choice("lr-scaling", "schedule.lr_scaling"),
         ],
     },

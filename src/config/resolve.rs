@@ -11,7 +11,7 @@ use super::schema::Schema;
 use super::{Config, launcher, rules};
 use crate::error::{Error, Result};
 use crate::launch::environment::identify;
-use crate::optim::ScheduleKind;
+use crate::optim::{CountedFrom, ScheduleKind};
 use crate::parallel::DistBackend;
 
 /// A checked configuration.
@@ -53,8 +53,9 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     shrink_to_dev_run(&mut layers, &mut notes);
     add_launcher_layer(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
     let mut merged = Merged::of(layers.all())?;
-    shorten_default_warmup(&layers, &mut merged.config, &mut notes);
+    // The saved configuration of a resumed run already holds its warm-up.
     if request.saved.is_none() {
+        shorten_default_warmup(&layers, &mut merged.config, &mut notes);
         start_below_peak(&layers, &mut merged.config);
     }
     let Complaints { mut lines, refused } = complaints;
@@ -143,8 +144,7 @@ fn add_launcher_layer(
     }
 }
 
-/// Lets an explicit warm-up start below the peak if the peak is the rate of one replica. Not for resumed runs: their
-/// saved configuration already holds the start.
+/// Lets an explicit warm-up start below the peak if the peak is the rate of one replica.
 fn start_below_peak(layers: &Layers, config: &mut Config) {
     let is_chosen = |key: &str| layers.chosen(key).is_some();
     let asked = config.schedule.warmup_epochs > 0.0 && is_chosen("schedule.warmup_epochs");
@@ -158,14 +158,17 @@ fn growth(config: &Config) -> f64 {
     config.schedule.growth(config.parallel.world_size, config.run.accumulation_steps)
 }
 
-/// Limits the default warm-up to a tenth of the run.
+/// Limits the default warm-up to a tenth of the run; there is none if the shape is counted as other trainers do.
 fn shorten_default_warmup(layers: &Layers, config: &mut Config, notes: &mut Vec<String>) {
     let tenth = config.run.epochs as f64 / 10.0;
     let rises_by_itself = config.schedule.kind == ScheduleKind::OneCycle;
     let chosen = rises_by_itself || layers.chosen("schedule.warmup_epochs").is_some();
-    if !chosen && config.schedule.warmup_epochs > tenth {
-        config.schedule.warmup_epochs = tenth;
-        notes.push(if growth(config) > 1.0 || config.schedule.warmup_start > 0.0 {
+    let most = if config.schedule.counted_from == CountedFrom::Auto { tenth } else { 0.0 };
+    if !chosen && config.schedule.warmup_epochs > most {
+        config.schedule.warmup_epochs = most;
+        notes.push(if most == 0.0 {
+            format!("no warm-up: --warmup-epochs {tenth} warms up for a tenth of the run")
+        } else if growth(config) > 1.0 || config.schedule.warmup_start > 0.0 {
             format!("warm-up of {tenth} epochs, a tenth of the run; --warmup-epochs changes that")
         } else {
             format!("no warm-up: the learning rate starts at its peak; --warmup-epochs {tenth} warms up for a tenth of the run")

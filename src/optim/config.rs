@@ -93,6 +93,38 @@ pub enum ScheduleKind {
     Constant,
 }
 
+/// The shape of the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WarmupShape {
+    /// A straight line to the peak.
+    Linear,
+    /// The rate at its start until its end.
+    Constant,
+}
+
+/// What the epochs of the shape after the warm-up are counted from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CountedFrom {
+    /// The start of the run for `step`, the end of the warm-up for the other shapes.
+    Auto,
+    /// The start of the run, as in timm: the warm-up replaces the beginning of the shape.
+    Start,
+    /// The end of the warm-up, as in torchvision.
+    Warmup,
+}
+
+/// How often the rate changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScheduleInterval {
+    /// With every step.
+    Step,
+    /// With every epoch, as in torchvision and timm.
+    Epoch,
+}
+
 /// How the learning rate scales with the number of samples per step, relative to one replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -115,6 +147,12 @@ pub struct ScheduleConfig {
     pub warmup_epochs: f64,
     /// Share of the peak at which the warm-up starts, in `[0, 1]`; 0 means the rate of one replica.
     pub warmup_start: f64,
+    /// The shape of the warm-up.
+    pub warmup_shape: WarmupShape,
+    /// What the epochs of the shape after the warm-up are counted from.
+    pub counted_from: CountedFrom,
+    /// How often the rate changes.
+    pub interval: ScheduleInterval,
     /// How the learning rate scales with the world size.
     pub lr_scaling: LrScaling,
     /// Whether `lr_scaling` counts the accumulated micro-batches too.
@@ -152,6 +190,9 @@ impl Default for ScheduleConfig {
             kind: ScheduleKind::Cosine,
             warmup_epochs: 5.0,
             warmup_start: 0.0,
+            warmup_shape: WarmupShape::Linear,
+            counted_from: CountedFrom::Auto,
+            interval: ScheduleInterval::Step,
             lr_scaling: LrScaling::Linear,
             scale_accumulation: false,
             step_epochs: 30,

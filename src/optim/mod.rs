@@ -15,7 +15,9 @@ mod schedule;
 pub use arenas::Arenas;
 pub use average::WeightAverage;
 pub use clip::{clip_factor, clip_factor_there, global_norm, norms};
-pub use config::{LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleKind};
+pub use config::{
+    CountedFrom, LrScaling, OptimConfig, OptimizerKind, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape,
+};
 pub use loss_scale::LossScale;
 pub use optimizer::{Optimizer, tensor_of};
 pub use parameter::Parameter;

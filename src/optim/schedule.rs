@@ -9,7 +9,7 @@
 
 use std::f64::consts::PI;
 
-use super::config::{ScheduleConfig, ScheduleKind};
+use super::config::{CountedFrom, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape};
 
 /// A complete schedule; all lengths in optimizer steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,6 +24,12 @@ pub struct Schedule {
     pub last: f64,
     /// Steps of warm-up.
     pub warmup_steps: usize,
+    /// Shape of the warm-up.
+    pub warmup_shape: WarmupShape,
+    /// Whether the shape counts the steps of the warm-up, which then replaces its beginning.
+    pub counts_warmup: bool,
+    /// Steps between two changes of the rate, at least 1.
+    pub interval: usize,
     /// Steps of the whole run.
     pub total_steps: usize,
     /// For `step`: steps between two decays.
@@ -57,6 +63,12 @@ impl Schedule {
                 ScheduleKind::OneCycle => 0,
                 _ => (config.warmup_epochs * steps_per_epoch as f64).round() as usize,
             },
+            warmup_shape: config.warmup_shape,
+            counts_warmup: match config.counted_from {
+                CountedFrom::Auto => config.kind == ScheduleKind::Step,
+                from => from == CountedFrom::Start,
+            },
+            interval: if config.interval == ScheduleInterval::Epoch { steps_per_epoch.max(1) } else { 1 },
             total_steps: epochs * steps_per_epoch,
             decay_steps: (config.step_epochs * steps_per_epoch).max(1),
             gamma: config.gamma,
@@ -73,23 +85,26 @@ impl Schedule {
 
     /// The rate of the 0-based step `step`.
     pub fn at(&self, step: usize) -> f64 {
+        let step = step - step % self.interval;
         if step < self.warmup_steps {
-            return self.base + (self.peak - self.base) * step as f64 / self.warmup_steps as f64;
+            let risen = if self.warmup_shape == WarmupShape::Linear { step } else { 0 };
+            return self.base + (self.peak - self.base) * risen as f64 / self.warmup_steps as f64;
         }
-        let length = self.total_steps.saturating_sub(self.warmup_steps).max(1);
-        let progress = ((step - self.warmup_steps) as f64 / length as f64).min(1.0);
+        let before = if self.counts_warmup { 0 } else { self.warmup_steps };
+        let (step, length) = (step - before, self.total_steps.saturating_sub(before).max(1));
+        let progress = (step as f64 / length as f64).min(1.0);
         match self.kind {
             ScheduleKind::Constant => self.peak,
             ScheduleKind::Exponential => self.peak * (self.last / self.peak).powf(progress),
             ScheduleKind::Linear => self.peak + (self.last - self.peak) * progress,
             ScheduleKind::Cosine => cosine(self.peak, self.last, progress),
-            ScheduleKind::Restarts => cosine(self.peak, self.last, self.in_period(step - self.warmup_steps)),
+            ScheduleKind::Restarts => cosine(self.peak, self.last, self.in_period(step)),
             ScheduleKind::OneCycle => self.one_cycle(step),
             ScheduleKind::Step => self.peak * self.gamma.powi((step / self.decay_steps) as i32),
         }
     }
 
-    /// Progress within its period, 0 to 1, of step `step` after the warm-up.
+    /// Progress within its period, 0 to 1, of step `step` of the shape.
     fn in_period(&self, step: usize) -> f64 {
         let (mut length, factor) = self.period;
         let mut start = 0;

@@ -12,7 +12,7 @@ use crate::data::{Source, synthetic};
 use crate::metrics::Card;
 use crate::model::{ParameterCount, Stem};
 use crate::ops::{Algorithm, PrecisionKind};
-use crate::optim::{OptimizerKind, ScheduleKind};
+use crate::optim::{OptimizerKind, ScheduleKind, WarmupShape};
 use crate::parallel::{BackendKind, HostBackend, StrategyKind, World};
 
 /// The plan as text, one aligned line per subject.
@@ -188,13 +188,23 @@ fn schedule(prepared: &Prepared) -> String {
         }
         ScheduleKind::Step => format!("x {} every {} steps", schedule.gamma, schedule.decay_steps),
     };
+    let from = match (schedule.warmup_steps, schedule.counts_warmup, schedule.kind) {
+        (0, ..) | (_, _, ScheduleKind::Constant) => "",
+        (_, true, _) => ", counted from the start",
+        (_, false, ScheduleKind::Step) => ", counted from the end of the warm-up",
+        _ => "",
+    };
+    let when = if schedule.interval > 1 { ", changed between epochs" } else { "" };
     let start = match schedule.warmup_steps {
         0 => peak.to_string(),
         steps if base == peak => format!("{peak} for {steps} steps"),
+        steps if schedule.warmup_shape == WarmupShape::Constant => {
+            format!("{base} for {steps} warm-up steps, {peak} after them")
+        }
         steps => format!("from {base} to {peak} in {steps} warm-up steps"),
     };
     format!(
-        "{} steps, {} per epoch; learning rate {start}, then {shape}",
+        "{} steps, {} per epoch; learning rate {start}, then {shape}{from}{when}",
         plan.last_step,
         plan.sampler.steps_per_epoch()
     )

@@ -10,17 +10,17 @@ use proptest::prelude::*;
 use super::{Cli, Request, complaint, complaints, config, resolve};
 
 const SCRIPT: &str = "DDP script";
-const PYTORCH: &str = "PyTorch, torchvision";
+pub(super) const PYTORCH: &str = "PyTorch, torchvision";
 const TORCHRUN: &str = "torchrun";
 const LIGHTNING: &str = "Lightning";
 const HYDRA: &str = "Hydra template";
-const TIMM: &str = "timm";
+pub(super) const TIMM: &str = "timm";
 const HUGGING_FACE: &str = "Hugging Face";
 const TENSORFLOW: &str = "tf.distribute";
 const MEGATRON: &str = "Megatron-LM";
 
 /// Where a spelling comes from, the spelling, and Kiln's own. Both mean the same.
-const SAME: &[(&str, &str, &str)] = &[
+pub(super) const SAME: &[(&str, &str, &str)] = &[
     (
         SCRIPT,
         "--epochs 50 --batch_size 64 --gpu_ids 0,1 --world_size 2",
@@ -40,10 +40,28 @@ const SAME: &[(&str, &str, &str)] = &[
     (
         PYTORCH,
         "--lr-scheduler steplr --lr-step-size 30 --lr-gamma 0.1",
-        "--schedule step schedule.step_epochs=30 schedule.gamma=0.1",
+        "--schedule step schedule.step_epochs=30 schedule.gamma=0.1 schedule.counted_from=warmup schedule.interval=epoch",
     ),
-    (PYTORCH, "--lr-scheduler cosineannealinglr --lr-min 1e-5", "--schedule cosine schedule.final_lr=1e-5"),
-    (PYTORCH, "--lr-warmup-epochs 5", "--warmup-epochs 5"),
+    (
+        PYTORCH,
+        "--lr-scheduler cosineannealinglr --lr-min 1e-5",
+        "--schedule cosine schedule.final_lr=1e-5 schedule.counted_from=warmup schedule.interval=epoch",
+    ),
+    (
+        PYTORCH,
+        "--lr-scheduler exponentiallr --lr-gamma 0.9",
+        "--schedule step schedule.step_epochs=1 schedule.gamma=0.9 schedule.counted_from=warmup schedule.interval=epoch",
+    ),
+    (
+        PYTORCH,
+        "--lr-warmup-epochs 5",
+        "--warmup-epochs 5 schedule.warmup_start=0.01 schedule.warmup_shape=constant schedule.interval=epoch",
+    ),
+    (
+        PYTORCH,
+        "--lr-warmup-epochs 5 --lr-warmup-method linear",
+        "--warmup-epochs 5 schedule.warmup_start=0.01 schedule.interval=epoch",
+    ),
     (PYTORCH, "--lr-warmup-decay 0.1", "schedule.warmup_start=0.1"),
     (PYTORCH, "--auto-augment ra --ra-magnitude 7", "--rand-augment-ops 2 --rand-augment-magnitude 7"),
     (PYTORCH, "--mixup-alpha 0.2 --cutmix-alpha 1", "--mixup 0.2 --cutmix 1"),
@@ -113,11 +131,15 @@ const SAME: &[(&str, &str, &str)] = &[
     (HYDRA, "callbacks.model_checkpoint.save_top_k=3", "--keep-best 3"),
     (HYDRA, "trainer=cpu", "--backend flex --strategy single"),
     (HYDRA, "trainer=ddp_sim", "--backend flex --strategy ddp --world-size 2 --gpu-ids 0,1"),
-    (TIMM, "--opt momentum --sched cosine", "--optimizer sgd --schedule cosine"),
+    (
+        TIMM,
+        "--opt momentum --sched cosine",
+        "--optimizer sgd --schedule cosine schedule.counted_from=start schedule.interval=epoch",
+    ),
     (
         TIMM,
         "--sched step --decay-epochs 30 --decay-rate 0.1",
-        "--schedule step schedule.step_epochs=30 schedule.gamma=0.1",
+        "--schedule step schedule.step_epochs=30 schedule.gamma=0.1 schedule.counted_from=start schedule.interval=epoch",
     ),
     (TIMM, "--hflip 0.5 --input-size 3 224 224", "--image-size 224"),
     (TIMM, "--save-every 2 --cooldown-epochs 0", "--checkpoint-every 2epochs"),

@@ -27,7 +27,7 @@ pub mod optim {
     mod loss_scale;
     mod schedule;
 
-    pub use config::{LrScaling, ScheduleConfig, ScheduleKind};
+    pub use config::{CountedFrom, LrScaling, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape};
     pub use loss_scale::LossScale;
     pub use schedule::Schedule;
 }

@@ -174,14 +174,9 @@ fn setup(reference: &Reference, variant: Variant, learning_rate: Option<f64>) ->
     let schedule = Schedule {
         kind: ScheduleKind::Cosine,
         base: 0.1 * peak,
-        peak,
         last: 0.0,
         warmup_steps: reference.count("warmup"),
-        total_steps: reference.count("steps"),
-        decay_steps: 1,
-        gamma: 1.0,
-        period: (1, 1),
-        rise: 0.3,
+        ..Schedule::constant(peak, reference.count("steps"))
     };
     Setup {
         world_size,

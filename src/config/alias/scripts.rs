@@ -15,6 +15,11 @@ const RESNET: super::Means = Choice(
 );
 const LOADING: super::Means =
     Nothing("images are loaded by threads of this process: leave it out; --threads N limits all threads");
+/// timm counts epochs from the start of the run, torchvision from the end of the warm-up; both change the rate between
+/// epochs.
+const FROM_START: (&str, &str) = ("schedule.counted_from", "start");
+const AFTER_WARMUP: (&str, &str) = ("schedule.counted_from", "warmup");
+const BY_EPOCH: (&str, &str) = ("schedule.interval", "epoch");
 const KERNELS: super::Means = Nothing("leave it out: layouts and kernels are the backend's choice");
 const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
 
@@ -48,23 +53,33 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word(
         "--sched",
         Choice(
-            &[("cosine", &[("schedule.kind", "cosine")]), ("step", &[("schedule.kind", "step")])],
-            "'train --help' lists what --schedule can be",
-        ),
-    ),
-    Alias::word(
-        "--lr-scheduler",
-        Choice(
-            &[("cosineannealinglr", &[("schedule.kind", "cosine")]), ("steplr", &[("schedule.kind", "step")])],
+            &[
+                ("cosine", &[("schedule.kind", "cosine"), FROM_START, BY_EPOCH]),
+                ("step", &[("schedule.kind", "step"), ("schedule.step_epochs", "90"), FROM_START, BY_EPOCH]),
+            ],
             "'train --help' lists what --schedule can be",
         ),
     ),
     Alias::key("--decay-epochs", "schedule.step_epochs"),
+    // Before the scheduler, because 'exponentiallr' does not read it.
     Alias::key("--lr-step-size", "schedule.step_epochs"),
+    Alias::word(
+        "--lr-scheduler",
+        Choice(
+            &[
+                ("cosineannealinglr", &[("schedule.kind", "cosine"), AFTER_WARMUP, BY_EPOCH]),
+                ("steplr", &[("schedule.kind", "step"), AFTER_WARMUP, BY_EPOCH]),
+                ("exponentiallr", &[("schedule.kind", "step"), ("schedule.step_epochs", "1"), AFTER_WARMUP, BY_EPOCH]),
+            ],
+            "'train --help' lists what --schedule can be",
+        ),
+    ),
     Alias::key("--decay-rate", "schedule.gamma"),
     Alias::key("--lr-gamma", "schedule.gamma"),
     Alias::key("--min-lr", "schedule.final_lr"),
     Alias::key("--lr-min", "schedule.final_lr"),
+    Alias::word("--lr-warmup-epochs", Read(|value, _| Ok(warm_up(value)))),
+    Alias::key("--lr-warmup-method", "schedule.warmup_shape"),
     Alias::key("--lr-warmup-decay", "schedule.warmup_start"),
     Alias::word(
         "--warmup-lr",
@@ -164,6 +179,12 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::switch("--channels-last", KERNELS),
     Alias::switch("--torchcompile", KERNELS),
 ];
+
+/// With torchvision's defaults, which `--lr-warmup-method` and `--lr-warmup-decay` change.
+fn warm_up(epochs: &str) -> Vec<(&'static str, String)> {
+    let method = [("schedule.warmup_start", "0.01"), ("schedule.warmup_shape", "constant"), BY_EPOCH];
+    method.into_iter().chain([("schedule.warmup_epochs", epochs)]).map(|(key, text)| (key, text.into())).collect()
+}
 
 fn clip(value: &str, line: &Line) -> super::Read {
     let by_value = line.value("--clip-mode") == Some("value");
