@@ -4,6 +4,8 @@
 //! backends, and a hand-written backward for `Autodiff`. The room knows no model, world or thread: values of other
 //! replicas come through [`statistics::StatisticsGroup`].
 
+#[cfg(any(feature = "cuda", feature = "wgpu", test))]
+mod agreement;
 mod batch_norm;
 mod batch_norm_backward;
 mod bridge;

@@ -15,10 +15,7 @@ use cubecl::prelude::*;
 
 use super::map::rows;
 use crate::ops::Sliding;
-
-/// The largest difference between two kernels that are right, as a part of the largest value: a rounding of bf16 is
-/// 2^-9, the sum of those of TF32 smaller.
-const TOLERANCE: f32 = 1.0 / 64.0;
+use crate::ops::agreement::agrees;
 
 /// Units that compare two tensors.
 const UNITS: u32 = 1 << 14;
@@ -37,7 +34,8 @@ pub(super) struct Product {
 static CHOSEN: LazyLock<Mutex<HashMap<(String, Product), usize>>> = LazyLock::new(Mutex::default);
 
 /// The result `[batch, channels, height, width]` of a product of tensors on `device` by the first of `candidates` that
-/// computes what `trusted` does, or by that. `run` gives nothing where a candidate is refused at once.
+/// computes what `trusted` does, or by that. `run` gives nothing where a candidate is refused at once. If the values of
+/// the trusted one prove nothing, they are the result, and the next call checks again.
 pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
     device: &R::Device,
     product: Product,
@@ -55,13 +53,11 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
     // What failed before is no fault of a candidate.
     client.flush().unwrap_or_else(|error| panic!("the device failed before '{}': {error:?}", key.1.name));
     let (mut chosen, mut found) = (candidates.len(), None);
-    let mut is_final = true;
     for (place, kernel) in candidates.iter().enumerate() {
         let Some(result) = run(*kernel) else { continue };
         let Some([difference, largest]) = difference(&result, &expected) else { continue };
-        // Nothing is known of a kernel from values that overflow; it is checked the next time.
-        is_final = largest < f32::MAX;
-        if is_final && difference > TOLERANCE * largest {
+        let Some(is_right) = agrees([difference, largest]) else { return expected };
+        if !is_right {
             let Product { name, shapes, dtype, .. } = &key.1;
             tracing::warn!(
                 "CubeCL's kernel {kernel:?} of the {name} of {dtype:?} {shapes:?} is off by {difference:.1e} where \
@@ -72,15 +68,13 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
         (chosen, found) = (place, Some(result));
         break;
     }
-    if is_final && chosen == candidates.len() {
+    if chosen == candidates.len() {
         let Product { name, shapes, dtype, .. } = &key.1;
         tracing::warn!(
             "no kernel on matrix units computes the {name} of {dtype:?} {shapes:?}: Burn's direct convolution does, slowly"
         );
     }
-    if is_final {
-        CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, chosen);
-    }
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, chosen);
     found.unwrap_or(expected)
 }
 
@@ -188,6 +182,17 @@ mod wgpu {
         for asked in [vec![1, 0], vec![1]] {
             assert_eq!(chosen("none", &[Some([4.0; 4])], right), (right.to_vec(), asked));
         }
+    }
+
+    #[test]
+    fn zeros_prove_nothing() {
+        let zeros = [0.0; 4];
+        for asked in [vec![1, 0], vec![1, 0]] {
+            assert_eq!(chosen("zeros", &[Some(zeros)], zeros), (zeros.to_vec(), asked));
+        }
+        assert_eq!(chosen("zeros", &[Some([9.0; 4])], zeros), (zeros.to_vec(), vec![1, 0]), "the trusted one's result");
+        assert_eq!(chosen("zeros", &[Some(zeros)], [1.0; 4]), (vec![1.0; 4], vec![1, 0]), "other values do");
+        assert_eq!(chosen("zeros", &[Some(zeros)], [1.0; 4]), (vec![1.0; 4], vec![1]), "it is not checked again");
     }
 
     #[test]
