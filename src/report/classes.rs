@@ -1,6 +1,6 @@
 //! The evaluation part of the page: per-class accuracy, confusion matrix and samples.
 
-use super::evaluation::{Evaluation, Sample, sum};
+use super::evaluation::{Evaluation, Sample};
 use super::markup::{escape, folded, tiles};
 use super::results::percent;
 use super::table::{Cell, Table};
@@ -17,7 +17,7 @@ pub fn html(evaluation: &Evaluation) -> String {
     let scores = scores(evaluation).html();
     let scores = if evaluation.classes.len() > FEW_CLASSES { folded("Accuracy by class", &scores) } else { scores };
     let matrix =
-        if evaluation.confusion.len() > MOST_CLASSES { mistakes(evaluation).html() } else { matrix(evaluation).html() };
+        if evaluation.classes.len() > MOST_CLASSES { mistakes(evaluation).html() } else { matrix(evaluation).html() };
     let beside = if scores.is_empty() { scores } else { format!("<div class=\"beside\">\n{scores}{matrix}</div>\n") };
     let of = if evaluation.of.is_empty() { String::new() } else { format!("<p>Of {}.</p>\n", escape(&evaluation.of)) };
     [of, totals(evaluation), beside, samples(evaluation)].concat()
@@ -45,19 +45,23 @@ fn scores(evaluation: &Evaluation) -> Table {
 fn matrix(evaluation: &Evaluation) -> Table {
     let mut table = Table::new("Images by true class (row) and predicted class (column)", ["Class"]);
     table.head.extend(evaluation.classes.iter().cloned());
-    for (truth, row) in evaluation.confusion.iter().enumerate() {
-        let all = sum(row).max(1) as f64;
-        let cell =
-            |(predicted, count): (usize, &u64)| Cell::Shade(count.to_string(), *count as f64 / all, predicted == truth);
-        let name = std::iter::once(Cell::text(&evaluation.classes[truth]));
-        table.rows.push(name.chain(row.iter().enumerate().map(cell)).collect());
+    let scores = evaluation.scores();
+    let empty = |name| std::iter::once(Cell::text(name)).chain(scores.iter().map(|_| shade(0, 0.0, false))).collect();
+    table.rows = evaluation.classes.iter().take(scores.len()).map(empty).collect();
+    for (truth, predicted, images) in &evaluation.confusion {
+        let share = *images as f64 / scores[*truth].images.max(1) as f64;
+        table.rows[*truth][1 + predicted] = shade(*images, share, truth == predicted);
     }
     table
 }
 
+fn shade(images: u64, share: f64, right: bool) -> Cell {
+    Cell::Shade(images.to_string(), share, right)
+}
+
 fn mistakes(evaluation: &Evaluation) -> Table {
     let mut table = Table::new("The most frequent mistakes", ["Class", "Taken for", "Images"]);
-    for (count, truth, predicted) in evaluation.mistakes(MOST_MISTAKES) {
+    for (truth, predicted, count) in evaluation.mistakes(MOST_MISTAKES) {
         let names = [truth, predicted].map(|class| Cell::text(&evaluation.classes[class]));
         table.rows.push(names.into_iter().chain([Cell::number(count)]).collect());
     }

@@ -8,6 +8,9 @@ pub const DIRECTORY: &str = "evaluation";
 /// The first bytes of every PNG file, in base64.
 const PNG: &str = "iVBORw0KGgo";
 
+/// A true class, a predicted class, and how many images have both.
+pub type Pair = (usize, usize, u64);
+
 /// The results of a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -22,8 +25,12 @@ pub struct Evaluation {
     pub top5: Option<f64>,
     /// Names of the classes.
     pub classes: Vec<String>,
-    /// Images by true class (row) and predicted class (column).
-    pub confusion: Vec<Vec<u64>>,
+    /// The confusion matrix without its zeros: as a rule most of it is zero, and its size is the square of the classes'.
+    #[serde(rename = "pairs")]
+    pub confusion: Vec<Pair>,
+    /// The whole matrix, a row per true class, as files of earlier versions have it.
+    #[serde(rename = "confusion", skip_serializing)]
+    pub matrix: Vec<Vec<u64>>,
     /// Some images with their predictions.
     pub samples: Vec<Sample>,
 }
@@ -42,7 +49,7 @@ pub struct Sample {
 }
 
 /// The results of one class.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClassScore {
     /// Images of the class.
     pub images: u64,
@@ -65,12 +72,18 @@ impl ClassScore {
 }
 
 impl Evaluation {
-    /// Drops inconsistent parts and returns a note for each.
+    /// Drops inconsistent parts and returns a note for each; a matrix becomes pairs.
     pub fn check(&mut self) -> Vec<&'static str> {
         let mut complaints = Vec::new();
         let classes = self.classes.len();
-        let is_square = self.confusion.len() == classes && self.confusion.iter().all(|row| row.len() == classes);
-        if !self.confusion.is_empty() && !is_square {
+        let matrix = std::mem::take(&mut self.matrix);
+        let is_square = matrix.len() == classes && matrix.iter().all(|row| row.len() == classes);
+        let row = |(truth, row): (usize, Vec<u64>)| {
+            row.into_iter().enumerate().map(move |(predicted, images)| (truth, predicted, images))
+        };
+        let fits = is_square || matrix.is_empty();
+        self.confusion.extend(matrix.into_iter().enumerate().flat_map(row).filter(|pair| pair.2 > 0));
+        if !fits || self.confusion.iter().any(|(truth, predicted, _)| *truth.max(predicted) >= classes) {
             self.confusion.clear();
             complaints.push("the confusion matrix does not have a row and a column per class and is left out");
         }
@@ -82,36 +95,30 @@ impl Evaluation {
         complaints
     }
 
-    /// The results of each class, in order; empty without a confusion matrix.
+    /// The results of each class, in order; empty without a confusion matrix. The sums saturate because the counts of a
+    /// damaged file may overflow.
     pub fn scores(&self) -> Vec<ClassScore> {
-        let mut taken = vec![0_u64; self.confusion.len()];
-        for row in &self.confusion {
-            taken.iter_mut().zip(row).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+        let classes = if self.confusion.is_empty() { 0 } else { self.classes.len() };
+        let mut scores = vec![ClassScore::default(); classes];
+        for (truth, predicted, images) in &self.confusion {
+            let add = |sum: &mut u64| *sum = sum.saturating_add(*images);
+            add(&mut scores[*truth].images);
+            add(&mut scores[*predicted].taken);
+            if truth == predicted {
+                add(&mut scores[*truth].correct);
+            }
         }
-        let score = |(class, row): (usize, &Vec<u64>)| ClassScore {
-            images: sum(row),
-            correct: row[class],
-            taken: taken[class],
-        };
-        self.confusion.iter().enumerate().map(score).collect()
+        scores
     }
 
-    /// The most frequent mistakes as (images, true class, predicted class), the most frequent first.
-    pub fn mistakes(&self, most: usize) -> Vec<(u64, usize, usize)> {
-        let row = |(truth, row): (usize, &Vec<u64>)| {
-            let wrong = row.iter().enumerate().filter(|(predicted, count)| *predicted != truth && **count > 0);
-            wrong.map(|(predicted, count)| (*count, truth, predicted)).collect::<Vec<_>>()
-        };
-        let mut mistakes: Vec<_> = self.confusion.iter().enumerate().flat_map(row).collect();
-        mistakes.sort_by_key(|(count, truth, predicted)| (std::cmp::Reverse(*count), *truth, *predicted));
+    /// The most frequent mistakes, the most frequent first.
+    pub fn mistakes(&self, most: usize) -> Vec<Pair> {
+        let is_mistake = |(truth, predicted, _): &Pair| truth != predicted;
+        let mut mistakes: Vec<_> = self.confusion.iter().copied().filter(is_mistake).collect();
+        mistakes.sort_by_key(|(truth, predicted, images)| (std::cmp::Reverse(*images), *truth, *predicted));
         mistakes.truncate(most);
         mistakes
     }
-}
-
-/// The images of a row. The sum saturates because the counts of a damaged file may overflow.
-pub fn sum(row: &[u64]) -> u64 {
-    row.iter().fold(0, |sum, count| sum.saturating_add(*count))
 }
 
 impl Sample {

@@ -1,5 +1,6 @@
 //! The result of an evaluation as files: `evaluation.json` for the report, tables, a picture.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use base64::Engine;
@@ -11,7 +12,7 @@ use crate::data::ImageSet;
 use crate::error::{Error, Result};
 use crate::model::{Hits, Prediction};
 use crate::parallel::Counts;
-use crate::report::evaluation::{Evaluation, Sample};
+use crate::report::evaluation::{Evaluation, Pair, Sample};
 use crate::report::{matrix, png, svg};
 
 /// The number of images shown: half of them the mistakes with the highest confidence, the others in order.
@@ -28,9 +29,9 @@ pub(super) fn evaluation(
     let mut classes = images.classes().to_vec();
     // A model may know more classes than the images have.
     classes.extend((classes.len()..seen).map(|class| format!("class {class}")));
-    let mut confusion = vec![vec![0; classes.len()]; classes.len()];
+    let mut pairs = BTreeMap::new();
     for (id, prediction) in predictions.iter().enumerate() {
-        confusion[images.label(id as u32) as usize][prediction.class as usize] += 1;
+        *pairs.entry((images.label(id as u32) as usize, prediction.class as usize)).or_default() += 1;
     }
     let finite = |value: f64| value.is_finite().then_some(value);
     Ok(Evaluation {
@@ -40,7 +41,8 @@ pub(super) fn evaluation(
         top5: finite(counts.top5_accuracy()),
         samples: samples(images, predictions)?,
         classes,
-        confusion,
+        confusion: pairs.into_iter().map(|((truth, predicted), images)| (truth, predicted, images)).collect(),
+        matrix: Vec::new(),
     })
 }
 
@@ -89,14 +91,13 @@ fn classes(evaluation: &Evaluation) -> Vec<Vec<String>> {
     std::iter::once(head).chain(evaluation.classes.iter().zip(evaluation.scores()).map(row)).collect()
 }
 
-/// A row per class, a column per class it was taken for.
+/// A row per true and predicted class that occur together.
 fn confusion(evaluation: &Evaluation) -> Vec<Vec<String>> {
     let names = &evaluation.classes;
-    let head = [vec!["class".to_string()], names.clone()].concat();
-    let row = |(name, row): (&String, &Vec<u64>)| {
-        std::iter::once(name.clone()).chain(row.iter().map(u64::to_string)).collect()
-    };
-    std::iter::once(head).chain(names.iter().zip(&evaluation.confusion).map(row)).collect()
+    let head = ["class", "predicted", "images"].map(String::from).to_vec();
+    let row =
+        |(truth, predicted, images): &Pair| vec![names[*truth].clone(), names[*predicted].clone(), images.to_string()];
+    std::iter::once(head).chain(evaluation.confusion.iter().map(row)).collect()
 }
 
 fn table(rows: &[Vec<String>]) -> Vec<u8> {

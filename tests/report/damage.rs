@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use kiln::report::evaluation::Evaluation;
 use kiln::report::{self, Run};
 use tempfile::tempdir;
 
@@ -114,6 +115,33 @@ fn an_evaluation_that_contradicts_itself_loses_those_parts() {
     assert!(page.contains("the confusion matrix does not have a row and a column per class"));
     assert!(page.contains("some samples are no PNG images of a known class"));
     assert!(!page.contains("<img") && page.contains("Top-1 accuracy"));
+}
+
+#[test]
+fn the_matrix_of_an_earlier_version_is_shown_as_its_pairs_are() {
+    let parent = tempdir().unwrap();
+    let directory = copy(&parent, "0001");
+    let whole = page(std::slice::from_ref(&directory));
+    let text = fs::read(directory.join("evaluation.json")).unwrap();
+    let mut evaluation: Evaluation = serde_json::from_slice(&text).unwrap();
+    let cells: u64 = evaluation.matrix.iter().flatten().sum();
+    assert!(cells > 0 && evaluation.check().is_empty());
+    assert_eq!(evaluation.confusion.iter().map(|pair| pair.2).sum::<u64>(), cells);
+    assert!(evaluation.confusion.iter().all(|pair| pair.2 > 0), "only pairs that occur");
+    let text = serde_json::to_string(&evaluation).unwrap();
+    assert!(text.contains("\"pairs\":[[0,0,") && !text.contains("\"confusion\""), "{text}");
+    fs::write(directory.join("evaluation.json"), text).unwrap();
+    assert_eq!(page(&[directory]), whole);
+}
+
+#[test]
+fn pairs_of_classes_that_are_not_listed_are_left_out() {
+    for pair in ["[3,0,1]", "[0,3,1]"] {
+        let text = format!("{{\"classes\":[\"a\",\"b\",\"c\"],\"pairs\":[[0,0,5],{pair}]}}");
+        let mut evaluation: Evaluation = serde_json::from_str(&text).unwrap();
+        assert_eq!(evaluation.check().len(), 1, "{pair}");
+        assert!(evaluation.confusion.is_empty() && evaluation.scores().is_empty());
+    }
 }
 
 #[test]
