@@ -223,6 +223,23 @@ fn strangers_who_come_again_and_again_keep_no_member_out() {
 }
 
 #[test]
+fn strangers_who_come_again_and_again_keep_no_visitor_out() {
+    let place = Workplace::new();
+    let (service, address) = rendezvous(&place);
+    let first = join(&address, 0, PATIENCE).unwrap();
+    let is_over = AtomicBool::new(false);
+    let answers: Vec<_> = thread::scope(|scope| {
+        (0..3).for_each(|_| drop(scope.spawn(|| crowd(&address, &is_over))));
+        let answers = (0..12).map(|_| members(&place, &address)).collect();
+        is_over.store(true, Ordering::SeqCst);
+        answers
+    });
+    answers.iter().for_each(|answer| drop(succeeded(answer)));
+    drop(first);
+    end(service);
+}
+
+#[test]
 fn those_who_are_turned_away_are_counted() {
     let place = Workplace::new();
     let (service, address) = rendezvous(&place);

@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
 
-use super::endpoint::{cause, distrust, endpoint};
+use super::endpoint::{cause, distrust, endpoint, is_refused};
 use super::handshake::{HandshakeError, MemberHandshake};
 use super::refusal::Refusal;
 use super::seal::Seal;
@@ -29,6 +29,8 @@ pub(super) const NO_LEADER: &str = "no process there leads; a majority of the ad
 pub(super) enum DialError {
     /// No complete answer; another attempt may succeed.
     Transient(String),
+    /// No program listens there; another attempt may succeed once one does.
+    Absent(String),
     /// The other side did not prove that it knows the secret. It may be another program, or the secret may be wrong.
     Unproven(String),
     /// The other side knows the secret and serves another job.
@@ -101,7 +103,10 @@ impl Dialer {
     }
 
     fn unreachable(&self, error: &tonic::transport::Error) -> DialError {
-        let Some(why) = distrust(error) else { return DialError::Transient(cause(error)) };
+        let Some(why) = distrust(error) else {
+            let why = cause(error);
+            return if is_refused(error) { DialError::Absent(why) } else { DialError::Transient(why) };
+        };
         DialError::Unproven(format!(
             "cannot trust the rendezvous '{}': {why}; give every process the --tls-ca that signed its certificate",
             self.address

@@ -45,12 +45,21 @@ pub(super) fn cause(error: &tonic::transport::Error) -> String {
     cause.to_string()
 }
 
+/// The cause of this kind, if there is one.
+fn failure(error: &tonic::transport::Error, kind: io::ErrorKind) -> Option<&io::Error> {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).find(|it| it.kind() == kind)
+}
+
+/// Whether no program listens there.
+pub(super) fn is_refused(error: &tonic::transport::Error) -> bool {
+    failure(error, io::ErrorKind::ConnectionRefused).is_some()
+}
+
 /// Why encryption failed, if it did. A certificate contains text of its author, so only the library's own words, such
 /// as "invalid peer certificate: UnknownIssuer", are kept.
 pub(super) fn distrust(error: &tonic::transport::Error) -> Option<String> {
-    let causes = std::iter::successors(error.source(), |&cause| cause.source());
-    let mut failures = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
-    let text = failures.find(|it| it.kind() == io::ErrorKind::InvalidData)?.to_string();
+    let text = failure(error, io::ErrorKind::InvalidData)?.to_string();
     let (kind, detail) = text.split_once(": ").unwrap_or((&text, ""));
     let is_a_word = !detail.is_empty() && detail.bytes().all(|byte| byte.is_ascii_alphanumeric());
     Some(if is_a_word { text } else { kind.into() })

@@ -115,7 +115,7 @@ impl Reconnector {
 
     fn note_failure(&self, failure: DialError, has_warned: &mut bool) {
         let (why, is_unproven) = match failure {
-            DialError::Transient(why) => (why, false),
+            DialError::Transient(why) | DialError::Absent(why) => (why, false),
             DialError::Unproven(why) => (why, true),
             DialError::OtherJob(error) | DialError::Final(error) => (error.to_string(), false),
         };
