@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -13,6 +14,7 @@ use kiln::checkpoint::manifest::Manifest;
 use sha2::{Digest, Sha256};
 
 use crate::command::{Workplace, errors, succeeded};
+use crate::files::file;
 
 /// What a command may take, in MiB; files here are larger, or would become larger.
 const BOUND: u64 = 256;
@@ -189,4 +191,52 @@ fn configurations_and_the_files_of_a_run_are_read_within_bounds() {
     for note in ["summary.json cannot be read", "config.toml cannot be read", "metrics.jsonl holds no step yet"] {
         assert!(page.contains(note), "{note}");
     }
+}
+
+#[test]
+fn references_do_not_multiply_without_end() {
+    let place = Workplace::new();
+    let keys =
+        ["run.output_dir", "data.dir", "data.cache_dir", "parallel.dist_url", "parallel.job_id", "checkpoint.path"];
+    let mut text = String::from("checkpoint.url = \"0123456789\"\n");
+    for (key, of) in keys.iter().zip(keys.iter().skip(1).chain(["checkpoint.url"].iter())) {
+        text += &format!("{key} = \"{}\"\n", format!("${{{of}}}").repeat(30));
+    }
+    fs::write(place.path("bomb.toml"), text).unwrap();
+    refused(&place, &["config", "--config=bomb.toml"], &["bomb.toml:", "it grows beyond 65536 bytes"]);
+}
+
+#[test]
+fn of_very_many_unknown_keys_the_first_are_explained() {
+    let place = Workplace::new();
+    let text: String = (0..60_000).map(|at| format!("run.seed{at}=1\n")).collect();
+    fs::write(place.path("many.toml"), text).unwrap();
+    let began = Instant::now();
+    let lines = errors(&bounded(&place, BOUND, &["config", "--config=many.toml"]));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(lines.len() == 21 && lines[0].contains("did you mean 'run.seed'?"), "{lines:?}");
+    assert!(lines[19].contains("many.toml:20)") && lines[20].contains("more keys are unknown"), "{lines:?}");
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn a_page_that_is_compressed_beyond_all_pictures_is_refused() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("set")).unwrap();
+    for split in ["train", "test"] {
+        fs::copy(file("tests/fixtures/hostile/bomb.parquet"), place.path(&format!("set/{split}-0.parquet"))).unwrap();
+    }
+    let arguments = ["--data=parquet", "--data-dir=set", "run.threads=1", "--width=2", "--epochs=1"];
+    refused(&place, &arguments, &["train-0.parquet' is damaged", "compressed bytes has more than 67108864"]);
+}
+
+#[test]
+fn a_class_takes_memory_for_its_weights_and_not_for_all_other_classes() {
+    let place = Workplace::new();
+    let small = ["data=synthetic", "data.train_size=8", "data.val_size=53", "--width=2", "--epochs=1", "run.threads=1"];
+    let run = [&small[..], &["--backend=flex", "model.num_classes=21841", "--output-dir=run"]].concat();
+    // A number for every pair of classes takes 3.6 GiB.
+    succeeded(&bounded(&place, 1024, &run));
+    succeeded(&bounded(&place, 1024, &["evaluate", "--checkpoint=run"]));
+    succeeded(&bounded(&place, 1024, &["report", "run"]));
 }

@@ -7,6 +7,9 @@ use super::layer::{Complaints, Layer, REFERENCE, Waiting};
 use super::schema::{Schema, plain};
 use super::suggestion;
 
+/// Most bytes of a value with references, so that references to references do not multiply without end.
+const LONGEST: usize = 1 << 16;
+
 /// What references refer to.
 pub(super) struct Referents<'a> {
     pub(super) schema: &'a Schema,
@@ -52,6 +55,9 @@ fn expanded(text: &str, value: &dyn Fn(&str) -> Result<Option<String>, String>) 
         let (name, behind) = after.split_once('}').ok_or("a reference ends with '}', as in ${run.seed}")?;
         let Some(value) = value(name.trim())? else { return Ok(None) };
         expanded.extend([before, &value]);
+        if expanded.len() > LONGEST {
+            return Err(format!("it grows beyond {LONGEST} bytes; refer to shorter values"));
+        }
         rest = behind;
     }
     Ok(Some(expanded + rest))

@@ -15,6 +15,9 @@ use super::{flag, suggestion};
 /// What begins a reference to another setting, as in `${run.seed}`.
 pub(super) const REFERENCE: &str = "${";
 
+/// Most unknown keys that are named: the search for similar ones takes time.
+const MOST_UNKNOWN: usize = 20;
+
 /// The valid entries of one layer.
 #[derive(Debug, Clone, Default)]
 pub struct Layer {
@@ -45,6 +48,21 @@ pub struct Complaints {
     pub lines: Vec<String>,
     /// Keys with a refused value: rules about them are not checked.
     pub refused: Vec<String>,
+    unknown: usize,
+}
+
+impl Complaints {
+    /// Adds a complaint about an unknown key.
+    pub(super) fn unknown(&mut self, line: impl FnOnce() -> String) {
+        self.unknown += 1;
+        match self.unknown {
+            ..=MOST_UNKNOWN => self.lines.push(line()),
+            at if at == MOST_UNKNOWN + 1 => {
+                self.lines.push("more keys are unknown and not listed here; 'train config' prints every key".into());
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Layer {
@@ -63,11 +81,14 @@ impl Layer {
             flatten("", table.get_ref(), schema, &mut leaves);
         }
         leaves.sort_by_key(|leaf| leaf.offset);
+        let (mut line, mut read) = (1, 0);
         for Leaf { key, value, offset } in leaves {
             // A value that the `toml` crate cannot represent, such as a number of 30 digits, is refused as text.
             let value = Value::deserialize(ValueDeserializer::from(value.clone()))
                 .unwrap_or_else(|_| Value::String(text.get(value.span()).unwrap_or_default().into()));
-            let place = format!("{key} in {file}:{}", line_of(offset));
+            line += text.get(read..offset).unwrap_or_default().matches('\n').count();
+            read = offset;
+            let place = format!("{key} in {file}:{line}");
             layer.add(key, value, place, schema, complaints);
         }
         layer
@@ -120,8 +141,10 @@ impl Layer {
             return self.wait(Waiting { key, text: text.clone(), place });
         }
         if schema.default(&key).is_none() {
-            let hint = suggestion::for_key(&key, schema);
-            complaints.lines.push(format!("unknown key '{key}' ({}); {hint}", place_of(&key, &place)));
+            complaints.unknown(|| {
+                let hint = suggestion::for_key(&key, schema);
+                format!("unknown key '{key}' ({}); {hint}", place_of(&key, &place))
+            });
         } else if let Some(rule) = schema.rule(&key, &value) {
             let hint = suggestion::for_value(&key, &value, schema);
             let (noun, shown) = (flag::noun(&key), plain(&value));

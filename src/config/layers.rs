@@ -170,8 +170,8 @@ impl Reader<'_> {
                     chosen.push((name.to_string(), text.to_string()));
                 }
                 Some((word, text)) => {
-                    let hint = suggestion::for_bare_word(word, text, &groups, self.schema);
-                    self.complaints.lines.push(format!("unknown key '{word}' ({place}); {hint}"));
+                    let hint = || suggestion::for_bare_word(word, text, &groups, self.schema);
+                    self.complaints.unknown(|| format!("unknown key '{word}' ({place}); {}", hint()));
                 }
             }
         }

@@ -14,7 +14,13 @@ const SKIP: u32 = 28;
 const CODEC: u32 = 2;
 
 /// Most bytes of a page.
-pub(super) const LARGEST_PAGE: u64 = 1 << 30;
+const LARGEST_PAGE: u64 = 1 << 30;
+
+/// Most bytes of a page that takes fewer in the file than a [`LARGEST_RATIO`]th of them, as repeated classes do.
+const SMALL_PAGE: u64 = 64 << 20;
+
+/// Most bytes of a larger page for one in the file; pictures are compressed already.
+const LARGEST_RATIO: u64 = 32;
 
 /// How pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,12 +36,14 @@ impl Codec {
 
     /// The bytes of a whole page.
     pub(super) fn whole(self, page: &[u8]) -> Result<Vec<u8>> {
+        let most = (LARGEST_RATIO * page.len() as u64).clamp(SMALL_PAGE, LARGEST_PAGE);
         if self == Self::Snappy {
-            return snappy::whole(page, LARGEST_PAGE);
+            return snappy::whole(page, most);
         }
         let mut plain = Vec::new();
-        if self.stream(page)?.take(LARGEST_PAGE + 1).read_to_end(&mut plain)? as u64 > LARGEST_PAGE {
-            return Err(Error::new(ErrorKind::FileTooLarge, format!("a page has more than {LARGEST_PAGE} bytes")));
+        if self.stream(page)?.take(most + 1).read_to_end(&mut plain)? as u64 > most {
+            let fault = format!("a page of {} compressed bytes has more than {most}", page.len());
+            return Err(Error::new(ErrorKind::FileTooLarge, fault));
         }
         Ok(plain)
     }
