@@ -8,7 +8,7 @@ use std::time::Duration;
 use kiln::checkpoint::Interval;
 use kiln::cli::{Cli, Command};
 use kiln::config::schema::Schema;
-use kiln::config::{Config, Request, Resolved, resolve, time_limit};
+use kiln::config::{Config, Request, Resolved, Saved, resolve, time_limit};
 use kiln::data::Source;
 use kiln::error::Error;
 use kiln::model::Stem;
@@ -192,6 +192,18 @@ fn the_default_warm_up_is_shortened_with_the_run_and_says_so() {
     assert!(short.notes[0].contains("--warmup-epochs"), "{:?}", short.notes);
     assert_eq!(config(&["--epochs", "10", "--warmup-epochs", "5"]).schedule.warmup_epochs, 5.0);
     assert_eq!(resolved(&[]), Resolved { config: Config::default(), notes: vec![] });
+}
+
+#[test]
+fn a_resumed_run_keeps_the_warm_up_that_it_has() {
+    for line in
+        [&["--epochs=20", "--warmup-epochs=5"][..], &["--lr-scheduler=steplr", "--lr-warmup-epochs=5"], &["--epochs=9"]]
+    {
+        let config = config(line);
+        let saved = Saved { path: "config.toml".into(), text: config.to_toml(), note: None };
+        let again = resolve(&Request { saved: Some(saved), ..Request::default() }).unwrap().config;
+        assert_eq!(again.schedule, config.schedule, "{line:?}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use kiln::data::{HostBatch, ImageSet, Normalization, Picture};
 use kiln::error::Result;
 use kiln::nn::{BatchNorm, Conv2d, ForwardContext, cross_entropy, initialize};
 use kiln::ops::{Full, HostOps, PrecisionKind, TrainBackend};
-use kiln::optim::{OptimConfig, Schedule, ScheduleKind};
+use kiln::optim::{OptimConfig, Schedule};
 use kiln::parallel::{
     DataParallel, Evaluated, HostBackend, Observer, Passage, Passed, Processes, ReducePrecision, Shard, Split,
     StartingPoint, Task,

@@ -48,7 +48,8 @@ pub struct Complaints {
     pub lines: Vec<String>,
     /// Keys with a refused value: rules about them are not checked.
     pub refused: Vec<String>,
-    unknown: usize,
+    /// How many keys are unknown.
+    pub(super) unknown: usize,
 }
 
 impl Complaints {

@@ -58,7 +58,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
         shorten_default_warmup(&layers, &mut merged.config, &mut notes);
         start_below_peak(&layers, &mut merged.config);
     }
-    let Complaints { mut lines, refused } = complaints;
+    let Complaints { mut lines, refused, .. } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
     lines.extend(rules::ambiguous_batch(&merged));
     let parallel = &merged.config.parallel;

@@ -9,7 +9,7 @@ const TOLERANCE: f32 = 1.0 / 64.0;
 /// zeros, which a kernel that computes nothing returns as well.
 pub(super) fn agrees([difference, largest]: [f32; 2]) -> Option<bool> {
     let is_telling = largest > 0.0 && largest < f32::MAX;
-    is_telling.then(|| difference <= TOLERANCE * largest)
+    is_telling.then_some(difference <= TOLERANCE * largest)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The learning rate as a function of the step, and the loss scale of f16: numbers without tensors.
 
-use kiln::optim::{LossScale, LrScaling, Schedule, ScheduleConfig, ScheduleKind};
+use kiln::optim::{
+    CountedFrom, LossScale, LrScaling, Schedule, ScheduleConfig, ScheduleInterval, ScheduleKind, WarmupShape,
+};
 
 fn schedule(kind: ScheduleKind, config: ScheduleConfig) -> Schedule {
     Schedule::new(&ScheduleConfig { kind, ..config }, 0.1, 4, 2, [10, 20])
@@ -62,6 +64,32 @@ fn a_shape_begins_where_the_warm_up_ends_and_is_done_with_the_run() {
     assert!((restarts[1] - 0.22).abs() < 1e-12 && restarts[2] < 0.05 && (restarts[4] - 0.22).abs() < 1e-12);
     let whole = Schedule { warmup_steps: 200, ..warm(ScheduleKind::Linear) };
     assert_eq!(whole.at(200), 0.4, "a run that is all warm-up");
+}
+
+/// A rate of 0.08 and two epochs of warm-up from a hundredth of it: the rate of each of six epochs by torch 2.9.0, as
+/// torchvision composes `LinearLR` or `ConstantLR` and `StepLR(2, 0.1)`, and by timm 1.0.31.
+#[test]
+fn a_shape_counts_from_the_end_of_the_warm_up_or_from_the_start() {
+    let close = |counted_from, warmup_shape, expected: [f64; 6]| {
+        let config = ScheduleConfig {
+            kind: ScheduleKind::Step,
+            step_epochs: 2,
+            warmup_epochs: 2.0,
+            warmup_start: 0.01,
+            warmup_shape,
+            counted_from,
+            interval: ScheduleInterval::Epoch,
+            ..ScheduleConfig::default()
+        };
+        let schedule = Schedule::new(&config, 0.08, 1, 1, [6, 4]);
+        for step in 0..24 {
+            assert!((schedule.at(step) - expected[step / 4]).abs() < 1e-12, "{counted_from:?} in step {step}");
+        }
+    };
+    close(CountedFrom::Warmup, WarmupShape::Linear, [0.0008, 0.0404, 0.08, 0.08, 0.008, 0.008]);
+    close(CountedFrom::Warmup, WarmupShape::Constant, [0.0008, 0.0008, 0.08, 0.08, 0.008, 0.008]);
+    close(CountedFrom::Start, WarmupShape::Linear, [0.0008, 0.0404, 0.008, 0.008, 0.0008, 0.0008]);
+    close(CountedFrom::Auto, WarmupShape::Linear, [0.0008, 0.0404, 0.008, 0.008, 0.0008, 0.0008]);
 }
 
 #[test]
