@@ -196,13 +196,17 @@ fn configurations_and_the_files_of_a_run_are_read_within_bounds() {
 #[test]
 fn references_do_not_multiply_without_end() {
     let place = Workplace::new();
-    let keys =
-        ["run.output_dir", "data.dir", "data.cache_dir", "parallel.dist_url", "parallel.job_id", "checkpoint.path"];
-    let mut text = String::from("checkpoint.url = \"0123456789\"\n");
-    for (key, of) in keys.iter().zip(keys.iter().skip(1).chain(["checkpoint.url"].iter())) {
-        text += &format!("{key} = \"{}\"\n", format!("${{{of}}}").repeat(30));
-    }
-    fs::write(place.path("bomb.toml"), text).unwrap();
+    let keys = [
+        "run.output_dir",
+        "data.dir",
+        "data.cache_dir",
+        "parallel.job_secret_file",
+        "parallel.dist_interface",
+        "parallel.job_id",
+    ];
+    let references =
+        keys.windows(2).map(|pair| format!("{} = \"{}\"\n", pair[0], format!("${{{}}}", pair[1]).repeat(50)));
+    fs::write(place.path("bomb.toml"), references.collect::<String>()).unwrap();
     refused(&place, &["config", "--config=bomb.toml"], &["bomb.toml:", "it grows beyond 65536 bytes"]);
 }
 
@@ -227,7 +231,7 @@ fn a_page_that_is_compressed_beyond_all_pictures_is_refused() {
         fs::copy(file("tests/fixtures/hostile/bomb.parquet"), place.path(&format!("set/{split}-0.parquet"))).unwrap();
     }
     let arguments = ["--data=parquet", "--data-dir=set", "run.threads=1", "--width=2", "--epochs=1"];
-    refused(&place, &arguments, &["train-0.parquet' is damaged", "compressed bytes has more than 67108864"]);
+    refused(&place, &arguments, &["train-0.parquet' is damaged", "compressed bytes has more than 16777216"]);
 }
 
 #[test]
@@ -239,4 +243,25 @@ fn a_class_takes_memory_for_its_weights_and_not_for_all_other_classes() {
     succeeded(&bounded(&place, 1024, &run));
     succeeded(&bounded(&place, 1024, &["evaluate", "--checkpoint=run"]));
     succeeded(&bounded(&place, 1024, &["report", "run"]));
+}
+
+#[test]
+fn names_that_would_make_a_header_too_long_are_left_out() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("set")).unwrap();
+    for split in ["train", "val"] {
+        let mut archive = tar::Builder::new(File::create(place.path(&format!("set/{split}-0.tar"))).unwrap());
+        let mut picture = std::io::Cursor::new(Vec::new());
+        image::RgbImage::new(8, 8).write_to(&mut picture, image::ImageFormat::Png).unwrap();
+        for (name, content) in [("0.png", picture.get_ref().as_slice()), ("0.cls", b"1048575")] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            archive.append_data(&mut header, name, content).unwrap();
+        }
+        archive.finish().unwrap();
+    }
+    let set =
+        ["--data=webdataset", "--data-dir=set", "data.image_size=8", "--width=1", "--batch-size=1", "--backend=flex"];
+    place.bare(&[&set[..], &["--epochs=1", "--output-dir=run"]].concat()).output().map(|it| succeeded(&it)).unwrap();
+    succeeded(&place.bare(&["evaluate", "--checkpoint=run"]).output().unwrap());
 }

@@ -10,6 +10,9 @@ const STD: &str = "std";
 const SIZE: &str = "image_size";
 const CENTER: &str = "center_crop";
 
+/// Most bytes of the names in a header, whose length readers limit; longer lists are left out.
+const LONGEST_NAMES: usize = 3 << 20;
+
 /// The preprocessing of images and the meaning of the outputs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
@@ -28,6 +31,7 @@ impl Description {
     pub fn to_metadata(&self) -> Metadata {
         let numbers = |values: [f32; 3]| values.map(|value| value.to_string()).join(",");
         let classes = serde_json::to_string(&self.classes).expect("texts are always JSON");
+        let classes = if classes.len() > LONGEST_NAMES { "[]".into() } else { classes };
         let [mean, std] = [self.normalization.mean, self.normalization.std].map(numbers);
         let [size, center] = [self.size.to_string(), self.center_crop.to_string()];
         let pairs = [(CLASSES, classes), (MEAN, mean), (STD, std), (SIZE, size), (CENTER, center)];

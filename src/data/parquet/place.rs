@@ -17,7 +17,7 @@ const CODEC: u32 = 2;
 const LARGEST_PAGE: u64 = 1 << 30;
 
 /// Most bytes of a page that takes fewer in the file than a [`LARGEST_RATIO`]th of them, as repeated classes do.
-const SMALL_PAGE: u64 = 64 << 20;
+const SMALL_PAGE: u64 = 16 << 20;
 
 /// Most bytes of a larger page for one in the file; pictures are compressed already.
 const LARGEST_RATIO: u64 = 32;
