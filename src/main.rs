@@ -1,8 +1,10 @@
 //! The `train` command: parse, resolve, run, exit code.
 
+mod abort;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod allocator;
 
+use std::panic::{catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
 use kiln::cli::{Command, parse};
@@ -11,6 +13,7 @@ use kiln::data::is_decoding;
 use kiln::error::Result;
 use kiln::metrics::screen;
 use kiln::metrics::utilization::{BY_BUS, ORDER};
+use kiln::parallel::memory_error;
 use kiln::report::write;
 use kiln::stop::leave;
 use kiln::trainer::{
@@ -21,7 +24,9 @@ use kiln::trainer::{
 fn main() -> ExitCode {
     number_devices();
     quiet_replicas();
-    match parse().and_then(run) {
+    abort::explain();
+    let ended = catch_unwind(|| parse().and_then(run));
+    match ended.unwrap_or_else(|panic| Err(memory_error(&*panic).unwrap_or_else(|| resume_unwind(panic)))) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             error.to_string().lines().for_each(warn);
@@ -74,13 +79,13 @@ fn run(command: Command) -> Result<u8> {
     }
 }
 
-/// A replica that panics, or its loader, ends the run with an error that names the replica, and a decoder of images with one
-/// that names the image; the panic's own report would only repeat it.
+/// A replica that panics, or its loader, ends the run with an error that names the replica, a decoder of images with one that
+/// names the image, and any thread without memory with one that says so; the panic's own report would only repeat it.
 fn quiet_replicas() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let replica = std::thread::current().name().is_some_and(|name| name.starts_with("replica-"));
-        if !replica && !is_decoding() {
+        if !replica && !is_decoding() && memory_error(panic.payload()).is_none() {
             screen::close();
             report(panic);
         }

@@ -85,6 +85,7 @@ pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
 pub use probe::{Observation, Observed, Probe, first_difference};
 pub use processes::{Devices, Links, Processes, StageEngine};
+pub use remedy::memory_error;
 pub(crate) use remedy::words;
 pub use sampler::{Group, MicroBatch, Sampler, SamplerConfig, validation_batches, validation_place};
 pub use sharding::{all_gather, reduce_scatter};

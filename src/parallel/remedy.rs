@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::backend::DeviceOps;
 
+use crate::error::Error;
+
 /// Where a backend's message ends and its stack begins, as LibTorch, CubeCL and Rust write them.
 const STACK: [&str; 3] = ["Exception raised from", "frame #0", "backtrace"];
 const FULL: [&str; 5] =
@@ -75,6 +77,14 @@ pub(super) fn without_stack(text: &str) -> String {
     let words = text[..end].replace("\\n", " ");
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     words.trim_end_matches([' ', '(', '{', ',']).to_string()
+}
+
+/// The error for a panic for lack of memory.
+pub fn memory_error(panic: &(dyn Any + Send)) -> Option<Error> {
+    let text = words(panic);
+    let lower = text.to_lowercase();
+    let is_full = FULL.iter().any(|word| lower.contains(word));
+    is_full.then(|| Error::Training(format!("{}; {}", without_stack(text), remedy(text))))
 }
 
 /// What to do about a panic with this text.

@@ -20,6 +20,7 @@ use tonic::transport::server::Connected;
 
 use super::HANDSHAKE;
 use super::rejections::RejectionLog;
+use crate::error::{Error, Result};
 
 /// The most unproven connections.
 const MOST_UNPROVEN: usize = 512;
@@ -27,6 +28,8 @@ const MOST_UNPROVEN: usize = 512;
 const MOST_OF_ADDRESS: usize = 256;
 /// How long an unproven connection is not replaced; a handshake takes a few round trips.
 const GUARANTEED_TIME: Duration = Duration::from_millis(250);
+/// The fewest open files with which a process can join or hold a job.
+const FEWEST_FILES: libc::rlim_t = 64;
 /// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -199,8 +202,9 @@ pub(super) async fn keep(
     }
 }
 
-/// Raises the limit of open files to the system's maximum, since every connection needs one.
-pub(super) fn raise_limit() {
+/// Raises the limit of open files to the system's maximum, since every connection needs one. A usage error if that is too
+/// few for the files and connections of a process.
+pub(super) fn raise_limit() -> Result<()> {
     // SAFETY: both calls only read and write the structure.
     unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
@@ -208,5 +212,13 @@ pub(super) fn raise_limit() {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
+        if limit.rlim_cur < FEWEST_FILES {
+            return Err(Error::usage(format!(
+                "a process of several needs {FEWEST_FILES} open files or more, and the system allows '{}'; raise that \
+                 with 'ulimit -n 1024'",
+                limit.rlim_cur
+            )));
+        }
     }
+    Ok(())
 }

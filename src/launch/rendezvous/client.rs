@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
+use super::admission::raise_limit;
 use super::bulletin::{Bulletin, MemberStatus, Phase, Placement, ProcessInfo, Ready, StateVersion};
 use super::connection::Dialer;
 use super::member_state::{Attempt, End, Instruction, MemberState};
@@ -61,6 +62,7 @@ impl Client {
         before_attempt: BeforeAttempt,
     ) -> Result<Self> {
         terms.check()?;
+        raise_limit()?;
         let failed = |error| Error::PeerLost(format!("cannot start the thread of the rendezvous: {error}"));
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("member").enable_all().build();
         let runtime = runtime.map_err(failed)?;

@@ -43,7 +43,7 @@ impl Service {
     pub fn start(listener: TcpListener, terms: Terms) -> Result<Self> {
         terms.check()?;
         let server = server(&terms)?;
-        admission::raise_limit();
+        admission::raise_limit()?;
         let failed = |error: std::io::Error| Error::PeerLost(format!("cannot start the rendezvous: {error}"));
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
