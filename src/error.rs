@@ -77,11 +77,15 @@ fn line(message: &str) -> Cow<'_, str> {
     message.chars().map(escaped).collect()
 }
 
-/// The remedy for a full disk.
+/// The remedy for a disk that is full or has a limit.
 fn remedy(refusal: &std::io::Error) -> &'static str {
     match refusal.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
             "; make room there, then go on with --resume, or start again if no checkpoint was written before"
+        }
+        // Without a code of the system it is a limit of Kiln's own for what it reads.
+        std::io::ErrorKind::FileTooLarge if refusal.raw_os_error().is_some() => {
+            "; allow larger files (ulimit -f), then go on with --resume, or start again if no checkpoint was written before"
         }
         _ => "",
     }

@@ -15,7 +15,7 @@ use kiln::metrics::screen;
 use kiln::metrics::utilization::{BY_BUS, ORDER};
 use kiln::parallel::memory_error;
 use kiln::report::write;
-use kiln::stop::leave;
+use kiln::stop::{leave, survive_file_limit};
 use kiln::trainer::{
     Question, doctor, evaluate, export, find, launch, members, pack, plan, predict, rendezvous, say, scaling, secret,
     slurm, sweep, train, verify, warn, with_saved,
@@ -23,6 +23,8 @@ use kiln::trainer::{
 
 fn main() -> ExitCode {
     number_devices();
+    // Without it, a write beyond the limit ends the process, as it would have anyway.
+    drop(survive_file_limit());
     quiet_replicas();
     abort::explain();
     let ended = catch_unwind(|| parse().and_then(run));

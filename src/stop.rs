@@ -10,8 +10,11 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ};
 use signal_hook::low_level::signal_name;
+
+/// The signals that request a stop: of people, of schedulers before a time limit, and of shells that close.
+pub const STOPPING: [i32; 6] = [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU];
 
 /// How long a process that ends at once waits for a checkpoint that is being written.
 const SAVING: Duration = Duration::from_secs(3);
@@ -142,12 +145,12 @@ impl Stop {
         self.reason.get().cloned()
     }
 
-    /// SIGINT, SIGTERM and SIGUSR1 request a stop. A SIGINT after any signal ends the process at once; the others do
-    /// not, since schedulers may send them more than once.
+    /// The signals of [`STOPPING`] request a stop. A SIGINT after any signal ends the process at once; the others do not,
+    /// since schedulers may send them more than once.
     ///
     /// Until [`Stop::begin`] there is nothing to save, so a signal calls `early` and ends the process.
     pub fn listen_to_signals(&self, early: impl Fn() + Send + 'static) -> std::io::Result<()> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1])?;
+        let mut signals = signal_hook::iterator::Signals::new(heard())?;
         let stop = self.clone();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for (seen, signal) in signals.forever().enumerate() {
@@ -170,6 +173,24 @@ impl Stop {
     pub fn begin(&self) {
         self.begun.store(true, Ordering::SeqCst);
     }
+}
+
+/// The signals of [`STOPPING`] that this process was not started to ignore, as `nohup` ignores SIGHUP.
+pub fn heard() -> Vec<i32> {
+    // SAFETY: all zeros is a valid `sigaction`, and the call only fills it.
+    let is_ignored = |signal: &i32| unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(*signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    };
+    STOPPING.into_iter().filter(|signal| !is_ignored(signal)).collect()
+}
+
+/// Lets a write beyond the limit for the size of files fail, instead of ending the process by SIGXFSZ.
+///
+/// # Errors
+/// That of the system.
+pub fn survive_file_limit() -> std::io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
 /// Read-locked while a checkpoint is written, write-locked to end the process.

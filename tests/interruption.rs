@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -26,7 +27,14 @@ fn signal(child: &Child, name: &str) {
 
 #[test]
 fn a_signal_ends_a_run_after_its_step_with_a_checkpoint_and_the_code_of_the_shell() {
-    let signals = [("TERM", 143, "SIGTERM"), ("INT", 130, "Ctrl-C (SIGINT)"), ("USR1", 138, "SIGUSR1")];
+    let signals = [
+        ("TERM", 143, "SIGTERM"),
+        ("INT", 130, "Ctrl-C (SIGINT)"),
+        ("USR1", 138, "SIGUSR1"),
+        ("USR2", 140, "SIGUSR2"),
+        ("HUP", 129, "SIGHUP"),
+        ("XCPU", 152, "SIGXCPU"),
+    ];
     for (name, code, words) in signals {
         let place = Workplace::new();
         place.train("calm", &["--epochs=100", "--max-steps=60"]);
@@ -47,6 +55,25 @@ fn a_signal_ends_a_run_after_its_step_with_a_checkpoint_and_the_code_of_the_shel
         let both = reached.min(calm.len());
         assert_eq!(run.steps()[..both], calm[..both]);
     }
+}
+
+#[test]
+fn a_limit_for_the_size_of_files_is_named_and_leaves_no_half_checkpoint() {
+    let place = Workplace::new();
+    let mut command = place.small("run", &["--epochs=1"]);
+    let limit = libc::rlimit { rlim_cur: 20_000, rlim_max: 20_000 };
+    // SAFETY: a system call between fork and exec.
+    unsafe {
+        command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_FSIZE, &limit) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let output = command.output().unwrap();
+    let lines = errors(&output);
+    assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
+    assert!(lines[0].contains("cannot write") && lines[0].contains("allow larger files (ulimit -f)"), "{lines:?}");
+    assert!(!place.run("run").has_checkpoint());
 }
 
 #[test]

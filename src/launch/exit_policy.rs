@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
+use crate::stop::STOPPING;
+
 /// The exit code of a process that ended because it lost another one, which is then the cause.
 const PEER_LOST: u8 = 75;
-
-/// The exit codes of processes that stopped in good order after a signal: 128 + SIGINT, SIGUSR1, SIGTERM.
-const STOPPED: [u8; 3] = [130, 138, 143];
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +62,7 @@ impl ExitPolicy {
             return;
         }
         // A process that was signalled on its own saves and makes all others stop as well.
-        let agreed = ending.signal.is_none() && STOPPED.contains(&ending.code);
+        let agreed = ending.signal.is_none() && STOPPING.iter().any(|signal| ending.code == 128 + *signal as u8);
         if agreed || self.forwarded.iter().any(|signal| 128 + signal == i32::from(ending.code)) {
             self.code = if self.code == 0 { ending.code } else { self.code };
             return;

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::signal_name;
 
@@ -24,6 +23,7 @@ use super::exit_policy::{Ending, ExitPolicy};
 use super::machines::Machines;
 use super::output::Sink;
 use crate::error::{Error, Result};
+use crate::stop::heard;
 
 /// How long processes have to end by themselves after one failed, and again after SIGTERM.
 pub const GRACE: Duration = Duration::from_millis(2500);
@@ -163,11 +163,7 @@ fn describe(Ending { rank, code, signal }: Ending, first: usize, error_line: Opt
 /// # Errors
 /// That of the system, if the signals cannot be handled.
 pub fn listen(post: Sender<Event>) -> io::Result<Handle> {
-    let mut wanted = vec![SIGINT, SIGTERM, SIGUSR1];
-    if !is_ignored(SIGHUP) {
-        wanted.push(SIGHUP);
-    }
-    let mut signals = Signals::new(wanted)?;
+    let mut signals = Signals::new(heard())?;
     let handle = signals.handle();
     thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
@@ -175,13 +171,4 @@ pub fn listen(post: Sender<Event>) -> io::Result<Handle> {
         }
     })?;
     Ok(handle)
-}
-
-/// Whether this process was started with `signal` ignored, as `nohup` does with SIGHUP.
-fn is_ignored(signal: i32) -> bool {
-    // SAFETY: all zeros is a valid `sigaction`, and the call only fills it.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
-    }
 }
