@@ -63,8 +63,9 @@ struct Fault<'a> {
     /// The command, and how it is typed.
     command: &'a clap::Command,
     path: String,
-    /// The index of the wrong argument.
+    /// The index of the wrong argument, and its name as it is typed.
     at: Option<usize>,
+    typed: String,
     /// The next argument, if it is not an option.
     next: Option<String>,
     /// The value after `=` in it.
@@ -80,17 +81,20 @@ impl<'a> Fault<'a> {
             path = format!("{path} {}", inner.get_name());
             (command, start) = (inner, start + 1);
         }
-        let mut fault = Self { error, command, path, at: None, next: None, joined: None };
+        let mut fault = Self { error, command, path, at: None, typed: String::new(), next: None, joined: None };
         let name = fault.name();
         let names = fault.arg().map_or_else(|| vec![name.clone()], names);
         let value = fault.text(ContextKind::InvalidValue);
         let is_it = |word: &str| {
             let option = names.iter().any(|name| word == name || word.starts_with(&format!("{name}=")));
-            option || (!name.starts_with('-') && [&name, &value].contains(&&word.to_string()))
+            // Letters behind one dash are options of one letter to clap.
+            let is_cluster = name.len() == 2 && !word.starts_with("--") && word.starts_with(&name);
+            option || is_cluster || (!name.starts_with('-') && [&name, &value].contains(&&word.to_string()))
         };
         let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
         fault.at = (start.min(end)..end).find(|at| is_it(&words[*at]));
         let Some(at) = fault.at else { return fault };
+        fault.typed = words[at].split('=').next().unwrap_or_default().to_string();
         fault.joined = words[at].split_once('=').map(|(_, value)| value.to_string());
         let next = words[..end].get(at + 1).filter(|word| fault.joined.is_none() && !word.starts_with('-'));
         fault.next = next.map(ToString::to_string);
@@ -141,6 +145,13 @@ impl<'a> Fault<'a> {
                 let (hint, meant) = self.hint();
                 blamed.extend(meant);
                 format!("unknown option '{name}'; {hint}")
+            }
+            // clap names only the first letter of what it takes for short options.
+            ErrorKind::UnknownArgument if name.starts_with('-') => {
+                let (typed, option) = (self.typed.as_str(), format!("-{}", self.typed));
+                let known = self.command.get_arguments().any(|arg| names(arg).contains(&option));
+                let hint = if known { format!("did you mean '{option}'?") } else { more };
+                format!("unknown option '{typed}'; {hint}")
             }
             ErrorKind::UnknownArgument => format!("unknown argument '{name}'; {more}"),
             ErrorKind::InvalidSubcommand | ErrorKind::MissingSubcommand => return vec![self.which_command()],

@@ -91,7 +91,9 @@ pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_setti
             Meant::Option(option, hint)
         }
         (None, Some(key)) if flag::of_key(&key).is_none() => {
-            Meant::Setting(format!("did you mean '{key}={}'?", value.unwrap_or("VALUE")))
+            let is_switch = schema.default(&key).is_some_and(Value::is_bool);
+            let example = if is_switch { "true" } else { "VALUE" };
+            Meant::Setting(format!("did you mean '{key}={}'?", value.unwrap_or(example)))
         }
         _ => Meant::Nothing,
     }
@@ -143,8 +145,14 @@ pub fn nearest(word: &str, candidates: impl IntoIterator<Item = String>) -> Opti
     candidates.into_iter().filter(|candidate| is_near(word, candidate)).min_by_key(|near| distance(word, near))
 }
 
+/// Whether `word` is `candidate` with slips of the pen: a letter or two in long words. A name with another word, or with one
+/// more, means something else.
 fn is_near(word: &str, candidate: &str) -> bool {
-    distance(word, candidate) <= (candidate.chars().count() / 3).max(1)
+    let is_slip = |(a, b): &(&str, &str)| distance(a, b) <= (b.chars().count() / 4).max(1);
+    let [ours, theirs] = [word, candidate].map(|name| name.split(['-', '_', '.']).filter(|part| !part.is_empty()));
+    let letters = |name: &str| name.replace(['-', '_', '.'], "");
+    let is_joined = distance(&letters(word), &letters(candidate)) <= 1;
+    is_joined || (ours.clone().count() == theirs.clone().count() && ours.zip(theirs).all(|pair| is_slip(&pair)))
 }
 
 fn distance(word: &str, candidate: &str) -> usize {

@@ -139,6 +139,34 @@ fn every_fault_of_a_command_line_is_said_at_once() {
 }
 
 #[test]
+fn an_option_is_never_met_with_one_that_means_something_else() {
+    for option in [
+        "--norm-weight-decay",
+        "--remode",
+        "--dist-bn",
+        "--lr-decay",
+        "--drop-path",
+        "--test-dir",
+        "--train-dir",
+        "--val-dir",
+    ] {
+        let lines = said(&[option, "0.1"]);
+        assert_eq!(lines, [format!("unknown option '{option}'; 'train --help' lists all options")]);
+    }
+    assert_eq!(said(&["--drop-last"]), ["unknown option '--drop-last'; did you mean 'data.drop_last=true'?"]);
+}
+
+#[test]
+fn an_option_behind_one_dash_is_named_as_typed_and_hides_no_other_fault() {
+    let lines = said(&["-net", "resnet18", "-depth", "34", "--epochs", "x"]);
+    assert_eq!(
+        lines[..2],
+        ["unknown option '-net'; 'train --help' says more", "unknown option '-depth'; did you mean '--depth'?",]
+    );
+    assert!(lines[2].starts_with("epochs must be") && lines.len() == 3, "{lines:#?}");
+}
+
+#[test]
 fn an_option_that_does_not_exist_is_met_with_one_that_does() {
     for (line, hint) in [
         (&["--warmup", "2"][..], "did you mean '--warmup-epochs 2'?"),
