@@ -335,9 +335,16 @@ impl Cli {
         let arguments = rewriting::as_command(arguments, |word| command.find_subcommand(word).is_some());
         let (mut matches, faults) = refusal::read(&mut command, arguments)?;
         let cli = Self::from_arg_matches_mut(&mut matches).map_err(|error| Error::usage(error.to_string()))?;
-        let command = match cli.action {
-            None => Command::Train(cli.options.request),
-            Some(Action::Evaluate(arguments)) => arguments.command(),
+        match cli.chosen() {
+            Err(Refusal::Wrong(Error::Usage(more))) => Err(Error::Usage([faults, more].concat()).into()),
+            command => Ok(command?.with_faults(faults)?),
+        }
+    }
+
+    fn chosen(self) -> std::result::Result<Command, Refusal> {
+        Ok(match self.action {
+            None => Command::Train(self.options.request),
+            Some(Action::Evaluate(arguments)) => arguments.command()?,
             Some(Action::Predict(arguments)) => arguments.command(),
             Some(Action::Export(arguments)) => arguments.command(),
             Some(Action::Pack(arguments)) => arguments.command(),
@@ -363,8 +370,7 @@ impl Cli {
             }
             Some(Action::Secret(job::Secret { file })) => Command::Secret(file),
             Some(Action::Launch(launch)) => launch.command()?,
-        };
-        Ok(command.with_faults(faults)?)
+        })
     }
 
     /// The arguments after `before`, parsed as those of `train`.

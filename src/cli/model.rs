@@ -8,6 +8,7 @@ use super::options::Options;
 use super::refusal::whole;
 use super::{Cli, Command, Refusal};
 use crate::config::{Request, Setting};
+use crate::error::Error;
 use crate::trainer::{Verification, Which};
 use crate::weights::Format;
 
@@ -21,6 +22,11 @@ pub(super) struct Source {
     which: Option<Which>,
 }
 
+/// The hint for a path where a command has no place for one.
+pub(super) fn as_checkpoint(path: &str) -> String {
+    format!("a model is given as --checkpoint {path}")
+}
+
 #[derive(Debug, Args)]
 pub(super) struct Evaluate {
     #[command(flatten)]
@@ -30,9 +36,13 @@ pub(super) struct Evaluate {
 }
 
 impl Evaluate {
-    pub(super) fn command(self) -> Command {
+    pub(super) fn command(self) -> Result<Command, Error> {
         let Source { checkpoint, which } = self.source;
-        Command::Evaluate { checkpoint, which, request: self.options.request }
+        let request = self.options.request;
+        match request.arguments.iter().find(|argument| !argument.contains('=')) {
+            Some(path) => Err(Error::usage(format!("unknown argument '{path}'; {}", as_checkpoint(path)))),
+            None => Ok(Command::Evaluate { checkpoint, which, request }),
+        }
     }
 }
 

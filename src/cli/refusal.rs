@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches};
 
+use super::model::as_checkpoint;
 use crate::config::schema::enumerate;
 use crate::config::suggestion::{self, Meant};
 use crate::error::Error;
@@ -84,12 +85,12 @@ impl<'a> Fault<'a> {
         let mut fault = Self { error, command, path, at: None, typed: String::new(), next: None, joined: None };
         let name = fault.name();
         let names = fault.arg().map_or_else(|| vec![name.clone()], names);
-        let value = fault.text(ContextKind::InvalidValue);
+        let [value, whole] = [ContextKind::InvalidValue, ContextKind::InvalidArg].map(|kind| fault.text(kind));
         let is_it = |word: &str| {
             let option = names.iter().any(|name| word == name || word.starts_with(&format!("{name}=")));
             // Letters behind one dash are options of one letter to clap.
             let is_cluster = name.len() == 2 && !word.starts_with("--") && word.starts_with(&name);
-            option || is_cluster || (!name.starts_with('-') && [&name, &value].contains(&&word.to_string()))
+            option || is_cluster || (!name.starts_with('-') && [&name, &value, &whole].contains(&&word.to_string()))
         };
         let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
         fault.at = (start.min(end)..end).find(|at| is_it(&words[*at]));
@@ -153,7 +154,15 @@ impl<'a> Fault<'a> {
                 let hint = if known { format!("did you mean '{option}'?") } else { more };
                 format!("unknown option '{typed}'; {hint}")
             }
-            ErrorKind::UnknownArgument => format!("unknown argument '{name}'; {more}"),
+            ErrorKind::UnknownArgument => {
+                let word = self.text(ContextKind::InvalidArg);
+                let hint = match self.command.get_arguments().any(|arg| arg.get_long() == Some("checkpoint")) {
+                    _ if self.trains() => self.behind_dashes(&word),
+                    true => as_checkpoint(&word),
+                    false => more,
+                };
+                format!("unknown argument '{word}'; {hint}")
+            }
             ErrorKind::InvalidSubcommand | ErrorKind::MissingSubcommand => return vec![self.which_command()],
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => return vec![self.which_command()],
             ErrorKind::InvalidValue if value.is_empty() => {
@@ -187,19 +196,25 @@ impl<'a> Fault<'a> {
     fn hint(&self) -> (String, Option<String>) {
         let visible = self.command.get_arguments().filter(|arg| !arg.is_hide_set());
         let known: Vec<String> = visible.flat_map(names).collect();
-        let trains = self.command.get_arguments().any(|arg| arg.is_last_set());
         let takes_settings =
             self.command.get_positionals().any(|arg| arg.get_id() == "arguments" && !arg.is_last_set());
         let value = self.joined.as_deref().or(self.next.as_deref());
         match suggestion::for_option(&self.name(), value, &known, takes_settings) {
             Meant::Option(name, hint) => (hint, Some(name)),
             Meant::Setting(hint) => (hint, None),
-            Meant::Training if trains => {
-                (format!("arguments for training come after '--', as in '{} -- {}'", self.path, self.name()), None)
-            }
+            Meant::Training if self.trains() => (self.behind_dashes(&self.name()), None),
             Meant::Training => ("it is an option for training only; leave it out".into(), None),
             Meant::Nothing => (format!("'{} --help' lists all options", self.path), None),
         }
+    }
+
+    /// Whether the command takes arguments for training after `--`.
+    fn trains(&self) -> bool {
+        self.command.get_arguments().any(|arg| arg.is_last_set())
+    }
+
+    fn behind_dashes(&self, word: &str) -> String {
+        format!("arguments for training come after '--', as in '{} -- {word}'", self.path)
     }
 
     /// The error for a command that is missing or unknown.
@@ -234,7 +249,7 @@ impl<'a> Fault<'a> {
         match known {
             Some(arg) => arg.get_action().takes_values(),
             None => {
-                self.command.get_positionals().all(|arg| arg.get_id() == "arguments")
+                self.command.get_positionals().all(|arg| ["arguments", "settings"].contains(&arg.get_id().as_str()))
                     && !self.next.as_deref().is_some_and(|next| next.contains('='))
             }
         }

@@ -222,21 +222,35 @@ fn word(argument: &str) -> Option<Typed> {
     Some(Typed { name: name.into(), value: value.into(), place: format!("argument '{argument}'") })
 }
 
+const COMMANDS: [&str; 12] = [
+    "evaluate", "predict", "export", "config", "launch", "scaling", "find", "sweep", "verify", "report", "doctor",
+    "slurm",
+];
+
+/// Commands of other trainers, and what they are here.
+const ELSEWHERE: [(&str, &str); 10] = [
+    ("eval", "evaluate"),
+    ("test", "evaluate"),
+    ("val", "evaluate"),
+    ("validate", "evaluate"),
+    ("fit", "--epochs N"),
+    ("train", "--epochs N"),
+    ("resume", "--resume"),
+    ("help", "--help"),
+    ("infer", "predict"),
+    ("tune", "find lr"),
+];
+
 /// The complaint about an argument without `=`.
 fn not_a_setting(argument: &str) -> String {
     if argument.contains('/') {
         return format!("unknown argument '{argument}'; a directory of images is --data folder --data-dir {argument}");
     }
-    match suggestion::nearest(
-        argument,
-        [
-            "evaluate", "predict", "export", "config", "launch", "scaling", "find", "sweep", "verify", "report",
-            "doctor", "slurm",
-        ]
-        .map(String::from),
-    ) {
+    let meant = ELSEWHERE.iter().find(|(word, _)| *word == argument).map(|(_, command)| command.to_string());
+    match meant.or_else(|| suggestion::nearest(argument, COMMANDS.map(String::from))) {
         Some(command) => {
-            format!("unknown argument '{argument}'; did you mean 'train {command}'? a command comes before options")
+            let place = if command.starts_with("--") { "" } else { " a command comes before options" };
+            format!("unknown argument '{argument}'; did you mean 'train {command}'?{place}")
         }
         None => format!("unknown argument '{argument}'; options begin with --, settings read like run.epochs=3"),
     }

@@ -4,7 +4,7 @@ use strsim::damerau_levenshtein;
 use toml::Value;
 
 use super::schema::{Schema, plain};
-use super::{alias, flag};
+use super::{alias, flag, group};
 
 /// Names of other trainers that are not in [`super::alias`], and the keys that come closest.
 const FAMILIAR: &[(&str, &str)] = &[
@@ -82,6 +82,9 @@ pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_setti
     if flag::all().any(|flag| is_called(&flag)) {
         return Meant::Training;
     }
+    if takes_settings && group::groups(&[]).iter().any(|group| group == bare) {
+        return Meant::Setting(format!("did you mean '{bare}={}'?", value.unwrap_or("NAME")));
+    }
     let key = nearest_key(bare, &schema).filter(|_| takes_settings);
     let of_key = || key.as_deref().and_then(flag::of_key).map(long).filter(|option| known.contains(option));
     let begins = || known.iter().find(|option| option.starts_with(&format!("{name}-"))).cloned();
@@ -113,7 +116,9 @@ fn with_value(option: &str, value: Option<&str>, schema: &Schema) -> String {
 /// The remedy for `word=text`, where `word` is neither a section nor one of `groups`.
 pub fn for_bare_word(word: &str, text: &str, groups: &[String], schema: &Schema) -> String {
     let meant = nearest_key(word, schema);
+    let flag = format!("--{word}");
     match (nearest(word, groups.iter().cloned()), meant) {
+        (None, None) if alias::find(&flag).is_some() => format!("did you mean '{flag} {text}'?"),
         (Some(group), None) => format!("did you mean '{group}={text}'?"),
         (_, Some(key)) if flag::of_key(&key).is_some() => {
             format!("did you mean '{key}={text}' or '{}'?", flag::setting(&key, text))

@@ -181,6 +181,12 @@ fn an_option_that_does_not_exist_is_met_with_one_that_does() {
         (&["export"], "train export must have --to FORMAT"),
         (&["find"], "train find must have a command: lr or batch-size"),
         (&["find", "rate"], "unknown command 'rate'; train find must have one of lr or batch-size"),
+        (&["--experiment", "quickstart"], "did you mean 'experiment=quickstart'?"),
+        (&["evaluate", "runs/0001"], "unknown argument 'runs/0001'; a model is given as --checkpoint runs/0001"),
+        (&["export", "runs/1", "--to", "onnx"], "unknown argument 'runs/1'; a model is given as --checkpoint runs/1"),
+        (&["scaling", "run.epochs=3"], "come after '--', as in 'train scaling -- run.epochs=3'"),
+        (&["find", "lr", "optim.momentum=0.9"], "come after '--', as in 'train find lr -- optim.momentum=0.9'"),
+        (&["sweep", "run.seed=1,2", "--epochs", "3"], "come after '--', as in 'train sweep -- --epochs'"),
         (&["launch", "--nprocs", "2", "--", "--epochs=3"], "did you mean '--nproc'?"),
         (&["launch", "--nproc=2", "--", "--epoch=3"], "did you mean '--epochs 3'?"),
         (

@@ -70,6 +70,12 @@ fn a_key_that_does_not_exist_is_met_with_the_one_that_was_meant() {
         ("qwerty.uiop=1", "'train config' prints every key"),
         ("evalute", "did you mean 'train evaluate'?"),
         ("fnd", "did you mean 'train find'?"),
+        ("eval", "did you mean 'train evaluate'? a command comes before options"),
+        ("test", "did you mean 'train evaluate'?"),
+        ("fit", "did you mean 'train --epochs N'?"),
+        ("resume", "did you mean 'train --resume'?"),
+        ("help", "did you mean 'train --help'?"),
+        ("model=resnet18", "did you mean '--model resnet18'?"),
     ] {
         let line = complaint(&[argument]);
         assert!(line.contains(meant), "{argument}: {line}");
