@@ -191,6 +191,7 @@ impl Command {
             | Self::Slurm { request, .. }
             | Self::Scaling { request, .. }
             | Self::Find { request, .. }
+            | Self::Verify(Verification { request, .. })
             | Self::Plan { request, .. } => vec![request],
             Self::Sweep { points, .. } => points.iter_mut().map(|point| &mut point.request).collect(),
             _ => Vec::new(),
@@ -200,7 +201,7 @@ impl Command {
     /// Adds the `faults` of the arguments. A training reports them together with those of its settings; a command that
     /// opens a model first reports them now.
     fn with_faults(mut self, faults: Vec<String>) -> Result<Self> {
-        let opens = matches!(self, Self::Evaluate { .. } | Self::Predict { .. });
+        let opens = matches!(self, Self::Evaluate { .. } | Self::Predict { .. } | Self::Verify(_));
         let mut requests = self.requests();
         requests.iter_mut().for_each(|request| request.complaints = [&faults[..], &request.complaints].concat());
         let lines = match &requests[..] {
@@ -230,6 +231,7 @@ pub fn parse() -> Result<Command> {
     if let Command::Evaluate { request, .. }
     | Command::Scaling { request, .. }
     | Command::Find { request, .. }
+    | Command::Verify(Verification { request, .. })
     | Command::Plan { request, .. } = &mut command
     {
         // These commands run in one process, even under a launcher.

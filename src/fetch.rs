@@ -4,7 +4,7 @@
 //! published checksum is flushed to disk and renamed. The checksum protects against damage: the transport is HTTPS, and
 //! the files are never executed. The rooms that read files define them.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,8 +73,7 @@ pub fn ensure<D: Digest + Write>(file: &Published, dir: &Path, progress: &dyn Fn
 /// Opens the partial file, empty, for this process only: two writers would produce a file that neither has checked.
 /// `None` if another process was writing it and has ended.
 fn open_alone(part: &Path) -> Result<Option<File>> {
-    let options = OpenOptions::new().create(true).write(true).truncate(false).to_owned();
-    let file = options.open(part).map_err(Error::io("create", part))?;
+    let file = file::open_to_write(part).map_err(Error::io("create", part))?;
     match file.try_lock() {
         Ok(()) if part.is_file() => file.set_len(0).map_err(Error::io("write", part)).map(|()| Some(file)),
         // Its writer finished between the two calls, and this is the finished file.

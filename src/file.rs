@@ -1,10 +1,12 @@
-//! Reads files of unknown origin, which may not be regular files, or may be much too large.
+//! Reads files of unknown origin, which may not be regular files, or may be much too large, and opens those of known names
+//! for writing.
 //!
 //! Every reader sets a size limit; a larger file is refused before a byte is read. Large files are mapped, so that only
 //! the parts that are used take memory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use memmap2::{Mmap, MmapOptions};
@@ -53,6 +55,21 @@ pub(crate) fn text(path: &Path, limit: u64) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
+/// Opens or creates a file for reading and writing, with the content that it has. In a directory that others may write, its
+/// name may be a symlink to anywhere, which is refused.
+///
+/// # Errors
+/// That of the system, or a reason that completes "cannot open 'x': ".
+pub(crate) fn open_to_write(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other("it is a symlink, which may lead anywhere; remove it"),
+        _ => error,
+    })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file; remove it")) }
+}
+
 /// The file, and how long it was.
 fn open(path: &Path, limit: u64) -> io::Result<(File, u64)> {
     // Before opening, since opening a pipe would wait for its writer.
@@ -65,7 +82,11 @@ fn open(path: &Path, limit: u64) -> io::Result<(File, u64)> {
 }
 
 fn size(bytes: u64) -> String {
-    if bytes < GIB { format!("{} MiB", bytes / MIB) } else { format!("{} GiB", bytes / GIB) }
+    match bytes {
+        ..MIB => format!("{bytes} bytes"),
+        MIB..GIB => format!("{} MiB", bytes / MIB),
+        GIB.. => format!("{} GiB", bytes / GIB),
+    }
 }
 
 fn too_large(limit: u64) -> io::Error {

@@ -239,8 +239,11 @@ fn whatever_moment_a_run_is_killed_at_the_next_one_finds_a_complete_checkpoint()
     let checkpoints = run.path().join("checkpoints");
     half_written(&checkpoints.join("step-00000003.tmp"));
     std::os::unix::fs::symlink("step-00000003", checkpoints.join(".latest.tmp")).unwrap();
+    // Somebody else's.
+    fs::write(checkpoints.join("notes.tmp"), "").unwrap();
     assert_eq!(load(&Store::open(run.path()).unwrap(), Which::Latest).0.unwrap().step, 2);
-    assert_eq!(names(&checkpoints), ["best", "latest", "step-00000001", "step-00000002"]);
+    assert_eq!(names(&checkpoints), ["best", "latest", "notes.tmp", "step-00000001", "step-00000002"]);
+    fs::remove_file(checkpoints.join("notes.tmp")).unwrap();
     // Step 2: the old checkpoint of the same step is renamed away, the new one not yet in its place.
     fs::rename(dir_of(&run, 2), checkpoints.join("step-00000002.old")).unwrap();
     half_written(&checkpoints.join("step-00000002.tmp"));

@@ -19,6 +19,7 @@ mod membership;
 mod nccl;
 mod service;
 mod stages;
+mod stopped;
 mod stranded;
 mod strangers;
 

@@ -1,6 +1,7 @@
 //! Shards in an object store: the weights of the local run whatever the server does, or one line that names the object; no
 //! byte is fetched that a perfect cache would have; no secret is shown.
 
+mod addresses;
 mod copies;
 mod encrypted;
 mod server;
@@ -114,6 +115,14 @@ fn what_does_not_pass_is_one_line_that_names_the_object() {
         assert!(!lines[0].contains("kiln-test-key"), "{lines:?}");
         fs::remove_dir_all(place.path("run")).ok();
     }
+    // Of bytes without an end no more are read than were asked for: the rest waits in the buffers of the two sides.
+    server.misbehave(move |_, path| if path.ends_with("train-1.tar") { Answer::Endless } else { Answer::Right });
+    server.sent();
+    let lines = errors(&training(&place, "run", &server, &[]).output().unwrap());
+    assert!(lines.len() == 1 && lines[0].contains("sent more than the"), "{lines:?}");
+    let (requests, bytes) = server.sent();
+    assert!(bytes < requests * (16 << 20), "{bytes} bytes for {requests} requests");
+    fs::remove_dir_all(place.path("run")).ok();
     fs::remove_file(place.path("shards/train-2.tar")).unwrap();
     let lines = errors(&training(&place, "run", &server, &[]).output().unwrap());
     assert!(lines.len() == 1 && lines[0].contains("there is no") && lines[0].contains("train-2.tar"), "{lines:?}");

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 use kiln::checkpoint::{Lock, Store, run_dir, write_atomic};
 use kiln::error::Error;
@@ -85,6 +86,40 @@ fn a_lock_is_shared_or_lost_to_another_run_but_never_both() {
         both
     });
     assert_eq!(both, 0);
+}
+
+#[test]
+fn a_lock_that_leads_elsewhere_is_refused() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("run")).unwrap();
+    fs::write(place.path("victim"), "precious").unwrap();
+    std::os::unix::fs::symlink("../victim", place.path("run/.lock")).unwrap();
+    let lines = errors(&place.small("run", &["--max-steps=2"]).output().unwrap());
+    assert!(lines.len() == 1 && lines[0].contains("run/.lock': it is a symlink"), "{lines:?}");
+    assert_eq!(fs::read(place.path("victim")).unwrap(), b"precious");
+}
+
+#[test]
+fn a_checkpoint_is_there_for_readers_while_it_is_replaced() {
+    let place = Workplace::new();
+    place.train("run", &["--max-steps=2"]);
+    let (here, away) = (place.run("run").checkpoint("step-00000002"), place.run("run").checkpoint("step-00000002.old"));
+    let is_read = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_read.load(SeqCst) {
+                fs::rename(&here, &away).unwrap();
+                std::thread::sleep(Duration::from_millis(3));
+                fs::rename(&away, &here).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let names = ["run", "run/checkpoints/best", "run/checkpoints/step-00000002"].repeat(2);
+        let outputs: Vec<_> =
+            names.iter().map(|name| place.bare(&["evaluate", "--checkpoint", name]).output().unwrap()).collect();
+        is_read.store(true, SeqCst);
+        outputs.iter().for_each(|output| assert!(succeeded(output).contains("evaluation.json"), "its run is not known"));
+    });
 }
 
 #[test]

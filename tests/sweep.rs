@@ -224,6 +224,7 @@ fn a_mistake_in_any_run_is_refused_before_the_first_one_starts() {
         (&["run.seed=1,2"], &["--resume"], 1),
         (&["run.seed=1,2", "run.output_dir=x"], &[], 1),
         (&["run.seed=1,2"], &["--checkpoint=best.safetensors"], 1),
+        (&["run.seed=1,2"], &["--checkpoint-url=file:///copies"], 1),
         (&["data.dir=a/b,a-b"], &[], 1),
     ] {
         let line = [&["sweep"], grid, &["--"], arguments].concat();

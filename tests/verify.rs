@@ -209,3 +209,30 @@ fn lines_of_earlier_versions_come_before_a_chain() {
     assert_eq!(links(&format!("{{\"a\":0}}\n{chained}\n{{\"a")), whole);
     assert_eq!(links(&format!("{chained}\n{{\"a\":3}}\n")), Links { whole: 2, without: 0, broken: Some(3) });
 }
+
+#[test]
+fn a_repetition_writes_nothing_but_its_own_directory() {
+    let place = Workplace::new();
+    let url = format!("--checkpoint-url=file://{}", place.path("copies").display());
+    let line = ["--epochs=3", "--max-steps=10", "checkpoint.keep_last=100", "--checkpoint=best.pth", &url];
+    place.train("run", &line);
+    place.train("other", &[&line[..3], &["--learning-rate=0.01"]].concat());
+    let before = place.snapshot();
+    assert!(before.contains_key(&place.path("copies/latest")) && before.contains_key(&place.path("best.pth")));
+    let unchanged = || {
+        let mut after = place.snapshot();
+        after.retain(|path, content| before.get(path) != Some(content));
+        assert_eq!(after.into_keys().collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
+    };
+    succeeded(&verify(&place, &["--stretches=0"]));
+    unchanged();
+    let apart = verify(&place, &["--against=other"]);
+    assert!(refused(&apart).contains("the runs part at"));
+    unchanged();
+    // The same holds for the short runs of a measurement.
+    let url = format!("--checkpoint-url=file://{}", place.path("measured").display());
+    let scaling = ["scaling", "--replicas=1", "--mode=weak", "--steps=2", "--warmup-steps=1", "--output-dir=scaling", "--"];
+    let arguments = [&scaling[..], &["data=synthetic", "data.train_size=30", "--width=4", "--checkpoint=measured.pth", &url]];
+    succeeded(&place.bare(&arguments.concat()).output().unwrap());
+    assert!(!place.path("measured").exists() && !place.path("measured.pth").exists());
+}

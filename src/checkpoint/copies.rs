@@ -14,11 +14,14 @@ use super::content::Entry;
 use super::manifest::Manifest;
 use super::store::{self, Loaded, step_of};
 use crate::error::{Error, Result};
-use crate::file;
+use crate::file::{self, GIB, TEXT};
 use crate::objects::{Objects, is_url};
 
 /// The object with the name of the newest whole copy.
 const LATEST: &str = "latest";
+
+/// Most bytes of a file of a copy, whatever its manifest says.
+const LARGEST: u64 = GIB;
 
 /// For how long a request for a copy is repeated.
 const PATIENCE: f64 = 60.0;
@@ -137,27 +140,30 @@ pub fn read(path: &Path) -> Result<Loaded> {
 /// [`Error::Checkpoint`] if it is damaged or cannot be read.
 pub fn fetch(url: &Path, flag: &str, wanted: impl Fn(&str) -> bool) -> Result<Option<Loaded>> {
     let objects = Objects::open(url, flag, PATIENCE)?;
-    let get = |name: &str| {
-        objects.get(name).map_err(|reason| Error::Checkpoint(format!("'{}/{name}': {reason}", url.display())))
-    };
-    let is_one = url.file_name().is_some_and(|name| step_of(&name.to_string_lossy()).is_some());
-    let latest = if is_one { None } else { Some(get(LATEST)?) };
-    let place = match latest {
-        None => String::new(),
-        Some(None) => return Ok(None),
-        Some(Some(name)) => format!("{}/", String::from_utf8_lossy(&name).trim()),
+    let get = |name: &str, most: u64| {
+        objects.get(name, most).map_err(|reason| Error::Checkpoint(format!("'{}/{name}': {reason}", url.display())))
     };
     let damaged = |name: &str, fault: &str| {
-        let url = url.display();
-        Error::Checkpoint(format!("'{url}/{place}{name}' {fault}; give another checkpoint with --resume"))
+        Error::Checkpoint(format!("'{}/{name}' {fault}; give another checkpoint with --resume", url.display()))
     };
-    let Some(manifest) = get(&format!("{place}{MANIFEST}"))? else { return Ok(None) };
-    let manifest = Manifest::parse(&manifest).map_err(|fault| damaged(MANIFEST, &fault))?;
+    let is_one = url.file_name().is_some_and(|name| step_of(&name.to_string_lossy()).is_some());
+    let place = if is_one {
+        String::new()
+    } else {
+        let Some(name) = get(LATEST, 64)? else { return Ok(None) };
+        let name = String::from_utf8_lossy(&name).trim().to_string();
+        step_of(&name).ok_or_else(|| damaged(LATEST, &format!("names '{name}', which is no checkpoint beside it")))?;
+        name + "/"
+    };
+    let document = format!("{place}{MANIFEST}");
+    let Some(manifest) = get(&document, TEXT)? else { return Ok(None) };
+    let manifest = Manifest::parse(&manifest).map_err(|fault| damaged(&document, &fault))?;
     let mut files = std::collections::BTreeMap::new();
     for (name, entry) in manifest.files.iter().filter(|(name, _)| wanted(name)) {
-        let bytes = get(&format!("{place}{name}"))?.ok_or_else(|| damaged(name, "is not there"))?;
+        let object = format!("{place}{name}");
+        let bytes = get(&object, entry.size.min(LARGEST))?.ok_or_else(|| damaged(&object, "is not there"))?;
         if Entry::of(&bytes) != *entry {
-            return Err(damaged(name, &format!("is damaged: its size or SHA-256 is not the one in {MANIFEST}")));
+            return Err(damaged(&object, &format!("is damaged: its size or SHA-256 is not the one in {MANIFEST}")));
         }
         files.insert(name.clone(), bytes);
     }

@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::file::{self, TEXT};
 
 const FILE: &str = ".lock";
 
@@ -75,8 +76,8 @@ impl Drop for Lock {
 }
 
 fn open(dir: &Path) -> Result<File> {
-    let options = File::options().read(true).write(true).create(true).truncate(false).open(dir.join(FILE));
-    options.map_err(Error::io("write to", dir))
+    let path = dir.join(FILE);
+    file::open_to_write(&path).map_err(Error::io("lock", path))
 }
 
 fn take_share(file: &File, dir: &Path) -> Result<()> {
@@ -92,10 +93,11 @@ fn holder() -> String {
 }
 
 fn busy(dir: &Path) -> Error {
-    let holder = std::fs::read_to_string(dir.join(FILE)).unwrap_or_default();
+    let holder = file::read(&dir.join(FILE), TEXT).unwrap_or_default();
+    let holder = String::from_utf8_lossy(&holder);
     // The file is written after it is locked, and may hold any text.
     let is_name = |text: &&str| text.starts_with("process ") && text.len() < 200 && !text.contains(char::is_control);
-    let holder = Some(holder.as_str()).filter(is_name).unwrap_or("another process");
+    let holder = Some(&*holder).filter(is_name).unwrap_or("another process");
     Error::Busy(format!(
         "'{}' is in use by {holder}; wait for its end or stop it, or give another --output-dir",
         dir.display()

@@ -46,7 +46,7 @@ pub use lock::Lock;
 pub use manifest::Snapshot;
 pub use retention::{Keep, retain};
 pub use state::{Best, Progress, RunState};
-pub use store::{Loaded, Store, Which, all};
+pub use store::{Loaded, Store, Which, all, is_there};
 
 /// The name of the file that lists the others, with their checksums.
 pub(crate) const MANIFEST: &str = "manifest.json";

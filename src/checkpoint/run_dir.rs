@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::atomic::point;
 use super::lock::Lock;
-use super::store::has_saved;
+use super::store::{self, has_saved};
 use crate::error::{Error, Result};
 
 /// Claims the next free numbered directory in `base`.
@@ -64,8 +64,7 @@ pub fn unsaved(base: &Path) -> Option<PathBuf> {
 
 /// The directory of the run with the checkpoint at `path`, a link or a directory.
 pub fn of(path: &Path) -> Option<PathBuf> {
-    let path = path.canonicalize().ok().filter(|path| path.is_dir())?;
-    let checkpoints = path.parent().filter(|parent| parent.ends_with("checkpoints"))?;
+    let checkpoints = store::parent(path).filter(|parent| parent.ends_with("checkpoints"))?;
     checkpoints.parent().map(Path::to_path_buf)
 }
 

@@ -23,6 +23,9 @@ const ATTEMPTS: usize = 4;
 /// The extension of a checkpoint in whose place another one is put.
 const REPLACED: &str = "old";
 
+/// How the temporary names of checkpoints and pointers begin.
+const TEMPORARY: [&str; 3] = ["step-", ".best.", ".latest."];
+
 /// How often a checkpoint is read while the run that owns it moves its pointer or saves its step again.
 const MOVES: usize = 100;
 
@@ -97,11 +100,16 @@ impl Store {
     /// [`Error::Io`] naming the path; earlier checkpoints are then unchanged.
     pub fn save(&mut self, snapshot: &Snapshot, is_best: bool, keep: Keep) -> Result<PathBuf> {
         let name = directory_name(snapshot.step);
-        let latest = self.target("latest");
-        if latest != self.latest && latest >= Some(snapshot.step) {
-            return Ok(self.dir.join(latest.map_or(name, directory_name)));
+        // Of another store, which has taken over.
+        let newer = || self.target("latest").filter(|it| Some(*it) != self.latest && *it >= snapshot.step);
+        if let Some(newer) = newer() {
+            return Ok(self.dir.join(directory_name(newer)));
         }
         self.publish(&name, snapshot)?;
+        // Asked again: this process may have been stopped since.
+        if let Some(newer) = newer() {
+            return Ok(self.dir.join(directory_name(newer)));
+        }
         if is_best {
             point(&self.dir.join("best"), &name)?;
         }
@@ -229,7 +237,8 @@ impl Store {
                     fs::rename(&path, self.dir.join(step)).map_err(Error::io("rename", &path))?;
                 }
                 Some((step, REPLACED)) if step_of(step).is_some() => remove(&path)?,
-                Some((_, "tmp")) => remove(&path)?,
+                // What others have put here is left alone.
+                Some((_, "tmp")) if TEMPORARY.iter().any(|own| name.starts_with(own)) => remove(&path)?,
                 _ => {}
             }
         }
@@ -269,7 +278,7 @@ pub fn read(path: &Path) -> Result<Loaded> {
 /// the directory, or put another one in its place; then what is there next is read.
 fn follow(path: &Path, read: fn(&Path) -> Result<Loaded>) -> Result<Loaded> {
     let current = || {
-        let target: PathBuf = fs::read_link(path).map_or_else(|_| path.into(), |target| path.with_file_name(target));
+        let target = pointed(path);
         let manifest = file::read(&target.join(MANIFEST), TEXT).ok();
         (target, manifest)
     };
@@ -277,13 +286,38 @@ fn follow(path: &Path, read: fn(&Path) -> Result<Loaded>) -> Result<Loaded> {
         let found = current();
         let done = read(&found.0);
         // Asked before `current`: the old directory is removed only when the new one is in place.
-        let is_between = found.1.is_none() && found.0.with_extension(REPLACED).exists();
+        let is_between = found.1.is_none() && replaced(&found.0).exists();
         if done.is_ok() || (!is_between && current() == found) {
             return done;
         }
         std::thread::sleep(PAUSE);
     }
     read(&current().0)
+}
+
+/// The directory that `path` is or points to, whether or not it is there.
+fn pointed(path: &Path) -> PathBuf {
+    fs::read_link(path).map_or_else(|_| path.into(), |target| path.with_file_name(target))
+}
+
+/// Where the checkpoint in the directory `path` is while another one is put in its place.
+fn replaced(path: &Path) -> PathBuf {
+    path.with_extension(REPLACED)
+}
+
+/// Whether `path` is or points to a directory, or to a checkpoint that another one is just replacing.
+pub fn is_there(path: &Path) -> bool {
+    let target = pointed(path);
+    let is_step = target.file_name().is_some_and(|name| step_of(&name.to_string_lossy()).is_some());
+    // The last question is for one whose replacement has come in between.
+    path.is_dir() || (is_step && replaced(&target).is_dir()) || path.is_dir()
+}
+
+/// The directory that holds the checkpoint at `path`, a link or a directory.
+pub(super) fn parent(path: &Path) -> Option<PathBuf> {
+    let whole = path.canonicalize().ok().filter(|path| path.is_dir());
+    let whole = whole.or_else(|| Some(pointed(path)).filter(|target| is_there(target)))?;
+    whole.parent()?.canonicalize().ok()
 }
 
 fn verify(path: &Path) -> Result<Loaded> {

@@ -132,7 +132,7 @@ pub(super) struct Verify {
 impl Verify {
     pub(super) fn command(self) -> Result<Command, Refusal> {
         let Self { run, stretches, seed, against, arguments } = self;
-        Cli::training(&arguments, "verify RUN --")?;
-        Ok(Command::Verify(Verification { run, stretches, seed, against, arguments }))
+        let request = Cli::training(&arguments, "verify RUN --")?;
+        Ok(Command::Verify(Verification { run, stretches, seed, against, arguments, request }))
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! Reads only the files that the request names; the environment is part of the request.
 
+use std::path::Path;
+
 use super::alias::{self, Typed};
 use super::interpolation::{self, Referents};
-use super::layer::{Complaints, Layer};
+use super::layer::{Complaints, Layer, Waiting};
 use super::merged::DEFAULTS;
 use super::request::{Request, Setting, pair};
 use super::schema::Schema;
-use super::{DEFAULT_TOML, group, suggestion};
+use super::{DEFAULT_TOML, flag, group, suggestion};
 use crate::file::{self, TEXT};
+use crate::objects::is_url;
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
 pub const SESSION_KEYS: [&str; 29] = [
@@ -44,9 +47,14 @@ pub const SESSION_KEYS: [&str; 29] = [
     "parallel.tls_ca",
 ];
 
+/// Keys whose values may be addresses.
+const ADDRESSES: [&str; 3] = ["data.dir", "model.pretrained", "checkpoint.url"];
+
 /// The layers, the weakest first.
 pub(super) struct Layers {
     pub(super) defaults: Layer,
+    /// What a checkpoint says: values that somebody else may have chosen.
+    saved: Option<Layer>,
     /// Files, then groups.
     files: Vec<Layer>,
     /// Settings of `--fast-dev-run`.
@@ -70,13 +78,36 @@ impl Layers {
     }
 
     fn all_mut(&mut self) -> Vec<&mut Layer> {
-        let Self { defaults, files, dev_run, environment, arguments, flags, launcher } = self;
-        std::iter::once(defaults).chain(files).chain([dev_run, environment, arguments, flags, launcher]).collect()
+        let Self { defaults, saved, files, dev_run, environment, arguments, flags, launcher } = self;
+        std::iter::once(defaults).chain(saved).chain(files).chain([dev_run, environment, arguments, flags, launcher]).collect()
     }
 
     /// All layers but the defaults, the weakest first.
     pub(super) fn by_the_user(&self) -> impl DoubleEndedIterator<Item = &Layer> {
+        self.saved.iter().chain(self.typed())
+    }
+
+    /// The layers of this command.
+    fn typed(&self) -> impl DoubleEndedIterator<Item = &Layer> {
         self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
+    }
+
+    /// Complaints about addresses that only a checkpoint names: it may be a stranger's, who would be asked for data and sent
+    /// weights. The address that the run is resumed from was typed.
+    pub(super) fn untyped_addresses(&self) -> Vec<String> {
+        let resumed = self.chosen("checkpoint.resume").and_then(|(value, _)| value.as_str()).map(Path::new);
+        let is_copy = |path: &&Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"));
+        let complaint = |key: &&str| {
+            let (value, place) = self.saved.as_ref()?.find(key)?;
+            let address = Path::new(value.as_str()?);
+            let is_resumed = resumed == Some(address) || resumed.filter(is_copy).and_then(Path::parent) == Some(address);
+            let is_typed = is_resumed || self.typed().any(|layer| layer.find(key).is_some());
+            let (shown, flag) = (address.display(), flag::setting(key, value.as_str()?));
+            let rule = "a checkpoint's addresses are used only if you give them";
+            let remedy = format!("add {flag}, for 'train verify' behind a --");
+            (is_url(address) && !is_typed).then(|| format!("'{shown}' is from a checkpoint ({place}); {rule}: {remedy}"))
+        };
+        ADDRESSES.iter().filter_map(complaint).collect()
     }
 
     /// The user's value of `key`, and where it was set.
@@ -110,12 +141,12 @@ impl Reader<'_> {
 
     fn layers(mut self) -> Layers {
         let defaults = self.toml(DEFAULT_TOML, DEFAULTS);
-        let mut files: Vec<Layer> = self.saved(&defaults).into_iter().chain(self.files()).collect();
+        let (saved, mut files) = (self.saved(&defaults), self.files());
         let (chosen, arguments) = self.arguments();
         files.extend(self.groups(&chosen));
         let (environment, flags) = (self.environment(), self.flags());
         let (dev_run, launcher) = (Layer::default(), Layer::default());
-        let mut layers = Layers { defaults, files, dev_run, environment, arguments, flags, launcher };
+        let mut layers = Layers { defaults, saved, files, dev_run, environment, arguments, flags, launcher };
         let referents = Referents { schema: self.schema, environment: &self.request.environment };
         interpolation::replace(&mut layers.all_mut(), &referents, self.complaints);
         layers
@@ -125,13 +156,19 @@ impl Reader<'_> {
         Layer::from_toml(text, file, self.schema, self.complaints)
     }
 
-    /// The saved configuration without default values, which do not count as the user's choice.
+    /// The saved configuration without default values, which do not count as the user's choice. It is data: a reference in
+    /// it, which `train` never saves, would send variables of this environment where its writer likes.
     fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
         let saved = self.request.saved.as_ref()?;
         let mut layer = self.toml(&saved.text, &saved.path.display().to_string());
         let is_default =
             |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
-        layer.retain(|key, value| !SESSION_KEYS.contains(&key) && !is_default(key, value));
+        let is_taken = |key: &str| !SESSION_KEYS.contains(&key) && !saved.without.contains(&key);
+        layer.retain(|key, value| is_taken(key) && !is_default(key, value));
+        for Waiting { text, place, .. } in layer.take_waiting().into_iter().filter(|it| is_taken(&it.key)) {
+            let rule = "a checkpoint's settings must be values, and 'train' saves nothing else; use another checkpoint";
+            self.complaints.lines.push(format!("'{text}' is a reference in a checkpoint ({place}); {rule}"));
+        }
         Some(layer)
     }
 

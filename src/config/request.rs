@@ -39,6 +39,8 @@ pub struct Saved {
     pub text: String,
     /// A note for the user, if any.
     pub note: Option<String>,
+    /// Keys that the command does not use, which are not taken from it.
+    pub without: &'static [&'static str],
 }
 
 /// A flag with its value.

@@ -61,6 +61,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let Complaints { mut lines, refused, .. } = complaints;
     lines.extend(rules::check(&merged, &refused, &schema));
     lines.extend(rules::ambiguous_batch(&merged));
+    lines.extend(layers.untyped_addresses());
     let parallel = &merged.config.parallel;
     let several = parallel.processes() > 1 || (parallel.elastic.is_on() && !parallel.dist_url.is_empty());
     if !several && layers.chosen("parallel.dist_url").is_some() {

@@ -14,7 +14,7 @@ use crate::fetch::{self, Published};
 const HOME: &str = "https://www.cs.toronto.edu/~kriz";
 
 /// Most bytes of an archive; the largest has 170 million.
-const LIMIT: u64 = 1 << 30;
+const LIMIT: u64 = 200 << 20;
 
 /// A published archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

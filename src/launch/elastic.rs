@@ -36,6 +36,12 @@ pub trait ElasticMembership: Send + Sync {
     /// On rank 0, announces that the run is complete; on other ranks, waits for that. False if the generation ends before.
     fn complete(&self) -> Result<bool>;
 
+    /// Waits until it is known whether this process still belongs to its generation.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] with the reason if it does not.
+    fn confirm(&self) -> Result<()>;
+
     /// Sets the steps done and the images per second that heartbeats report.
     fn progress(&self, step: usize, images_per_second: f64);
 
@@ -101,6 +107,10 @@ impl ElasticMembership for SingleProcess {
 
     fn complete(&self) -> Result<bool> {
         Ok(true)
+    }
+
+    fn confirm(&self) -> Result<()> {
+        Ok(())
     }
 
     fn progress(&self, _step: usize, _images_per_second: f64) {}

@@ -184,6 +184,10 @@ impl ElasticMembership for ElasticMember {
         Ok(world.is_none_or(|(generation, world)| self.announce_end(generation, &world).is_ok()))
     }
 
+    fn confirm(&self) -> Result<()> {
+        Client::confirm(&self.member).map_err(|verdict| Error::PeerLost(verdict.0))
+    }
+
     fn progress(&self, step: usize, images_per_second: f64) {
         self.member.progress(step as u64, images_per_second);
     }

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use object_store::aws::AmazonS3Builder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path as Key;
-use object_store::{Error as Refusal, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{Error as Refusal, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, RetryConfig};
+use ureq::http::Extensions;
 
-use super::connector::Connector;
+use super::connector::{Connector, Most};
 use crate::error::{Error, Result};
 use crate::fetch::{AUTHORITIES, tls};
 
@@ -81,10 +82,17 @@ impl Client {
         self.prefix.clone().parts().chain(Key::from(name).parts()).collect()
     }
 
-    /// The whole object; `None` if there is none.
-    pub(super) fn whole(&self, name: &str) -> Outcome<Option<Vec<u8>>> {
-        let key = self.key(name);
-        match wait(async { self.store.get(&key).await?.bytes().await }) {
+    /// An object, or a part of it, of at most `most` bytes.
+    pub(crate) async fn get(&self, name: &str, range: Option<GetRange>, most: u64) -> object_store::Result<GetResult> {
+        let mut extensions = Extensions::new();
+        extensions.insert(Most(most));
+        let options = GetOptions { range, extensions, ..GetOptions::default() };
+        self.store.get_opts(&self.key(name), options).await
+    }
+
+    /// The whole object, of at most `most` bytes; `None` if there is none.
+    pub(super) fn whole(&self, name: &str, most: u64) -> Outcome<Option<Vec<u8>>> {
+        match wait(async { self.get(name, None, most).await?.bytes().await }) {
             Ok(bytes) => Ok(Some(bytes.into())),
             Err(Refusal::NotFound { .. }) => Ok(None),
             Err(reason) => Err(Failure::other(failure(&reason, RETRY))),

@@ -1,7 +1,7 @@
 //! Requests of the crate `object_store` through `ureq`, whose connections, proxies and certificates downloads use, too.
 //!
 //! A body is read whole before the answer is passed on, so that one that is cut off is asked for again like any other
-//! failure. Every thread that asks waits for its own request.
+//! failure, and no further than the request asks for. Every thread that asks waits for its own request.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +20,12 @@ use ureq::http::header::RANGE;
 use ureq::tls::TlsConfig;
 use ureq::{Agent, Error};
 
-/// Most bytes of an answer.
-const LARGEST: u64 = 1 << 30;
+/// Most bytes of an answer whose request does not say how many it asks for: a list of 1000 objects, or an error.
+const ANSWER: u64 = 4 << 20;
+
+/// How many bytes a request asks for, as an extension of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Most(pub(super) u64);
 
 /// Connects by `ureq`.
 #[derive(Debug)]
@@ -66,6 +70,7 @@ impl HttpService for Client {
         let (parts, body) = request.into_parts();
         let host = parts.uri.host().unwrap_or_default().to_string();
         let wants_part = parts.headers.contains_key(RANGE);
+        let asked = parts.extensions.get().map_or(ANSWER, |Most(bytes)| *bytes);
         let body = body.collect().await?.to_bytes();
         let sent = if body.is_empty() {
             self.agent.run(ureq::http::Request::from_parts(parts, ()))
@@ -84,7 +89,15 @@ impl HttpService for Client {
             // The whole object, which nobody has asked for and which may be large.
             return Ok(HttpResponse::from_parts(parts, Bytes::new().into()));
         }
-        let bytes = body.with_config().limit(LARGEST).read_to_vec().map_err(failed)?;
+        let most = if parts.status.is_success() { asked } else { ANSWER };
+        // The limit of `ureq` is the first number of bytes that it refuses.
+        let bytes = body.with_config().limit(most.saturating_add(1)).read_to_vec().map_err(|error| match error {
+            Error::BodyExceedsLimit(_) => {
+                let rule = format!("the server sent more than the {most} bytes that were asked for");
+                HttpError::new(HttpErrorKind::Unknown, std::io::Error::other(rule))
+            }
+            other => failed(other),
+        })?;
         self.fails.store(false, Ordering::Relaxed);
         Ok(HttpResponse::from_parts(parts, Bytes::from(bytes).into()))
     }

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "remote")]
 pub(crate) use self::client::{Client, failure, wait};
 use crate::error::Result;
+use crate::file;
 
 /// Whether data is in an object store.
 pub fn is_url(place: &Path) -> bool {
@@ -54,15 +55,15 @@ impl Objects {
         opened
     }
 
-    /// The whole object; `None` if there is none.
-    pub(crate) fn get(&self, name: &str) -> Outcome<Option<Vec<u8>>> {
+    /// The whole object, of at most `most` bytes; `None` if there is none.
+    pub(crate) fn get(&self, name: &str, most: u64) -> Outcome<Option<Vec<u8>>> {
         match self {
-            Self::Directory(path) => match fs::read(path.join(name)) {
+            Self::Directory(path) => match file::read(&path.join(name), most) {
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
                 read => read.map(Some),
             },
             #[cfg(feature = "remote")]
-            Self::Remote(client) => client.whole(name),
+            Self::Remote(client) => client.whole(name, most),
         }
     }
 

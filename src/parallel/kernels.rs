@@ -1,6 +1,5 @@
 //! Where CubeCL keeps the kernels that it compiles for CUDA, so that only a program's first run compiles them.
 
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,7 +33,7 @@ pub(super) fn directory(cache: &Path, origin: &Origin<'_>) -> Option<PathBuf> {
     origin.hash(&mut hasher);
     let directory = cache.join("kiln").join("kernels").join(format!("{:016x}", hasher.finish()));
     std::fs::create_dir_all(&directory).ok()?;
-    let mut note = File::create(directory.join("README")).ok()?;
+    let mut note = crate::file::open_to_write(&directory.join("README")).ok()?;
     writeln!(note, "Kernels that train compiled; they may be removed at any time.").ok()?;
     Some(directory)
 }

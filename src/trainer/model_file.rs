@@ -55,7 +55,7 @@ impl ModelFile {
     /// Reads a checkpoint's directory, a file, or from a run's directory the checkpoint `which`, by default the best
     /// one. With `averaged`, averaged weights are preferred, as in the validation during training.
     pub(super) fn read(path: &Path, which: Option<Which>, averaged: bool) -> Result<Self> {
-        if !path.exists() && !is_url(path) {
+        if !path.exists() && !checkpoint::is_there(path) && !is_url(path) {
             let remedy = "give a checkpoint's directory, a run's directory or a file of weights with --checkpoint";
             return Err(Error::Checkpoint(format!("'{}' does not exist; {remedy}", path.display())));
         }
@@ -86,7 +86,7 @@ pub(super) struct Weights {
 
 /// Reads `path`, a checkpoint's directory or a file.
 pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
-    if !path.is_dir() && !is_url(path) {
+    if !checkpoint::is_there(path) && !is_url(path) {
         let (tensors, metadata) = weights::read(path)?;
         return Ok(Weights { tensors, metadata, file: path.to_path_buf(), config: None });
     }
@@ -106,7 +106,7 @@ pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
         let rule = |which: Which| format!("--which {} must go with a run's directory, got '{shown}'", which.name());
         return which.map_or(Ok(path.into()), |which| Err(Error::usage(format!("{}; leave it out", rule(which)))));
     }
-    let place = |which: Which| Some(checkpoints.join(which.name())).filter(|it| it.exists());
+    let place = |which: Which| Some(checkpoints.join(which.name())).filter(|it| checkpoint::is_there(it));
     // Before the first validation there is no best one.
     let found = which.map_or_else(|| place(Which::Best).or_else(|| place(Which::Latest)), place);
     found.ok_or_else(|| {

@@ -118,7 +118,7 @@ pub fn with_saved(mut request: Request) -> Result<Request> {
 
 /// The configuration in a checkpoint.
 pub(super) fn saved(loaded: &Loaded) -> Result<Saved> {
-    Ok(Saved { path: loaded.path.join("config.toml"), text: settings(loaded)?, note: None })
+    Ok(Saved { path: loaded.path.join("config.toml"), text: settings(loaded)?, note: None, without: &[] })
 }
 
 /// How the `config.toml` in a run's directory differs from the settings in the checkpoint.
@@ -196,7 +196,7 @@ fn is_there(target: &Target, resume: &Resume) -> Result<()> {
         return Ok(());
     }
     let path = target.path.display();
-    if !target.path.exists() {
+    if !target.path.exists() && !checkpoint::is_there(&target.path) {
         let runs = Path::new(RUNS);
         let latest = run_dir::last(runs).map(|run| format!(" (the latest is '{}')", run.display()));
         return Err(Error::usage(format!(

@@ -262,6 +262,7 @@ impl Observer for Recorder {
         self.note_units()?;
         let Some(store) = self.logs.store.clone() else { return Ok(Box::new(|| Ok(()))) };
         let (snapshots, totals, identity) = (self.snapshots.clone(), self.totals.clone(), self.snapshots.identity());
+        let membership = self.succession.as_ref().map(|succession| succession.membership.clone());
         Ok(Box::new(move || {
             let _phase = tracing::info_span!("checkpoint").entered();
             let _writing = writing();
@@ -270,7 +271,15 @@ impl Observer for Recorder {
             let _notice = Notice::new(shown, || format!("checkpoint  writing that of step {step}"));
             let snapshot = snapshots.of(state, identity);
             let kept = &snapshots.config.checkpoint;
-            let path = locked(&store).save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best })?;
+            let saved = locked(&store).save(&snapshot, is_best, Keep { last: kept.keep_last, best: kept.keep_best });
+            if saved.is_err()
+                && let Some(Err(lost)) = membership.map(|membership| membership.confirm())
+            {
+                // Another process has taken over, and has removed what this one had begun to write.
+                warn(&format!("warning: step {step} was not saved here: {lost}; the process that writes now saves the run"));
+                return Ok(());
+            }
+            let path = saved?;
             run_dir::announce(Path::new(RUNS), &snapshots.clock.directory());
             snapshots.copies.iter().for_each(|copies| copies.send(path.clone()));
             locked(&totals).checkpoint = Some(path);

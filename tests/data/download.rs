@@ -102,6 +102,16 @@ fn a_file_that_another_process_is_writing_is_waited_for() {
 }
 
 #[test]
+fn a_link_in_the_place_of_the_partial_file_is_refused() {
+    let dir = tempdir().unwrap();
+    fs::write(dir.path().join("victim"), "precious").unwrap();
+    std::os::unix::fs::symlink("victim", dir.path().join("kiln.tar.gz.part")).unwrap();
+    let error = ensure(&ARCHIVE, dir.path(), "http://127.0.0.1:9", &|_| {}).unwrap_err().to_string();
+    assert!(error.contains("kiln.tar.gz.part") && error.contains("it is a symlink"), "{error}");
+    assert_eq!(fs::read(dir.path().join("victim")).unwrap(), b"precious");
+}
+
+#[test]
 fn a_mirror_replaces_the_home_of_the_data_set() {
     assert!(base_url(None).starts_with("https://www.cs.toronto.edu/"));
     assert_eq!(base_url(Some(String::new())), base_url(None));

@@ -68,6 +68,10 @@ fn a_run_goes_on_from_its_copies_on_another_machine() {
         let lines = errors(&place.small("damaged", &rest).output().unwrap());
         assert!(lines.len() == 1 && lines[0].contains("step-00000008/model.safetensors' is damaged"), "{lines:?}");
     }
+    // What names the latest copy leads nowhere else.
+    fs::write(place.path("files/latest"), "../http/step-00000006").unwrap();
+    let lines = errors(&place.small("astray", &["--epochs=2", &format!("--resume={}", urls[0])]).output().unwrap());
+    assert!(lines.len() == 1 && lines[0].contains("names '../http/step-00000006'"), "{lines:?}");
     let nothing = place.bare(&["--resume=file:///nowhere", "--output-dir=nowhere"]).output().unwrap();
     assert!(errors(&nothing).join(" ").contains("there is no checkpoint at 'file:///nowhere'"));
     assert!(!place.path("nowhere").exists());

@@ -18,6 +18,7 @@ use super::future::NEVER;
 use crate::data::config::DataConfig;
 use crate::data::index::Index;
 use crate::error::{Error, Result};
+use crate::file;
 
 /// The unit in which a file system frees space.
 const BLOCK: u64 = 4096;
@@ -62,8 +63,7 @@ impl Cache {
         // Each process has a file of its own.
         for number in 0.. {
             let path = folder.join(format!("{digits}-{number}.samples"));
-            let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-            let file = file.map_err(Error::io("open", &path))?;
+            let file = file::open_to_write(&path).map_err(Error::io("open", &path))?;
             match file.try_lock() {
                 Ok(()) => {
                     let (next, order, limit) = (vec![None; index.len()], BTreeSet::new(), config.cache_dir_mb << 20);

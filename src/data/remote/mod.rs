@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use object_store::{Error as Refusal, GetOptions, ObjectMeta, ObjectStoreExt};
+use object_store::{Error as Refusal, ObjectMeta, ObjectStoreExt};
 use sha2::{Digest, Sha256};
 
 pub(super) use self::feed::Feed;
@@ -53,10 +53,8 @@ impl Remote {
     /// The bytes `range` of an object, of which there are some.
     fn get(&self, name: &str, range: Range<u64>) -> Read<Bytes> {
         let at = range.start;
-        let options = GetOptions { range: Some(range.clone().into()), ..GetOptions::default() };
-        let key = self.client.key(name);
         let answer = wait(async {
-            let answer = self.client.store.get_opts(&key, options).await?;
+            let answer = self.client.get(name, Some(range.clone().into()), range.end - range.start).await?;
             Ok((answer.meta.clone(), answer.bytes().await?))
         });
         let (meta, bytes) = answer.map_err(|reason| failure(&reason, at))?;

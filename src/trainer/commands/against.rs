@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::repetition::{Difference, Repetition, different_tensor, experiment, first_difference, log, text_of};
+use super::verify::Verification;
 use crate::checkpoint::{self, Loaded};
 use crate::error::{Error, Result};
 use crate::metrics::StepRecord;
@@ -28,7 +29,7 @@ struct Parting {
 ///
 /// # Errors
 /// [`Error::Data`] that says where they part, [`Error::Usage`] if they cannot be compared.
-pub(super) fn compare(runs: [&Path; 2], arguments: &[String]) -> Result<u8> {
+pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u8> {
     let logs = [log(&runs[0].join("metrics.jsonl"))?, log(&runs[1].join("metrics.jsonl"))?];
     let saved = [checkpoints(runs[0])?, checkpoints(runs[1])?];
     let Some(Parting { start, step, how }) = parting(&logs, &saved)? else {
@@ -46,9 +47,8 @@ pub(super) fn compare(runs: [&Path; 2], arguments: &[String]) -> Result<u8> {
         let settings = checkpoint::read(settings.ok_or_else(none)?.1)?;
         let start = start.as_ref().map(|paths| paths[place].as_path());
         // A run may have gone on from a checkpoint with other settings.
-        let own = ["run.log_units=true", "--force-config"].map(String::from);
-        let arguments = [arguments, &own[..if start.is_some() { 2 } else { 1 }]].concat();
-        match Repetition::run(start, step, &settings, &arguments)? {
+        let own = &["run.log_units=true", "--force-config"][..if start.is_some() { 2 } else { 1 }];
+        match Repetition::run(start, step, &settings, verification, own)? {
             Ok(repetition) => repeated.push((repetition, settings)),
             Err(code) => return Ok(code),
         }

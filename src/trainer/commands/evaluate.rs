@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use burn::module::{AutodiffModule, Module};
 
-use crate::config::{Config, ProgressKind, Request, resolve, sketch};
+use crate::config::{Config, ProgressKind, Request, Saved, resolve, sketch};
 use crate::error::{Error, Result};
 use crate::launch::alone;
 use crate::model::{Hits, Prediction, ResNet};
@@ -21,6 +21,9 @@ use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::prepare::{Prepared, blank_model, prepare};
 use crate::trainer::terminal::{say, warn};
 
+/// Settings of the checkpoint that are not used.
+const UNUSED: [&str; 3] = ["checkpoint.url", "checkpoint.path", "model.pretrained"];
+
 /// The most classes on the terminal; of more, only the worst are listed.
 const MOST_CLASSES: usize = 20;
 
@@ -30,7 +33,7 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     let file = ModelFile::read(path, which, true)?;
     // The run's limit of validation batches does not apply here.
     let limit = sketch(&request).map_or(0, |config| config.run.limit_val_batches);
-    request.saved = file.config.clone();
+    request.saved = file.config.clone().map(|saved| Saved { without: &UNUSED, ..saved });
     let mut config = resolve(&request)?.config;
     config.run.limit_val_batches = limit;
     // A given value stays; if it does not fit the weights, loading them fails.

@@ -10,6 +10,10 @@ use crate::report::trace::Trace;
 use crate::trainer::backend::{devices, name};
 use crate::trainer::child::{Child, Ended};
 
+/// Flags with which a run that a command makes for itself writes its own directory only: no copies into the store of another
+/// run, and no file of the best model.
+pub(super) const NOTHING_ELSE: [&str; 2] = ["--checkpoint-url=", "--checkpoint="];
+
 /// The profiler's names of the phases in which replicas wait for each other.
 const WAITING: [&str; 6] = [
     "all-reduce",
@@ -43,6 +47,7 @@ impl MeasuredRun {
             "--checkpoint-every=never".into(),
             "--progress=none".into(),
         ];
+        own.extend(NOTHING_ELSE.map(String::from));
         if profile {
             own.push("--profile".into());
         }

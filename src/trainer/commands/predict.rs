@@ -6,7 +6,7 @@ use burn::module::AutodiffModule;
 use burn::tensor::activation::softmax;
 use serde::Serialize;
 
-use crate::config::{Config, Request, resolve};
+use crate::config::{Config, Request, Saved, resolve};
 use crate::data::{Augment, Framing, ImageSet, assemble};
 use crate::error::Result;
 use crate::nn::{ForwardContext, load_state};
@@ -16,6 +16,9 @@ use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::prepare::{blank_model, share_threads};
 use crate::trainer::terminal::{say, warn};
+
+/// Settings of the checkpoint that are not used.
+const UNUSED: [&str; 5] = ["checkpoint.url", "checkpoint.path", "model.pretrained", "data.dir", "data.cache_dir"];
 
 /// The batch size.
 const BATCH: usize = 32;
@@ -48,7 +51,7 @@ struct Guess {
 /// Prints the most probable classes of every image by the model in `path`; of a run, its checkpoint `which`.
 pub fn predict(path: &Path, which: Option<Which>, question: Question, mut request: Request) -> Result<()> {
     let file = ModelFile::read(path, which, true)?;
-    request.saved = file.config.clone();
+    request.saved = file.config.clone().map(|saved| Saved { without: &UNUSED, ..saved });
     let mut config = resolve(&request)?.config;
     if !request.names("data.image_size") {
         config.data.image_size = file.description.size;

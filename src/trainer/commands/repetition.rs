@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::checkpoint::{self, Loaded};
-use crate::config::{Config, SESSION_KEYS};
+use crate::config::{Config, Request, SESSION_KEYS, Saved, resolve};
 use crate::error::{Error, Result};
 use crate::file::{self, GIB};
 use crate::metrics::{Record, StepRecord, links};
 use crate::state::{StateDict, from_safetensors};
+use super::measured_run::NOTHING_ELSE;
+use super::verify::Verification;
 use crate::trainer::child::Child;
 use crate::trainer::origin::saved;
 use crate::trainer::terminal::say;
@@ -57,27 +59,34 @@ pub(super) struct Repetition {
 }
 
 impl Repetition {
-    /// Trains from the checkpoint `start`, or the beginning, to step `to`, with the settings in `settings`, on the devices
-    /// in `arguments`. The exit code, if a signal ended that.
+    /// Trains from the checkpoint `start`, or the beginning, to step `to`, with the settings in `settings`, by the arguments
+    /// of `verification` and `own`; writes nothing but its own directory. The exit code, if a signal ended that.
     pub(super) fn run(
         start: Option<&Path>,
         to: usize,
         settings: &Loaded,
-        arguments: &[String],
+        verification: &Verification,
+        own: &[&str],
     ) -> Result<std::result::Result<Self, u8>> {
+        let experiment = experiment(settings)?;
+        check(settings, &verification.request)?;
         let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
         let it = Self { directory, to };
         let file = it.directory.path().join("config.toml");
-        fs::write(&file, experiment(settings)?.to_string()).map_err(Error::io("write", &file))?;
-        let mut own = vec![
+        fs::write(&file, experiment.to_string()).map_err(Error::io("write", &file))?;
+        let mut all = vec!["data.cache_dir=".to_string()];
+        all.extend_from_slice(&verification.arguments);
+        all.extend(own.iter().map(ToString::to_string));
+        all.extend([
             format!("--config={}", file.display()),
             format!("--output-dir={}", it.path().display()),
             format!("--max-steps={to}"),
             "--checkpoint-every=never".into(),
             "--progress=none".into(),
-        ];
-        own.extend(start.map(|path| format!("--resume={}", path.display())));
-        let ended = Child::new([arguments, &own].concat()).run(true)?;
+        ]);
+        all.extend(NOTHING_ELSE.map(String::from));
+        all.extend(start.map(|path| format!("--resume={}", path.display())));
+        let ended = Child::new(all).run(true)?;
         if let Some(code) = ended.stop {
             return Ok(Err(code));
         }
@@ -106,6 +115,14 @@ impl Repetition {
             checkpoint::all(&self.path())?.into_iter().find(|(step, _)| *step == self.to).ok_or_else(unsaved)?;
         checkpoint::read(&path)
     }
+}
+
+/// Refuses settings that a resumed run would refuse, such as an address that the user has not given: the child gets them in a
+/// file of this command.
+fn check(checkpoint: &Loaded, request: &Request) -> Result<()> {
+    let without = &["checkpoint.url", "checkpoint.path", "data.cache_dir"];
+    let saved = Some(Saved { without, ..saved(checkpoint)? });
+    resolve(&Request { saved, ..request.clone() }).map(drop)
 }
 
 /// The settings of a checkpoint without those of its session, processes and files.

@@ -14,7 +14,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use super::trial::Trial;
-use crate::checkpoint::{Resume, check_writable};
+use crate::checkpoint::{CheckpointConfig, Resume, check_writable};
 use crate::config::grid::Point;
 use crate::config::{Config, resolve};
 use crate::error::{Error, Result};
@@ -181,21 +181,24 @@ fn misplaced(config: &Config) -> impl Iterator<Item = &'static str> + use<> {
     rules.into_iter().filter(|(holds, _)| !holds).map(|(_, line)| line)
 }
 
-/// Refuses runs that share a directory or a file, or are the same.
+/// Refuses runs that share a directory, a file or a place for copies, or are the same.
 fn twins(points: &[Point], configs: &[Config]) -> Vec<String> {
-    let (mut names, mut copies, mut texts) = (BTreeSet::new(), BTreeSet::<&PathBuf>::new(), BTreeSet::new());
+    let (mut names, mut places, mut texts) = (BTreeSet::new(), BTreeSet::<&PathBuf>::new(), BTreeSet::new());
     let mut lines = Vec::new();
     for (point, config) in points.iter().zip(configs) {
-        let (name, copy) = (&point.name, &config.checkpoint.path);
+        let (name, CheckpointConfig { path, url, .. }) = (&point.name, &config.checkpoint);
         if !names.insert(name) {
             lines.push(format!("two runs would be called '{name}'; give values that differ in more than slashes"));
         } else if !texts.insert(config.to_toml()) {
             let remedy = "leave out the flag or variable that sets the swept key: it wins over the sweep's values";
             lines.push(format!("the run '{name}' has the settings of another one; {remedy}"));
         }
-        if !copy.as_os_str().is_empty() && !copies.insert(copy) {
-            let copy = copy.display();
-            lines.push(format!("every run would write its best model to '{copy}'; leave --checkpoint out"));
+        for (place, what, flag) in
+            [(path, "write its best model", "--checkpoint"), (url, "copy its checkpoints", "--checkpoint-url")]
+        {
+            if !place.as_os_str().is_empty() && !places.insert(place) {
+                lines.push(format!("every run would {what} to '{}'; leave {flag} out", place.display()));
+            }
         }
     }
     lines

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::against::compare;
 use super::repetition::{Difference, Repetition, different_tensor, first_difference, log};
 use crate::checkpoint;
+use crate::config::Request;
 use crate::error::{Error, Result};
 use crate::metrics::StepRecord;
 use crate::trainer::terminal::say;
@@ -30,6 +31,8 @@ pub struct Verification {
     pub against: Option<PathBuf>,
     /// Placement and backend of the repetition, as arguments of `train`.
     pub arguments: Vec<String>,
+    /// The same as a request.
+    pub request: Request,
 }
 
 /// The steps from one checkpoint, or the beginning, to the next one.
@@ -48,7 +51,7 @@ struct Stretch {
 pub fn verify(verification: &Verification) -> Result<u8> {
     let run = &verification.run;
     if let Some(other) = &verification.against {
-        return compare([run, other], &verification.arguments);
+        return compare([run, other], verification);
     }
     let steps = log(&run.join("metrics.jsonl"))?;
     let all = logged(stretches(run)?, &steps)?;
@@ -56,7 +59,7 @@ pub fn verify(verification: &Verification) -> Result<u8> {
     let (mut repeated, total) = (0, all.iter().map(|stretch| stretch.to - stretch.from).sum::<usize>());
     for stretch in chosen.iter().map(|place| &all[*place]) {
         let logged: Vec<_> = steps.iter().filter(|step| (stretch.from + 1..=stretch.to).contains(&step.step)).collect();
-        if let Some(code) = repeat(stretch, &logged, &verification.arguments)? {
+        if let Some(code) = repeat(stretch, &logged, verification)? {
             return Ok(code);
         }
         repeated += stretch.to - stretch.from;
@@ -105,12 +108,12 @@ fn chosen(count: usize, wanted: usize, seed: Option<u64>) -> Vec<usize> {
 }
 
 /// Repeats a stretch; the exit code if a signal ended that.
-fn repeat(stretch: &Stretch, logged: &[&StepRecord], arguments: &[String]) -> Result<Option<u8>> {
+fn repeat(stretch: &Stretch, logged: &[&StepRecord], verification: &Verification) -> Result<Option<u8>> {
     let Stretch { from, start, to, end } = stretch;
     let origin = start.as_ref().map_or("the beginning".into(), |path| format!("'{}'", path.display()));
     say(&format!("repeating   steps {} to {to}, from {origin}", from + 1));
     let right = checkpoint::read(end)?;
-    let repetition = match Repetition::run(start.as_deref(), *to, &right, arguments)? {
+    let repetition = match Repetition::run(start.as_deref(), *to, &right, verification, &[])? {
         Ok(repetition) => repetition,
         Err(code) => return Ok(Some(code)),
     };
