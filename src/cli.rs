@@ -33,7 +33,7 @@ use crate::parallel::ParallelConfig;
 use crate::study::finding;
 use crate::study::scaling::Sizes;
 use crate::trainer::{PlanOptions, SweepOptions, Verification, Which};
-use crate::weights::Format;
+use crate::weights::{Format, Stated};
 
 /// A command with its arguments.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +61,8 @@ pub enum Command {
         top: usize,
         /// Whether the answer is for programs.
         json: bool,
+        /// What the user says about images and classes.
+        stated: Stated,
         /// The configuration.
         request: Request,
     },
@@ -76,6 +78,8 @@ pub enum Command {
         output: PathBuf,
         /// Whether averaged weights are preferred.
         averaged: bool,
+        /// What the user says about images and classes.
+        stated: Stated,
     },
     /// Write images into one file.
     Pack {

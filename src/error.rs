@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command line or a configuration layer is wrong: all errors at once, one line each. Exit code 2.
-    #[error("{}", .0.iter().map(|message| line(message)).collect::<Vec<_>>().join("\n"))]
+    #[error("{}", .0.iter().map(|message| printable(message)).collect::<Vec<_>>().join("\n"))]
     Usage(Vec<String>),
     /// Input data is missing, damaged, or not what the configuration says.
-    #[error("{}", line(.0))]
+    #[error("{}", printable(.0))]
     Data(String),
     /// An error of the file system; `action` is an infinitive, such as "write".
-    #[error("cannot {action} '{}': {source}{}", line(&path.to_string_lossy()), remedy(source))]
+    #[error("cannot {action} '{}': {source}{}", printable(&path.to_string_lossy()), remedy(source))]
     Io {
         /// The action, as in "cannot *read* 'x'".
         action: &'static str,
@@ -26,19 +26,19 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A checkpoint or a weight file is damaged, incomplete or belongs to another run.
-    #[error("{}", line(.0))]
+    #[error("{}", printable(.0))]
     Checkpoint(String),
     /// Training failed: a replica died, hung, or got a number that is not finite.
-    #[error("{}", line(.0))]
+    #[error("{}", printable(.0))]
     Training(String),
     /// A minority of the replicas does not hold what the others do: a device computed or remembered a wrong number.
-    #[error("{}", line(.0))]
+    #[error("{}", printable(.0))]
     Difference(String),
     /// Another process of the run died, hung, or reported a failure. Exit code 75: try again.
-    #[error("{}", line(.0))]
+    #[error("{}", printable(.0))]
     PeerLost(String),
     /// Another run has what this one needs. Exit code 75: try again.
-    #[error("{}", line(.0))]
+    #[error("{}", printable(.0))]
     Busy(String),
 }
 
@@ -68,14 +68,26 @@ impl Error {
     }
 }
 
-/// A message as one line: what it quotes, such as the name of a file, may have control characters.
-fn line(message: &str) -> Cow<'_, str> {
-    if !message.contains(char::is_control) {
-        return message.into();
+/// A text of unknown origin, such as the name of a file or a class, as one line for a terminal: characters that a terminal
+/// would obey are escaped, in a form that JSON and TOML allow in strings too.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_command = |letter: char| letter.is_control() || DIRECTIONS.contains(&letter);
+    if !text.contains(is_command) {
+        return text.into();
     }
-    let escaped = |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.into() };
-    message.chars().map(escaped).collect()
+    let escaped = |letter: char| match letter {
+        '\n' | '\r' | '\t' => letter.escape_default().to_string(),
+        _ if is_command(letter) => format!("\\u{:04x}", u32::from(letter)),
+        _ => letter.into(),
+    };
+    text.chars().map(escaped).collect()
 }
+
+/// Line separators, and marks that reverse the text after them.
+const DIRECTIONS: [char; 11] = [
+    '\u{2028}', '\u{2029}', '\u{202a}', '\u{202b}', '\u{202c}', '\u{202d}', '\u{202e}', '\u{2066}', '\u{2067}',
+    '\u{2068}', '\u{2069}',
+];
 
 /// The remedy for a disk that is full or has a limit.
 fn remedy(refusal: &std::io::Error) -> &'static str {
@@ -98,9 +110,10 @@ mod tests {
     #[test]
     fn a_message_is_one_line_whatever_it_quotes() {
         let data = Error::Data("'a\nb\u{7}ü' is of no split".into());
-        assert_eq!(data.to_string(), r"'a\nb\u{7}ü' is of no split");
+        assert_eq!(data.to_string(), r"'a\nb\u0007ü' is of no split");
         let source = || std::io::Error::from(std::io::ErrorKind::NotFound);
         assert!(Error::io("read", "a\rb")(source()).to_string().starts_with(r"cannot read 'a\rb'"));
+        assert_eq!(printable("\u{1b}[2J\u{9b}A\u{202e}b é"), r"\u001b[2J\u009bA\u202eb é");
         assert_eq!(Error::Usage(vec!["one\ntwo".into(), "three".into()]).to_string(), "one\\ntwo\nthree");
     }
 }

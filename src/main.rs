@@ -42,11 +42,11 @@ fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train(request) => train(resolve(&with_saved(request)?)?),
         Command::Evaluate { checkpoint, which, request } => evaluate(&checkpoint, which, request).map(|()| 0),
-        Command::Predict { checkpoint, which, images, top, json, request } => {
-            predict(&checkpoint, which, Question { images, top, json }, request).map(|()| 0)
+        Command::Predict { checkpoint, which, images, top, json, stated, request } => {
+            predict(&checkpoint, which, Question { images, top, json }, stated, request).map(|()| 0)
         }
-        Command::Export { checkpoint, which, to, output, averaged } => {
-            export(&checkpoint, which, to, &output, averaged).map(|()| 0)
+        Command::Export { checkpoint, which, to, output, averaged, stated } => {
+            export(&checkpoint, which, to, &output, averaged, stated).map(|()| 0)
         }
         Command::Pack { source, output, recipe, corrupt } => pack(&source, corrupt, recipe, &output).map(|()| 0),
         Command::Scaling { sizes, arguments, request } => scaling(&sizes, &arguments, &request),

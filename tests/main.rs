@@ -32,6 +32,7 @@ mod early_stopping;
 mod elastic;
 #[cfg(feature = "gloo")]
 mod engines;
+mod exported;
 mod failure;
 mod files;
 mod finding;

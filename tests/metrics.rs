@@ -55,6 +55,17 @@ fn records(path: &Path) -> Vec<Record> {
 }
 
 #[test]
+fn no_cell_of_a_table_is_a_formula_and_numbers_stay() {
+    let cells = ["=A1", "+1+2", "-1+2", "@sum(A1)", "\t=A1", "\r=A1", "-0.5", "+1e-3", "a=b", "1-2", "", "-inf", "'x"];
+    let bytes = kiln::metrics::csv::table([cells.map(String::from)]);
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(bytes.as_slice());
+    let row = reader.records().next().unwrap().unwrap();
+    let expected =
+        ["'=A1", "'+1+2", "'-1+2", "'@sum(A1)", "'\t=A1", "'\r=A1", "-0.5", "+1e-3", "a=b", "1-2", "", "-inf", "'x"];
+    assert_eq!(row.iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn every_record_is_one_tagged_line_of_json() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");

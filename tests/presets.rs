@@ -24,7 +24,7 @@ fn photographs(folder: &Path) {
 fn published(file: &Path) {
     let config = ModelConfig { stem: Stem::Imagenet, ..ModelConfig::default() };
     let model = initialize(ResNet::<Flex>::new(&config, 1000, 0.0, &Default::default()), 0).unwrap();
-    std::fs::write(file, to_pth(&state_dict(&model)).unwrap()).unwrap();
+    std::fs::write(file, to_pth(&state_dict(&model), None).unwrap()).unwrap();
 }
 
 #[test]

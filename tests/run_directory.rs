@@ -118,7 +118,9 @@ fn a_checkpoint_is_there_for_readers_while_it_is_replaced() {
         let outputs: Vec<_> =
             names.iter().map(|name| place.bare(&["evaluate", "--checkpoint", name]).output().unwrap()).collect();
         is_read.store(true, SeqCst);
-        outputs.iter().for_each(|output| assert!(succeeded(output).contains("evaluation.json"), "its run is not known"));
+        outputs
+            .iter()
+            .for_each(|output| assert!(succeeded(output).contains("evaluation.json"), "its run is not known"));
     });
 }
 

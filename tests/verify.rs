@@ -231,8 +231,10 @@ fn a_repetition_writes_nothing_but_its_own_directory() {
     unchanged();
     // The same holds for the short runs of a measurement.
     let url = format!("--checkpoint-url=file://{}", place.path("measured").display());
-    let scaling = ["scaling", "--replicas=1", "--mode=weak", "--steps=2", "--warmup-steps=1", "--output-dir=scaling", "--"];
-    let arguments = [&scaling[..], &["data=synthetic", "data.train_size=30", "--width=4", "--checkpoint=measured.pth", &url]];
+    let scaling =
+        ["scaling", "--replicas=1", "--mode=weak", "--steps=2", "--warmup-steps=1", "--output-dir=scaling", "--"];
+    let arguments =
+        [&scaling[..], &["data=synthetic", "data.train_size=30", "--width=4", "--checkpoint=measured.pth", &url]];
     succeeded(&place.bare(&arguments.concat()).output().unwrap());
     assert!(!place.path("measured").exists() && !place.path("measured.pth").exists());
 }

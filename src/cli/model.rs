@@ -10,7 +10,7 @@ use super::{Cli, Command, Refusal};
 use crate::config::{Request, Setting};
 use crate::error::Error;
 use crate::trainer::{Verification, Which};
-use crate::weights::Format;
+use crate::weights::{Format, Stated};
 
 #[derive(Debug, Args)]
 pub(super) struct Source {
@@ -59,9 +59,8 @@ pub(super) struct Predict {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Side in pixels that images are resized to; without it, that of the training images.
-    #[arg(long, value_name = "N")]
-    image_size: Option<String>,
+    #[command(flatten)]
+    stated: Stated,
     /// Tensor library, as for training.
     #[arg(long, value_name = "CHOICE")]
     backend: Option<String>,
@@ -72,18 +71,15 @@ pub(super) struct Predict {
 
 impl Predict {
     pub(super) fn command(self) -> Command {
-        let settings = [
-            ("parallel.backend", "--backend", self.backend),
-            ("parallel.gpu_ids", "--gpu-ids", self.gpu_ids),
-            ("data.image_size", "--image-size", self.image_size),
-        ];
+        let settings =
+            [("parallel.backend", "--backend", self.backend), ("parallel.gpu_ids", "--gpu-ids", self.gpu_ids)];
         let setting = |(key, flag, value): (&str, &str, Option<String>)| {
             Some(Setting { key: key.into(), value: value?, flag: flag.into() })
         };
         let flags = settings.into_iter().filter_map(setting).collect();
-        let Self { source: Source { checkpoint, which }, images, top, json, .. } = self;
+        let Self { source: Source { checkpoint, which }, images, top, json, stated, .. } = self;
         let request = Request { flags, ..Request::default() };
-        Command::Predict { checkpoint, which, images, top: top.into(), json, request }
+        Command::Predict { checkpoint, which, images, top: top.into(), json, stated, request }
     }
 }
 
@@ -100,13 +96,15 @@ pub(super) struct Export {
     /// Take the weights as trained, also where the checkpoint has averaged ones.
     #[arg(long)]
     no_ema: bool,
+    #[command(flatten)]
+    stated: Stated,
 }
 
 impl Export {
     pub(super) fn command(self) -> Command {
-        let Self { source: Source { checkpoint, which }, to, output, no_ema } = self;
+        let Self { source: Source { checkpoint, which }, to, output, no_ema, stated } = self;
         let output = output.unwrap_or_else(|| format!("model.{}", to.extension()).into());
-        Command::Export { checkpoint, which, to, output, averaged: !no_ema }
+        Command::Export { checkpoint, which, to, output, averaged: !no_ema, stated }
     }
 }
 

@@ -79,7 +79,11 @@ impl Layers {
 
     fn all_mut(&mut self) -> Vec<&mut Layer> {
         let Self { defaults, saved, files, dev_run, environment, arguments, flags, launcher } = self;
-        std::iter::once(defaults).chain(saved).chain(files).chain([dev_run, environment, arguments, flags, launcher]).collect()
+        std::iter::once(defaults)
+            .chain(saved)
+            .chain(files)
+            .chain([dev_run, environment, arguments, flags, launcher])
+            .collect()
     }
 
     /// All layers but the defaults, the weakest first.
@@ -100,12 +104,14 @@ impl Layers {
         let complaint = |key: &&str| {
             let (value, place) = self.saved.as_ref()?.find(key)?;
             let address = Path::new(value.as_str()?);
-            let is_resumed = resumed == Some(address) || resumed.filter(is_copy).and_then(Path::parent) == Some(address);
+            let is_resumed =
+                resumed == Some(address) || resumed.filter(is_copy).and_then(Path::parent) == Some(address);
             let is_typed = is_resumed || self.typed().any(|layer| layer.find(key).is_some());
             let (shown, flag) = (address.display(), flag::setting(key, value.as_str()?));
             let rule = "a checkpoint's addresses are used only if you give them";
             let remedy = format!("add {flag}, for 'train verify' behind a --");
-            (is_url(address) && !is_typed).then(|| format!("'{shown}' is from a checkpoint ({place}); {rule}: {remedy}"))
+            (is_url(address) && !is_typed)
+                .then(|| format!("'{shown}' is from a checkpoint ({place}); {rule}: {remedy}"))
         };
         ADDRESSES.iter().filter_map(complaint).collect()
     }

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// The source of the images.
@@ -57,7 +58,7 @@ pub enum Corrupt {
 }
 
 /// What becomes of the orientation that cameras store beside an image (EXIF).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Exif {
     /// Images are taken as they are stored, as torchvision does.
@@ -65,6 +66,16 @@ pub enum Exif {
     Ignore,
     /// Images are turned upright.
     Apply,
+}
+
+impl Exif {
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ignore => "ignore",
+            Self::Apply => "apply",
+        }
+    }
 }
 
 /// How JPEGs are decoded.

@@ -63,7 +63,7 @@ impl Pack {
         })?;
         match index.head.exif {
             Some(exif) if exif != config.exif => {
-                let [held, wanted] = [exif, config.exif].map(|exif| format!("{exif:?}").to_lowercase());
+                let [held, wanted] = [exif, config.exif].map(Exif::name);
                 let (name, how) = (path.display(), if exif == Exif::Apply { "without" } else { "with" });
                 Err(Error::usage(format!(
                     "'{name}' was encoded with data.exif={held}, but data.exif is '{wanted}'; give data.exif={held}, or \

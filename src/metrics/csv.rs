@@ -1,4 +1,4 @@
-//! `metrics.csv`: one row per epoch under a header, for spreadsheets.
+//! `metrics.csv`, one row per epoch under a header, and other tables for spreadsheets.
 
 use std::path::Path;
 
@@ -38,6 +38,17 @@ impl Sink for Csv {
         writer.serialize(record).expect("a flat record of numbers is a row");
         self.journal.append(&text(writer))
     }
+}
+
+/// Rows of equal length as CSV. A cell that a spreadsheet would compute as a formula begins with an apostrophe; numbers stay.
+pub fn table<R: IntoIterator<Item = String>>(rows: impl IntoIterator<Item = R>) -> Vec<u8> {
+    let is_formula = |cell: &str| cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
+    let cell = |cell: String| if is_formula(&cell) { format!("'{cell}") } else { cell };
+    let mut writer = Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.write_record(row.into_iter().map(cell)).expect("rows of one length are a table, and memory takes it");
+    }
+    text(writer)
 }
 
 /// The header and the rows up to and including a step; nothing if there is no such row.

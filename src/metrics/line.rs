@@ -2,6 +2,7 @@
 
 use super::meter::format_duration;
 use super::record::{EpochRecord, GenerationRecord, StepRecord};
+use crate::error::printable;
 
 /// The end of a run, which determines the widths of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,5 +111,5 @@ pub fn rate(images_per_second: Option<f64>) -> String {
 /// A change of membership: `generation 3  4 processes  paused 0.42 s  host b, process 12 joined`.
 pub fn generation_line(record: &GenerationRecord) -> String {
     let pause = record.pause_seconds.map(|seconds| format!("  paused {seconds:.2} s")).unwrap_or_default();
-    format!("generation {}  {}{pause}  {}", record.generation, count(record.members, "process"), record.why)
+    format!("generation {}  {}{pause}  {}", record.generation, count(record.members, "process"), printable(&record.why))
 }

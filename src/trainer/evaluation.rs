@@ -10,6 +10,7 @@ use super::pictures::picture;
 use crate::checkpoint::write_atomic;
 use crate::data::ImageSet;
 use crate::error::{Error, Result};
+use crate::metrics::csv;
 use crate::model::{Hits, Prediction};
 use crate::parallel::Counts;
 use crate::report::evaluation::{Evaluation, Pair, Sample};
@@ -73,8 +74,8 @@ pub(super) fn write(directory: &Path, evaluation: &Evaluation) -> Result<()> {
     let figure = matrix::figure(evaluation);
     let files = [
         ("evaluation.json", json),
-        ("classes.csv", table(&classes(evaluation))),
-        ("confusion.csv", table(&confusion(evaluation))),
+        ("classes.csv", csv::table(classes(evaluation))),
+        ("confusion.csv", csv::table(confusion(evaluation))),
         ("confusion.svg", svg::file(&figure).into_bytes()),
         ("confusion.png", png::file(&figure)),
     ];
@@ -98,10 +99,4 @@ fn confusion(evaluation: &Evaluation) -> Vec<Vec<String>> {
     let row =
         |(truth, predicted, images): &Pair| vec![names[*truth].clone(), names[*predicted].clone(), images.to_string()];
     std::iter::once(head).chain(evaluation.confusion.iter().map(row)).collect()
-}
-
-fn table(rows: &[Vec<String>]) -> Vec<u8> {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    rows.iter().for_each(|row| table.write_record(row).expect("all rows are equally long"));
-    table.into_inner().expect("memory can be written to")
 }

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::terminal::say;
 use crate::config::ProgressKind;
 use crate::data::{self, DataConfig, DataSplits, Progress};
-use crate::error::Result;
+use crate::error::{Result, printable};
 use crate::metrics::meter::ETA_WINDOW;
 use crate::metrics::{Throughput, format_duration};
 
@@ -70,7 +70,7 @@ impl Bars {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_none_or(|(name, _)| name != what) {
             let style = ProgressStyle::with_template(template).expect("the templates above are well formed");
-            let bar = || ProgressBar::new(total).with_style(style).with_message(what.to_string());
+            let bar = || ProgressBar::new(total).with_style(style).with_message(printable(what).into_owned());
             let shown =
                 if stderr().is_terminal() { Shown::Bar(bar()) } else { Shown::Lines(Instant::now(), Lines::new()) };
             *current = Some((what.into(), shown));

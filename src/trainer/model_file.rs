@@ -6,14 +6,15 @@ use clap::ValueEnum;
 
 use super::origin::saved;
 use super::saved::tensors_and_metadata;
+use super::terminal::warn;
 use crate::checkpoint::{self, run_dir};
-use crate::config::Saved;
-use crate::data::Normalization;
+use crate::config::{Config, Saved};
+use crate::data::{Exif, Normalization};
 use crate::error::{Error, Result};
 use crate::model::{ModelConfig, Stem, recognize};
 use crate::objects::is_url;
 use crate::state::{Metadata, StateDict};
-use crate::weights::{self, Description};
+use crate::weights::{self, Description, Stated};
 
 /// Which checkpoint of a run is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -40,7 +41,8 @@ pub(super) struct ModelFile {
     pub(super) model: ModelConfig,
     /// The number of outputs.
     pub(super) outputs: usize,
-    pub(super) description: Description,
+    /// What the file, or the configuration saved with it, says about images and classes.
+    pub(super) stated: Stated,
     /// Their file.
     pub(super) origin: String,
     /// Their file and step, for people.
@@ -63,16 +65,48 @@ impl ModelFile {
         let Weights { tensors, metadata, file, config } = weights(&path, averaged)?;
         let origin = format!("'{}'", file.display());
         let (model, outputs) = recognize(&tensors, &origin)?;
-        let description = describe(&metadata, model.stem);
+        let stated = Stated::from_metadata(&metadata).or(settings(config.as_ref()));
         let step = metadata.iter().find(|(name, _)| name == "step").map(|(_, step)| format!(", saved at step {step}"));
         let title = format!("{origin}{}", step.unwrap_or_default());
         let run = run_dir::of(&path);
-        Ok(Self { tensors, model, outputs, description, origin, title, config, run })
+        Ok(Self { tensors, model, outputs, stated, origin, title, config, run })
     }
 
-    /// The name of an output.
-    pub(super) fn class(&self, output: usize) -> String {
-        self.description.classes.get(output).cloned().unwrap_or_else(|| format!("class {output}"))
+    /// The whole description: what is `given`, or else stated, or else usual for the stem, which is said.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there are more names of classes than outputs.
+    pub(super) fn describe(&self, given: Stated) -> Result<Description> {
+        let (normalization, size, center_crop) = match self.model.stem {
+            Stem::Cifar => (Normalization::CIFAR10, 32, 0.0),
+            Stem::Imagenet => (Normalization::IMAGENET, 224, 0.875),
+        };
+        let usual = Description { classes: Vec::new(), normalization, size, center_crop, exif: Exif::Ignore };
+        let (description, assumed) = given.or(self.stated.clone()).complete(usual);
+        if description.classes.len() > self.outputs {
+            let (names, outputs, origin) = (description.classes.len(), self.outputs, &self.origin);
+            return Err(Error::usage(format!(
+                "{names} classes are named, but the network in {origin} has {outputs} outputs; name as many with --classes"
+            )));
+        }
+        self.note(&assumed);
+        Ok(description)
+    }
+
+    /// The error for outputs that are not finite though the weights are.
+    pub(super) fn overflow(&self) -> Error {
+        let origin = &self.origin;
+        Error::Checkpoint(format!("the network in {origin} computes numbers that are not finite; give other weights"))
+    }
+
+    /// Says what is `assumed` about the preparation of images, as the arguments that set it.
+    pub(super) fn note(&self, assumed: &[String]) {
+        if !assumed.is_empty() {
+            let (origin, assumed) = (&self.origin, assumed.join(" "));
+            warn(&format!(
+                "warning: {origin} does not say all about its images, assumed: {assumed}; give what differs"
+            ));
+        }
     }
 }
 
@@ -84,8 +118,14 @@ pub(super) struct Weights {
     config: Option<Saved>,
 }
 
-/// Reads `path`, a checkpoint's directory or a file.
+/// Reads `path`, a checkpoint's directory or a file; refuses weights that are not finite.
 pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
+    let weights = unchecked(path, averaged)?;
+    weights::check_finite(&weights.tensors, &format!("'{}'", weights.file.display()))?;
+    Ok(weights)
+}
+
+fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
     if !checkpoint::is_there(path) && !is_url(path) {
         let (tensors, metadata) = weights::read(path)?;
         return Ok(Weights { tensors, metadata, file: path.to_path_buf(), config: None });
@@ -118,13 +158,13 @@ pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
     })
 }
 
-/// The image size in the metadata; without it, the usual one of the stem.
-fn describe(metadata: &Metadata, stem: Stem) -> Description {
-    Description::from_metadata(metadata).unwrap_or_else(|| {
-        let (normalization, size, center_crop) = match stem {
-            Stem::Cifar => (Normalization::CIFAR10, 32, 0.0),
-            Stem::Imagenet => (Normalization::IMAGENET, 224, 0.875),
-        };
-        Description { classes: Vec::new(), normalization, size, center_crop }
+/// What a saved configuration says about images; older files of weights do not say all of it.
+fn settings(saved: Option<&Saved>) -> Stated {
+    let config = saved.and_then(|saved| toml::from_str::<Config>(&saved.text).ok());
+    config.map_or_else(Stated::default, |Config { data, .. }| Stated {
+        size: Some(data.image_size),
+        center_crop: Some(data.center_crop),
+        exif: Some(data.exif),
+        ..Stated::default()
     })
 }

@@ -9,6 +9,7 @@ use super::prepare::Prepared;
 use super::resources::{bytes, bytes_per_replica};
 use crate::config::Config;
 use crate::data::{Source, synthetic};
+use crate::error::printable;
 use crate::metrics::Card;
 use crate::model::{ParameterCount, Stem};
 use crate::ops::{Algorithm, PrecisionKind};
@@ -25,7 +26,7 @@ pub(super) fn overview<B: HostBackend>(
 ) -> String {
     let mut text = String::new();
     let mut line = |subject: &str, words: String| {
-        writeln!(text, "{subject:<10}  {words}").expect("writing to a string cannot fail");
+        writeln!(text, "{subject:<10}  {}", printable(&words)).expect("writing to a string cannot fail");
     };
     let name = backend::name(backend);
     line(

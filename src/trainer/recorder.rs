@@ -276,7 +276,9 @@ impl Observer for Recorder {
                 && let Some(Err(lost)) = membership.map(|membership| membership.confirm())
             {
                 // Another process has taken over, and has removed what this one had begun to write.
-                warn(&format!("warning: step {step} was not saved here: {lost}; the process that writes now saves the run"));
+                warn(&format!(
+                    "warning: step {step} was not saved here: {lost}; the process that writes now saves the run"
+                ));
                 return Ok(());
             }
             let path = saved?;

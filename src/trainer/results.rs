@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
 use crate::config::grid::Point;
-use crate::error::{Error, Result};
-use crate::metrics::format_duration;
+use crate::error::Result;
+use crate::metrics::{csv, format_duration};
 use crate::report::Run;
 use crate::report::results::{Numbers, percent};
 
@@ -82,7 +82,7 @@ impl Results {
     /// Writes sweep.csv and, if any run has records, sweep.html.
     pub(super) fn write(&self, directory: &Path) -> Result<()> {
         let file = directory.join("sweep.csv");
-        write_atomic(&file, &self.csv().map_err(|error| Error::io("write", &file)(error.into()))?)?;
+        write_atomic(&file, &self.csv())?;
         let runs: Vec<_> =
             self.ranked().into_iter().filter(|row| row.epochs.is_some()).map(|row| row.directory.clone()).collect();
         let page = directory.join("sweep.html");
@@ -96,7 +96,7 @@ impl Results {
         Ok(())
     }
 
-    fn csv(&self) -> std::result::Result<Vec<u8>, csv::Error> {
+    fn csv(&self) -> Vec<u8> {
         const NUMBERS: [&str; 9] = [
             "best_accuracy",
             "best_epoch",
@@ -108,10 +108,9 @@ impl Results {
             "exit_code",
             "directory",
         ];
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        let keys = self.0.first().into_iter().flat_map(|row| row.settings.iter().map(|(key, _)| key.as_str()));
-        writer.write_record(keys.chain(NUMBERS))?;
-        for row in self.ranked() {
+        let keys = self.0.first().into_iter().flat_map(|row| row.settings.iter().map(|(key, _)| key.clone()));
+        let head: Vec<String> = keys.chain(NUMBERS.map(String::from)).collect();
+        let cells = |row: &Row| -> Vec<String> {
             let Numbers { best, last, loss, images_per_second, seconds } = row.numbers;
             let text = |number: Option<f64>| number.map(|number| number.to_string()).unwrap_or_default();
             let numbers = [
@@ -125,8 +124,8 @@ impl Results {
                 row.ending.failure.unwrap_or(0).to_string(),
                 row.directory.display().to_string(),
             ];
-            writer.write_record(row.settings.iter().map(|(_, value)| value.clone()).chain(numbers))?;
-        }
-        writer.into_inner().map_err(|error| error.into_error().into())
+            row.settings.iter().map(|(_, value)| value.clone()).chain(numbers).collect()
+        };
+        csv::table(std::iter::once(head).chain(self.ranked().into_iter().map(cells)))
     }
 }

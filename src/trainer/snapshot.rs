@@ -38,6 +38,7 @@ impl Snapshots {
             normalization: splits.normalization,
             size: splits.train.size()[0],
             center_crop: config.data.center_crop,
+            exif: config.data.exif,
         };
         let (url, retry_seconds) = (&config.checkpoint.url, config.data.retry_seconds);
         let copies = (!url.as_os_str().is_empty()).then(|| Copies::open(url, retry_seconds, warn)).transpose()?;

@@ -3,7 +3,7 @@
 use std::io::{Write, stderr, stdout};
 
 use crate::config::ProgressKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, printable};
 use crate::metrics::{screen, terminal};
 
 /// Whether this build has one.
@@ -25,21 +25,22 @@ pub(super) fn display(kind: ProgressKind) -> Result<ProgressKind> {
     }
 }
 
-/// Prints `text` and a line break, after closing a dashboard. Write errors are ignored: a reader may have gone.
+/// Prints the lines of `text`, or keeps them for a dashboard's end; what a terminal would obey is escaped. A name in `text`
+/// that may hold line breaks must be [`printable`] already. Write errors are ignored: a reader may have gone.
 pub fn say(text: &str) {
-    if screen::keep(text) {
+    let text = text.trim_end_matches('\n').split('\n').map(printable).collect::<Vec<_>>().join("\n");
+    if screen::keep(&text) {
         return;
     }
-    let text = terminal::fitted(text.trim_end_matches('\n'));
+    let text = terminal::fitted(&text);
     let mut out = stdout().lock();
     drop(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
-/// Prints each line of `text`, after the program's name, to standard error or in the dashboard. A line may quote a file or
-/// a name of somebody else, whose control characters would be commands to the terminal.
+/// As [`say`], each line after the program's name, to standard error.
 pub fn warn(text: &str) {
     for line in text.lines() {
-        let line = format!("train: {}", line.replace(char::is_control, " "));
+        let line = format!("train: {}", printable(line));
         if !screen::keep(&line) {
             drop(writeln!(stderr().lock(), "{line}"));
         }

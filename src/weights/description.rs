@@ -1,7 +1,10 @@
-//! The metadata of a weight file: preprocessing of images and names of classes, as text in the header of a safetensors
-//! file, which other readers ignore.
+//! The preprocessing of images and the meaning of the outputs, which every exported file carries: as text in the header of
+//! a safetensors file, as an attribute of the dictionary in a `.pth` file, as the metadata of an ONNX file.
 
-use crate::data::Normalization;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::data::{Exif, Normalization};
 use crate::state::Metadata;
 
 const CLASSES: &str = "classes";
@@ -9,6 +12,10 @@ const MEAN: &str = "mean";
 const STD: &str = "std";
 const SIZE: &str = "image_size";
 const CENTER: &str = "center_crop";
+const EXIF: &str = "exif";
+
+/// The keys of a description in a file.
+pub(super) const KEYS: [&str; 6] = [CLASSES, MEAN, STD, SIZE, CENTER, EXIF];
 
 /// Most bytes of the names in a header, whose length readers limit; longer lists are left out.
 const LONGEST_NAMES: usize = 3 << 20;
@@ -24,38 +31,152 @@ pub struct Description {
     pub size: usize,
     /// Side of the central square of validation images, as a share of the shorter side; 0 means the whole image.
     pub center_crop: f64,
+    /// Whether images are turned upright.
+    pub exif: Exif,
 }
 
 impl Description {
-    /// As pairs for a file's header.
-    pub fn to_metadata(&self) -> Metadata {
-        let numbers = |values: [f32; 3]| values.map(|value| value.to_string()).join(",");
-        let classes = serde_json::to_string(&self.classes).expect("texts are always JSON");
-        let classes = if classes.len() > LONGEST_NAMES { "[]".into() } else { classes };
+    /// As JSON, by key.
+    pub(super) fn to_json(&self) -> Value {
+        let length: usize = self.classes.iter().map(|name| name.len() + 3).sum();
+        let classes = if length > LONGEST_NAMES { &[][..] } else { &self.classes };
+        // An f32 has fewer digits than the f64 next to it.
+        let numbers = |values: [f32; 3]| values.map(|value| value.to_string().parse::<f64>().unwrap_or(value.into()));
         let [mean, std] = [self.normalization.mean, self.normalization.std].map(numbers);
-        let [size, center] = [self.size.to_string(), self.center_crop.to_string()];
-        let pairs = [(CLASSES, classes), (MEAN, mean), (STD, std), (SIZE, size), (CENTER, center)];
-        pairs.map(|(key, value)| (key.to_string(), value)).into()
+        json!({
+            CLASSES: classes, MEAN: mean, STD: std, SIZE: self.size, CENTER: self.center_crop, EXIF: self.exif.name(),
+        })
     }
 
-    /// From a file's header; `None` if a part is missing or invalid.
-    pub fn from_metadata(metadata: &Metadata) -> Option<Self> {
-        let value = |key: &str| Some(metadata.iter().find(|(name, _)| name == key)?.1.as_str());
-        let numbers = |key: &str| {
-            let values: Vec<f32> = value(key)?.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
-            <[f32; 3]>::try_from(values).ok()
+    /// The part of an image that is shown, and how it is turned, as the end of a sentence about its size.
+    pub fn framing(&self) -> String {
+        let part = match self.center_crop {
+            0.0 => String::new(),
+            share => format!(", the middle {} % of the shorter side", 100.0 * share),
         };
-        Some(Self {
-            classes: serde_json::from_str(value(CLASSES)?).ok()?,
-            normalization: Normalization { mean: numbers(MEAN)?, std: numbers(STD)? },
-            size: value(SIZE)?.parse().ok().filter(|size| (1..=4096).contains(size))?,
-            // Older files are for squeezed images.
-            center_crop: value(CENTER).map_or(Some(0.0), |share| share.parse().ok()).filter(|it| is_share(*it))?,
-        })
+        format!("{part}{}", if self.exif == Exif::Apply { ", turned upright by EXIF" } else { "" })
+    }
+
+    /// As pairs for a file's header.
+    pub fn to_metadata(&self) -> Metadata {
+        let Value::Object(pairs) = self.to_json() else { return Metadata::new() };
+        pairs.into_iter().map(|(key, value)| (key, text(&value))).collect()
     }
 }
 
-/// Whether a central square may have this share; a smaller one would have too few pixels.
-fn is_share(share: f64) -> bool {
-    share == 0.0 || (0.1..=1.0).contains(&share)
+/// A value of a description as text: numbers separated by commas, names as JSON.
+pub(super) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) if items.iter().all(Value::is_number) && !items.is_empty() => {
+            items.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
+        }
+        value => value.to_string(),
+    }
+}
+
+/// The parts of a [`Description`] that a file or the user states.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub struct Stated {
+    /// Mean of red, green and blue, for values from 0 to 1; without it, what the weights say.
+    #[arg(long, value_name = "R,G,B", value_parser = mean)]
+    pub mean: Option<[f32; 3]>,
+    /// Their standard deviation, as --mean.
+    #[arg(long, value_name = "R,G,B", value_parser = deviation)]
+    pub std: Option<[f32; 3]>,
+    /// Side in pixels that images are resized to; without it, that of the training images.
+    #[arg(long = "image-size", value_name = "N", value_parser = size)]
+    pub size: Option<usize>,
+    /// Side of the central square, as a share of the image's shorter side, or 0 for the whole image; without it, what the
+    /// weights say.
+    #[arg(long, value_name = "X", value_parser = share)]
+    pub center_crop: Option<f64>,
+    /// Whether images are turned upright, as their camera says; without it, what the weights say.
+    #[arg(long, value_name = "CHOICE")]
+    pub exif: Option<Exif>,
+    /// Names of the classes in the order of the outputs; without them, what the weights say.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub classes: Vec<String>,
+}
+
+impl Stated {
+    /// From a file's metadata; a value that cannot be is not stated.
+    pub fn from_metadata(metadata: &Metadata) -> Self {
+        let value = |key: &str| Some(metadata.iter().find(|(name, _)| name == key)?.1.as_str());
+        // Older files are for squeezed images.
+        let center_crop = value(CENTER).or(value(SIZE).map(|_| "0"));
+        Self {
+            classes: value(CLASSES).and_then(|names| serde_json::from_str(names).ok()).unwrap_or_default(),
+            mean: value(MEAN).and_then(|text| mean(text).ok()),
+            std: value(STD).and_then(|text| deviation(text).ok()),
+            size: value(SIZE).and_then(|text| size(text).ok()),
+            center_crop: center_crop.and_then(|text| share(text).ok()),
+            exif: value(EXIF).and_then(|text| Exif::from_str(text, false).ok()),
+        }
+    }
+
+    /// What is stated here, or else in `other`.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            classes: if self.classes.is_empty() { other.classes } else { self.classes },
+            mean: self.mean.or(other.mean),
+            std: self.std.or(other.std),
+            size: self.size.or(other.size),
+            center_crop: self.center_crop.or(other.center_crop),
+            exif: self.exif.or(other.exif),
+        }
+    }
+
+    /// The normalisation, if all of it is stated.
+    pub fn normalization(&self) -> Option<Normalization> {
+        Some(Normalization { mean: self.mean?, std: self.std? })
+    }
+
+    /// The whole, with what is `assumed` for the rest; and the flags that would state what is assumed.
+    pub fn complete(self, assumed: Description) -> (Description, Vec<String>) {
+        let list = |values: [f32; 3]| values.map(|value| value.to_string()).join(",");
+        let Description { normalization: Normalization { mean, std }, size, center_crop, exif, .. } = assumed;
+        let flags = [
+            (self.mean.is_none(), format!("--mean {}", list(mean))),
+            (self.std.is_none(), format!("--std {}", list(std))),
+            (self.size.is_none(), format!("--image-size {size}")),
+            (self.center_crop.is_none(), format!("--center-crop {center_crop}")),
+            (self.exif.is_none(), format!("--exif {}", exif.name())),
+            (self.classes.is_empty(), "--classes 'class 0,...'".into()),
+        ];
+        let description = Description {
+            normalization: Normalization { mean: self.mean.unwrap_or(mean), std: self.std.unwrap_or(std) },
+            size: self.size.unwrap_or(size),
+            center_crop: self.center_crop.unwrap_or(center_crop),
+            exif: self.exif.unwrap_or(exif),
+            classes: self.classes,
+        };
+        (description, flags.into_iter().filter_map(|(is_assumed, flag)| is_assumed.then_some(flag)).collect())
+    }
+}
+
+/// Three numbers, or the rule.
+fn three(text: &str, rule: &str, is_valid: impl Fn(f32) -> bool) -> Result<[f32; 3], String> {
+    let values = text.split(',').map(|value| value.trim().parse().ok().filter(|value| is_valid(*value)));
+    let values: Option<Vec<f32>> = values.collect();
+    values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("three {rule}, separated by commas"))
+}
+
+fn mean(text: &str) -> Result<[f32; 3], String> {
+    three(text, "numbers", f32::is_finite)
+}
+
+fn deviation(text: &str) -> Result<[f32; 3], String> {
+    three(text, "numbers above 0", |value| value.is_normal() && value > 0.0)
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let size = text.parse().ok().filter(|size| (1..=1024).contains(size));
+    size.ok_or_else(|| "a whole number, 1 to 1024".into())
+}
+
+/// A smaller square would have too few pixels.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share == 0.0 || (0.1..=1.0).contains(share));
+    share.ok_or_else(|| "0 or a number from 0.1 to 1".into())
 }

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use super::{Description, onnx, to_pth};
 use crate::error::Result;
-use crate::state::{HostTensor, StateDict, to_safetensors};
+use crate::state::{StateDict, to_safetensors};
 
 /// An export format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -24,23 +24,13 @@ impl Format {
     /// The bytes of a file with these weights; `origin` names their source in errors.
     ///
     /// # Errors
-    /// Those of [`to_pth()`] and [`onnx::to_onnx`].
+    /// If the weights are not those of a whole ResNet; those of [`to_pth()`] and [`onnx::to_onnx`].
     pub fn encode(self, tensors: &StateDict, description: &Description, origin: &str) -> Result<Vec<u8>> {
+        onnx::check(tensors, origin)?;
         match self {
             Self::Safetensors => Ok(to_safetensors(tensors, &description.to_metadata())),
-            Self::Pth => to_pth(tensors),
-            Self::Onnx => {
-                let Description { classes, normalization, size, .. } = description.clone();
-                let outputs = tensors.get("fc.bias").map_or(0, HostTensor::len);
-                let options = onnx::Options {
-                    origin: origin.into(),
-                    // Names are used only if every output has one.
-                    classes: if classes.len() == outputs { classes } else { Vec::new() },
-                    size: [size; 2],
-                    normalization: Some((normalization.mean, normalization.std)),
-                };
-                onnx::to_onnx(tensors, &options)
-            }
+            Self::Pth => to_pth(tensors, Some(description)),
+            Self::Onnx => onnx::to_onnx(tensors, description, origin),
         }
     }
 

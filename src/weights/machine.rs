@@ -24,12 +24,15 @@ pub(super) struct Machine<'a> {
     /// Stack heights at the marks; never above the current height.
     marks: Vec<usize>,
     memo: BTreeMap<u32, Id>,
+    /// The attributes of dictionaries.
+    pub attributes: BTreeMap<Id, Id>,
 }
 
 impl<'a> Machine<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         let operands = Operands { rest: bytes };
-        Self { operands, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: BTreeMap::new() }
+        let (values, memo, attributes) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { operands, values, stack: Vec::new(), marks: Vec::new(), memo, attributes }
     }
 
     /// Runs the program and returns the value on top of the stack.
@@ -72,7 +75,7 @@ impl<'a> Machine<'a> {
             b'M' => Value::Int(u16::from_le_bytes(self.operands.array()?).into()),
             b'J' => Value::Int(i32::from_le_bytes(self.operands.array()?).into()),
             0x8a => self.operands.long()?.map_or(Value::Other, Value::Int),
-            b'G' => self.operands.array::<8>().map(|_| Value::Other)?,
+            b'G' => Value::Float(f64::from_be_bytes(self.operands.array()?)),
             b'X' => Value::Text(self.operands.text()?),
             b')' => Value::Tuple(Vec::new()),
             b't' => Value::Tuple(self.pop_mark()?),
@@ -115,10 +118,11 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Sets attributes of an object. Those of a dictionary (`_metadata`, versions of modules) are ignored.
+    /// Sets attributes of an object, which must be a dictionary.
     fn build(&mut self) -> Result<(), String> {
-        self.pop()?;
+        let state = self.pop()?;
         let target = self.top()?;
+        self.attributes.insert(target, state);
         let is_dict = matches!(self.values[target], Value::Dict(_));
         is_dict.then_some(()).ok_or_else(|| "its pickle sets attributes of something that is not a dictionary".into())
     }

@@ -23,16 +23,16 @@ mod zip;
 
 use std::path::Path;
 
-pub use description::Description;
+pub use description::{Description, Stated};
 pub use format::Format;
 pub use to_pth::to_pth;
 pub use transplant::{Report, transplant};
 
 use crate::error::{Error, Result};
-use crate::state::{self, Metadata, StateDict};
+use crate::state::{self, HostTensor, Metadata, StateDict};
 
-/// The tensors and metadata of a weight file, safetensors or PyTorch's (without metadata). The format is detected from
-/// the content, or else from the suffix.
+/// The tensors and metadata of a weight file, safetensors or PyTorch's. The format is detected from the content, or else
+/// from the suffix.
 ///
 /// # Errors
 /// [`Error::Io`] if it cannot be read; [`Error::Checkpoint`] if it is not a complete file of either format.
@@ -43,7 +43,7 @@ pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
         return state::from_safetensors(&bytes, path);
     }
     match pth::from_bytes(&bytes, path) {
-        Ok(tensors) => Ok((tensors, Metadata::new())),
+        Ok(read) => Ok(read),
         // The suffix of an unreadable file selects the error message.
         Err(error) => match Format::of(path) {
             Some(Format::Safetensors) => state::from_safetensors(&bytes, path),
@@ -54,6 +54,21 @@ pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
             _ => Err(error),
         },
     }
+}
+
+/// Refuses weights that hold a number that is not finite; `origin` names their source.
+///
+/// # Errors
+/// [`Error::Checkpoint`] naming the tensor.
+pub fn check_finite(tensors: &StateDict, origin: &str) -> Result<()> {
+    let is_broken = |tensor: &HostTensor| tensor.as_f32().is_some_and(|data| !data.iter().all(|it| it.is_finite()));
+    tensors.iter().find(|(_, tensor)| is_broken(tensor)).map_or(Ok(()), |(name, _)| {
+        Err(Error::Checkpoint(format!(
+            "{} in {origin} holds a number that is not finite: the training diverged, or the file is damaged; give other \
+             weights",
+            quoted(name)
+        )))
+    })
 }
 
 /// A name from a file, quoted for a message: escaped, and cut after 80 characters.

@@ -4,6 +4,10 @@
 //! which create dictionaries and tensors. Values are in one vector and refer to each other by index: nothing recurses
 //! or is copied.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
 use super::machine::Machine;
 use super::value::{Id, Value};
 use super::view::Storage;
@@ -13,6 +17,8 @@ pub(super) struct Pickle<'a> {
     pub values: Vec<Value<'a>>,
     /// Its result.
     pub root: Id,
+    /// The attributes of dictionaries, which are dictionaries.
+    attributes: BTreeMap<Id, Id>,
     /// Its length in bytes; a file may continue after it.
     pub length: usize,
 }
@@ -26,12 +32,7 @@ impl<'a> Pickle<'a> {
         let mut machine = Machine::new(bytes);
         let root = machine.run()?;
         let length = bytes.len() - machine.operands.rest.len();
-        Ok(Self { values: machine.values, root, length })
-    }
-
-    /// The result.
-    pub fn result(&self) -> &Value<'a> {
-        &self.values[self.root]
+        Ok(Self { values: machine.values, root, attributes: machine.attributes, length })
     }
 
     /// All storages.
@@ -39,9 +40,33 @@ impl<'a> Pickle<'a> {
         self.values.iter().filter_map(|value| if let Value::Storage(storage) = value { Some(*storage) } else { None })
     }
 
-    /// The value of the key `name` in a dictionary's items.
-    pub fn entry(&self, items: &[(Id, Id)], name: &str) -> Option<&Value<'a>> {
+    /// The value of the key `name` in a dictionary.
+    pub fn entry(&self, dictionary: Id, name: &str) -> Option<Id> {
+        let Value::Dict(items) = &self.values[dictionary] else { return None };
         let is_it = |(key, _): &&(Id, Id)| matches!(self.values[*key], Value::Text(text) if text == name);
-        items.iter().rev().find(is_it).map(|(_, value)| &self.values[*value])
+        items.iter().rev().find(is_it).map(|(_, value)| *value)
+    }
+
+    /// The attribute `name` of a dictionary.
+    pub fn attribute(&self, dictionary: Id, name: &str) -> Option<Id> {
+        self.entry(*self.attributes.get(&dictionary)?, name)
+    }
+
+    /// A text, a number, or a list of them; `None` for anything else, or if its texts are longer than the pickle.
+    pub fn plain(&self, id: Id) -> Option<Json> {
+        let mut budget = self.length;
+        let mut scalar = |id: Id| match &self.values[id] {
+            Value::Text(text) => {
+                budget = budget.checked_sub(text.len())?;
+                Some(Json::from(*text))
+            }
+            Value::Int(number) => Some(Json::from(*number)),
+            Value::Float(number) => Some(Json::from(*number)),
+            _ => None,
+        };
+        match &self.values[id] {
+            Value::List(items) => items.iter().map(|item| scalar(*item)).collect(),
+            _ => scalar(id),
+        }
     }
 }

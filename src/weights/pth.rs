@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::description::{KEYS, text};
 use super::pickle::Pickle;
-use super::value::{Id, Value};
+use super::quoted;
+use super::value::Value;
 use super::view::{Storage, View};
 use super::zip::Archive;
-use super::{file, quoted};
 use crate::error::{Error, Result};
-use crate::state::{self, StateDict};
+use crate::state::{self, Metadata, StateDict};
 
 /// The pickled magic number 0x1950a86a20f9469cfc6c that the old format starts with.
 const OLD_MAGIC: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
@@ -25,21 +26,17 @@ const WRAPPINGS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 /// A result, or a reason that completes "... is not a readable PyTorch file".
 type Outcome<T> = std::result::Result<T, String>;
 
-/// A file's tensors of floats (as f32) and of integers (as i64), by name: those of a state dictionary, or of one under
-/// `state_dict`, `model_state_dict` or `model`.
-///
-/// # Errors
-/// [`Error::Io`] if it cannot be read; the errors of [`from_bytes`].
-pub fn read(path: &Path) -> Result<StateDict> {
-    from_bytes(&file::map(path)?, path)
-}
+/// The attribute of a state dictionary that describes its use.
+pub(super) const ATTRIBUTE: &str = "kiln";
 
-/// [`read`] for a file in memory; `origin` is its path, for errors.
+/// A file's tensors of floats (as f32) and of integers (as i64), by name: those of a state dictionary, or of one under
+/// `state_dict`, `model_state_dict` or `model`; and the description in the dictionary's attribute `kiln`. `origin` is the
+/// path, for errors.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if it is damaged, is not a file of `torch.save`, holds anything but named tensors, or requires
 /// code to be run.
-pub fn from_bytes(bytes: &[u8], origin: &Path) -> Result<StateDict> {
+pub fn from_bytes(bytes: &[u8], origin: &Path) -> Result<(StateDict, Metadata)> {
     let outcome = match bytes {
         [] => Err("it is empty".into()),
         _ if bytes.starts_with(b"PK\x03\x04") => from_zip(bytes),
@@ -58,7 +55,7 @@ pub fn from_bytes(bytes: &[u8], origin: &Path) -> Result<StateDict> {
 type Storages<'a> = BTreeMap<&'a str, &'a [u8]>;
 
 /// `NAME/data.pkl` is the pickle, `NAME/data/KEY` a storage.
-fn from_zip(bytes: &[u8]) -> Outcome<StateDict> {
+fn from_zip(bytes: &[u8]) -> Outcome<(StateDict, Metadata)> {
     let mut archive = Archive::open(bytes)?;
     let is_folder = |folder: &&str| folder.is_empty() || folder.find('/') == Some(folder.len() - 1);
     let mut folders = archive.names().filter_map(|name| name.strip_suffix("data.pkl")).filter(is_folder);
@@ -71,19 +68,19 @@ fn from_zip(bytes: &[u8]) -> Outcome<StateDict> {
         return Err("its numbers are not little-endian".into());
     }
     let pickle = Pickle::read(entry("data.pkl")?.ok_or("it has no 'data.pkl'")?)?;
-    let views = weights(&pickle)?;
+    let (views, metadata) = weights(&pickle)?;
     let mut storages = Storages::new();
     for Storage { key, .. } in views.values().map(|view| view.storage) {
         if !storages.contains_key(key) {
             storages.insert(key, entry(&format!("data/{key}"))?.ok_or_else(|| missing(key))?);
         }
     }
-    decode(&views, &storages, bytes.len())
+    Ok((decode(&views, &storages, bytes.len())?, metadata))
 }
 
 /// Five pickles (magic number, version, system, object, keys of storages), then each storage: its length in elements
 /// as an i64, and its bytes.
-fn from_old(bytes: &[u8]) -> Outcome<StateDict> {
+fn from_old(bytes: &[u8]) -> Outcome<(StateDict, Metadata)> {
     let mut rest = &bytes[OLD_MAGIC.len()..];
     let mut pickle = || {
         let pickle = Pickle::read(rest)?;
@@ -91,14 +88,15 @@ fn from_old(bytes: &[u8]) -> Outcome<StateDict> {
         Ok::<_, String>(pickle)
     };
     let (_version, system, object, keys) = (pickle()?, pickle()?, pickle()?, pickle()?);
-    let little_endian =
-        if let Value::Dict(items) = system.result() { system.entry(items, "little_endian") } else { None };
+    let little_endian = system.entry(system.root, "little_endian").map(|id| &system.values[id]);
     if !matches!(little_endian, Some(Value::Bool(true))) {
         return Err("its numbers are not little-endian".into());
     }
-    let views = weights(&object)?;
+    let (views, metadata) = weights(&object)?;
     let known: BTreeMap<&str, Storage> = object.storages().map(|storage| (storage.key, storage)).collect();
-    let Value::List(keys_in_order) = keys.result() else { return Err("its list of storages is missing".into()) };
+    let Value::List(keys_in_order) = &keys.values[keys.root] else {
+        return Err("its list of storages is missing".into());
+    };
     let mut storages = Storages::new();
     for key in keys_in_order {
         let storage = if let Value::Text(key) = keys.values[*key] { known.get(key) } else { None };
@@ -112,17 +110,17 @@ fn from_old(bytes: &[u8]) -> Outcome<StateDict> {
         storages.insert(storage.key, data);
         rest = after;
     }
-    decode(&views, &storages, bytes.len())
+    Ok((decode(&views, &storages, bytes.len())?, metadata))
 }
 
-/// The tensors of the state dictionary, by name.
-fn weights<'p, 'a>(pickle: &'p Pickle<'a>) -> Outcome<BTreeMap<&'a str, &'p View<'a>>> {
-    let Value::Dict(root) = pickle.result() else { return Err("it holds no dictionary".into()) };
-    let wrapped = |name: &&str| -> Option<&Vec<(Id, Id)>> {
-        if let Some(Value::Dict(items)) = pickle.entry(root, name) { Some(items) } else { None }
-    };
+/// The tensors of the state dictionary, by name, and its description.
+fn weights<'p, 'a>(pickle: &'p Pickle<'a>) -> Outcome<(BTreeMap<&'a str, &'p View<'a>>, Metadata)> {
+    let wrapped =
+        |name: &&str| pickle.entry(pickle.root, name).filter(|id| matches!(pickle.values[*id], Value::Dict(_)));
+    let id = WRAPPINGS.iter().find_map(wrapped).unwrap_or(pickle.root);
+    let Value::Dict(items) = &pickle.values[id] else { return Err("it holds no dictionary".into()) };
     let mut views: BTreeMap<&str, &View> = BTreeMap::new();
-    for (key, value) in WRAPPINGS.iter().find_map(wrapped).unwrap_or(root) {
+    for (key, value) in items {
         let Value::Text(name) = pickle.values[*key] else { return Err("it has a key that is not text".into()) };
         let Value::Tensor(view) = &pickle.values[*value] else {
             return Err(format!("its entry {} is not a tensor", quoted(name)));
@@ -131,7 +129,10 @@ fn weights<'p, 'a>(pickle: &'p Pickle<'a>) -> Outcome<BTreeMap<&'a str, &'p View
             return Err(format!("it has the entry {} twice", quoted(name)));
         }
     }
-    if views.is_empty() { Err("it holds no tensors".into()) } else { Ok(views) }
+    let described = pickle.attribute(id, ATTRIBUTE);
+    let pair = |key: &str| Some((key.to_string(), text(&pickle.plain(pickle.entry(described?, key)?)?)));
+    let metadata = KEYS.into_iter().filter_map(pair).collect();
+    if views.is_empty() { Err("it holds no tensors".into()) } else { Ok((views, metadata)) }
 }
 
 /// The elements of the views. Their number is limited to the file's `length` in bytes, which allows shared storages but

@@ -1,19 +1,24 @@
 //! Writes a state dictionary as a file of `torch.save`, for `torch.load(FILE, weights_only=True)`.
 //!
 //! The pickle is an `OrderedDict` whose values are `torch._utils._rebuild_tensor_v2` of one storage each, in the
-//! opcodes of Python's `pickletools`; `zip` writes the archive.
+//! opcodes of Python's `pickletools`; `zip` writes the archive. The description is an attribute of the dictionary, beside
+//! its tensors: `load_state_dict` accepts the dictionary as it is, and `torch.save` keeps the attribute.
 
-use super::zip;
+use serde_json::{Value, json};
+
+use super::pth::ATTRIBUTE;
+use super::{Description, zip};
 use crate::error::{Error, Result};
 use crate::state::{HostTensor, StateDict};
 
-/// The dictionary as a `.pth` file, sorted by name; the same tensors always give the same bytes.
+/// The dictionary as a `.pth` file, sorted by name, with the description as its attribute `kiln`; the same arguments always
+/// give the same bytes.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if they exceed 4 GiB, the limit of a plain zip archive.
-pub fn to_pth(tensors: &StateDict) -> Result<Vec<u8>> {
+pub fn to_pth(tensors: &StateDict, description: Option<&Description>) -> Result<Vec<u8>> {
     let mut entries = vec![
-        ("archive/data.pkl".to_owned(), pickle(tensors)),
+        ("archive/data.pkl".to_owned(), pickle(tensors, description)),
         ("archive/byteorder".to_owned(), b"little".to_vec()),
         ("archive/version".to_owned(), b"3\n".to_vec()),
     ];
@@ -26,7 +31,7 @@ pub fn to_pth(tensors: &StateDict) -> Result<Vec<u8>> {
 }
 
 /// The program that creates the dictionary; storages are named by the indices of their tensors.
-fn pickle(tensors: &StateDict) -> Vec<u8> {
+fn pickle(tensors: &StateDict, description: Option<&Description>) -> Vec<u8> {
     let mut program = Program(b"\x80\x02".to_vec());
     program.ordered_dict();
     program.0.push(b'(');
@@ -34,7 +39,12 @@ fn pickle(tensors: &StateDict) -> Vec<u8> {
         program.text(name);
         program.tensor(&key.to_string(), tensor);
     }
-    program.0.extend(b"u.");
+    program.0.push(b'u');
+    if let Some(description) = description {
+        program.value(&json!({ ATTRIBUTE: description.to_json() }));
+        program.0.push(b'b');
+    }
+    program.0.push(b'.');
     program.0
 }
 
@@ -58,6 +68,33 @@ impl Program {
         self.0.push(0x89);
         self.ordered_dict();
         self.0.extend(b"tR");
+    }
+
+    /// Plain text, numbers, lists and dictionaries.
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => self.text(text),
+            Value::Array(items) => {
+                self.0.extend(b"](");
+                items.iter().for_each(|item| self.value(item));
+                self.0.push(b'e');
+            }
+            Value::Object(pairs) => {
+                self.0.extend(b"}(");
+                for (key, value) in pairs {
+                    self.text(key);
+                    self.value(value);
+                }
+                self.0.push(b'u');
+            }
+            value => match value.as_u64() {
+                Some(whole) => self.integer(whole as usize),
+                None => {
+                    self.0.push(b'G');
+                    self.0.extend(value.as_f64().unwrap_or(f64::NAN).to_be_bytes());
+                }
+            },
+        }
     }
 
     fn ordered_dict(&mut self) {

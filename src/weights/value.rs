@@ -13,6 +13,7 @@ pub(super) enum Value<'a> {
     None,
     Bool(bool),
     Int(i64),
+    Float(f64),
     Text(&'a str),
     Tuple(Vec<Id>),
     List(Vec<Id>),

@@ -6,9 +6,11 @@ use std::path::Path;
 use kiln::checkpoint::content::Entry;
 use kiln::checkpoint::manifest::Manifest;
 use kiln::checkpoint::{Best, Progress, RunState, Snapshot, Store, Which};
+use kiln::data::{Exif, Normalization};
 use kiln::optim::LossScale;
 use kiln::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 use kiln::weights::pth::from_bytes;
+use kiln::weights::{Description, to_pth};
 use sha2::{Digest, Sha256};
 use tempfile::tempdir;
 
@@ -29,20 +31,31 @@ fn check(tensors: &StateDict, length: usize) {
 #[test]
 fn pth() {
     let names = ["state.pth", "legacy.pth", "module.pth", "wrapped.pth", "wrapped_legacy.pth"];
-    let corpus = names.map(|name| fs::read(files::file("tests/fixtures/weights").join(name)).unwrap());
+    let mut corpus = names.map(|name| fs::read(files::file("tests/fixtures/weights").join(name)).unwrap()).to_vec();
+    let description = Description {
+        classes: vec!["cat".into(), "dog".into()],
+        normalization: Normalization::IMAGENET,
+        size: 32,
+        center_crop: 0.875,
+        exif: Exif::Apply,
+    };
+    corpus.push(to_pth(&state_dict(), Some(&description)).unwrap());
     fuzz(BOUND, |random| {
         let bytes = random.damaged(&corpus);
         let read = from_bytes(&bytes, Path::new("it.pth"));
-        let _ = read.as_ref().map(|tensors| check(tensors, bytes.len()));
+        let _ = read.as_ref().map(|(tensors, _)| check(tensors, bytes.len()));
         (bytes.len(), accepted(&read))
     });
 }
 
-fn tensors() -> Vec<u8> {
+fn state_dict() -> StateDict {
     let weights = HostTensor::F32 { shape: vec![2, 3], data: vec![0.5; 6] };
     let count = HostTensor::I64 { shape: vec![], data: vec![7] };
-    let all = StateDict::from([("conv.weight".into(), weights), ("bn.count".into(), count)]);
-    to_safetensors(&all, &[("step".into(), "3".into())])
+    StateDict::from([("conv.weight".into(), weights), ("bn.count".into(), count)])
+}
+
+fn tensors() -> Vec<u8> {
+    to_safetensors(&state_dict(), &[("step".into(), "3".into())])
 }
 
 #[test]

@@ -45,7 +45,11 @@ fn a_strangers_checkpoint_asks_no_server_and_learns_nothing_of_the_environment()
     let hidden = "\\u0024{oc.env:MY_TOKEN}";
     let cases = [
         ("token", ("data", "dir", &shards[..]), "is a reference in a checkpoint (data.dir in token/"),
-        ("setting", ("model", "freeze", "${oc.env:MY_TOKEN}"), "is a reference in a checkpoint (model.freeze in setting/"),
+        (
+            "setting",
+            ("model", "freeze", "${oc.env:MY_TOKEN}"),
+            "is a reference in a checkpoint (model.freeze in setting/",
+        ),
         ("data", ("data", "dir", &plain), &format!("add --data-dir {plain}")),
         ("copies", ("checkpoint", "url", &copies), &format!("add --checkpoint-url {copies}")),
         ("weights", ("model", "pretrained", &weights), &format!("add --pretrained {weights}")),

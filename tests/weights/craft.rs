@@ -11,7 +11,7 @@ use super::assert_line;
 pub const REMEDY: &str = "torch.save(model.state_dict(), FILE)";
 
 pub fn from_bytes(bytes: &[u8]) -> Result<StateDict> {
-    pth::from_bytes(bytes, Path::new("weights.pth"))
+    Ok(pth::from_bytes(bytes, Path::new("weights.pth"))?.0)
 }
 
 /// The line with which these bytes are refused.

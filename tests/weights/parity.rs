@@ -48,7 +48,7 @@ fn logits_of_torchvision<B: HostBackend>(name: &str) {
     let drawn = initialize(ResNet::<Autodiff<B>>::new(&config, 10, 0.0, &B::open(0).unwrap()), 3).unwrap();
     let ours = state_dict(&drawn);
     std::fs::write(directory.path().join("ours.safetensors"), to_safetensors(&ours, &[])).unwrap();
-    std::fs::write(directory.path().join("ours.pth"), to_pth(&ours).unwrap()).unwrap();
+    std::fs::write(directory.path().join("ours.pth"), to_pth(&ours, None).unwrap()).unwrap();
     let theirs: Vec<Vec<Vec<f32>>> = serde_json::from_str(&asked("ask").unwrap()).unwrap();
     theirs.iter().for_each(|theirs| assert_same(&logits::<B>(&ours, directory.path()), theirs));
 }

@@ -66,5 +66,5 @@ fn what_a_file_is_shows_in_its_content() {
     assert_eq!(read(&path).unwrap(), weights);
     let path = dir.path().join("pytorch.safetensors");
     fs::copy(fixture("state.pth"), &path).unwrap();
-    assert_eq!(read(&path).unwrap(), pth::read(&fixture("state.pth")).unwrap());
+    assert_eq!(read(&path).unwrap(), pth::from_bytes(&fs::read(fixture("state.pth")).unwrap(), &path).unwrap().0);
 }

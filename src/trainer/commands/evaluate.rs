@@ -1,12 +1,14 @@
 //! `train evaluate`: measures a model on the validation images, sharded over the replicas' devices.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use burn::module::{AutodiffModule, Module};
 
 use crate::config::{Config, ProgressKind, Request, Saved, resolve, sketch};
-use crate::error::{Error, Result};
+use crate::data::{DataSplits, Normalization, NormalizationKind};
+use crate::error::{Error, Result, printable};
 use crate::launch::alone;
 use crate::model::{Hits, Prediction, ResNet};
 use crate::nn::load_state;
@@ -37,7 +39,9 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     let mut config = resolve(&request)?.config;
     config.run.limit_val_batches = limit;
     // A given value stays; if it does not fit the weights, loading them fails.
-    let unnamed = |key: &str| !request.names(key);
+    let variable = |key: &str| format!("TRAIN__{}", key.to_uppercase().replace('.', "__"));
+    let unnamed =
+        |key: &str| !request.names(key) && !request.environment.iter().any(|(name, _)| *name == variable(key));
     if unnamed("model.stem") {
         config.model.stem = file.model.stem;
     }
@@ -55,20 +59,55 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
         config.run.output_dir = file.run.as_ref().map(|run| run.join(DIRECTORY)).unwrap_or_default();
     }
     config.model.freeze = "none".into();
-    dispatch(config.parallel.backend, Measurement { config, file })
+    let normalization = file.stated.normalization().filter(|_| unnamed("data.normalization"));
+    prepare_as_stated(&mut config, &file, unnamed);
+    dispatch(config.parallel.backend, Measurement { config, file, normalization })
+}
+
+/// Prepares images as the file states, unless a setting is named; notes what neither says, as the configuration has it.
+fn prepare_as_stated(config: &mut Config, file: &ModelFile, unnamed: impl Fn(&str) -> bool) {
+    let (data, stated) = (&mut config.data, &file.stated);
+    let is_dataset = data.normalization == NormalizationKind::Dataset;
+    let assumed = [
+        ("data.image_size", stated.size.is_some(), format!("--image-size {}", data.image_size)),
+        ("data.center_crop", stated.center_crop.is_some(), format!("--center-crop {}", data.center_crop)),
+        ("data.exif", stated.exif.is_some(), format!("data.exif={}", data.exif.name())),
+        (
+            "data.normalization",
+            stated.normalization().is_some(),
+            format!("data.normalization={}", if is_dataset { "dataset" } else { "imagenet" }),
+        ),
+    ];
+    let is_assumed = |(key, is_stated, _): &&(&str, bool, String)| !is_stated && unnamed(key);
+    file.note(&assumed.iter().filter(is_assumed).map(|(.., setting)| setting.clone()).collect::<Vec<_>>());
+    if unnamed("data.image_size") {
+        data.image_size = stated.size.unwrap_or(data.image_size);
+    }
+    if unnamed("data.center_crop") {
+        data.center_crop = stated.center_crop.unwrap_or(data.center_crop);
+    }
+    if unnamed("data.exif") {
+        data.exif = stated.exif.unwrap_or(data.exif);
+    }
 }
 
 struct Measurement {
     config: Config,
     file: ModelFile,
+    /// That of the weights, instead of the data set's.
+    normalization: Option<Normalization>,
 }
 
 impl Program for Measurement {
     type Output = ();
 
     fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
-        let Self { config, file } = self;
-        let prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), Stop::new())?;
+        let Self { config, file, normalization } = self;
+        let mut prepared = prepare::<B>(&config, alone(&config.parallel).as_ref(), Stop::new())?;
+        if let Some(normalization) = normalization {
+            let splits = DataSplits { normalization, ..prepared.splits.clone() };
+            prepared.task = Arc::new(Classification::new(&config, &splits));
+        }
         let images = &prepared.task.validation;
         let outputs = match config.model.num_classes {
             0 => outputs_for(images.classes(), &file)?,
@@ -79,13 +118,16 @@ impl Program for Measurement {
         let output = sharded(&model, &prepared, config.run.progress)?;
         let seconds = began.elapsed().as_secs_f64();
         let counts = output.counts;
+        if !counts.mean_loss().is_finite() {
+            return Err(file.overflow());
+        }
         let predictions = Prediction::from_values(&output.answers);
         let limited = if counts.samples < images.len() {
             format!(" of {} (--limit-val-batches {})", images.len(), config.run.limit_val_batches)
         } else {
             String::new()
         };
-        say(&format!("weights     {}", file.title));
+        say(&format!("weights     {}", printable(&file.title)));
         say(&format!("images      {}{limited}", counts.samples));
         say(&format!("speed       {:.0} images/s", counts.samples as f64 / seconds));
         say(&format!("loss        {:.4}", counts.mean_loss()));
@@ -115,8 +157,8 @@ impl Program for Measurement {
 
 /// The number of outputs of the weights, if they are classes of the images.
 fn outputs_for(classes: &[String], file: &ModelFile) -> Result<usize> {
-    let known = &file.description.classes;
-    if known == classes || (known.is_empty() && file.outputs == classes.len()) {
+    let known = &file.stated.classes;
+    if (known == classes && known.len() <= file.outputs) || (known.is_empty() && file.outputs == classes.len()) {
         return Ok(file.outputs);
     }
     let differ = known.iter().zip(classes).find(|(ours, theirs)| ours != theirs);
@@ -142,6 +184,7 @@ fn table(evaluation: &findings::Evaluation) -> String {
         rows.sort_by(|(_, one), (_, other)| one.accuracy().partial_cmp(&other.accuracy()).expect("numbers of images"));
         rows.truncate(MOST_CLASSES);
     }
+    let rows: Vec<_> = rows.into_iter().map(|(name, score)| (printable(name), score)).collect();
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(5);
     let share = |share: Option<f64>| share.map_or("-".into(), |share| format!("{:.1} %", 100.0 * share));
     let title = if all > rows.len() { format!("the worst of {all} classes\n") } else { String::new() };

@@ -8,14 +8,21 @@ use crate::error::{Error, Result};
 use crate::trainer::loading::Notice;
 use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::terminal::say;
-use crate::weights::Format;
+use crate::weights::{Format, Stated};
 
 /// Writes the model in `path` (of a run, its checkpoint `which`) to the file `output`; with `averaged`, its averaged
-/// weights if there are any.
-pub fn export(path: &Path, which: Option<Which>, to: Format, output: &Path, averaged: bool) -> Result<()> {
+/// weights if there are any. What is `given` about images and classes counts more than what the file says.
+pub fn export(
+    path: &Path,
+    which: Option<Which>,
+    to: Format,
+    output: &Path,
+    averaged: bool,
+    given: Stated,
+) -> Result<()> {
     let file = ModelFile::read(path, which, averaged)?;
+    let description = &file.describe(given)?;
     check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
-    let description = &file.description;
     let notice = Notice::new(ProgressKind::Auto, || format!("writing     {}", output.display()));
     let bytes = to.encode(&file.tensors, description, &file.origin)?;
     write_atomic(output, &bytes)?;
@@ -24,10 +31,7 @@ pub fn export(path: &Path, which: Option<Which>, to: Format, output: &Path, aver
     say(&format!("written     {} ({:.1} MB)", output.display(), bytes.len() as f64 / 1e6));
     let [mean, std] = [description.normalization.mean, description.normalization.std];
     let size = description.size;
-    let part = match description.center_crop {
-        0.0 => String::new(),
-        share => format!(", the middle {} % of the shorter side", 100.0 * share),
-    };
-    say(&format!("images      RGB in 0..1, {size}x{size}{part}, minus {mean:?}, divided by {std:?}"));
+    let framing = description.framing();
+    say(&format!("images      RGB in 0..1, {size}x{size}{framing}, minus {mean:?}, divided by {std:?}"));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, printable};
 use crate::launch::{RunStatus, create_secret, hold_rendezvous, run_status};
 use crate::metrics::line::rate;
 use crate::parallel::ParallelConfig;
@@ -37,7 +37,7 @@ pub fn secret(path: &Path) -> Result<()> {
 
 /// The run as a table.
 fn table(RunStatus { generation, phase, why, members }: &RunStatus) -> String {
-    let mut lines = vec![format!("generation  {generation}, {phase}: {why}")];
+    let mut lines = vec![format!("generation  {generation}, {phase}: {}", printable(why))];
     lines.push(format!(
         "{:>4}  {:<24}  {:>8}  {:>7}  {:<9}  {:>8}  {:>8}",
         "rank", "host", "process", "devices", "replicas", "step", "img/s"
@@ -53,8 +53,29 @@ fn table(RunStatus { generation, phase, why, members }: &RunStatus) -> String {
         let rate = rate(Some(it.progress.images_per_second).filter(|rate| *rate > 0.0));
         lines.push(format!(
             "{rank:>4}  {:<24}  {:>8}  {:>7}  {replicas:<9}  {:>8}  {rate:>8}{leaves}",
-            it.host, it.process, it.devices, it.progress.step
+            printable(&it.host),
+            it.process,
+            it.devices,
+            it.progress.step
         ));
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::{MemberStatus, Progress};
+
+    #[test]
+    fn names_of_hosts_cannot_break_the_table() {
+        let host = "\u{1b}[2Jb\n   0  c".to_string();
+        let progress = Progress::default();
+        let member = MemberStatus { id: 1, host, process: 7, devices: 1, replicas: 0..2, draining: false, progress };
+        let why = "\u{9b}1mhost b\nleft".to_string();
+        let text = table(&RunStatus { generation: 3, phase: "running", why, members: vec![member] });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], r"generation  3, running: \u009b1mhost b\nleft");
+        assert!(lines.len() == 3 && lines[2].starts_with(r"   0  \u001b[2Jb\n   0  c "), "{lines:?}");
+    }
 }

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use super::measured_run::NOTHING_ELSE;
+use super::verify::Verification;
 use crate::checkpoint::{self, Loaded};
 use crate::config::{Config, Request, SESSION_KEYS, Saved, resolve};
 use crate::error::{Error, Result};
 use crate::file::{self, GIB};
 use crate::metrics::{Record, StepRecord, links};
 use crate::state::{StateDict, from_safetensors};
-use super::measured_run::NOTHING_ELSE;
-use super::verify::Verification;
 use crate::trainer::child::Child;
 use crate::trainer::origin::saved;
 use crate::trainer::terminal::say;

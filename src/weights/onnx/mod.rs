@@ -11,7 +11,9 @@ pub mod proto;
 use prost::Message;
 use serde_json::json;
 
-use self::proto::{ModelProto, OperatorSetIdProto, StringStringEntryProto};
+use self::proto::{GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto};
+use super::Description;
+use crate::data::Normalization;
 use crate::error::{Error, Result};
 use crate::state::StateDict;
 
@@ -24,17 +26,20 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Protobuf's limit, in bytes.
 const LONGEST: usize = i32::MAX as usize;
 
-/// The metadata of a file.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The source of the weights in errors, as in `'run/best'`.
-    pub origin: String,
-    /// The names of the classes, by label; empty if unknown.
-    pub classes: Vec<String>,
-    /// Height and width of the training images, in pixels; the graph accepts other sizes too.
-    pub size: [usize; 2],
-    /// Mean and standard deviation of each channel, for values in `[0, 1]`; `None` if unknown.
-    pub normalization: Option<([f32; 3], [f32; 3])>,
+/// Refuses weights that are not those of a whole ResNet; `origin` is their source in errors, as in `'run/best'`.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if a tensor is missing, unused, or has another shape than the network's.
+pub fn check(tensors: &StateDict, origin: &str) -> Result<()> {
+    graph(tensors, origin).map(drop)
+}
+
+fn graph(tensors: &StateDict, origin: &str) -> Result<GraphProto> {
+    network::resnet(tensors).map_err(|fault| {
+        Error::Checkpoint(format!(
+            "cannot export the weights in {origin}: {fault}; only a whole ResNet with torchvision's names can be exported"
+        ))
+    })
 }
 
 /// The network as an ONNX file: input `images`, f32 `[batch, 3, height, width]`, normalised; output `logits`, f32
@@ -44,20 +49,10 @@ pub struct Options {
 /// arguments always give the same bytes.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if `tensors` are not the weights of a ResNet with torchvision's names, if there is not one
-/// class name per output, or if the file would exceed protobuf's limit of 2 GiB.
-pub fn to_onnx(tensors: &StateDict, options: &Options) -> Result<Vec<u8>> {
-    let refused = |fault: String, remedy: &str| {
-        Error::Checkpoint(format!("cannot export the weights in {} to ONNX: {fault}; {remedy}", options.origin))
-    };
-    let graph = network::resnet(tensors)
-        .map_err(|fault| refused(fault, "only a ResNet with torchvision's names can be exported"))?;
-    let (outputs, names) = (tensors["fc.bias"].len(), options.classes.len());
-    if names != 0 && names != outputs {
-        let fault = format!("{names} class names were given for a network of {outputs} classes");
-        return Err(refused(fault, "give the data set that the network was trained on"));
-    }
-    let doc_string = description(&graph.name, options);
+/// Those of [`check`], and [`Error::Checkpoint`] if the file would exceed protobuf's limit of 2 GiB.
+pub fn to_onnx(tensors: &StateDict, description: &Description, origin: &str) -> Result<Vec<u8>> {
+    let graph = graph(tensors, origin)?;
+    let doc_string = in_words(&graph.name, description);
     let model = ModelProto {
         ir_version: IR_VERSION,
         producer_name: "kiln".into(),
@@ -65,35 +60,36 @@ pub fn to_onnx(tensors: &StateDict, options: &Options) -> Result<Vec<u8>> {
         doc_string,
         graph: Some(graph),
         opset_import: vec![OperatorSetIdProto { version: OPSET }],
-        metadata_props: metadata(options),
+        metadata_props: metadata(description, tensors["fc.bias"].len()),
     };
     if model.encoded_len() > LONGEST {
-        let fault = format!("the file would have {} bytes, and protobuf ends at {LONGEST}", model.encoded_len());
-        return Err(refused(fault, "train with a smaller --width"));
+        return Err(Error::Checkpoint(format!(
+            "cannot export the weights in {origin} to ONNX: the file would have {} bytes, and protobuf ends at {LONGEST}; \
+             train with a smaller --width",
+            model.encoded_len()
+        )));
     }
     Ok(model.encode_to_vec())
 }
 
-fn description(network: &str, options: &Options) -> String {
-    let [height, width] = options.size;
-    let values = match options.normalization {
-        Some((mean, std)) => format!("(byte / 255 - mean) / std by channel, mean {mean:?}, std {std:?}"),
-        None => "normalised as in training".into(),
-    };
+fn in_words(network: &str, description: &Description) -> String {
+    let Description { normalization: Normalization { mean, std }, size, .. } = description;
     format!(
-        "{network}, written by Kiln {VERSION}. 'images': RGB, float32 [batch, 3, height, width], {values}; trained on \
-         images of {height}x{width} pixels (height x width). 'logits': float32 [batch, classes], before the softmax."
+        "{network}, written by Kiln {VERSION}. 'images': RGB, float32 [batch, 3, height, width], (byte / 255 - mean) / std \
+         by channel, mean {mean:?}, std {std:?}; trained on images of {size}x{size} pixels (height x width){}. 'logits': \
+         float32 [batch, classes], before the softmax.",
+        description.framing()
     )
 }
 
-/// The same for programs: `size`, `mean`, `std` and `classes` as JSON, if known.
-fn metadata(options: &Options) -> Vec<StringStringEntryProto> {
-    let mut pairs = vec![("kiln_version", VERSION.to_string()), ("size", format!("{:?}", options.size))];
-    if let Some((mean, std)) = options.normalization {
-        pairs.extend([("mean", format!("{mean:?}")), ("std", format!("{std:?}"))]);
-    }
-    if !options.classes.is_empty() {
-        pairs.push(("classes", json!(options.classes).to_string()));
+/// The same for programs, lists as JSON. Names are given only if every one of the `outputs` has one.
+fn metadata(description: &Description, outputs: usize) -> Vec<StringStringEntryProto> {
+    let Description { classes, normalization: Normalization { mean, std }, size, .. } = description;
+    let mut pairs = vec![("kiln_version", VERSION.to_string()), ("size", format!("{:?}", [size; 2]))];
+    pairs.extend([("mean", format!("{mean:?}")), ("std", format!("{std:?}"))]);
+    pairs.extend([("center_crop", description.center_crop.to_string()), ("exif", description.exif.name().into())]);
+    if classes.len() == outputs {
+        pairs.push(("classes", json!(classes).to_string()));
     }
     pairs.into_iter().map(|(key, value)| StringStringEntryProto { key: key.into(), value }).collect()
 }
