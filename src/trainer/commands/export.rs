@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::trainer::loading::Notice;
 use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::terminal::say;
-use crate::weights::{Format, Stated};
+use crate::weights::{Format, Stated, onnx};
 
 /// Writes the model in `path` (of a run, its checkpoint `which`) to the file `output`; with `averaged`, its averaged
 /// weights if there are any. What is `given` about images and classes counts more than what the file says.
@@ -21,6 +21,7 @@ pub fn export(
     given: Stated,
 ) -> Result<()> {
     let file = ModelFile::read(path, which, averaged)?;
+    onnx::check(&file.tensors, &file.origin)?;
     let description = &file.describe(given)?;
     check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
     let notice = Notice::new(ProgressKind::Auto, || format!("writing     {}", output.display()));
