@@ -1,6 +1,7 @@
 //! Weights as files: what a file says about images and classes is what the commands do with it, what cannot be used is
 //! refused, and no name in it is obeyed by a terminal or a spreadsheet.
 
+use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::path::Path;
 use std::process::Output;
@@ -264,13 +265,13 @@ fn names_are_not_commands_to_a_terminal_or_a_spreadsheet() {
         names.sort_by_key(|name| name.to_string());
         assert!(CLASSES.iter().all(|name| names.contains(&Value::from(*name))), "{names:?}");
     }
-    for (file, heads) in [("classes.csv", 1), ("confusion.csv", 4)] {
-        let mut reader = csv::ReaderBuilder::new().has_headers(false).from_path(place.path("run").join(file)).unwrap();
+    for (file, columns) in [("classes.csv", 1), ("confusion.csv", 2)] {
+        let mut reader = csv::Reader::from_path(place.path("run").join(file)).unwrap();
         let rows: Vec<csv::StringRecord> = reader.records().map(|row| row.unwrap()).collect();
-        let names: Vec<&str> = rows[1..].iter().map(|row| &row[0]).collect();
-        assert_eq!(names, [CLASSES[0], "'+cat", "'=1+2"], "{file}");
-        if heads > 1 {
-            assert_eq!(rows[0].iter().skip(1).collect::<Vec<_>>(), names);
+        for column in 0..columns {
+            let names: BTreeSet<&str> = rows.iter().map(|row| &row[column]).collect();
+            assert!(names.iter().all(|name| [CLASSES[0], "'+cat", "'=1+2"].contains(name)), "{file}: {names:?}");
+            assert!(column > 0 || names.len() == 3, "{file}: {names:?}");
         }
     }
 }

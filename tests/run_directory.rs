@@ -122,6 +122,9 @@ fn a_checkpoint_is_there_for_readers_while_it_is_replaced() {
             .iter()
             .for_each(|output| assert!(succeeded(output).contains("evaluation.json"), "its run is not known"));
     });
+    // Whoever replaced it was killed in between.
+    fs::rename(&here, &away).unwrap();
+    succeeded(&place.bare(&["evaluate", "--checkpoint=run"]).output().unwrap());
 }
 
 #[test]

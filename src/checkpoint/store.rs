@@ -292,7 +292,9 @@ fn follow(path: &Path, read: fn(&Path) -> Result<Loaded>) -> Result<Loaded> {
         }
         std::thread::sleep(PAUSE);
     }
-    read(&current().0)
+    // Who replaces it may have been stopped, or killed; then what was there before is whole.
+    let target = current().0;
+    read(&target).or_else(|error| read(&replaced(&target)).map_err(|_| error))
 }
 
 /// The directory that `path` is or points to, whether or not it is there.

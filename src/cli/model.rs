@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::options::Options;
-use super::refusal::whole;
+use super::refusal::{as_checkpoint, whole};
 use super::{Cli, Command, Refusal};
 use crate::config::{Request, Setting};
 use crate::error::Error;
@@ -20,11 +20,6 @@ pub(super) struct Source {
     /// Which checkpoint of a run's directory to take; without it the best, or the latest if there is no best one.
     #[arg(long, value_name = "CHOICE")]
     which: Option<Which>,
-}
-
-/// The hint for a path where a command has no place for one.
-pub(super) fn as_checkpoint(path: &str) -> String {
-    format!("a model is given as --checkpoint {path}")
 }
 
 #[derive(Debug, Args)]

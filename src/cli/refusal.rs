@@ -11,7 +11,6 @@ use std::ops::RangeInclusive;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches};
 
-use super::model::as_checkpoint;
 use crate::config::schema::enumerate;
 use crate::config::suggestion::{self, Meant};
 use crate::error::Error;
@@ -45,6 +44,11 @@ pub(super) fn read(
             return Err(Error::Usage(lines).into());
         }
     }
+}
+
+/// The hint for a path where a command has no place for one.
+pub(super) fn as_checkpoint(path: &str) -> String {
+    format!("a model is given as --checkpoint {path}")
 }
 
 /// A parser of a whole number in a range; its error is the rule.

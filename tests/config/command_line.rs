@@ -115,9 +115,12 @@ fn arguments_that_mean_nothing_end_with_exit_code_two() {
 /// Every line that is said about arguments.
 fn said(line: &[&str]) -> Vec<String> {
     match Cli::try_parse_from([&["train"], line].concat()) {
-        Ok(Command::Train(request) | Command::Launch { request, .. } | Command::Scaling { request, .. }) => {
-            refusals(&request)
-        }
+        Ok(
+            Command::Train(request)
+            | Command::Launch { request, .. }
+            | Command::Scaling { request, .. }
+            | Command::Find { request, .. },
+        ) => refusals(&request),
         Err(Refusal::Wrong(Error::Usage(lines))) => lines,
         other => panic!("{line:?}: {other:?}"),
     }

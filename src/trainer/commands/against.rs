@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::repetition::{Difference, Repetition, different_tensor, experiment, first_difference, log, text_of};
-use super::verify::Verification;
+use super::repetition::{
+    Difference, Repetition, Verification, different_tensor, experiment, first_difference, log, text_of,
+};
 use crate::checkpoint::{self, Loaded};
 use crate::error::{Error, Result};
 use crate::metrics::StepRecord;

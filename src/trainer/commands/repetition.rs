@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::measured_run::NOTHING_ELSE;
-use super::verify::Verification;
 use crate::checkpoint::{self, Loaded};
 use crate::config::{Config, Request, SESSION_KEYS, Saved, resolve};
 use crate::error::{Error, Result};
@@ -50,6 +49,23 @@ pub(super) fn text_of(log: &Path) -> Result<String> {
 fn steps_of(log: &str) -> Vec<StepRecord> {
     let step = |line| if let Ok(Record::Step(step)) = serde_json::from_str(line) { Some(step) } else { None };
     log.lines().filter_map(step).collect()
+}
+
+/// Which part of a run is repeated, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verification {
+    /// The run's directory.
+    pub run: PathBuf,
+    /// Stretches between checkpoints to repeat; 0 for all.
+    pub stretches: usize,
+    /// Chooses them; `None` chooses others each time.
+    pub seed: Option<u64>,
+    /// Another run of the same experiment, to compare with.
+    pub against: Option<PathBuf>,
+    /// Placement and backend of the repetition, as arguments of `train`.
+    pub arguments: Vec<String>,
+    /// The same as a request.
+    pub request: Request,
 }
 
 /// Steps of a run that were trained again.

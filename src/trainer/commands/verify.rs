@@ -11,29 +11,11 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::against::compare;
-use super::repetition::{Difference, Repetition, different_tensor, first_difference, log};
+use super::repetition::{Difference, Repetition, Verification, different_tensor, first_difference, log};
 use crate::checkpoint;
-use crate::config::Request;
 use crate::error::{Error, Result};
 use crate::metrics::StepRecord;
 use crate::trainer::terminal::say;
-
-/// Which part of a run is repeated, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verification {
-    /// The run's directory.
-    pub run: PathBuf,
-    /// Stretches between checkpoints to repeat; 0 for all.
-    pub stretches: usize,
-    /// Chooses them; `None` chooses others each time.
-    pub seed: Option<u64>,
-    /// Another run of the same experiment, to compare with.
-    pub against: Option<PathBuf>,
-    /// Placement and backend of the repetition, as arguments of `train`.
-    pub arguments: Vec<String>,
-    /// The same as a request.
-    pub request: Request,
-}
 
 /// The steps from one checkpoint, or the beginning, to the next one.
 struct Stretch {
