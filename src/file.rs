@@ -10,6 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use memmap2::{Mmap, MmapOptions};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// Bytes of a MiB.
 pub(crate) const MIB: u64 = 1 << 20;
@@ -61,10 +63,11 @@ pub(crate) fn text(path: &Path, limit: u64) -> io::Result<String> {
 /// # Errors
 /// That of the system, or a reason that completes "cannot open 'x': ".
 pub(crate) fn open_to_write(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path).map_err(|error| match error.raw_os_error() {
-        Some(libc::ELOOP) => io::Error::other("it is a symlink, which may lead anywhere; remove it"),
+    options.read(true).write(true).create(true).truncate(false).custom_flags(flags.bits() as i32);
+    let file = options.open(path).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => io::Error::other("it is a symlink, which may lead anywhere; remove it"),
         _ => error,
     })?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file; remove it")) }
