@@ -9,6 +9,7 @@ mod launch;
 mod model;
 mod options;
 mod pack;
+mod printed;
 mod refusal;
 mod rewriting;
 mod spelling;
@@ -366,10 +367,10 @@ impl Cli {
                 let output = output.unwrap_or_else(usual);
                 Command::Report { runs, output }
             }
-            Some(Action::Completions { shell }) => Command::Print(completions(shell)),
+            Some(Action::Completions { shell }) => Command::Print(printed::completions(shell)),
             Some(Action::Slurm(arguments)) => arguments.command()?,
             Some(Action::Doctor) => Command::Doctor,
-            Some(Action::Man) => Command::Print(manual()),
+            Some(Action::Man) => Command::Print(printed::manual()),
             Some(Action::Rendezvous(arguments)) => arguments.command(),
             Some(Action::Members(job::Members { dist_url, drain, terms })) => {
                 Command::Members { parallel: Box::new(terms.at(dist_url)), drain }
@@ -391,18 +392,4 @@ impl Cli {
             }
         }
     }
-}
-
-/// What `shell` runs to complete arguments.
-fn completions(shell: Shell) -> String {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "train", &mut text);
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-/// The manual page, in the language of `man`.
-fn manual() -> String {
-    let mut text = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut text).expect("writing to memory does not fail");
-    String::from_utf8_lossy(&text).into_owned()
 }
