@@ -14,7 +14,6 @@ use kiln::checkpoint::manifest::Manifest;
 use sha2::{Digest, Sha256};
 
 use crate::command::{Workplace, errors, succeeded};
-use crate::files::file;
 
 /// What a command may take, in MiB; files here are larger, or would become larger.
 const BOUND: u64 = 256;
@@ -228,7 +227,8 @@ fn a_page_that_is_compressed_beyond_all_pictures_is_refused() {
     let place = Workplace::new();
     fs::create_dir(place.path("set")).unwrap();
     for split in ["train", "test"] {
-        fs::copy(file("tests/fixtures/hostile/bomb.parquet"), place.path(&format!("set/{split}-0.parquet"))).unwrap();
+        let bomb = crate::files::file("tests/fixtures/bomb.parquet");
+        fs::copy(bomb, place.path(&format!("set/{split}-0.parquet"))).unwrap();
     }
     let arguments = ["--data=parquet", "--data-dir=set", "run.threads=1", "--width=2", "--epochs=1"];
     refused(&place, &arguments, &["train-0.parquet' is damaged", "compressed bytes has more than 16777216"]);

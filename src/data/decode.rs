@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_panic_of_a_decoder_is_a_fault_of_its_image() {
-        assert_eq!(guarded(|| is_decoding()), Ok(true));
+        assert_eq!(guarded(is_decoding), Ok(true));
         let fault = guarded(|| panic!("index out of bounds:\n  the len is {}", 3));
         assert_eq!(fault, Err("makes its decoder fail: index out of bounds: the len is 3".into()));
         assert!(!is_decoding());

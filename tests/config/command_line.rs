@@ -121,6 +121,7 @@ fn said(line: &[&str]) -> Vec<String> {
             | Command::Scaling { request, .. }
             | Command::Find { request, .. },
         ) => refusals(&request),
+        Ok(Command::Sweep { points, .. }) => refusals(&points[0].request),
         Err(Refusal::Wrong(Error::Usage(lines))) => lines,
         other => panic!("{line:?}: {other:?}"),
     }
