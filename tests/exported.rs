@@ -185,6 +185,7 @@ fn weights_that_cannot_be_used_are_refused_and_leave_no_file() {
     };
     file("nan.safetensors", &|it| set(it, "layer2.0.conv1.weight", f32::NAN));
     file("infinite.safetensors", &|it| set(it, "fc.bias", f32::NEG_INFINITY));
+    file("negative.safetensors", &|it| set(it, "bn1.running_var", -1.0));
     file("lacking.safetensors", &|it| drop(it.remove("layer1.0.bn1.running_mean")));
     file("more.safetensors", &|it| drop(it.insert("extra.weight".into(), it["fc.weight"].clone())));
     file("huge.safetensors", &|it| set(it, "fc.weight", f32::MAX));
@@ -210,6 +211,8 @@ fn weights_that_cannot_be_used_are_refused_and_leave_no_file() {
         );
     }
     for (name, part) in [
+        ("negative.safetensors", "'bn1.running_var' in"),
+        ("negative.safetensors", "holds a negative variance: the file is damaged"),
         ("lacking.safetensors", "'layer1.0.bn1.running_mean' is missing"),
         ("more.safetensors", "'extra.weight' is unknown"),
     ] {

@@ -43,6 +43,8 @@ mod interruption;
 mod launch;
 #[cfg(all(feature = "tch", target_os = "linux"))]
 mod libraries;
+#[cfg(target_os = "linux")]
+mod limits;
 #[cfg(feature = "gloo")]
 mod mesh;
 mod metrics;

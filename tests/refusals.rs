@@ -387,38 +387,3 @@ fn a_batch_that_memory_does_not_hold_ends_with_the_remedy_and_without_a_stack() 
     }
     assert!(!last.contains("frame #") && last.len() < 700, "{}", last);
 }
-
-/// The last line of a program under this limit of the shell, which ends it.
-#[cfg(target_os = "linux")]
-fn limited(limit: &str, arguments: &[&str]) -> String {
-    let place = Workplace::new();
-    let mut train = Command::new("sh");
-    train.args(["-c", "ulimit $0 && exec \"$@\"", limit]).arg(crate::files::train()).args(arguments);
-    let train = train.env("XDG_STATE_HOME", crate::files::scratch()).env("RUST_BACKTRACE", "0");
-    let output = train.current_dir(place.path("")).stdin(Stdio::null()).output().unwrap();
-    let lines = errors(&output);
-    assert!(matches!(output.status.code(), Some(1 | 2)), "{}: {lines:?}", output.status);
-    lines.last().unwrap().clone()
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn a_model_that_memory_does_not_hold_ends_with_a_sentence() {
-    let run = ["data=synthetic", "--width=512", "--threads=1", "--progress=none"];
-    let line = limited("-d 409600", &[&run[..], &["--backend=flex"]].concat());
-    assert!(line.contains("for lack of memory: 'ulimit -d' allows 409600 KiB; raise it"), "{line}");
-    if cfg!(feature = "tch") {
-        let line = limited("-d 409600", &[&run[..], &["--backend=tch"]].concat());
-        assert!(line.contains("lower --batch-size") && !line.contains("frame #"), "{line}");
-    }
-}
-
-#[test]
-#[cfg(all(feature = "gloo", target_os = "linux"))]
-fn too_few_open_files_for_a_job_are_refused_at_once() {
-    let job = ["--elastic=1:2", "--world-size=2", "--gpu-ids=0", "--dist-url=tcp://127.0.0.1:1", "data=synthetic"];
-    let began = std::time::Instant::now();
-    let line = limited("-n 16", &job);
-    assert!(line.contains("needs 64 open files or more, and the system allows '16'"), "{line}");
-    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
-}

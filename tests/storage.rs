@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 
 use image::{Rgb, RgbImage};
 use tar::{Builder, Header};
@@ -229,7 +230,28 @@ fn damaged_images_are_counted_in_the_log() {
     }
     assert!(!place.path("new.pack").exists());
     let packing = ["pack", "folder", "--output=new.pack", "--side=20", "--jpeg=50%", "--skip-corrupt"];
-    assert!(succeeded(&place.bare(&packing).output().unwrap()).contains("45 images"));
+    let output = place.bare(&packing).output().unwrap();
+    assert!(succeeded(&output).contains("45 images"));
+    assert!(errors(&output).iter().any(|line| line.contains("damaged image")), "{:?}", errors(&output));
+}
+
+#[test]
+fn a_pack_without_an_image_is_not_written_nor_one_in_the_place_of_a_pipe() {
+    let place = Workplace::new();
+    for split in ["train", "val"] {
+        fs::create_dir_all(place.path(&format!("broken/{split}/it"))).unwrap();
+        fs::write(place.path(&format!("broken/{split}/it/a.jpg")), b"\xff\xd8").unwrap();
+    }
+    let pack = |output: &str| place.bare(&["pack", "broken", "--skip-corrupt", output]).output().unwrap();
+    let output = pack("--output=new.pack");
+    let lines = errors(&output);
+    assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
+    assert!(lines[0].contains("'broken' has no image to pack") && lines[0].contains("damaged"), "{lines:?}");
+    assert!(!place.path("new.pack").exists());
+    assert!(Command::new("mkfifo").arg(place.path("pipe")).status().unwrap().success());
+    let output = pack("--output=pipe");
+    assert!(errors(&output)[0].contains("'pipe': it is a device or a pipe, which would be replaced"), "{output:?}");
+    assert!(!place.path("pipe").is_file());
 }
 
 #[test]

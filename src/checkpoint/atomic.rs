@@ -24,6 +24,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
 /// As [`write_atomic`], with what `write` writes.
 pub(crate) fn create_atomic(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let parent = parent(path);
+    check_replaceable(path)?;
     fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
     let fresh = temporary(path)?;
     remove(&fresh)?;
@@ -54,11 +55,19 @@ pub fn check_writable(path: &Path) -> Result<()> {
     }
     let fresh = temporary(path)?;
     remove(&fresh)?;
-    if path.is_dir() {
-        return Err(Error::io("write", path)(io::ErrorKind::IsADirectory.into()));
-    }
+    check_replaceable(path)?;
     File::create_new(&fresh).map_err(Error::io("write", path))?;
     remove(&fresh)
+}
+
+/// Refuses to put a file in the place of a directory, a device or a pipe.
+fn check_replaceable(path: &Path) -> Result<()> {
+    let reason = match fs::metadata(path) {
+        Ok(found) if found.is_dir() => io::ErrorKind::IsADirectory.into(),
+        Ok(found) if !found.is_file() => io::Error::other("it is a device or a pipe, which would be replaced"),
+        _ => return Ok(()),
+    };
+    Err(Error::io("write", path)(reason))
 }
 
 /// Points the symlink `link` to `target`, a path relative to the directory of `link`, in one step, even if several

@@ -68,7 +68,7 @@ use self::folder::Folder;
 use self::pack::Pack;
 use self::samples::Samples;
 use self::shards::Shards;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::objects::{is_url, local};
 
 /// Progress of loading, which the caller displays.
@@ -118,8 +118,18 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
     })
 }
 
-/// Writes a pack of the images in `source`: a folder of images, shards, Parquet files, or another pack. Returns the
-/// numbers of its images and bytes.
+/// What is in a new pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed {
+    /// Its images.
+    pub images: usize,
+    /// Its bytes.
+    pub bytes: u64,
+    /// What was left out, and why.
+    pub notes: Vec<String>,
+}
+
+/// Writes a pack of the images in `source`: a folder of images, shards, Parquet files, or another pack.
 ///
 /// # Errors
 /// If there are no such images, one is damaged, or the file cannot be written.
@@ -129,7 +139,7 @@ pub fn pack(
     recipe: Option<Recipe>,
     output: &Path,
     progress: &dyn Fn(Progress),
-) -> Result<(usize, u64)> {
+) -> Result<Packed> {
     let source = &local(source);
     let config = DataConfig { dir: source.clone(), corrupt, ..DataConfig::default() };
     let samples: Arc<dyn Samples> = if is_url(source) {
@@ -143,8 +153,12 @@ pub fn pack(
     } else {
         Arc::new(Folder::open(&config, progress)?)
     };
-    let bytes = pack::write(&*samples, recipe, output, progress)?;
-    Ok((samples.index().len(), bytes))
+    let (images, notes) = (samples.index().len(), samples.index().head.notes.clone());
+    if images == 0 {
+        let why = notes.first().map(|note| format!(": {note}")).unwrap_or_default();
+        return Err(Error::Data(format!("'{}' has no image to pack{why}", source.display())));
+    }
+    Ok(Packed { images, bytes: pack::write(&*samples, recipe, output, progress)?, notes })
 }
 
 /// The shards in `config.dir`; those of an object store are read ahead.
@@ -166,9 +180,7 @@ fn parquet(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Arc<dyn S
 #[cfg(not(feature = "parquet"))]
 fn parquet(config: &DataConfig, _progress: &dyn Fn(Progress)) -> Result<Arc<dyn Samples>> {
     let dir = config.dir.display();
-    Err(crate::error::Error::usage(format!(
-        "'{dir}' has Parquet files, which this build cannot read; build with --features parquet"
-    )))
+    Err(Error::usage(format!("'{dir}' has Parquet files, which this build cannot read; build with --features parquet")))
 }
 
 /// Images in memory, framed as squares of the configured size.

@@ -61,14 +61,20 @@ pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
 /// # Errors
 /// [`Error::Checkpoint`] naming the tensor.
 pub fn check_finite(tensors: &StateDict, origin: &str) -> Result<()> {
-    let is_broken = |tensor: &HostTensor| tensor.as_f32().is_some_and(|data| !data.iter().all(|it| it.is_finite()));
-    tensors.iter().find(|(_, tensor)| is_broken(tensor)).map_or(Ok(()), |(name, _)| {
-        Err(Error::Checkpoint(format!(
-            "{} in {origin} holds a number that is not finite: the training diverged, or the file is damaged; give other \
-             weights",
-            quoted(name)
-        )))
-    })
+    let fault = |name: &str, tensor: &HostTensor| {
+        let data = tensor.as_f32()?;
+        if !data.iter().all(|it| it.is_finite()) {
+            return Some("a number that is not finite: the training diverged, or the file is damaged");
+        }
+        let is_negative = name.ends_with("running_var") && data.iter().any(|it| *it < 0.0);
+        is_negative.then_some("a negative variance: the file is damaged")
+    };
+    match tensors.iter().find_map(|(name, tensor)| Some((name, fault(name, tensor)?))) {
+        None => Ok(()),
+        Some((name, fault)) => {
+            Err(Error::Checkpoint(format!("{} in {origin} holds {fault}; give other weights", quoted(name))))
+        }
+    }
 }
 
 /// A name from a file, quoted for a message: escaped, and cut after 80 characters.

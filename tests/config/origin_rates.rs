@@ -59,6 +59,9 @@ fn torchvisions_words_set_the_rates_that_torchvision_has() {
             lines.push(format!("{scheduler} --lr-step-size 2 --lr-gamma 0.5 {warmup} --lr 0.08 --epochs 6"));
         }
     }
+    // Without a word for the scheduler it is steplr.
+    lines.push("--lr-step-size 2 --lr-warmup-epochs 2 --lr 0.08 --epochs 6".into());
+    lines.push("--lr-gamma 0.5 --lr 0.08 --epochs 65".into());
     assert!(lines.len() > 40, "{lines:#?}");
     let Some(found) = ask("torch", "schedules.py", &lines.iter().map(Path::new).collect::<Vec<_>>()) else { return };
     let theirs: Vec<Vec<f64>> = serde_json::from_str(&found).unwrap();

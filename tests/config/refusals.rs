@@ -93,6 +93,10 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
         (["--epochs", "1.5"], "epochs must be a whole number"),
         (["--epochs", "99999999999999999999999"], "epochs must be a whole number"),
         (["--accumulation-steps", "0"], "accumulation steps must be at least 1"),
+        (
+            ["--lr-warmup-decay", "0"],
+            "--lr-warmup-decay must be a share above 0, got '0'; 0.01 is torchvision's default",
+        ),
         (["--seed", "-3"], "seed must be a whole number, at least 0, got '-3'"),
         (["--width", "0"], "width must be at least 1"),
         (["--learning-rate", "0"], "learning rate must be above 0 and finite, got '0'"),

@@ -109,7 +109,7 @@ fn folder_parquet_files_and_a_pack_of_them_are_one_data_set() {
         for source in
             [dir.path().to_path_buf(), dir.path().join("{train-0000{0,1}-of-00002,validation-00000-of-00001}.parquet")]
         {
-            assert_eq!(pack(&source, Corrupt::Refuse, None, &file, &|_| {}).unwrap().0, IMAGES.len());
+            assert_eq!(pack(&source, Corrupt::Refuse, None, &file, &|_| {}).unwrap().images, IMAGES.len());
             let splits = load(&config(Source::Pack, &file)).unwrap();
             assert_eq!((fingerprint(&splits), content(&splits)), (fingerprint(&expected), content(&expected)));
         }

@@ -62,7 +62,7 @@ pub(super) const FLAGS: &[Alias] = &[
     ),
     Alias::key("--decay-epochs", "schedule.step_epochs"),
     // Before the scheduler, because 'exponentiallr' does not read it.
-    Alias::key("--lr-step-size", "schedule.step_epochs"),
+    Alias::word("--lr-step-size", Read(|value, line| Ok(of_steps("schedule.step_epochs", value, line)))),
     Alias::word(
         "--lr-scheduler",
         Choice(
@@ -75,12 +75,12 @@ pub(super) const FLAGS: &[Alias] = &[
         ),
     ),
     Alias::key("--decay-rate", "schedule.gamma"),
-    Alias::key("--lr-gamma", "schedule.gamma"),
+    Alias::word("--lr-gamma", Read(|value, line| Ok(of_steps("schedule.gamma", value, line)))),
     Alias::key("--min-lr", "schedule.final_lr"),
     Alias::key("--lr-min", "schedule.final_lr"),
     Alias::word("--lr-warmup-epochs", Read(|value, _| Ok(warm_up(value)))),
     Alias::key("--lr-warmup-method", "schedule.warmup_shape"),
-    Alias::key("--lr-warmup-decay", "schedule.warmup_start"),
+    Alias::word("--lr-warmup-decay", Read(|value, _| warmup_decay(value))),
     Alias::word(
         "--warmup-lr",
         Nothing("schedule.warmup_start=0.01 is the share of the peak at which the warm-up starts"),
@@ -184,6 +184,23 @@ pub(super) const FLAGS: &[Alias] = &[
 fn warm_up(epochs: &str) -> Vec<(&'static str, String)> {
     let method = [("schedule.warmup_start", "0.01"), ("schedule.warmup_shape", "constant"), BY_EPOCH];
     method.into_iter().chain([("schedule.warmup_epochs", epochs)]).map(|(key, text)| (key, text.into())).collect()
+}
+
+/// A key of the step schedule, which is torchvision's unless `--lr-scheduler` names another one.
+fn of_steps(key: &'static str, value: &str, line: &Line) -> Vec<(&'static str, String)> {
+    let schedule: &[(&str, &str)] = match line.value("--lr-scheduler") {
+        Some(_) => &[],
+        None => &[("schedule.kind", "step"), AFTER_WARMUP, BY_EPOCH],
+    };
+    schedule.iter().chain(&[(key, value)]).map(|(key, text)| (*key, text.to_string())).collect()
+}
+
+/// Kiln's own 0 means the rate of one replica.
+fn warmup_decay(value: &str) -> super::Read {
+    if value.trim().parse() == Ok(0.0) {
+        return Err(("a share above 0", "0.01 is torchvision's default".into()));
+    }
+    Ok(vec![("schedule.warmup_start", value.into())])
 }
 
 fn clip(value: &str, line: &Line) -> super::Read {

@@ -3,17 +3,20 @@
 use std::path::Path;
 use std::time::Instant;
 
+use crate::checkpoint::check_writable;
 use crate::config::ProgressKind;
-use crate::data::{self, Corrupt, Recipe};
-use crate::error::Result;
+use crate::data::{self, Corrupt, Packed, Recipe};
+use crate::error::{Error, Result};
 use crate::trainer::loading::Bars;
-use crate::trainer::terminal::say;
+use crate::trainer::terminal::{say, warn};
 
 /// Packs the images in `source` into the file `output`.
 pub fn pack(source: &Path, corrupt: Corrupt, recipe: Option<Recipe>, output: &Path) -> Result<()> {
+    check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
     let (bars, start) = (Bars::new(ProgressKind::Auto), Instant::now());
-    let (images, bytes) = data::pack(source, corrupt, recipe, output, &|progress| bars.show(progress))?;
+    let Packed { images, bytes, notes } = data::pack(source, corrupt, recipe, output, &|progress| bars.show(progress))?;
     bars.finish();
+    notes.iter().for_each(|note| warn(&format!("warning: {note}")));
     let seconds = start.elapsed().as_secs_f64();
     say(&format!("written     {}: {images} images, {:.1} MB, in {seconds:.1} s", output.display(), bytes as f64 / 1e6));
     say(&format!("use         --data pack --data-dir {}", output.display()));
