@@ -68,8 +68,9 @@ struct Fault<'a> {
     /// The command, and how it is typed.
     command: &'a clap::Command,
     path: String,
-    /// The index of the wrong argument, and its name as it is typed.
+    /// The index of the wrong argument.
     at: Option<usize>,
+    /// Its name as it is typed.
     typed: String,
     /// The next argument, if it is not an option.
     next: Option<String>,
@@ -160,10 +161,13 @@ impl<'a> Fault<'a> {
             }
             ErrorKind::UnknownArgument => {
                 let word = self.text(ContextKind::InvalidArg);
-                let hint = match self.command.get_arguments().any(|arg| arg.get_long() == Some("checkpoint")) {
-                    _ if self.trains() => self.behind_dashes(&word),
-                    true => as_checkpoint(&word),
-                    false => more,
+                let takes_model = self.command.get_arguments().any(|arg| arg.get_long() == Some("checkpoint"));
+                let hint = if self.trains() {
+                    self.behind_dashes(&word)
+                } else if takes_model {
+                    as_checkpoint(&word)
+                } else {
+                    more
                 };
                 format!("unknown argument '{word}'; {hint}")
             }
