@@ -17,8 +17,8 @@ use kiln::parallel::memory_error;
 use kiln::report::write;
 use kiln::stop::{leave, survive_file_limit};
 use kiln::trainer::{
-    Question, doctor, evaluate, export, find, launch, members, pack, plan, predict, rendezvous, say, scaling, secret,
-    slurm, sweep, train, verify, warn, with_saved,
+    Question, doctor, evaluate, export, find, launch, members, pack, plan, predict, prepare_process, rendezvous, say,
+    scaling, secret, slurm, sweep, train, verify, warn, with_saved,
 };
 
 fn main() -> ExitCode {
@@ -39,6 +39,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<u8> {
+    if let Command::Train(request) | Command::Evaluate { request, .. } | Command::Predict { request, .. } = &command {
+        prepare_process(request);
+    }
     match command {
         Command::Train(request) => train(resolve(&with_saved(request)?)?),
         Command::Evaluate { checkpoint, which, request } => evaluate(&checkpoint, which, request).map(|()| 0),

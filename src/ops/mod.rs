@@ -71,6 +71,8 @@ pub use images::ImageOps;
 pub use pool::{PoolOps, Pooled, max_pool};
 pub use precision::{BFloat16, ComputeBackend, Float16, Full, MixedBackend, Precision, PrecisionKind};
 pub use sliding::{Algorithm, Sliding};
+#[cfg(all(feature = "tch", target_os = "linux"))]
+pub use torch::bound_spinning;
 #[cfg(feature = "tch")]
 pub use torch::{choose_kernels, cuda_devices};
 pub(crate) use traffic::{BetweenSteps, reading};

@@ -1,5 +1,8 @@
 //! Chooses the backend at run time: the only place where the generic program is instantiated.
 
+use crate::config::Request;
+#[cfg(all(feature = "tch", target_os = "linux"))]
+use crate::config::sketch;
 use crate::error::{Error, Result};
 use crate::parallel::{BackendKind, HostBackend};
 
@@ -40,6 +43,20 @@ pub(super) fn default() -> Option<BackendKind> {
 /// Whether this build has the backend.
 pub(super) fn is_compiled(kind: BackendKind) -> bool {
     COMPILED.contains(&kind)
+}
+
+/// Prepares this process for the backend that the request chooses. It may restart the process: call it before anything
+/// has an effect.
+pub fn prepare_process(request: &Request) {
+    #[cfg(all(feature = "tch", target_os = "linux"))]
+    {
+        let kind = sketch(request).map_or(BackendKind::Auto, |config| config.parallel.backend);
+        if kind == BackendKind::Tch || (kind == BackendKind::Auto && default() == Some(BackendKind::Tch)) {
+            crate::ops::bound_spinning();
+        }
+    }
+    #[cfg(not(all(feature = "tch", target_os = "linux")))]
+    let _ = request;
 }
 
 /// Runs `program` on the backend that `kind` asks for; `auto` is the best one of this build.

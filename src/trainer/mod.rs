@@ -40,6 +40,7 @@ mod succession;
 mod terminal;
 mod together;
 
+pub use backend::prepare_process;
 pub use commands::{
     PlanOptions, Question, SweepOptions, Verification, doctor, evaluate, export, find, launch, members, membership,
     pack, plan, predict, rendezvous, scaling, secret, slurm, sweep, verify,

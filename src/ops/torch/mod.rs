@@ -9,6 +9,8 @@ mod host_conv;
 mod images;
 mod memory;
 mod norm_kernels;
+#[cfg(target_os = "linux")]
+mod openmp;
 mod update;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -32,6 +34,8 @@ use super::trim::Trim;
 use batch_norm::with_epilogue;
 pub use cuda::{choose_kernels, cuda_devices};
 use memory::{parallel_for, uninit_mut, values};
+#[cfg(target_os = "linux")]
+pub use openmp::bound_spinning;
 
 type Pointer = *mut c_void;
 
