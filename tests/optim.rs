@@ -80,6 +80,19 @@ fn rules_of_torch<B: HostBackend>() {
     }
 }
 
+/// As timm's LARS, which takes a trust of one there: the first step of a matrix of zeros is that of SGD.
+fn lars_leaves_zero<B: HostBackend>() {
+    let config =
+        OptimConfig { optimizer: OptimizerKind::Lars, momentum: 0.0, weight_decay: 0.1, ..OptimConfig::default() };
+    let device = B::open(0).unwrap();
+    let values = |length: usize, value: f32| Tensor::<B, 1>::from_floats(&vec![value; length][..], &device);
+    let stepped =
+        optimizer::<B>(&config).step(0.5, vec![values(12, 0.0), values(5, 0.0)], vec![values(12, 3.0), values(5, 2.0)]);
+    let stepped: Vec<f32> =
+        stepped.into_iter().flat_map(|tensor| tensor.into_data().iter::<f32>().collect::<Vec<_>>()).collect();
+    assert_eq!(stepped, [vec![-1.5; 12], vec![-1.0; 5]].concat());
+}
+
 fn clipping_of_torch<B: HostBackend>() {
     let fixture = fixture();
     let gradients = tensors::<B>(&fixture["gradients"][0]);
@@ -172,6 +185,7 @@ fn arenas_change_nothing<B: HostBackend>() {
 on_every_backend! {
     parameters_that_share_a_vector_take_the_steps_they_take_alone => || arenas_change_nothing::<TestBackend>();
     update_rules_are_those_of_torch_across_a_reload_too => || rules_of_torch::<TestBackend>();
+    a_matrix_of_zeros_is_trained_by_lars_too => || lars_leaves_zero::<TestBackend>();
     clipping_by_the_global_norm_is_that_of_torch => || clipping_of_torch::<TestBackend>();
     an_average_starts_at_the_initial_weights => || average_by_formula::<TestBackend>();
 }

@@ -60,7 +60,9 @@ impl<B: UpdateOps> Update<'_, B> {
         } else {
             let norm = |values: &Tensor<B, 1>| tensor::<B, 1>(B::norm(primitive(values.clone())));
             let (weight, slope) = (norm(&self.param), norm(&self.gradient));
-            let trust = weight.clone() * trust_coefficient / (slope + weight * weight_decay + 1e-12);
+            let trust = weight.clone() * trust_coefficient / (slope + weight.clone() * weight_decay + 1e-12);
+            // As in timm's LARS; with the formula alone, weights of zero would stay zero.
+            let trust = trust.mask_fill(weight.equal_elem(0.0), 1.0);
             (self.gradient + self.param.clone() * weight_decay) * trust * self.rate
         };
         let velocity = match slots.into_iter().next() {
