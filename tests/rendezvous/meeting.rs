@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use kiln::launch::rendezvous::Secret;
+use kiln::launch::rendezvous::store::{MOST_BYTES, Store};
+use kiln::launch::rendezvous::{MOST_MEMBERS, Secret};
 
 use super::{PATIENCE, gather, introduction, met, service, terms};
 
@@ -61,17 +62,32 @@ fn a_key_that_nobody_sets_is_named_after_the_limit() {
 }
 
 #[test]
-fn the_store_takes_a_message_of_almost_1_mib_and_64_mib_in_all() {
+fn the_store_takes_a_message_of_almost_1_mib_and_128_mib_in_all() {
     let terms = terms(1);
     let service = service(&terms);
     let member = gather(&service, &terms).remove(0);
     let large = vec![7; (1 << 20) - 2048];
-    (0..64).for_each(|key| member.set(&format!("{key:04}"), &large).unwrap());
+    (0..128).for_each(|key| member.set(&format!("{key:04}"), &large).unwrap());
     let keys: Vec<_> = (0..64).map(|key| format!("{key:04}")).collect();
     assert!(member.get(&keys, PATIENCE).unwrap().iter().all(|value| *value == large));
     assert!(member.set("more", &large).unwrap_err().0.contains("full"));
     assert!(member.set("too much", &vec![0; 1 << 20]).unwrap_err().0.contains("at most"));
     member.set("small", b"still works").unwrap();
+}
+
+/// What Gloo's members publish in two attempts to connect, the second after a failure, and room for other keys.
+#[test]
+fn the_store_has_room_for_as_many_members_as_a_job_may_have() {
+    let store = Store::default();
+    for attempt in 0..2 {
+        for member in 0..MOST_MEMBERS {
+            store.set(format!("{attempt}/token/{member}"), vec![1; 64]).unwrap();
+            store.set(format!("{attempt}/{member}"), vec![2; 8192]).unwrap();
+            store.set(format!("{attempt}/outcome/{member}"), vec![3; 200]).unwrap();
+        }
+    }
+    (0..10 * MOST_MEMBERS).for_each(|key| store.set(format!("other/{key}"), vec![0; 64]).unwrap());
+    assert!(store.set("more".into(), vec![0; MOST_BYTES]).unwrap_err().contains("full"));
 }
 
 #[test]

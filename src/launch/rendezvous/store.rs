@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::sentence;
+use super::{MOST_MEMBERS, sentence};
 
-/// The most keys.
-pub const MOST_KEYS: usize = 4096;
-/// The most bytes of keys and values together.
-pub const MOST_BYTES: usize = 64 << 20;
+/// The most keys: an attempt to connect takes three of each member, and up to four follow one another.
+pub const MOST_KEYS: usize = 16 * MOST_MEMBERS;
+/// The most bytes of keys and values together: in an attempt each of the members publishes some 8 KiB, its addresses for all
+/// others.
+pub const MOST_BYTES: usize = 128 << 20;
 
 /// The store of a job.
 #[derive(Debug)]

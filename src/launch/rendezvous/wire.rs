@@ -16,7 +16,7 @@ use super::refusal::Refusal;
 use super::seats::Vote;
 
 /// The version of these messages and of the handshake.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// The largest overhead of an envelope beside the value it carries, in bytes.

@@ -14,10 +14,14 @@
 //! Kiln and Gloo itself use it; LibTorch's is never called.
 
 use std::fmt;
+use std::io::{Read, Write};
 use std::rc::Rc;
 use std::time::Duration;
 
 use cxx::{SharedPtr, UniquePtr};
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
 
 pub use super::engine::KeyStore;
 use super::engine::{Engine, Symptom};
@@ -29,6 +33,10 @@ const ATTEMPTS: usize = 4;
 const GUARDED: usize = 2;
 /// The length of a random token, in bytes.
 const TOKEN: usize = 16;
+/// Most bytes of the addresses that a process publishes; those for two thousand others are a quarter of it.
+const MOST_ADDRESSES: u64 = 1 << 20;
+/// Most bytes of a message between two processes; a damaged length would take all memory.
+const MOST_BYTES: usize = 16 << 30;
 /// The length of a host's address, in bytes.
 const ADDRESS: usize = 16;
 /// How long Gloo waits for a connection, and a process for a token, in multiples of the connection limit.
@@ -102,11 +110,22 @@ impl Keys {
     fn set(&self, key: &cxx::CxxString, value: &[u8]) -> Result<(), String> {
         let each = value.len().checked_div(self.hosts.len()).unwrap_or_default().max(1);
         value.chunks(each).zip(&self.hosts).for_each(|(own, hosts)| ffi::admit(own, hosts));
-        self.put(&key.to_string_lossy(), value)
+        // The addresses differ in a few bytes of each.
+        let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
+        let packed = packed.write_all(value).and_then(|()| packed.finish()).map_err(|error| error.to_string())?;
+        self.put(&key.to_string_lossy(), &packed)
     }
 
     fn get(&self, key: &cxx::CxxString) -> Result<Vec<u8>, String> {
-        Ok(self.take(std::iter::once(key.to_string_lossy().into_owned()))?.pop().unwrap_or_default())
+        let key = key.to_string_lossy();
+        let packed = self.take(std::iter::once(key.clone().into_owned()))?.pop().unwrap_or_default();
+        let mut value = Vec::new();
+        let read = ZlibDecoder::new(&packed[..]).take(MOST_ADDRESSES + 1).read_to_end(&mut value);
+        read.map_err(|error| format!("'{key}' is damaged: {error}"))?;
+        if value.len() as u64 > MOST_ADDRESSES {
+            return Err(format!("'{key}' has more than {MOST_ADDRESSES} bytes"));
+        }
+        Ok(value)
     }
 
     fn put(&self, key: &str, value: &[u8]) -> Result<(), String> {
@@ -262,7 +281,11 @@ impl Engine for Gloo {
         let (slot, limit) = (slot(key), milliseconds(limit));
         let mut length = [0; size_of::<usize>()];
         self.mesh.receive(&mut length, from, slot, limit).map_err(symptom)?;
-        let mut bytes = vec![0; usize::from_le_bytes(length)];
+        let length = usize::from_le_bytes(length);
+        if length > MOST_BYTES {
+            return Err(Symptom(format!("process {from} announced {length} bytes, more than a message may have")));
+        }
+        let mut bytes = vec![0; length];
         self.mesh.receive(&mut bytes, from, slot | CONTENT, limit).map_err(symptom)?;
         Ok(bytes)
     }
