@@ -85,19 +85,20 @@ impl Layer {
         let (mut line, mut read) = (1, 0);
         for Leaf { key, value, offset } in leaves {
             // A value that the `toml` crate cannot represent, such as a number of 30 digits, is refused as text.
+            let written = text.get(value.span()).unwrap_or_default();
             let value = Value::deserialize(ValueDeserializer::from(value.clone()))
-                .unwrap_or_else(|_| Value::String(text.get(value.span()).unwrap_or_default().into()));
+                .unwrap_or_else(|_| Value::String(written.into()));
             line += text.get(read..offset).unwrap_or_default().matches('\n').count();
             read = offset;
             let place = format!("{key} in {file}:{line}");
-            layer.add(key, value, place, schema, complaints);
+            layer.add(key, value, written, place, schema, complaints);
         }
         layer
     }
 
     /// Reads `text` as the value of `key` and adds it if it is valid.
     pub fn add_text(&mut self, key: &str, text: &str, place: String, schema: &Schema, complaints: &mut Complaints) {
-        self.add(key.into(), schema.parse(key, text), place, schema, complaints);
+        self.add(key.into(), schema.parse(key, text), text, place, schema, complaints);
     }
 
     /// Adds a value that is known to be valid.
@@ -134,7 +135,16 @@ impl Layer {
         self.waiting.iter().any(|setting| setting.key == key)
     }
 
-    fn add(&mut self, key: String, value: Value, place: String, schema: &Schema, complaints: &mut Complaints) {
+    /// Adds the value that was `written` if it is valid.
+    fn add(
+        &mut self,
+        key: String,
+        value: Value,
+        written: &str,
+        place: String,
+        schema: &Schema,
+        complaints: &mut Complaints,
+    ) {
         if let Value::String(text) = &value
             && text.contains(REFERENCE)
             && schema.default(&key).is_some()
@@ -148,7 +158,10 @@ impl Layer {
             });
         } else if let Some(rule) = schema.rule(&key, &value) {
             let hint = suggestion::for_value(&key, &value, schema);
-            let (noun, shown) = (flag::noun(&key), plain(&value));
+            // Quotes are shown if they are the fault.
+            let is_valid_bare = || schema.rule(&key, &schema.parse(&key, &plain(&value))).is_none();
+            let shown = if value.is_str() && !is_valid_bare() { plain(&value) } else { written.into() };
+            let noun = flag::noun(&key);
             complaints.lines.push(format!("{noun} must be {rule}, got '{shown}' ({place}); {hint}"));
             complaints.refused.push(key);
         } else {

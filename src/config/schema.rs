@@ -81,6 +81,9 @@ impl Schema {
         let answer = self.refusal(key, value)?;
         let choices = self.choices(key);
         Some(match self.default(key)? {
+            Value::Integer(_) if plain(value).parse::<u128>().is_ok_and(|number| number > i64::MAX as u128) => {
+                format!("a whole number, at most {}", i64::MAX)
+            }
             Value::Integer(_) => format!("a whole number, {}", range::of(key).unwrap_or(Range::AtLeast(0.0))),
             Value::Float(_) => range::of(key).map_or("a number".into(), |range| format!("a number, {range}")),
             Value::Boolean(_) => "true or false".into(),

@@ -4,7 +4,7 @@ use strsim::damerau_levenshtein;
 use toml::Value;
 
 use super::schema::{Schema, plain};
-use super::{alias, flag, group};
+use super::{alias, flag, group, range};
 
 /// Names of other trainers that are not in [`super::alias`], and the keys that come closest.
 const FAMILIAR: &[(&str, &str)] = &[
@@ -42,10 +42,20 @@ pub fn for_value(key: &str, value: &Value, schema: &Schema) -> String {
         }
         _ => {}
     }
-    match nearest(&plain(value), schema.choices(key)) {
+    match whole(key, value, schema).or_else(|| nearest(&plain(value), schema.choices(key))) {
         Some(meant) => format!("did you mean '{meant}', as in {}?", flag::setting(key, &meant)),
         None => example(key, schema),
     }
+}
+
+/// The whole number that is meant by `1e3`, `3.0` or `"3"`, if `key` takes it.
+fn whole(key: &str, value: &Value, schema: &Schema) -> Option<String> {
+    let number: f64 = plain(value).trim().parse().ok().filter(|number: &f64| number.fract() == 0.0)?;
+    let meant = Value::Integer(number as i64);
+    let is_taken = schema.default(key).is_some_and(Value::is_integer)
+        && schema.rule(key, &meant).is_none()
+        && range::of(key).is_none_or(|range| range.contains(number));
+    (is_taken && number.abs() < 1e15).then(|| plain(&meant))
 }
 
 /// A valid setting of `key`.

@@ -33,6 +33,16 @@ fn every_complaint_comes_at_once() {
 }
 
 #[test]
+fn a_number_in_quotes_is_shown_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "quoted.toml", "[run]\nepochs = \"3\"\n\n[optim]\nnesterov = 'true'\n");
+    let lines = complaints(&["--config", file.to_str().unwrap()]);
+    assert!(lines[0].contains("epochs must be a whole number") && lines[0].contains("got '\"3\"'"), "{lines:?}");
+    assert!(lines[0].ends_with("did you mean '3', as in --epochs 3?"), "{lines:?}");
+    assert!(lines[1].contains("must be true or false, got ''true''"), "{lines:?}");
+}
+
+#[test]
 fn a_file_that_is_not_toml_is_refused_with_its_lines() {
     let dir = tempfile::tempdir().unwrap();
     let file = write(dir.path(), "broken.toml", "[run]\nseed = = 1\nepochs = 2\nthreads = 1 2\n");
@@ -91,6 +101,12 @@ fn a_value_that_a_key_cannot_hold_is_refused_with_the_rule_and_a_remedy() {
         (["--batch-size", "0"], "batch size must be at least 1"),
         (["--epochs", "0"], "epochs must be at least 1"),
         (["--epochs", "1.5"], "epochs must be a whole number"),
+        (["--epochs", "1e3"], "at most 1000000, got '1e3' (--epochs); did you mean '1000', as in --epochs 1000?"),
+        (["--epochs", "3.0"], "got '3.0' (--epochs); did you mean '3', as in --epochs 3?"),
+        (
+            ["--seed", "18446744073709551615"],
+            "seed must be a whole number, at most 9223372036854775807, got '18446744073709551615' (--seed)",
+        ),
         (["--epochs", "99999999999999999999999"], "epochs must be a whole number"),
         (["--accumulation-steps", "0"], "accumulation steps must be at least 1"),
         (
