@@ -191,7 +191,9 @@ fn the_default_warm_up_is_shortened_with_the_run_and_says_so() {
     assert_eq!(short.config.schedule.warmup_epochs, 1.0);
     assert!(short.notes[0].contains("--warmup-epochs"), "{:?}", short.notes);
     assert_eq!(config(&["--epochs", "10", "--warmup-epochs", "5"]).schedule.warmup_epochs, 5.0);
-    assert_eq!(resolved(&[]), Resolved { config: Config::default(), notes: vec![] });
+    let mut expected = Config::default();
+    expected.schedule.warmup_start = 0.01;
+    assert_eq!(resolved(&[]), Resolved { config: expected, notes: vec![] });
 }
 
 #[test]
@@ -207,17 +209,19 @@ fn a_resumed_run_keeps_the_warm_up_that_it_has() {
 }
 
 #[test]
-fn a_warm_up_starts_below_the_peak_where_somebody_asks_for_it() {
+fn a_warm_up_starts_below_the_peak_with_one_replica_too() {
     let start = |line: &[&str]| config(line).schedule.warmup_start;
     assert_eq!(start(&["--warmup-epochs", "5"]), 0.01);
     assert_eq!(start(&["experiment=cifar10"]), 0.01);
     assert_eq!(start(&["--warmup-epochs", "5", "--world-size", "2", "--lr-scaling", "none"]), 0.01);
     assert_eq!(start(&["--warmup-epochs", "5", "--lr-warmup-decay", "0.1"]), 0.1);
-    // The rate of one replica, as ever; and nobody's warm-up changes nothing.
+    // The defaults, given or not, are one run.
+    assert_eq!(config(&[]), config(&["--warmup-epochs", "5"]));
+    assert_eq!(config(&["--epochs", "20"]), config(&["--epochs", "20", "--warmup-epochs", "2"]));
+    // The rate of one replica.
     assert_eq!(start(&["--warmup-epochs", "5", "--world-size", "2"]), 0.0);
     assert_eq!(start(&["--warmup-epochs", "0"]), 0.0);
     assert_eq!(start(&["--warmup-epochs", "5", "schedule.warmup_start=0"]), 0.0);
-    assert_eq!(start(&[]), 0.0);
 }
 
 #[test]

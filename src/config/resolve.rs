@@ -53,6 +53,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     shrink_to_dev_run(&mut layers, &mut notes);
     add_launcher_layer(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
     let mut merged = Merged::of(layers.all())?;
+    insist_on_precision(&layers, &mut merged.config);
     // The saved configuration of a resumed run already holds its warm-up.
     if request.saved.is_none() {
         shorten_default_warmup(&layers, &mut merged.config, &mut notes);
@@ -145,18 +146,20 @@ fn add_launcher_layer(
     }
 }
 
-/// Lets an explicit warm-up start below the peak if the peak is the rate of one replica.
-fn start_below_peak(layers: &Layers, config: &mut Config) {
-    let is_chosen = |key: &str| layers.chosen(key).is_some();
-    let asked = config.schedule.warmup_epochs > 0.0 && is_chosen("schedule.warmup_epochs");
-    if asked && !is_chosen("schedule.warmup_start") && growth(config) <= 1.0 {
-        config.schedule.warmup_start = WARMUP_START;
-    }
+/// Who names a half type in Kiln's own words gets it, even if another word would have it only where it is fast.
+fn insist_on_precision(layers: &Layers, config: &mut Config) {
+    let place = |key: &str| layers.chosen(key).map_or("", |(_, place)| place);
+    let [precision, condition] = ["run.precision", "run.half_if_fast"].map(place);
+    config.run.half_if_fast &= precision == condition || condition.contains("half_if_fast");
 }
 
-/// The ratio of the peak to the rate of one replica.
-fn growth(config: &Config) -> f64 {
-    config.schedule.growth(config.parallel.world_size, config.run.accumulation_steps)
+/// Lets the warm-up start below the peak if the peak is the rate of one replica.
+fn start_below_peak(layers: &Layers, config: &mut Config) {
+    let growth = config.schedule.growth(config.parallel.world_size, config.run.accumulation_steps);
+    let is_chosen = layers.chosen("schedule.warmup_start").is_some();
+    if config.schedule.warmup_epochs > 0.0 && growth <= 1.0 && !is_chosen {
+        config.schedule.warmup_start = WARMUP_START;
+    }
 }
 
 /// Limits the default warm-up to a tenth of the run; there is none if the shape is counted as other trainers do.
@@ -169,10 +172,8 @@ fn shorten_default_warmup(layers: &Layers, config: &mut Config, notes: &mut Vec<
         config.schedule.warmup_epochs = most;
         notes.push(if most == 0.0 {
             format!("no warm-up: --warmup-epochs {tenth} warms up for a tenth of the run")
-        } else if growth(config) > 1.0 || config.schedule.warmup_start > 0.0 {
-            format!("warm-up of {tenth} epochs, a tenth of the run; --warmup-epochs changes that")
         } else {
-            format!("no warm-up: the learning rate starts at its peak; --warmup-epochs {tenth} warms up for a tenth of the run")
+            format!("warm-up of {tenth} epochs, a tenth of the run; --warmup-epochs changes that")
         });
     }
 }

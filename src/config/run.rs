@@ -57,6 +57,9 @@ pub struct RunConfig {
     pub limit_val_batches: usize,
     /// The precision of convolutions and the linear layer.
     pub precision: PrecisionKind,
+    /// Whether f32 takes the place of a half type for which the device has no instructions.
+    #[serde(default)]
+    pub half_if_fast: bool,
     /// Whether results must be bitwise reproducible; see `config/default.toml`.
     pub deterministic: bool,
     /// CPU threads; 0 means one per core.
@@ -96,6 +99,7 @@ impl Default for RunConfig {
             limit_train_batches: 0,
             limit_val_batches: 0,
             precision: PrecisionKind::F32,
+            half_if_fast: false,
             deterministic: false,
             threads: 0,
             output_dir: PathBuf::new(),

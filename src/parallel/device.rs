@@ -31,6 +31,11 @@ pub trait HostBackend: MixedBackend + UpdateOps + ImageOps {
         work()
     }
 
+    /// Whether its devices have instructions for `precision`, as GPUs are expected to.
+    fn is_fast_in(precision: PrecisionKind) -> bool {
+        precision == PrecisionKind::F32 || !Self::is_processor()
+    }
+
     /// Keeps the operations of the calling thread, which is no replica's, on that thread where a team of its own would
     /// slow the replicas' teams down.
     fn stay_on_one_thread() {}
@@ -136,7 +141,7 @@ mod flex {
 
 #[cfg(feature = "tch")]
 mod tch {
-    use super::{HostBackend, Result, cpu_slot, no_such_device, share};
+    use super::{HostBackend, PrecisionKind, Result, cpu_slot, no_such_device, share};
     use crate::ops::cuda_devices as visible;
     use burn_tch::LibTorchDevice;
 
@@ -151,6 +156,10 @@ mod tch {
 
         fn describe(index: usize) -> String {
             if visible() == 0 { cpu_slot(index) } else { format!("CUDA device {index}") }
+        }
+
+        fn is_fast_in(precision: PrecisionKind) -> bool {
+            visible() > 0 || computes_in(precision)
         }
 
         fn libraries() -> Option<String> {
@@ -176,6 +185,22 @@ mod tch {
         /// members go to sleep after each operation.
         fn stay_on_one_thread() {
             use_threads(1);
+        }
+    }
+
+    /// Whether oneDNN, LibTorch's library for processors, finds instructions for `precision` on this one; without them it
+    /// converts every value, or computes in plain loops.
+    fn computes_in(precision: PrecisionKind) -> bool {
+        match precision {
+            PrecisionKind::F32 => true,
+            #[cfg(target_arch = "x86_64")]
+            PrecisionKind::Bf16 => is_x86_feature_detected!("avx512bf16"),
+            #[cfg(target_arch = "x86_64")]
+            PrecisionKind::F16 => is_x86_feature_detected!("avx512fp16"),
+            #[cfg(target_arch = "aarch64")]
+            PrecisionKind::Bf16 => std::arch::is_aarch64_feature_detected!("bf16"),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => false,
         }
     }
 

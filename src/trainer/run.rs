@@ -21,12 +21,13 @@ use super::snapshot::{Snapshots, check_copy};
 use super::terminal::{display, say, warn};
 use super::{elastic_run, placement, requeue, together};
 use crate::checkpoint::{Lock, write_atomic};
-use crate::config::{Config, ProgressKind, Resolved};
+use crate::config::{Config, ProgressKind, Resolved, RunConfig};
 use crate::error::{Error, Result};
 use crate::launch::{self, FixedMembership};
 use crate::metrics::Profiler;
 use crate::model::ResNet;
 use crate::nn::state_dict;
+use crate::ops::PrecisionKind;
 use crate::parallel::nccl::{Transport, name_interface};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, Processes, StartingPoint};
 use crate::state::sha256;
@@ -53,6 +54,7 @@ impl Program for Training {
             // Only the first process prints.
             config.run.progress = ProgressKind::None;
         }
+        choose_precision::<B>(&mut config.run, first);
         // SAFETY: this is before the first thread that reads the environment.
         unsafe { name_interface(&config.parallel) };
         let stop = stop(&config)?;
@@ -64,6 +66,27 @@ impl Program for Training {
         let result = run::<B>(config, backend, membership.as_ref(), stop, profiler);
         membership.leave(result.as_ref().err().map(Error::to_string).as_deref());
         result
+    }
+}
+
+/// Takes f32 where a half type was wanted for its speed and is slow; the process that `prints` says what becomes of the
+/// precision.
+fn choose_precision<B: HostBackend>(run: &mut RunConfig, prints: bool) {
+    let wanted = run.precision;
+    if B::is_fast_in(wanted) {
+        return;
+    }
+    if run.half_if_fast {
+        run.precision = PrecisionKind::F32;
+    }
+    let name = wanted.name();
+    let reason = format!("here {name} is slow: this processor or backend has no instructions for it");
+    match run.half_if_fast {
+        _ if !prints => {}
+        true => say(&format!("note: {reason}; the run takes f32, unless you give --precision {name} alone")),
+        false => {
+            warn(&format!("warning: {reason}, so a step takes several times as long as in f32; use --precision f32"))
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
     (PYTORCH, "-b 64 --wd 1e-4", "--batch-size 64 --weight-decay 1e-4"),
     (PYTORCH, "-a resnet18", "--stem imagenet"),
     (PYTORCH, "-a resnet34", "--stem imagenet --depth 34"),
-    (PYTORCH, "--amp", "--precision f16"),
+    (PYTORCH, "--amp", "--precision f16 run.half_if_fast=true"),
     (PYTORCH, "--opt sgd_nesterov", "--optimizer sgd --nesterov"),
     (
         PYTORCH,
@@ -85,7 +85,7 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
         "--dist-url tcp://n:1 --job-id a --world-size 2",
     ),
     (LIGHTNING, "--trainer.max_epochs 3", "--epochs 3"),
-    (LIGHTNING, "max_epochs=3 precision=16", "--epochs 3 --precision f16"),
+    (LIGHTNING, "max_epochs=3 precision=16", "--epochs 3 --precision f16 run.half_if_fast=true"),
     (LIGHTNING, "--max_epochs 3 --accumulate_grad_batches 2", "--epochs 3 --accumulation-steps 2"),
     (LIGHTNING, "gpus=[0,1] distributed_backend=dp", "--world-size 2 --gpu-ids 0,1 --strategy ddp"),
     (LIGHTNING, "--gpus 2 --distributed_backend ddp", "--world-size 2 --gpu-ids 0,1 --strategy ddp"),
@@ -94,12 +94,12 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
         "gpus=8 nb_gpu_nodes=12 --dist-url tcp://n:1",
         "--world-size 96 --gpu-ids 0,1,2,3,4,5,6,7 --nnodes 12 --dist-url tcp://n:1",
     ),
-    (LIGHTNING, "use_amp=true amp_level=O2", "--precision f16"),
+    (LIGHTNING, "use_amp=true amp_level=O2", "--precision f16 run.half_if_fast=true"),
     (LIGHTNING, "trainer.amp_level=O0", "--precision f32"),
     (LIGHTNING, "trainer.max_epochs=3 trainer.max_steps=-1", "--epochs 3 --max-steps 0"),
     (LIGHTNING, "trainer.max_time=00:12:30:00", "--max-time 12h30m"),
-    (LIGHTNING, "trainer.precision=16-mixed", "--precision f16"),
-    (LIGHTNING, "trainer.precision=bf16-mixed", "--precision bf16"),
+    (LIGHTNING, "trainer.precision=16-mixed", "--precision f16 run.half_if_fast=true"),
+    (LIGHTNING, "trainer.precision=bf16-mixed", "--precision bf16 run.half_if_fast=true"),
     (LIGHTNING, "trainer.precision=32-true", "--precision f32"),
     (LIGHTNING, "trainer.accumulate_grad_batches=4", "--accumulation-steps 4"),
     (LIGHTNING, "trainer.gradient_clip_val=1", "--clip-grad-norm 1"),
@@ -145,7 +145,7 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
     (TIMM, "--save-every 2 --cooldown-epochs 0", "--checkpoint-every 2epochs"),
     (TIMM, "--color-jitter 0.4", "data.color_jitter=0.4"),
     (TIMM, "--grad-accum-steps 4", "--accumulation-steps 4"),
-    (TIMM, "--amp --amp-dtype bfloat16", "--precision bf16"),
+    (TIMM, "--amp --amp-dtype bfloat16", "--precision bf16 run.half_if_fast=true"),
     (TIMM, "--clip-grad 1", "--clip-grad-norm 1"),
     (TIMM, "--clip-grad 1 --clip-mode value", "--clip-grad-value 1"),
     (TIMM, "--model-ema", "--ema-decay 0.9998"),
@@ -160,12 +160,12 @@ pub(super) const SAME: &[(&str, &str, &str)] = &[
     (TIMM, "--output out --log-interval 50", "--output-dir out --log-every 50"),
     (HUGGING_FACE, "--num_train_epochs 3 --per_device_train_batch_size 8", "--epochs 3 --batch-size 8"),
     (HUGGING_FACE, "--gradient_accumulation_steps 4 --max_grad_norm 1", "--accumulation-steps 4 --clip-grad-norm 1"),
-    (HUGGING_FACE, "--mixed_precision bf16", "--precision bf16"),
-    (HUGGING_FACE, "--bf16 --logging_steps 5", "--precision bf16 --log-every 5"),
+    (HUGGING_FACE, "--mixed_precision bf16", "--precision bf16 run.half_if_fast=true"),
+    (HUGGING_FACE, "--bf16 --logging_steps 5", "--precision bf16 run.half_if_fast=true --log-every 5"),
     (TENSORFLOW, "--num_gpus 2 --distribution_strategy mirrored", "--world-size 2 --gpu-ids 0,1 --strategy ddp"),
     (TENSORFLOW, "--distribution_strategy one_device", "--strategy single"),
     (TENSORFLOW, "--distribution_strategy MultiWorkerMirroredStrategy", "--strategy ddp"),
-    (TENSORFLOW, "--train_epochs 90 --dtype bf16", "--epochs 90 --precision bf16"),
+    (TENSORFLOW, "--train_epochs 90 --dtype bf16", "--epochs 90 --precision bf16 run.half_if_fast=true"),
     (TENSORFLOW, "--model_dir out --use_synthetic_data", "--output-dir out --data synthetic"),
     (MEGATRON, "--pipeline-model-parallel-size 2", "--stages 2"),
     (MEGATRON, "--use-distributed-optimizer", "--shard-optimizer"),
@@ -316,6 +316,8 @@ fn what_is_spelled_in_kilns_way_wins() {
     }
     assert_eq!(config(&words("trainer.max_epochs=3 trainer.max_epochs=4")).run.epochs, 4, "the later one");
     assert_eq!(config(&words("--precision f32 --amp")), config(&[]));
+    assert_eq!(config(&words("--amp --precision bf16")), config(&words("--precision bf16")));
+    assert_eq!(config(&words("--amp-dtype bfloat16 --amp")), config(&words("--amp --amp-dtype bfloat16")));
 }
 
 #[test]

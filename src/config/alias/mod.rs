@@ -36,8 +36,10 @@ const TRAINER: &str = "trainer.";
 const LOGS: &str = "metrics.jsonl and metrics.csv are always written, TensorBoard's files with --tensorboard";
 const LOGGER: Means = Means::Choice(&[("csv", &[]), ("tensorboard", &[("run.tensorboard", "true")])], LOGS);
 
-const F16: Sets = &[("run.precision", "f16")];
-const BF16: Sets = &[("run.precision", "bf16")];
+/// Who asks for mixed precision in the words of another trainer wants speed.
+const IF_FAST: (&str, &str) = ("run.half_if_fast", "true");
+const F16: Sets = &[("run.precision", "f16"), IF_FAST];
+const BF16: Sets = &[("run.precision", "bf16"), IF_FAST];
 const F32: Sets = &[("run.precision", "f32")];
 
 /// Computed settings, or the rule that the value breaks, as in "must be *a number*", and the remedy.

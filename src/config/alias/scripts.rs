@@ -24,11 +24,11 @@ const KERNELS: super::Means = Nothing("leave it out: layouts and kernels are the
 const EVALUATE: super::Means = Nothing("use 'train evaluate --checkpoint PATH'");
 
 pub(super) const FLAGS: &[Alias] = &[
-    Alias::switch("--amp", Sets(F16)),
+    Alias::switch("--amp", Read(amp)),
     Alias::switch("--fp16", Sets(F16)),
     Alias::switch("--use-amp", Sets(F16)),
     Alias::switch("--bf16", Sets(BF16)),
-    Alias::key("--amp-dtype", "run.precision"),
+    Alias::word("--amp-dtype", Read(amp)),
     Alias::word(
         "--mixed-precision",
         Choice(&[("no", F32), ("fp16", F16), ("bf16", BF16)], "use --precision f32, bf16 or f16"),
@@ -201,6 +201,16 @@ fn warmup_decay(value: &str) -> super::Read {
         return Err(("a share above 0", "0.01 is torchvision's default".into()));
     }
     Ok(vec![("schedule.warmup_start", value.into())])
+}
+
+/// `--amp`, in the type of `--amp-dtype`.
+fn amp(_: &str, line: &Line) -> super::Read {
+    let sets = match line.value("--amp-dtype") {
+        None | Some("float16" | "fp16" | "f16") => F16,
+        Some("bfloat16" | "bf16") => BF16,
+        Some(_) => return Err(("float16 or bfloat16", "use --precision f32, bf16 or f16".into())),
+    };
+    Ok(sets.iter().map(|(key, text)| (*key, text.to_string())).collect())
 }
 
 fn clip(value: &str, line: &Line) -> super::Read {
