@@ -311,7 +311,14 @@ fn a_plan_lists_placements_and_measures_the_best() {
     for words in ["choice      ", "why         ", "use         --world-size ", "predicted / measured"] {
         assert!(output.contains(words), "{words}: {output}");
     }
-    assert_eq!(output.split("measured    ").nth(1).unwrap().lines().count(), 5, "three measured: {output}");
+    let measured: Vec<&str> = output.split("measured    ").nth(1).unwrap().lines().skip(2).collect();
+    assert_eq!(measured.len(), 5, "three measured, the choice and its flags: {output}");
+    let rate = |row: &&&str| row.split_whitespace().nth(3).unwrap().parse::<f64>().unwrap();
+    let fastest = measured[..3].iter().max_by(|one, other| rate(one).total_cmp(&rate(other))).unwrap();
+    let [replicas, stages] = [0, 1].map(|column| fastest.split_whitespace().nth(column).unwrap());
+    assert!(measured[3].starts_with(&format!("choice      {replicas} replica")), "{output}");
+    assert!(measured[4].contains(&format!("--world-size {replicas} ")), "{output}");
+    assert!(measured[4].contains(&format!("--stages {stages}")), "{output}");
     assert!(!place.path("runs").exists());
     // A link is that of machines, of which there is one here.
     let apart = [&["plan", "--nproc=2", "--"], &TRAINING[..], &["--link=10", "--accumulation-steps=4"]].concat();

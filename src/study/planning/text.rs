@@ -61,6 +61,11 @@ pub fn flags(placement: &Placement) -> Vec<String> {
     flags
 }
 
+/// The flags as a person types them.
+pub fn spelled(placement: &Placement) -> String {
+    flags(placement).join(" ").replace('=', " ")
+}
+
 /// Numbers separated by commas.
 pub fn joined(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
@@ -95,6 +100,6 @@ impl fmt::Display for Planning {
         let compared = count(self.compared, "cut");
         writeln!(f, "choice      {name}, {rate} images/s predicted, the best of {compared}")?;
         writeln!(f, "why         {}", reason(self))?;
-        write!(f, "use         {}", flags(&choice.placement).join(" ").replace('=', " "))
+        write!(f, "use         {}", spelled(&choice.placement))
     }
 }

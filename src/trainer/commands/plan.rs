@@ -118,9 +118,9 @@ impl Program for Search<'_> {
     }
 }
 
-/// Trains the best placements for some steps, and prints the predictions beside the measurements.
+/// Trains the best placements for some steps, and prints the predictions beside the measurements. What was measured decides.
 fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[String]) -> Result<u8> {
-    let mut rows = Vec::new();
+    let (mut rows, mut fastest) = (Vec::new(), None::<(f64, &Forecast)>);
     for row in planning.rows.iter().filter(|row| row.fits).take(BEST) {
         let workers = row.placement.workers();
         let mut own = text::flags(&row.placement);
@@ -135,24 +135,36 @@ fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[Str
         if run.ended.code != 0 {
             return Err(run.failure(&text::name(&row.placement)));
         }
-        rows.push(cells(row, &run, planning.experiment)?);
+        let measured = images_per_second(&run, planning.experiment)?;
+        if fastest.is_none_or(|(best, _)| measured > best) {
+            fastest = Some((measured, row));
+        }
+        rows.push(cells(row, measured));
     }
     let head = ["replicas", "stages", "predicted images/s", "measured", "predicted / measured"];
     say(&format!("\nmeasured    medians of {STEPS} steps\n{}", aligned(&head, &rows)));
+    if let Some((measured, Forecast { placement, .. })) = fastest {
+        let verdict = if *placement == planning.choice().placement { "as predicted" } else { "not the predicted one" };
+        say(&format!("choice      {}, {} images/s measured, {verdict}", text::name(placement), rate(measured)));
+        say(&format!("use         {}", text::spelled(placement)));
+    }
     Ok(0)
 }
 
-fn cells(row: &Forecast, run: &MeasuredRun, experiment: Experiment) -> Result<[String; 5]> {
+fn images_per_second(run: &MeasuredRun, experiment: Experiment) -> Result<f64> {
     let mut seconds: Vec<f64> = run.steps()?.iter().skip(WARMUP).map(|step| step.step_seconds).collect();
     seconds.sort_by(f64::total_cmp);
     let middle = seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN);
-    let measured = (experiment.batch_size * experiment.micro_batches) as f64 / middle;
+    Ok((experiment.batch_size * experiment.micro_batches) as f64 / middle)
+}
+
+fn cells(row: &Forecast, measured: f64) -> [String; 5] {
     let it = &row.placement;
-    Ok([
+    [
         it.replicas.to_string(),
         it.cut.len().to_string(),
         rate(row.images_per_second),
         rate(measured),
         format!("{:.2}", row.images_per_second / measured),
-    ])
+    ]
 }
