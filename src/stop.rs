@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -81,6 +81,17 @@ impl fmt::Display for Reason {
     }
 }
 
+/// What a signal does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// It ends the process, which has nothing to save yet.
+    Early,
+    /// It requests a stop.
+    First,
+    /// It ends the process at once, though a stop was requested.
+    Again,
+}
+
 /// The state of a [`Stop`].
 struct Instead(Box<dyn Fn(i32) -> bool + Send + Sync>);
 
@@ -148,20 +159,26 @@ impl Stop {
     /// The signals of [`STOPPING`] request a stop. A SIGINT after any signal ends the process at once; the others do not,
     /// since schedulers may send them more than once.
     ///
-    /// Until [`Stop::begin`] there is nothing to save, so a signal calls `early` and ends the process.
-    pub fn listen_to_signals(&self, early: impl Fn() + Send + 'static) -> std::io::Result<()> {
+    /// Until [`Stop::begin`] there is nothing to save, so a signal ends the process. `tell` is called before a process ends,
+    /// and beside the first request.
+    pub fn listen_to_signals(&self, tell: impl Fn(Heard) + Send + Sync + 'static) -> std::io::Result<()> {
         let mut signals = signal_hook::iterator::Signals::new(heard())?;
-        let stop = self.clone();
+        let (stop, tell) = (self.clone(), Arc::new(tell));
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             for (seen, signal) in signals.forever().enumerate() {
+                let tell = tell.clone();
                 if !stop.begun.load(Ordering::SeqCst) {
-                    early();
+                    tell(Heard::Early);
                     leave(128 + signal);
                 }
                 if seen > 0 && signal == SIGINT {
+                    let _ = aside(move || tell(Heard::Again)).recv_timeout(FAREWELL);
                     leave(128 + signal);
                 }
                 if !stop.instead.get().is_some_and(|instead| (instead.0)(signal)) {
+                    if seen == 0 {
+                        aside(move || tell(Heard::First));
+                    }
                     stop.request(Reason::Signal(signal));
                 }
             }
@@ -217,13 +234,21 @@ pub fn leave(code: i32) -> ! {
     {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // On another thread, since a terminal that does not accept output may block.
-    let (done, is_done) = channel();
-    let farewell = move || {
+    let farewell = aside(|| {
         RESTORE.get().inspect(|restore| restore());
         drop(std::io::stdout().flush());
-        let _ = done.send(());
-    };
-    drop(std::thread::Builder::new().spawn(farewell).map(|_| is_done.recv_timeout(FAREWELL)));
+    });
+    let _ = farewell.recv_timeout(FAREWELL);
     signal_hook::low_level::exit(code)
+}
+
+/// Acts on another thread, since a terminal that does not accept output may block; the receiver hears when it is done.
+fn aside(act: impl FnOnce() + Send + 'static) -> Receiver<()> {
+    let (done, is_done) = channel();
+    // If there is no thread, the receiver hears it at once.
+    drop(std::thread::Builder::new().spawn(move || {
+        act();
+        let _ = done.send(());
+    }));
+    is_done
 }

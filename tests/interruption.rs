@@ -46,6 +46,7 @@ fn a_signal_ends_a_run_after_its_step_with_a_checkpoint_and_the_code_of_the_shel
         let output = child.wait_with_output().unwrap();
         assert!(errors(&output).is_empty(), "{:?}", errors(&output));
         let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("\nstopping    after this step, to save; Ctrl-C now ends the run at once\n"), "{text}");
         assert!(text.contains(&format!("\nstopped by {words}; go on with --resume\n")), "{text}");
         let run = place.run("run");
         let reached = run.latest_step();
@@ -101,6 +102,8 @@ fn a_second_signal_ends_the_run_at_once() {
     });
     assert_eq!(wait(&mut child), Some(130));
     assert!(!place.run("run").has_checkpoint(), "it took the time to save");
+    let lines = errors(&child.wait_with_output().unwrap());
+    assert_eq!(lines, ["train: ended by a second Ctrl-C; steps since the last checkpoint are not saved"]);
 }
 
 #[test]

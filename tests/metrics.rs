@@ -227,6 +227,28 @@ fn an_epoch_has_a_line_with_its_validation() {
 }
 
 #[test]
+fn on_a_narrow_terminal_a_line_leaves_out_what_matters_least() {
+    let screen = Screen::default();
+    for columns in [|| 110, || 80, || 40] {
+        let mut console = Console::new(screen.clone(), GOAL, 1).within(columns);
+        console.step(&step(1_173)).unwrap();
+        console.epoch(&epoch(3)).unwrap();
+    }
+    let lines = screen.lines();
+    assert_eq!(
+        lines,
+        [
+            "epoch  3/50  step  1173/19550  loss  1.2345  acc  56.7 %  lr 0.0500  grad   1.23    1234 img/s  eta      ?",
+            "epoch  3/50  train  1.1000  61.2 %  val  1.2000  56.7 %  top5  95.1 %     5.2 img/s  time  1h02m",
+            "epoch  3/50  loss  1.2345  acc  56.7 %    1234 img/s  eta      ?",
+            "epoch  3/50  train  1.1000  61.2 %  val  1.2000  56.7 %  time  1h02m",
+            "epoch  3/50  loss  1.2345  acc  56.7 %    1234 img/s  eta      ?",
+            "epoch  3/50  train  1.1000  61.2 %  val  1.2000  56.7 %  time  1h02m",
+        ]
+    );
+}
+
+#[test]
 fn lines_come_every_n_steps_or_about_every_two_seconds_and_at_the_end() {
     let goal = Goal { epochs: 1, steps: 11 };
     for (log_every, expected) in [(5, vec![5, 10, 11]), (0, vec![1, 5, 9, 11]), (100, vec![11])] {

@@ -9,6 +9,7 @@ use super::line::{Goal, epoch_line, generation_line, step_numbers};
 use super::meter::{ETA_WINDOW, Throughput};
 use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use super::sink::Sink;
+use super::terminal::columns;
 use crate::error::Result;
 
 /// A sink that draws progress bars.
@@ -19,19 +20,21 @@ pub struct Bar {
     validation: Option<ProgressBar>,
     goal: Goal,
     pace: Throughput,
+    columns: fn() -> usize,
 }
 
 impl Bar {
     /// Draws on stderr.
     pub fn new(goal: Goal) -> Self {
-        Self::on(ProgressDrawTarget::stderr(), goal)
+        Self { columns, ..Self::on(ProgressDrawTarget::stderr(), goal) }
     }
 
     /// Draws on `target`.
     pub fn on(target: ProgressDrawTarget, goal: Goal) -> Self {
         let screen = MultiProgress::with_draw_target(target);
         let training = screen.add(ProgressBar::new(goal.steps as u64).with_style(style("train", "{wide_msg}")));
-        Self { screen, training, validation: None, goal, pace: Throughput::new(ETA_WINDOW) }
+        let pace = Throughput::new(ETA_WINDOW);
+        Self { screen, training, validation: None, goal, pace, columns: || usize::MAX }
     }
 
     /// Prints a line above the bars. Errors are ignored: training goes on without a terminal.
@@ -58,7 +61,7 @@ impl Sink for Bar {
 
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.end_validation();
-        self.print(&epoch_line(record, &self.goal));
+        self.print(&epoch_line(record, &self.goal, (self.columns)()));
         Ok(())
     }
 

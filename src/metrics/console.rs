@@ -5,7 +5,7 @@
 
 use std::io::Write;
 
-use super::line::{Goal, epoch_line, generation_line, step_line};
+use super::line::{Goal, epoch_line, folded, generation_line, step_line};
 use super::meter::{ETA_WINDOW, Throughput};
 use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use super::sink::Sink;
@@ -22,12 +22,25 @@ pub struct Console<W> {
     log_every: usize,
     last_line: Option<f64>,
     pace: Throughput,
+    columns: fn() -> usize,
 }
 
 impl<W: Write + Send> Console<W> {
     /// Writes to `out` every `log_every` steps; 0 means about every two seconds. The last step always has a line.
     pub fn new(out: W, goal: Goal, log_every: usize) -> Self {
-        Self { out: Some(out), goal, log_every, last_line: None, pace: Throughput::new(ETA_WINDOW) }
+        Self {
+            out: Some(out),
+            goal,
+            log_every,
+            last_line: None,
+            pace: Throughput::new(ETA_WINDOW),
+            columns: || usize::MAX,
+        }
+    }
+
+    /// Fits every line to the `columns` that there are when it is written.
+    pub fn within(self, columns: fn() -> usize) -> Self {
+        Self { columns, ..self }
     }
 
     fn is_due(&self, record: &StepRecord) -> bool {
@@ -54,13 +67,13 @@ impl<W: Write + Send> Sink for Console<W> {
         if self.is_due(record) {
             self.last_line = Some(record.seconds);
             let eta = self.pace.eta(self.goal.steps.saturating_sub(record.step));
-            self.line(&step_line(record, &self.goal, eta));
+            self.line(&step_line(record, &self.goal, eta, (self.columns)()));
         }
         Ok(())
     }
 
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
-        self.line(&epoch_line(record, &self.goal));
+        self.line(&epoch_line(record, &self.goal, (self.columns)()));
         Ok(())
     }
 
@@ -70,7 +83,7 @@ impl<W: Write + Send> Sink for Console<W> {
     }
 
     fn note(&mut self, text: &str) -> Result<()> {
-        self.line(text);
+        self.line(&folded(text, (self.columns)()));
         Ok(())
     }
 }

@@ -16,6 +16,7 @@ use super::panel::Panel;
 use super::record::{EpochRecord, GenerationRecord, StepRecord};
 use super::screen;
 use super::sink::Sink;
+use super::terminal::columns;
 use crate::error::Result;
 use crate::stop::Stop;
 
@@ -83,7 +84,7 @@ impl Sink for Dashboard {
 
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.panel().epoch(record);
-        self.line(&epoch_line(record, &self.goal));
+        self.line(&epoch_line(record, &self.goal, columns()));
         Ok(())
     }
 

@@ -13,41 +13,62 @@ pub struct Goal {
     pub steps: usize,
 }
 
-/// A step: `epoch  3/50  step  1200/19550  loss  1.2345  acc  56.7 %  lr 0.0500  grad   1.23  1234 img/s  eta 1h02m`.
+/// A step: `epoch  3/50  step  1200/19550  loss  1.2345  acc  56.7 %  lr 0.0500  grad   1.23  1234 img/s  eta 1h02m`; less
+/// if it has more than `columns`.
 ///
 /// `eta` is in seconds; `None` is shown as `?`.
-pub fn step_line(record: &StepRecord, goal: &Goal, eta: Option<f64>) -> String {
+pub fn step_line(record: &StepRecord, goal: &Goal, eta: Option<f64>, columns: usize) -> String {
     let epoch = (record.epoch.ceil() as usize).max(1);
-    format!("{}  {}", position(epoch, record.step, goal), step_numbers(record, eta))
+    let [epoch, step] = position(epoch, record.step, goal);
+    let parts = [vec![(0, epoch), (3, step)], step_parts(record, eta)].concat();
+    joined(parts, columns)
 }
 
 /// The numbers of a step, without its position.
 pub fn step_numbers(record: &StepRecord, eta: Option<f64>) -> String {
-    format!(
-        "loss {:>7.4}  acc {}  lr {}  grad {:>6.2}  {} img/s  eta {:>6}",
-        record.loss,
-        percent(record.accuracy),
-        learning_rate(record.lr),
-        record.grad_norm,
-        rate(record.images_per_second),
-        format_duration(eta.unwrap_or(f64::NAN)),
-    )
+    joined(step_parts(record, eta), usize::MAX)
 }
 
-/// An epoch and its validation: position, then `train LOSS ACC  val LOSS ACC  top5 ACC  lr  img/s  time`.
-pub fn epoch_line(record: &EpochRecord, goal: &Goal) -> String {
-    format!(
-        "{}  train {:>7.4} {}  val {:>7.4} {}  top5 {}  lr {}  {} img/s  time {:>6}",
-        position(record.epoch, record.step, goal),
-        record.train_loss,
-        percent(record.train_accuracy),
-        record.val_loss,
-        percent(record.val_accuracy),
-        percent(record.val_top5),
-        learning_rate(record.lr),
-        rate(record.images_per_second),
-        format_duration(record.seconds),
-    )
+fn step_parts(record: &StepRecord, eta: Option<f64>) -> Vec<Part> {
+    vec![
+        (0, format!("loss {:>7.4}", record.loss)),
+        (0, format!("acc {}", percent(record.accuracy))),
+        (2, format!("lr {}", learning_rate(record.lr))),
+        (1, format!("grad {:>6.2}", record.grad_norm)),
+        (0, format!("{} img/s", rate(record.images_per_second))),
+        (0, format!("eta {:>6}", format_duration(eta.unwrap_or(f64::NAN)))),
+    ]
+}
+
+/// An epoch and its validation: position, then `train LOSS ACC  val LOSS ACC  top5 ACC  lr  img/s  time`; less if it has
+/// more than `columns`.
+pub fn epoch_line(record: &EpochRecord, goal: &Goal, columns: usize) -> String {
+    let [epoch, step] = position(record.epoch, record.step, goal);
+    let parts = vec![
+        (0, epoch),
+        (2, step),
+        (0, format!("train {:>7.4} {}", record.train_loss, percent(record.train_accuracy))),
+        (0, format!("val {:>7.4} {}", record.val_loss, percent(record.val_accuracy))),
+        (3, format!("top5 {}", percent(record.val_top5))),
+        (1, format!("lr {}", learning_rate(record.lr))),
+        (4, format!("{} img/s", rate(record.images_per_second))),
+        (0, format!("time {:>6}", format_duration(record.seconds))),
+    ];
+    joined(parts, columns)
+}
+
+/// A piece of a line, and which one is left out first where the line is too long: 1, then 2 and so on; 0 stays.
+type Part = (u8, String);
+
+fn joined(mut parts: Vec<Part>, columns: usize) -> String {
+    let length = |parts: &[Part]| parts.iter().map(|(_, text)| text.len() + 2).sum::<usize>() - 2;
+    while length(&parts) > columns
+        && let Some((place, _)) =
+            parts.iter().enumerate().filter(|(_, (turn, _))| *turn > 0).min_by_key(|(_, (turn, _))| *turn)
+    {
+        parts.remove(place);
+    }
+    parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("  ")
 }
 
 /// Indentation of continuation lines: below the text beside a subject.
@@ -88,10 +109,10 @@ pub fn percent(fraction: f64) -> String {
     format!("{:>5.1} %", fraction * 100.0)
 }
 
-fn position(epoch: usize, step: usize, goal: &Goal) -> String {
+fn position(epoch: usize, step: usize, goal: &Goal) -> [String; 2] {
     let (epochs, steps) = (goal.epochs.to_string(), goal.steps.to_string());
     let (wide, wider) = (epochs.len(), steps.len());
-    format!("epoch {epoch:>wide$}/{epochs}  step {step:>wider$}/{steps}")
+    [format!("epoch {epoch:>wide$}/{epochs}"), format!("step {step:>wider$}/{steps}")]
 }
 
 /// Four decimals, or scientific notation below 0.001.

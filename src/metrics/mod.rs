@@ -55,6 +55,11 @@ pub use warnings::warnings;
 /// The screen of a build without a dashboard: never in use.
 #[cfg(not(feature = "tui"))]
 pub mod screen {
+    /// Never.
+    pub fn is_used() -> bool {
+        false
+    }
+
     /// Keeps nothing.
     pub fn keep(_text: &str) -> bool {
         false

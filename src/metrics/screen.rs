@@ -61,6 +61,11 @@ pub fn show(view: impl FnOnce(&mut Frame<'_>, &[String])) -> Option<Vec<u8>> {
     Some(keys[..pressed].to_vec())
 }
 
+/// Whether there is a dashboard, or was one. Never waits for it.
+pub fn is_used() -> bool {
+    FOUND.get().is_some()
+}
+
 /// Keeps `text` until [`close`]; false if there is no dashboard.
 pub fn keep(text: &str) -> bool {
     let mut screen = screen();

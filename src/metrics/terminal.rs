@@ -17,6 +17,14 @@ pub fn is_usable() -> bool {
 
 /// `text` folded to the width of the terminal, if standard output is one.
 pub fn fitted(text: &str) -> String {
+    match columns() {
+        usize::MAX => text.into(),
+        columns => folded(text, columns),
+    }
+}
+
+/// The width of the terminal; no limit if standard output is none.
+pub fn columns() -> usize {
     let size = stdout().is_terminal().then(|| tcgetwinsize(stdout()).ok()).flatten();
-    size.filter(|size| size.ws_col > 0).map_or_else(|| text.into(), |size| folded(text, size.ws_col.into()))
+    size.filter(|size| size.ws_col > 0).map_or(usize::MAX, |size| size.ws_col.into())
 }

@@ -101,7 +101,15 @@ impl Part {
         let totals = Arc::new(Mutex::new(RunTotals::default()));
         let succession = Succession::new(membership.clone(), goal(&config, &plan), display);
         let (logs, succession) = (Logs::default(), Some(succession));
-        let recorder = Recorder::new(snapshots.clone(), plan.clone(), task.clone(), totals.clone(), logs, succession);
+        let recorder = Recorder::new(
+            snapshots.clone(),
+            plan.clone(),
+            task.clone(),
+            totals.clone(),
+            logs,
+            succession,
+            B::is_processor(),
+        );
         let own = Mutex::new(Own::with_devices(config.parallel.gpu_ids.clone()));
         let (lock, departure) = (Mutex::default(), Arc::default());
         let elastic = Elastic { membership, prepared, snapshots, announce, own, lock, departure };

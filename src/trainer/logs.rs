@@ -12,6 +12,7 @@ use crate::config::{Config, ProgressKind};
 use crate::error::Result;
 #[cfg(feature = "tui")]
 use crate::metrics::Dashboard;
+use crate::metrics::terminal::columns;
 use crate::metrics::{Bar, Console, Csv, Goal, Hparam, JsonStream, Jsonl, Sink, TensorBoard};
 use crate::parallel::Plan;
 use crate::stop::Stop;
@@ -67,7 +68,7 @@ impl Logs {
             ProgressKind::Json => sinks.push(Box::new(JsonStream::new(stdout()))),
             ProgressKind::None => {}
             _ => {
-                sinks.push(Box::new(Console::new(stdout(), goal, run.log_every)));
+                sinks.push(Box::new(Console::new(stdout(), goal, run.log_every).within(columns)));
             }
         }
         let open =

@@ -82,10 +82,11 @@ impl Recorder {
         totals: Arc<Mutex<RunTotals>>,
         logs: Logs,
         succession: Option<Succession>,
+        is_processor: bool,
     ) -> Self {
-        let beginning = Notice::new(snapshots.config.run.progress, || {
-            "waiting     for the first step; a GPU backend compiles and tunes its kernels in it".into()
-        });
+        let reason = if is_processor { "" } else { "; a GPU backend compiles and tunes its kernels in it" };
+        let waiting = || format!("waiting     for the first step{reason}");
+        let beginning = Notice::new(snapshots.config.run.progress, waiting);
         Self {
             snapshots,
             beginning,

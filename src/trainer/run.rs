@@ -24,14 +24,14 @@ use crate::checkpoint::{Lock, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved, RunConfig};
 use crate::error::{Error, Result};
 use crate::launch::{self, FixedMembership};
-use crate::metrics::Profiler;
+use crate::metrics::{Profiler, screen};
 use crate::model::ResNet;
 use crate::nn::state_dict;
 use crate::ops::PrecisionKind;
 use crate::parallel::nccl::{Transport, name_interface};
 use crate::parallel::{BackendKind, DataParallel, HostBackend, Processes, StartingPoint};
 use crate::state::sha256;
-use crate::stop::{Reason, Stop};
+use crate::stop::{Heard, Reason, Stop};
 
 /// Trains as configured and returns the exit code: 0, or that of the signal that ended the run.
 pub fn train(resolved: Resolved) -> Result<u8> {
@@ -94,9 +94,18 @@ fn choose_precision<B: HostBackend>(run: &mut RunConfig, prints: bool) {
 fn stop(config: &Config) -> Result<Stop> {
     let limit = config.run.max_time;
     let stop = if limit.is_zero() { Stop::new() } else { Stop::with_time_limit(limit) };
-    let requeued = config.clone();
-    let early = move || requeue::submit(&requeued, false).unwrap_or_else(|error| warn(&error.to_string()));
-    stop.listen_to_signals(early).map_err(Error::io("listen to signals of", Path::new("this process")))?;
+    let told = config.clone();
+    let prints = told.parallel.rank == 0 && told.run.progress.is_text();
+    let tell = move |heard| match heard {
+        Heard::Early => requeue::submit(&told, false).unwrap_or_else(|error| warn(&error.to_string())),
+        // A dashboard says so itself.
+        Heard::First if prints && !screen::is_used() => {
+            say("stopping    after this step, to save; Ctrl-C now ends the run at once")
+        }
+        Heard::Again if prints => warn("ended by a second Ctrl-C; steps since the last checkpoint are not saved"),
+        Heard::First | Heard::Again => {}
+    };
+    stop.listen_to_signals(tell).map_err(Error::io("listen to signals of", Path::new("this process")))?;
     Ok(stop)
 }
 
@@ -251,6 +260,6 @@ impl<B: HostBackend> Session<B> {
         let logs =
             Logs::open(config, &self.directory, plan.world.rank, self.kept, (goal(config, plan), &plan.stop), display)?;
         snapshots.clock.set(self.directory.clone(), self.seconds_before, 0.0);
-        Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), totals, logs, None))
+        Ok(Recorder::new(snapshots, plan.clone(), prepared.task.clone(), totals, logs, None, B::is_processor()))
     }
 }

@@ -16,7 +16,7 @@ pub fn rendezvous(bind: SocketAddr, parallel: &ParallelConfig) -> Result<u8> {
     listen(false);
     let stop = Stop::new();
     stop.begin();
-    stop.listen_to_signals(|| {}).map_err(Error::io("listen to signals of", "this process"))?;
+    stop.listen_to_signals(|_| {}).map_err(Error::io("listen to signals of", "this process"))?;
     let listening = || say(&format!("rendezvous  {bind}, job '{}'", parallel.job_id));
     hold_rendezvous(bind, parallel, &listening, &|| stop.reason().is_some())?;
     Ok(stop.reason().map_or(0, |reason| reason.exit_code()))
