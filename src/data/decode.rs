@@ -12,11 +12,11 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageReader, ImageResult, Limits, Rgb, RgbImage};
 
 use super::config::Exif;
-use super::jpeg;
+use super::{exif, jpeg};
 use crate::file::MIB;
 use crate::parallel::words;
 
-pub(super) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
+pub(crate) const SUFFIXES: [&str; 5] = ["jpg", "jpeg", "png", "bmp", "webp"];
 
 /// Most bytes of an encoded image, and of a decoded one.
 pub(super) const LARGEST: u64 = 512 * MIB;
@@ -86,7 +86,8 @@ fn loaded(bytes: &[u8], exif: Exif) -> ImageResult<DynamicImage> {
     limits.max_alloc = Some(LARGEST);
     limits.reserve(decoder.total_bytes().max(plain))?;
     decoder.set_limits(limits)?;
-    let orientation = if exif == Exif::Apply { decoder.orientation()? } else { Orientation::NoTransforms };
+    let block = if exif == Exif::Apply { decoder.exif_metadata()? } else { None };
+    let orientation = block.and_then(|block| exif::orientation(&block)).unwrap_or(Orientation::NoTransforms);
     let mut image = DynamicImage::from_decoder(decoder)?;
     image.apply_orientation(orientation);
     Ok(image)
@@ -137,7 +138,7 @@ pub(super) fn has_both_ends(
 }
 
 /// Whether the suffix of a file's name is that of an image.
-pub(super) fn is_image(name: &[u8]) -> bool {
+pub(crate) fn is_image(name: &[u8]) -> bool {
     SUFFIXES.iter().any(|known| suffix(name).eq_ignore_ascii_case(known))
 }
 

@@ -17,6 +17,7 @@ use mozjpeg_sys::{self as ffi, J_COLOR_SPACE, jpeg_common_struct, jpeg_decompres
 
 use super::config::{Decode, Exif};
 use super::decode::{Failure, LARGEST, guarded};
+use super::exif;
 use super::resample::{Part, Span, View};
 
 /// The first bytes of every JPEG.
@@ -28,7 +29,6 @@ const MARGIN: u32 = 2;
 const MOST_SCANS: i32 = 100;
 
 const EXIF_MARKER: i32 = 0xe1;
-const EXIF: &[u8] = b"Exif\0\0";
 
 /// An image and which of its columns and rows are shown.
 pub(super) type Shown = (RgbImage, [Span; 2], View);
@@ -140,8 +140,8 @@ impl<'a> Jpeg<'a> {
         // SAFETY: libjpeg's list of the markers that it saved, which lives as long as `info`.
         while let Some(it) = unsafe { marker.as_ref() } {
             let content = unsafe { slice::from_raw_parts(it.data, it.data_length as usize) };
-            if let Some(exif) = content.strip_prefix(EXIF) {
-                return Orientation::from_exif_chunk(exif).unwrap_or(Orientation::NoTransforms);
+            if content.starts_with(exif::START) {
+                return exif::orientation(content).unwrap_or(Orientation::NoTransforms);
             }
             marker = it.next;
         }
