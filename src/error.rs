@@ -4,6 +4,7 @@
 //! without a final full stop, and quotes the offending value. Only `main` prints it.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// What can end a command, and with which exit code.
@@ -16,7 +17,7 @@ pub enum Error {
     #[error("{}", printable(.0))]
     Data(String),
     /// An error of the file system; `action` is an infinitive, such as "write".
-    #[error("cannot {action} '{}': {source}{}", printable(&path.to_string_lossy()), remedy(source))]
+    #[error("cannot {action} '{}': {source}{}", printable(&shown(path)), remedy(source))]
     Io {
         /// The action, as in "cannot *read* 'x'".
         action: &'static str,
@@ -68,6 +69,13 @@ impl Error {
     }
 }
 
+/// The name of a file as text: bytes that are not UTF-8 become `\xe9`. For a terminal it must be [`printable`] as well.
+pub fn shown(name: impl AsRef<OsStr>) -> String {
+    let chunks = name.as_ref().as_encoded_bytes().utf8_chunks();
+    let escaped = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();
+    chunks.map(|chunk| chunk.valid().to_owned() + &escaped(chunk.invalid())).collect()
+}
+
 /// A text of unknown origin, such as the name of a file or a class, as one line for a terminal: characters that a terminal
 /// would obey are escaped, in a form that JSON and TOML allow in strings too.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
@@ -105,6 +113,8 @@ fn remedy(refusal: &std::io::Error) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -114,6 +124,9 @@ mod tests {
         let source = || std::io::Error::from(std::io::ErrorKind::NotFound);
         assert!(Error::io("read", "a\rb")(source()).to_string().starts_with(r"cannot read 'a\rb'"));
         assert_eq!(printable("\u{1b}[2J\u{9b}A\u{202e}b é"), r"\u001b[2J\u009bA\u202eb é");
+        let name = OsStr::from_bytes(b"caf\xe9 \xc3\xa9.jpg");
+        assert_eq!(shown(name), r"caf\xe9 é.jpg");
+        assert!(Error::io("read", name)(source()).to_string().starts_with(r"cannot read 'caf\xe9 é.jpg'"));
         assert_eq!(Error::Usage(vec!["one\ntwo".into(), "three".into()]).to_string(), "one\\ntwo\nthree");
     }
 }

@@ -13,7 +13,7 @@ use clap::{Arg, ArgMatches};
 
 use crate::config::schema::enumerate;
 use crate::config::suggestion::{self, Meant};
-use crate::error::Error;
+use crate::error::{Error, shown};
 
 /// Why arguments cannot be parsed.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +38,11 @@ pub(super) fn read(
             Err(error) if !error.use_stderr() => return Err(Refusal::Shown(error)),
             Err(error) => error,
         };
+        if error.kind() == ErrorKind::InvalidUtf8 {
+            let words = arguments.iter().filter(|word| word.to_str().is_none());
+            lines.extend(words.map(|word| format!("'{}' is not UTF-8, as settings must be; rename it", shown(word))));
+            return Err(Error::Usage(lines).into());
+        }
         let fault = Fault::new(command, &arguments, &error);
         lines.extend(fault.lines(&mut blamed));
         if !fault.take_out(&mut arguments) {

@@ -20,7 +20,7 @@ use super::decode::{LARGEST, SUFFIXES, is_image};
 use super::index::{Head, Index, Sample, Stamp, modified};
 use super::samples::{REPORT_EVERY, Samples, check_side, fault, in_parallel};
 use super::store::{Directory, Store};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file;
 
 /// Names listed in a note before it only counts the rest.
@@ -122,7 +122,7 @@ impl Samples for Folder {
     }
 
     fn place(&self, id: usize) -> String {
-        format!("'{}'", self.path(id).display())
+        format!("'{}'", shown(self.path(id)))
     }
 }
 
@@ -151,10 +151,12 @@ fn inspect(
         let read = |out: &mut [u8], at| opened.read_exact_at(out, at);
         let found = fault(read, metadata.len(), &name, corrupt).map_err(Error::io("read", &path))?;
         if found.is_some() {
-            let place = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
-            content.damaged.push(Stamp::of(root, place)?);
+            let place = path.strip_prefix(root).unwrap_or(&path);
+            // An index holds texts only; with a time to come it is not kept.
+            let unnamed = Stamp { name: shown(place), bytes: 0, modified: u64::MAX };
+            content.damaged.push(place.to_str().map_or(Ok(unnamed), |place| Stamp::of(root, place.into()))?);
         }
-        let found = found.map(|fault| format!("'{}' {fault}", path.display()));
+        let found = found.map(|fault| format!("'{}' {fault}", shown(&path)));
         let sample = Sample { label, name, file, offset: modified(&metadata), length: metadata.len() as u32 };
         content.take(sample, found, corrupt)?;
         Ok(content)
@@ -188,10 +190,16 @@ fn stamps(root: &Path, split: &str) -> Result<Vec<Stamp>> {
     std::iter::once(split.to_string()).chain(classes).map(|name| Stamp::of(root, name)).collect()
 }
 
-/// The sorted names of the folders in `folder`.
+/// The sorted names of the folders in `folder`, which are those of classes.
 fn folders(folder: &Path) -> Result<Vec<String>> {
     let folders = entries(folder)?.into_iter().filter(|entry| entry.kind == Kind::Folder);
-    Ok(folders.filter_map(|entry| Some(entry.path.file_name()?.to_string_lossy().into_owned())).collect())
+    let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+    let named = folders.map(|entry| name(&entry.path).ok_or_else(|| unnameable(&entry.path)));
+    named.collect()
+}
+
+fn unnameable(folder: &Path) -> Error {
+    Error::Data(format!("the name of '{}' is not UTF-8, as that of a class must be; rename the folder", shown(folder)))
 }
 
 fn no_class(folder: &Path) -> Error {
@@ -224,7 +232,7 @@ impl Listing {
             let label = label.map_err(|_| unknown(&place, classes))? as u32;
             let (files, others): (Vec<_>, Vec<_>) = entries(&place)?.into_iter().partition(Entry::is_image);
             if files.is_empty() {
-                let also = others.first().map(|entry| format!(", though '{}' lies there", entry.path.display()));
+                let also = others.first().map(|entry| format!(", though '{}' lies there", shown(&entry.path)));
                 return Err(Error::Data(format!(
                     "no {} file in '{}'{}; a class needs at least one image",
                     suffixes("or"),
@@ -251,7 +259,7 @@ fn unknown(place: &Path, classes: &[String]) -> Error {
 /// A note with the number of other entries in a folder and the first names; `None` if there are none.
 fn note(folder: &Path, others: &[PathBuf]) -> Option<String> {
     let name = |path: &PathBuf| {
-        let name = path.strip_prefix(folder).unwrap_or(path).display();
+        let name = shown(path.strip_prefix(folder).unwrap_or(path));
         // A listed entry that does not exist is a dangling link.
         if path.exists() { format!("'{name}'") } else { format!("'{name}' (a dead link)") }
     };

@@ -14,7 +14,7 @@ use super::decode::{LARGEST, decode, plain_pixels, to_planes};
 use super::jpeg;
 use super::key::{Key, Purpose};
 use super::resample::{Part, View, resample};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file;
 
 /// Smallest and largest ratio of width to height of a random part; uniform in the logarithm.
@@ -121,7 +121,7 @@ impl Framing {
         let bytes = file::read(path, LARGEST).map_err(Error::io("read", path))?;
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         self.show_encoded((&bytes, name), side, key, out)
-            .map_err(|fault| Error::Data(format!("'{}' {fault}; replace or remove it", path.display())))
+            .map_err(|fault| Error::Data(format!("'{}' {fault}; replace or remove it", shown(path))))
     }
 
     /// The random part of a sample's image of `[width, height]`.

@@ -1,11 +1,13 @@
 //! Images in class folders: order, decoding, and everything that can be wrong with a folder.
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use image::{ImageFormat, Rgb, RgbImage};
-use kiln::data::{Augment, DataConfig, Framing, ImageSet, Normalization, Progress, Source, fingerprint};
+use kiln::data::{Augment, Corrupt, DataConfig, Framing, ImageSet, Normalization, Progress, Source, fingerprint};
 use kiln::parallel::Shard;
 use sha2::{Digest, Sha256};
 use tempfile::{TempDir, tempdir};
@@ -211,4 +213,20 @@ fn an_image_size_that_cannot_be_is_refused() {
         assert_eq!(error.exit_code(), 2);
         assert_names(&error.to_string(), &["data.image_size", &format!("'{image_size}'")]);
     }
+}
+
+#[test]
+fn a_class_folder_whose_name_is_not_utf_8_is_refused_by_it_and_an_image_is_not() {
+    let dir = pets();
+    let name = |name: &[u8]| dir.path().join("train/cat").join(OsStr::from_bytes(name));
+    fs::copy(dir.path().join("train/cat/b.png"), name(b"\xe9.png")).unwrap();
+    fs::write(name(b"\xe8.png"), "text").unwrap();
+    assert_names(&complaint(Source::Folder, dir.path()), &[r"train/cat/\xe8.png' is not a PNG"]);
+    let skipping = DataConfig { corrupt: Corrupt::Skip, ..config(dir.path()) };
+    for _ in 0..2 {
+        let splits = load(&skipping).unwrap();
+        assert_eq!((splits.train.len(), splits.left_out), (4, 1));
+    }
+    fs::create_dir(dir.path().join("train").join(OsStr::from_bytes(b"caf\xe9"))).unwrap();
+    assert_names(&complaint(Source::Folder, dir.path()), &[r"train/caf\xe9' is not UTF-8", "rename the folder"]);
 }
