@@ -12,7 +12,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// Named tensors, sorted by name.
 pub type StateDict = BTreeMap<String, HostTensor>;
@@ -153,7 +153,7 @@ pub fn from_safetensors(bytes: &[u8], origin: &Path) -> Result<(StateDict, Metad
     let damaged = |reason: String| {
         Error::Checkpoint(format!(
             "'{}' is not a readable safetensors file ({reason}); restore it or give another one",
-            origin.display()
+            shown(origin)
         ))
     };
     let claimed = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));

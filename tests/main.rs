@@ -36,6 +36,7 @@ mod exported;
 mod failure;
 mod files;
 mod finding;
+mod foreign;
 mod freeze;
 mod guide;
 mod hostile;

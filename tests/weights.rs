@@ -3,6 +3,7 @@
 mod craft;
 mod crafted;
 mod hostile;
+mod names;
 mod onnx;
 mod parity;
 mod pth;
@@ -19,7 +20,7 @@ use crate::files::file;
 
 /// The tensors of a file of either kind.
 fn read(path: &Path) -> Result<StateDict> {
-    Ok(kiln::weights::read(path)?.0)
+    Ok(kiln::weights::read(path)?.tensors)
 }
 
 /// A file that `tests/fixtures/weights/make.py` made.

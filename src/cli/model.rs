@@ -8,8 +8,10 @@ use super::options::Options;
 use super::refusal::{as_checkpoint, whole};
 use super::{Cli, Command, Refusal};
 use crate::config::{Request, Setting};
+use crate::data::Exif;
 use crate::error::Error;
 use crate::trainer::{Verification, Which};
+use crate::weights::description::{deviation, mean, share, size};
 use crate::weights::{Format, Stated};
 
 #[derive(Debug, Args)]
@@ -20,6 +22,36 @@ pub(super) struct Source {
     /// Which checkpoint of a run's directory to take; without it the best, or the latest if there is no best one.
     #[arg(long, value_name = "CHOICE")]
     which: Option<Which>,
+}
+
+/// What the user says about images and classes.
+#[derive(Debug, Args)]
+struct Images {
+    /// Mean of red, green and blue, for values from 0 to 1; without it, what the weights say.
+    #[arg(long, value_name = "R,G,B", value_parser = mean)]
+    mean: Option<[f32; 3]>,
+    /// Their standard deviation, as --mean.
+    #[arg(long, value_name = "R,G,B", value_parser = deviation)]
+    std: Option<[f32; 3]>,
+    /// Side in pixels that images are resized to; without it, that of the training images.
+    #[arg(long = "image-size", value_name = "N", value_parser = size)]
+    size: Option<usize>,
+    /// Side of the central square, as a share of the image's shorter side, or 0 for the whole image; without it, what the
+    /// weights say.
+    #[arg(long, value_name = "X", value_parser = share)]
+    center_crop: Option<f64>,
+    /// Whether images are turned upright, as their camera says; without it, what the weights say.
+    #[arg(long, value_name = "CHOICE")]
+    exif: Option<Exif>,
+    /// Names of the classes in the order of the outputs; without them, what the weights say.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    classes: Vec<String>,
+}
+
+impl From<Images> for Stated {
+    fn from(Images { mean, std, size, center_crop, exif, classes }: Images) -> Self {
+        Self { mean, std, size, center_crop, exif, classes }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -55,7 +87,7 @@ pub(super) struct Predict {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    stated: Stated,
+    stated: Images,
     /// Tensor library, as for training.
     #[arg(long, value_name = "CHOICE")]
     backend: Option<String>,
@@ -74,7 +106,7 @@ impl Predict {
         let flags = settings.into_iter().filter_map(setting).collect();
         let Self { source: Source { checkpoint, which }, images, top, json, stated, .. } = self;
         let request = Request { flags, ..Request::default() };
-        Command::Predict { checkpoint, which, images, top: top.into(), json, stated, request }
+        Command::Predict { checkpoint, which, images, top: top.into(), json, stated: stated.into(), request }
     }
 }
 
@@ -92,14 +124,14 @@ pub(super) struct Export {
     #[arg(long)]
     no_ema: bool,
     #[command(flatten)]
-    stated: Stated,
+    stated: Images,
 }
 
 impl Export {
     pub(super) fn command(self) -> Command {
         let Self { source: Source { checkpoint, which }, to, output, no_ema, stated } = self;
         let output = output.unwrap_or_else(|| format!("model.{}", to.extension()).into());
-        Command::Export { checkpoint, which, to, output, averaged: !no_ema, stated }
+        Command::Export { checkpoint, which, to, output, averaged: !no_ema, stated: stated.into() }
     }
 }
 

@@ -103,6 +103,24 @@ impl Architecture {
     }
 }
 
+/// Refuses a ResNet whose blocks have three convolutions, by its name; `origin` names the source of its weights.
+///
+/// # Errors
+/// [`Error::Checkpoint`].
+pub fn check_blocks(state: &StateDict, origin: &str) -> Result<()> {
+    let Some(conv3) = state.get("layer1.0.conv3.weight") else { return Ok(()) };
+    let Architecture { blocks } = Architecture::of_names(state.keys().map(String::as_str));
+    let depth = 2 + 3 * blocks.iter().sum::<usize>();
+    // Wide ones and ResNeXt have more channels within a block than a quarter of its outputs.
+    let outputs = conv3.shape().first().copied().unwrap_or_default();
+    let is_plain = conv3.shape().get(1).is_some_and(|inner| 4 * inner == outputs);
+    let name = if is_plain { format!("ResNet-{depth}") } else { format!("wide ResNet or ResNeXt of {depth} layers") };
+    Err(Error::Checkpoint(format!(
+        "{origin} holds a {name}, whose blocks have three convolutions (bottlenecks); give weights of a ResNet-18 or 34, whose \
+         blocks have two"
+    )))
+}
+
 /// The stem, depth and width of the ResNet with the weights `state`, and its number of outputs; `origin` names their
 /// source. [`crate::nn::load_state`] checks that every tensor is there.
 ///

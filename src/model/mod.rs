@@ -8,7 +8,7 @@ mod prediction;
 mod resnet;
 mod size;
 
-pub use config::{Architecture, ModelConfig, Stem, recognize};
+pub use config::{Architecture, ModelConfig, Stem, check_blocks, recognize};
 pub use prediction::{Hits, MixedIn, Prediction, hits, predictions};
 pub use resnet::{ResNet, Through, Units};
 pub use size::{ParameterCount, activation_elements, count_parameters};

@@ -47,7 +47,7 @@ pub(super) fn train<B: HostBackend>(
     if !config.parallel.dist_url.is_empty() {
         prepared.transport = Transport::choose::<B>(&config.parallel, false)?;
     }
-    let (model, about) = initial_model::<B>(&config, prepared.classes)?;
+    let (model, about) = initial_model::<B>(&config, &prepared)?;
     if config.run.dry_run {
         shortages::<B>(&config, &prepared, about.parameters, 1).iter().for_each(|line| warn(line));
         say(&overview::<B>(&config, &prepared, backend, &about, None));

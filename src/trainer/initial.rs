@@ -6,15 +6,16 @@ use burn::backend::Autodiff;
 
 use super::loading::Bars;
 use super::model_file::{chosen, weights as weights_in};
-use super::prepare::blank_model;
-use crate::checkpoint::Resume;
+use super::prepare::{Prepared, blank_model};
+use crate::checkpoint::{self, Resume};
 use crate::config::Config;
 use crate::data::Progress;
-use crate::error::Result;
+use crate::error::{Error, Result, shown};
 use crate::model::{Architecture, ParameterCount, ResNet, count_parameters};
 use crate::nn::{load_state, state_dict};
+use crate::objects::is_url;
 use crate::parallel::HostBackend;
-use crate::weights::{self, torchvision};
+use crate::weights::{self, Stated, torchvision};
 
 /// The name for torchvision's weights.
 const TORCHVISION: &str = "torchvision";
@@ -28,8 +29,11 @@ pub(super) struct Start {
 }
 
 /// The model as it enters the first step.
-pub(super) fn initial_model<B: HostBackend>(config: &Config, classes: usize) -> Result<(ResNet<Autodiff<B>>, Start)> {
-    let model = blank_model::<B>(config, classes)?;
+pub(super) fn initial_model<B: HostBackend>(
+    config: &Config,
+    prepared: &Prepared,
+) -> Result<(ResNet<Autodiff<B>>, Start)> {
+    let model = blank_model::<B>(config, prepared.classes)?;
     let parameters = count_parameters(&model);
     let wanted = &config.model.pretrained;
     // A resumed run loads others later; an elastic run compares the initial weights of its processes.
@@ -40,15 +44,30 @@ pub(super) fn initial_model<B: HostBackend>(config: &Config, classes: usize) -> 
     let found = weights_in(&chosen(&place(wanted, config)?, None)?, true)?;
     let mut state = state_dict(&model);
     let origin = format!("'{}'", found.file.display());
-    let report = weights::transplant(&mut state, found.tensors, &origin)?;
-    let notes = std::iter::once(format!("from {}", found.file.display())).chain(report.notes()).collect();
+    let mut report = weights::transplant(&mut state, found.tensors, &origin)?;
+    report.unexpected.extend(found.left_out);
+    let named = Stated::from_metadata(&found.metadata).0.classes;
+    let renamed = if report.dropped_head.is_none() { renamed(&named, prepared.splits.train.classes()) } else { None };
+    let from = format!("from {}", shown(&found.file));
+    let notes = std::iter::once(from).chain(report.notes()).chain(renamed).collect();
     Ok((load_state(model, &state, &origin)?, Start { parameters, notes }))
+}
+
+/// A note for a head that was taken although its classes are not those of the images, as far as both are named.
+fn renamed(theirs: &[String], ours: &[String]) -> Option<String> {
+    let (theirs, ours) = theirs.iter().zip(ours).find(|(theirs, ours)| theirs != ours)?;
+    Some(format!("head taken though its classes have other names, '{theirs}' where the images have '{ours}'"))
 }
 
 /// The file of the weights `wanted`, downloaded if necessary.
 fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
     if wanted != TORCHVISION {
-        return Ok(Path::new(wanted).to_path_buf());
+        let path = Path::new(wanted);
+        return if path.exists() || checkpoint::is_there(path) || is_url(path) {
+            Ok(path.into())
+        } else {
+            Err(no(wanted))
+        };
     }
     let bars = Bars::new(config.run.progress);
     let is_18 = config.model.architecture() == Architecture::RESNET18;
@@ -58,4 +77,17 @@ fn place(wanted: &str, config: &Config) -> Result<PathBuf> {
     });
     bars.finish();
     path
+}
+
+/// The error for a file that is not there; `wanted` may be the name of a network.
+fn no(wanted: &str) -> Error {
+    let name = wanted.to_lowercase();
+    let depth = if name.contains("34") { " --depth 34" } else { "" };
+    let is_network = ["resnet", "imagenet", "default", "true"].iter().any(|word| name.contains(word));
+    let meant = if is_network && Path::new(wanted).extension().is_none() {
+        format!("for torchvision's weights it is --pretrained {TORCHVISION}{depth}")
+    } else {
+        format!("give a .pth or .safetensors file, the directory of a run or checkpoint, or '{TORCHVISION}'")
+    };
+    Error::Checkpoint(format!("--pretrained '{wanted}' does not exist; {meant}"))
 }

@@ -10,11 +10,11 @@ use super::terminal::warn;
 use crate::checkpoint::{self, run_dir};
 use crate::config::{Config, Saved};
 use crate::data::{Exif, Normalization};
-use crate::error::{Error, Result};
-use crate::model::{ModelConfig, Stem, recognize};
+use crate::error::{Error, Result, shown};
+use crate::model::{ModelConfig, Stem, check_blocks, recognize};
 use crate::objects::is_url;
 use crate::state::{Metadata, StateDict};
-use crate::weights::{self, Description, Stated};
+use crate::weights::{self, Description, Format, Stated, list};
 
 /// Which checkpoint of a run is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,13 +59,24 @@ impl ModelFile {
     pub(super) fn read(path: &Path, which: Option<Which>, averaged: bool) -> Result<Self> {
         if !path.exists() && !checkpoint::is_there(path) && !is_url(path) {
             let remedy = "give a checkpoint's directory, a run's directory or a file of weights with --checkpoint";
-            return Err(Error::Checkpoint(format!("'{}' does not exist; {remedy}", path.display())));
+            return Err(Error::Checkpoint(format!("'{}' does not exist; {remedy}", shown(path))));
         }
         let path = chosen(path, which)?;
-        let Weights { tensors, metadata, file, config } = weights(&path, averaged)?;
-        let origin = format!("'{}'", file.display());
+        let Weights { tensors, metadata, file, config, left_out } = weights(&path, averaged)?;
+        let origin = format!("'{}'", shown(&file));
         let (model, outputs) = recognize(&tensors, &origin)?;
-        let stated = Stated::from_metadata(&metadata).or(settings(config.as_ref()));
+        check_statistics(&tensors, &origin)?;
+        if !left_out.is_empty() {
+            warn(&format!(
+                "warning: {origin} holds tensors beside the network, which are not used: {}",
+                list(&left_out)
+            ));
+        }
+        let (stated, faults) = Stated::from_metadata(&metadata);
+        for fault in faults {
+            warn(&format!("warning: {origin} says {fault}; it counts as not said"));
+        }
+        let stated = stated.or(settings(config.as_ref()));
         let step = metadata.iter().find(|(name, _)| name == "step").map(|(_, step)| format!(", saved at step {step}"));
         let title = format!("{origin}{}", step.unwrap_or_default());
         let run = run_dir::of(&path);
@@ -110,37 +121,59 @@ impl ModelFile {
     }
 }
 
+/// Refuses parameters without the running statistics of batch-norm; `origin` names their source.
+fn check_statistics(tensors: &StateDict, origin: &str) -> Result<()> {
+    if tensors.keys().any(|name| name.ends_with(".running_mean")) {
+        return Ok(());
+    }
+    Err(Error::Checkpoint(format!(
+        "{origin} holds parameters without the running statistics of batch-norm ('bn1.running_mean' and others), which the \
+         network needs for predictions; save model.state_dict(), or train it on with --pretrained"
+    )))
+}
+
 /// Tensors, their metadata, and their file.
 pub(super) struct Weights {
     pub(super) tensors: StateDict,
-    metadata: Metadata,
+    pub(super) metadata: Metadata,
     pub(super) file: PathBuf,
     config: Option<Saved>,
+    /// Names of tensors that are not of the network.
+    pub(super) left_out: Vec<String>,
 }
 
-/// Reads `path`, a checkpoint's directory or a file; refuses weights that are not finite.
+/// Reads `path`, a checkpoint's directory or a file; refuses weights that are not finite, or of another network.
 pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
     let weights = unchecked(path, averaged)?;
-    weights::check_finite(&weights.tensors, &format!("'{}'", weights.file.display()))?;
+    let origin = format!("'{}'", shown(&weights.file));
+    weights::check_finite(&weights.tensors, &origin)?;
+    check_blocks(&weights.tensors, &origin)?;
     Ok(weights)
 }
 
 fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
+    if is_url(path) && Format::of(path).is_some() {
+        let url = shown(path);
+        return Err(Error::usage(format!(
+            "'{url}' is the URL of a file of weights, which is not fetched; fetch it (curl -LO {url}) and give the file, or \
+             start from torchvision's weights with --pretrained torchvision"
+        )));
+    }
     if !checkpoint::is_there(path) && !is_url(path) {
-        let (tensors, metadata) = weights::read(path)?;
-        return Ok(Weights { tensors, metadata, file: path.to_path_buf(), config: None });
+        let weights::Weights { tensors, metadata, left_out } = weights::read(path)?;
+        return Ok(Weights { tensors, metadata, file: path.to_path_buf(), config: None, left_out });
     }
     let loaded = checkpoint::read(path)?;
     let averaged = averaged && loaded.files.contains_key("average.safetensors");
     let name = if averaged { "average.safetensors" } else { "model.safetensors" };
     let (tensors, metadata) = tensors_and_metadata(&loaded, name)?;
     let config = saved(&loaded).ok();
-    Ok(Weights { tensors, metadata, file: loaded.path.join(name), config })
+    Ok(Weights { tensors, metadata, file: loaded.path.join(name), config, left_out: Vec::new() })
 }
 
 /// The checkpoint `which` in a run's directory, by default the best one; any other path is returned as it is.
 pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
-    let shown = path.display();
+    let shown = shown(path);
     let checkpoints = path.join("checkpoints");
     if !checkpoints.is_dir() {
         let rule = |which: Which| format!("--which {} must go with a run's directory, got '{shown}'", which.name());

@@ -120,7 +120,7 @@ fn run<B: HostBackend>(
     let mut prepared = prepare::<B>(&config, membership, stop.clone())?;
     prepared.transport = Transport::choose::<B>(&config.parallel, membership.world().processes() == 1)?;
     membership.agree("images", &|| prepared.fingerprint.clone())?;
-    let (model, about) = initial_model::<B>(&config, prepared.classes)?;
+    let (model, about) = initial_model::<B>(&config, &prepared)?;
     placement::choose::<B>(&mut config, &mut prepared, membership, &model)?;
     if config.parallel.rank == 0 {
         shortages::<B>(&config, &prepared, about.parameters, membership.local_processes())

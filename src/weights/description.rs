@@ -1,9 +1,10 @@
 //! The preprocessing of images and the meaning of the outputs, which every exported file carries: as text in the header of
 //! a safetensors file, as an attribute of the dictionary in a `.pth` file, as the metadata of an ONNX file.
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use super::quoted;
 use crate::data::{Exif, Normalization};
 use crate::state::Metadata;
 
@@ -76,43 +77,38 @@ pub(super) fn text(value: &Value) -> String {
 }
 
 /// The parts of a [`Description`] that a file or the user states.
-#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Stated {
-    /// Mean of red, green and blue, for values from 0 to 1; without it, what the weights say.
-    #[arg(long, value_name = "R,G,B", value_parser = mean)]
+    /// Mean of red, green and blue, for values from 0 to 1.
     pub mean: Option<[f32; 3]>,
-    /// Their standard deviation, as --mean.
-    #[arg(long, value_name = "R,G,B", value_parser = deviation)]
+    /// Their standard deviation.
     pub std: Option<[f32; 3]>,
-    /// Side in pixels that images are resized to; without it, that of the training images.
-    #[arg(long = "image-size", value_name = "N", value_parser = size)]
+    /// Side in pixels that images are resized to.
     pub size: Option<usize>,
-    /// Side of the central square, as a share of the image's shorter side, or 0 for the whole image; without it, what the
-    /// weights say.
-    #[arg(long, value_name = "X", value_parser = share)]
+    /// Side of the central square, as a share of the image's shorter side, or 0 for the whole image.
     pub center_crop: Option<f64>,
-    /// Whether images are turned upright, as their camera says; without it, what the weights say.
-    #[arg(long, value_name = "CHOICE")]
+    /// Whether images are turned upright.
     pub exif: Option<Exif>,
-    /// Names of the classes in the order of the outputs; without them, what the weights say.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    /// Names of the classes in the order of the outputs; empty if they are not stated.
     pub classes: Vec<String>,
 }
 
 impl Stated {
-    /// From a file's metadata; a value that cannot be is not stated.
-    pub fn from_metadata(metadata: &Metadata) -> Self {
-        let value = |key: &str| Some(metadata.iter().find(|(name, _)| name == key)?.1.as_str());
+    /// From a file's metadata; and the values that cannot be, which are not stated, each with its rule.
+    pub fn from_metadata(metadata: &Metadata) -> (Self, Vec<String>) {
+        let mut faults = Vec::new();
+        let size = value(metadata, SIZE, size, &mut faults);
         // Older files are for squeezed images.
-        let center_crop = value(CENTER).or(value(SIZE).map(|_| "0"));
-        Self {
-            classes: value(CLASSES).and_then(|names| serde_json::from_str(names).ok()).unwrap_or_default(),
-            mean: value(MEAN).and_then(|text| mean(text).ok()),
-            std: value(STD).and_then(|text| deviation(text).ok()),
-            size: value(SIZE).and_then(|text| size(text).ok()),
-            center_crop: center_crop.and_then(|text| share(text).ok()),
-            exif: value(EXIF).and_then(|text| Exif::from_str(text, false).ok()),
-        }
+        let squeezed = size.filter(|_| !metadata.iter().any(|(name, _)| name == CENTER)).map(|_| 0.0);
+        let read = Self {
+            size,
+            classes: value(metadata, CLASSES, classes, &mut faults).unwrap_or_default(),
+            mean: value(metadata, MEAN, mean, &mut faults),
+            std: value(metadata, STD, deviation, &mut faults),
+            center_crop: value(metadata, CENTER, share, &mut faults).or(squeezed),
+            exif: value(metadata, EXIF, exif, &mut faults),
+        };
+        (read, faults)
     }
 
     /// What is stated here, or else in `other`.
@@ -155,6 +151,18 @@ impl Stated {
     }
 }
 
+/// The value of `key`, if there is one that `parse` takes.
+fn value<T>(
+    metadata: &Metadata,
+    key: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+    faults: &mut Vec<String>,
+) -> Option<T> {
+    let text = &metadata.iter().find(|(name, _)| name == key)?.1;
+    let fault = |rule: String| faults.push(format!("{key} {}, which must be {rule}", quoted(text)));
+    parse(text).map_err(fault).ok()
+}
+
 /// Three numbers, or the rule.
 fn three(text: &str, rule: &str, is_valid: impl Fn(f32) -> bool) -> Result<[f32; 3], String> {
     let values = text.split(',').map(|value| value.trim().parse().ok().filter(|value| is_valid(*value)));
@@ -162,21 +170,32 @@ fn three(text: &str, rule: &str, is_valid: impl Fn(f32) -> bool) -> Result<[f32;
     values.and_then(|values| values.try_into().ok()).ok_or_else(|| format!("three {rule}, separated by commas"))
 }
 
-fn mean(text: &str) -> Result<[f32; 3], String> {
+/// A [`Stated::mean`], or the rule for it; as the others below.
+pub fn mean(text: &str) -> Result<[f32; 3], String> {
     three(text, "numbers", f32::is_finite)
 }
 
-fn deviation(text: &str) -> Result<[f32; 3], String> {
+/// A [`Stated::std`].
+pub fn deviation(text: &str) -> Result<[f32; 3], String> {
     three(text, "numbers above 0", |value| value.is_normal() && value > 0.0)
 }
 
-fn size(text: &str) -> Result<usize, String> {
+/// A [`Stated::size`].
+pub fn size(text: &str) -> Result<usize, String> {
     let size = text.parse().ok().filter(|size| (1..=1024).contains(size));
     size.ok_or_else(|| "a whole number, 1 to 1024".into())
 }
 
-/// A smaller square would have too few pixels.
-fn share(text: &str) -> Result<f64, String> {
+/// A [`Stated::center_crop`]; a smaller square would have too few pixels.
+pub fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| *share == 0.0 || (0.1..=1.0).contains(share));
     share.ok_or_else(|| "0 or a number from 0.1 to 1".into())
+}
+
+fn exif(text: &str) -> Result<Exif, String> {
+    Exif::from_str(text, false).map_err(|_| "'ignore' or 'apply'".into())
+}
+
+fn classes(text: &str) -> Result<Vec<String>, String> {
+    serde_json::from_str(text).map_err(|_| "a list of names in JSON".into())
 }

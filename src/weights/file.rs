@@ -5,7 +5,7 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, GIB};
 
 /// Most bytes of a file, enough for weights with an optimizer's state.
@@ -17,7 +17,7 @@ pub(super) fn map(path: &Path) -> Result<Mmap> {
         ErrorKind::FileTooLarge | ErrorKind::Other => Error::Checkpoint(format!(
             "'{}' holds no weights of a ResNet: {error}; give a .pth or .safetensors file with weights only, or a \
              checkpoint",
-            path.display()
+            shown(path)
         )),
         _ => Error::io("read", path)(error),
     })

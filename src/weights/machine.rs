@@ -1,4 +1,4 @@
-//! The stack machine that runs a pickle, limited to the opcodes that `torch.save` (protocol 2) writes.
+//! The stack machine that runs a pickle, limited to the opcodes that `torch.load(weights_only=True)` reads (protocol 2).
 //!
 //! Every opcode takes a bounded number of operations or consumes the stack, so that work and memory are linear in the
 //! number of steps, which is limited. Opcodes are those of Python's `pickletools`; `operands` reads their operands,
@@ -67,7 +67,7 @@ impl<'a> Machine<'a> {
             b'a' | b'e' => return self.extend_list(opcode == b'a'),
             b's' | b'u' => return self.extend_dict(opcode == b's'),
             b'b' => return self.build(),
-            b'R' => return self.call(),
+            b'R' | 0x81 => return self.call(),
             b'N' => Value::None,
             0x88 => Value::Bool(true),
             0x89 => Value::Bool(false),
@@ -76,12 +76,16 @@ impl<'a> Machine<'a> {
             b'J' => Value::Int(i32::from_le_bytes(self.operands.array()?).into()),
             0x8a => self.operands.long()?.map_or(Value::Other, Value::Int),
             b'G' => Value::Float(f64::from_be_bytes(self.operands.array()?)),
-            b'X' => Value::Text(self.operands.text()?),
+            b'X' => self.operands.text::<4>()?.map_or(Value::Other, Value::Text),
+            // As Python 2 wrote it.
+            b'U' => self.operands.text::<1>()?.map_or(Value::Other, Value::Text),
             b')' => Value::Tuple(Vec::new()),
             b't' => Value::Tuple(self.pop_mark()?),
             0x85..=0x87 => Value::Tuple(self.pop_many(usize::from(opcode - 0x84))?),
             b']' => Value::List(Vec::new()),
             b'}' => Value::Dict(Vec::new()),
+            // An empty set.
+            0x8f => Value::Other,
             b'c' => global(self.operands.line()?, self.operands.line()?)?,
             b'Q' => self.storage()?,
             _ => return Err(format!("its pickle has the opcode 0x{opcode:02x}, which torch.save does not write")),
@@ -100,10 +104,11 @@ impl<'a> Machine<'a> {
     fn extend_list(&mut self, single: bool) -> Result<(), String> {
         let mut items = if single { self.pop_many(1)? } else { self.pop_mark()? };
         let target = self.top()?;
-        let Value::List(list) = &mut self.values[target] else {
-            return Err("its pickle extends something that is not a list".into());
-        };
-        list.append(&mut items);
+        match &mut self.values[target] {
+            Value::List(list) => list.append(&mut items),
+            Value::Foreign(..) => {}
+            _ => return Err("its pickle extends something that is not a list".into()),
+        }
         Ok(())
     }
 
@@ -113,41 +118,79 @@ impl<'a> Machine<'a> {
         let (pairs, rest) = items.as_chunks::<2>();
         match &mut self.values[target] {
             Value::Dict(dict) if rest.is_empty() => dict.extend(pairs.iter().map(|[key, value]| (*key, *value))),
+            Value::Foreign(..) if rest.is_empty() => {}
             _ => return Err("its pickle sets entries of something that is not a dictionary".into()),
         }
         Ok(())
     }
 
-    /// Sets attributes of an object, which must be a dictionary.
+    /// Sets the state of an object; only that of dictionaries is kept.
     fn build(&mut self) -> Result<(), String> {
         let state = self.pop()?;
         let target = self.top()?;
-        self.attributes.insert(target, state);
-        let is_dict = matches!(self.values[target], Value::Dict(_));
-        is_dict.then_some(()).ok_or_else(|| "its pickle sets attributes of something that is not a dictionary".into())
+        match self.values[target] {
+            Value::Dict(_) => drop(self.attributes.insert(target, state)),
+            Value::Foreign(..) | Value::Tensor(_) => {}
+            _ => return Err("its pickle sets attributes of something that has none".into()),
+        }
+        Ok(())
     }
 
+    /// Calls a function, or makes an object of a class. What is foreign is not called.
     fn call(&mut self) -> Result<(), String> {
         let [function, arguments] = self.pop_pair()?;
-        let (Value::Function(function), Value::Tuple(arguments)) = (&self.values[function], &self.values[arguments])
-        else {
-            return Err("its pickle calls something that is not a function".into());
-        };
-        let value = match (function, arguments.as_slice()) {
-            (Function::OrderedDict, []) => Value::Dict(Vec::new()),
-            // A parameter counts as its tensor.
-            (Function::RebuildParameter, [tensor, ..]) if matches!(self.values[*tensor], Value::Tensor(_)) => {
-                self.stack.push(*tensor);
-                return Ok(());
-            }
-            (Function::RebuildTensor, [storage, offset, shape, stride, ..]) => {
-                let view = self.view([*storage, *offset, *shape, *stride]).ok_or("one of its tensors is malformed")?;
-                Value::Tensor(Box::new(view))
-            }
-            _ => return Err("its pickle calls a function with the wrong arguments".into()),
+        let value = match (&self.values[function], &self.values[arguments]) {
+            (Value::Foreign(module, name), Value::Tuple(_)) => Value::Foreign(module, name),
+            (Value::Function(Function::OrderedDict), Value::Tuple(arguments)) => match arguments[..] {
+                [] => Value::Dict(Vec::new()),
+                // As Python 2 wrote it.
+                [pairs] => Value::Dict(self.pairs(pairs).ok_or_else(wrong_arguments)?),
+                _ => return Err(wrong_arguments()),
+            },
+            (Value::Function(function), Value::Tuple(arguments)) => self.rebuilt(*function, arguments)?,
+            _ => return Err("its pickle calls something that is not a function".into()),
         };
         self.push(value);
         Ok(())
+    }
+
+    /// The pairs in a list, which is taken, so that no list is copied many times.
+    fn pairs(&mut self, id: Id) -> Option<Vec<(Id, Id)>> {
+        let Value::List(items) = &mut self.values[id] else { return None };
+        let items = std::mem::take(items);
+        let pair = |id: Id| match &self.values[id] {
+            Value::List(pair) | Value::Tuple(pair) => <[Id; 2]>::try_from(&pair[..]).ok(),
+            _ => None,
+        };
+        items.into_iter().map(|id| pair(id).map(|[key, value]| (key, value))).collect()
+    }
+
+    /// A tensor; a parameter counts as its tensor.
+    fn rebuilt(&self, function: Function, arguments: &[Id]) -> Result<Value<'a>, String> {
+        match (function, arguments) {
+            (Function::RebuildTyped, [function, _, arguments, ..]) => {
+                match (&self.values[*function], &self.values[*arguments]) {
+                    (Value::Foreign(module, name), _) => Ok(Value::Foreign(module, name)),
+                    (Value::Function(function), Value::Tuple(arguments)) if *function != Function::RebuildTyped => {
+                        self.rebuilt(*function, arguments)
+                    }
+                    _ => Err(wrong_arguments()),
+                }
+            }
+            (Function::RebuildParameter, [tensor, ..]) => match &self.values[*tensor] {
+                Value::Tensor(view) => Ok(Value::Tensor(view.clone())),
+                Value::Foreign(module, name) => Ok(Value::Foreign(module, name)),
+                _ => Err(wrong_arguments()),
+            },
+            (Function::RebuildTensor, [storage, offset, shape, stride, ..]) => {
+                if let Value::Foreign(module, name) = self.values[*storage] {
+                    return Ok(Value::Foreign(module, name));
+                }
+                let view = self.view([*storage, *offset, *shape, *stride]).ok_or("one of its tensors is malformed")?;
+                Ok(Value::Tensor(Box::new(view)))
+            }
+            _ => Err(wrong_arguments()),
+        }
     }
 
     fn view(&self, [storage, offset, shape, stride]: [Id; 4]) -> Option<View<'a>> {
@@ -166,19 +209,20 @@ impl<'a> Machine<'a> {
     }
 
     /// The persistent id of a storage: `("storage", class, key, device, elements)`; in the old format followed by
-    /// `None`, where views of other storages are not supported.
+    /// `None`, where views of other storages are not supported. Or that of a class: `("module", class, file, source)`.
     fn storage(&mut self) -> Result<Value<'a>, String> {
         let id = self.pop()?;
         let parts = if let Value::Tuple(parts) = &self.values[id] { parts.as_slice() } else { &[] };
         let parts: Vec<&Value> = parts.iter().map(|part| &self.values[*part]).collect();
-        let ([Value::Text("storage"), Value::Type(dtype), Value::Text(key), _, Value::Int(elements)]
-        | [Value::Text("storage"), Value::Type(dtype), Value::Text(key), _, Value::Int(elements), Value::None]) =
-            parts.as_slice()
-        else {
-            return Err("its pickle refers to something that is not a storage of numbers".into());
-        };
-        let elements = usize::try_from(*elements).map_err(|_| "one of its storages has a negative length")?;
-        Ok(Value::Storage(Storage { key, dtype: *dtype, elements }))
+        match parts[..] {
+            [Value::Text("storage"), Value::Type(dtype), Value::Text(key), _, Value::Int(elements)]
+            | [Value::Text("storage"), Value::Type(dtype), Value::Text(key), _, Value::Int(elements), Value::None] => {
+                let elements = usize::try_from(*elements).map_err(|_| "one of its storages has a negative length")?;
+                Ok(Value::Storage(Storage { key, dtype: *dtype, elements }))
+            }
+            [Value::Text("storage" | "module"), Value::Foreign(module, name), ..] => Ok(Value::Foreign(module, name)),
+            _ => Err("its pickle refers to something that is not a storage of numbers".into()),
+        }
     }
 
     fn push(&mut self, value: Value<'a>) {
@@ -218,4 +262,8 @@ impl<'a> Machine<'a> {
 
 fn exhausted() -> String {
     "its pickle pops from an empty stack".into()
+}
+
+fn wrong_arguments() -> String {
+    "its pickle calls a function with the wrong arguments".into()
 }

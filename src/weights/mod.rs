@@ -2,14 +2,15 @@
 //!
 //! Weights are a [`StateDict`] with torchvision's names and layouts. `pth` reads files of `torch.save`, with `zip` (the
 //! container), `pickle` (its `value`s, created by `machine` from `operands`) and `view` (tensors in storages); `to_pth`
-//! writes them. `onnx` writes the network; `transplant` loads foreign weights into a model's state; `torchvision`
-//! fetches published ones; `format` and `description` are the export formats and their metadata. The room knows no
-//! model or device.
+//! writes them. `names` brings foreign tensors under torchvision's names, `transplant` loads them into a model's state;
+//! `onnx` writes the network; `torchvision` fetches published weights; `format` and `description` are the export formats
+//! and their metadata. The room knows no model or device.
 
-mod description;
+pub mod description;
 mod file;
 mod format;
 mod machine;
+mod names;
 pub mod onnx;
 mod operands;
 mod pickle;
@@ -28,15 +29,36 @@ pub use format::Format;
 pub use to_pth::to_pth;
 pub use transplant::{Report, transplant};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::state::{self, HostTensor, Metadata, StateDict};
 
-/// The tensors and metadata of a weight file, safetensors or PyTorch's. The format is detected from the content, or else
-/// from the suffix.
+/// Most names in a message.
+const MOST_NAMES: usize = 3;
+
+/// The content of a weight file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weights {
+    /// The tensors of the network, under torchvision's names.
+    pub tensors: StateDict,
+    /// What the file says about them.
+    pub metadata: Metadata,
+    /// The names of tensors that are not of the network.
+    pub left_out: Vec<String>,
+}
+
+/// The content of a weight file, safetensors or PyTorch's: the one way for every command. The format is detected from the
+/// content, or else from the suffix.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read; [`Error::Checkpoint`] if it is not a complete file of either format.
-pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
+/// [`Error::Io`] if it cannot be read; [`Error::Checkpoint`] if it is not a complete file of either format, or holds several
+/// networks.
+pub fn read(path: &Path) -> Result<Weights> {
+    let (tensors, metadata) = as_written(path)?;
+    let (tensors, left_out) = names::plain(tensors, &format!("'{}'", shown(path)))?;
+    Ok(Weights { tensors, metadata, left_out })
+}
+
+fn as_written(path: &Path) -> Result<(StateDict, Metadata)> {
     let bytes = file::map(path)?;
     // Safetensors: the length of the header in eight bytes, then the header, a JSON object.
     if bytes.get(8) == Some(&b'{') {
@@ -49,7 +71,7 @@ pub fn read(path: &Path) -> Result<(StateDict, Metadata)> {
             Some(Format::Safetensors) => state::from_safetensors(&bytes, path),
             Some(Format::Onnx) => Err(Error::Checkpoint(format!(
                 "'{}' is an ONNX file, which is written and not read; give a .safetensors or .pth file of the same weights",
-                path.display()
+                shown(path)
             ))),
             _ => Err(error),
         },
@@ -82,4 +104,15 @@ fn quoted(name: &str) -> String {
     let mut characters = name.chars();
     let start: String = characters.by_ref().take(80).flat_map(char::escape_debug).collect();
     format!("'{start}{}'", if characters.next().is_some() { "..." } else { "" })
+}
+
+/// The first few of `names`, quoted, and how many more there are.
+pub fn list<S: AsRef<str>>(names: impl IntoIterator<Item = S, IntoIter: ExactSizeIterator>) -> String {
+    few(names.into_iter().map(|name| quoted(name.as_ref())))
+}
+
+fn few(items: impl ExactSizeIterator<Item = String>) -> String {
+    let more = items.len().saturating_sub(MOST_NAMES);
+    let shown = items.take(MOST_NAMES).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }

@@ -39,10 +39,12 @@ impl<'a> Operands<'a> {
         Ok(Some(i64::from_le_bytes(number)))
     }
 
-    pub fn text(&mut self) -> Outcome<&'a str> {
-        let length = u32::from_le_bytes(self.array()?);
-        let length = usize::try_from(length).map_err(|_| too_short())?;
-        std::str::from_utf8(self.take(length)?).map_err(|_| "it holds a text that is not UTF-8".into())
+    /// A text after its length in `N` bytes; `None` if it is not UTF-8.
+    pub fn text<const N: usize>(&mut self) -> Outcome<Option<&'a str>> {
+        let mut length = [0; 8];
+        length[..N].copy_from_slice(&self.array::<N>()?);
+        let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| too_short())?;
+        Ok(std::str::from_utf8(self.take(length)?).ok())
     }
 
     pub fn line(&mut self) -> Outcome<&'a str> {

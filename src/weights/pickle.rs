@@ -1,7 +1,7 @@
 //! Reads the pickle of a state dictionary without running foreign code.
 //!
-//! A pickle is a program for a small stack machine, `machine`. It may only use the names in [`super::value::global`],
-//! which create dictionaries and tensors. Values are in one vector and refer to each other by index: nothing recurses
+//! A pickle is a program for a small stack machine, `machine`. It only runs what [`super::value::Function`] lists, which
+//! creates dictionaries and tensors. Values are in one vector and refer to each other by index: nothing recurses
 //! or is copied.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::machine::Machine;
+use super::quoted;
 use super::value::{Id, Value};
 use super::view::Storage;
 
@@ -45,6 +46,18 @@ impl<'a> Pickle<'a> {
         let Value::Dict(items) = &self.values[dictionary] else { return None };
         let is_it = |(key, _): &&(Id, Id)| matches!(self.values[*key], Value::Text(text) if text == name);
         items.iter().rev().find(is_it).map(|(_, value)| *value)
+    }
+
+    /// Whether it is a dictionary of tensors, by its first value.
+    pub fn holds_tensors(&self, id: Id) -> bool {
+        let Value::Dict(items) = &self.values[id] else { return false };
+        items.first().is_some_and(|(_, value)| matches!(self.values[*value], Value::Tensor(_)))
+    }
+
+    /// What a value is, if it is foreign, as in ` (an object of 'argparse.Namespace', which was not run)`.
+    pub fn foreign(&self, id: Id) -> String {
+        let Value::Foreign(module, name) = self.values[id] else { return String::new() };
+        format!(" (an object of {}, which was not run)", quoted(&format!("{module}.{name}")))
     }
 
     /// The attribute `name` of a dictionary.

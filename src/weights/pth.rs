@@ -10,18 +10,18 @@ use std::path::Path;
 
 use super::description::{KEYS, text};
 use super::pickle::Pickle;
-use super::quoted;
-use super::value::Value;
+use super::value::{Id, Value};
 use super::view::{Storage, View};
 use super::zip::Archive;
-use crate::error::{Error, Result};
+use super::{few, quoted};
+use crate::error::{Error, Result, shown};
 use crate::state::{self, Metadata, StateDict};
 
 /// The pickled magic number 0x1950a86a20f9469cfc6c that the old format starts with.
 const OLD_MAGIC: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
 
-/// Keys of a state dictionary inside a training script's checkpoint, the most common one first.
-const WRAPPINGS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
+/// Entries of a training script's checkpoint that hold a state dictionary, the most common one first.
+const ENTRIES: [&str; 7] = ["state_dict", "model_state_dict", "model", "net", "model_state", "weights", "params"];
 
 /// A result, or a reason that completes "... is not a readable PyTorch file".
 type Outcome<T> = std::result::Result<T, String>;
@@ -29,13 +29,13 @@ type Outcome<T> = std::result::Result<T, String>;
 /// The attribute of a state dictionary that describes its use.
 pub(super) const ATTRIBUTE: &str = "kiln";
 
-/// A file's tensors of floats (as f32) and of integers (as i64), by name: those of a state dictionary, or of one under
-/// `state_dict`, `model_state_dict` or `model`; and the description in the dictionary's attribute `kiln`. `origin` is the
-/// path, for errors.
+/// A file's tensors of floats (as f32) and of integers (as i64), by name: those of a state dictionary, or of one in a
+/// training script's checkpoint, whose other content is skipped; and the description in the dictionary's attribute `kiln`.
+/// `origin` is the path, for errors.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if it is damaged, is not a file of `torch.save`, holds anything but named tensors, or requires
-/// code to be run.
+/// [`Error::Checkpoint`] if it is damaged, is not a file of `torch.save`, if its state dictionary holds anything but named
+/// tensors, or if it asks for the operating system.
 pub fn from_bytes(bytes: &[u8], origin: &Path) -> Result<(StateDict, Metadata)> {
     let outcome = match bytes {
         [] => Err("it is empty".into()),
@@ -47,7 +47,7 @@ pub fn from_bytes(bytes: &[u8], origin: &Path) -> Result<(StateDict, Metadata)> 
         Error::Checkpoint(format!(
             "'{}' is not a readable PyTorch file ({reason}); save it in PyTorch with \
              torch.save(model.state_dict(), FILE) or give a .safetensors file",
-            origin.display()
+            shown(origin)
         ))
     })
 }
@@ -113,26 +113,52 @@ fn from_old(bytes: &[u8]) -> Outcome<(StateDict, Metadata)> {
     Ok((decode(&views, &storages, bytes.len())?, metadata))
 }
 
+/// The dictionary of tensors: one of [`ENTRIES`], the only entry that is one, or the whole.
+fn dictionary(pickle: &Pickle<'_>) -> Outcome<Id> {
+    let root = pickle.root;
+    let Value::Dict(items) = &pickle.values[root] else {
+        return Err(format!("it holds no dictionary{}", pickle.foreign(root)));
+    };
+    let known = |name: &&str| pickle.entry(root, name).filter(|id| pickle.holds_tensors(*id));
+    if let Some(id) = ENTRIES.iter().find_map(known) {
+        return Ok(id);
+    }
+    let found: Vec<&(Id, Id)> = items.iter().filter(|(_, value)| pickle.holds_tensors(*value)).collect();
+    match found[..] {
+        [(_, only)] => return Ok(*only),
+        [] if items.iter().any(|(_, value)| matches!(pickle.values[*value], Value::Tensor(_))) => return Ok(root),
+        _ => {}
+    }
+    let entry = |(key, value): &(Id, Id)| match pickle.values[*key] {
+        Value::Text(name) => format!("{}{}", quoted(name), pickle.foreign(*value)),
+        _ => "a key that is not text".into(),
+    };
+    let has = if items.is_empty() { "nothing".into() } else { few(items.iter().map(entry)) };
+    let count = if found.is_empty() { "no" } else { "more than one" };
+    let entries = ENTRIES.join("', '");
+    Err(format!("it holds {count} dictionary of tensors, and none as '{entries}'; it has {has}"))
+}
+
 /// The tensors of the state dictionary, by name, and its description.
 fn weights<'p, 'a>(pickle: &'p Pickle<'a>) -> Outcome<(BTreeMap<&'a str, &'p View<'a>>, Metadata)> {
-    let wrapped =
-        |name: &&str| pickle.entry(pickle.root, name).filter(|id| matches!(pickle.values[*id], Value::Dict(_)));
-    let id = WRAPPINGS.iter().find_map(wrapped).unwrap_or(pickle.root);
+    let id = dictionary(pickle)?;
     let Value::Dict(items) = &pickle.values[id] else { return Err("it holds no dictionary".into()) };
     let mut views: BTreeMap<&str, &View> = BTreeMap::new();
     for (key, value) in items {
         let Value::Text(name) = pickle.values[*key] else { return Err("it has a key that is not text".into()) };
         let Value::Tensor(view) = &pickle.values[*value] else {
-            return Err(format!("its entry {} is not a tensor", quoted(name)));
+            return Err(format!("its entry {} is not a tensor{}", quoted(name), pickle.foreign(*value)));
         };
         if views.insert(name, view).is_some() {
             return Err(format!("it has the entry {} twice", quoted(name)));
         }
     }
     let described = pickle.attribute(id, ATTRIBUTE);
-    let pair = |key: &str| Some((key.to_string(), text(&pickle.plain(pickle.entry(described?, key)?)?)));
-    let metadata = KEYS.into_iter().filter_map(pair).collect();
-    if views.is_empty() { Err("it holds no tensors".into()) } else { Ok((views, metadata)) }
+    let pair = |key: &str| {
+        let value = pickle.plain(pickle.entry(described?, key)?).unwrap_or_default();
+        Some((key.to_string(), text(&value)))
+    };
+    Ok((views, KEYS.into_iter().filter_map(pair).collect()))
 }
 
 /// The elements of the views. Their number is limited to the file's `length` in bytes, which allows shared storages but

@@ -1,15 +1,8 @@
-//! Loads weights of another training into a model's state: removes prefixes of names, compares shapes, and leaves out a
-//! head for other classes.
+//! Loads weights of another training into a model's state: compares shapes, and leaves out a head for other classes.
 
-use std::collections::BTreeMap;
-
-use super::quoted;
+use super::list;
 use crate::error::{Error, Result};
 use crate::state::{HostTensor, StateDict};
-
-/// Prefixes that wrappers add to every name: DDP, `torch.compile`, Lightning and others, backbones of larger models.
-const PREFIXES: [&str; 6] = ["module.", "_orig_mod.", "model.", "net.", "backbone.", "encoder."];
-const MOST_NAMES: usize = 3;
 
 /// The tensors that were not loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,21 +21,18 @@ impl Report {
         let head = self.dropped_head.map(|(theirs, ours)| {
             format!("head of {theirs} classes left out, the new one has {ours} and starts afresh")
         });
-        let listed = |names: &[String], what: &str| {
-            (!names.is_empty()).then(|| format!("{what}: {}", list(names.iter().map(String::as_str))))
-        };
+        let listed = |names: &[String], what: &str| (!names.is_empty()).then(|| format!("{what}: {}", list(names)));
         let missing = listed(&self.missing, "not given and left as initialised");
         let unexpected = listed(&self.unexpected, "given and not used");
         [head, missing, unexpected].into_iter().flatten().collect()
     }
 }
 
-/// Loads the weights `from` into a new model's state; `origin` names their source. An error leaves `into` unchanged.
+/// Loads the weights `from`, under torchvision's names, into a new model's state; `origin` names their source. An error leaves `into` unchanged.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if no name matches, or if a shape other than the head's differs.
-pub fn transplant(into: &mut StateDict, from: StateDict, origin: &str) -> Result<Report> {
-    let mut from = plain_names(from, origin)?;
+pub fn transplant(into: &mut StateDict, mut from: StateDict, origin: &str) -> Result<Report> {
     let dropped_head = drop_head(into, &mut from);
     // The first convolution first: its error names the flags that correct the others too.
     for name in ["conv1.weight"].into_iter().chain(into.keys().map(String::as_str)) {
@@ -55,7 +45,7 @@ pub fn transplant(into: &mut StateDict, from: StateDict, origin: &str) -> Result
     let missing = into.keys().filter(|name| !from.contains_key(*name) && !is_optional(name)).cloned().collect();
     let (fitting, unexpected): (StateDict, StateDict) = from.into_iter().partition(|(name, _)| into.contains_key(name));
     if fitting.is_empty() {
-        let (theirs, ours) = (list(unexpected.keys().map(String::as_str)), list(into.keys().map(String::as_str)));
+        let [theirs, ours] = [&unexpected, into].map(|state| list(state.keys()));
         return Err(Error::Checkpoint(format!(
             "no weight in {origin} has a name of this model: it has {theirs} where torchvision's ResNet has {ours}; \
              give weights of a ResNet under torchvision's names"
@@ -63,27 +53,6 @@ pub fn transplant(into: &mut StateDict, from: StateDict, origin: &str) -> Result
     }
     into.extend(fitting);
     Ok(Report { missing, unexpected: unexpected.into_keys().collect(), dropped_head })
-}
-
-/// The weights without the prefixes that more than half of their names share.
-fn plain_names(mut state: StateDict, origin: &str) -> Result<StateDict> {
-    let shared = |state: &StateDict, prefix: &str| {
-        2 * state.keys().filter(|name| name.starts_with(prefix)).count() > state.len()
-    };
-    while let Some(prefix) = PREFIXES.into_iter().find(|prefix| shared(&state, prefix)) {
-        let mut plain = BTreeMap::new();
-        for (name, tensor) in state {
-            let short = name.strip_prefix(prefix).unwrap_or(&name).to_owned();
-            if plain.insert(short.clone(), tensor).is_some() {
-                return Err(Error::Checkpoint(format!(
-                    "the weights in {origin} hold both {} and the same with '{prefix}' before it; save one of the two",
-                    quoted(&short)
-                )));
-            }
-        }
-        state = plain;
-    }
-    Ok(state)
 }
 
 /// Removes a head with another number of classes from `from`; returns both numbers.
@@ -125,11 +94,4 @@ fn flags(ours: &[usize], theirs: &[usize]) -> Option<String> {
     let width = (theirs[0] != ours[0]).then(|| format!("--width {}", theirs[0]));
     let stem = (theirs[1..] != ours[1..]).then(|| format!("--stem {stem}"));
     Some(format!("set {}", stem.into_iter().chain(width).collect::<Vec<_>>().join(" ")))
-}
-
-/// The first few of `names`, and how many more there are.
-fn list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let more = names.len().saturating_sub(MOST_NAMES);
-    let shown = names.take(MOST_NAMES).map(quoted).collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }

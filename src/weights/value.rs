@@ -1,4 +1,5 @@
-//! The values that a pickle may create: dictionaries, tensors and their parts.
+//! The values that a pickle may create: dictionaries, tensors and their parts. Everything else is foreign: it has a name and
+//! is neither run nor looked into.
 
 use safetensors::Dtype;
 
@@ -23,23 +24,44 @@ pub(super) enum Value<'a> {
     /// A class of storages.
     Type(Dtype),
     Function(Function),
-    /// A number that is not part of a tensor or dictionary.
+    /// An object, class or function by its module and name; objects have the name of what would make them.
+    Foreign(&'a str, &'a str),
+    /// A number or text that is not part of a tensor or dictionary.
     Other,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Function {
     OrderedDict,
     RebuildTensor,
     RebuildParameter,
+    /// With a function of this list, the type of its result, and its arguments.
+    RebuildTyped,
 }
 
-/// The function or class of a name; refuses all others.
-pub(super) fn global<'a>(module: &str, name: &str) -> Result<Value<'a>, String> {
-    let dtype = match (module, name) {
-        ("collections", "OrderedDict") => return Ok(Value::Function(Function::OrderedDict)),
-        ("torch._utils", "_rebuild_tensor_v2") => return Ok(Value::Function(Function::RebuildTensor)),
-        ("torch._utils", "_rebuild_parameter") => return Ok(Value::Function(Function::RebuildParameter)),
+/// Modules whose names a file has only to do harm; `torch.load` blocks the same.
+const BLOCKED: [&str; 4] = ["sys", "os", "posix", "nt"];
+
+/// The function or class of a name.
+pub(super) fn global<'a>(module: &'a str, name: &'a str) -> Result<Value<'a>, String> {
+    if BLOCKED.contains(&module) {
+        let name = quoted(&format!("{module}.{name}"));
+        return Err(format!("its pickle asks for {name}, which no state_dict needs and which was not run"));
+    }
+    let function = match (module, name) {
+        ("collections", "OrderedDict") => Function::OrderedDict,
+        ("torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2") => Function::RebuildTensor,
+        ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state")
+        | ("torch.nn.parameter", "Parameter") => Function::RebuildParameter,
+        ("torch._tensor", "_rebuild_from_type_v2") => Function::RebuildTyped,
+        _ => return Ok(storage(module, name).map_or(Value::Foreign(module, name), Value::Type)),
+    };
+    Ok(Value::Function(function))
+}
+
+/// The elements of a class of storages.
+fn storage(module: &str, name: &str) -> Option<Dtype> {
+    Some(match (module, name) {
         ("torch", "DoubleStorage") => Dtype::F64,
         ("torch", "FloatStorage") => Dtype::F32,
         ("torch", "HalfStorage") => Dtype::F16,
@@ -50,10 +72,6 @@ pub(super) fn global<'a>(module: &str, name: &str) -> Result<Value<'a>, String> 
         ("torch", "CharStorage") => Dtype::I8,
         ("torch", "ByteStorage") => Dtype::U8,
         ("torch", "BoolStorage") => Dtype::BOOL,
-        _ => {
-            let name = quoted(&format!("{module}.{name}"));
-            return Err(format!("its pickle asks for {name}, which no state_dict needs and which was not run"));
-        }
-    };
-    Ok(Value::Type(dtype))
+        _ => return None,
+    })
 }

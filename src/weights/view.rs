@@ -23,7 +23,7 @@ impl Storage<'_> {
 }
 
 /// The elements of a storage that form a tensor.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct View<'a> {
     /// The storage.
     pub storage: Storage<'a>,

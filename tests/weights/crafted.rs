@@ -47,15 +47,21 @@ fn many_tensors_over_one_small_storage_cannot_fill_the_memory() {
 #[test]
 fn depth_and_repetition_of_a_pickle_cost_no_more_than_its_length() {
     let deep = [b"}".to_vec(), text("x"), b"N".to_vec(), vec![0x85; 500_000], b"s".to_vec()].concat();
-    assert_line(&refusal(&around(&deep)), &["'x' is not a tensor"]);
+    assert_line(&refusal(&around(&deep)), &["no dictionary of tensors", "it has 'x'"]);
     assert_line(&refusal(&around(&vec![b'('; 500_000])), &["empty stack"]);
     // Each step doubles what a copying reader would hold: 2^250 values.
     let doubling = (0..250).flat_map(|it| [b'q', it, b'h', it, 0x86]);
     let laughs = [b"}".to_vec(), text("x"), b"N".to_vec(), doubling.collect(), b"s".to_vec()].concat();
-    assert_line(&refusal(&around(&laughs)), &["'x' is not a tensor"]);
+    assert_line(&refusal(&around(&laughs)), &["no dictionary of tensors", "it has 'x'"]);
     // A dictionary that holds itself.
     let circle = [b"}q\0".to_vec(), text("state_dict"), b"h\0s".to_vec()].concat();
-    assert_line(&refusal(&around(&circle)), &["'state_dict' is not a tensor"]);
+    assert_line(&refusal(&around(&circle)), &["no dictionary of tensors", "it has 'state_dict'"]);
+    // One list of pairs for many dictionaries, and one dictionary under many names.
+    let list = [b"](".to_vec(), b"NN\x86".repeat(50_000), b"eq\x01".to_vec()].concat();
+    let dictionaries = b"ccollections\nOrderedDict\nh\x01\x85R".repeat(50_000);
+    assert_line(&refusal(&around(&[list, dictionaries].concat())), &["no dictionary of tensors"]);
+    let many = [b"}(".to_vec(), b"N}q\x01(".to_vec(), b"NN".repeat(100_000), b"u".to_vec(), b"Nh\x01".repeat(100_000)];
+    assert_line(&refusal(&around(&[&many.concat()[..], b"u"].concat())), &["no dictionary of tensors"]);
 }
 
 #[test]
@@ -74,12 +80,14 @@ fn a_pickle_that_breaks_the_rules_of_its_machine_is_refused() {
         (b"ccollections\nOrderedDict\nK\x01\x85R", "wrong arguments"),
         (b"K\x01}b", "attributes"),
         (b"X\xff\xff\xff\xff", "too early"),
-        (b"\x81", "0x81"),
+        (b"\x93", "0x93"),
     ];
     for (object, reason) in cases {
         assert_line(&refusal(&around(object)), &[reason]);
     }
-    assert_line(&refusal(&around(b"}K\x01K\x02s")), &["not text"]);
+    let [tensor, numbered] =
+        [view(8, 0, &[8], &[1]), [b"K\x01".to_vec(), view(8, 0, &[8], &[1])[7..].to_vec()].concat()];
+    assert_line(&refusal(&around(&[&tensor, &numbered[..]].concat())), &["not text"]);
     let twice = [view(8, 0, &[8], &[1]), view(8, 0, &[8], &[1])[1..].to_vec()].concat();
     assert_line(&refusal(&around(&twice)), &["'x' twice"]);
 }
@@ -87,9 +95,11 @@ fn a_pickle_that_breaks_the_rules_of_its_machine_is_refused() {
 #[test]
 fn a_name_out_of_a_file_cannot_break_the_line() {
     let name = "\u{1b}[2J\n".repeat(1000);
-    let object = [b"}".to_vec(), text(&name), b"Ns".to_vec()].concat();
+    let object = [view(8, 0, &[8], &[1]), text(&name), b"Ns".to_vec()].concat();
     let line = refusal(&around(&object));
     assert_line(&line, &["\\u{1b}[2J\\n", "...' is not a tensor"]);
+    let line = refusal(&around(&[b"}".to_vec(), text(&name), b"Ns".to_vec()].concat()));
+    assert_line(&line, &["it has '\\u{1b}[2J\\n", "...'"]);
     assert!(line.len() < 1000, "{line}");
 }
 

@@ -33,7 +33,12 @@ fn a_whole_module_is_refused_by_its_class() {
 fn what_holds_no_readable_tensors_is_refused() {
     let cases = [
         ("list.pth", "no dictionary"),
-        ("no_tensors.pth", "'epoch' is not a tensor"),
+        (
+            "no_tensors.pth",
+            "none as 'state_dict', 'model_state_dict', 'model', 'net', 'model_state', 'weights', 'params'",
+        ),
+        ("no_tensors.pth", "it has 'epoch'"),
+        ("several.pth", "more than one dictionary of tensors"),
         ("bool.pth", "'BOOL'"),
         ("protocol4.pth", "protocol 4"),
         ("bomb.pth", "compressed"),

@@ -51,7 +51,10 @@ fn a_modules_state_dict_is_read_with_its_buffers() {
 
 #[test]
 fn a_state_dict_is_found_among_the_rest_of_a_checkpoint() {
-    for name in ["wrapped.pth", "wrapped_legacy.pth", "wrapped_model.pth", "wrapped_msd.pth"] {
+    let named = ["wrapped_model.pth", "wrapped_msd.pth", "wrapped_net.pth", "wrapped_params.pth", "wrapped_sole.pth"];
+    // Among objects of any kind, which are skipped: PyTorch's own, numpy's, paths, times, an argparse.Namespace.
+    let beside = ["wrapped.pth", "wrapped_legacy.pth", "beside.pth", "beside_legacy.pth"];
+    for name in named.into_iter().chain(beside) {
         let found = read(&fixture(name)).unwrap();
         assert_eq!((&found, found.len()), (&expected(name), 7), "{name}");
     }

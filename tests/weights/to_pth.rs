@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kiln::data::{Exif, Normalization};
 use kiln::state::{HostTensor, StateDict, to_safetensors};
-use kiln::weights::{Description, Stated, pth, to_pth};
+use kiln::weights::{Description, Stated, Weights, pth, to_pth};
 use tempfile::tempdir;
 
 use super::craft::{around, text, view};
@@ -76,15 +76,15 @@ fn pytorch_itself_loads_what_is_written() {
     assert_eq!(found.trim(), "10 tensors");
     // PyTorch has written it again, in both of its formats, and in a training script's checkpoint.
     for name in ["weights.pth", "again.pth", "legacy.pth", "wrapped.pth"] {
-        let (tensors, metadata) = kiln::weights::read(&dir.path().join(name)).unwrap();
+        let Weights { tensors, metadata, .. } = kiln::weights::read(&dir.path().join(name)).unwrap();
         assert_eq!(tensors, example(), "{name}");
-        let (read, assumed) = Stated::from_metadata(&metadata).complete(usual());
+        let (read, assumed) = Stated::from_metadata(&metadata).0.complete(usual());
         assert_eq!((read, assumed.len()), (description(), 0), "{name}");
     }
 }
 
 #[test]
-fn a_description_in_a_pickle_that_is_none_is_not_stated() {
+fn a_description_in_a_pickle_that_cannot_be_is_named_with_its_rule() {
     // Attributes of the dictionary: pairs of key and value.
     let described = |key: &str, value: &[u8]| {
         let attributes =
@@ -96,13 +96,23 @@ fn a_description_in_a_pickle_that_is_none_is_not_stated() {
         let numbers = numbers.iter().flat_map(|it| [b"G".as_slice(), &it.to_be_bytes()].concat());
         b"](".iter().copied().chain(numbers).chain(*b"e").collect()
     };
-    assert_eq!(described("std", &numbers(&[0.5, 0.25, 1.0])).std, Some([0.5, 0.25, 1.0]));
-    for wrong in [numbers(&[0.5, 0.25]), numbers(&[0.5, 0.0, 1.0]), numbers(&[0.5, f64::NAN, 1.0]), b"}".to_vec()] {
-        assert_eq!(described("std", &wrong), Stated::default());
+    let said = |key: &str, value: &[u8]| {
+        let (stated, faults) = described(key, value);
+        assert_eq!(stated, Stated::default(), "{key}");
+        let [fault] = <[String; 1]>::try_from(faults).unwrap();
+        fault
+    };
+    assert_eq!(described("std", &numbers(&[0.5, 0.25, 1.0])).0.std, Some([0.5, 0.25, 1.0]));
+    let rule = "which must be three numbers above 0, separated by commas";
+    assert_eq!(said("std", &numbers(&[0.5, 0.0, 1.0])), format!("std '0.5,0.0,1.0', {rule}"));
+    for wrong in [numbers(&[0.5, 0.25]), numbers(&[0.5, f64::NAN, 1.0]), b"}".to_vec()] {
+        assert!(said("std", &wrong).ends_with(rule));
     }
-    assert_eq!(described("exif", &text("apply")).exif, Some(Exif::Apply));
-    assert_eq!(described("exif", &text("up")), Stated::default());
+    assert_eq!(described("exif", &text("apply")).0.exif, Some(Exif::Apply));
+    assert_eq!(said("exif", &text("up\n")), r"exif 'up\n', which must be 'ignore' or 'apply'");
+    assert_eq!(said("center_crop", b"K\x02"), "center_crop '2', which must be 0 or a number from 0.1 to 1");
+    assert_eq!(said("image_size", b"K\x00"), "image_size '0', which must be a whole number, 1 to 1024");
     // A long name, many times.
     let long = [b"](".to_vec(), text(&"x".repeat(10_000)), b"q\x07".to_vec(), b"h\x07".repeat(10_000), b"e".to_vec()];
-    assert_eq!(described("classes", &long.concat()), Stated::default());
+    assert_eq!(said("classes", &long.concat()), "classes 'null', which must be a list of names in JSON");
 }

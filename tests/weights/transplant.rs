@@ -18,10 +18,6 @@ fn model(width: usize, kernel: usize, classes: usize, first: f32) -> StateDict {
     ])
 }
 
-fn prefixed(state: StateDict, prefix: &str) -> StateDict {
-    state.into_iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor)).collect()
-}
-
 /// The line with which `from` is refused by a model of 4 channels, stem 3x3 and 10 classes.
 #[track_caller]
 fn refusal(from: StateDict) -> String {
@@ -52,37 +48,6 @@ fn a_head_of_other_classes_stays_fresh_and_is_told() {
     }
     assert_eq!(report, Report { dropped_head: Some((1000, 10)), ..Report::default() });
     assert_eq!(report.notes(), ["head of 1000 classes left out, the new one has 10 and starts afresh"]);
-}
-
-#[test]
-fn prefixes_of_wrappers_are_stripped_however_they_nest() {
-    let nested =
-        ["module.", "_orig_mod.", "model.", "net.", "backbone.", "encoder.", "module._orig_mod.", "model.net."];
-    for prefix in nested {
-        let mut into = model(4, 3, 10, 0.0);
-        // A loss of Lightning or a counter of an average beside them changes nothing.
-        let mut from = prefixed(model(4, 3, 10, 5.0), prefix);
-        from.insert("n_averaged".into(), count(3));
-        let report = transplant(&mut into, from, "'their.pth'").unwrap();
-        assert_eq!(into, model(4, 3, 10, 5.0), "{prefix}");
-        assert_eq!(report, Report { unexpected: vec!["n_averaged".into()], ..Report::default() }, "{prefix}");
-    }
-}
-
-#[test]
-fn a_prefix_of_the_lesser_part_is_part_of_the_name() {
-    let mut into = model(4, 3, 10, 0.0);
-    let mut from = model(4, 3, 10, 5.0);
-    from.insert("model.extra".into(), count(1));
-    let report = transplant(&mut into, from, "'their.pth'").unwrap();
-    assert_eq!(report.unexpected, ["model.extra"]);
-}
-
-#[test]
-fn a_name_with_and_without_its_prefix_is_refused() {
-    let mut from = prefixed(model(4, 3, 10, 5.0), "model.");
-    from.insert("conv1.weight".into(), tensor(&[4, 3, 3, 3], 0.0));
-    assert_line(&refusal(from), &["'conv1.weight'", "'model.'"]);
 }
 
 #[test]

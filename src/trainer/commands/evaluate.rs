@@ -8,7 +8,7 @@ use burn::module::{AutodiffModule, Module};
 
 use crate::config::{Config, ProgressKind, Request, Saved, resolve, sketch};
 use crate::data::{DataSplits, Normalization, NormalizationKind};
-use crate::error::{Error, Result, printable};
+use crate::error::{Error, Result, printable, shown};
 use crate::launch::alone;
 use crate::model::{Hits, Prediction, ResNet};
 use crate::nn::load_state;
@@ -142,12 +142,12 @@ impl Program for Measurement {
             return Ok(());
         }
         evaluation::write(directory, &evaluation)?;
-        say(&format!("files       evaluation.json, classes.csv, confusion.csv|svg|png in {}", directory.display()));
+        say(&format!("files       evaluation.json, classes.csv, confusion.csv|svg|png in {}", shown(directory)));
         if let Some(run) = file.run.filter(|run| *directory == run.join(DIRECTORY)) {
             // The page of the run shows the evaluation.
             let page = run.join("report.html");
             match crate::report::write(std::slice::from_ref(&run), &page) {
-                Ok(()) => say(&format!("report      {}", page.display())),
+                Ok(()) => say(&format!("report      {}", shown(&page))),
                 Err(error) => warn(&format!("warning: the report was not written: {error}")),
             }
         }

@@ -88,7 +88,7 @@ impl Program for Search<'_> {
         let Self { config, several } = self;
         let membership = alone(&config.parallel);
         let prepared = prepare::<B>(config, membership.as_ref(), Stop::new())?;
-        let (model, _) = initial_model::<B>(config, prepared.classes)?;
+        let (model, _) = initial_model::<B>(config, &prepared)?;
         let (ids, replicas) = (&config.parallel.gpu_ids, config.parallel.world_size);
         let experiment = Experiment {
             batch_size: prepared.plan.batch_size,
