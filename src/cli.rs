@@ -33,7 +33,7 @@ use crate::launch::Machines;
 use crate::parallel::ParallelConfig;
 use crate::study::finding;
 use crate::study::scaling::Sizes;
-use crate::trainer::{PlanOptions, SweepOptions, Verification, Which};
+use crate::trainer::{Answers, PlanOptions, SweepOptions, Verification, Which};
 use crate::weights::{Format, Stated};
 
 /// A command with its arguments.
@@ -60,8 +60,8 @@ pub enum Command {
         images: Vec<PathBuf>,
         /// How many classes to name.
         top: usize,
-        /// Whether the answer is for programs.
-        json: bool,
+        /// The form of the answers.
+        answers: Answers,
         /// What the user says about images and classes.
         stated: Stated,
         /// The configuration.

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use kiln::cli::{Command, parse};
 use kiln::config::resolve;
 use kiln::data::is_decoding;
-use kiln::error::Result;
+use kiln::error::{Result, shown};
 use kiln::metrics::screen;
 use kiln::metrics::utilization::{BY_BUS, ORDER};
 use kiln::parallel::memory_error;
@@ -45,8 +45,8 @@ fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train(request) => train(resolve(&with_saved(request)?)?),
         Command::Evaluate { checkpoint, which, request } => evaluate(&checkpoint, which, request).map(|()| 0),
-        Command::Predict { checkpoint, which, images, top, json, stated, request } => {
-            predict(&checkpoint, which, Question { images, top, json }, stated, request).map(|()| 0)
+        Command::Predict { checkpoint, which, images, top, answers, stated, request } => {
+            predict(&checkpoint, which, Question { images, top, answers }, stated, request)
         }
         Command::Export { checkpoint, which, to, output, averaged, stated } => {
             export(&checkpoint, which, to, &output, averaged, stated).map(|()| 0)
@@ -66,7 +66,7 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Report { runs, output } => {
             write(&runs, &output)?;
-            say(&format!("report      {}", output.display()));
+            say(&format!("report      {}", shown(output)));
             Ok(0)
         }
         Command::Rendezvous { bind, parallel } => rendezvous(bind, &parallel),

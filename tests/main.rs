@@ -60,6 +60,7 @@ mod parity;
 mod placement;
 mod planning;
 mod precision;
+mod predicted;
 mod presets;
 mod probe;
 mod profile;

@@ -10,7 +10,7 @@ use super::{Cli, Command, Refusal};
 use crate::config::{Request, Setting};
 use crate::data::Exif;
 use crate::error::Error;
-use crate::trainer::{Verification, Which};
+use crate::trainer::{Answers, Verification, Which};
 use crate::weights::description::{deviation, mean, share, size};
 use crate::weights::{Format, Stated};
 
@@ -75,7 +75,7 @@ impl Evaluate {
 
 #[derive(Debug, Args)]
 pub(super) struct Predict {
-    /// JPEG, PNG, BMP or WebP files.
+    /// JPEG, PNG, BMP or WebP files, folders of them, or - for names from standard input, one a line.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
     #[command(flatten)]
@@ -84,8 +84,11 @@ pub(super) struct Predict {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u16>(1..=65535))]
     top: u16,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     json: bool,
+    /// Print CSV: a row per image and class.
+    #[arg(long)]
+    csv: bool,
     #[command(flatten)]
     stated: Images,
     /// Tensor library, as for training.
@@ -104,9 +107,14 @@ impl Predict {
             Some(Setting { key: key.into(), value: value?, flag: flag.into() })
         };
         let flags = settings.into_iter().filter_map(setting).collect();
-        let Self { source: Source { checkpoint, which }, images, top, json, stated, .. } = self;
+        let Self { source: Source { checkpoint, which }, images, top, json, csv, stated, .. } = self;
+        let answers = match (json, csv) {
+            (true, _) => Answers::Json,
+            (_, true) => Answers::Csv,
+            _ => Answers::Text,
+        };
         let request = Request { flags, ..Request::default() };
-        Command::Predict { checkpoint, which, images, top: top.into(), json, stated: stated.into(), request }
+        Command::Predict { checkpoint, which, images, top: top.into(), answers, stated: stated.into(), request }
     }
 }
 

@@ -42,8 +42,8 @@ mod together;
 
 pub use backend::prepare_process;
 pub use commands::{
-    PlanOptions, Question, SweepOptions, Verification, doctor, evaluate, export, find, launch, members, membership,
-    pack, plan, predict, rendezvous, scaling, secret, slurm, sweep, verify,
+    Answers, PlanOptions, Question, SweepOptions, Verification, doctor, evaluate, export, find, launch, members,
+    membership, pack, plan, predict, rendezvous, scaling, secret, slurm, sweep, verify,
 };
 pub use model_file::Which;
 pub use origin::with_saved;

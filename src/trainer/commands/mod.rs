@@ -29,7 +29,7 @@ pub use launch::launch;
 pub use membership::{members, rendezvous, secret};
 pub use pack::pack;
 pub use plan::{PlanOptions, plan};
-pub use predict::{Question, predict};
+pub use predict::{Answers, Question, predict};
 pub use repetition::Verification;
 pub use scaling::scaling;
 pub use slurm::slurm;

@@ -1,14 +1,21 @@
-//! `train predict`: classifies images with a trained model.
+//! `train predict`: classifies images with a trained model. A file that cannot be read does not keep the others from being
+//! answered.
 
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 
 use burn::module::AutodiffModule;
 use burn::tensor::activation::softmax;
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::config::{Config, Request, Saved, resolve};
-use crate::data::{Augment, Framing, ImageSet, assemble};
-use crate::error::{Result, printable};
+use crate::data::{Augment, Framing, ImageSet, SUFFIXES, assemble, is_image};
+use crate::error::{Error, Result, printable, shown};
+use crate::metrics::csv;
 use crate::nn::{ForwardContext, load_state};
 use crate::ops::{download, tensor};
 use crate::parallel::{BackendKind, HostBackend, Shard};
@@ -27,18 +34,29 @@ const BATCH: usize = 32;
 /// The question of the user.
 #[derive(Debug)]
 pub struct Question {
-    /// The image files.
+    /// Image files, folders of them, or `-` for names from standard input.
     pub images: Vec<PathBuf>,
     /// How many classes to name for each.
     pub top: usize,
-    /// Whether to answer in JSON.
-    pub json: bool,
+    /// The form of the answers.
+    pub answers: Answers,
+}
+
+/// The form of answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answers {
+    /// For people.
+    Text,
+    /// A list of objects.
+    Json,
+    /// A row per image and class.
+    Csv,
 }
 
 /// An image and its most probable classes.
 #[derive(Debug, Serialize)]
 struct Answer {
-    image: PathBuf,
+    image: String,
     predictions: Vec<Guess>,
 }
 
@@ -50,14 +68,15 @@ struct Guess {
 }
 
 /// Prints the most probable classes of every image by the model in `path`; of a run, its checkpoint `which`. What is
-/// `given` about images and classes counts more than what the file says.
+/// `given` about images and classes counts more than what the file says. Returns 1 if an image could not be read, each of
+/// which is a line of standard error.
 pub fn predict(
     path: &Path,
     which: Option<Which>,
     question: Question,
     given: Stated,
     mut request: Request,
-) -> Result<()> {
+) -> Result<u8> {
     let file = ModelFile::read(path, which, true)?;
     request.saved = file.config.clone().map(|saved| Saved { without: &UNUSED, ..saved });
     let mut config = resolve(&request)?.config;
@@ -74,44 +93,118 @@ struct Prediction {
 }
 
 impl Program for Prediction {
-    type Output = ();
+    type Output = u8;
 
-    fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<()> {
+    fn run<B: HostBackend>(self, _backend: BackendKind) -> Result<u8> {
         B::on_threads(share_threads(self.config.run.threads, 1), 1, || self.answer::<B>())
     }
 }
 
 impl Prediction {
-    fn answer<B: HostBackend>(self) -> Result<()> {
+    fn answer<B: HostBackend>(self) -> Result<u8> {
         let Self { config, file, description, question } = self;
         let device = B::open(config.parallel.gpu_ids[0])?;
-        // All files are read before the first answer, so that an error does not follow part of the output.
         let framing = Framing::for_validation(&config.data);
         let framing = Framing { middle: description.center_crop, exif: description.exif, ..framing };
-        let images = ImageSet::from_files(&question.images, description.size, framing)?;
         let model = load_state(blank_model::<B>(&config, file.outputs)?, &file.tensors, &file.origin)?;
         let (model, context) = (model.valid(), ForwardContext::evaluate());
         let augment = Augment::plain(description.normalization);
+        // To standard error, since programs read the answers.
+        warn(&format!("weights of {}", file.title));
+        let Files { images, mut faults } = Files::named(&question.images)?;
         let mut answers = Vec::new();
-        let ids: Vec<u32> = (0..images.len() as u32).collect();
-        for ids in ids.chunks(BATCH) {
-            let pictures = ids.iter().map(|id| images.picture(*id)).collect();
-            let shard = Shard { ids: ids.to_vec(), ..Shard::default() };
+        for paths in images.chunks(BATCH) {
+            let read = |path: &PathBuf| Ok(ImageSet::from_files(from_ref(path), description.size, framing)?.picture(0));
+            let outcomes: Vec<Result<_>> = paths.par_iter().map(read).collect();
+            let (mut names, mut pictures) = (Vec::new(), Vec::new());
+            for (path, outcome) in paths.iter().zip(outcomes) {
+                match outcome {
+                    Ok(picture) => {
+                        names.push(shown(path));
+                        pictures.push(picture);
+                    }
+                    Err(error) => faults.push(error),
+                }
+            }
+            if pictures.is_empty() {
+                continue;
+            }
+            let shard = Shard { ids: (0..pictures.len() as u32).collect(), ..Shard::default() };
             let batch = assemble(pictures, None, &augment, 0, &shard)?;
             let logits = model.forward(tensor(B::input(&batch.images, &device)), &context);
             let probabilities = download(Vec::new(), vec![softmax(logits, 1).flatten(0, 1)]);
             if !probabilities.iter().all(|it| it.is_finite()) {
                 return Err(file.overflow());
             }
-            for (id, row) in ids.iter().zip(probabilities.chunks(file.outputs)) {
-                let image = question.images[*id as usize].clone();
+            for (image, row) in names.into_iter().zip(probabilities.chunks(file.outputs)) {
                 answers.push(Answer { image, predictions: guesses(row, question.top, &description.classes) });
             }
         }
-        // To standard error, since programs read the answers.
-        warn(&format!("weights of {}", file.title));
-        say(&if question.json { json(&answers) } else { text(&answers) });
-        Ok(())
+        match question.answers {
+            Answers::Json => say(&json(&answers)),
+            Answers::Csv => say(&table(answers)),
+            Answers::Text if answers.is_empty() => {}
+            Answers::Text => say(&text(&answers)),
+        }
+        faults.iter().for_each(|error| warn(&error.to_string()));
+        Ok(u8::from(!faults.is_empty()))
+    }
+}
+
+/// Image files, and what could not be read.
+#[derive(Default)]
+struct Files {
+    images: Vec<PathBuf>,
+    faults: Vec<Error>,
+}
+
+impl Files {
+    /// Those that `names` mean, in this order.
+    fn named(names: &[PathBuf]) -> Result<Self> {
+        let mut files = Self::default();
+        for name in names {
+            if name.as_os_str() != "-" {
+                files.add(name);
+                continue;
+            }
+            let mut listed = Vec::new();
+            std::io::stdin().read_to_end(&mut listed).map_err(Error::io("read", "standard input"))?;
+            // One a line, or as `find -print0` separates them.
+            let end = if listed.contains(&0) { 0 } else { b'\n' };
+            let names = listed.split(|byte| *byte == end).filter(|name| !name.is_empty());
+            names.for_each(|name| files.add(Path::new(OsStr::from_bytes(name))));
+        }
+        Ok(files)
+    }
+
+    /// A file, or the image files in a folder and its folders, sorted.
+    fn add(&mut self, path: &Path) {
+        if !path.is_dir() {
+            return self.images.push(path.into());
+        }
+        let (mut found, mut folders, before) = (Vec::new(), vec![path.to_path_buf()], self.faults.len());
+        while let Some(folder) = folders.pop() {
+            let entries = std::fs::read_dir(&folder).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
+            match entries.map_err(Error::io("read", &folder)) {
+                Err(error) => self.faults.push(error),
+                Ok(entries) => {
+                    let seen = entries.iter().filter(|entry| !entry.file_name().as_bytes().starts_with(b"."));
+                    // A link to a folder may lead back here.
+                    let (inner, files): (Vec<_>, Vec<_>) =
+                        seen.partition(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+                    folders.extend(inner.iter().map(|entry| entry.path()));
+                    let images = files.iter().filter(|entry| is_image(entry.file_name().as_bytes()));
+                    found.extend(images.map(|entry| entry.path()));
+                }
+            }
+        }
+        if found.is_empty() && self.faults.len() == before {
+            let (folder, kinds) = (shown(path), SUFFIXES.join(", ."));
+            self.faults
+                .push(Error::Data(format!("no image in '{folder}' or its folders; images are files in .{kinds}")));
+        }
+        found.sort();
+        self.images.extend(found);
     }
 }
 
@@ -128,11 +221,23 @@ fn json(answers: &[Answer]) -> String {
     serde_json::to_string_pretty(answers).expect("texts and numbers are always JSON")
 }
 
+fn table(answers: Vec<Answer>) -> String {
+    let head = ["image", "rank", "class", "index", "probability"].map(String::from);
+    let rows = answers.into_iter().flat_map(|Answer { image, predictions }| {
+        let row = move |(rank, guess): (usize, Guess)| {
+            let Guess { class, index, probability } = guess;
+            [image.clone(), (rank + 1).to_string(), class, index.to_string(), probability.to_string()]
+        };
+        predictions.into_iter().enumerate().map(row)
+    });
+    String::from_utf8_lossy(&csv::table(std::iter::once(head).chain(rows))).into_owned()
+}
+
 fn text(answers: &[Answer]) -> String {
     let answer = |answer: &Answer| {
         let guess = |guess: &Guess| format!("  {:5.1} %  {}\n", 100.0 * guess.probability, printable(&guess.class));
         let guesses: String = answer.predictions.iter().map(guess).collect();
-        format!("{}\n{guesses}", printable(&answer.image.to_string_lossy()))
+        format!("{}\n{guesses}", printable(&answer.image))
     };
     answers.iter().map(answer).collect::<Vec<_>>().join("").trim_end().to_string()
 }
