@@ -4,7 +4,8 @@ use std::path::Path;
 
 use crate::checkpoint::{check_writable, write_atomic};
 use crate::config::ProgressKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
+use crate::model::{ModelConfig, Stem};
 use crate::trainer::loading::Notice;
 use crate::trainer::model_file::{ModelFile, Which};
 use crate::trainer::terminal::say;
@@ -24,15 +25,32 @@ pub fn export(
     onnx::check(&file.tensors, &file.origin)?;
     let description = &file.describe(given)?;
     check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
-    let notice = Notice::new(ProgressKind::Auto, || format!("writing     {}", output.display()));
+    let notice = Notice::new(ProgressKind::Auto, || format!("writing     {}", shown(output)));
     let bytes = to.encode(&file.tensors, description, &file.origin)?;
     write_atomic(output, &bytes)?;
     drop(notice);
     say(&format!("weights     {}", file.title));
-    say(&format!("written     {} ({:.1} MB)", output.display(), bytes.len() as f64 / 1e6));
+    say(&format!("written     {} ({:.1} MB)", shown(output), bytes.len() as f64 / 1e6));
     let [mean, std] = [description.normalization.mean, description.normalization.std];
     let size = description.size;
     let framing = description.framing();
     say(&format!("images      RGB in 0..1, {size}x{size}{framing}, minus {mean:?}, divided by {std:?}"));
+    if to != Format::Onnx {
+        say(&torchvision(&file));
+    }
     Ok(())
+}
+
+/// How torchvision's network is made that the weights fit.
+fn torchvision(ModelFile { model, outputs, .. }: &ModelFile) -> String {
+    let (depth, width) = (model.depth, model.width);
+    if width != ModelConfig::default().width || ![18, 34].contains(&depth) {
+        return format!("torchvision has no network for these weights (ResNet-{depth}, width {width})");
+    }
+    let mut lines = vec![format!("torchvision model = torchvision.models.resnet{depth}(num_classes={outputs})")];
+    if model.stem == Stem::Cifar {
+        lines.push(format!("            model.conv1 = torch.nn.Conv2d(3, {width}, 3, padding=1, bias=False)"));
+        lines.push("            model.maxpool = torch.nn.Identity()".into());
+    }
+    lines.join("\n")
 }
