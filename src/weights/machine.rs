@@ -213,7 +213,8 @@ impl<'a> Machine<'a> {
     fn storage(&mut self) -> Result<Value<'a>, String> {
         let id = self.pop()?;
         let parts = if let Value::Tuple(parts) = &self.values[id] { parts.as_slice() } else { &[] };
-        let parts: Vec<&Value> = parts.iter().map(|part| &self.values[*part]).collect();
+        // One more than a storage has, so that a long tuple costs no more.
+        let parts: Vec<&Value> = parts.iter().take(7).map(|part| &self.values[*part]).collect();
         match parts[..] {
             [Value::Text("storage"), Value::Type(dtype), Value::Text(key), _, Value::Int(elements)]
             | [Value::Text("storage"), Value::Type(dtype), Value::Text(key), _, Value::Int(elements), Value::None] => {

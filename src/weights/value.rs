@@ -59,7 +59,7 @@ pub(super) fn global<'a>(module: &'a str, name: &'a str) -> Result<Value<'a>, St
     Ok(Value::Function(function))
 }
 
-/// The elements of a class of storages.
+/// The elements of a class of storages, also of those that only have to be skipped.
 fn storage(module: &str, name: &str) -> Option<Dtype> {
     Some(match (module, name) {
         ("torch", "DoubleStorage") => Dtype::F64,
@@ -67,11 +67,12 @@ fn storage(module: &str, name: &str) -> Option<Dtype> {
         ("torch", "HalfStorage") => Dtype::F16,
         ("torch", "BFloat16Storage") => Dtype::BF16,
         ("torch", "LongStorage") => Dtype::I64,
-        ("torch", "IntStorage") => Dtype::I32,
+        ("torch", "IntStorage" | "QInt32Storage") => Dtype::I32,
         ("torch", "ShortStorage") => Dtype::I16,
-        ("torch", "CharStorage") => Dtype::I8,
-        ("torch", "ByteStorage") => Dtype::U8,
+        ("torch", "CharStorage" | "QInt8Storage") => Dtype::I8,
+        ("torch", "ByteStorage" | "QUInt8Storage") => Dtype::U8,
         ("torch", "BoolStorage") => Dtype::BOOL,
+        ("torch", "ComplexFloatStorage") => Dtype::C64,
         _ => return None,
     })
 }
