@@ -152,6 +152,44 @@ fn a_network_needs_a_secret() {
 }
 
 #[test]
+fn an_address_that_a_launch_does_not_use_is_refused_without_blame_for_a_variable() {
+    let place = Workplace::new();
+    let url = "--dist-url=tcp://127.0.0.1:29501";
+    let several = ["--nnodes=2", "--master-addr=127.0.0.1"];
+    for (own, parts) in [
+        (&[][..], ["a free port of this machine", "use --nnodes N --master-addr HOST before the --"]),
+        (&several, ["tcp://127.0.0.1:29500", "or give the same with --master-addr and --master-port"]),
+    ] {
+        let output = place.bare(&[&["launch", "--nproc=2"], own, &["--", "data=synthetic", url]].concat());
+        let output = { output }.output().unwrap();
+        let lines = errors(&output);
+        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
+        assert!(
+            parts.iter().all(|part| lines[0].contains(part)) && lines[0].contains("leave --dist-url out"),
+            "{lines:?}"
+        );
+        assert!(!lines[0].contains("MASTER_ADDR"), "{lines:?}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_interface_that_is_not_there_is_wrong_usage_and_the_others_are_named() {
+    let place = Workplace::new();
+    let line = ["--dist-interface=nope0", "--max-steps=1"];
+    let elastic = [&line[..], &["--elastic=1:2", "--dist-url=tcp://127.0.0.1:1"]].concat();
+    let commands =
+        [launch(&place, 2, "run", &line), process(&place, 0, free_port(), "run", &line), place.small("run", &elastic)];
+    for mut command in commands {
+        let output = command.output().unwrap();
+        let lines = errors(&output);
+        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
+        let parts = ["no network interface 'nope0', this machine has ", "lo", "--dist-interface"];
+        assert!(parts.iter().all(|part| lines[0].contains(part)), "{lines:?}");
+    }
+}
+
+#[test]
 fn a_launch_takes_the_secret_that_it_is_given() {
     let place = Workplace::new();
     succeeded(&place.bare(&["secret", "secret"]).output().unwrap());

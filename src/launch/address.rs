@@ -18,6 +18,8 @@ pub(super) const SECRET: &str = "KILN_JOB_SECRET";
 pub(super) const HELD: &str = "KILN_RENDEZVOUS_HELD";
 /// The longest time between two heartbeats in a job of fixed membership.
 const BEAT: Duration = Duration::from_secs(1);
+/// Where Linux lists the network interfaces.
+const INTERFACES: &str = "/sys/class/net";
 /// A longer wait is explained to the user.
 const WARN_AFTER: Duration = Duration::from_secs(5);
 
@@ -115,6 +117,26 @@ pub(super) fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>> {
     };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     Ok((bare, port).to_socket_addrs().map_err(unknown)?.map(|address| address.ip()).collect())
+}
+
+/// Refuses a `--dist-interface` that this machine does not have.
+///
+/// # Errors
+/// [`Error::Usage`] with those that it has.
+pub(super) fn check_interface(parallel: &ParallelConfig) -> Result<()> {
+    let wanted = &parallel.dist_interface;
+    let listed = std::fs::read_dir(INTERFACES).into_iter().flatten().flatten();
+    let mut known: Vec<String> = listed.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    known.sort();
+    // An interface may have further addresses under names such as eth0:1.
+    let name = wanted.split(':').next().unwrap_or_default();
+    if wanted.is_empty() || known.is_empty() || known.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    let known = known.join(", ");
+    Err(Error::usage(format!(
+        "there is no network interface '{wanted}', this machine has {known}; use one of them with --dist-interface"
+    )))
 }
 
 /// The network interface for collectives: the given one, or that of the first route to the rendezvous.

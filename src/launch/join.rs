@@ -27,6 +27,8 @@ pub fn join(parallel: &ParallelConfig, configuration: BTreeMap<String, String>) 
         return Ok(alone(parallel));
     }
     #[cfg(feature = "gloo")]
+    super::address::check_interface(parallel)?;
+    #[cfg(feature = "gloo")]
     return Ok(Box::new(super::fixed_member::FixedMember::join(parallel, configuration)?));
     #[cfg(not(feature = "gloo"))]
     Err(Error::usage(NOT_COMPILED))
@@ -44,6 +46,8 @@ pub fn join_elastic(
         return Ok(Box::new(SingleProcess::new([parallel.world_size, parallel.stages])));
     }
     #[cfg(feature = "gloo")]
+    super::address::check_interface(parallel)?;
+    #[cfg(feature = "gloo")]
     return Ok(Box::new(super::elastic_member::ElasticMember::join(parallel, configuration, ordered, transport)?));
     #[cfg(not(feature = "gloo"))]
     Err(Error::usage(NOT_COMPILED))
@@ -52,6 +56,8 @@ pub fn join_elastic(
 /// `train launch`: starts `processes` of this program with `arguments`, which resolve to `parallel`, on this one of the
 /// `machines`, and supervises them. Returns the exit code.
 pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
+    #[cfg(feature = "gloo")]
+    super::address::check_interface(parallel)?;
     #[cfg(feature = "gloo")]
     return super::fixed_member::launch(processes, machines, arguments, parallel);
     #[cfg(not(feature = "gloo"))]

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use crate::config::{Request, resolve};
-use crate::error::Result;
+use crate::config::{Request, resolve, sketch};
+use crate::error::{Error, Result};
 use crate::launch::{self, Machines};
 use crate::trainer::phases::listen;
 
@@ -11,8 +11,28 @@ use crate::trainer::phases::listen;
 /// code.
 pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], mut request: Request) -> Result<u8> {
     listen(false);
+    let own = |(name, _): &&(String, String)| name.starts_with("TRAIN__");
+    let environment = request.environment.iter().filter(own).cloned().collect();
+    let typed = sketch(&Request { environment, ..request.clone() }).map(|config| config.parallel.dist_url);
+    refuse_address(machines, typed.unwrap_or_default())?;
     let first = machines.variables_of_first(processes);
     request.environment.retain(|(name, _)| first.iter().all(|(set, _)| set != name));
     request.environment.extend(first);
     launch::launch(processes, machines, arguments, &resolve(&request)?.config.parallel)
+}
+
+/// Refuses an address of the user's that is not the one where the processes will meet.
+fn refuse_address(machines: &Machines, typed: String) -> Result<()> {
+    let (place, remedy) = match machines.meeting() {
+        None => {
+            ("a free port of this machine".into(), "and for several use --nnodes N --master-addr HOST before the --")
+        }
+        Some((host, port)) => (format!("tcp://{host}:{port}"), "or give the same with --master-addr and --master-port"),
+    };
+    if typed.is_empty() || typed == place || typed == "env://" {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "dist url is '{typed}', but 'train launch' lets its processes meet at {place}; leave --dist-url out, {remedy}"
+    )))
 }
