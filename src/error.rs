@@ -58,6 +58,16 @@ impl Error {
         move |source| Self::Io { action, path, source }
     }
 
+    /// The error of a training, which goes on when there is room on the disk again.
+    pub fn of_training(self) -> Self {
+        match &self {
+            Self::Io { source, .. } if !remedy(source).is_empty() => Self::Data(format!(
+                "{self}, then go on with --resume, or start again if no checkpoint was written before"
+            )),
+            _ => self,
+        }
+    }
+
     /// The exit code of the process: 2 for wrong usage, 75 (`EX_TEMPFAIL` of sysexits.h) where another attempt may
     /// succeed, 1 for any other failure.
     pub fn exit_code(&self) -> u8 {
@@ -100,13 +110,9 @@ const DIRECTIONS: [char; 11] = [
 /// The remedy for a disk that is full or has a limit.
 fn remedy(refusal: &std::io::Error) -> &'static str {
     match refusal.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            "; make room there, then go on with --resume, or start again if no checkpoint was written before"
-        }
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => "; make room there",
         // Without a code of the system it is a limit of Kiln's own for what it reads.
-        std::io::ErrorKind::FileTooLarge if refusal.raw_os_error().is_some() => {
-            "; allow larger files (ulimit -f), then go on with --resume, or start again if no checkpoint was written before"
-        }
+        std::io::ErrorKind::FileTooLarge if refusal.raw_os_error().is_some() => "; allow larger files (ulimit -f)",
         _ => "",
     }
 }

@@ -121,10 +121,7 @@ pub fn cannot_save<B: HostBackend>() {
     let observer = FullDisk::default();
     let error = train::<B>(&toy, plan, TIMEOUT, observer.clone()).unwrap_err();
     assert!(error.to_string().starts_with("cannot write 'checkpoint 1'"), "the first error counts: {error}");
-    assert!(
-        error.to_string().contains("make room there, then go on with --resume, or start again if no checkpoint"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("; make room there"), "{error}");
     let steps = *observer.steps.lock().unwrap();
     assert!(steps < 100, "the run went on to its end, {steps} steps");
     assert_eq!(toy.copies(), 1, "a replica's thread still holds its model");

@@ -23,6 +23,7 @@ mod device_calls;
 mod devices;
 #[cfg(feature = "gloo")]
 mod distributed;
+mod disk;
 mod divergence;
 mod doctor;
 #[cfg(all(feature = "cuda", target_os = "linux"))]

@@ -2,10 +2,10 @@
 //! nothing half-written.
 
 use std::fs;
-use std::path::Path;
+#[cfg(all(feature = "tch", target_os = "linux"))]
 use std::process::{Command, Stdio};
 
-use crate::command::{Workplace, errors, skip};
+use crate::command::{Workplace, errors};
 
 /// Runs a command that must be refused: exit `code`, one line with all of `parts`, and no change on the disk.
 #[track_caller]
@@ -36,6 +36,9 @@ fn cifar10(place: &Workplace) {
     fs::write(place.path("data/data_batch_1.bin"), [record(3), record(9)].concat()).unwrap();
     fs::write(place.path("data/test_batch.bin"), record(1)).unwrap();
 }
+
+/// A folder of images that are not photographs.
+const SMALL_IMAGES: [&str; 3] = ["--data=folder", "--image-size=32", "--stem=cifar"];
 
 /// Two classes of one image each, for training and validation.
 fn folder(place: &Workplace) {
@@ -117,8 +120,10 @@ fn an_image_that_turns_out_damaged_in_the_middle_ends_the_run_with_its_name() {
         [b"\xff\xd8\xff\xe0\0\x10JFIF".as_slice(), &[0; 64], b"\xff\xd9"].concat(),
     )
     .unwrap();
-    let output =
-        place.bare(&["--data=folder", "--cache-mb=0", "--epochs=1", "--width=2", "--progress=plain"]).output().unwrap();
+    let output = place
+        .bare(&[&SMALL_IMAGES[..], &["--cache-mb=0", "--epochs=1", "--width=2", "--progress=plain"]].concat())
+        .output()
+        .unwrap();
     let lines = errors(&output);
     assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
     assert!(lines[0].contains("val/dog/two.jpg' is not a JPEG that"), "{lines:?}");
@@ -136,7 +141,7 @@ fn what_lies_in_class_folders_and_is_not_read_is_counted_and_named() {
     fs::write(train.join("list.txt"), "").unwrap();
     fs::write(train.join("dog/.hidden"), "").unwrap();
     fs::write(place.path("data/val/dog/one.tiff"), "").unwrap();
-    let output = place.bare(&["--data=folder", "--dry-run", "--width=2"]).output().unwrap();
+    let output = place.bare(&[&SMALL_IMAGES[..], &["--dry-run", "--width=2"]].concat()).output().unwrap();
     let lines = errors(&output);
     let read = "; only .jpg, .jpeg, .png, .bmp and .webp files in class folders are read";
     assert_eq!(
@@ -313,57 +318,6 @@ fn a_directory_with_checkpoints_is_not_overwritten() {
     let place = Workplace::new();
     place.train("run", &["--epochs=1"]);
     tiny_refused(&place, &["--output-dir=run"], 2, &["already holds checkpoints", "--resume latest", "--output-dir"]);
-}
-
-/// A file system of so many KiB at `path`, until it is dropped; none where mounting is not allowed.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn mount(path: &Path, kib: usize) -> Option<Self> {
-        fs::create_dir(path).unwrap();
-        let size = format!("size={kib}k");
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(path).stderr(Stdio::null());
-        mount.status().is_ok_and(|status| status.success()).then(|| Self(path.into()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(&self.0).status());
-    }
-}
-
-#[test]
-fn a_disk_without_room_for_a_checkpoint_is_named_before_training() {
-    let place = Workplace::new();
-    let Some(disk) = SmallDisk::mount(&place.path("disk"), 256) else {
-        return skip("only a privileged user can mount a small disk");
-    };
-    let dry_run = |run: &str| errors(&place.small(run, &["--dry-run", "--width=8"]).output().unwrap());
-    let lines = dry_run("disk/not/yet/run");
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert!(lines[0].contains("a checkpoint takes about 1 MiB (estimate), its disk has 0 MiB left"), "{lines:?}");
-    assert!(dry_run("run").is_empty());
-    drop(disk);
-}
-
-#[test]
-fn a_full_disk_ends_the_run_and_keeps_the_last_checkpoint() {
-    let place = Workplace::new();
-    // Room for one checkpoint of this network and a part of the next.
-    let Some(disk) = SmallDisk::mount(&place.path("disk"), 640) else {
-        return skip("only a privileged user can mount a small disk");
-    };
-    let output = place.small("disk/run", &["--epochs=3", "--keep-last=9"]).output().unwrap();
-    let lines = errors(&output);
-    assert_eq!((output.status.code(), lines.len()), (Some(1), 1), "{lines:?}");
-    assert!(lines[0].contains("No space left") && lines[0].contains("go on with --resume,"), "{lines:?}");
-    let run = place.run("disk/run");
-    assert_eq!(run.latest_step(), 2, "the first checkpoint is what is left");
-    let names = fs::read_dir(run.checkpoint("")).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
-    assert!(names.into_iter().all(|name| !name.ends_with(".tmp")), "half a checkpoint is left");
-    drop(disk);
 }
 
 #[test]

@@ -36,7 +36,7 @@ use crate::stop::{Heard, Reason, Stop};
 /// Trains as configured and returns the exit code: 0, or that of the signal that ended the run.
 pub fn train(resolved: Resolved) -> Result<u8> {
     let backend = resolved.config.parallel.backend;
-    dispatch(backend, Training(resolved))
+    dispatch(backend, Training(resolved)).map_err(Error::of_training)
 }
 
 struct Training(Resolved);
