@@ -335,6 +335,12 @@ impl Rules<'_> {
         let remedy = "use data.corrupt=refuse; train pack has --skip-corrupt";
         self.require(holds, &["data.corrupt", "data.source"], broken, remedy);
 
+        for (key, column) in [("data.image_column", &data.image_column), ("data.label_column", &data.label_column)] {
+            let holds = column.is_empty() || data.source == Source::Parquet;
+            let broken = || format!("{} is for the data parquet, got '{source}'", flag::noun(key));
+            self.require(holds, &[key, "data.source"], broken, &format!("leave {key} out"));
+        }
+
         let holds = data.center_crop == 0.0 || data.center_crop >= 0.1;
         let broken = || format!("center crop must be 0 (the whole image) or at least 0.1, got '{}'", data.center_crop);
         self.require(holds, &["data.center_crop"], broken, "0.875 is usual for photographs");

@@ -178,6 +178,12 @@ pub struct DataConfig {
     /// What becomes of damaged images in files, shards and packs.
     #[serde(default)]
     pub corrupt: Corrupt,
+    /// The column of images in Parquet files; empty: the first of the usual names.
+    #[serde(default)]
+    pub image_column: String,
+    /// The column of classes in Parquet files; empty: the first of the usual names.
+    #[serde(default)]
+    pub label_column: String,
     /// The order of training samples.
     #[serde(default)]
     pub order: Order,
@@ -232,6 +238,8 @@ impl Default for DataConfig {
             exif: Exif::Ignore,
             decode: Decode::Whole,
             corrupt: Corrupt::Refuse,
+            image_column: String::new(),
+            label_column: String::new(),
             order: Order::Global,
             window: window(),
             cache_dir: PathBuf::new(),

@@ -14,6 +14,8 @@ pub(super) struct Content {
     pub(super) samples: Vec<Sample>,
     /// What is wrong with the images that are left out, a sentence each.
     faults: Vec<String>,
+    /// The first member that is part of no sample, and why.
+    passed: Option<String>,
     /// The files that are left out; none if images have no files of their own.
     pub(super) damaged: Vec<Stamp>,
 }
@@ -32,12 +34,23 @@ impl Content {
         Ok(())
     }
 
+    /// Notes a member that is part of no sample, which is said if there is none.
+    pub(super) fn pass(&mut self, why: impl FnOnce() -> String) {
+        self.passed.get_or_insert_with(why);
+    }
+
+    /// As [`Content::pass`], if there is no sample.
+    pub(super) fn nothing_but(&self) -> Option<&str> {
+        self.passed.as_deref().filter(|_| self.samples.is_empty())
+    }
+
     /// The contents of several parts, in order.
     pub(super) fn of(parts: impl IntoIterator<Item = Self>) -> Self {
         parts.into_iter().fold(Self::default(), |mut all, part| {
             all.samples.extend(part.samples);
             all.faults.extend(part.faults);
             all.damaged.extend(part.damaged);
+            all.passed = all.passed.or(part.passed);
             all
         })
     }

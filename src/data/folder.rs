@@ -1,4 +1,4 @@
-//! The user's own images: a folder per class below `train`, and below `val` or `test`.
+//! The user's own images: a folder per class below `train`, and below `val` (or `valid`, `validation`, `test`).
 //!
 //! The layout is torchvision's ImageFolder. Classes are the sorted names of the folders of `train`, images the sorted
 //! names of their files, so the data set is equal on every machine. Other files are reported in a note. All files are
@@ -14,11 +14,13 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::Progress;
+use super::classes;
 use super::config::{Corrupt, DataConfig};
 use super::content::Content;
 use super::decode::{LARGEST, SUFFIXES, is_image};
 use super::index::{Head, Index, Sample, Stamp, modified};
 use super::samples::{REPORT_EVERY, Samples, check_side, fault, in_parallel};
+use super::shard_files::SPLITS;
 use super::store::{Directory, Store};
 use crate::error::{Error, Result, shown};
 use crate::file;
@@ -40,7 +42,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Finds the images in `dir/train` and `dir/val` (or `dir/test`).
+    /// Finds the images in `dir/train` and `dir/val`, or what else these splits may be called.
     ///
     /// # Errors
     /// If a folder is missing or empty, if a class of the validation images is not in `train`, or if a file is not an
@@ -50,9 +52,10 @@ impl Folder {
         let root = config.dir.clone();
         let [training, validation] = split_folders(&root)?;
         let classes = folders(&root.join(&training))?;
+        classes::check(&classes, &root.join(&training).display().to_string())?;
         let stamps = [stamps(&root, &training)?, stamps(&root, &validation)?];
         let places = Directory(root.clone()).index_places(SOURCE);
-        if let Some(index) = Index::kept(&places, &stamps.concat(), config.corrupt) {
+        if let Some(index) = Index::kept(&places, &stamps.concat(), config) {
             let folder = Self { root: root.clone(), index };
             if folder.is_unchanged(progress) {
                 return Ok(folder);
@@ -74,16 +77,7 @@ impl Folder {
         let times = stamps.iter().chain(&damaged).map(|stamp| stamp.modified);
         let times = times.chain(samples.iter().flatten().map(|sample| sample.offset));
         let newest = times.max().unwrap_or(u64::MAX);
-        let head = Head {
-            files: stamps,
-            classes,
-            corrupt: config.corrupt,
-            exif: None,
-            damaged,
-            left_out: Some(left_out),
-            notes,
-            samples: [0; 2],
-        };
+        let head = Head { damaged, left_out: Some(left_out), notes, ..Head::new(stamps, classes, config) };
         let index = Index::new(head, samples)?;
         index.keep(&places, newest);
         Ok(Self { root, index })
@@ -166,22 +160,22 @@ fn inspect(
 
 /// The names of the folders with the training and the validation images.
 fn split_folders(root: &Path) -> Result<[String; 2]> {
-    let train = root.join("train");
-    if !train.is_dir() {
-        return Err(Error::Data(format!(
+    let find = |splits: &[&[&'static str]]| splits.concat().into_iter().find(|name| root.join(name).is_dir());
+    let train = find(&SPLITS[..1]).ok_or_else(|| {
+        Error::Data(format!(
             "no folder '{}'; --data folder reads train/CLASS/*.jpg and val/CLASS/*.jpg below --data-dir, and \
              --data synthetic needs no files",
-            train.display()
-        )));
-    }
-    let found = ["val", "test"].into_iter().find(|name| root.join(name).is_dir());
-    let validation = found.ok_or_else(|| {
+            root.join("train").display()
+        ))
+    })?;
+    let validation = find(&SPLITS[1..]).ok_or_else(|| {
         Error::Data(format!(
-            "no folder 'val' or 'test' in '{}'; --data folder needs images to validate on beside 'train'",
+            "no folder 'val', 'valid', 'validation' or 'test' in '{}'; --data folder needs images to validate on beside \
+             '{train}'",
             root.display()
         ))
     })?;
-    Ok(["train".into(), validation.into()])
+    Ok([train.into(), validation.into()])
 }
 
 /// The states of a split's folder and of its class folders.
@@ -229,7 +223,7 @@ impl Listing {
             progress(Progress::Files { what, done: file as usize, total: stamps.len() });
             let class = stamp.name.split_once('/').map_or("", |(_, class)| class);
             let label = classes.binary_search_by(|known| known.as_str().cmp(class));
-            let label = label.map_err(|_| unknown(&place, classes))? as u32;
+            let label = label.map_err(|_| unknown(&place, class, classes))? as u32;
             let (files, others): (Vec<_>, Vec<_>) = entries(&place)?.into_iter().partition(Entry::is_image);
             if files.is_empty() {
                 let also = others.first().map(|entry| format!(", though '{}' lies there", shown(&entry.path)));
@@ -247,7 +241,12 @@ impl Listing {
     }
 }
 
-fn unknown(place: &Path, classes: &[String]) -> Error {
+fn unknown(place: &Path, class: &str, classes: &[String]) -> Error {
+    if let Some(known) = classes.iter().find(|known| classes::is_same(known, class)) {
+        let (place, forms) = (place.display(), classes::forms(class, known));
+        let remedy = "rename one of the folders to the name of the other";
+        return Error::Data(format!("'{place}' and the training images' class have one name {forms}; {remedy}"));
+    }
     let known = classes.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", ");
     Error::Data(format!(
         "'{}' is a class that the training images lack (they have {known}{}); rename or remove it",

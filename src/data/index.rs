@@ -19,7 +19,7 @@ use memmap2::{Mmap, MmapMut};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::config::{Corrupt, Exif};
+use super::config::{Corrupt, DataConfig, Exif};
 use super::decode::LARGEST;
 use super::names;
 use crate::error::{Error, Result};
@@ -30,6 +30,10 @@ const MAGIC: &[u8; 8] = b"kilnidx2";
 const ROW: usize = 20;
 /// Start, checksum, magic number.
 const FOOTER: usize = 8 + 32 + 8;
+
+/// Which samples are found in files: an index that was made by other rules is made anew. 1: joined tar files are read to
+/// their end, and empty lines of class names are no classes.
+const RULES: u32 = 1;
 
 /// A file may change once more within the same tick of the file system's clock, which its time would not show.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -88,6 +92,12 @@ pub(super) struct Head {
     pub(super) exif: Option<Exif>,
     /// Image files that were left out.
     pub(super) damaged: Vec<Stamp>,
+    /// By which rules samples were found; 0 in an index of an older version.
+    #[serde(default)]
+    pub(super) rules: u32,
+    /// The columns of images and of classes that the user named, if any.
+    #[serde(default)]
+    pub(super) columns: [String; 2],
     /// How many images were left out as damaged; `None` in an index of an older version.
     #[serde(default)]
     pub(super) left_out: Option<usize>,
@@ -95,6 +105,28 @@ pub(super) struct Head {
     pub(super) notes: Vec<String>,
     /// Training and validation samples.
     pub(super) samples: [usize; 2],
+}
+
+impl Head {
+    /// That of a data set of `classes` in `files`, made in the way of `config`.
+    pub(super) fn new(files: Vec<Stamp>, classes: Vec<String>, config: &DataConfig) -> Self {
+        Self {
+            files,
+            classes,
+            corrupt: config.corrupt,
+            exif: None,
+            damaged: Vec::new(),
+            rules: RULES,
+            columns: columns(config),
+            left_out: Some(0),
+            notes: Vec::new(),
+            samples: [0; 2],
+        }
+    }
+}
+
+fn columns(config: &DataConfig) -> [String; 2] {
+    [config.image_column.clone(), config.label_column.clone()]
 }
 
 /// An index in memory or in a mapped file.
@@ -139,12 +171,13 @@ impl Index {
         Self::of(mapped.map_err(|_| refusal())?).ok_or_else(refusal)
     }
 
-    /// The index kept at one of `places`, if it was made from these `files` in this way.
-    pub(super) fn kept(places: &[PathBuf], files: &[Stamp], corrupt: Corrupt) -> Option<Self> {
+    /// The index kept at one of `places`, if it was made from these `files` in the way of `config`.
+    pub(super) fn kept(places: &[PathBuf], files: &[Stamp], config: &DataConfig) -> Option<Self> {
         let read = |path: &PathBuf| Self::of(file::map(path, u64::MAX).ok()?);
-        let fits = |index: &Self| {
-            let is_counted = corrupt == Corrupt::Refuse || index.head.left_out.is_some();
-            index.head.files == files && index.head.corrupt == corrupt && is_counted
+        let fits = |Self { head, .. }: &Self| {
+            let is_counted = config.corrupt == Corrupt::Refuse || head.left_out.is_some();
+            let is_same = head.rules == RULES && head.columns == columns(config) && head.corrupt == config.corrupt;
+            head.files == files && is_same && is_counted
         };
         places.iter().filter_map(read).find(fits)
     }

@@ -9,6 +9,7 @@ pub mod augment;
 pub mod batch;
 mod braces;
 pub mod cifar;
+mod classes;
 mod color_jitter;
 pub mod config;
 mod content;

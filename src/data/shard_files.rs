@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::Progress;
 use super::braces;
+use super::classes;
 use super::config::DataConfig;
 use super::content::Content;
 use super::index::{Head, Index, Sample, Stamp};
@@ -16,7 +17,13 @@ use super::store::{Directory, Store};
 use crate::error::{Error, Result};
 
 /// The words that name a split; the first of validation's that there are is taken.
-const SPLITS: [&[&str]; 3] = [&["train", "training"], &["val", "valid", "validation"], &["test"]];
+pub(super) const SPLITS: [&[&str]; 3] = [&["train", "training"], &["val", "valid", "validation"], &["test"]];
+
+/// What the names of compressed files end in.
+const COMPRESSED: [&str; 7] = [".gz", ".tgz", ".zst", ".bz2", ".xz", ".lz4", ".zip"];
+
+/// Where the hub's data sets have their files, if not at their root.
+const INNER: &str = "data";
 
 /// Most classes without names.
 pub(super) const MOST_CLASSES: u32 = 1 << 20;
@@ -86,7 +93,7 @@ impl ShardFiles {
 
     /// The index that an earlier start kept, if no file has changed.
     pub(super) fn kept(&self, config: &DataConfig) -> Option<Index> {
-        Index::kept(&self.places(), &self.stamps, config.corrupt)
+        Index::kept(&self.places(), &self.stamps, config)
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -111,14 +118,19 @@ impl ShardFiles {
         let mut training = in_parallel(files, threads, threads, |(number, stamp)| read(number, stamp), report)?;
         let validation = Content::of(training.split_off(self.training));
         let training = Content::of(training);
+        for (part, name) in [(&training, "training"), (&validation, "validation")] {
+            if let Some(passed) = part.nothing_but() {
+                return Err(Error::Data(format!("'{what}' has no images for {name}: {passed}")));
+            }
+        }
         let unnamed = format!("the classes in '{}' have no names, only numbers", self.store.path("").display());
         let unnamed = classes.is_none().then_some(unnamed);
         let notes = [unnamed, training.left_out(), validation.left_out()].into_iter().flatten().collect();
         let left_out = Some(training.faults() + validation.faults());
         let samples = [training.samples, validation.samples];
         let classes = classes.unwrap_or_else(|| numbered(&samples));
-        let (corrupt, files) = (config.corrupt, self.stamps.clone());
-        let head = Head { files, classes, corrupt, exif: None, damaged: Vec::new(), left_out, notes, samples: [0; 2] };
+        classes::check(&classes, &what)?;
+        let head = Head { left_out, notes, ..Head::new(self.stamps.clone(), classes, config) };
         let index = Index::new(head, samples)?;
         let newest = self.stamps.iter().map(|file| file.modified).max().unwrap_or(u64::MAX);
         index.keep(&self.places(), newest);
@@ -134,7 +146,7 @@ impl Kind {
     pub(super) fn are_in(self, source: &Path) -> Result<bool> {
         let pattern = source.to_string_lossy();
         let is_pattern = pattern.contains('{') && pattern.contains(self.suffix) && !source.exists();
-        Ok(is_pattern || (source.is_dir() && !self.list(&Directory(source.to_path_buf()))?.is_empty()))
+        Ok(is_pattern || (source.is_dir() && !self.list(&Directory(source.to_path_buf()))?.0.is_empty()))
     }
 
     /// Where the files are, and the names there of those for training and validation.
@@ -150,7 +162,13 @@ impl Kind {
             }
             None => {
                 let store = store(dir, config)?;
-                let names = self.list(&*store)?;
+                let (names, compressed) = self.list(&*store)?;
+                if let Some(name) = compressed.first() {
+                    return Err(Error::Data(format!(
+                        "'{}' is compressed; its samples are read at any position: decompress it, as in gunzip or unzstd",
+                        store.path(name).display()
+                    )));
+                }
                 (store, names)
             }
         };
@@ -181,16 +199,30 @@ impl Kind {
         )
     }
 
-    /// The sorted files at the root of a store, and in its folders for splits.
-    fn list(self, store: &dyn Store) -> Result<Vec<String>> {
-        let is_one = |name: &String| name.ends_with(self.suffix);
-        let mut names: Vec<String> = store.names("")?.into_iter().filter(is_one).collect();
-        for split in SPLITS.concat() {
-            let inner = store.names(split)?.into_iter().filter(is_one);
-            names.extend(inner.map(|inner| format!("{split}/{inner}")));
+    /// The sorted files at the root of a store and in its folders for splits, and compressed ones; without any, those in
+    /// its folder `data`.
+    fn list(self, store: &dyn Store) -> Result<(Vec<String>, Vec<String>)> {
+        for root in ["", INNER] {
+            let folders = SPLITS.concat().into_iter().map(|split| [root, split].join("/"));
+            let mut found = Vec::new();
+            for folder in std::iter::once(root.to_string()).chain(folders) {
+                let folder = folder.trim_start_matches('/');
+                let place = |name| if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                found.extend(store.names(folder)?.into_iter().map(place));
+            }
+            found.sort();
+            let bare = |name: &str| COMPRESSED.iter().find_map(|end| name.strip_suffix(end)).map(String::from);
+            let is_compressed = |name: &&String| {
+                let is_tgz = self.suffix == TAR.suffix && name.ends_with(".tgz");
+                is_tgz || bare(name).is_some_and(|bare| bare.ends_with(self.suffix))
+            };
+            let compressed: Vec<_> = found.iter().filter(is_compressed).cloned().collect();
+            found.retain(|name| name.ends_with(self.suffix));
+            if !found.is_empty() || !compressed.is_empty() {
+                return Ok((found, compressed));
+            }
         }
-        names.sort();
-        Ok(names)
+        Ok(Default::default())
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Progress;
+use super::classes;
 use super::config::{Corrupt, DataConfig};
 use super::content::Content;
 use super::decode::is_image;
@@ -86,6 +87,11 @@ fn place(name: &[u8], offset: u64, shard: &std::path::Path) -> String {
     format!("'{name}' at byte {offset} of '{}'", shard.display())
 }
 
+/// Why a member is part of no sample.
+fn passed(member: &Member, shard: &std::path::Path, why: &str) -> String {
+    format!("{} is passed over; {why}", place(&member.name, member.offset, shard))
+}
+
 /// The lines of a file of class names.
 fn class_names(store: &dyn Store, stamp: &Stamp) -> Result<Vec<String>> {
     let path = store.path(&stamp.name);
@@ -95,7 +101,15 @@ fn class_names(store: &dyn Store, stamp: &Stamp) -> Result<Vec<String>> {
     let text = store.read(&stamp.name, 0..stamp.bytes).map_err(Error::io("read", &path))?;
     let text = String::from_utf8(text);
     let text = text.map_err(|_| Error::Data(format!("'{}' is not a text in UTF-8", path.display())))?;
-    Ok(text.lines().map(|line| line.trim().to_string()).collect())
+    let names: Vec<String> = text.trim_end().lines().map(|line| line.trim().to_string()).collect();
+    if let Some(at) = names.iter().position(String::is_empty) {
+        let rule = "so it is not clear which classes the numbers below it are";
+        let (line, place) = (at + 1, path.display());
+        return Err(Error::Data(format!(
+            "line {line} of '{place}' is empty, {rule}; remove the line, or name its class"
+        )));
+    }
+    Ok(names)
 }
 
 /// A shard that is being read for the first time.
@@ -131,7 +145,10 @@ impl Shard<'_> {
         let (mut content, mut group) = (Content::default(), Group::default());
         for member in Members::of(file, self.stamp.bytes) {
             let member = member.map_err(|fault| self.refusal(&fault))?;
-            let Some((key, suffix)) = split_name(&member.name) else { continue };
+            let Some((key, suffix)) = split_name(&member.name) else {
+                content.pass(|| passed(&member, &path, "its name has no key and suffix, as KEY.jpg has"));
+                continue;
+            };
             if key != group.key {
                 self.close(number, std::mem::take(&mut group), corrupt, &mut content)?;
                 group.key = key.to_vec();
@@ -147,6 +164,14 @@ impl Shard<'_> {
                 }
                 let found = self.inspect(file, &member, corrupt)?;
                 group.picture = Some((member, found));
+            } else {
+                let rule = match suffix.rsplit('.').next() {
+                    Some(last) if last != suffix && (last == "cls" || is_image(&member.name)) => {
+                        "a key ends at the first dot of its name, as in WebDataset: write keys without dots"
+                    }
+                    _ => "it is neither a picture (KEY.jpg, .jpeg, .png, .bmp or .webp) nor a class (KEY.cls)",
+                };
+                content.pass(|| passed(&member, &path, rule));
             }
         }
         self.close(number, group, corrupt, &mut content)?;
@@ -180,7 +205,7 @@ impl Shard<'_> {
         file.read_exact_at(&mut bytes, member.offset).map_err(Error::io("read", self.path()))?;
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
-        let known = self.classes.and_then(|classes| classes.iter().position(|class| class == text));
+        let known = self.classes.and_then(|classes| classes.iter().position(|class| classes::is_same(class, text)));
         let label = known.map(|label| label as u32).or_else(|| text.parse().ok());
         let count = self.classes.map_or(MOST_CLASSES, |classes| classes.len() as u32);
         label.filter(|label| *label < count).ok_or_else(|| {

@@ -1,7 +1,8 @@
 //! The members of a tar file and where they lie: a walk from header to header that reads no content.
 //!
 //! Written over the headers of the crate `tar`, whose own walk has no limit for the size of a long name and accepts an
-//! archive without its end. Names are only compared and shown: nothing is unpacked.
+//! archive without its end. Archives that were joined are read to the last one, as by `tar --ignore-zeros`. Names are only
+//! compared and shown: nothing is unpacked.
 
 use tar::{EntryType, Header, PaxExtensions};
 
@@ -11,6 +12,15 @@ const BLOCK: u64 = 512;
 
 /// Most bytes of an extended header.
 const LONGEST: u64 = 64 << 10;
+
+/// The first bytes of compressed files, and what they are.
+const COMPRESSIONS: [(&[u8], &str); 5] = [
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+];
 
 /// A regular file in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,19 +86,32 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The header at the current position; `None` at the end of the archive.
-    fn header(&self) -> Result<Option<Header>, String> {
-        let mut header = Header::new_old();
-        let bytes = header.as_mut_bytes();
-        self.file.read_exact_at(bytes, self.at).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => {
-                format!("is cut off: it ends after {} bytes without an end of archive", self.length)
+    /// The next header; `None` at the end of the last archive: a block of zeros, and only zeros behind it.
+    fn header(&mut self) -> Result<Option<Header>, String> {
+        let (mut header, mut is_over) = (Header::new_old(), false);
+        let bytes = loop {
+            let block = header.as_mut_bytes();
+            let left = self.length.saturating_sub(self.at).min(BLOCK) as usize;
+            // Behind the end less than a block may lie.
+            if is_over && left < block.len() {
+                block.fill(0);
+                if left == 0 {
+                    return Ok(None);
+                }
             }
-            _ => format!("cannot be read: {error}"),
-        })?;
-        if bytes.iter().all(|byte| *byte == 0) {
-            return Ok(None);
-        }
+            let wanted = if is_over { &mut block[..left] } else { &mut block[..] };
+            self.file.read_exact_at(wanted, self.at).map_err(|error| match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => {
+                    format!("is cut off: it ends after {} bytes without an end of archive", self.length)
+                }
+                _ => format!("cannot be read: {error}"),
+            })?;
+            if block.iter().any(|byte| *byte != 0) {
+                break header.as_bytes();
+            }
+            is_over = true;
+            self.at += BLOCK;
+        };
         // The checksum counts its own field as spaces.
         let sum: u32 = bytes
             .iter()
@@ -97,7 +120,13 @@ impl<'a> Members<'a> {
             .sum();
         match header.cksum() {
             Ok(stated) if stated == sum => Ok(Some(header)),
-            _ => Err(format!("has no tar header at byte {}", self.at)),
+            _ if is_over => Err(format!("has other bytes than a tar header behind its end, at byte {}", self.at)),
+            _ => match COMPRESSIONS.iter().find(|(magic, _)| self.at == 0 && bytes.starts_with(magic)) {
+                Some((_, name)) => {
+                    Err(format!("is compressed ({name}), and its samples are read at any position: decompress it"))
+                }
+                None => Err(format!("has no tar header at byte {}", self.at)),
+            },
         }
     }
 

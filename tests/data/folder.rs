@@ -95,10 +95,29 @@ fn the_fingerprint_is_a_hash_of_sizes_labels_names_and_lengths_as_it_always_was(
 }
 
 #[test]
-fn test_is_read_where_there_is_no_val() {
+fn validation_images_lie_in_a_folder_of_any_usual_name() {
     let dir = pets();
-    fs::rename(dir.path().join("val"), dir.path().join("test")).unwrap();
-    assert_eq!(load(&config(dir.path())).unwrap().validation.len(), 1);
+    let mut last = "val";
+    for name in ["valid", "validation", "test"] {
+        fs::rename(dir.path().join(last), dir.path().join(name)).unwrap();
+        assert_eq!(load(&config(dir.path())).unwrap().validation.len(), 1, "{name}");
+        last = name;
+    }
+}
+
+#[test]
+fn names_in_two_forms_of_unicode_are_one_fault() {
+    let dir = pets();
+    let [one, two] = ["caf\u{e9}", "cafe\u{301}"];
+    let class = |path: String| picture(&dir.path().join(path).join("x.png"), 4, [0, 0, 0], ImageFormat::Png);
+    class(format!("train/{one}"));
+    class(format!("val/{two}"));
+    let forms = "in two forms of Unicode (cafe<U+0301> and caf<U+00E9>)";
+    assert_names(&complaint(Source::Folder, dir.path()), &["have one name", forms, "rename one of the folders"]);
+    fs::rename(dir.path().join(format!("val/{two}")), dir.path().join(format!("val/{one}"))).unwrap();
+    load(&config(dir.path())).unwrap();
+    class(format!("train/{two}"));
+    assert_names(&complaint(Source::Folder, dir.path()), &["train' has two classes that are both read as", forms]);
 }
 
 #[test]
@@ -118,7 +137,7 @@ fn folders_that_are_missing_or_empty_are_named() {
     let dir = tempdir().unwrap();
     assert_names(&complaint(Source::Folder, dir.path()), &["train'", "--data-dir", "--data synthetic"]);
     fs::create_dir(dir.path().join("train")).unwrap();
-    assert_names(&complaint(Source::Folder, dir.path()), &["'val' or 'test'"]);
+    assert_names(&complaint(Source::Folder, dir.path()), &["'val', 'valid', 'validation' or 'test'"]);
     fs::create_dir(dir.path().join("val")).unwrap();
     assert_names(&complaint(Source::Folder, dir.path()), &["no class in", "train'"]);
     fs::create_dir(dir.path().join("train/cat")).unwrap();

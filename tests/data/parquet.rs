@@ -29,10 +29,14 @@ pub type Row<'a> = (Option<&'a [u8]>, Option<&'a str>, Option<i64>);
 
 /// Writes rows in groups of three.
 pub fn write(path: &Path, classes: &[&str], rows: &[Row], properties: WriterPropertiesBuilder) {
+    write_as(SCHEMA, path, classes, rows, properties);
+}
+
+fn write_as(schema: &str, path: &Path, classes: &[&str], rows: &[Row], properties: WriterPropertiesBuilder) {
     let features = format!("{{\"info\": {{\"features\": {{\"label\": {{\"names\": {classes:?}}}}}}}}}");
     let metadata = (!classes.is_empty()).then(|| vec![KeyValue::new("huggingface".into(), features)]);
     let properties = Arc::new(properties.set_key_value_metadata(metadata).build());
-    let schema = Arc::new(parse_message_type(SCHEMA).unwrap());
+    let schema = Arc::new(parse_message_type(schema).unwrap());
     let mut writer = SerializedFileWriter::new(File::create(path).unwrap(), schema, properties).unwrap();
     for rows in rows.chunks(3) {
         let mut group = writer.next_row_group().unwrap();
@@ -213,6 +217,46 @@ fn names_of_files_say_which_split_they_are_of() {
         &complaint(&parquet_of(dir.path())),
         &["no shards of val or test", "--data parquet reads train*.parquet"],
     );
+}
+
+#[test]
+fn files_one_folder_down_are_found_where_the_hub_has_them() {
+    let dir = files(WriterProperties::builder);
+    let expected = fingerprint(&load(&parquet_of(dir.path())).unwrap());
+    let hub = tempdir().unwrap();
+    fs::rename(dir.path(), hub.path().join("data")).unwrap();
+    fs::write(hub.path().join("README.md"), "a card").unwrap();
+    assert_eq!(fingerprint(&load(&parquet_of(hub.path())).unwrap()), expected);
+    let data = hub.path().join("data");
+    fs::create_dir(data.join("validation")).unwrap();
+    fs::rename(data.join("validation-00000-of-00001.parquet"), data.join("validation/0.parquet")).unwrap();
+    assert_eq!(fingerprint(&load(&parquet_of(hub.path())).unwrap()), expected);
+    fs::create_dir(dir.path()).unwrap();
+}
+
+#[test]
+fn columns_of_any_name_are_read_when_they_are_named() {
+    let (usual, other) = (files(WriterProperties::builder), tempdir().unwrap());
+    let schema = SCHEMA.replace("image", "photo").replace("label", "kind");
+    for (name, split) in [("train-0.parquet", "train"), ("test-0.parquet", "val")] {
+        let images = images(split);
+        let rows: Vec<Row> =
+            images.iter().map(|(bytes, name, class)| (Some(&bytes[..]), Some(&name[..]), Some(*class))).collect();
+        write_as(&schema, &other.path().join(name), &[], &rows, WriterProperties::builder());
+    }
+    age(other.path());
+    let there = "photo.bytes, photo.path, kind";
+    assert_names(&complaint(&parquet_of(other.path())), &["pictures", there, "data.image_column=NAME"]);
+    let photo = DataConfig { image_column: "photo".into(), ..parquet_of(other.path()) };
+    assert_names(&complaint(&photo), &["integers as classes", there, "data.label_column=NAME"]);
+    let named = DataConfig { label_column: "kind".into(), ..photo };
+    let expected = content(&load(&parquet_of(usual.path())).unwrap()).1;
+    for _ in 0..2 {
+        assert_eq!(content(&load(&named).unwrap()).1, expected);
+    }
+    // What was kept for one column is not that of another.
+    let wrong = DataConfig { label_column: "photo".into(), ..named.clone() };
+    assert_names(&complaint(&wrong), &["integers as classes (photo)"]);
 }
 
 #[test]

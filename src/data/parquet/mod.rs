@@ -51,11 +51,12 @@ impl Parquet {
             return Ok(Self { store: files.store, index });
         }
         let path = |stamp: &Stamp| files.store.path(&stamp.name);
-        let classes = files.shards().first().map(|stamp| table(&path(stamp))).transpose()?;
+        let columns = [&config.image_column[..], &config.label_column[..]];
+        let classes = files.shards().first().map(|stamp| table(&path(stamp), columns)).transpose()?;
         let classes = classes.and_then(|table| table.class_names());
         let known = classes.clone();
         let read = |number, stamp: &Stamp| {
-            Part { path: path(stamp), stamp, number, classes: known.as_deref() }.read(config.corrupt)
+            Part { path: path(stamp), stamp, number, columns, classes: known.as_deref() }.read(config.corrupt)
         };
         let index = files.index(classes, config, progress, read)?;
         Ok(Self { store: files.store, index })
@@ -82,9 +83,9 @@ impl Samples for Parquet {
 }
 
 /// The file at `path`, of which only the footer was read.
-fn table(path: &Path) -> Result<Table> {
+fn table(path: &Path, columns: [&str; 2]) -> Result<Table> {
     let bytes = file::map(path, u64::MAX).map_err(Error::io("read", path))?;
-    Table::of(Bytes::from_owner(bytes)).map_err(|fault| refusal(path, &fault))
+    Table::of(Bytes::from_owner(bytes), columns).map_err(|fault| refusal(path, &fault))
 }
 
 fn refusal(path: &Path, fault: &str) -> Error {
@@ -97,6 +98,7 @@ struct Part<'a> {
     stamp: &'a Stamp,
     /// In the index.
     number: u32,
+    columns: [&'a str; 2],
     classes: Option<&'a [String]>,
 }
 
@@ -116,7 +118,7 @@ impl From<Fault> for End {
 impl Part<'_> {
     /// Finds and checks all samples.
     fn read(&self, corrupt: Corrupt) -> Result<Content> {
-        let table = table(&self.path)?;
+        let table = table(&self.path, self.columns)?;
         let named = table.class_names();
         if named.as_deref() != self.classes {
             let fault = "has other names of classes than the first file";

@@ -44,11 +44,11 @@ pub(super) struct Row<'a> {
 }
 
 impl Table {
-    /// Finds the columns of `file`.
+    /// Finds the columns of `file`: those of images and of classes with these names, or with usual ones if a name is empty.
     ///
     /// # Errors
     /// If it is not a whole Parquet file, or a column is missing.
-    pub(super) fn of(file: Bytes) -> Result<Self, Fault> {
+    pub(super) fn of(file: Bytes, [image, label]: [&str; 2]) -> Result<Self, Fault> {
         let footer = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Skip).parse_and_finish(&file);
         let metadata = footer.map_err(|error| format!("is not a whole Parquet file, or {}", damaged(error)))?;
         let columns = metadata.file_metadata().schema_descr().columns();
@@ -57,16 +57,21 @@ impl Table {
             let found = paths.iter().filter_map(|path| find(path));
             found.into_iter().find(|at| kinds.contains(&columns[*at].physical_type()))
         };
-        let image = first(&IMAGES, &[Type::BYTE_ARRAY]);
-        let label = first(&LABELS, &[Type::INT32, Type::INT64]);
+        let bytes = format!("{image}.bytes");
+        let images = if image.is_empty() { &IMAGES[..] } else { &[&bytes, image] };
+        let labels = if label.is_empty() { &LABELS[..] } else { &[label] };
+        let image = first(images, &[Type::BYTE_ARRAY]);
+        let label = first(labels, &[Type::INT32, Type::INT64]);
         let (Some(image), Some(label)) = (image, label) else {
-            let (missing, names) = match image {
-                None => ("pictures", IMAGES.join(", ")),
-                Some(_) => ("integers as classes", LABELS.join(", ")),
+            let (missing, names, key) = match image {
+                None => ("pictures", images.join(", "), "data.image_column"),
+                Some(_) => ("integers as classes", labels.join(", "), "data.label_column"),
             };
             let there: Vec<String> = columns.iter().take(10).map(|it| it.path().string()).collect();
-            let there = there.join(", ").escape_debug().to_string();
-            return Err(format!("has no column of {missing} ({names}); its columns are {there}"));
+            let [names, there] = [names, there.join(", ")].map(|names| names.escape_debug().to_string());
+            return Err(format!(
+                "has no column of {missing} ({names}); its columns are {there}: name one with {key}=NAME"
+            ));
         };
         let name = columns[image].path().string().strip_suffix(".bytes").map(|image| format!("{image}.path"));
         let name = name.and_then(|name| first(&[&name], &[Type::BYTE_ARRAY]));
