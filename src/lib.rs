@@ -57,7 +57,7 @@
 //! ```text
 //! cli/options.rs --learning-rate 0.1      config/flag.rs: its key, optim.learning_rate
 //!    |
-//! config/layers.rs                        defaults < files < groups < environment < KEY=VALUE < flags
+//! config/layers.rs                        defaults < implied < files < groups < environment < KEY=VALUE < flags
 //!    |
 //! config/resolve.rs                       one Config, checked by rules.rs, or all errors at once
 //!    |

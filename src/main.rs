@@ -17,8 +17,8 @@ use kiln::parallel::memory_error;
 use kiln::report::write;
 use kiln::stop::{leave, survive_file_limit};
 use kiln::trainer::{
-    Question, doctor, evaluate, export, find, launch, members, pack, plan, predict, prepare_process, rendezvous, say,
-    scaling, secret, slurm, sweep, train, verify, warn, with_saved,
+    Question, completed, doctor, evaluate, export, find, launch, members, pack, plan, predict, prepare_process,
+    rendezvous, say, scaling, secret, slurm, sweep, train, verify, warn,
 };
 
 fn main() -> ExitCode {
@@ -43,7 +43,7 @@ fn run(command: Command) -> Result<u8> {
         prepare_process(request);
     }
     match command {
-        Command::Train(request) => train(resolve(&with_saved(request)?)?),
+        Command::Train(request) => train(resolve(&completed(request)?)?),
         Command::Evaluate { checkpoint, which, request } => evaluate(&checkpoint, which, request).map(|()| 0),
         Command::Predict { checkpoint, which, images, top, answers, stated, request } => {
             predict(&checkpoint, which, Question { images, top, answers }, stated, request)
@@ -78,7 +78,7 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Secret(file) => secret(&file).map(|()| 0),
         Command::Config(request) => {
-            say(&resolve(&with_saved(request)?)?.config.to_toml());
+            say(&resolve(&completed(request)?)?.config.to_toml());
             Ok(0)
         }
     }

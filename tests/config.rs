@@ -19,6 +19,7 @@ use proptest::prelude::*;
 mod coming_from;
 mod command_line;
 mod elastic;
+mod implied;
 mod interpolation;
 mod origin_rates;
 mod processes;

@@ -21,9 +21,9 @@ mod data;
 #[cfg(feature = "wgpu")]
 mod device_calls;
 mod devices;
+mod disk;
 #[cfg(feature = "gloo")]
 mod distributed;
-mod disk;
 mod divergence;
 mod doctor;
 #[cfg(all(feature = "cuda", target_os = "linux"))]
@@ -63,6 +63,7 @@ mod planning;
 mod precision;
 mod predicted;
 mod presets;
+mod pretrained;
 mod probe;
 mod profile;
 mod python;

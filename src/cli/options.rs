@@ -61,6 +61,7 @@ impl<const TRAINS: bool> FromArgMatches for Options<TRAINS> {
         let own = headings(TRAINS).flat_map(|heading| heading.flags).filter(given).map(setting);
         let request = Request {
             saved: None,
+            weights: None,
             files: all(matches, "config"),
             config_dirs: all(matches, "config-dir"),
             environment: Vec::new(),

@@ -101,6 +101,11 @@ impl Layer {
         self.add(key.into(), schema.parse(key, text), text, place, schema, complaints);
     }
 
+    /// Every key with its value and its place.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&str, &Value, &str)> {
+        self.entries.iter().map(|entry| (&entry.key[..], &entry.value, &entry.place[..]))
+    }
+
     /// Adds a value that is known to be valid.
     pub fn set(&mut self, key: &str, value: impl Into<Value>, place: &str) {
         self.entries.push(Entry { key: key.into(), value: value.into(), place: place.into() });

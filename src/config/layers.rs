@@ -10,7 +10,8 @@ use super::layer::{Complaints, Layer, Waiting};
 use super::merged::DEFAULTS;
 use super::request::{Request, Setting, pair};
 use super::schema::Schema;
-use super::{DEFAULT_TOML, flag, group, suggestion};
+use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, suggestion};
+use crate::data::Source;
 use crate::file::{self, TEXT};
 use crate::objects::is_url;
 
@@ -51,8 +52,11 @@ pub const SESSION_KEYS: [&str; 29] = [
 const ADDRESSES: [&str; 3] = ["data.dir", "model.pretrained", "checkpoint.url"];
 
 /// The layers, the weakest first.
+#[derive(Clone)]
 pub(super) struct Layers {
     pub(super) defaults: Layer,
+    /// What the source of the images implies, then what the pretrained weights do. A saved configuration has every key.
+    pub(super) implied: [Layer; 2],
     /// What a checkpoint says: values that somebody else may have chosen.
     saved: Option<Layer>,
     /// Files, then groups.
@@ -74,19 +78,20 @@ impl Layers {
 
     /// All layers, the weakest first.
     pub(super) fn all(&self) -> impl Iterator<Item = &Layer> {
-        std::iter::once(&self.defaults).chain(self.by_the_user())
+        std::iter::once(&self.defaults).chain(&self.implied).chain(self.by_the_user())
     }
 
     fn all_mut(&mut self) -> Vec<&mut Layer> {
-        let Self { defaults, saved, files, dev_run, environment, arguments, flags, launcher } = self;
+        let Self { defaults, implied, saved, files, dev_run, environment, arguments, flags, launcher } = self;
         std::iter::once(defaults)
+            .chain(implied)
             .chain(saved)
             .chain(files)
             .chain([dev_run, environment, arguments, flags, launcher])
             .collect()
     }
 
-    /// All layers but the defaults, the weakest first.
+    /// All layers but the defaults and what is implied, the weakest first.
     pub(super) fn by_the_user(&self) -> impl DoubleEndedIterator<Item = &Layer> {
         self.saved.iter().chain(self.typed())
     }
@@ -152,10 +157,26 @@ impl Reader<'_> {
         files.extend(self.groups(&chosen));
         let (environment, flags) = (self.environment(), self.flags());
         let (dev_run, launcher) = (Layer::default(), Layer::default());
-        let mut layers = Layers { defaults, saved, files, dev_run, environment, arguments, flags, launcher };
+        let implied = Default::default();
+        let mut layers = Layers { defaults, implied, saved, files, dev_run, environment, arguments, flags, launcher };
         let referents = Referents { schema: self.schema, environment: &self.request.environment };
+        if layers.saved.is_none() {
+            layers.implied = self.implied(&layers, &referents);
+        }
         interpolation::replace(&mut layers.all_mut(), &referents, self.complaints);
         layers
+    }
+
+    /// What follows from the source of the images, which may be a reference, and from the pretrained weights.
+    fn implied(&mut self, layers: &Layers, referents: &Referents) -> [Layer; 2] {
+        let mut layers = layers.clone();
+        interpolation::replace(&mut layers.all_mut(), referents, &mut Complaints::default());
+        let source = layers.chosen("data.source").and_then(|(source, _)| source.clone().try_into::<Source>().ok());
+        let (text, name) = PHOTOGRAPHS;
+        let photographs = source.filter(|source| source.is_own()).map(|_| self.toml(text, name));
+        let weights = self.request.weights.as_ref();
+        let weights = weights.map(|weights| self.toml(&weights.text, &weights.path.display().to_string()));
+        [photographs, weights].map(Option::unwrap_or_default)
     }
 
     fn toml(&mut self, text: &str, file: &str) -> Layer {

@@ -4,8 +4,11 @@
 //! printable as TOML. [`resolve()`] builds it from layers; later ones win:
 //!
 //! ```text
-//! code defaults < config/default.toml < --config FILE < groups (optim=sgd) < TRAIN__SECTION__KEY < KEY=VALUE < flags
+//! code defaults < config/default.toml < implied < --config FILE < groups (optim=sgd) < TRAIN__SECTION__KEY < KEY=VALUE < flags
 //! ```
+//!
+//! What a source of images and pretrained weights imply are defaults, too: layers above `config/default.toml` that any
+//! setting of the user beats, and that a saved configuration, which has every key, does not have.
 //!
 //! In the order of the data: [`schema`] knows every key and its type, [`flag`] the flags of keys; `layers` reads a
 //! `request` (a `layer` per source, files of a `group`, the [`alias`]es of other trainers), `launcher` adds a
@@ -50,6 +53,9 @@ pub use run::{ProgressKind, RunConfig};
 
 /// The documented defaults, as they are in the repository.
 const DEFAULT_TOML: &str = include_str!("../../config/default.toml");
+
+/// What the user's own images imply, and its name in the repository.
+const PHOTOGRAPHS: (&str, &str) = (include_str!("../../config/photographs.toml"), "config/photographs.toml");
 
 /// The complete description of an experiment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

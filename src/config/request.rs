@@ -8,6 +8,8 @@ pub struct Request {
     /// The configuration of the checkpoint that is resumed or evaluated, the weakest layer after the defaults; keys of
     /// [`super::SESSION_KEYS`] are ignored.
     pub saved: Option<Saved>,
+    /// What the pretrained weights say about images and the network: defaults of a new run.
+    pub weights: Option<Saved>,
     /// The files of `--config`, the last one winning.
     pub files: Vec<PathBuf>,
     /// The directories of `--config-dir`, which add group files.

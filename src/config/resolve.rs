@@ -3,12 +3,12 @@
 //! Merges the layers and checks the result. All errors are reported together, so that a user corrects a command line
 //! once.
 
-use super::layer::Complaints;
+use super::layer::{Complaints, Layer};
 use super::layers::Layers;
 use super::merged::Merged;
 use super::request::Request;
-use super::schema::Schema;
-use super::{Config, launcher, rules};
+use super::schema::{Schema, plain};
+use super::{Config, flag, launcher, rules};
 use crate::error::{Error, Result};
 use crate::launch::environment::identify;
 use crate::optim::{CountedFrom, ScheduleKind};
@@ -54,6 +54,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     add_launcher_layer(&mut layers, &request.environment, &mut complaints.lines, &mut notes);
     let mut merged = Merged::of(layers.all())?;
     insist_on_precision(&layers, &mut merged.config);
+    notes.extend(implied(&layers, &merged));
     // The saved configuration of a resumed run already holds its warm-up.
     if request.saved.is_none() {
         shorten_default_warmup(&layers, &mut merged.config, &mut notes);
@@ -108,6 +109,29 @@ pub fn sketch(request: &Request) -> Option<Config> {
     let mut layers = Layers::of(request, &schema, &mut complaints);
     add_launcher_layer(&mut layers, &request.environment, &mut Vec::new(), &mut Vec::new());
     Merged::of(layers.all()).ok().map(|merged| merged.config)
+}
+
+/// What the source of the images and the pretrained weights change, a line each: settings that nobody chose.
+fn implied(layers: &Layers, merged: &Merged) -> impl Iterator<Item = String> {
+    let [photographs, weights] = &layers.implied;
+    let changed = |layer: &Layer, below: &[&Layer]| {
+        let differs = |layer: &&Layer, key: &str, value: &toml::Value| layer.find(key).is_some_and(|it| it.0 != value);
+        let is_new = |key: &str, value: &toml::Value| below.iter().any(|layer| differs(layer, key, value));
+        let counts =
+            |(key, value, place): &(&str, &toml::Value, &str)| merged.place(key) == *place && is_new(key, value);
+        let settings: Vec<_> =
+            layer.entries().filter(counts).map(|(key, value, _)| flag::setting(key, &plain(value))).collect();
+        (!settings.is_empty()).then(|| settings.join(" "))
+    };
+    let source = layers.chosen("data.source").map(|(source, _)| plain(source)).unwrap_or_default();
+    let shown = changed(photographs, &[&layers.defaults])
+        .map(|settings| format!("images are taken for photographs (--data {source}): {settings}, unless set"));
+    let made = changed(weights, &[photographs, &layers.defaults]);
+    let made = made.map(|settings| {
+        let from = &merged.config.model.pretrained;
+        format!("images and network are those of the weights '{from}': {settings}, unless set")
+    });
+    [shown, made].into_iter().flatten()
 }
 
 /// Adds the settings of `--fast-dev-run`, which override files and groups; the environment and arguments override them.

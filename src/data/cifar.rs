@@ -119,6 +119,7 @@ pub fn load(layout: &Layout, config: &DataConfig, progress: &dyn Fn(Progress)) -
         train: Arc::new(train),
         validation: Arc::new(validation),
         normalization: layout.normalization,
+        small_side: None,
         left_out: 0,
         notes: Vec::new(),
     })

@@ -283,6 +283,9 @@ pub struct DataSplits {
     pub validation: Arc<ImageSet>,
     /// The normalisation of both.
     pub normalization: Normalization,
+    /// The larger side of the training images in their files, in pixels, if those that were looked at are all so small that
+    /// they are enlarged.
+    pub small_side: Option<usize>,
     /// Damaged images that are not among them.
     pub left_out: usize,
     /// Notes for the user about reading them, one line each.

@@ -115,6 +115,7 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
         normalization: match config.normalization {
             NormalizationKind::Dataset => splits.normalization,
             NormalizationKind::Imagenet => Normalization::IMAGENET,
+            NormalizationKind::Given(constants) => constants,
         },
         ..splits
     })

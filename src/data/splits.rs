@@ -5,12 +5,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Progress;
-use super::config::{DataConfig, Decode, Order};
+use super::config::{DataConfig, Decode, Exif, Order};
 use super::dataset::{CHANNELS, DataSplits, ImageSet, Normalization};
+use super::decode::decode;
 use super::framing::Framing;
 use super::index::Index;
-use super::samples::{Encoded, Need, REPORT_EVERY, Samples, in_parallel};
+use super::samples::{Encoded, Need, REPORT_EVERY, Samples, decoded, in_parallel};
 use crate::error::{Error, Result};
+
+/// How many images are looked at to see whether a set is one of small images.
+const LOOKS: usize = 16;
+/// The largest side of a small image, in pixels, and the most bytes of one.
+const SMALL: (usize, u32) = (64, 1 << 15);
 
 /// Both splits of a source, with every image framed as a square of `image_size` pixels.
 ///
@@ -36,6 +42,8 @@ pub(super) fn splits(
         let keeps = cached && !framing.is_random();
         set(&samples, ids, config.image_size, framing, keeps.then_some(&report)).map(Arc::new)
     };
+    let is_enlarged = config.image_size > SMALL.0;
+    let small_side = is_enlarged.then(|| small_side(&*samples, training.clone())).flatten();
     let shards = if config.order == Order::Window { training.clone() } else { 0..0 };
     let shards = shards.map(|id| samples.index().file_number(id)).collect();
     let train = split(training, "train", Framing::for_training(config))?;
@@ -43,9 +51,23 @@ pub(super) fn splits(
         train: Arc::new(Arc::unwrap_or_clone(train).in_shards(shards)),
         validation: split(validation, "val", Framing::for_validation(config))?,
         normalization: Normalization::IMAGENET,
+        small_side,
         left_out: samples.index().head.left_out.unwrap_or_default(),
         notes: samples.index().head.notes.clone(),
     })
+}
+
+/// The largest side of some of the images `ids`, if all of these are small. Their bytes show most other sets unread.
+fn small_side(samples: &dyn Samples, ids: Range<usize>) -> Option<usize> {
+    let looked: Vec<usize> = ids.clone().step_by(ids.len().div_ceil(LOOKS).max(1)).collect();
+    if looked.iter().any(|id| samples.index().length(*id) > SMALL.1) {
+        return None;
+    }
+    let side = |id: usize| {
+        let image = decoded(samples, id, |bytes, name| decode(bytes, name, Exif::Ignore)).ok()?;
+        Some(image.width().max(image.height()) as usize).filter(|side| *side <= SMALL.0)
+    };
+    looked.into_iter().try_fold(0, |largest, id| Some(side(id)?.max(largest)))
 }
 
 /// What binds a run: which samples, and how they are decoded.

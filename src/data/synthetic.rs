@@ -59,6 +59,7 @@ pub fn load(config: &DataConfig) -> Result<DataSplits> {
         train: Arc::new(draw(Split::Train, config.train_size)?),
         validation: Arc::new(draw(Split::Validation, config.val_size)?),
         normalization: NORMALIZATION,
+        small_side: None,
         left_out: 0,
         notes: Vec::new(),
     })

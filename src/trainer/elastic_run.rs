@@ -15,7 +15,7 @@ use super::overview::overview;
 use super::phases::report;
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Recorder, RunTotals};
-use super::resources::shortages;
+use super::resources::cautions;
 use super::snapshot::Snapshots;
 use super::snapshot::check_copy;
 use super::succession::Succession;
@@ -49,7 +49,7 @@ pub(super) fn train<B: HostBackend>(
     }
     let (model, about) = initial_model::<B>(&config, &prepared)?;
     if config.run.dry_run {
-        shortages::<B>(&config, &prepared, about.parameters, 1).iter().for_each(|line| warn(line));
+        cautions::<B>(&config, &prepared, about.parameters, 1).iter().for_each(|line| warn(line));
         say(&overview::<B>(&config, &prepared, backend, &about, None));
         return Ok(0);
     }
@@ -64,7 +64,7 @@ pub(super) fn train<B: HostBackend>(
     let announce = {
         let (config, clock) = (config.clone(), clock.clone());
         move |prepared: &Prepared| {
-            shortages::<B>(&config, prepared, about.parameters, 1).iter().for_each(|line| warn(line));
+            cautions::<B>(&config, prepared, about.parameters, 1).iter().for_each(|line| warn(line));
             if shown {
                 let directory = clock.directory();
                 say(&overview::<B>(&config, prepared, backend, &about, Some(&directory)));

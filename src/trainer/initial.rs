@@ -18,7 +18,7 @@ use crate::parallel::HostBackend;
 use crate::weights::{self, Stated, torchvision};
 
 /// The name for torchvision's weights.
-const TORCHVISION: &str = "torchvision";
+pub(super) const TORCHVISION: &str = "torchvision";
 
 /// The description of a model in the overview.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! The commands: resolve, prepare, train or evaluate, and print the results.
 //!
 //! `classification.rs` is the task, `run.rs` a training from start to end, `origin.rs` and `resume.rs` continue an
-//! earlier one, `placement.rs` chooses stages, `recorder.rs` writes its results, `backend.rs` instantiates the program
+//! earlier one, `pretrained.rs` and `initial.rs` begin with weights of another, `placement.rs` chooses stages, `recorder.rs` writes its results, `backend.rs` instantiates the program
 //! for each backend, `together.rs` sends the starting point to all processes. `commands` has all commands but `train`,
 //! `child.rs` runs this program as a child.
 
@@ -26,6 +26,7 @@ mod phases;
 mod pictures;
 mod placement;
 mod prepare;
+mod pretrained;
 mod recorder;
 mod recovery;
 mod requeue;
@@ -46,7 +47,7 @@ pub use commands::{
     membership, pack, plan, predict, rendezvous, scaling, secret, slurm, sweep, verify,
 };
 pub use model_file::Which;
-pub use origin::with_saved;
+pub use pretrained::completed;
 pub use run::train;
 pub use saved::{Checkpoints, Resumed, resumed};
 pub use terminal::{say, warn};

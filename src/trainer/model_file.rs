@@ -62,7 +62,9 @@ impl ModelFile {
             return Err(Error::Checkpoint(format!("'{}' does not exist; {remedy}", shown(path))));
         }
         let path = chosen(path, which)?;
-        let Weights { tensors, metadata, file, config, left_out } = weights(&path, averaged)?;
+        let weights = weights(&path, averaged)?;
+        let (stated, faults) = weights.stated();
+        let Weights { tensors, metadata, file, config, left_out } = weights;
         let origin = format!("'{}'", shown(&file));
         let (model, outputs) = recognize(&tensors, &origin)?;
         check_statistics(&tensors, &origin)?;
@@ -72,11 +74,9 @@ impl ModelFile {
                 list(&left_out)
             ));
         }
-        let (stated, faults) = Stated::from_metadata(&metadata);
         for fault in faults {
             warn(&format!("warning: {origin} says {fault}; it counts as not said"));
         }
-        let stated = stated.or(settings(config.as_ref()));
         let step = metadata.iter().find(|(name, _)| name == "step").map(|(_, step)| format!(", saved at step {step}"));
         let title = format!("{origin}{}", step.unwrap_or_default());
         let run = run_dir::of(&path);
@@ -88,12 +88,7 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Usage`] if there are more names of classes than outputs.
     pub(super) fn describe(&self, given: Stated) -> Result<Description> {
-        let (normalization, size, center_crop) = match self.model.stem {
-            Stem::Cifar => (Normalization::CIFAR10, 32, 0.0),
-            Stem::Imagenet => (Normalization::IMAGENET, 224, 0.875),
-        };
-        let usual = Description { classes: Vec::new(), normalization, size, center_crop, exif: Exif::Ignore };
-        let (description, assumed) = given.or(self.stated.clone()).complete(usual);
+        let (description, assumed) = given.or(self.stated.clone()).complete(usual(self.model.stem));
         if description.classes.len() > self.outputs {
             let (names, outputs, origin) = (description.classes.len(), self.outputs, &self.origin);
             return Err(Error::usage(format!(
@@ -132,6 +127,15 @@ fn check_statistics(tensors: &StateDict, origin: &str) -> Result<()> {
     )))
 }
 
+/// What images of a network with this stem usually are; torchvision's files do not say it.
+pub(super) fn usual(stem: Stem) -> Description {
+    let (normalization, size, center_crop) = match stem {
+        Stem::Cifar => (Normalization::CIFAR10, 32, 0.0),
+        Stem::Imagenet => (Normalization::IMAGENET, 224, 0.875),
+    };
+    Description { classes: Vec::new(), normalization, size, center_crop, exif: Exif::Ignore }
+}
+
 /// Tensors, their metadata, and their file.
 pub(super) struct Weights {
     pub(super) tensors: StateDict,
@@ -140,6 +144,14 @@ pub(super) struct Weights {
     config: Option<Saved>,
     /// Names of tensors that are not of the network.
     pub(super) left_out: Vec<String>,
+}
+
+impl Weights {
+    /// What the file, or the configuration saved with it, says about images and classes, and what it says that is not valid.
+    pub(super) fn stated(&self) -> (Stated, Vec<String>) {
+        let (stated, faults) = Stated::from_metadata(&self.metadata);
+        (stated.or(settings(self.config.as_ref())), faults)
+    }
 }
 
 /// Reads `path`, a checkpoint's directory or a file; refuses weights that are not finite, or of another network.
@@ -151,7 +163,8 @@ pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
     Ok(weights)
 }
 
-fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
+/// As [`weights`], which may hold any numbers.
+pub(super) fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
     if is_url(path) && Format::of(path).is_some() {
         let url = shown(path);
         return Err(Error::usage(format!(

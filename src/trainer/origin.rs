@@ -83,7 +83,7 @@ impl Target {
 /// # Errors
 /// [`Error::Checkpoint`] if the named checkpoint, or the `config.toml` of its run, is damaged; [`Error::Usage`] if
 /// `--resume auto` has no directory.
-pub fn with_saved(mut request: Request) -> Result<Request> {
+pub(super) fn with_saved(mut request: Request) -> Result<Request> {
     let Some(mut config) = sketch(&request) else { return Ok(request) };
     // Its errors are reported when the run begins.
     let _ = requeue::prepare(&mut config);

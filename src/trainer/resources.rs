@@ -8,6 +8,7 @@ use sysinfo::System;
 
 use super::prepare::Prepared;
 use crate::config::Config;
+use crate::config::flag::setting;
 use crate::model::{ParameterCount, ResNet, activation_elements};
 use crate::nn::float_tensors;
 use crate::optim::OptimizerKind;
@@ -17,9 +18,9 @@ use crate::study::planning::Unit;
 /// Bytes of an f32.
 const FLOAT: usize = 4;
 
-/// The warnings if `local_processes` processes such as this one need more memory than the machine has, or a checkpoint
-/// more room than its disk. Devices with memory of their own are not asked.
-pub(super) fn shortages<B: HostBackend>(
+/// The warnings if `local_processes` processes such as this one need more memory than the machine has, a checkpoint more
+/// room than its disk, or the network larger images. Devices with memory of their own are not asked.
+pub(super) fn cautions<B: HostBackend>(
     config: &Config,
     prepared: &Prepared,
     parameters: ParameterCount,
@@ -47,7 +48,21 @@ pub(super) fn shortages<B: HostBackend>(
             bytes(free)
         )
     });
-    memory.into_iter().chain(disk).collect()
+    memory.into_iter().chain(disk).chain(small_images(config, prepared)).collect()
+}
+
+/// The warning if small images are enlarged for a network that begins anew.
+fn small_images(config: &Config, prepared: &Prepared) -> Option<String> {
+    let (side, size) = (prepared.splits.small_side?, config.data.image_size);
+    config.model.pretrained.is_empty().then(|| {
+        let side = side.to_string();
+        let fitting = [("data.image_size", &side[..]), ("model.stem", "cifar"), ("data.resized_crop", "0")];
+        let fitting = fitting.into_iter().chain([("data.center_crop", "0")]);
+        let flags = fitting.map(|(key, value)| setting(key, value)).collect::<Vec<_>>().join(" ");
+        format!(
+            "warning: images of {side} pixels are enlarged to {size}, which takes time and adds nothing; use {flags}"
+        )
+    })
 }
 
 /// The memory that this process may use, in bytes.

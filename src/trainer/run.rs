@@ -15,7 +15,7 @@ use super::overview::overview;
 use super::phases::{listen, report};
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Recorder, RunTotals};
-use super::resources::shortages;
+use super::resources::cautions;
 use super::resume::restore;
 use super::snapshot::{Snapshots, check_copy};
 use super::terminal::{display, say, warn};
@@ -123,7 +123,7 @@ fn run<B: HostBackend>(
     let (model, about) = initial_model::<B>(&config, &prepared)?;
     placement::choose::<B>(&mut config, &mut prepared, membership, &model)?;
     if config.parallel.rank == 0 {
-        shortages::<B>(&config, &prepared, about.parameters, membership.local_processes())
+        cautions::<B>(&config, &prepared, about.parameters, membership.local_processes())
             .iter()
             .for_each(|line| warn(line));
     }

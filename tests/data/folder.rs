@@ -121,6 +121,21 @@ fn names_in_two_forms_of_unicode_are_one_fault() {
 }
 
 #[test]
+fn a_set_of_small_images_that_are_enlarged_is_noticed() {
+    let dir = tempdir().unwrap();
+    for (path, side) in [("train/cat/a.png", 28), ("train/cat/b.jpg", 20), ("val/cat/c.png", 90)] {
+        picture(&dir.path().join(path), side, [1, 2, 3], ImageFormat::from_path(path).unwrap());
+    }
+    let side = |image_size, cache_mb| {
+        let splits = load(&DataConfig { image_size, cache_mb, ..config(dir.path()) }).unwrap();
+        splits.small_side
+    };
+    assert_eq!([side(224, 0), side(224, 4096), side(32, 0), side(64, 0)], [Some(28), Some(28), None, None]);
+    picture(&dir.path().join("train/cat/d.png"), 65, [1, 2, 3], ImageFormat::Png);
+    assert_eq!(side(224, 0), None);
+}
+
+#[test]
 fn progress_ends_with_all_files() {
     let dir = pets();
     let seen = RefCell::new(Vec::new());

@@ -33,7 +33,8 @@ fn trainings() {
             added.push("--max-steps=2");
         }
         if line.text.contains("experiment=transfer") {
-            added.extend(["--pretrained=published.pth", "--batch-size=4", "--data-dir=cifar"]);
+            added.extend(["--pretrained=published.pth", "--batch-size=4"]);
+            added.extend((!line.text.contains("--data-dir")).then_some("--data-dir=cifar"));
         }
         let mut command = line.command(&place, &replaced, &added);
         let output = succeeded(&command.env("XDG_CACHE_HOME", place.path("cache")).output().unwrap());

@@ -7,7 +7,7 @@ use std::time::Instant;
 use burn::module::{AutodiffModule, Module};
 
 use crate::config::{Config, ProgressKind, Request, Saved, resolve, sketch};
-use crate::data::{DataSplits, Normalization, NormalizationKind};
+use crate::data::{DataSplits, Normalization};
 use crate::error::{Error, Result, printable, shown};
 use crate::launch::alone;
 use crate::model::{Hits, Prediction, ResNet};
@@ -19,9 +19,10 @@ use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::classification::Classification;
 use crate::trainer::evaluation;
 use crate::trainer::loading::Bars;
-use crate::trainer::model_file::{ModelFile, Which};
+use crate::trainer::model_file::{ModelFile, Which, usual};
 use crate::trainer::prepare::{Prepared, blank_model, prepare};
 use crate::trainer::terminal::{say, warn};
+use crate::weights::Description;
 
 /// Settings of the checkpoint that are not used.
 const UNUSED: [&str; 3] = ["checkpoint.url", "checkpoint.path", "model.pretrained"];
@@ -36,6 +37,7 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     // The run's limit of validation batches does not apply here.
     let limit = sketch(&request).map_or(0, |config| config.run.limit_val_batches);
     request.saved = file.config.clone().map(|saved| Saved { without: &UNUSED, ..saved });
+    request.weights = request.saved.is_none().then(|| frame(&file));
     let mut config = resolve(&request)?.config;
     config.run.limit_val_batches = limit;
     // A given value stays; if it does not fit the weights, loading them fails.
@@ -64,19 +66,21 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
     dispatch(config.parallel.backend, Measurement { config, file, normalization })
 }
 
+/// The size and the part of images that are usual for the network, of which the file may say others.
+fn frame(file: &ModelFile) -> Saved {
+    let Description { size, center_crop, .. } = usual(file.model.stem);
+    let text = format!("[data]\nimage_size = {size}\ncenter_crop = {center_crop:?}\n");
+    Saved { path: file.origin.clone().into(), text, note: None, without: &[] }
+}
+
 /// Prepares images as the file states, unless a setting is named; notes what neither says, as the configuration has it.
 fn prepare_as_stated(config: &mut Config, file: &ModelFile, unnamed: impl Fn(&str) -> bool) {
     let (data, stated) = (&mut config.data, &file.stated);
-    let is_dataset = data.normalization == NormalizationKind::Dataset;
     let assumed = [
         ("data.image_size", stated.size.is_some(), format!("--image-size {}", data.image_size)),
         ("data.center_crop", stated.center_crop.is_some(), format!("--center-crop {}", data.center_crop)),
         ("data.exif", stated.exif.is_some(), format!("data.exif={}", data.exif.name())),
-        (
-            "data.normalization",
-            stated.normalization().is_some(),
-            format!("data.normalization={}", if is_dataset { "dataset" } else { "imagenet" }),
-        ),
+        ("data.normalization", stated.normalization().is_some(), format!("data.normalization={}", data.normalization)),
     ];
     let is_assumed = |(key, is_stated, _): &&(&str, bool, String)| !is_stated && unnamed(key);
     file.note(&assumed.iter().filter(is_assumed).map(|(.., setting)| setting.clone()).collect::<Vec<_>>());

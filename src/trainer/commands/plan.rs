@@ -13,6 +13,7 @@ use crate::trainer::initial::initial_model;
 use crate::trainer::phases::listen;
 use crate::trainer::placement::measured;
 use crate::trainer::prepare::prepare;
+use crate::trainer::pretrained::with_weights;
 use crate::trainer::terminal::say;
 
 /// How many placements `--run` measures.
@@ -46,7 +47,7 @@ pub fn plan(options: &PlanOptions, arguments: &[String], request: &Request) -> R
         let ids: Vec<usize> = (0..options.processes).collect();
         set("parallel.gpu_ids", text::joined(&ids), "--gpu-ids");
     }
-    let config = resolve(&request)?.config;
+    let config = resolve(&with_weights(request))?.config;
     if config.parallel.link > 0.0 && (options.run || !several) {
         return Err(Error::usage(
             "--link is the bandwidth between the machines of several processes, got '--run' or one process; use --nproc N \

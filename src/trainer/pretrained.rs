@@ -1,0 +1,58 @@
+//! What a training adds to the settings of its user: the configuration of the checkpoint that it continues, or what the
+//! pretrained weights that it begins with say about images and network.
+
+use std::path::Path;
+
+use super::initial::TORCHVISION;
+use super::model_file::{chosen, unchecked, usual};
+use super::origin::with_saved;
+use crate::config::{Request, Saved, sketch};
+use crate::data::NormalizationKind;
+use crate::error::{Result, shown};
+use crate::model::{Architecture, Stem, recognize};
+use crate::weights::Description;
+
+/// Adds to `request` what is known of the run that it continues, or of the weights that it begins with.
+///
+/// # Errors
+/// [`Error::Checkpoint`](crate::error::Error::Checkpoint) if a named checkpoint is damaged,
+/// [`Error::Usage`](crate::error::Error::Usage) if `--resume auto` has no directory.
+pub fn completed(request: Request) -> Result<Request> {
+    with_saved(request).map(with_weights)
+}
+
+/// Adds what the weights that `request` begins with say, as defaults. A saved configuration says all of it already.
+/// Weights that cannot be read are refused when the run begins.
+pub(super) fn with_weights(mut request: Request) -> Request {
+    let wanted = sketch(&request).map(|config| config.model.pretrained).unwrap_or_default();
+    if request.saved.is_none() && !wanted.is_empty() {
+        request.weights = described(&wanted).ok();
+    }
+    request
+}
+
+/// The settings that the weights `wanted` were trained with.
+fn described(wanted: &str) -> Result<Saved> {
+    let saved = |text: String| Saved { path: wanted.into(), text, note: None, without: &[] };
+    if wanted == TORCHVISION {
+        // Its depth is that of the configuration.
+        return Ok(saved(images(&usual(Stem::Imagenet)) + "[model]\nstem = \"imagenet\"\n"));
+    }
+    let found = unchecked(&chosen(Path::new(wanted), None)?, true)?;
+    let (stated, _) = found.stated();
+    let (model, _) = recognize(&found.tensors, &format!("'{}'", shown(&found.file)))?;
+    let stem = match model.stem {
+        Stem::Cifar => "cifar",
+        Stem::Imagenet => "imagenet",
+    };
+    let (description, _) = stated.complete(usual(model.stem));
+    let depth = [Architecture::RESNET18, Architecture::RESNET34].map(Architecture::depth).contains(&model.depth);
+    let depth = if depth { format!("depth = {}\n", model.depth) } else { String::new() };
+    Ok(saved(images(&description) + &format!("[model]\nstem = \"{stem}\"\n{depth}")))
+}
+
+fn images(description: &Description) -> String {
+    let Description { normalization, size, .. } = description;
+    let normalization = NormalizationKind::from(*normalization);
+    format!("[data]\nimage_size = {size}\nnormalization = \"{normalization}\"\n")
+}
