@@ -61,7 +61,7 @@ fn a_full_disk_ends_the_run_and_keeps_the_last_checkpoint() {
 fn a_full_disk_is_no_reason_to_resume_what_is_no_run() {
     let place = Workplace::new();
     place.train("run", &["--max-steps=1"]);
-    let noise = |x: u32, y: u32| image::Rgb([x * y ^ (x << 3), x * 97 + y, y * y + 31 * x].map(|it| it as u8));
+    let noise = |x: u32, y: u32| image::Rgb([(x * y) ^ (x << 3), x * 97 + y, y * y + 31 * x].map(|it| it as u8));
     for class in ["train/cat", "train/dog", "val/cat", "val/dog"] {
         fs::create_dir_all(place.path("photos").join(class)).unwrap();
         image::RgbImage::from_fn(160, 160, noise).save(place.path("photos").join(class).join("one.png")).unwrap();

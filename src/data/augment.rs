@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use super::color_jitter::ColorJitter;
 use super::config::{CropFill, DataConfig};
-use super::dataset::{CHANNELS, Normalization};
+use super::dataset::CHANNELS;
 use super::erase::RandomErasing;
 use super::key::{Key, Purpose};
+use super::normalization::Normalization;
 use super::rand_augment::RandAugment;
 use super::rectangle::Rectangle;
 use crate::ops::images::{ByteImages, Pixels, Shown};

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::config::DataConfig;
-use super::dataset::{CHANNELS, DataSplits, ImageSet, Normalization};
+use super::dataset::{CHANNELS, DataSplits, ImageSet};
 use super::download::{self, Archive};
 use super::members::Members;
+use super::normalization::Normalization;
 use super::{Progress, pickle};
 use crate::error::{Error, Result};
 

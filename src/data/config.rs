@@ -1,14 +1,12 @@
 //! The `[data]` section of the configuration, documented for users in `config/default.toml` and checked by the config
 //! room.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::dataset::Normalization;
+use super::normalization::NormalizationKind;
 
 /// The source of the images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,72 +43,6 @@ pub enum CropFill {
     Mean,
     /// Black pixels: zero before normalisation, as torchvision's `RandomCrop` pads an image.
     Black,
-}
-
-/// The constants that normalise pixels to mean 0 and deviation 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum NormalizationKind {
-    /// The data set's own.
-    Dataset,
-    /// ImageNet's, which torchvision's weights were trained with.
-    Imagenet,
-    /// These, as pretrained weights may need them.
-    Given(Normalization),
-}
-
-impl From<Normalization> for NormalizationKind {
-    fn from(constants: Normalization) -> Self {
-        if constants == Normalization::IMAGENET { Self::Imagenet } else { Self::Given(constants) }
-    }
-}
-
-impl FromStr for NormalizationKind {
-    type Err = String;
-
-    /// Reads `dataset`, `imagenet`, or the means and the deviations as in `0.5,0.5,0.5/0.25,0.25,0.25`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        const RULE: &str = "dataset, imagenet, or means and deviations as in 0.5,0.5,0.5/0.25,0.25,0.25";
-        let three = |text: &str| -> Option<[f32; 3]> {
-            let numbers = text.split(',').map(|number| number.trim().parse::<f32>().ok().filter(|it| it.is_finite()));
-            numbers.collect::<Option<Vec<_>>>()?.try_into().ok()
-        };
-        let given = |text: &str| {
-            let (mean, std) = text.split_once('/')?;
-            let std = three(std).filter(|std| std.iter().all(|it| it.is_normal() && *it > 0.0))?;
-            Some(Self::Given(Normalization { mean: three(mean)?, std }))
-        };
-        match text {
-            "dataset" => Ok(Self::Dataset),
-            "imagenet" => Ok(Self::Imagenet),
-            text => given(text).ok_or_else(|| RULE.into()),
-        }
-    }
-}
-
-impl fmt::Display for NormalizationKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |values: [f32; 3]| values.map(|value| value.to_string()).join(",");
-        match self {
-            Self::Dataset => f.write_str("dataset"),
-            Self::Imagenet => f.write_str("imagenet"),
-            Self::Given(Normalization { mean, std }) => write!(f, "{}/{}", list(*mean), list(*std)),
-        }
-    }
-}
-
-impl TryFrom<String> for NormalizationKind {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<NormalizationKind> for String {
-    fn from(kind: NormalizationKind) -> Self {
-        kind.to_string()
-    }
 }
 
 /// What becomes of damaged images.

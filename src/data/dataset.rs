@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::decode::to_image;
 use super::framing::Framing;
 use super::key::Key;
+use super::normalization::Normalization;
 use super::samples::{Encoded, Need};
 use crate::error::{Error, Result};
 pub use crate::ops::images::CHANNELS;
@@ -254,24 +255,6 @@ impl ImageSet {
         }
         self.shards.iter().for_each(|shard| hash.update(shard.to_le_bytes()));
     }
-}
-
-/// Mean and standard deviation per channel, of pixels scaled to `0..=1`: a pixel `p` becomes `(p / 255 - mean) / std`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Normalization {
-    /// Mean of red, green, blue.
-    pub mean: [f32; CHANNELS],
-    /// Standard deviation of red, green, blue.
-    pub std: [f32; CHANNELS],
-}
-
-impl Normalization {
-    /// The usual constants of CIFAR-10's training set.
-    pub const CIFAR10: Self = Self { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
-    /// The usual constants of CIFAR-100's training set.
-    pub const CIFAR100: Self = Self { mean: [0.5071, 0.4865, 0.4409], std: [0.2673, 0.2564, 0.2762] };
-    /// ImageNet's constants, commonly used for photographs.
-    pub const IMAGENET: Self = Self { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 }
 
 /// Training and validation images.

@@ -1,9 +1,9 @@
 //! The data room: images, augmentation and batches.
 //!
-//! Read in this order: `config`, `dataset` (images as bytes), its sources `cifar` and `synthetic`; `samples` (encoded
-//! images, wherever they are stored), its sources `folder`, `shards`, `parquet` and `pack`, with an `index` each, and
-//! `splits`; `root`, `store` and `remote` say where files are; then `key`, `augment`, `mixing` and `batch`. The room
-//! knows no model, device or replica; the engine decides the order of samples.
+//! Read in this order: `normalization`, `config`, `dataset` (images as bytes), its sources `cifar` and `synthetic`; `samples`
+//! (encoded images, wherever they are stored), its sources `folder`, `shards`, `parquet` and `pack`, with `classes` and an
+//! `index` each, and `splits`; `root`, `store` and `remote` say where files are; then `key`, `augment`, `mixing` and `batch`.
+//! The room knows no model, device or replica; the engine decides the order of samples.
 
 pub mod augment;
 pub mod batch;
@@ -26,6 +26,7 @@ pub mod key;
 mod members;
 pub mod mixing;
 mod names;
+mod normalization;
 mod pack;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -49,14 +50,15 @@ mod tar;
 pub use augment::Augment;
 pub use batch::{HostBatch, Partners, assemble};
 pub use color_jitter::{ColorJitter, Property};
-pub use config::{Corrupt, CropFill, DataConfig, Decode, Exif, NormalizationKind, Order, Source};
-pub use dataset::{CHANNELS, DataSplits, ImageSet, Normalization, Picture, fingerprint};
+pub use config::{Corrupt, CropFill, DataConfig, Decode, Exif, Order, Source};
+pub use dataset::{CHANNELS, DataSplits, ImageSet, Picture, fingerprint};
 pub use decode::is_decoding;
 pub(crate) use decode::{SUFFIXES, is_image, to_image};
 pub use erase::RandomErasing;
 pub use framing::Framing;
 pub use key::{Key, Purpose};
 pub use mixing::{Mix, Mixing};
+pub use normalization::{Normalization, NormalizationKind};
 pub use pack::Recipe;
 pub use rand_augment::{Operation, RandAugment};
 pub use rectangle::Rectangle;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use super::Progress;
 use super::config::{DataConfig, Decode, Exif, Order};
-use super::dataset::{CHANNELS, DataSplits, ImageSet, Normalization};
+use super::dataset::{CHANNELS, DataSplits, ImageSet};
 use super::decode::decode;
 use super::framing::Framing;
 use super::index::Index;
+use super::normalization::Normalization;
 use super::samples::{Encoded, Need, REPORT_EVERY, Samples, decoded, in_parallel};
 use crate::error::{Error, Result};
 

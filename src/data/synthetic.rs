@@ -10,8 +10,9 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::config::DataConfig;
-use super::dataset::{CHANNELS, DataSplits, ImageSet, Normalization};
+use super::dataset::{CHANNELS, DataSplits, ImageSet};
 use super::key::{absorb, mix};
+use super::normalization::Normalization;
 use crate::error::{Error, Result};
 
 /// Height and width of every image, in pixels.
