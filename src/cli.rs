@@ -128,13 +128,13 @@ pub enum Command {
     Report {
         /// Their directories.
         runs: Vec<PathBuf>,
-        /// The file.
-        output: PathBuf,
+        /// The file, if the user names one.
+        output: Option<PathBuf>,
     },
     /// Train once per point of a grid or of a random sample.
     Sweep {
-        /// Where the runs go.
-        directory: PathBuf,
+        /// Where the runs go; `None` for the numbered directory of this sweep.
+        directory: Option<PathBuf>,
         /// The runs.
         points: Vec<Point>,
         /// How they are trained.
@@ -322,8 +322,8 @@ struct Report {
     /// Directories of runs.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
-    /// File to write; curves.svg and curves.png go beside it. Without it, report.html in the run's directory, or here
-    /// for several runs.
+    /// File to write; curves.svg and curves.png go beside it. Without it, report.html in the run's directory, or in the
+    /// directory report for several runs.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -361,12 +361,7 @@ impl Cli {
             Some(Action::Config(options)) => Command::Config(options.request),
             Some(Action::Sweep(arguments)) => arguments.command()?,
             Some(Action::Verify(arguments)) => arguments.command()?,
-            Some(Action::Report(Report { runs, output })) => {
-                let name = || PathBuf::from("report.html");
-                let usual = || if let [run] = &runs[..] { run.join(name()) } else { name() };
-                let output = output.unwrap_or_else(usual);
-                Command::Report { runs, output }
-            }
+            Some(Action::Report(Report { runs, output })) => Command::Report { runs, output },
             Some(Action::Completions { shell }) => Command::Print(printed::completions(shell)),
             Some(Action::Slurm(arguments)) => arguments.command()?,
             Some(Action::Doctor) => Command::Doctor,

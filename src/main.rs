@@ -14,7 +14,7 @@ use kiln::error::{Result, shown};
 use kiln::metrics::screen;
 use kiln::metrics::utilization::{BY_BUS, ORDER};
 use kiln::parallel::memory_error;
-use kiln::report::write;
+use kiln::report::write_for_user;
 use kiln::stop::{leave, survive_file_limit};
 use kiln::trainer::{
     Question, completed, doctor, evaluate, export, find, launch, members, pack, plan, predict, prepare_process,
@@ -58,15 +58,15 @@ fn run(command: Command) -> Result<u8> {
         Command::Launch { processes, machines, arguments, request } => {
             launch(processes, &machines, &arguments, request)
         }
-        Command::Sweep { directory, points, options } => sweep(&directory, &points, &options),
+        Command::Sweep { directory, points, options } => sweep(directory, &points, &options),
         Command::Verify(verification) => verify(&verification),
         Command::Print(text) => {
             say(&text);
             Ok(0)
         }
         Command::Report { runs, output } => {
-            write(&runs, &output)?;
-            say(&format!("report      {}", shown(output)));
+            let page = write_for_user(&runs, output)?;
+            say(&format!("report      {}; curves.svg and curves.png are beside it", shown(page)));
             Ok(0)
         }
         Command::Rendezvous { bind, parallel } => rendezvous(bind, &parallel),

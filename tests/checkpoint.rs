@@ -92,7 +92,7 @@ proptest! {
         let state = RunState {
             global_step: 7, epoch: 1, step_in_epoch: 2, samples_seen: seen, best: Some(Best { metric, step: 5 }),
             elapsed_seconds: 0.1 + 0.2, seed: u64::MAX, world_size: 4, data_fingerprint: "ab\"c".into(),
-            progress: Progress { loss_sum: f64::from_bits(sum), correct: 3, samples: 4 },
+            progress: Progress { loss_sum: f64::from_bits(sum), correct: 3, samples: 4, counted: None },
             loss_scale: LossScale { scale: 0.5, good_steps: 3, skipped: 1 },
         };
         let back = RunState::from_json(&state.to_json(), Path::new("state.json")).unwrap();

@@ -203,7 +203,7 @@ fn a_resumed_run_keeps_the_warm_up_that_it_has() {
         [&["--epochs=20", "--warmup-epochs=5"][..], &["--lr-scheduler=steplr", "--lr-warmup-epochs=5"], &["--epochs=9"]]
     {
         let config = config(line);
-        let saved = Saved { path: "config.toml".into(), text: config.to_toml(), note: None, without: &[] };
+        let saved = Saved { path: "config.toml".into(), text: config.to_toml(), older: "", note: None, without: &[] };
         let again = resolve(&Request { saved: Some(saved), ..Request::default() }).unwrap().config;
         assert_eq!(again.schedule, config.schedule, "{line:?}");
     }

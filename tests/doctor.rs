@@ -16,5 +16,9 @@ fn the_doctor_names_every_backend_and_how_to_get_what_is_missing() {
         assert_eq!(line.contains("not in this build; "), !is_built, "{line}");
         assert_eq!(line.contains(&format!("--features {backend}")), !is_built, "{line}");
     }
+    for (feature, is_built) in [("parquet", cfg!(feature = "parquet")), ("remote", cfg!(feature = "remote"))] {
+        let line = said.lines().find(|line| line.starts_with(feature)).unwrap_or_else(|| panic!("{feature}: {said}"));
+        assert_eq!(line.contains(&format!("not in this build; add --features {feature}")), !is_built, "{line}");
+    }
     assert!(said.contains("processor ") && said.contains("processes "), "{said}");
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::command::{Workplace, errors};
+use crate::command::{Workplace, errors, succeeded};
 
 /// The last line of a program under this limit of the shell, which ends it.
 fn limited(limit: &str, arguments: &[&str]) -> String {
@@ -25,6 +25,24 @@ fn a_model_that_memory_does_not_hold_ends_with_a_sentence() {
         let line = limited("-d 409600", &[&run[..], &["--backend=tch"]].concat());
         assert!(line.contains("lower --batch-size") && !line.contains("frame #"), "{line}");
     }
+}
+
+#[test]
+fn the_estimate_of_memory_counts_images_and_leaves_out_what_frozen_layers_do_not_keep() {
+    let place = Workplace::new();
+    let line = ["data=synthetic", "data.train_size=2000", "data.val_size=100", "--image-size=224", "--stem=imagenet"];
+    let memory = |freeze: &str| {
+        let arguments = [&line[..], &["--backend=flex", "--dry-run", "--freeze", freeze]].concat();
+        let plan = succeeded(&place.bare(&arguments).output().unwrap());
+        plan.lines().find(|line| line.starts_with("memory")).unwrap().to_string()
+    };
+    // 2100 x 3 x 224 x 224 bytes.
+    assert!(
+        memory("none").ends_with("958 MiB per replica, 1.39 GiB in this process with 301 MiB of images (estimate)"),
+        "{}",
+        memory("none")
+    );
+    assert!(memory("backbone").contains("about 263 MiB per replica"), "{}", memory("backbone"));
 }
 
 #[test]

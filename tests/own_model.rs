@@ -14,9 +14,9 @@ use burn::backend::Autodiff;
 use burn::backend::Flex;
 use burn::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use burn::optim::AdamWConfig;
-use kiln::parallel::{HostBackend, World};
+use kiln::parallel::{Counts, HostBackend, Observer, Plan, Position, TrainingState, World};
 use kiln::state::{StateDict, from_safetensors};
-use kiln::trainer::learner;
+use kiln::trainer::{Checkpoints, learner};
 
 use crate::backends::several_devices;
 use crate::command::until;
@@ -149,6 +149,18 @@ fn an_own_model_that_is_killed_goes_on_with_the_same_bits() {
     process.wait().unwrap();
     train::<Flex>(&of("killed"), World::new(4, vec![0]), usize::MAX);
     assert_eq!(tensors(&of("killed")), tensors(&of("whole")));
+}
+
+#[test]
+fn all_that_a_task_counts_goes_on_in_the_middle_of_an_epoch() {
+    let place = tempfile::tempdir().unwrap();
+    let plan = Plan::new(World::new(1, vec![0]), [64, 16], 8, 2).unwrap();
+    let running = Counts { loss: 0.1, samples: 16, counted: [2.5, 7.0] };
+    let position = Position { global_step: 2, step_in_epoch: 2, samples_seen: 16, running, ..Position::default() };
+    let mut checkpoints = Checkpoints::open(place.path(), &plan).unwrap();
+    let state = TrainingState { position: position.clone(), ..TrainingState::default() };
+    checkpoints.checkpoint(state).unwrap()().unwrap();
+    assert_eq!(checkpoints.latest().unwrap().unwrap().position, position);
 }
 
 #[cfg(feature = "gloo")]

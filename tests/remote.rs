@@ -100,7 +100,7 @@ fn what_does_not_pass_is_one_line_that_names_the_object() {
         (Answer::Busy, &["at byte", "503", "data.retry_seconds"]),
         (Answer::Denied, &["at byte", "403", "AWS_ACCESS_KEY_ID"]),
         (Answer::Changed, &["has changed since the start"]),
-        (Answer::Whole, &["at byte", "Range request not supported"]),
+        (Answer::Whole, &["at byte", "Range request not supported", "serve them with a server that answers those"]),
         (Answer::WrongRange, &["at byte", "Requested"]),
         (Answer::WrongBytes, &["at byte", "is not a JPEG"]),
     ];

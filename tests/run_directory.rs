@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kiln::checkpoint::{Lock, Store, run_dir, write_atomic};
 use kiln::error::Error;
+use kiln::metrics::{Record, Summary};
 use tempfile::tempdir;
 
 use crate::checkpoint::{names, no_warning, run_with};
@@ -315,5 +316,30 @@ fn a_program_that_watches_gets_the_lines_of_the_metrics_file_and_nothing_else() 
     // But for the digests that chain the lines of the file.
     let without = |line: &str| line.split_once(",\"chain\"").unwrap().0.to_string() + "}\n";
     let log = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap();
-    assert_eq!(succeeded(&output), log.lines().map(without).collect::<String>());
+    let said = succeeded(&output);
+    let (records, end) = said.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(records.to_string() + "\n", log.lines().map(without).collect::<String>());
+    let Ok(Record::Start(start)) = serde_json::from_str(said.lines().next().unwrap()) else { panic!("{said}") };
+    assert_eq!((start.step, start.steps, start.directory.to_str()), (0, 6, Some("run")));
+    let summary = |line: &str| {
+        assert!(line.starts_with("{\"kind\":\"end\","), "{line}");
+        serde_json::from_str::<Summary>(line).unwrap()
+    };
+    assert_eq!((summary(end).steps, summary(end).complete), (6, true));
+    // Nothing is left of it, which a program reads as well.
+    let again = place.small("run", &["--max-steps=6", "--progress=json", "--resume"]).output().unwrap();
+    assert!(summary(succeeded(&again).trim_end()).complete);
+}
+
+#[test]
+fn a_trial_of_the_program_is_not_the_last_run() {
+    let place = Workplace::new();
+    let bare = |arguments: &[&str]| succeeded(&place.bare(&[&SMALL[..], arguments].concat()).output().unwrap());
+    bare(&["--epochs=2", "--max-steps=3"]);
+    bare(&["--fast-dev-run"]);
+    assert!(place.run("runs/0002").has_checkpoint());
+    assert_eq!(fs::read_link(place.path("runs/last")).unwrap(), Path::new("0001"));
+    let output = place.bare(&["--resume", "--dry-run"]).output().unwrap();
+    assert!(succeeded(&output).contains("resuming    runs/0001/"), "{output:?}");
+    assert_eq!(errors(&output), Vec::<String>::new(), "the trial has a checkpoint, and is none to go on with");
 }

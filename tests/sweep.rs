@@ -15,7 +15,7 @@ use kiln::metrics::Summary;
 
 use crate::command::{SMALL, STEPS_PER_EPOCH, Workplace, errors, succeeded, until, wait};
 
-fn parsed(line: &[&str]) -> Result<(PathBuf, Vec<Point>), String> {
+fn parsed(line: &[&str]) -> Result<(Option<PathBuf>, Vec<Point>), String> {
     match Cli::try_parse_from([&["train", "sweep"], line].concat()) {
         Ok(cli::Command::Sweep { directory, points, .. }) => Ok((directory, points)),
         Ok(other) => panic!("{line:?} should sweep, not {other:?}"),
@@ -52,12 +52,12 @@ fn commas_in_brackets_and_quotes_do_not_split() {
 fn what_has_one_value_and_what_comes_after_the_dashes_belongs_to_all_runs() {
     let line = ["experiment=quickstart", "run.seed=1,2", "run.epochs=3", "--output-dir", "grid", "--", "--lr", "0.1"];
     let (directory, points) = parsed(&line).unwrap();
-    assert_eq!((directory.as_path(), points.len()), (Path::new("grid"), 2));
+    assert_eq!((directory.as_deref(), points.len()), (Some(Path::new("grid")), 2));
     let expected = ["experiment=quickstart", "run.epochs=3", "--lr", "0.1", "run.seed=2"].map(OsString::from);
     assert_eq!(points[1].arguments, expected);
     assert_eq!(points[1].settings, [("run.seed".to_string(), "2".to_string())]);
     assert_eq!(points[1].request.flags.len(), 1);
-    assert_eq!(parsed(&["run.seed=1,2"]).unwrap().0, Path::new("sweep"));
+    assert_eq!(parsed(&["run.seed=1,2"]).unwrap().0, None);
 }
 
 #[test]
@@ -121,9 +121,55 @@ fn a_sweep_trains_every_point_and_compares_them() {
     assert_eq!((again.matches("is complete").count(), with_eta(&again)), (4, 0), "{again}");
     assert_eq!(written(&place, "grid/learning_rate=0.02,seed=1"), before);
 
-    succeeded(&sweep(&place, "grid", &grid, &["--epochs=2"]).output().unwrap());
-    place.train("longer", &["--epochs=2", "--lr=0.02", "--seed=1"]);
-    assert_eq!(run.steps().len(), 2 * STEPS_PER_EPOCH, "more epochs are what is left of a complete run");
+    // Its learning rate has come to its end, and a table with both would compare what cannot be compared.
+    for (other, difference) in [("--epochs=2", "run.epochs: saved 1, now 2"), ("--batch-size=8", "saved 4, now 8")] {
+        let output = sweep(&place, "grid", &grid, &["--epochs=1", other]).output().unwrap();
+        let lines = errors(&output);
+        assert_eq!((output.status.code(), lines.len()), (Some(2), 1), "{lines:?}");
+        assert!(
+            lines[0].contains(difference) && lines[0].contains("(and 3 more); give another --output-dir"),
+            "{lines:?}"
+        );
+    }
+    assert_eq!(written(&place, "grid/learning_rate=0.02,seed=1"), before);
+}
+
+#[test]
+fn the_same_command_finds_its_numbered_directory_and_another_one_gets_the_next() {
+    let place = Workplace::new();
+    let numbered = |grid: &[&str], arguments: &[&str]| {
+        let line = [&["sweep"], grid, &["--"], &SMALL, &["--epochs=1"], arguments].concat();
+        let text = succeeded(&place.bare(&line).output().unwrap());
+        text.lines().find(|line| line.starts_with("sweep ")).unwrap().to_string()
+    };
+    let (seeds, rates) = (["run.seed=1,2"], ["optim.learning_rate=0.01,0.02"]);
+    let before = place.snapshot();
+    assert!(numbered(&seeds, &["--dry-run"]).ends_with("2 runs in 'sweeps/0001'"));
+    assert!(place.snapshot() == before, "a dry run wrote something");
+    assert!(numbered(&seeds, &[]).ends_with("'sweeps/0001'"));
+    assert!(numbered(&rates, &[]).ends_with("'sweeps/0002'"));
+    assert_eq!(std::fs::read_link(place.path("sweeps/last")).unwrap(), Path::new("0002"));
+    assert!(numbered(&seeds, &["--batch-size=2"]).ends_with("'sweeps/0003'"));
+    let tables = written(&place, "sweeps/0001");
+    assert!(numbered(&seeds, &["--dry-run"]).ends_with("'sweeps/0004'"), "its runs have another argument");
+    assert!(numbered(&seeds, &[]).ends_with("'sweeps/0001'"));
+    assert_eq!(tables.len(), written(&place, "sweeps/0001").len());
+    assert!(!place.path("sweeps/0004").exists());
+}
+
+#[test]
+fn a_run_that_is_stopped_from_outside_stops_the_sweep() {
+    let place = Workplace::new();
+    let line = ["sweep", "--jobs=2", "--output-dir=grid", "run.seed=1,2,3,4", "--"];
+    let command = place.bare(&[&line[..], &SMALL, &["--epochs=16"]].concat());
+    let child = started(&place, command, "grid/seed=1", 2);
+    let holder = std::fs::read_to_string(place.path("grid/seed=1/.lock")).unwrap();
+    let process = holder.split(' ').nth(1).unwrap();
+    assert!(Command::new("kill").args(["-TERM", process]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("the same command goes on"));
+    assert!(!place.path("grid/seed=3").exists() && !place.path("grid/seed=4").exists(), "another run began");
 }
 
 /// The processes that the threads of a process have started.

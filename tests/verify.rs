@@ -89,6 +89,35 @@ fn a_resumed_run_goes_on_with_its_chain() {
     assert!(succeeded(&verify(&place, &["--stretches=0"])).contains("verified    12 of 12 steps"));
 }
 
+/// A run that went on with a tenth of the learning rate after five steps, and has only its last checkpoint.
+fn changed(place: &Workplace) {
+    let line = ["--epochs=3", "--schedule=constant"];
+    place.train("run", &[&line[..], &["--max-steps=5", "--lr=0.1"]].concat());
+    place.train("run", &[&line[..], &["--max-steps=10", "--lr=0.01", "--resume"]].concat());
+    for (step, path) in checkpoint::all(place.run("run").path()).unwrap() {
+        if step < 10 {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn steps_before_other_settings_are_repeated_with_their_own() {
+    let place = Workplace::new();
+    changed(&place);
+    let text = succeeded(&verify(&place, &["--stretches=0"]));
+    assert!(text.ends_with("verified    10 of 10 steps, 1 of 1 stretches\n"), "{text}");
+    place.train("other", &["--epochs=3", "--schedule=constant", "--max-steps=10", "--lr=0.1"]);
+    for (step, path) in checkpoint::all(place.run("other").path()).unwrap() {
+        if step < 10 {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+    let refusal = refused(&verify(&place, &["--against=other"]));
+    assert!(refusal.starts_with("train: the runs part at step 6, sum or update of "), "{refusal}");
+    assert!(refusal.ends_with("; their settings differ in optim.learning_rate"), "{refusal}");
+}
+
 #[test]
 fn steps_of_another_run_are_left_out() {
     let place = trained(&[]);

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use super::MANIFEST;
 use super::content::Entry;
 use super::manifest::Manifest;
-use super::store::{self, Loaded, step_of};
+use super::reading::{self, Loaded, step_of};
 use crate::error::{Error, Result};
 use crate::file::{self, GIB, TEXT};
 use crate::objects::{Objects, is_url};
@@ -122,13 +122,24 @@ pub fn absent(url: &Path) -> Error {
     Error::Checkpoint(format!("there is no checkpoint at '{}'; {rule}", url.display()))
 }
 
+/// The step of the newest copy at `url`, which `--checkpoint-url` names; `None` if there is none.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if the store cannot be read.
+pub fn newest(url: &Path) -> Result<Option<usize>> {
+    let objects = Objects::open(url, "--checkpoint-url", PATIENCE)?;
+    let name = objects.get(LATEST, 64);
+    let name = name.map_err(|reason| Error::Checkpoint(format!("'{}/{LATEST}': {reason}", url.display())))?;
+    Ok(name.and_then(|name| step_of(String::from_utf8_lossy(&name).trim())))
+}
+
 /// Reads the checkpoint at `path`, a directory or a URL, after verifying every byte.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] with the reason, and with the name of another intact checkpoint if there is one.
 pub fn read(path: &Path) -> Result<Loaded> {
     if !is_url(path) {
-        return store::read(path);
+        return reading::read(path);
     }
     fetch(path, "--checkpoint", |_| true)?.ok_or_else(|| absent(path))
 }

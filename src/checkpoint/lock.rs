@@ -7,7 +7,7 @@
 //! A run of fixed membership is locked by its first process. The processes of an elastic run take over from each other,
 //! so each of them holds a shared lock.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::Path;
 
@@ -41,6 +41,20 @@ impl Lock {
         // Without the name of the holder the lock still works.
         let _ = file.set_len(0).and_then(|()| file.write_all(holder().as_bytes()));
         Ok(Self { file, is_shared: false })
+    }
+
+    /// Checks that no other run has locked `dir`; changes nothing, and the answer may soon be out of date.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] naming the holder.
+    pub fn check(dir: &Path) -> Result<()> {
+        let path = dir.join(FILE);
+        // What is not a file is refused with its remedy when the directory is locked.
+        let present = fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
+        match present.then(|| File::open(&path)) {
+            Some(Ok(file)) if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) => Err(busy(dir)),
+            _ => Ok(()),
+        }
     }
 
     /// Turns the lock into a shared one, for the other processes of this run.

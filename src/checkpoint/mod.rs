@@ -1,6 +1,6 @@
 //! Checkpoints: the saved states of a run, safe against a kill at any moment.
 //!
-//! Reading order: [`store`] is the directory of checkpoints, [`manifest`] the checksums of one of them, [`content`]
+//! Reading order: [`store`] is the directory of checkpoints, [`reading`] reads one, [`manifest`] the checksums of one of them, [`content`]
 //! writes its files, [`atomic`] others, [`retention`] decides which checkpoints are kept, [`state`] is the position of
 //! a run, [`copies`] keeps them elsewhere, too, [`compatibility`] compares configurations, [`run_dir`] claims a
 //! directory, [`lock`] keeps other runs out of it.
@@ -32,6 +32,7 @@ pub mod content;
 pub mod copies;
 pub mod lock;
 pub mod manifest;
+pub mod reading;
 pub mod retention;
 pub mod run_dir;
 pub mod state;
@@ -42,12 +43,13 @@ pub use atomic::{check_writable, write_atomic};
 pub use compatibility::differences;
 pub use config::*;
 pub use content::Content;
-pub use copies::{Copies, absent, fetch, read};
+pub use copies::{Copies, absent, fetch, newest, read};
 pub use lock::Lock;
 pub use manifest::Snapshot;
+pub use reading::{Loaded, is_there};
 pub use retention::{Keep, retain};
-pub use state::{Best, Progress, RunState};
-pub use store::{Loaded, Store, Which, all, is_there};
+pub use state::{Best, Exact, Progress, RunState};
+pub use store::{Store, Which, all};
 
 /// The name of the file that lists the others, with their checksums.
 pub(crate) const MANIFEST: &str = "manifest.json";

@@ -70,7 +70,15 @@ pub struct Progress {
     pub correct: u64,
     /// Samples seen.
     pub samples: u64,
+    /// Everything that the task counts, where `correct` does not say all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<[Exact; 2]>,
 }
+
+/// A number that is saved exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Exact(#[serde(with = "exact")] pub f64);
 
 impl RunState {
     /// The state as the bytes of `state.json`.

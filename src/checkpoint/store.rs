@@ -3,34 +3,26 @@
 //! The store does not interpret its files. The order of its operations makes a kill harmless, as explained in
 //! `checkpoint/mod.rs`. [`retain`] decides which checkpoints are kept, [`Manifest`] whether one is intact.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::cmp::{Ordering, Reverse};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::MANIFEST;
 use super::atomic::{point, remove, sync_dir, unique};
 use super::content::Content;
 use super::manifest::{Manifest, Snapshot};
+use super::reading::{
+    Loaded, REPLACED, directory_name, follow, is_there, names_in, read, replaced, step_of, steps_in, steps_saved,
+    verify,
+};
 use super::retention::{Keep, retain};
 use crate::error::{Error, Result};
-use crate::file::{self, TEXT};
 
 /// How often a process tries to save a checkpoint while others may save the same.
 const ATTEMPTS: usize = 4;
 
-/// The extension of a checkpoint in whose place another one is put.
-const REPLACED: &str = "old";
-
 /// How the temporary names of checkpoints and pointers begin.
 const TEMPORARY: [&str; 3] = ["step-", ".best.", ".latest."];
-
-/// How often a checkpoint is read while the run that owns it moves its pointer or saves its step again.
-const MOVES: usize = 100;
-
-/// Between two of these tries.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// Which checkpoint to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,17 +35,10 @@ pub enum Which {
     Path(PathBuf),
 }
 
-/// A checkpoint whose files are all present and intact.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
-    /// Its directory.
-    pub path: PathBuf,
-    /// Optimizer steps done.
-    pub step: usize,
-    /// The epoch, from 0, that the next step belongs to.
-    pub epoch: usize,
-    /// Content of each file by name.
-    pub files: BTreeMap<String, Vec<u8>>,
+impl Which {
+    fn pointer(&self) -> &'static str {
+        if *self == Self::Best { "best" } else { "latest" }
+    }
 }
 
 /// The checkpoints of one run. Only one store of a directory may be open; [`Store::at`] and [`read`] only read.
@@ -80,6 +65,12 @@ impl Store {
             }
         }
         store.recover()?;
+        // Lost in a copy, without it the best checkpoint would be deleted.
+        if store.pointed("best").is_none()
+            && let Some(best) = store.find(&Which::Best)
+        {
+            point(&store.dir.join("best"), &best.file_name().unwrap_or_default().to_string_lossy())?;
+        }
         store.latest = store.target("latest");
         Ok(store)
     }
@@ -154,15 +145,20 @@ impl Store {
     /// [`Error::Checkpoint`] if none is intact, or the one at [`Which::Path`] is not.
     pub fn load(&self, which: &Which, warn: &mut dyn FnMut(String)) -> Result<Loaded> {
         let pointer = match which {
-            Which::Latest => "latest",
-            Which::Best => "best",
             Which::Path(path) => return read(path),
+            which => which.pointer(),
         };
         if let Ok(loaded) = follow(&self.dir.join(pointer), verify) {
             return Ok(loaded);
         }
-        for step in self.candidates(pointer, warn)? {
-            match verify(&self.dir.join(directory_name(step))) {
+        let steps = self.candidates(which)?;
+        if !steps.is_empty() && self.pointed(pointer).is_none() {
+            let link = self.dir.join(pointer);
+            warn(format!("'{}' points to no checkpoint; looking for the intact one that it stood for", link.display()));
+        }
+        for step in steps {
+            let path = self.dir.join(directory_name(step));
+            match verify(&path).or_else(|error| verify(&replaced(&path)).map_err(|_| error)) {
                 Ok(loaded) => return Ok(loaded),
                 Err(error) => warn(format!("{error}; looking for another checkpoint to use instead")),
             }
@@ -173,16 +169,41 @@ impl Store {
         )))
     }
 
-    /// The steps to try for a pointer, in this order: its own, earlier ones, later ones, newest first.
-    fn candidates(&self, pointer: &str, warn: &mut dyn FnMut(String)) -> Result<Vec<usize>> {
-        let mut steps = steps_in(&self.dir)?;
-        let target = self.target(pointer).filter(|step| steps.contains(step));
-        if target.is_none() && !steps.is_empty() {
-            let link = self.dir.join(pointer);
-            warn(format!("'{}' points to no checkpoint; looking for the newest intact one", link.display()));
+    /// Where the newest or the best checkpoint is: its pointer or, where a copy of the run has lost that, what it would point
+    /// to. `None` if there is none, or if no accuracy says which one is the best.
+    pub fn find(&self, which: &Which) -> Option<PathBuf> {
+        let link = self.dir.join(which.pointer());
+        if is_there(&link) {
+            return Some(link);
         }
+        let is_known = |step: &usize| *which != Which::Best || self.accuracy(*step).is_some();
+        let step = self.candidates(which).ok()?.into_iter().next().filter(is_known)?;
+        Some(self.dir.join(directory_name(step)))
+    }
+
+    /// The steps to try for a pointer, in this order: its own, earlier ones, later ones, newest first. Without its own,
+    /// for the best one those with the highest accuracy come first.
+    fn candidates(&self, which: &Which) -> Result<Vec<usize>> {
+        let mut steps = steps_saved(&self.dir)?;
+        let target = self.pointed(which.pointer());
         steps.sort_by_key(|step| (Some(*step) != target, target.is_some_and(|t| *step > t), Reverse(*step)));
+        if *which == Which::Best && target.is_none() {
+            // Of equals the first one became the best.
+            let ranked = |step: &usize| self.accuracy(*step).map(|accuracy| (accuracy, Reverse(*step)));
+            steps.sort_by(|a, b| ranked(b).partial_cmp(&ranked(a)).unwrap_or(Ordering::Equal));
+        }
         Ok(steps)
+    }
+
+    /// The validation accuracy of a checkpoint, if it is known.
+    fn accuracy(&self, step: usize) -> Option<f64> {
+        Manifest::read(&self.dir.join(directory_name(step))).ok()?.accuracy()
+    }
+
+    /// The step that a pointer names, if its checkpoint exists.
+    fn pointed(&self, pointer: &str) -> Option<usize> {
+        let steps = steps_saved(&self.dir).unwrap_or_default();
+        self.target(pointer).filter(|step| steps.contains(step))
     }
 
     /// The step a pointer names, whether or not that checkpoint exists.
@@ -216,7 +237,7 @@ impl Store {
         // Manifests are read only if they matter; a damaged one does not keep its checkpoint.
         let accuracy = |step: &usize| match keep.best {
             ..=1 => None,
-            _ => Manifest::read(&self.dir.join(directory_name(*step))).ok()?.accuracy(),
+            _ => self.accuracy(*step),
         };
         let known: Vec<_> = steps.iter().map(|step| (*step, accuracy(step))).collect();
         for given_up in retain(&known, self.target("best"), keep) {
@@ -259,82 +280,6 @@ pub fn all(run_dir: &Path) -> Result<Vec<(usize, PathBuf)>> {
     Ok(steps_in(&dir)?.into_iter().map(|step| (step, dir.join(directory_name(step)))).collect())
 }
 
-/// Reads the checkpoint in the directory `path` after verifying every byte; changes nothing.
-///
-/// # Errors
-/// [`Error::Checkpoint`] with the reason, and with the name of another intact checkpoint if there is one.
-pub fn read(path: &Path) -> Result<Loaded> {
-    let named = |loaded| Loaded { path: path.into(), ..loaded };
-    follow(path, verify).map(named).map_err(|error| {
-        let remedy = match intact_neighbour(path) {
-            Some(good) => format!("use '{}' instead, which is intact", good.display()),
-            None => "give the directory of a checkpoint, such as 'runs/0001/checkpoints/latest'".into(),
-        };
-        Error::Checkpoint(format!("{error}; {remedy}"))
-    })
-}
-
-/// Reads the directory that `path` is or points to. A run that is still training may meanwhile move its pointer and delete
-/// the directory, or put another one in its place; then what is there next is read.
-fn follow(path: &Path, read: fn(&Path) -> Result<Loaded>) -> Result<Loaded> {
-    let current = || {
-        let target = pointed(path);
-        let manifest = file::read(&target.join(MANIFEST), TEXT).ok();
-        (target, manifest)
-    };
-    for _ in 1..MOVES {
-        let found = current();
-        let done = read(&found.0);
-        // Asked before `current`: the old directory is removed only when the new one is in place.
-        let is_between = found.1.is_none() && replaced(&found.0).exists();
-        if done.is_ok() || (!is_between && current() == found) {
-            return done;
-        }
-        std::thread::sleep(PAUSE);
-    }
-    // Who replaces it may have been stopped, or killed; then what was there before is whole.
-    let target = current().0;
-    read(&target).or_else(|error| read(&replaced(&target)).map_err(|_| error))
-}
-
-/// The directory that `path` is or points to, whether or not it is there.
-fn pointed(path: &Path) -> PathBuf {
-    fs::read_link(path).map_or_else(|_| path.into(), |target| path.with_file_name(target))
-}
-
-/// Where the checkpoint in the directory `path` is while another one is put in its place.
-fn replaced(path: &Path) -> PathBuf {
-    path.with_extension(REPLACED)
-}
-
-/// Whether `path` is or points to a directory, or to a checkpoint that another one is just replacing.
-pub fn is_there(path: &Path) -> bool {
-    let target = pointed(path);
-    let is_step = target.file_name().is_some_and(|name| step_of(&name.to_string_lossy()).is_some());
-    // The last question is for one whose replacement has come in between.
-    path.is_dir() || (is_step && replaced(&target).is_dir()) || path.is_dir()
-}
-
-/// The directory that holds the checkpoint at `path`, a link or a directory.
-pub(super) fn parent(path: &Path) -> Option<PathBuf> {
-    let whole = path.canonicalize().ok().filter(|path| path.is_dir());
-    let whole = whole.or_else(|| Some(pointed(path)).filter(|target| is_there(target)))?;
-    whole.parent()?.canonicalize().ok()
-}
-
-fn verify(path: &Path) -> Result<Loaded> {
-    let manifest = Manifest::read(path)?;
-    let files = manifest.files.iter().map(|(name, entry)| Ok((name.clone(), entry.read(&path.join(name))?)));
-    Ok(Loaded { path: path.into(), step: manifest.step, epoch: manifest.epoch, files: files.collect::<Result<_>>()? })
-}
-
-/// The newest intact checkpoint in the parent directory of `path`.
-fn intact_neighbour(path: &Path) -> Option<PathBuf> {
-    let dir = path.parent()?;
-    let steps = steps_in(dir).ok()?;
-    steps.iter().rev().map(|step| dir.join(directory_name(*step))).find(|other| verify(other).is_ok())
-}
-
 /// Writes the files, then their manifest, then flushes the directory itself.
 fn write_directory(dir: &Path, snapshot: &Snapshot) -> Result<()> {
     snapshot.check_names()?;
@@ -347,33 +292,4 @@ fn write_directory(dir: &Path, snapshot: &Snapshot) -> Result<()> {
     let manifest = Manifest::of(snapshot, entries.collect::<Result<_>>()?).to_json();
     create(MANIFEST, &manifest.into_bytes().into())?;
     sync_dir(dir).map_err(Error::io("write", dir))
-}
-
-fn directory_name(step: usize) -> String {
-    format!("step-{step:08}")
-}
-
-pub(super) fn step_of(name: &str) -> Option<usize> {
-    let step = name.strip_prefix("step-")?.parse().ok()?;
-    (directory_name(step) == name).then_some(step)
-}
-
-/// The steps that have a directory in `dir`, ascending.
-fn steps_in(dir: &Path) -> Result<Vec<usize>> {
-    let mut steps: Vec<_> = names_in(dir)?.iter().filter_map(|name| step_of(name)).collect();
-    steps.sort_unstable();
-    Ok(steps)
-}
-
-/// Whether `dir` holds a checkpoint, or one that was being replaced.
-pub(super) fn has_saved(dir: &Path) -> bool {
-    let is_saved = |name: &String| step_of(name.strip_suffix(".old").unwrap_or(name)).is_some();
-    names_in(dir).is_ok_and(|names| names.iter().any(is_saved))
-}
-
-/// The names in a directory, except those that are not UTF-8, which the store never writes.
-fn names_in(dir: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(dir).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
-    let entries = entries.map_err(Error::io("read", dir))?;
-    Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }

@@ -34,9 +34,10 @@ pub(super) struct Sweep {
     /// The devices of all runs together; without it, those of every run, as in -- --gpu-ids 0,1.
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = whole::<usize>(0..=1023))]
     gpu_ids: Vec<usize>,
-    /// Directory for a directory per run, sweep.csv and sweep.html. Complete runs there are not repeated.
-    #[arg(long, value_name = "DIR", default_value = "sweep")]
-    output_dir: PathBuf,
+    /// Directory for a directory per run, sweep.csv and sweep.html. Complete runs there are not repeated. Without it, that of
+    /// the same command before, or the next free sweeps/NNNN.
+    #[arg(long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
     /// Flags and settings of all runs, as for train itself.
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,

@@ -111,6 +111,16 @@ impl Layer {
         self.entries.push(Entry { key: key.into(), value: value.into(), place: place.into() });
     }
 
+    /// Adds the entries of `other` whose keys are not in this layer, as settings that are not in `file`.
+    pub(super) fn fill(&mut self, other: Self, file: &str) {
+        for Entry { key, value, .. } in other.entries {
+            if self.find(&key).is_none() && !self.is_waiting(&key) {
+                let place = format!("{key}, which is not in {file}");
+                self.entries.push(Entry { key, value, place });
+            }
+        }
+    }
+
     /// Keeps the entries that satisfy `holds`.
     pub fn retain(&mut self, holds: impl Fn(&str, &Value) -> bool) {
         self.entries.retain(|entry| holds(&entry.key, &entry.value));

@@ -51,6 +51,9 @@ pub const SESSION_KEYS: [&str; 29] = [
 /// Keys whose values may be addresses.
 const ADDRESSES: [&str; 3] = ["data.dir", "model.pretrained", "checkpoint.url"];
 
+/// The key of a file outside a run's directory that is written.
+const WRITTEN: &str = "checkpoint.path";
+
 /// The layers, the weakest first.
 #[derive(Clone)]
 pub(super) struct Layers {
@@ -101,8 +104,8 @@ impl Layers {
         self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
     }
 
-    /// Complaints about addresses that only a checkpoint names: it may be a stranger's, who would be asked for data and sent
-    /// weights. The address that the run is resumed from was typed.
+    /// Complaints about addresses and a file to write that only a checkpoint names: it may be a stranger's, who would be asked
+    /// for data and sent weights, or choose what is overwritten. The address that the run is resumed from was typed.
     pub(super) fn untyped_addresses(&self) -> Vec<String> {
         let resumed = self.chosen("checkpoint.resume").and_then(|(value, _)| value.as_str()).map(Path::new);
         let is_copy = |path: &&Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"));
@@ -113,12 +116,16 @@ impl Layers {
                 resumed == Some(address) || resumed.filter(is_copy).and_then(Path::parent) == Some(address);
             let is_typed = is_resumed || self.typed().any(|layer| layer.find(key).is_some());
             let (shown, flag) = (address.display(), flag::setting(key, value.as_str()?));
-            let rule = "a checkpoint's addresses are used only if you give them";
-            let remedy = format!("add {flag}, for 'train verify' behind a --");
-            (is_url(address) && !is_typed)
-                .then(|| format!("'{shown}' is from a checkpoint ({place}); {rule}: {remedy}"))
+            let is_written = *key == WRITTEN;
+            let rule = if is_written { "files are written" } else { "addresses are used" };
+            let remedy = if is_written { "or --checkpoint= for no copy" } else { "for 'train verify' behind a --" };
+            ((is_written || is_url(address)) && !is_typed).then(|| {
+                format!(
+                    "'{shown}' is from a checkpoint ({place}), whose {rule} only if you give them: add {flag}, {remedy}"
+                )
+            })
         };
-        ADDRESSES.iter().filter_map(complaint).collect()
+        ADDRESSES.iter().chain([&WRITTEN]).filter_map(complaint).collect()
     }
 
     /// The user's value of `key`, and where it was set.
@@ -187,7 +194,9 @@ impl Reader<'_> {
     /// it, which `train` never saves, would send variables of this environment where its writer likes.
     fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
         let saved = self.request.saved.as_ref()?;
-        let mut layer = self.toml(&saved.text, &saved.path.display().to_string());
+        let file = saved.path.display().to_string();
+        let mut layer = self.toml(&saved.text, &file);
+        layer.fill(self.toml(saved.older, &file), &file);
         let is_default =
             |key: &str, value: &toml::Value| defaults.find(key).is_some_and(|(default, _)| default == value);
         let is_taken = |key: &str| !SESSION_KEYS.contains(&key) && !saved.without.contains(&key);
@@ -220,7 +229,11 @@ impl Reader<'_> {
         let words: Vec<_> =
             self.request.arguments.iter().filter(is_one).filter_map(|argument| word(argument)).collect();
         self.translate(&words, &mut layer);
-        for argument in &self.request.arguments {
+        let mistaken = mistaken_command(&self.request.arguments);
+        self.complaints.lines.extend(mistaken.clone());
+        // The words behind a command belong to it.
+        let is_read = |argument: &&String| mistaken.is_none() || argument.contains('=');
+        for argument in self.request.arguments.iter().filter(is_read) {
             let place = format!("argument '{argument}'");
             match pair(argument) {
                 None => self.complaints.lines.push(not_a_setting(argument)),
@@ -305,13 +318,31 @@ const ELSEWHERE: [(&str, &str); 10] = [
     ("tune", "find lr"),
 ];
 
+/// What a word in place of a command means.
+fn command(word: &str) -> Option<String> {
+    let meant = ELSEWHERE.iter().find(|(known, _)| *known == word).map(|(_, command)| command.to_string());
+    meant.or_else(|| suggestion::nearest(word, COMMANDS.map(String::from)))
+}
+
+/// The complaint about a command that is mistyped or another trainer's, with what comes behind it.
+fn mistaken_command(arguments: &[String]) -> Option<String> {
+    let (word, others) = arguments.split_first()?;
+    let object = others.first().filter(|other| !other.contains('='))?;
+    let meant = command(word).filter(|_| !word.contains(['=', '/']))?;
+    let rest = match meant.as_str() {
+        "evaluate" | "predict" | "export" => format!(" --checkpoint {object}"),
+        "--resume" | "verify" | "report" => format!(" {object}"),
+        _ => String::new(),
+    };
+    Some(format!("unknown command '{word}'; did you mean 'train {meant}{rest}'?"))
+}
+
 /// The complaint about an argument without `=`.
 fn not_a_setting(argument: &str) -> String {
     if argument.contains('/') {
         return format!("unknown argument '{argument}'; a directory of images is --data folder --data-dir {argument}");
     }
-    let meant = ELSEWHERE.iter().find(|(word, _)| *word == argument).map(|(_, command)| command.to_string());
-    match meant.or_else(|| suggestion::nearest(argument, COMMANDS.map(String::from))) {
+    match command(argument) {
         Some(command) => {
             let place = if command.starts_with("--") { "" } else { " a command comes before options" };
             format!("unknown argument '{argument}'; did you mean 'train {command}'?{place}")

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use toml::{Table, Value};
+
 /// The user's settings, uninterpreted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
@@ -39,10 +41,29 @@ pub struct Saved {
     pub path: PathBuf,
     /// Its TOML text.
     pub text: String,
+    /// The keys that the version that wrote it did not have, as a TOML text with what it did.
+    pub older: &'static str,
     /// A note for the user, if any.
     pub note: Option<String>,
     /// Keys that the command does not use, which are not taken from it.
     pub without: &'static [&'static str],
+}
+
+impl Saved {
+    /// All of its settings as TOML; text that is not TOML as it is.
+    pub fn whole(&self) -> String {
+        let (Ok(mut settings), Ok(older)) = (self.text.parse::<Table>(), self.older.parse::<Table>()) else {
+            return self.text.clone();
+        };
+        for (section, keys) in older {
+            if let (Some(Value::Table(settings)), Value::Table(keys)) = (settings.get_mut(&section), keys) {
+                for (key, value) in keys {
+                    settings.entry(key).or_insert(value);
+                }
+            }
+        }
+        settings.to_string()
+    }
 }
 
 /// A flag with its value.

@@ -19,7 +19,7 @@ pub enum ProgressKind {
     Bar,
     /// Lines of text.
     Plain,
-    /// The lines of `metrics.jsonl`, and nothing else.
+    /// The lines of `metrics.jsonl` and one about the end, and nothing else.
     Json,
     /// Nothing but the result.
     None,

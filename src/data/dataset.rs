@@ -184,6 +184,14 @@ impl ImageSet {
         Self { pixels, size: [side; 2], identity, ..self }
     }
 
+    /// Bytes of the images that are kept in memory.
+    pub fn bytes(&self) -> usize {
+        match &self.pixels {
+            Pixels::InMemory(pixels) | Pixels::Framed { pixels, .. } => pixels.len(),
+            Pixels::Encoded(_) => 0,
+        }
+    }
+
     /// Number of images.
     pub fn len(&self) -> usize {
         self.labels.len()

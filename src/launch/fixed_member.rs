@@ -16,7 +16,7 @@ use super::fixed::FixedMembership;
 use super::holder;
 use super::machines::Machines;
 use super::processes;
-use super::rendezvous::{Client, Secret, Service, Terms, Verdict};
+use super::rendezvous::{Client, Secret, Service, Terms, Verdict, secret_of_user};
 use super::stage_engines::stage_engines;
 use crate::error::{Error, Result};
 use crate::parallel::engine::{Engine, Judge};
@@ -186,22 +186,30 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
     Service::start(listener, terms.clone())
 }
 
-/// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given. Those of
+/// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given; calls `listening`
+/// with the address of that of an elastic run. Those of
 /// several machines meet at rank 0, those of a rendezvous with several addresses there.
 pub(super) fn launch(
     processes: usize,
     machines: &Machines,
     arguments: &[OsString],
     parallel: &ParallelConfig,
+    listening: &dyn Fn(&str),
 ) -> Result<u8> {
     if machines.meeting().is_some() || parallel.rendezvous().is_some_and(|places| places.len() > 1) {
         return processes::launch(processes, machines, arguments, &[], parallel.elastic.is_on());
     }
     let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("listen on", "127.0.0.1"))?;
-    let secret = address::given_secret(parallel)?.unwrap_or_else(Secret::random);
-    let (elastic, shared) = (parallel.elastic.is_on(), secret.clone());
+    let elastic = parallel.elastic.is_on();
+    // That of the user, so that `train members` can ask.
+    let usual = || secret_of_user().ok().filter(|_| elastic).unwrap_or_else(Secret::random);
+    let secret = address::given_secret(parallel)?.unwrap_or_else(usual);
+    let shared = secret.clone();
     let terms = if elastic { holder::terms(parallel, shared) } else { address::terms(parallel, processes, shared) };
     let service = Service::start(listener, terms)?;
+    if elastic {
+        listening(&format!("tcp://{}", service.address()));
+    }
     let variables = [
         ("MASTER_ADDR", "127.0.0.1".to_string()),
         ("MASTER_PORT", service.address().port().to_string()),

@@ -54,12 +54,19 @@ pub fn join_elastic(
 }
 
 /// `train launch`: starts `processes` of this program with `arguments`, which resolve to `parallel`, on this one of the
-/// `machines`, and supervises them. Returns the exit code.
-pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], parallel: &ParallelConfig) -> Result<u8> {
+/// `machines`, and supervises them; calls `listening` with the address of an elastic run's rendezvous, if this process holds
+/// it. Returns the exit code.
+pub fn launch(
+    processes: usize,
+    machines: &Machines,
+    arguments: &[OsString],
+    parallel: &ParallelConfig,
+    listening: &dyn Fn(&str),
+) -> Result<u8> {
     #[cfg(feature = "gloo")]
     super::address::check_interface(parallel)?;
     #[cfg(feature = "gloo")]
-    return super::fixed_member::launch(processes, machines, arguments, parallel);
+    return super::fixed_member::launch(processes, machines, arguments, parallel, listening);
     #[cfg(not(feature = "gloo"))]
     Err(Error::usage(NOT_COMPILED))
 }

@@ -1,12 +1,23 @@
-//! The lines of `metrics.jsonl` on a stream, for a program that watches the run (`--progress json`). If it closes its end,
-//! training goes on without output.
+//! The lines of `metrics.jsonl` on a stream, for a program that watches the run (`--progress json`), which ends with one of
+//! kind `end`. If the program closes its end, training goes on without output.
 
 use std::io::Write;
 
+use serde::Serialize;
+
 use super::jsonl::json;
-use super::record::{EpochRecord, GenerationRecord, Record, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord};
 use super::sink::Sink;
+use super::summary::Summary;
 use crate::error::Result;
+
+/// The last line.
+#[derive(Serialize)]
+struct End<'a> {
+    kind: &'static str,
+    #[serde(flatten)]
+    summary: &'a Summary,
+}
 
 /// A sink that writes JSON lines to `W`.
 #[derive(Debug)]
@@ -21,8 +32,18 @@ impl<W: Write + Send> JsonStream<W> {
         Self { out: Some(out) }
     }
 
+    /// Writes how the run ended: the content of `summary.json` as a record.
+    pub fn end(&mut self, summary: &Summary) {
+        let line = serde_json::to_string(&End { kind: "end", summary });
+        self.line(&line.expect("plain numbers and paths are always JSON"));
+    }
+
     fn write(&mut self, record: Record) {
-        let written = self.out.as_mut().map(|out| writeln!(out, "{}", json(&record)).and_then(|()| out.flush()));
+        self.line(&json(&record));
+    }
+
+    fn line(&mut self, line: &str) {
+        let written = self.out.as_mut().map(|out| writeln!(out, "{line}").and_then(|()| out.flush()));
         if written.is_some_and(|written| written.is_err()) {
             self.out = None;
         }
@@ -32,6 +53,11 @@ impl<W: Write + Send> JsonStream<W> {
 impl<W: Write + Send> Sink for JsonStream<W> {
     fn step(&mut self, record: &StepRecord) -> Result<()> {
         self.write(Record::Step(*record));
+        Ok(())
+    }
+
+    fn start(&mut self, record: &StartRecord) -> Result<()> {
+        self.write(Record::Start(Box::new(record.clone())));
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::chain::Chain;
 use super::journal::Journal;
-use super::record::{EpochRecord, GenerationRecord, Record, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
 
@@ -39,6 +39,10 @@ impl Sink for Jsonl {
         self.write(Record::Step(*record))
     }
 
+    fn start(&mut self, record: &StartRecord) -> Result<()> {
+        self.write(Record::Start(Box::new(record.clone())))
+    }
+
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.write(Record::Epoch(*record))
     }
@@ -64,6 +68,8 @@ fn up_to(text: &[u8], after_step: usize, epoch_end: usize, chain: &mut Chain) ->
             Ok(Record::Epoch(record)) => record.step <= epoch_end,
             // Changes of membership stay in the record even if their steps are repeated.
             Ok(Record::Generation(_)) => true,
+            // This session replaces one that began at the same step.
+            Ok(Record::Start(record)) => record.step < after_step,
             Err(_) => false,
         };
         is_whole &= keeps;

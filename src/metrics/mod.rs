@@ -45,7 +45,7 @@ pub use jsonl::Jsonl;
 pub use line::Goal;
 pub use meter::{Average, Throughput, format_duration, gibibytes, peak_memory, resident_memory};
 pub use profile::Profiler;
-pub use record::{EpochRecord, GenerationRecord, Record, StepRecord};
+pub use record::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord};
 pub use sink::Sink;
 pub use summary::Summary;
 pub use tensorboard::{Hparam, TensorBoard};

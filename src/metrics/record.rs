@@ -3,6 +3,8 @@
 //! JSON lines carry their kind: `{"kind":"step","step":1,...}` or `{"kind":"epoch","epoch":1,...}`. JSON has no NaN: a
 //! loss that is not finite is written as `null` and read back as NaN.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ops::Traffic;
@@ -66,6 +68,21 @@ pub struct EpochRecord {
     pub seconds: f64,
 }
 
+/// The start of a session: of a new run, or of one that goes on, perhaps with other settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartRecord {
+    /// Optimizer steps done before it.
+    pub step: usize,
+    /// Epochs of the whole run.
+    pub epochs: usize,
+    /// The last optimizer step of this session, if nothing stops it earlier.
+    pub steps: usize,
+    /// The run's directory.
+    pub directory: PathBuf,
+    /// The configuration, as TOML.
+    pub settings: String,
+}
+
 /// The start of a generation of an elastic run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GenerationRecord {
@@ -87,6 +104,8 @@ pub struct GenerationRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Record {
+    /// The start of a session.
+    Start(Box<StartRecord>),
     /// A step.
     Step(StepRecord),
     /// An epoch.

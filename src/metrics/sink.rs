@@ -1,6 +1,6 @@
 //! The trait of outputs for records, the only part of this room that the training loop knows.
 
-use super::record::{EpochRecord, GenerationRecord, StepRecord};
+use super::record::{EpochRecord, GenerationRecord, StartRecord, StepRecord};
 use crate::error::Result;
 
 /// A consumer of records, called by one thread in the order of the run.
@@ -13,6 +13,11 @@ pub trait Sink: Send {
 
     /// After an epoch and its validation.
     fn epoch(&mut self, record: &EpochRecord) -> Result<()>;
+
+    /// Before the first record of a session.
+    fn start(&mut self, _record: &StartRecord) -> Result<()> {
+        Ok(())
+    }
 
     /// After a change of membership.
     fn generation(&mut self, _record: &GenerationRecord) -> Result<()> {
@@ -48,6 +53,10 @@ impl Sink for Vec<Box<dyn Sink>> {
 
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         self.iter_mut().try_for_each(|sink| sink.epoch(record))
+    }
+
+    fn start(&mut self, record: &StartRecord) -> Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.start(record))
     }
 
     fn generation(&mut self, record: &GenerationRecord) -> Result<()> {

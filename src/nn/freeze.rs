@@ -41,6 +41,14 @@ pub fn freeze<B: Backend, M: Module<B>>(model: M, pattern: &str) -> Result<M> {
     Ok(model.map(&mut Freezer { path: Path::default(), is_frozen: &is_frozen }))
 }
 
+/// Whether `pattern` freezes all of `module`.
+pub fn is_frozen(pattern: &str, module: &str) -> bool {
+    match pattern.trim() {
+        "backbone" => module != HEAD,
+        list => list.split(',').any(|part| covers(part.trim(), module)),
+    }
+}
+
 /// Whether `part` matches `name` or a module that contains it.
 fn covers(part: &str, name: &str) -> bool {
     let ends = name.match_indices('.').map(|(end, _)| end).chain([name.len()]);

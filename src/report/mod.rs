@@ -28,12 +28,41 @@ pub mod table;
 pub mod timeline;
 pub mod trace;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use run::Run;
 
 use crate::checkpoint::{check_writable, write_atomic};
 use crate::error::{Error, Result};
+
+/// Where the report of several runs is written if the user names no file.
+const COMPARISON: &str = "report";
+
+/// Writes the report of `runs` to the file `to`, by default `report.html` in the directory of a single run, or in
+/// `report` for several; returns the file.
+///
+/// # Errors
+/// Those of [`write`].
+pub fn write_for_user(runs: &[PathBuf], to: Option<PathBuf>) -> Result<PathBuf> {
+    let place = Path::new(COMPARISON);
+    let directory = if let [run] = runs { run } else { place };
+    let to = match to {
+        Some(to) => return write(runs, &to).map(|()| to),
+        None => directory.join("report.html"),
+    };
+    let is_new = runs.len() > 1 && !place.exists();
+    if is_new {
+        fs::create_dir(place).map_err(Error::io("create", place))?;
+    }
+    write(runs, &to).inspect_err(|_| {
+        if is_new {
+            // Fails, as it should, if something is in it.
+            drop(fs::remove_dir(place));
+        }
+    })?;
+    Ok(to)
+}
 
 /// Writes the report of `runs` to the file `to`, and `curves.svg` and `curves.png` beside it.
 ///

@@ -114,6 +114,7 @@ impl Run {
                 Ok(Record::Step(record)) => self.steps.push(record),
                 Ok(Record::Epoch(record)) => self.epochs.push(record),
                 Ok(Record::Generation(record)) => self.generations.push(record),
+                Ok(Record::Start(_)) => {}
                 Err(_) if line.last() != Some(&b'\n') => {
                     self.notes.push(
                         "the last line of metrics.jsonl is cut off: the run is still writing, or was killed".into(),

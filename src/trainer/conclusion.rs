@@ -1,6 +1,7 @@
 //! The conclusion of a run, for people and for programs.
 
 use std::collections::BTreeMap;
+use std::io::stdout;
 use std::path::Path;
 
 use serde_json::Value;
@@ -9,9 +10,9 @@ use super::backend::{devices, name};
 use super::recorder::RunTotals;
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
-use crate::config::Config;
+use crate::config::{Config, ProgressKind};
 use crate::error::Result;
-use crate::metrics::{Summary, environment, peak_memory};
+use crate::metrics::{JsonStream, Summary, environment, peak_memory};
 use crate::parallel::{Plan, Position};
 use crate::report::Run;
 use crate::report::results::Numbers;
@@ -64,7 +65,15 @@ pub(super) fn finish(
             say(&format!("report      {}", page.display()));
         }
     }
+    tell_programs(config, &summary);
     Ok(())
+}
+
+/// The last line of `--progress json`.
+fn tell_programs(config: &Config, summary: &Summary) {
+    if config.run.progress == ProgressKind::Json {
+        JsonStream::new(stdout()).end(summary);
+    }
 }
 
 /// The message for a run that is complete at `position`.
@@ -98,7 +107,12 @@ pub(super) fn conclude(config: &Config, directory: &Path, steps: [usize; 2], che
         complete: false,
         environment: surroundings(config)?,
     });
-    if summary.complete { Ok(()) } else { write(directory, &Summary { complete: true, ..summary }) }
+    let complete = Summary { complete: true, ..summary.clone() };
+    if !summary.complete {
+        write(directory, &complete)?;
+    }
+    tell_programs(config, &complete);
+    Ok(())
 }
 
 /// The hardware of the run.

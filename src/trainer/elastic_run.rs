@@ -10,12 +10,13 @@ use super::elastic::{Elastic, Own};
 use super::initial::initial_model;
 use super::learner;
 use super::logs::{Logs, goal};
-use super::origin::RUNS;
+use super::origin::{RUNS, continued, inspect};
 use super::overview::overview;
 use super::phases::report;
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Recorder, RunTotals};
 use super::resources::cautions;
+use super::resume::restore;
 use super::snapshot::Snapshots;
 use super::snapshot::check_copy;
 use super::succession::Succession;
@@ -48,12 +49,16 @@ pub(super) fn train<B: HostBackend>(
         prepared.transport = Transport::choose::<B>(&config.parallel, false)?;
     }
     let (model, about) = initial_model::<B>(&config, &prepared)?;
+    check_copy(&config.checkpoint.path)?;
     if config.run.dry_run {
+        if config.parallel.dist_url.is_empty() {
+            inspect(&config)?;
+            continued(&config)?.map_or(Ok(()), |checkpoint| restore(&config, &prepared, &checkpoint).map(drop))?;
+        }
         cautions::<B>(&config, &prepared, about.parameters, 1).iter().for_each(|line| warn(line));
         say(&overview::<B>(&config, &prepared, backend, &about, None));
         return Ok(0);
     }
-    check_copy(&config.checkpoint.path)?;
     let mut shared = config.shared();
     shared.insert("images".into(), prepared.fingerprint.clone());
     shared.insert("weights".into(), sha256(&state_dict(&model)));

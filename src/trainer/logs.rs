@@ -13,7 +13,7 @@ use crate::error::Result;
 #[cfg(feature = "tui")]
 use crate::metrics::Dashboard;
 use crate::metrics::terminal::columns;
-use crate::metrics::{Bar, Console, Csv, Goal, Hparam, JsonStream, Jsonl, Sink, TensorBoard};
+use crate::metrics::{Bar, Console, Csv, Goal, Hparam, JsonStream, Jsonl, Sink, StartRecord, TensorBoard};
 use crate::parallel::Plan;
 use crate::stop::Stop;
 
@@ -71,6 +71,9 @@ impl Logs {
                 sinks.push(Box::new(Console::new(stdout(), goal, run.log_every).within(columns)));
             }
         }
+        let (directory_name, settings) = (directory.to_path_buf(), config.to_toml());
+        let (epochs, steps) = (goal.epochs, goal.steps);
+        sinks.start(&StartRecord { step: kept.step, epochs, steps, directory: directory_name, settings })?;
         let open =
             |name, is_on: bool| (first && is_on).then(|| StepLog::open(&directory.join(name), kept.step)).transpose();
         Ok(Self {

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use super::origin::saved;
+use super::resume::saved;
 use super::saved::tensors_and_metadata;
 use super::terminal::warn;
-use crate::checkpoint::{self, run_dir};
+use crate::checkpoint::{self, Store, run_dir};
 use crate::config::{Config, Saved};
 use crate::data::{Exif, Normalization};
 use crate::error::{Error, Result, shown};
@@ -30,6 +30,13 @@ impl Which {
         match self {
             Self::Best => "best",
             Self::Latest => "latest",
+        }
+    }
+
+    fn stored(self) -> checkpoint::Which {
+        match self {
+            Self::Best => checkpoint::Which::Best,
+            Self::Latest => checkpoint::Which::Latest,
         }
     }
 }
@@ -187,12 +194,11 @@ pub(super) fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
 /// The checkpoint `which` in a run's directory, by default the best one; any other path is returned as it is.
 pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
     let shown = shown(path);
-    let checkpoints = path.join("checkpoints");
-    if !checkpoints.is_dir() {
+    if !path.join("checkpoints").is_dir() {
         let rule = |which: Which| format!("--which {} must go with a run's directory, got '{shown}'", which.name());
         return which.map_or(Ok(path.into()), |which| Err(Error::usage(format!("{}; leave it out", rule(which)))));
     }
-    let place = |which: Which| Some(checkpoints.join(which.name())).filter(|it| checkpoint::is_there(it));
+    let place = |which: Which| Store::at(path).find(&which.stored());
     // Before the first validation there is no best one.
     let found = which.map_or_else(|| place(Which::Best).or_else(|| place(Which::Latest)), place);
     found.ok_or_else(|| {
@@ -206,7 +212,7 @@ pub(super) fn chosen(path: &Path, which: Option<Which>) -> Result<PathBuf> {
 
 /// What a saved configuration says about images; older files of weights do not say all of it.
 fn settings(saved: Option<&Saved>) -> Stated {
-    let config = saved.and_then(|saved| toml::from_str::<Config>(&saved.text).ok());
+    let config = saved.and_then(|saved| toml::from_str::<Config>(&saved.whole()).ok());
     config.map_or_else(Stated::default, |Config { data, .. }| Stated {
         size: Some(data.image_size),
         center_crop: Some(data.center_crop),

@@ -6,9 +6,11 @@
 use std::path::{Path, PathBuf};
 
 use super::requeue;
-use super::resume::settings;
-use crate::checkpoint::{self, Loaded, Lock, MANIFEST, Resume, Store, Which, absent, differences, fetch, run_dir};
-use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, sketch};
+use super::resume::saved;
+use crate::checkpoint::{
+    self, CheckpointConfig, Loaded, Lock, MANIFEST, Resume, Store, Which, absent, differences, fetch, newest, run_dir,
+};
+use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, faults, sketch};
 use crate::error::{Error, Result};
 use crate::file;
 use crate::objects::is_url;
@@ -52,10 +54,6 @@ impl Target {
         self.path.join("checkpoints").is_dir()
     }
 
-    fn is_checkpoint(&self) -> bool {
-        self.path.join(MANIFEST).is_file()
-    }
-
     /// The run of the checkpoint.
     fn run(&self) -> Option<PathBuf> {
         if self.is_run() {
@@ -87,22 +85,38 @@ pub(super) fn with_saved(mut request: Request) -> Result<Request> {
     let Some(mut config) = sketch(&request) else { return Ok(request) };
     // Its errors are reported when the run begins.
     let _ = requeue::prepare(&mut config);
+    let parallel = &config.parallel;
+    // The other processes may have no access to it.
+    let decides = parallel.rank == 0 && (!parallel.elastic.is_on() || parallel.dist_url.is_empty());
     if config.checkpoint.resume == Resume::Auto && config.run.output_dir.as_os_str().is_empty() {
         let reason = "--resume auto must know the run's directory before it exists; name it with --output-dir DIR";
         return Err(Error::usage(reason));
     }
+    if decides && let Err(error) = inspect(&config) {
+        // Wrong settings are reported first, all together.
+        return if faults(&request).is_empty() { Err(error) } else { Ok(request) };
+    }
     let Some(target) = Target::of(&config) else { return Ok(request) };
     let (mut from, url) = ("latest".to_string(), &config.checkpoint.url);
+    let is_copied = config.checkpoint.resume == Resume::Auto && !url.as_os_str().is_empty();
+    let copy = || fetch(url, "--checkpoint-url", is_settings);
     let loaded = match target.settings() {
+        // Another machine may have gone further.
+        Ok(loaded) if is_copied && newest(url)?.is_some_and(|step| step > loaded.step) => {
+            from = url.display().to_string();
+            copy()?.unwrap_or(loaded)
+        }
         Ok(loaded) => loaded,
-        Err(_) if config.checkpoint.resume == Resume::Auto && !url.as_os_str().is_empty() => {
-            let Some(loaded) = fetch(url, "--checkpoint-url", is_settings)? else { return Ok(request) };
+        Err(_) if is_copied => {
+            let Some(loaded) = copy()? else { return Ok(request) };
             from = url.display().to_string();
             loaded
         }
         // An error now, and not a later one about the data of the default configuration.
-        Err(damage @ Error::Checkpoint(_)) if target.is_checkpoint() || is_url(&target.path) => return Err(damage),
-        // It may exist later: under the lock what a kill left is restored, and a job in the queue may write one.
+        Err(error) if decides && config.checkpoint.resume != Resume::Auto => return Err(error),
+        Err(damage @ Error::Checkpoint(_)) if is_checkpoint(&target.path) || is_url(&target.path) => {
+            return Err(damage);
+        }
         Err(_) => return Ok(request),
     };
     let saved = saved(&loaded)?;
@@ -114,11 +128,6 @@ pub(super) fn with_saved(mut request: Request) -> Result<Request> {
         request.flags.push(Setting { key, value: from, flag: "--resume auto".into() });
     }
     Ok(request)
-}
-
-/// The configuration in a checkpoint.
-pub(super) fn saved(loaded: &Loaded) -> Result<Saved> {
-    Ok(Saved { path: loaded.path.join("config.toml"), text: settings(loaded)?, note: None, without: &[] })
 }
 
 /// How the `config.toml` in a run's directory differs from the settings in the checkpoint.
@@ -135,35 +144,98 @@ fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
         ))
     })?;
     let sections = ["run", "data", "model", "parallel", "optim", "schedule", "checkpoint"];
-    let mut changed = differences(&saved.text, &text, &sections);
+    let mut changed = differences(&saved.whole(), &text, &sections);
     changed.retain(|line| !SESSION_KEYS.iter().any(|key| line.strip_prefix(key).is_some_and(|it| it.starts_with(':'))));
     let changed = changed.join("; ");
     Ok((!changed.is_empty())
         .then(|| format!("'{}' differs from the checkpoint's settings, which are used: {changed}", shown.display())))
 }
 
+/// Checks that [`origin`] would succeed now; changes nothing.
+///
+/// # Errors
+/// Those of [`origin`].
+pub(super) fn inspect(config: &Config) -> Result<()> {
+    let CheckpointConfig { resume, url, .. } = &config.checkpoint;
+    if *resume == Resume::Off && !url.as_os_str().is_empty() && fetch(url, "--checkpoint-url", |_| false)?.is_some() {
+        let url = url.display();
+        return Err(Error::usage(format!(
+            "'{url}' already holds copies of checkpoints; a new run needs a place of its own: continue that run with \
+             --resume {url}, or give another --checkpoint-url"
+        )));
+    }
+    let target = target(config)?;
+    if let Some(target) = target.as_ref().filter(|_| *resume != Resume::Auto) {
+        is_there(target, resume)?;
+    }
+    let known = named(config).or_else(|| target.as_ref()?.run());
+    let is_lost = |target: &Target| known.is_none() && !is_url(&target.path);
+    if let Some(target) = target.as_ref().filter(|target| is_lost(target)) {
+        return Err(lost(target));
+    }
+    let directory = known.unwrap_or_else(|| RUNS.into());
+    run_dir::check(&directory, *resume != Resume::Off).map_err(elsewhere)
+}
+
+/// What the run continues, if anything.
+///
+/// # Errors
+/// [`Error::Usage`] if there is no run.
+fn target(config: &Config) -> Result<Option<Target>> {
+    let target = Target::of(config);
+    if target.is_none() && config.checkpoint.resume != Resume::Off {
+        let reason = format!("there is no run in '{RUNS}' to resume; name its directory with --output-dir");
+        return Err(Error::usage(reason));
+    }
+    Ok(target)
+}
+
+/// The directory that the user named.
+fn named(config: &Config) -> Option<PathBuf> {
+    Some(config.run.output_dir.clone()).filter(|dir| !dir.as_os_str().is_empty())
+}
+
+/// The checkpoint that the run continues from, without claiming anything.
+pub(super) fn continued(config: &Config) -> Result<Option<Loaded>> {
+    let Some(target) = target(config)? else { return Ok(None) };
+    let loaded = unless_auto(&config.checkpoint.resume, target.load(&mut |_| {}))?;
+    is_newest(config, loaded.as_ref())?;
+    Ok(loaded)
+}
+
+/// Refuses a place for copies that has newer ones than the checkpoint: the run would move its `latest` back.
+fn is_newest(config: &Config, checkpoint: Option<&Loaded>) -> Result<()> {
+    let (url, own) = (&config.checkpoint.url, checkpoint.map_or(0, |checkpoint| checkpoint.step));
+    let copied = if url.as_os_str().is_empty() { None } else { newest(url)? };
+    match copied.filter(|step| *step > own) {
+        None => Ok(()),
+        Some(step) => {
+            let url = url.display();
+            Err(Error::usage(format!(
+                "'{url}' has a copy of step {step}, and the run would go on from step {own}; go on from the copy with \
+                 --resume {url}, or give another --checkpoint-url"
+            )))
+        }
+    }
+}
+
+/// A run that starts by itself if there is nothing to continue.
+fn unless_auto(resume: &Resume, loaded: Result<Loaded>) -> Result<Option<Loaded>> {
+    match loaded {
+        Err(Error::Checkpoint(_)) if *resume == Resume::Auto => Ok(None),
+        loaded => loaded.map(Some),
+    }
+}
+
 /// Decides where the run writes and what it continues. Creates directories, so it is the last preparation.
 pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Origin> {
-    let named = Some(config.run.output_dir.clone()).filter(|dir| !dir.as_os_str().is_empty());
-    let (resume, url) = (&config.checkpoint.resume, &config.checkpoint.url);
-    if *resume == Resume::Off {
-        if !url.as_os_str().is_empty() && fetch(url, "--checkpoint-url", |_| false)?.is_some() {
-            let url = url.display();
-            return Err(Error::usage(format!(
-                "'{url}' already holds copies of checkpoints; a new run needs a place of its own: continue that run with \
-                 --resume {url}, or give another --checkpoint-url"
-            )));
-        }
+    inspect(config)?;
+    let (named, resume) = (named(config), &config.checkpoint.resume);
+    let Some(target) = target(config)? else {
         let directory = named.map_or_else(|| run_dir::next(Path::new(RUNS)), Ok).map_err(elsewhere)?;
         let lock = claim(&directory, false, warn)?;
         return Ok(Origin { directory, session_seconds: 0.0, checkpoint: None, lock: Some(lock) });
-    }
-    let target = Target::of(config).ok_or_else(|| {
-        Error::usage(format!("there is no run in '{RUNS}' to resume; name its directory with --output-dir"))
-    })?;
-    if *resume != Resume::Auto {
-        is_there(&target, resume)?;
-    }
+    };
     if named.is_none() && !matches!(resume, Resume::Path(_)) {
         let unsaved = run_dir::unsaved(Path::new(RUNS)).into_iter();
         unsaved.for_each(|run| warn(format!("'{}' has no checkpoint, so it is not resumed", run.display())));
@@ -173,16 +245,17 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     let named_checkpoint = is_checkpoint.then(|| target.load(warn)).transpose()?;
     let fresh = || is_url(&target.path).then(|| run_dir::next(Path::new(RUNS)));
     let known = named.or_else(|| target.run()).map(Ok).or_else(fresh).transpose()?;
-    let directory = known.ok_or_else(|| {
-        let place = target.path.display();
-        Error::usage(format!("'{place}' is not in a run's directory; name one with --output-dir"))
-    })?;
+    let directory = known.ok_or_else(|| lost(&target))?;
     let lock = claim(&directory, true, warn)?;
-    let checkpoint = match named_checkpoint.map_or_else(|| target.load(warn), Ok) {
-        Err(Error::Checkpoint(_)) if *resume == Resume::Auto => None,
-        loaded => Some(loaded?),
-    };
+    let checkpoint = unless_auto(resume, named_checkpoint.map_or_else(|| target.load(warn), Ok))?;
+    is_newest(config, checkpoint.as_ref())?;
     Ok(Origin { directory, session_seconds: 0.0, checkpoint, lock: Some(lock) })
+}
+
+/// The error for a checkpoint of no run, without a directory to go on in.
+fn lost(target: &Target) -> Error {
+    let place = target.path.display();
+    Error::usage(format!("'{place}' is not in a run's directory; name one with --output-dir"))
 }
 
 /// Whether a file of a checkpoint is that of its settings.
@@ -204,13 +277,21 @@ fn is_there(target: &Target, resume: &Resume) -> Result<()> {
             latest.unwrap_or_default()
         )));
     }
-    if !target.is_run() && !matches!(resume, Resume::Path(_)) {
-        let remedy = "give another --output-dir, or start anew without --resume";
-        return Err(Error::usage(format!("'{path}' holds no checkpoints to resume from; {remedy}")));
+    // What is damaged says so itself, with a remedy.
+    let is_one = || is_checkpoint(&target.path) || run_dir::of(&target.path).is_some();
+    let is_begun = if target.is_run() { run_dir::is_begun(&target.path) } else { is_one() };
+    if is_begun {
+        return Ok(());
     }
-    let is_empty = |dir: PathBuf| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
-    // A save that was killed halfway is only repaired under the lock.
-    if is_empty(target.path.join("checkpoints")) { target.load(&mut |_| {}).map(drop) } else { Ok(()) }
+    let other = if matches!(resume, Resume::Path(_)) { "run or checkpoint" } else { "--output-dir" };
+    Err(Error::usage(format!(
+        "'{path}' holds no checkpoint to resume from; give another {other}, or start anew without --resume"
+    )))
+}
+
+/// Whether `path` is a checkpoint, or one that is being replaced.
+fn is_checkpoint(path: &Path) -> bool {
+    path.join(MANIFEST).is_file() || (checkpoint::is_there(path) && !path.is_dir())
 }
 
 /// Locks the directory, and repairs what a killed run left before anything is read.

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::backend;
 use super::initial::Start;
 use super::prepare::Prepared;
-use super::resources::{bytes, bytes_per_replica};
+use super::resources::{bytes, bytes_of_images, bytes_of_process, bytes_per_replica};
 use crate::config::Config;
 use crate::data::{Source, synthetic};
 use crate::error::printable;
@@ -62,7 +62,7 @@ pub(super) fn overview<B: HostBackend>(
     line("batch", batch(config, prepared));
     line("schedule", schedule(prepared));
     line("optimizer", optimizer(config));
-    line("memory", memory(config, prepared, about.parameters));
+    line("memory", memory::<B>(config, prepared, about.parameters));
     if let Some(directory) = directory {
         line("output", directory.display().to_string());
     }
@@ -239,8 +239,11 @@ fn optimizer(config: &Config) -> String {
     words
 }
 
-fn memory(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
-    let replica = bytes_per_replica(config, prepared, parameters);
-    let total = replica * prepared.plan.world.size as f64;
-    format!("about {} per replica, {} in all (estimate)", bytes(replica), bytes(total))
+fn memory<B: HostBackend>(config: &Config, prepared: &Prepared, parameters: ParameterCount) -> String {
+    let replica = bytes(bytes_per_replica(config, prepared, parameters));
+    if !B::is_processor() {
+        return format!("about {replica} per replica on its device (estimate)");
+    }
+    let [process, images] = [bytes_of_process(config, prepared, parameters), bytes_of_images(prepared)].map(bytes);
+    format!("about {replica} per replica, {process} in this process with {images} of images (estimate)")
 }

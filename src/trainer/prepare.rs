@@ -6,13 +6,14 @@ use burn::backend::Autodiff;
 
 use super::classification::Classification;
 use super::terminal::warn;
-use crate::checkpoint::Interval;
+use crate::checkpoint::{Interval, Resume};
 use crate::config::Config;
-use crate::data::{self, DataSplits};
+use crate::data::{self, DataConfig, DataSplits};
 use crate::error::{Error, Result};
 use crate::launch::FixedMembership;
 use crate::model::ResNet;
 use crate::nn::{freeze, initialize};
+use crate::objects::is_url;
 use crate::optim::Schedule;
 use crate::parallel::nccl::Transport;
 use crate::parallel::{HostBackend, Plan, Probe, Sampler, SamplerConfig, World, check_devices, check_precision};
@@ -44,7 +45,7 @@ pub(super) fn prepare<B: HostBackend>(
     B::choose_kernels(config.run.deterministic);
     let threads = share_threads(config.run.threads, membership.local_processes());
     use_threads(threads);
-    let splits = super::loading::load(&config.data, config.run.progress)?;
+    let splits = super::loading::load(&config.data, config.run.progress).map_err(|error| located(config, error))?;
     if world.hosted().start == 0 {
         splits.notes.iter().for_each(|note| warn(&format!("warning: {note}")));
     }
@@ -54,6 +55,21 @@ pub(super) fn prepare<B: HostBackend>(
     let transport = Transport::default();
     let fingerprint = data::fingerprint(&splits);
     Ok(Prepared { fingerprint, splits, classes, plan, task, transport, placement: None })
+}
+
+/// Adds to an error about images what their folder is relative to: a saved run may have been made elsewhere.
+fn located(config: &Config, error: Error) -> Error {
+    let dir = &config.data.dir;
+    let is_usual = *dir == DataConfig::default().dir && config.checkpoint.resume == Resume::Off;
+    let is_elsewhere = dir.is_relative() && !is_usual && !is_url(dir) && !dir.exists();
+    let is_about_images = matches!(error, Error::Data(_) | Error::Io { .. });
+    match std::env::current_dir() {
+        Ok(here) if is_elsewhere && is_about_images => {
+            let (dir, here) = (dir.display(), here.display());
+            Error::Data(format!("{error}; '{dir}' is relative to '{here}', where this command was started"))
+        }
+        _ => error,
+    }
 }
 
 /// A model with drawn weights on the first replica's device, part of it frozen.

@@ -33,7 +33,7 @@ pub(super) fn with_weights(mut request: Request) -> Request {
 
 /// The settings that the weights `wanted` were trained with.
 fn described(wanted: &str) -> Result<Saved> {
-    let saved = |text: String| Saved { path: wanted.into(), text, note: None, without: &[] };
+    let saved = |text: String| Saved { path: wanted.into(), text, note: None, without: &[], older: "" };
     if wanted == TORCHVISION {
         // Its depth is that of the configuration.
         return Ok(saved(images(&usual(Stem::Imagenet)) + "[model]\nstem = \"imagenet\"\n"));

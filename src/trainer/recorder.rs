@@ -283,7 +283,10 @@ impl Observer for Recorder {
                 return Ok(());
             }
             let path = saved?;
-            run_dir::announce(Path::new(RUNS), &snapshots.clock.directory());
+            // A trial of the program is not the run that a user goes on with.
+            if !snapshots.config.run.fast_dev_run {
+                run_dir::announce(Path::new(RUNS), &snapshots.clock.directory());
+            }
             snapshots.copies.iter().for_each(|copies| copies.send(path.clone()));
             locked(&totals).checkpoint = Some(path);
             let copy = &kept.path;

@@ -10,6 +10,9 @@ use crate::metrics::{csv, format_duration};
 use crate::report::Run;
 use crate::report::results::{Numbers, percent};
 
+/// The exit code of a run whose settings are refused.
+const REFUSED: u8 = 2;
+
 /// The runs of a sweep, in order.
 #[derive(Debug, Default)]
 pub(super) struct Results(Vec<Row>);
@@ -37,7 +40,8 @@ struct Row {
 impl Results {
     /// Adds the run in `directory`.
     pub(super) fn add(&mut self, point: &Point, directory: PathBuf, ending: Ending) {
-        let run = Run::read(&directory).ok();
+        // A refused run has trained nothing; what is in its directory is of another one.
+        let run = Run::read(&directory).ok().filter(|_| ending.failure != Some(REFUSED));
         let numbers = run.as_ref().map(Numbers::of).unwrap_or_default();
         let epochs = run.map(|run| run.epochs.last().map_or(0, |it| it.epoch));
         let (name, settings) = (point.name.clone(), point.settings.clone());

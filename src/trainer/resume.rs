@@ -1,15 +1,18 @@
 //! Restores the state of a checkpoint, and refuses one of another experiment.
 
+use std::path::PathBuf;
+
 use super::prepare::Prepared;
-use super::saved::{self, document, position, run_state_of};
+use super::saved::{document, position, run_state_of, state as state_in};
 use crate::checkpoint::{Loaded, RunState, differences};
-use crate::config::Config;
+use crate::config::{Config, Saved};
 use crate::error::{Error, Result};
-use crate::parallel::TrainingState;
+use crate::optim::Schedule;
+use crate::parallel::{Plan, TrainingState};
 
 /// The keys that must not change between the sessions of a run: it would be another experiment. Where the images are
 /// stored is not among them; the fingerprint says that they are the same.
-const BINDING: &[&str] = &[
+pub(super) const BINDING: &[&str] = &[
     "run.seed",
     "run.precision",
     "run.accumulation_steps",
@@ -49,37 +52,56 @@ const BINDING: &[&str] = &[
 pub(super) fn restore(config: &Config, prepared: &Prepared, checkpoint: &Loaded) -> Result<(TrainingState, RunState)> {
     let state = run_state_of(checkpoint)?;
     same_experiment(config, prepared, checkpoint, &state)?;
-    let restored = saved::state(checkpoint, position(&state, &prepared.plan), config.optim.ema_decay > 0.0)?;
+    let restored = state_in(checkpoint, position(&state, &prepared.plan), config.optim.ema_decay > 0.0)?;
     Ok((restored, state))
 }
 
-/// The configuration in a checkpoint, with the keys that older versions lack: convolutions by definition, 18 layers, images
-/// decoded as a whole, as they are stored and in their own colours, permuted as one.
-pub(super) fn settings(checkpoint: &Loaded) -> Result<String> {
+/// The keys that older versions lack: convolutions by definition, 18 layers, images decoded as a whole, as they are stored
+/// and in their own colours, permuted as one.
+const OLDER: &str = r#"
+[model]
+conv = "direct"
+depth = 18
+[data]
+exif = "ignore"
+decode = "whole"
+color_jitter = 0.0
+hue_jitter = 0.0
+order = "global"
+window = 16
+"#;
+
+/// The configuration in a checkpoint.
+pub(super) fn saved(checkpoint: &Loaded) -> Result<Saved> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
-    let Ok(mut settings) = text.parse::<toml::Table>() else { return Ok(text) };
-    let older: [(&str, &str, toml::Value); 8] = [
-        ("model", "conv", "direct".into()),
-        ("model", "depth", 18.into()),
-        ("data", "exif", "ignore".into()),
-        ("data", "decode", "whole".into()),
-        ("data", "color_jitter", 0.0.into()),
-        ("data", "hue_jitter", 0.0.into()),
-        ("data", "order", "global".into()),
-        ("data", "window", 16.into()),
-    ];
-    for (section, key, value) in older {
-        let Some(toml::Value::Table(section)) = settings.get_mut(section) else { return Ok(text) };
-        section.entry(key).or_insert(value);
-    }
-    Ok(settings.to_string())
+    Ok(written(checkpoint.path.join("config.toml"), text))
+}
+
+/// The configuration `text` that a run of this version or an older one has written to the file `path`.
+pub(super) fn written(path: PathBuf, text: String) -> Saved {
+    Saved { path, text, older: OLDER, note: None, without: &[] }
+}
+
+/// How the learning rate goes on after `step` steps, if the schedule in the checkpoint would go on otherwise.
+pub(super) fn other_rate(checkpoint: &Loaded, plan: &Plan, step: usize) -> Result<Option<String>> {
+    // A configuration that is no longer valid may be forced.
+    let Ok(saved) = toml::from_str::<Config>(&saved(checkpoint)?.whole()) else { return Ok(None) };
+    let lengths = [saved.run.epochs, plan.sampler.steps_per_epoch()];
+    let (world, accumulated) = (saved.parallel.world_size, saved.run.accumulation_steps);
+    let before = Schedule::new(&saved.schedule, saved.optim.learning_rate, world, accumulated, lengths);
+    let [old, new] = [&before, &plan.schedule].map(|schedule| schedule.at(step) as f32);
+    let last = before.at(step.saturating_sub(1)) as f32;
+    let next = step + 1;
+    Ok((old != new).then(|| {
+        format!("the learning rate goes from {last} in step {step} to {new} in step {next}: the saved schedule had {old} there")
+    }))
 }
 
 fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, state: &RunState) -> Result<()> {
     if config.checkpoint.force_config {
         return Ok(());
     }
-    let saved = settings(checkpoint)?;
+    let saved = saved(checkpoint)?.whole();
     let mut faults = differences(&saved, &config.to_toml(), BINDING);
     if state.data_fingerprint != prepared.fingerprint {
         faults.push(format!("images: saved fingerprint {}, now {}", state.data_fingerprint, prepared.fingerprint));

@@ -1,6 +1,7 @@
 //! A training of fixed membership, from start to end.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -10,19 +11,20 @@ use super::conclusion::{conclude, finish, nothing_left};
 use super::initial::initial_model;
 use super::learner;
 use super::logs::{Kept, Logs, goal};
-use super::origin::Origin;
+use super::origin::{Origin, continued, inspect};
 use super::overview::overview;
 use super::phases::{listen, report};
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Recorder, RunTotals};
 use super::resources::cautions;
-use super::resume::restore;
+use super::resume::{other_rate, restore};
 use super::snapshot::{Snapshots, check_copy};
 use super::terminal::{display, say, warn};
 use super::{elastic_run, placement, requeue, together};
-use crate::checkpoint::{Lock, write_atomic};
+use crate::checkpoint::{Loaded, Lock, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved, RunConfig};
 use crate::error::{Error, Result};
+use crate::launch::environment::identify;
 use crate::launch::{self, FixedMembership};
 use crate::metrics::{Profiler, screen};
 use crate::model::ResNet;
@@ -48,7 +50,10 @@ impl Program for Training {
         let Resolved { mut config, notes } = self.0;
         requeue::prepare(&mut config)?;
         let first = config.parallel.rank == 0;
+        let presence = Presence::of(&config);
         if first {
+            // Standard output is for programs then.
+            let say = if config.run.progress == ProgressKind::Json { warn } else { say };
             notes.iter().for_each(|note| say(&format!("note: {note}")));
         } else {
             // Only the first process prints.
@@ -63,7 +68,11 @@ impl Program for Training {
             return elastic_run::train::<B>(config, backend, stop, profiler);
         }
         let membership = launch::join(&config.parallel, config.shared())?;
+        presence.say("takes part; rank 0 shows the progress");
         let result = run::<B>(config, backend, membership.as_ref(), stop, profiler);
+        if result.is_ok() {
+            presence.say("done");
+        }
         membership.leave(result.as_ref().err().map(Error::to_string).as_deref());
         result
     }
@@ -81,12 +90,34 @@ fn choose_precision<B: HostBackend>(run: &mut RunConfig, prints: bool) {
     }
     let name = wanted.name();
     let reason = format!("here {name} is slow: this processor or backend has no instructions for it");
-    match run.half_if_fast {
-        _ if !prints => {}
-        true => say(&format!("note: {reason}; the run takes f32, unless you give --precision {name} alone")),
-        false => {
-            warn(&format!("warning: {reason}, so a step takes several times as long as in f32; use --precision f32"))
-        }
+    if !prints {
+        return;
+    }
+    if run.half_if_fast {
+        let note = format!("note: {reason}; the run takes f32, unless you give --precision {name} alone");
+        if run.progress == ProgressKind::Json { warn(&note) } else { say(&note) }
+    } else {
+        warn(&format!("warning: {reason}, so a step takes several times as long as in f32; use --precision f32"));
+    }
+}
+
+/// A process that shows no progress of its own, on whose terminal there is no other.
+struct Presence(Option<String>);
+
+impl Presence {
+    fn of(config: &Config) -> Self {
+        let parallel = &config.parallel;
+        let (rank, processes) = (parallel.rank, parallel.processes());
+        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        let environment: Vec<_> = std::env::vars_os().filter_map(text).collect();
+        // The first one of a machine, if a launcher has started several.
+        let local = identify(&environment).ok().flatten().and_then(|identity| Some(identity.local_rank?.value));
+        let is_alone = rank > 0 && processes > 1 && local.is_none_or(|local| local == 0);
+        Self((is_alone && config.run.progress.is_text()).then(|| format!("rank {rank} of {processes}")))
+    }
+
+    fn say(&self, what: &str) {
+        self.0.iter().for_each(|name| say(&format!("{name:<10}  {what}")));
     }
 }
 
@@ -127,14 +158,18 @@ fn run<B: HostBackend>(
             .iter()
             .for_each(|line| warn(line));
     }
-    if config.run.dry_run {
-        if config.parallel.rank == 0 {
-            say(&overview::<B>(&config, &prepared, backend, &about, None));
-        }
-        return Ok(0);
-    }
     if config.parallel.rank == 0 {
         check_copy(&config.checkpoint.path)?;
+    }
+    if config.run.dry_run {
+        if config.parallel.rank == 0 {
+            inspect(&config)?;
+            let session = Session::new(&config, &prepared, continued(&config)?, model)?;
+            Snapshots::new(&config, &prepared, Clock::default())?;
+            say(&overview::<B>(&config, &prepared, backend, &about, None));
+            session.announce();
+        }
+        return Ok(0);
     }
     let processes = membership.connect(&prepared.plan.world, config.run.deterministic, &prepared.transport)?;
     let origin = together::origin(&config, processes.as_ref())?;
@@ -152,13 +187,15 @@ fn run<B: HostBackend>(
 /// A run with its directory claimed and its state restored.
 struct Session<B: HostBackend> {
     config: Config,
-    directory: std::path::PathBuf,
+    directory: PathBuf,
     model: ResNet<burn::backend::Autodiff<B>>,
     start: StartingPoint,
     seconds_before: f64,
     /// The position up to which the logs of earlier sessions are valid.
     kept: Kept,
-    resumed_from: Option<std::path::PathBuf>,
+    resumed_from: Option<PathBuf>,
+    /// How the learning rate changes, if it does.
+    rate: Option<String>,
     /// The lock on the directory.
     _lock: Option<Lock>,
 }
@@ -171,21 +208,33 @@ impl<B: HostBackend> Session<B> {
         model: ResNet<burn::backend::Autodiff<B>>,
     ) -> Result<Self> {
         let Origin { directory, checkpoint, lock, .. } = origin;
-        let (model, start, seconds_before, kept) = match &checkpoint {
-            None => (model, StartingPoint::default(), 0.0, Kept::default()),
-            Some(checkpoint) => {
-                let (training, state) = restore(config, prepared, checkpoint)?;
-                let (model, start) = StartingPoint::restore(model, &training, &checkpoint.path.display().to_string())?;
-                let epoch_end = state.global_step - state.step_in_epoch.min(state.global_step);
-                (model, start, state.elapsed_seconds, Kept { step: state.global_step, epoch_end })
-            }
-        };
+        let session = Self::new(config, prepared, checkpoint, model)?;
         if config.parallel.rank == 0 {
             write_atomic(&directory.join("config.toml"), config.to_toml().as_bytes())?;
         }
-        let resumed_from = checkpoint.map(|checkpoint| checkpoint.path);
+        Ok(Self { directory, _lock: lock, ..session })
+    }
+
+    /// A session without a directory, from `checkpoint` or from the beginning.
+    fn new(
+        config: &Config,
+        prepared: &Prepared,
+        checkpoint: Option<Loaded>,
+        model: ResNet<burn::backend::Autodiff<B>>,
+    ) -> Result<Self> {
+        let (mut start, mut seconds_before, mut kept, mut rate) =
+            (StartingPoint::default(), 0.0, Kept::default(), None);
+        let mut model = model;
+        if let Some(checkpoint) = &checkpoint {
+            let (training, state) = restore(config, prepared, checkpoint)?;
+            rate = other_rate(checkpoint, &prepared.plan, training.position.global_step)?;
+            (model, start) = StartingPoint::restore(model, &training, &checkpoint.path.display().to_string())?;
+            let epoch_end = state.global_step - state.step_in_epoch.min(state.global_step);
+            (seconds_before, kept) = (state.elapsed_seconds, Kept { step: state.global_step, epoch_end });
+        }
+        let (directory, resumed_from) = (PathBuf::new(), checkpoint.map(|checkpoint| checkpoint.path));
         let config = config.clone();
-        Ok(Self { config, directory, model, start, seconds_before, kept, resumed_from, _lock: lock })
+        Ok(Self { config, directory, model, start, seconds_before, kept, resumed_from, rate, _lock: None })
     }
 
     fn announce(&self) {
@@ -194,6 +243,7 @@ impl<B: HostBackend> Session<B> {
             let steps = position.global_step;
             say(&format!("resuming    {} after step {steps}, in epoch {}", path.display(), position.epoch + 1));
         }
+        self.rate.iter().for_each(|words| say(&format!("            {words}")));
     }
 
     fn run(
@@ -208,7 +258,9 @@ impl<B: HostBackend> Session<B> {
         let plan = prepared.plan.clone();
         let position = &self.start.position;
         if plan.is_complete(position) {
-            say(&nothing_left(&plan, position));
+            if self.config.run.progress != ProgressKind::Json {
+                say(&nothing_left(&plan, position));
+            }
             if self.config.parallel.rank == 0 {
                 let done = [position.epoch, position.global_step];
                 conclude(&self.config, &self.directory, done, self.resumed_from.as_deref())?;
@@ -216,6 +268,8 @@ impl<B: HostBackend> Session<B> {
             return Ok(0);
         }
         let totals = Arc::new(Mutex::new(RunTotals {
+            steps: position.global_step,
+            epochs: position.epoch,
             best: position.best.map(|(accuracy, step)| (accuracy, step.div_ceil(plan.sampler.steps_per_epoch()))),
             left_out: prepared.splits.left_out,
             ..RunTotals::default()

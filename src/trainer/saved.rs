@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::terminal::say;
-use crate::checkpoint::{Best, Content, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir};
+use crate::checkpoint::{
+    Best, Content, Exact, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir,
+};
 use crate::error::{Error, Result};
 use crate::file::TEXT;
 use crate::parallel::{
@@ -37,6 +39,8 @@ pub(super) fn snapshot(state: TrainingState, identity: Identity, metadata: &[(St
 }
 
 fn run_state(position: &Position, identity: Identity) -> RunState {
+    let counted = position.running.counted;
+    let correct = counted[0] as u64;
     RunState {
         global_step: position.global_step,
         epoch: position.epoch,
@@ -50,8 +54,9 @@ fn run_state(position: &Position, identity: Identity) -> RunState {
         loss_scale: position.loss_scale,
         progress: Progress {
             loss_sum: position.running.loss,
-            correct: position.running.counted[0] as u64,
+            correct,
             samples: position.running.samples as u64,
+            counted: (counted != [correct as f64, 0.0]).then(|| counted.map(Exact)),
         },
     }
 }
@@ -86,7 +91,10 @@ pub(super) fn position(state: &RunState, plan: &Plan) -> Position {
         running: Counts {
             loss: state.progress.loss_sum,
             samples: state.progress.samples as usize,
-            counted: [state.progress.correct as f64, 0.0],
+            counted: match state.progress.counted {
+                Some(counted) => counted.map(|Exact(count)| count),
+                None => [state.progress.correct as f64, 0.0],
+            },
         },
         best: state.best.map(|best| (best.metric, best.step)),
         loss_scale: state.loss_scale,

@@ -75,7 +75,7 @@ fn a_saved_configuration_has_no_other_defaults() {
     let small = ["--data=folder", "--image-size=32", "--stem=cifar", "--resized-crop=0", "--center-crop=0"];
     for line in [&small[..], &["--data=folder"], &["data=synthetic"]] {
         let ran = config(line);
-        let saved = Saved { path: "config.toml".into(), text: ran.to_toml(), note: None, without: &[] };
+        let saved = Saved { path: "config.toml".into(), text: ran.to_toml(), note: None, without: &[], older: "" };
         let again = |line: &[&str]| resolve(&Request { saved: Some(saved.clone()), ..request(line) }).unwrap().config;
         assert_eq!(again(&[]), ran, "{line:?}");
         assert_eq!(photographs(&again(&["--data", "webdataset"])), photographs(&ran), "{line:?}");
@@ -85,7 +85,7 @@ fn a_saved_configuration_has_no_other_defaults() {
 #[test]
 fn pretrained_weights_say_what_images_and_network_are_unless_the_user_does() {
     let text = "[data]\nimage_size = 48\nnormalization = \"0.5,0.5,0.5/0.25,0.25,0.25\"\n[model]\nstem = \"cifar\"\n";
-    let weights = Saved { path: "w.pth".into(), text: text.into(), note: None, without: &[] };
+    let weights = Saved { path: "w.pth".into(), text: text.into(), note: None, without: &[], older: "" };
     let with = |line: &[&str]| resolve(&Request { weights: Some(weights.clone()), ..request(line) }).unwrap();
     let line = ["--data", "folder", "--pretrained", "w.pth"];
     let Resolved { config, notes } = with(&line);

@@ -1,5 +1,7 @@
 //! What becomes of single changes: joins, leaves, losses, too few processes, refusals, failing devices.
 
+use std::io::{BufRead, BufReader};
+
 use super::*;
 
 #[test]
@@ -84,4 +86,22 @@ fn another_configuration_is_refused_and_the_run_goes_on() {
     assert_eq!(job.run().tensors(), job.place.run("calm").tensors());
     assert_eq!(job.run().steps(), job.place.run("calm").steps());
     assert_eq!(job.generations().len(), 1);
+}
+
+#[test]
+fn a_launch_names_the_address_that_members_asks() {
+    let place = Workplace::new();
+    let mut command = place.bare(&["launch", "--nproc=2", "--", "--elastic=1:2"]);
+    command.args(place.small("run", &["--epochs=100000"]).get_args());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (mut output, mut first) = (BufReader::new(child.stdout.take().unwrap()), String::new());
+    output.read_line(&mut first).unwrap();
+    let address = first.strip_prefix("rendezvous  ").and_then(|rest| rest.split(';').next()).unwrap();
+    assert!(first.trim_end().ends_with(&format!("train members --dist-url {address}")), "{first}");
+    until("both take part", || {
+        let output = place.bare(&["members", "--dist-url", address]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("running")
+    });
+    child.kill().unwrap();
+    wait(&mut child);
 }

@@ -85,7 +85,7 @@ fn state() -> RunState {
         seed: 3,
         world_size: 2,
         data_fingerprint: "0123456789abcdef".into(),
-        progress: Progress { loss_sum: 2.5, correct: 9, samples: 32 },
+        progress: Progress { loss_sum: 2.5, correct: 9, samples: 32, counted: None },
         loss_scale: LossScale::default(),
     }
 }

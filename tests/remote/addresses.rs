@@ -23,7 +23,8 @@ fn forged(place: &Workplace, run: &str, name: &str, (section, key, value): (&str
         if value.ends_with(".tar") {
             settings["data"].as_table_mut().unwrap().insert("source".into(), "webdataset".into());
         }
-        loaded.files.insert("config.toml".into(), settings.to_string().into_bytes());
+        let text = format!("# Written by hand.\n\n\n{settings}");
+        loaded.files.insert("config.toml".into(), text.into_bytes());
         let files = loaded.files.into_iter().map(|(name, bytes)| (name, bytes.into())).collect();
         let snapshot = Snapshot { step, epoch: loaded.epoch, accuracy: None, files };
         store.save(&snapshot, true, Keep { last: 100, best: 1 }).unwrap();
@@ -53,12 +54,13 @@ fn a_strangers_checkpoint_asks_no_server_and_learns_nothing_of_the_environment()
         ("data", ("data", "dir", &plain), &format!("add --data-dir {plain}")),
         ("copies", ("checkpoint", "url", &copies), &format!("add --checkpoint-url {copies}")),
         ("weights", ("model", "pretrained", &weights), &format!("add --pretrained {weights}")),
+        ("file", ("checkpoint", "path", "precious.pth"), "add --checkpoint precious.pth, or --checkpoint= for no copy"),
     ];
     for (name, setting, part) in cases {
         forged(&place, "run", name, setting);
         let resume = format!("--resume={name}");
         let mut outputs = vec![with_secret(&place, &[&resume, "--max-steps=6"])];
-        if name != "copies" {
+        if !["copies", "file"].contains(&name) {
             // A repetition makes no copies.
             outputs.push(with_secret(&place, &["verify", name]));
         }
@@ -75,8 +77,23 @@ fn a_strangers_checkpoint_asks_no_server_and_learns_nothing_of_the_environment()
     assert_eq!(server.heads(), Vec::<String>::new());
     // What a command does not use is no reason to refuse.
     succeeded(&with_secret(&place, &["verify", "copies"]));
+    succeeded(&with_secret(&place, &["verify", "file"]));
+    assert!(!place.path("precious.pth").exists());
+    succeeded(&with_secret(&place, &["--resume=file", "--checkpoint=", "--max-steps=6"]));
     succeeded(&with_secret(&place, &["evaluate", "--checkpoint=copies", "--backend=flex"]));
     assert_eq!(server.heads(), Vec::<String>::new());
+}
+
+#[test]
+fn an_error_in_the_settings_of_a_checkpoint_names_its_line() {
+    let place = Workplace::new();
+    place.train("run", &["--max-steps=4"]);
+    forged(&place, "run", "wrong", ("optim", "learning_rate", "fast"));
+    let text = fs::read_to_string(place.run("wrong").checkpoint("latest/config.toml")).unwrap();
+    let line = text.lines().position(|line| line == "learning_rate = \"fast\"").unwrap() + 1;
+    let lines = errors(&place.bare(&["--resume=wrong"]).output().unwrap());
+    let expected = format!("got 'fast' (optim.learning_rate in wrong/checkpoints/step-00000004/config.toml:{line})");
+    assert!(lines.len() == 1 && lines[0].contains(&expected), "'{expected}' is not in {lines:?}");
 }
 
 #[test]

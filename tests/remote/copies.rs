@@ -68,6 +68,15 @@ fn a_run_goes_on_from_its_copies_on_another_machine() {
         let lines = errors(&place.small("damaged", &rest).output().unwrap());
         assert!(lines.len() == 1 && lines[0].contains("step-00000008/model.safetensors' is damaged"), "{lines:?}");
     }
+    // What goes on from an earlier step would move the latest copy back.
+    let back =
+        ["--epochs=2", "--resume=first-files/checkpoints/step-00000004", &format!("--checkpoint-url={}", urls[0])];
+    for more in [&[][..], &["--dry-run"]] {
+        let lines = errors(&place.small("first-files", &[&back[..], more].concat()).output().unwrap());
+        let rule =
+            "has a copy of step 8, and the run would go on from step 4; go on from the copy with --resume file://";
+        assert!(lines.len() == 1 && lines[0].contains(rule), "{lines:?}");
+    }
     // What names the latest copy leads nowhere else.
     fs::write(place.path("files/latest"), "../http/step-00000006").unwrap();
     let lines = errors(&place.small("astray", &["--epochs=2", &format!("--resume={}", urls[0])]).output().unwrap());

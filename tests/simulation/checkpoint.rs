@@ -6,6 +6,8 @@ mod atomic;
 mod content;
 #[path = "../../src/checkpoint/manifest.rs"]
 mod manifest;
+#[path = "../../src/checkpoint/reading.rs"]
+mod reading;
 #[path = "../../src/checkpoint/retention.rs"]
 mod retention;
 #[path = "../../src/checkpoint/store.rs"]

@@ -133,6 +133,10 @@ impl Store for Remote {
 fn failure(reason: &Refusal, at: u64) -> Failure {
     let remedy = match reason {
         Refusal::NotFound { .. } => "fetch a new list of the shards, or put the object back",
+        Refusal::NotSupported { .. } => {
+            "shards are read in parts, by requests for ranges: serve them with a server that answers those, or copy them and \
+             name their folder with --data-dir"
+        }
         _ => "go on with --resume when the store answers again, or try for longer with data.retry_seconds",
     };
     Failure::other(format!("at byte {at}: {}", objects::failure(reason, remedy)))

@@ -8,18 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::repetition::{
-    Difference, Repetition, Verification, different_tensor, experiment, first_difference, log, text_of,
+    Difference, Log, Repetition, Verification, different_tensor, divide, experiment, first_difference, last_start, log,
+    text_of,
 };
 use crate::checkpoint::{self, Loaded};
 use crate::error::{Error, Result};
-use crate::metrics::StepRecord;
 use crate::parallel::{Observation, first_difference as first_unit};
+use crate::trainer::resume::saved;
 use crate::trainer::terminal::say;
 
 /// Where both runs are still the same, and the step by which they are not.
 struct Parting {
-    /// A checkpoint of each from which both go on; `None` for the beginning.
-    start: Option<[PathBuf; 2]>,
+    /// The step of a checkpoint of each from which both go on, and both; `None` for the beginning.
+    start: Option<(usize, [PathBuf; 2])>,
     /// The first step known to differ.
     step: usize,
     /// How that is known.
@@ -32,24 +33,36 @@ struct Parting {
 /// [`Error::Data`] that says where they part, [`Error::Usage`] if they cannot be compared.
 pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u8> {
     let logs = [log(&runs[0].join("metrics.jsonl"))?, log(&runs[1].join("metrics.jsonl"))?];
-    let saved = [checkpoints(runs[0])?, checkpoints(runs[1])?];
-    let Some(Parting { start, step, how }) = parting(&logs, &saved)? else {
-        let steps = logs[0].len().min(logs[1].len());
+    let kept = [checkpoints(runs[0])?, checkpoints(runs[1])?];
+    let Some(Parting { start, step, how }) = parting(&logs, &kept)? else {
+        let steps = logs[0].steps.len().min(logs[1].steps.len());
         say(&format!("the same    {steps} steps, and the weights in all checkpoints that both have"));
         return Ok(0);
     };
     say(&format!("part        at step {step}: {how}"));
-    let origin = start.as_ref().map_or("the beginning".into(), |[path, _]| format!("'{}'", path.display()));
+    let origin = start.as_ref().map_or("the beginning".into(), |(_, [path, _])| format!("'{}'", path.display()));
     say(&format!("repeating   both to step {step}, from {origin}"));
-    let mut repeated = Vec::new();
-    for (place, (run, saved)) in runs.into_iter().zip(&saved).enumerate() {
-        let settings = saved.range(step..).next().or(saved.last_key_value());
+    let from = start.as_ref().map_or(0, |(from, _)| *from);
+    let (mut legs, mut settings) = (Vec::new(), Vec::new());
+    for ((run, kept), log) in runs.into_iter().zip(&kept).zip(&logs) {
+        let path = kept.range(step..).next().or(kept.last_key_value());
         let none = || Error::usage(format!("'{}' has no checkpoint with its settings", run.display()));
-        let settings = checkpoint::read(settings.ok_or_else(none)?.1)?;
-        let start = start.as_ref().map(|paths| paths[place].as_path());
+        let checkpoint = checkpoint::read(path.ok_or_else(none)?.1)?;
+        legs.push(log.legs(from, step, saved(&checkpoint)?));
+        settings.push(checkpoint);
+    }
+    // Units are compared in the last legs, which must have the same steps.
+    let starts = [last_start(&legs[0], from), last_start(&legs[1], from)];
+    let latest = starts[0].max(starts[1]);
+    for (legs, _) in legs.iter_mut().zip(starts).filter(|(_, start)| *start < latest) {
+        divide(legs, latest);
+    }
+    let mut repeated = Vec::new();
+    for (place, (legs, settings)) in legs.iter().zip(settings).enumerate() {
+        let start = start.as_ref().map(|(_, paths)| paths[place].as_path());
         // A run may have gone on from a checkpoint with other settings.
         let own = &["run.log_units=true", "--force-config"][..if start.is_some() { 2 } else { 1 }];
-        match Repetition::run(start, step, &settings, verification, own)? {
+        match Repetition::run(start, legs, verification, own)? {
             Ok(repetition) => repeated.push((repetition, settings)),
             Err(code) => return Ok(code),
         }
@@ -62,7 +75,7 @@ pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u
     for ((run, log), (repetition, _)) in runs.iter().zip(&logs).zip(&repeated) {
         let steps = repetition.steps()?;
         let repeated: BTreeSet<usize> = steps.iter().map(|step| step.step).collect();
-        let logged = log.iter().filter(|step| repeated.contains(&step.step));
+        let logged = log.steps.iter().filter(|step| repeated.contains(&step.step));
         if let Some(Difference { step, .. }) = first_difference(logged, &steps) {
             return Err(Error::Data(format!(
                 "both runs compute the same here, and step {step} of '{}' is not what it computes: its log was changed, or \
@@ -82,7 +95,8 @@ fn checkpoints(run: &Path) -> Result<BTreeMap<usize, PathBuf>> {
 ///
 /// # Errors
 /// [`Error::Usage`] if nothing leads to the steps that both have logged.
-fn parting(logs: &[Vec<StepRecord>; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -> Result<Option<Parting>> {
+fn parting(logs: &[Log; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -> Result<Option<Parting>> {
+    let logs = [&logs[0].steps, &logs[1].steps];
     let others: BTreeSet<usize> = logs[1].iter().map(|step| step.step).collect();
     let both: Vec<_> = logs[0].iter().filter(|step| others.contains(&step.step)).collect();
     let apart = || {
@@ -90,7 +104,7 @@ fn parting(logs: &[Vec<StepRecord>; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -
         Error::usage(format!("{rule}; give runs of one experiment"))
     };
     let first = both.first().ok_or_else(apart)?.step;
-    let logged = first_difference(both, &logs[1]).and_then(|difference| {
+    let logged = first_difference(both, logs[1]).and_then(|difference| {
         let (name, [one, other]) = difference.number?;
         Some((difference.step, format!("the {name} is {one} in the first and {other} in the second")))
     });
@@ -109,7 +123,8 @@ fn parting(logs: &[Vec<StepRecord>; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -
         // Where one run lacks a checkpoint, that of the other stands for it: so far they are the same, or one went on
         // from the other.
         if let Some(either) = one.or(other).filter(|_| step + 1 >= first) {
-            (start, is_reached) = (Some([one.unwrap_or(either), other.unwrap_or(either)].map(PathBuf::clone)), true);
+            let paths = [one.unwrap_or(either), other.unwrap_or(either)].map(PathBuf::clone);
+            (start, is_reached) = (Some((step, paths)), true);
         }
     }
     match found {
@@ -130,7 +145,7 @@ fn units(repetition: &Repetition) -> Result<Vec<Observation>> {
 
 /// The settings in which two experiments differ, in words.
 fn different_settings(one: &Loaded, other: &Loaded) -> Result<String> {
-    let (one, other) = (experiment(one)?, experiment(other)?);
+    let (one, other) = (experiment(&saved(one)?)?, experiment(&saved(other)?)?);
     let of = |table: &toml::Table, section: &str, key: &str| table.get(section).and_then(|it| it.get(key)).cloned();
     let sections = one.iter().filter_map(|(section, keys)| Some((section, keys.as_table()?)));
     let keys = sections.flat_map(|(section, keys)| keys.keys().map(move |key| (section, key)));

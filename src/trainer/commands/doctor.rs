@@ -58,6 +58,13 @@ pub fn doctor() {
             "one in this build; for several: make setup-dist, then add --features gloo".into()
         },
     );
+    for (name, is_there, what) in [
+        ("parquet", cfg!(feature = "parquet"), "images in Parquet files: --data parquet"),
+        ("remote", cfg!(feature = "remote"), "shards and checkpoints at https:// and s3://"),
+    ] {
+        let missing = format!("not in this build; add --features {name} for {what}");
+        line(name, if is_there { what.into() } else { missing });
+    }
     let terminal =
         if cfg!(feature = "tui") { "dashboard and lines" } else { "lines; add --features tui for a dashboard" };
     line("progress", terminal.into());

@@ -70,7 +70,7 @@ pub fn evaluate(path: &Path, which: Option<Which>, mut request: Request) -> Resu
 fn frame(file: &ModelFile) -> Saved {
     let Description { size, center_crop, .. } = usual(file.model.stem);
     let text = format!("[data]\nimage_size = {size}\ncenter_crop = {center_crop:?}\n");
-    Saved { path: file.origin.clone().into(), text, note: None, without: &[] }
+    Saved { path: file.origin.clone().into(), text, note: None, without: &[], older: "" }
 }
 
 /// Prepares images as the file states, unless a setting is named; notes what neither says, as the configuration has it.

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 
-use crate::config::{Request, resolve, sketch};
+use crate::config::{Config, Request, resolve, sketch};
 use crate::error::{Error, Result};
 use crate::launch::{self, Machines};
+use crate::parallel::ParallelConfig;
 use crate::trainer::phases::listen;
+use crate::trainer::terminal::say;
 
 /// Starts `processes` with `arguments`, which resolve to `request`, on this one of the `machines`; returns the exit
 /// code.
@@ -18,7 +20,18 @@ pub fn launch(processes: usize, machines: &Machines, arguments: &[OsString], mut
     let first = machines.variables_of_first(processes);
     request.environment.retain(|(name, _)| first.iter().all(|(set, _)| set != name));
     request.environment.extend(first);
-    launch::launch(processes, machines, arguments, &resolve(&request)?.config.parallel)
+    let Config { run, parallel, .. } = resolve(&request)?.config;
+    let job = if parallel.job_id == ParallelConfig::default().job_id {
+        String::new()
+    } else {
+        format!(" --job-id {}", parallel.job_id)
+    };
+    let listening = |address: &str| {
+        if run.progress.is_text() {
+            say(&format!("rendezvous  {address}; who takes part: train members --dist-url {address}{job}"));
+        }
+    };
+    launch::launch(processes, machines, arguments, &parallel, &listening)
 }
 
 /// Refuses an address of the user's that is not the one where the processes will meet.

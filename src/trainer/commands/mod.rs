@@ -18,6 +18,7 @@ mod repetition;
 mod scaling;
 mod slurm;
 mod sweep;
+mod sweep_place;
 mod trial;
 mod verify;
 

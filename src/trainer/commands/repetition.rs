@@ -14,17 +14,59 @@ use crate::file::{self, GIB};
 use crate::metrics::{Record, StepRecord, links};
 use crate::state::{StateDict, from_safetensors};
 use crate::trainer::child::Child;
-use crate::trainer::origin::saved;
+use crate::trainer::resume::written;
 use crate::trainer::terminal::say;
 
 /// The file of the weights in a checkpoint.
 const WEIGHTS: &str = "model.safetensors";
 
-/// The steps in a log whose lines form a chain.
+/// The log of a run.
+pub(super) struct Log {
+    pub(super) steps: Vec<StepRecord>,
+    /// The steps done before each session, and its settings.
+    sessions: Vec<(usize, Saved)>,
+}
+
+/// Steps that one session has done: up to the step `to`, with these settings.
+pub(super) struct Leg {
+    to: usize,
+    settings: Saved,
+}
+
+impl Log {
+    /// The parts of the steps behind `from` to `to` by their settings; `last` are those of the last step.
+    pub(super) fn legs(&self, from: usize, to: usize, last: Saved) -> Vec<Leg> {
+        let mut legs = Vec::new();
+        let (before, later): (Vec<_>, Vec<_>) = self.sessions.iter().partition(|(step, _)| *step <= from);
+        // An earlier version has not logged them.
+        let mut current = before.last().map(|(_, settings)| settings);
+        for (step, settings) in later.into_iter().filter(|(step, _)| *step < to) {
+            if let Some(current) = current.filter(|it| table(it).ok() != table(settings).ok()) {
+                legs.push(Leg { to: *step, settings: current.clone() });
+            }
+            current = Some(settings);
+        }
+        legs.push(Leg { to, settings: last });
+        legs
+    }
+}
+
+/// The step behind which the last of `legs` begins; `from` is that of the first.
+pub(super) fn last_start(legs: &[Leg], from: usize) -> usize {
+    legs.iter().rev().nth(1).map_or(from, |leg| leg.to)
+}
+
+/// Divides the last of `legs` behind step `at`.
+pub(super) fn divide(legs: &mut Vec<Leg>, at: usize) {
+    let last = legs.last().map(|leg| Leg { to: at, settings: leg.settings.clone() });
+    legs.splice(legs.len() - 1..legs.len() - 1, last);
+}
+
+/// A log whose lines form a chain.
 ///
 /// # Errors
 /// [`Error::Data`] naming the first line that does not fit.
-pub(super) fn log(path: &Path) -> Result<Vec<StepRecord>> {
+pub(super) fn log(path: &Path) -> Result<Log> {
     let text = text_of(path)?;
     let links = links(&text);
     if let Some(line) = links.broken {
@@ -39,7 +81,11 @@ pub(super) fn log(path: &Path) -> Result<Vec<StepRecord>> {
         count => format!("; the first {count} are of an earlier version, without a chain"),
     };
     say(&format!("log         {} lines, each follows from the one before{old}", links.whole));
-    Ok(steps_of(&text))
+    let session = |line| match serde_json::from_str(line) {
+        Ok(Record::Start(it)) => Some((it.step, written(path.to_path_buf(), it.settings))),
+        _ => None,
+    };
+    Ok(Log { steps: steps_of(&text), sessions: text.lines().filter_map(session).collect() })
 }
 
 pub(super) fn text_of(log: &Path) -> Result<String> {
@@ -72,22 +118,46 @@ pub struct Verification {
 pub(super) struct Repetition {
     directory: TempDir,
     to: usize,
+    /// Those of the legs before.
+    before: Vec<StepRecord>,
 }
 
 impl Repetition {
-    /// Trains from the checkpoint `start`, or the beginning, to step `to`, with the settings in `settings`, by the arguments
-    /// of `verification` and `own`; writes nothing but its own directory. The exit code, if a signal ended that.
+    /// Trains `legs` one after the other from the checkpoint `start`, or the beginning, by the arguments of `verification`,
+    /// the last one also by `own`; writes nothing but directories of its own. The exit code, if a signal ended that.
     pub(super) fn run(
         start: Option<&Path>,
-        to: usize,
-        settings: &Loaded,
+        legs: &[Leg],
+        verification: &Verification,
+        own: &[&str],
+    ) -> Result<std::result::Result<Self, u8>> {
+        let (last, others) = legs.split_last().expect("steps end somewhere");
+        let mut before: Option<Self> = None;
+        for leg in others {
+            let from = before.as_ref().map(Self::saved).transpose()?;
+            let forced = &["checkpoint.force_config=true"][..from.iter().len()];
+            match Self::leg(from.as_deref().or(start), leg, verification, forced)? {
+                Ok(done) => before = Some(Self { before: before.map_or(Ok(Vec::new()), |it| it.steps())?, ..done }),
+                Err(code) => return Ok(Err(code)),
+            }
+        }
+        let from = before.as_ref().map(Self::saved).transpose()?;
+        let forced = &["checkpoint.force_config=true"][..from.iter().len()];
+        let done = Self::leg(from.as_deref().or(start), last, verification, &[own, forced].concat())?;
+        let before = before.map_or(Ok(Vec::new()), |it| it.steps())?;
+        Ok(done.map(|done| Self { before, ..done }))
+    }
+
+    fn leg(
+        start: Option<&Path>,
+        Leg { to, settings }: &Leg,
         verification: &Verification,
         own: &[&str],
     ) -> Result<std::result::Result<Self, u8>> {
         let experiment = experiment(settings)?;
         check(settings, &verification.request)?;
         let directory = tempfile::tempdir().map_err(Error::io("create", std::env::temp_dir()))?;
-        let it = Self { directory, to };
+        let it = Self { directory, to: *to, before: Vec::new() };
         let file = it.directory.path().join("config.toml");
         fs::write(&file, experiment.to_string()).map_err(Error::io("write", &file))?;
         let mut all = vec!["data.cache_dir=".to_string()];
@@ -119,37 +189,41 @@ impl Repetition {
         self.directory.path().join("run")
     }
 
+    /// The steps of all legs.
     pub(super) fn steps(&self) -> Result<Vec<StepRecord>> {
-        Ok(steps_of(&text_of(&self.path().join("metrics.jsonl"))?))
+        let own = steps_of(&text_of(&self.path().join("metrics.jsonl"))?);
+        Ok([&self.before[..], &own].concat())
     }
 
-    /// The checkpoint at its end.
-    pub(super) fn end(&self) -> Result<Loaded> {
+    /// The directory of the checkpoint at its end.
+    fn saved(&self) -> Result<PathBuf> {
         let unsaved =
             || Error::Training(format!("the steps to {} were repeated without a checkpoint; try again", self.to));
         let (_, path) =
             checkpoint::all(&self.path())?.into_iter().find(|(step, _)| *step == self.to).ok_or_else(unsaved)?;
-        checkpoint::read(&path)
+        Ok(path)
+    }
+
+    /// The checkpoint at its end.
+    pub(super) fn end(&self) -> Result<Loaded> {
+        checkpoint::read(&self.saved()?)
     }
 }
 
 /// Refuses settings that a resumed run would refuse, such as an address that the user has not given: the child gets them in a
 /// file of this command.
-fn check(checkpoint: &Loaded, request: &Request) -> Result<()> {
+fn check(settings: &Saved, request: &Request) -> Result<()> {
     let without = &["checkpoint.url", "checkpoint.path", "data.cache_dir"];
-    let saved = Some(Saved { without, ..saved(checkpoint)? });
+    let saved = Some(Saved { without, ..settings.clone() });
     resolve(&Request { saved, ..request.clone() }).map(drop)
 }
 
-/// The settings of a checkpoint without those of its session, processes and files.
+/// The settings of a run without those of its session, processes and files.
 ///
 /// # Errors
 /// [`Error::Usage`] if sums depended on the number of processes.
-pub(super) fn experiment(checkpoint: &Loaded) -> Result<toml::Table> {
-    let text = saved(checkpoint)?.text;
-    let damaged =
-        |reason: toml::de::Error| Error::Checkpoint(format!("its config.toml is damaged: {}", reason.message()));
-    let config: Config = toml::from_str(&text).map_err(damaged)?;
+pub(super) fn experiment(settings: &Saved) -> Result<toml::Table> {
+    let config: Config = toml::from_str(&settings.whole()).map_err(damaged(settings))?;
     let parallel = &config.parallel;
     if (parallel.processes() > 1 || parallel.elastic.is_on()) && !config.run.deterministic {
         return Err(Error::usage(
@@ -157,7 +231,16 @@ pub(super) fn experiment(checkpoint: &Loaded) -> Result<toml::Table> {
              deterministic run can be verified",
         ));
     }
-    let mut settings: toml::Table = toml::from_str(&text).map_err(damaged)?;
+    table(settings)
+}
+
+fn damaged(settings: &Saved) -> impl Fn(toml::de::Error) -> Error + '_ {
+    |reason| Error::Checkpoint(format!("'{}' is damaged: {}", settings.path.display(), reason.message()))
+}
+
+/// The settings that make an experiment.
+fn table(settings: &Saved) -> Result<toml::Table> {
+    let mut settings: toml::Table = toml::from_str(&settings.whole()).map_err(damaged(settings))?;
     settings.remove("checkpoint");
     for (section, key) in SESSION_KEYS.iter().filter_map(|key| key.split_once('.')) {
         settings.get_mut(section).and_then(toml::Value::as_table_mut).map(|section| section.remove(key));

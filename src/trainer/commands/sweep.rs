@@ -5,16 +5,16 @@
 //! best. `trial.rs` is a run, `results.rs` compares them.
 
 use std::collections::BTreeSet;
-use std::fs::{File, TryLockError};
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
+use super::sweep_place as place;
 use super::trial::Trial;
-use crate::checkpoint::{CheckpointConfig, Resume, check_writable};
+use crate::checkpoint::{CheckpointConfig, Resume};
 use crate::config::grid::Point;
 use crate::config::{Config, resolve};
 use crate::error::{Error, Result};
@@ -36,11 +36,11 @@ pub struct SweepOptions {
 
 /// Runs the rest of the sweep in `directory`; returns the exit code: 0, 1 if a run failed, or that of the signal that
 /// ended the sweep.
-pub fn sweep(directory: &Path, points: &[Point], options: &SweepOptions) -> Result<u8> {
+pub fn sweep(directory: Option<PathBuf>, points: &[Point], options: &SweepOptions) -> Result<u8> {
     let configs = check(points, options)?;
-    std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
-    check_writable(&directory.join("sweep.csv"))?;
-    let _alone = claim(directory)?;
+    let is_dry = configs.iter().all(|config| config.run.dry_run);
+    let directory = &place::of(directory, points, is_dry)?;
+    let _alone = if is_dry { None } else { Some(place::claim(directory)?) };
     say(&format!("sweep       {} runs in '{}'", points.len(), directory.display()));
     let trial = |(point, config): (_, Config)| {
         let epochs = if config.run.stop_after == 0 { config.run.epochs } else { config.run.stop_after };
@@ -48,8 +48,13 @@ pub fn sweep(directory: &Path, points: &[Point], options: &SweepOptions) -> Resu
         Trial { point, config, epochs, directory: directory.join(&point.name), ending: Ending::default() }
     };
     let mut trials: Vec<Trial> = points.iter().zip::<Vec<Config>>(configs).map(trial).collect();
+    refuse_others(&trials)?;
+    if !is_dry {
+        place::describe(directory, points)?;
+    }
     let shortest = trials.iter().map(|trial| trial.epochs).min().unwrap_or(1);
-    let rungs = rungs(trials.len(), shortest, options.halving);
+    let mut rungs = rungs(trials.len(), shortest, options.halving);
+    rungs.truncate(if is_dry { 1 } else { rungs.len() });
     let mut left: Vec<usize> = (0..trials.len()).collect();
     for (nth, rung) in rungs.iter().enumerate() {
         if nth > 0 {
@@ -62,8 +67,10 @@ pub fn sweep(directory: &Path, points: &[Point], options: &SweepOptions) -> Resu
     }
     let mut results = Results::default();
     trials.into_iter().for_each(|trial| results.add(trial.point, trial.directory, trial.ending));
-    results.write(directory)?;
-    say(&format!("\n{}", results.table()));
+    if !is_dry {
+        results.write(directory)?;
+        say(&format!("\n{}", results.table()));
+    }
     Ok(u8::from(results.any_failed()))
 }
 
@@ -77,6 +84,8 @@ fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOp
         0 => None,
         trained => Some(start.elapsed().as_secs_f64() / trained as f64 * remaining as f64),
     };
+    // After a stop, or an error of this program, no worker begins another run.
+    let halt = || next.store(left.len(), Ordering::Relaxed);
     let take = || {
         let nth = next.fetch_add(1, Ordering::Relaxed);
         Some((nth, *left.get(nth)?))
@@ -86,9 +95,11 @@ fn train_all(trials: &mut [Trial], left: &[usize], rung: Rung, options: &SweepOp
             let number = format!("{}/{}", nth + 1, left.len());
             let place = trials[at].place(&options.devices, slot, jobs);
             let eta = eta(left.len() - nth);
-            let Some(ended) = trials[at].train(&number, rung, place, eta, jobs == 1)? else { continue };
+            let ended = trials[at].train(&number, rung, place, eta, jobs == 1).inspect_err(|_| halt())?;
+            let Some(ended) = ended else { continue };
             trained.fetch_add(1, Ordering::Relaxed);
             if ended.stop.is_some() {
+                halt();
                 *lock(&stop) = ended.stop;
                 return Ok(());
             }
@@ -126,17 +137,16 @@ fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks the directory, since two sweeps at once would train the same runs. The lock ends with the process.
-fn claim(directory: &Path) -> Result<File> {
-    let handle = File::open(directory).map_err(Error::io("open", directory))?;
-    match handle.try_lock() {
-        Err(TryLockError::WouldBlock) => {
-            let remedy = "wait for its end, or give another --output-dir";
-            Err(Error::usage(format!("another sweep is at work in '{}'; {remedy}", directory.display())))
-        }
-        // Works without a lock on file systems that have none.
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(handle),
-    }
+/// Refuses to go on with runs of another experiment, whose results would stand beside the new ones as if they were the same.
+fn refuse_others(trials: &[Trial]) -> Result<()> {
+    let mut others = trials.iter().filter_map(Trial::other_settings);
+    let Some(first) = others.next() else { return Ok(()) };
+    let more = match others.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let remedy = "give another --output-dir, or the settings that it had";
+    Err(Error::usage(format!("{first}{more}; {remedy}")))
 }
 
 /// The configurations of all runs, or all errors in any of them, each once.

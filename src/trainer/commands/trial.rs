@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::checkpoint::run_dir;
+use crate::checkpoint::{differences, run_dir};
 use crate::config::Config;
 use crate::config::grid::Point;
 use crate::error::Result;
@@ -15,6 +15,7 @@ use crate::study::halving::Rung;
 use crate::trainer::child::{Child, Ended};
 use crate::trainer::prepare::share_threads;
 use crate::trainer::results::Ending;
+use crate::trainer::resume::{BINDING, written};
 use crate::trainer::terminal::{say, warn};
 
 /// The progress of a run.
@@ -111,6 +112,21 @@ impl Trial<'_> {
         let run = Run::read(&self.directory).ok().filter(|_| self.ending.failure.is_none())?;
         let until = run.epochs.iter().filter(|it| it.epoch <= rung.ends_after(self.epochs));
         until.map(|it| it.val_accuracy).filter(|it| it.is_finite()).reduce(f64::max)
+    }
+
+    /// The settings of the run in its directory that are not those of this trial, in words.
+    pub(super) fn other_settings(&self) -> Option<String> {
+        let path = self.directory.join("config.toml");
+        let saved = file::text(&path, TEXT).ok().filter(|_| run_dir::is_begun(&self.directory))?;
+        let keys = [BINDING, &["run.epochs", "optim", "schedule"]].concat();
+        let mut changed = differences(&written(path, saved).whole(), &self.config.to_toml(), &keys);
+        // Those of an older version are none.
+        changed.retain(|line| !line.contains(": saved absent"));
+        changed.sort();
+        changed.dedup();
+        let changed = changed.join("; ");
+        let directory = self.directory.display();
+        (!changed.is_empty()).then(|| format!("the run in '{directory}' has other settings: {changed}"))
     }
 
     /// Its progress towards epoch `goal`; a run with other settings is not complete.

@@ -2,7 +2,8 @@
 //!
 //! The log's lines must form their chain. Then steps between two checkpoints are trained again from the first, in a
 //! child process with the settings in the second, on devices of the user's choice: losses, accuracies, rates and norms
-//! must be those of the log, and the weights those of the second checkpoint, bit for bit.
+//! must be those of the log, and the weights those of the second checkpoint, bit for bit. Where the run went on with other
+//! settings between them, the log has those before.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -11,10 +12,11 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::against::compare;
-use super::repetition::{Difference, Repetition, Verification, different_tensor, first_difference, log};
+use super::repetition::{Difference, Log, Repetition, Verification, different_tensor, first_difference, log};
 use crate::checkpoint;
 use crate::error::{Error, Result};
 use crate::metrics::StepRecord;
+use crate::trainer::resume::saved;
 use crate::trainer::terminal::say;
 
 /// The steps from one checkpoint, or the beginning, to the next one.
@@ -35,13 +37,12 @@ pub fn verify(verification: &Verification) -> Result<u8> {
     if let Some(other) = &verification.against {
         return compare([run, other], verification);
     }
-    let steps = log(&run.join("metrics.jsonl"))?;
-    let all = logged(stretches(run)?, &steps)?;
+    let log = log(&run.join("metrics.jsonl"))?;
+    let all = logged(stretches(run)?, &log.steps)?;
     let chosen = chosen(all.len(), verification.stretches, verification.seed);
     let (mut repeated, total) = (0, all.iter().map(|stretch| stretch.to - stretch.from).sum::<usize>());
     for stretch in chosen.iter().map(|place| &all[*place]) {
-        let logged: Vec<_> = steps.iter().filter(|step| (stretch.from + 1..=stretch.to).contains(&step.step)).collect();
-        if let Some(code) = repeat(stretch, &logged, verification)? {
+        if let Some(code) = repeat(stretch, &log, verification)? {
             return Ok(code);
         }
         repeated += stretch.to - stretch.from;
@@ -90,16 +91,18 @@ fn chosen(count: usize, wanted: usize, seed: Option<u64>) -> Vec<usize> {
 }
 
 /// Repeats a stretch; the exit code if a signal ended that.
-fn repeat(stretch: &Stretch, logged: &[&StepRecord], verification: &Verification) -> Result<Option<u8>> {
+fn repeat(stretch: &Stretch, log: &Log, verification: &Verification) -> Result<Option<u8>> {
     let Stretch { from, start, to, end } = stretch;
     let origin = start.as_ref().map_or("the beginning".into(), |path| format!("'{}'", path.display()));
     say(&format!("repeating   steps {} to {to}, from {origin}", from + 1));
     let right = checkpoint::read(end)?;
-    let repetition = match Repetition::run(start.as_deref(), *to, &right, verification, &[])? {
+    let legs = log.legs(*from, *to, saved(&right)?);
+    let repetition = match Repetition::run(start.as_deref(), &legs, verification, &[])? {
         Ok(repetition) => repetition,
         Err(code) => return Ok(Some(code)),
     };
-    if let Some(Difference { step, number }) = first_difference(logged.iter().copied(), &repetition.steps()?) {
+    let logged = log.steps.iter().filter(|step| (from + 1..=*to).contains(&step.step));
+    if let Some(Difference { step, number }) = first_difference(logged, &repetition.steps()?) {
         let how = match number {
             None => format!("step {step} was logged, but not repeated"),
             Some((name, [logged, again])) => {
