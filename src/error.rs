@@ -79,7 +79,7 @@ impl Error {
     }
 }
 
-/// The name of a file as text: bytes that are not UTF-8 become `\xe9`. For a terminal it must be [`printable`] as well.
+/// The name of a file as text: bytes that are not UTF-8 become `\xe9`. For a terminal it must be `printable` as well.
 pub fn shown(name: impl AsRef<OsStr>) -> String {
     let chunks = name.as_ref().as_encoded_bytes().utf8_chunks();
     let escaped = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>();

@@ -43,7 +43,7 @@ const COMPARISON: &str = "report";
 /// `report` for several; returns the file.
 ///
 /// # Errors
-/// Those of [`write`].
+/// Those of [`write()`].
 pub fn write_for_user(runs: &[PathBuf], to: Option<PathBuf>) -> Result<PathBuf> {
     let place = Path::new(COMPARISON);
     let directory = if let [run] = runs { run } else { place };

@@ -170,7 +170,7 @@ pub(super) fn weights(path: &Path, averaged: bool) -> Result<Weights> {
     Ok(weights)
 }
 
-/// As [`weights`], which may hold any numbers.
+/// As [`weights()`], which may hold any numbers.
 pub(super) fn unchecked(path: &Path, averaged: bool) -> Result<Weights> {
     if is_url(path) && Format::of(path).is_some() {
         let url = shown(path);

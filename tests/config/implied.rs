@@ -2,7 +2,13 @@
 
 use super::*;
 
-const OWN: [&str; 4] = ["folder", "webdataset", "parquet", "pack"];
+const OWN: &[&str] = &[
+    "folder",
+    "webdataset",
+    #[cfg(feature = "parquet")]
+    "parquet",
+    "pack",
+];
 
 /// What makes the experiment of one on photographs.
 fn photographs(config: &Config) -> (usize, f64, f64, Stem) {
@@ -18,7 +24,6 @@ fn with_environment(line: &[&str], name: &str, value: &str) -> Config {
 }
 
 #[test]
-#[cfg(feature = "parquet")]
 fn every_spelling_of_a_source_is_the_same_experiment() {
     let dir = tempfile::tempdir().unwrap();
     for source in OWN {
