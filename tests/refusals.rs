@@ -223,7 +223,7 @@ fn devices_and_replicas_that_cannot_be_are_refused() {
     tiny_refused(&place, &[two, "--gpu-ids=0,0"], 2, &["'0' twice", "--gpu-ids 0"]);
     tiny_refused(&place, &[two, "--gpu-ids=0,1,2"], 2, &["'3' devices", "--world-size 3"]);
     tiny_refused(&place, &["--gpu-ids=7"], 2, &["'7'", "--gpu-ids"]);
-    tiny_refused(&place, &["--gpu-ids=-1"], 2, &["'[-1]'", "--gpu-ids 0"]);
+    tiny_refused(&place, &["--gpu-ids=-1"], 2, &["'-1'", "--gpu-ids 0"]);
     tiny_refused(&place, &["--world-size=0"], 2, &["'0'", "at least 1", "--world-size"]);
     tiny_refused(&place, &["--rank=1"], 2, &["'1'", "larger --world-size"]);
 }
@@ -310,7 +310,7 @@ fn a_run_that_does_not_exist_cannot_be_resumed() {
     tiny_refused(&place, &["--resume=nowhere"], 2, &["there is no 'nowhere' to resume", "checkpoint"]);
     tiny_refused(&place, &["--resume", "--output-dir=nowhere"], 2, &["'nowhere'", "without --resume"]);
     fs::create_dir_all(place.path("begun/checkpoints")).unwrap();
-    tiny_refused(&place, &["--resume", "--output-dir=begun"], 1, &["no intact checkpoint", "without --resume"]);
+    tiny_refused(&place, &["--resume", "--output-dir=begun"], 2, &["holds no checkpoint", "without --resume"]);
 }
 
 #[test]

@@ -130,7 +130,9 @@ fn another_experiment_is_refused_with_every_difference() {
     ] {
         let output = place.small("run", &[&["--epochs=2", "--resume"], arguments].concat()).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        let lines = errors(&output);
+        let mut lines = errors(&output);
+        // Not every processor has instructions for bf16.
+        lines.retain(|line| !line.contains("warning: here bf16 is slow"));
         assert_eq!(lines.len(), 1, "{lines:?}");
         for part in differences.iter().chain(&["belongs to another experiment", "--force-config"]) {
             assert!(lines[0].contains(part), "'{part}' is not in {lines:?}");
