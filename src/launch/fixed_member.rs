@@ -186,9 +186,9 @@ fn hold(host: &str, port: u16, terms: &Terms) -> Result<Service> {
     Service::start(listener, terms.clone())
 }
 
-/// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given; calls `listening`
-/// with the address of that of an elastic run. Those of
-/// several machines meet at rank 0, those of a rendezvous with several addresses there.
+/// `train launch`: holds the rendezvous for the processes it starts, with a new secret unless one is given; calls
+/// `listening` with its address if the run is elastic. Processes of several machines meet at rank 0, those of a
+/// rendezvous with several addresses there.
 pub(super) fn launch(
     processes: usize,
     machines: &Machines,

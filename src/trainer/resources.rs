@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::config::flag::setting;
 use crate::model::{ParameterCount, ResNet, activation_elements};
 use crate::nn::{float_tensors, is_frozen};
+use crate::ops::PrecisionKind;
 use crate::optim::OptimizerKind;
 use crate::parallel::{HostBackend, Task, unit_of};
 use crate::study::planning::Unit;
@@ -22,7 +23,7 @@ const FLOAT: usize = 4;
 const PROGRAM: f64 = 160.0 * 1024.0 * 1024.0;
 
 /// The warnings if `local_processes` processes such as this one need more memory than the machine has, a checkpoint more
-/// room than its disk, or the network larger images. Devices with memory of their own are not asked.
+/// room than its disk, the network larger images, or a half type is slow. Devices with memory of their own are not asked.
 pub(super) fn cautions<B: HostBackend>(
     config: &Config,
     prepared: &Prepared,
@@ -49,7 +50,15 @@ pub(super) fn cautions<B: HostBackend>(
             bytes(free)
         )
     });
-    memory.into_iter().chain(disk).chain(small_images(config, prepared)).collect()
+    let slow = slow_precision::<B>(config.run.precision)
+        .map(|slow| format!("warning: {slow}, so a step takes several times as long as in f32; use --precision f32"));
+    memory.into_iter().chain(disk).chain(small_images(config, prepared)).chain(slow).collect()
+}
+
+/// The reason if a step in `precision` is slow.
+pub(super) fn slow_precision<B: HostBackend>(precision: PrecisionKind) -> Option<String> {
+    let reason = "this processor or backend has no instructions for it";
+    (!B::is_fast_in(precision)).then(|| format!("here {} is slow: {reason}", precision.name()))
 }
 
 /// The warning if small images are enlarged for a network that begins anew.

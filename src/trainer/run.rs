@@ -16,7 +16,7 @@ use super::overview::overview;
 use super::phases::{listen, report};
 use super::prepare::{Prepared, prepare};
 use super::recorder::{Recorder, RunTotals};
-use super::resources::cautions;
+use super::resources::{cautions, slow_precision};
 use super::resume::{other_rate, restore};
 use super::snapshot::{Snapshots, check_copy};
 use super::terminal::{display, say, warn};
@@ -47,10 +47,11 @@ impl Program for Training {
     type Output = u8;
 
     fn run<B: HostBackend>(self, backend: BackendKind) -> Result<u8> {
-        let Resolved { mut config, notes } = self.0;
+        let Resolved { mut config, mut notes } = self.0;
         requeue::prepare(&mut config)?;
         let first = config.parallel.rank == 0;
         let presence = Presence::of(&config);
+        notes.extend(choose_precision::<B>(&mut config.run));
         if first {
             // Standard output is for programs then.
             let say = if config.run.progress == ProgressKind::Json { warn } else { say };
@@ -59,7 +60,6 @@ impl Program for Training {
             // Only the first process prints.
             config.run.progress = ProgressKind::None;
         }
-        choose_precision::<B>(&mut config.run, first);
         // SAFETY: this is before the first thread that reads the environment.
         unsafe { name_interface(&config.parallel) };
         let stop = stop(&config)?;
@@ -78,27 +78,12 @@ impl Program for Training {
     }
 }
 
-/// Takes f32 where a half type was wanted for its speed and is slow; the process that `prints` says what becomes of the
-/// precision.
-fn choose_precision<B: HostBackend>(run: &mut RunConfig, prints: bool) {
-    let wanted = run.precision;
-    if B::is_fast_in(wanted) {
-        return;
-    }
-    if run.half_if_fast {
-        run.precision = PrecisionKind::F32;
-    }
-    let name = wanted.name();
-    let reason = format!("here {name} is slow: this processor or backend has no instructions for it");
-    if !prints {
-        return;
-    }
-    if run.half_if_fast {
-        let note = format!("note: {reason}; the run takes f32, unless you give --precision {name} alone");
-        if run.progress == ProgressKind::Json { warn(&note) } else { say(&note) }
-    } else {
-        warn(&format!("warning: {reason}, so a step takes several times as long as in f32; use --precision f32"));
-    }
+/// Takes f32 where a half type was wanted for its speed and is slow, and returns a note about that.
+fn choose_precision<B: HostBackend>(run: &mut RunConfig) -> Option<String> {
+    let slow = slow_precision::<B>(run.precision).filter(|_| run.half_if_fast)?;
+    let name = run.precision.name();
+    run.precision = PrecisionKind::F32;
+    Some(format!("{slow}; the run takes f32, unless you give --precision {name} alone"))
 }
 
 /// A process that shows no progress of its own, on whose terminal there is no other.
@@ -157,8 +142,6 @@ fn run<B: HostBackend>(
         cautions::<B>(&config, &prepared, about.parameters, membership.local_processes())
             .iter()
             .for_each(|line| warn(line));
-    }
-    if config.parallel.rank == 0 {
         check_copy(&config.checkpoint.path)?;
     }
     if config.run.dry_run {
@@ -220,11 +203,10 @@ impl<B: HostBackend> Session<B> {
         config: &Config,
         prepared: &Prepared,
         checkpoint: Option<Loaded>,
-        model: ResNet<burn::backend::Autodiff<B>>,
+        mut model: ResNet<burn::backend::Autodiff<B>>,
     ) -> Result<Self> {
         let (mut start, mut seconds_before, mut kept, mut rate) =
             (StartingPoint::default(), 0.0, Kept::default(), None);
-        let mut model = model;
         if let Some(checkpoint) = &checkpoint {
             let (training, state) = restore(config, prepared, checkpoint)?;
             rate = other_rate(checkpoint, &prepared.plan, training.position.global_step)?;

@@ -28,7 +28,8 @@ impl Report {
     }
 }
 
-/// Loads the weights `from`, under torchvision's names, into a new model's state; `origin` names their source. An error leaves `into` unchanged.
+/// Loads the weights `from`, under torchvision's names, into a new model's state; `origin` names their source. An error
+/// leaves `into` unchanged.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if no name matches, or if a shape other than the head's differs.
