@@ -197,11 +197,10 @@ impl<B: TrainBackend> ResNet<B> {
 /// The mean over the pixels, `[batch, channels]`, of `[batch, channels, height, width]`.
 fn averaged<B: TrainBackend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
     let [batch, channels, height, width] = x.dims();
-    // Other devices than the processor have channels innermost: another order would be a copy.
-    let mean = if B::is_processor() {
-        x.reshape([batch, channels, height * width]).mean_dim(2)
-    } else {
+    let mean = if B::CHANNELS_INNERMOST {
         x.permute([0, 2, 3, 1]).reshape([batch, height * width, channels]).mean_dim(1)
+    } else {
+        x.reshape([batch, channels, height * width]).mean_dim(2)
     };
     mean.reshape([batch, channels])
 }

@@ -144,7 +144,7 @@ impl<B: TrainBackend> BatchNorm<B> {
 /// A linear layer, `[batch, inputs]` to `[batch, outputs]`, computed in the pass's precision.
 pub fn linear<P: Precision<B>, B: TrainBackend>(layer: &Linear<B>, x: Tensor<P::Compute, 2>) -> Tensor<B, 2> {
     let weight = P::to_compute(layer.weight.val());
-    let product = if <P::Compute as ConvOps>::LINEAR_IS_CONVOLUTION {
+    let product = if <P::Compute as ConvOps>::CHANNELS_INNERMOST {
         let image = |values: Tensor<P::Compute, 2>| values.unsqueeze_dims(&[2, 3]);
         let sliding = Sliding { stride: 1, padding: 0, algorithm: Algorithm::Auto };
         conv2d(image(x), image(weight.transpose()), sliding, None).squeeze_dims(&[2, 3])

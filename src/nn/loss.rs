@@ -10,8 +10,9 @@ use burn::tensor::{Int, Tensor};
 /// 2016).
 pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>, smoothing: f64) -> Tensor<B, 1> {
     let [batch, classes] = logits.dims();
-    let log_probability = log_softmax(logits, 1);
-    let of_target = log_probability.clone().gather(1, targets.reshape([batch, 1])).reshape([batch]);
+    // Burn sums the last dimension on a CPU in an order that depends on the instruction set, any other in its own.
+    let log_probability = log_softmax(logits.unsqueeze_dim::<3>(2), 1);
+    let of_target = log_probability.clone().gather(1, targets.reshape([batch, 1, 1])).reshape([batch]);
     if smoothing == 0.0 {
         return of_target.neg();
     }

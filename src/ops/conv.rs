@@ -52,9 +52,10 @@ pub struct ParameterListener {
 /// `x` is `[batch, inputs, height, width]`, `weight` `[outputs, inputs, kernel_height, kernel_width]`, `gradient` (of
 /// the output) `[batch, outputs, out_height, out_width]`.
 pub trait ConvOps: HostOps + BatchNormOps {
-    /// Whether a linear layer is computed as the convolution of images of one pixel, rather than as Burn's product of
-    /// matrices.
-    const LINEAR_IS_CONVOLUTION: bool = false;
+    /// Whether the outputs of convolutions have the channels of a pixel side by side. The mean over the pixels then sums
+    /// in their order, and the classifier is a convolution of one pixel: on `flex` Burn's sums of neighbours and products
+    /// of matrices round differently with each instruction set, elsewhere they are slower.
+    const CHANNELS_INNERMOST: bool = false;
 
     /// Images or kernels in the memory layout for which this backend's convolutions are fastest; shape and values do
     /// not change. `innermost` asks for channels innermost (NHWC) on a CPU: faster for large maps, for
@@ -196,7 +197,7 @@ impl<B: ConvOps> Backward<B, 2> for ConvBackward {
 }
 
 impl<B: ConvOps, C: CheckpointStrategy> ConvOps for Autodiff<B, C> {
-    const LINEAR_IS_CONVOLUTION: bool = B::LINEAR_IS_CONVOLUTION;
+    const CHANNELS_INNERMOST: bool = B::CHANNELS_INNERMOST;
 
     fn arranged(images: FloatTensor<Self>, innermost: bool) -> FloatTensor<Self> {
         Self::from_inner(B::arranged(images.primitive, innermost))

@@ -175,7 +175,9 @@ impl<B: HostBackend, T: Task<B>> Student<B, T> {
         };
         let (objective, end) = match passed {
             Passed::Losses((losses, outputs)) => {
-                let loss = losses.sum();
+                // In the order of the samples: Burn's sum of a vector on a CPU depends on the instruction set.
+                let samples = losses.dims()[0];
+                let loss = losses.reshape([samples, 1]).sum_dim(0).reshape([1]);
                 (loss.clone() * weight, End::Losses(loss, outputs))
             }
             Passed::Activations(Activations(activations)) => {

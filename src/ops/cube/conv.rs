@@ -12,7 +12,7 @@ use crate::ops::{ConvOps, PoolOps, Sliding};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, E: BoolElement> ConvOps for Fusion<CubeBackend<R, F, I, E>> {
     /// A matrix product would be tuned over 20 kernels for each of its three sizes, each compiled for a second.
-    const LINEAR_IS_CONVOLUTION: bool = true;
+    const CHANNELS_INNERMOST: bool = true;
 
     fn conv_weight(weight: FloatTensor<Self>, _x: &FloatTensor<Self>, _sliding: Sliding) -> FloatTensor<Self> {
         let like = (weight.shape(), weight.dtype());

@@ -29,6 +29,8 @@ use super::vector::transpose;
 use update::parallel_for;
 
 impl ConvOps for Flex {
+    const CHANNELS_INNERMOST: bool = true;
+
     fn conv_forward(x: FlexTensor, weight: FlexTensor, sliding: Sliding) -> FlexTensor {
         let (plan, dtype) = (plan(&x, &weight, sliding), x.dtype());
         let (x, weight) = (to_nhwc(x), as_f32(weight));
