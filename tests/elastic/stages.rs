@@ -1,5 +1,7 @@
 //! Models in stages whose processes come and go: parts of the state are handed over, put together, or read from the disk.
 
+use std::collections::HashSet;
+
 use super::*;
 
 /// Sixteen workers: eight replicas of each of two stages.
@@ -80,9 +82,11 @@ fn a_lost_stage_is_read_from_the_last_checkpoint() {
     ends(second, None);
     assert_eq!(wait(&mut first), Some(0));
     let output = first.wait_with_output().unwrap();
-    // What is kept of the log is not shown again.
+    // What is kept of the log is not shown again; whichever process led showed the first epochs.
     let shown = String::from_utf8(output.stdout.clone()).unwrap();
-    assert_eq!(shown.matches("epoch  1/50 ").count(), 1, "{shown}");
+    let ends = shown.lines().filter(|line| line.contains("  train  "));
+    let epochs: Vec<&str> = ends.filter_map(|line| line.strip_prefix("epoch")?.get(..3)).collect();
+    assert!(epochs.len() > 10 && epochs.iter().collect::<HashSet<_>>().len() == epochs.len(), "{shown}");
     let lines = errors(&output);
     let warning = "a stage was lost with its processes; the run goes back to its last checkpoint";
     assert!(lines.iter().any(|line| line.contains(warning)), "{lines:?}");
