@@ -113,23 +113,13 @@ pub(super) struct Terms {
     /// Let processes meet without a secret.
     #[arg(long)]
     insecure: bool,
-    /// Certificate of the rendezvous, PEM.
-    #[arg(long, value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// Key of that certificate, PEM.
-    #[arg(long, value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-    /// Authority that signed it, PEM.
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
 }
 
 impl Terms {
     /// The same as a configuration.
     pub fn at(self, dist_url: String) -> ParallelConfig {
-        let [job_secret_file, tls_cert, tls_key, tls_ca] =
-            [self.job_secret_file, self.tls_cert, self.tls_key, self.tls_ca].map(Option::unwrap_or_default);
-        let Self { job_id, insecure, .. } = self;
-        ParallelConfig { job_id, job_secret_file, insecure, tls_cert, tls_key, tls_ca, dist_url, ..Default::default() }
+        let Self { job_id, job_secret_file, insecure } = self;
+        let job_secret_file = job_secret_file.unwrap_or_default();
+        ParallelConfig { job_id, job_secret_file, insecure, dist_url, ..Default::default() }
     }
 }

@@ -16,7 +16,7 @@ use crate::file::{self, TEXT};
 use crate::objects::is_url;
 
 /// Keys about one session or about processes: they are not taken from a saved configuration.
-pub const SESSION_KEYS: [&str; 29] = [
+pub const SESSION_KEYS: [&str; 26] = [
     "run.max_steps",
     "run.stop_after",
     "run.max_time",
@@ -43,9 +43,6 @@ pub const SESSION_KEYS: [&str; 29] = [
     "parallel.job_id",
     "parallel.job_secret_file",
     "parallel.insecure",
-    "parallel.tls_cert",
-    "parallel.tls_key",
-    "parallel.tls_ca",
 ];
 
 /// Keys whose values may be addresses.

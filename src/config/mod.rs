@@ -38,6 +38,7 @@ mod layer;
 mod layers;
 mod merged;
 mod range;
+pub mod removed;
 mod request;
 mod resolve;
 mod rules;
@@ -99,9 +100,6 @@ const PER_PROCESS_KEYS: &[&str] = &[
     "parallel.dist_interface",
     "parallel.job_id",
     "parallel.job_secret_file",
-    "parallel.tls_cert",
-    "parallel.tls_key",
-    "parallel.tls_ca",
     "checkpoint.path",
     "checkpoint.resume",
 ];

@@ -27,14 +27,7 @@ pub struct Resolved {
 const WARMUP_START: f64 = 0.01;
 
 /// Keys without effect in a single process.
-const BETWEEN_PROCESSES: [&str; 6] = [
-    "parallel.dist_interface",
-    "parallel.job_secret_file",
-    "parallel.insecure",
-    "parallel.tls_cert",
-    "parallel.tls_key",
-    "parallel.tls_ca",
-];
+const BETWEEN_PROCESSES: [&str; 3] = ["parallel.dist_interface", "parallel.job_secret_file", "parallel.insecure"];
 
 /// Builds the configuration from all layers.
 ///

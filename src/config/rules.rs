@@ -237,10 +237,6 @@ impl Rules<'_> {
         };
         let broken = || format!("the dist backend {name} {rule}");
         self.require(holds, &["parallel.dist_backend", "parallel.nnodes"], broken, remedy);
-
-        let pair = parallel.tls_cert.as_os_str().is_empty() == parallel.tls_key.as_os_str().is_empty();
-        let broken = || "a certificate needs its key".into();
-        self.require(pair, &["parallel.tls_cert", "parallel.tls_key"], broken, "give both --tls-cert and --tls-key");
     }
 
     fn strategy(&mut self) {

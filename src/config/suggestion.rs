@@ -4,7 +4,7 @@ use strsim::damerau_levenshtein;
 use toml::Value;
 
 use super::schema::{Schema, plain};
-use super::{alias, flag, group, range};
+use super::{alias, flag, group, range, removed};
 
 /// Names of other trainers that are not in [`super::alias`], and the keys that come closest.
 const FAMILIAR: &[(&str, &str)] = &[
@@ -23,6 +23,7 @@ const FAMILIAR: &[(&str, &str)] = &[
 /// The remedy for a key that does not exist.
 pub fn for_key(key: &str, schema: &Schema) -> String {
     match nearest_key(key, schema) {
+        _ if let Some(remedy) = removed::remedy(key) => remedy.into(),
         Some(meant) => format!("did you mean '{meant}'?"),
         None => "'train config' prints every key".into(),
     }
@@ -85,6 +86,9 @@ pub enum Meant {
 
 /// The meaning of the option `name`, which is followed by `value`; `known` are the options of the command.
 pub fn for_option(name: &str, value: Option<&str>, known: &[String], takes_settings: bool) -> Meant {
+    if let Some(remedy) = alias::find(name).and_then(alias::Alias::refusal) {
+        return Meant::Setting(remedy.into());
+    }
     let schema = Schema::new();
     let bare = name.trim_start_matches('-');
     let long = |flag: &flag::Flag| format!("--{}", flag.long);

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
-use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use super::rendezvous::bulletin::ProcessInfo;
-use super::rendezvous::{Secret, Terms, Tls, secret_of_user};
+use super::rendezvous::{Secret, Terms, secret_of_user};
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
 use crate::parallel::gloo::Interface;
@@ -43,24 +42,8 @@ pub(super) fn texts(addresses: &[(&str, u16)]) -> Vec<String> {
 
 /// The terms of a job of `size` processes that share `secret`; the size of an elastic job is 0.
 pub(super) fn terms(parallel: &ParallelConfig, size: usize, secret: Secret) -> Terms {
-    let given = |path: &Path| (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
-    let tls = Tls {
-        certificate: given(&parallel.tls_cert),
-        key: given(&parallel.tls_key),
-        authority: given(&parallel.tls_ca),
-        name: None,
-    };
-    let encrypted = tls.certificate.is_some() || tls.authority.is_some();
-    let timeout = parallel.limit();
-    Terms {
-        job_id: parallel.job_id.clone(),
-        secret,
-        size,
-        seats: Vec::new(),
-        timeout,
-        beat: BEAT.min(timeout / 10),
-        tls: encrypted.then_some(tls),
-    }
+    let (job_id, timeout) = (parallel.job_id.clone(), parallel.limit());
+    Terms { job_id, secret, size, seats: Vec::new(), timeout, beat: BEAT.min(timeout / 10) }
 }
 
 /// The secret from the file or the environment variable, if one is given.

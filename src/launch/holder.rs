@@ -9,7 +9,7 @@ use super::address::{self, HELD};
 use super::rendezvous::bulletin::{Bulletin, Phase};
 use super::rendezvous::seats;
 use super::rendezvous::wire::Purpose;
-use super::rendezvous::{BeforeAttempt, Secret, Service, Terms, Tls, query};
+use super::rendezvous::{BeforeAttempt, Secret, Service, Terms, query};
 use super::status::RunStatus;
 use crate::error::{Error, Result};
 use crate::parallel::ParallelConfig;
@@ -151,13 +151,11 @@ fn listen(bind: SocketAddr, terms: &Terms) -> Result<TcpListener> {
 
 /// Asks the process that holds the rendezvous at `bind` to release it.
 fn replace_holder(bind: SocketAddr, terms: &Terms) -> Result<()> {
-    let tls = terms.tls.as_ref().map(Tls::of_own_name).transpose()?;
-    let terms = Terms { tls, ..terms.clone() };
     let mut answer = Err(Error::PeerLost("nobody holds it".into()));
     for host in listening(bind.port()) {
         let is_in_the_way = host == bind.ip() || host.is_unspecified() || bind.ip().is_unspecified();
         if is_in_the_way && matches!(answer, Err(Error::PeerLost(_))) {
-            answer = query(&SocketAddr::new(host, bind.port()).to_string(), &terms, &Purpose::Replace).map(drop);
+            answer = query(&SocketAddr::new(host, bind.port()).to_string(), terms, &Purpose::Replace).map(drop);
         }
     }
     answer

@@ -184,12 +184,6 @@ pub struct ParallelConfig {
     pub job_secret_file: PathBuf,
     /// Whether processes without a given secret run without one.
     pub insecure: bool,
-    /// Rank 0's certificate, PEM; empty means no encryption.
-    pub tls_cert: PathBuf,
-    /// Its key, PEM.
-    pub tls_key: PathBuf,
-    /// The authority that signed it, PEM.
-    pub tls_ca: PathBuf,
 }
 
 /// A number, or `auto` for 0.
@@ -236,9 +230,6 @@ impl Default for ParallelConfig {
             job_id: "kiln".into(),
             job_secret_file: PathBuf::new(),
             insecure: false,
-            tls_cert: PathBuf::new(),
-            tls_key: PathBuf::new(),
-            tls_ca: PathBuf::new(),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::resume::saved;
 use crate::checkpoint::{
     self, CheckpointConfig, Loaded, Lock, MANIFEST, Resume, Store, Which, absent, differences, fetch, newest, run_dir,
 };
-use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, faults, sketch};
+use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, faults, removed, sketch};
 use crate::error::{Error, Result};
 use crate::file;
 use crate::objects::is_url;
@@ -133,6 +133,7 @@ pub(super) fn with_saved(mut request: Request) -> Result<Request> {
 /// How the `config.toml` in a run's directory differs from the settings in the checkpoint.
 fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
     let read = file::text(shown, file::TEXT).map_err(|reason| reason.to_string());
+    let read = read.map(|text| removed::without(&text));
     let parsed = read.and_then(|text| match toml::from_str::<Config>(&text) {
         Ok(_) => Ok(text),
         Err(reason) => Err(reason.message().replace('\n', ", ")),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::prepare::Prepared;
 use super::saved::{document, position, run_state_of, state as state_in};
 use crate::checkpoint::{Loaded, RunState, differences};
-use crate::config::{Config, Saved};
+use crate::config::{Config, Saved, removed};
 use crate::error::{Error, Result};
 use crate::optim::Schedule;
 use crate::parallel::{Plan, TrainingState};
@@ -79,7 +79,7 @@ pub(super) fn saved(checkpoint: &Loaded) -> Result<Saved> {
 
 /// The configuration `text` that a run of this version or an older one has written to the file `path`.
 pub(super) fn written(path: PathBuf, text: String) -> Saved {
-    Saved { path, text, older: OLDER, note: None, without: &[] }
+    Saved { path, text: removed::without(&text), older: OLDER, note: None, without: &[] }
 }
 
 /// How the learning rate goes on after `step` steps, if the schedule in the checkpoint would go on otherwise.

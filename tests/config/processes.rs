@@ -157,7 +157,8 @@ fn processes_that_cannot_run_are_refused() {
             "--elastic --world-size 2 --gpu-ids 0,1 --dist-backend nccl",
             "the dist backend nccl must have several processes in an elastic run",
         ),
-        ("--tls-cert a.pem", "a certificate needs its key (--tls-cert); give both"),
+        ("--tls-cert a.pem", "the job's secret encrypts the rendezvous: use --job-secret-file"),
+        ("parallel.tls_key=a.pem", "the job's secret encrypts the rendezvous: use --job-secret-file"),
         ("--stages 2 --nnodes 3 --dist-url tcp://n:1", "got '3' for a world size of '1' in '2' stages"),
         (
             "--stages 2 --gpu-ids 0,1,2",

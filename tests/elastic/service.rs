@@ -1,8 +1,6 @@
 //! The rendezvous of an elastic run: held by a trainer or alone, lost, and held again.
 
 use std::io::{BufRead, BufReader};
-use std::net::ToSocketAddrs;
-use std::path::PathBuf;
 
 use kiln::launch::rendezvous::wire::Purpose;
 use kiln::launch::rendezvous::{Terms, query};
@@ -10,7 +8,6 @@ use kiln::launch::rendezvous::{Terms, query};
 use super::strangers::{SECRET, terms};
 use super::*;
 use crate::command::succeeded;
-use crate::rendezvous::tls::certified_for;
 
 #[test]
 fn the_rendezvous_moves_to_another_process_when_its_holder_dies() {
@@ -144,27 +141,6 @@ fn a_rendezvous_that_is_started_again_takes_over_from_a_trainer() {
     for child in [first, second] {
         ends(child, Some(0));
     }
-    ends(rendezvous, Some(0));
-    job.run().equals(&job.calm(), 100);
-}
-
-#[test]
-fn a_rendezvous_takes_over_from_a_trainer_whose_certificate_is_for_a_name() {
-    let job = Job::new("1:4", &LONG);
-    let [tls] = certified_for(&job.place.path(""), "job", ["localhost"]);
-    let file = |flag: &str, path: &Option<PathBuf>| format!("--tls-{flag}={}", path.as_ref().unwrap().display());
-    let files = [file("cert", &tls.certificate), file("key", &tls.key), file("ca", &tls.authority)];
-    let mut trainer = job.member();
-    trainer.arg(format!("--dist-url=tcp://localhost:{}", job.port)).args(&files);
-    let trainer = spawn(trainer);
-    until("the run begins", || !job.run().steps().is_empty());
-    // The trainer holds it at the first address of the name.
-    let address = ("localhost", job.port).to_socket_addrs().unwrap().next().unwrap();
-    let mut rendezvous = spawn(job.place.bare(&["rendezvous", "--bind", &address.to_string()]).args(&files));
-    let mut line = String::new();
-    BufReader::new(rendezvous.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.starts_with("rendezvous  "), "{line}");
-    ends(trainer, Some(0));
     ends(rendezvous, Some(0));
     job.run().equals(&job.calm(), 100);
 }

@@ -20,15 +20,8 @@ pub(super) const SECRET: &str = "known to the processes of this run";
 
 pub(super) fn terms(secret: &str) -> Terms {
     let secret = Secret::from_text(secret).unwrap();
-    Terms {
-        job_id: "kiln".into(),
-        secret,
-        size: 0,
-        seats: Vec::new(),
-        timeout: LOST_AFTER,
-        beat: LOST_AFTER / 15,
-        tls: None,
-    }
+    let (timeout, beat) = (LOST_AFTER, LOST_AFTER / 15);
+    Terms { job_id: "kiln".into(), secret, size: 0, seats: Vec::new(), timeout, beat }
 }
 
 /// A service or a program at an address that members believe to be their rendezvous', and how often one came to it.
@@ -258,7 +251,7 @@ fn those_who_are_turned_away_are_counted() {
         assert!(line.contains("did not prove that it knows the job's secret") && line.contains(&address), "{line}");
     }
     let log = end(service);
-    assert!(log.len() == 2 && log[1].contains("19 more times"), "{log:?}");
+    assert!(log.len() == 2 && log[1].contains("69 more times"), "{log:?}");
     assert!(!log.concat().contains("stranger"), "{log:?}");
 }
 

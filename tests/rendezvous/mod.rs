@@ -11,7 +11,7 @@ mod rejections;
 mod roster;
 mod secret;
 mod strict;
-pub mod tls;
+mod tls;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn terms(size: usize) -> Terms {
     let secret = SECRET.clone();
     let (timeout, beat) = (Duration::from_secs(30), Duration::from_millis(100));
-    Terms { job_id: "job-1".into(), secret, size, seats: Vec::new(), timeout, beat, tls: None }
+    Terms { job_id: "job-1".into(), secret, size, seats: Vec::new(), timeout, beat }
 }
 
 fn service(terms: &Terms) -> Service {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kiln::error::Error;
 use kiln::launch::rendezvous::bulletin::ProcessInfo;
-use kiln::launch::rendezvous::handshake::{HandshakeError, MemberHandshake, ServiceHandshake};
+use kiln::launch::rendezvous::greeting::{self, greet};
 use kiln::launch::rendezvous::wire::{Envelope, Greeting, Hello, PROTOCOL};
 use kiln::launch::rendezvous::{Client, Secret, Service, Terms};
 use prost::Message;
@@ -140,76 +140,33 @@ fn an_address_that_is_none_is_a_usage_error() {
 }
 
 fn hello(change: impl FnOnce(&mut Hello)) -> Envelope {
-    let mut envelope = MemberHandshake::new(&terms(3), person(1), [1; 32]).hello();
+    let envelope = greeting::hello(&terms(3), person(1));
     let mut greeting = Greeting::decode(envelope.body.as_slice()).unwrap();
     change(greeting.hello.as_mut().expect("the first message is a hello"));
-    envelope.body = greeting.encode_to_vec();
-    envelope
+    Envelope { body: greeting.encode_to_vec() }
 }
 
 #[test]
 fn another_version_is_refused() {
-    let old = ServiceHandshake::greet(&terms(3), &hello(|it| it.version = "0.0.9".into()), [2; 32]).unwrap_err();
-    assert!(old.reason.contains("kiln '0.0.9'") && old.reason.contains("same build"), "{}", old.reason);
-    let new = ServiceHandshake::greet(&terms(3), &hello(|it| it.protocol += 1), [2; 32]).unwrap_err();
-    assert!(new.reason.contains(&format!("protocol {}", PROTOCOL + 1)), "{}", new.reason);
-    assert!(ServiceHandshake::greet(&terms(3), &hello(|_| {}), [2; 32]).is_ok());
+    let refused = |change: fn(&mut Hello)| greet(&terms(3), &hello(change)).unwrap_err().reason;
+    let old = refused(|it| it.version = "0.0.9".into());
+    assert!(old.contains("kiln '0.0.9'") && old.contains("same build"), "{old}");
+    let new = refused(|it| it.protocol += 1);
+    assert!(new.contains(&format!("protocol {}", PROTOCOL + 1)), "{new}");
+    assert_eq!(greet(&terms(3), &hello(|_| {})).unwrap(), person(1));
 }
 
 /// Its other messages are of another format, but a hello has had this one ever since.
 #[test]
 fn the_hello_of_an_earlier_version_is_understood() {
     let body = [&[0x0a, 0x10, 8, 4, 0x12, 5][..], b"0.0.9", &[0x1a, 5], b"job-1"].concat();
-    let refusal = ServiceHandshake::greet(&terms(3), &Envelope { body, ..Envelope::default() }, [2; 32]).unwrap_err();
+    let refusal = greet(&terms(3), &Envelope { body }).unwrap_err();
     assert!(refusal.other_job && refusal.reason.contains("kiln '0.0.9' (protocol 4)"), "{}", refusal.reason);
 }
 
 #[test]
-fn a_proof_is_worth_nothing_against_a_fresh_nonce() {
-    let terms = terms(3);
-    let member = MemberHandshake::new(&terms, person(1), [1; 32]);
-    let hello = member.hello();
-    let (host, challenge) = ServiceHandshake::greet(&terms, &hello, [2; 32]).unwrap();
-    let (_, proof) = member.answer(&challenge).unwrap();
-    assert_eq!(host.admit(&proof).unwrap().1.unwrap(), person(1));
-    let (host, _) = ServiceHandshake::greet(&terms, &hello, [3; 32]).unwrap();
-    assert!(host.admit(&proof).unwrap_err().reason.contains("do not share the job's secret"));
-}
-
-#[test]
-fn a_refusal_without_a_proof_is_not_believed() {
-    let (terms, other) = (terms(3), Terms { job_id: "job-2".into(), ..terms(3) });
-    let member = || MemberHandshake::new(&other, person(1), [1; 32]);
-    let hello = member().hello();
-    let refusal = ServiceHandshake::greet(&terms, &hello, [2; 32]).unwrap_err();
-    assert_eq!(member().answer(&refusal.proven(&terms, &hello)).unwrap_err(), HandshakeError::Refused(refusal.clone()));
-    let another_hello = MemberHandshake::new(&other, person(1), [3; 32]).hello();
-    let stranger = Terms { secret: Secret::random(), ..terms.clone() };
-    let unproven = [
-        refusal.bare(),
-        refusal.proven(&terms, &another_hello),
-        refusal.proven(&stranger, &hello),
-        Envelope::default(),
-    ];
-    for answer in unproven {
-        assert_eq!(member().answer(&answer).unwrap_err(), HandshakeError::Unproven);
-    }
-}
-
-#[test]
-fn an_envelope_that_was_altered_repeated_left_out_or_sent_back_is_forged() {
-    let terms = terms(3);
-    let member = MemberHandshake::new(&terms, person(1), [1; 32]);
-    let (host, challenge) = ServiceHandshake::greet(&terms, &member.hello(), [2; 32]).unwrap();
-    let (mut member, proof) = member.answer(&challenge).unwrap();
-    let (mut service, _) = host.admit(&proof).unwrap();
-    let (first, second) = (member.close(b"first".into()), member.close(b"second".into()));
-    let mut altered = first.clone();
-    altered.body[0] ^= 1;
-    assert!(service.open(altered).is_err());
-    assert!(service.open(second.clone()).is_err());
-    assert!(member.open(first.clone()).is_err());
-    assert_eq!(service.open(first.clone()).unwrap(), b"first");
-    assert!(service.open(first).is_err());
-    assert_eq!(service.open(second).unwrap(), b"second");
+fn a_refusal_survives_the_way() {
+    let refusal = greet(&terms(3), &hello(|it| it.job_id = "job-2".into())).unwrap_err();
+    assert_eq!(greeting::refusal(&greeting::answer(Some(refusal.clone()))), Some(refusal));
+    assert_eq!(greeting::refusal(&greeting::answer(None)), None);
 }

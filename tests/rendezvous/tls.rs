@@ -1,100 +1,85 @@
-//! An encrypted rendezvous: members trust the authority they were given, and no other.
+//! What travels between a member and the service cannot be read or altered on its way.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use kiln::launch::rendezvous::wire::Purpose;
-use kiln::launch::rendezvous::{Service, Terms, Tls, query};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use kiln::launch::rendezvous::{Secret, Terms, query};
 
-use super::{PATIENCE, gather, introduction, join_at, refused_in_the_end, service, terms};
+use super::{PATIENCE, SECRET, gather, introduction, join_at, service, terms};
 
-fn write(folder: &Path, name: &str, text: String) -> Option<PathBuf> {
-    let path = folder.join(name);
-    fs::write(&path, text).unwrap();
-    Some(path)
-}
-
-/// A new authority, and certificates of it for these hosts.
-pub fn certified_for<const N: usize>(folder: &Path, name: &str, hosts: [&str; N]) -> [Tls; N] {
-    let key = KeyPair::generate().unwrap();
-    let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let public = write(folder, &format!("{name}.ca"), authority.self_signed(&key).unwrap().pem());
-    let issuer = Issuer::new(authority, key);
-    hosts.map(|host| {
-        let own = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec![host.into()]).unwrap().signed_by(&own, &issuer).unwrap();
-        Tls {
-            certificate: write(folder, &format!("{name}-{host}.crt"), certificate.pem()),
-            key: write(folder, &format!("{name}-{host}.key"), own.serialize_pem()),
-            authority: public.clone(),
-            name: None,
+/// Passes bytes on to `to` and back, and keeps them all; `harm` may change those of the service.
+fn relay(to: SocketAddr, harm: fn(&mut [u8], usize)) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, tape) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let shared = tape.clone();
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let far = TcpStream::connect(to).unwrap();
+            let ways = [(near.try_clone().unwrap(), far.try_clone().unwrap(), false), (far, near, true)];
+            for (mut from, mut to, is_back) in ways {
+                let tape = shared.clone();
+                thread::spawn(move || {
+                    let (mut buffer, mut before) = ([0; 4096], 0);
+                    while let Ok(count @ 1..) = from.read(&mut buffer) {
+                        tape.lock().unwrap().extend_from_slice(&buffer[..count]);
+                        if is_back {
+                            harm(&mut buffer[..count], before);
+                        }
+                        before += count;
+                        if to.write_all(&buffer[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
         }
-    })
-}
-
-/// A new authority, and a certificate of it for the loopback address.
-fn certified(folder: &Path, name: &str) -> Tls {
-    let [tls] = certified_for(folder, name, ["127.0.0.1"]);
-    tls
-}
-
-/// Another authority may be a stranger's, so trust is tried again.
-fn refused(service: &Service, tls: Option<Tls>) -> String {
-    let (address, terms) = (service.address().to_string(), Terms { tls, ..terms(2) });
-    refused_in_the_end(|patience| join_at(&address, &terms, introduction(1), patience).err().unwrap())
+    });
+    (address, tape)
 }
 
 #[test]
-fn members_meet_over_tls() {
-    let folder = tempfile::tempdir().unwrap();
-    let terms = Terms { tls: Some(certified(folder.path(), "good")), ..terms(2) };
+fn what_members_say_is_secret() {
+    let is_readable = |secret: Secret| {
+        let terms = Terms { secret, ..terms(1) };
+        let service = service(&terms);
+        let (address, tape) = relay(service.address(), |_, _| ());
+        let member = join_at(&address.to_string(), &terms, introduction(0), PATIENCE).unwrap();
+        member.set("a key", b"a value that nobody else may read").unwrap();
+        let tape = tape.lock().unwrap();
+        ["job-1", "host0", "nobody else"].map(|word| tape.windows(word.len()).any(|part| part == word.as_bytes()))
+    };
+    assert_eq!(is_readable(SECRET.clone()), [false; 3]);
+    assert_eq!(is_readable(Secret::none()), [true; 3]);
+}
+
+#[test]
+fn an_answer_that_was_altered_is_not_believed() {
+    let terms = terms(0);
     let service = service(&terms);
-    let members = gather(&service, &terms);
-    members[0].set("key", b"value").unwrap();
-    assert_eq!(members[1].get(&["key".into()], PATIENCE).unwrap(), [b"value"]);
-}
-
-#[test]
-fn another_authority_or_no_encryption_is_not_trusted() {
-    let folder = tempfile::tempdir().unwrap();
-    let good = Terms { tls: Some(certified(folder.path(), "good")), ..terms(2) };
-    let other = certified(folder.path(), "other");
-    let text = refused(&service(&good), Some(other.clone()));
-    assert!(text.contains("--tls-ca") && text.contains("invalid peer certificate"), "{text}");
-    let text = refused(&service(&terms(2)), Some(other));
-    assert!(text.contains("--tls-ca"), "{text}");
-}
-
-#[test]
-fn a_service_at_an_address_is_believed_to_be_who_its_certificate_says() {
-    let folder = tempfile::tempdir().unwrap();
-    let [node, other] = certified_for(folder.path(), "job", ["node", "other"]);
-    let service = service(&Terms { tls: Some(node.clone()), ..terms(0) });
-    let look = |tls: Tls| query(&service.address().to_string(), &Terms { tls: Some(tls), ..terms(0) }, &Purpose::Look);
-    assert_eq!(look(node.of_own_name().unwrap()).unwrap(), None, "nobody came yet");
-    let [stranger] = certified_for(folder.path(), "another job", ["node"]);
-    for tls in [node, other.of_own_name().unwrap(), stranger.of_own_name().unwrap()] {
-        let text = look(tls).unwrap_err().to_string();
-        assert!(text.contains("cannot trust the rendezvous"), "{text}");
+    let address = |harm| relay(service.address(), harm).0.to_string();
+    assert_eq!(query(&address(|_, _| ()), &terms, &Purpose::Look).unwrap(), None, "nobody came yet");
+    // Behind the handshake, whose records have less than 1400 bytes.
+    let behind = |bytes: &mut [u8], before: usize| {
+        (1400_usize.saturating_sub(before)..bytes.len()).for_each(|at| bytes[at] ^= 1);
+    };
+    let from_the_start =
+        |bytes: &mut [u8], before: usize| (12_usize.saturating_sub(before)..bytes.len()).for_each(|at| bytes[at] ^= 1);
+    for harm in [behind as fn(&mut [u8], usize), from_the_start] {
+        let member = join_at(&address(harm), &terms, introduction(0), std::time::Duration::from_millis(500));
+        assert!(member.is_err());
     }
 }
 
+/// Processes of two builds of this version must make the same one.
 #[test]
-fn missing_and_unusable_files_are_usage_errors() {
-    let folder = tempfile::tempdir().unwrap();
-    let good = certified(folder.path(), "good");
-    let start = |tls: Tls| {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        Service::start(listener, Terms { tls: Some(tls), ..terms(2) }).err().map(|error| error.to_string())
-    };
-    let text = start(Tls { key: None, ..good.clone() }).unwrap();
-    assert!(text.contains("--tls-key"), "{text}");
-    let text = start(Tls { certificate: Some("/nowhere.pem".into()), ..good.clone() }).unwrap();
-    assert!(text.contains("'/nowhere.pem'") && text.contains("--tls-cert"), "{text}");
-    let text = start(Tls { certificate: write(folder.path(), "junk", "junk".into()), ..good.clone() }).unwrap();
-    assert!(text.contains("--tls-cert"), "{text}");
-    let text = refused(&service(&terms(2)), Some(Tls { authority: None, ..good }));
-    assert!(text.contains("--tls-ca"), "{text}");
+fn the_certificate_of_a_secret_is_the_same_in_every_process() {
+    let terms = || Terms { secret: Secret::from_text("known to two processes: 1789").unwrap(), ..terms(2) };
+    let service = service(&terms());
+    let members = gather(&service, &terms());
+    members[0].set("key", b"value").unwrap();
+    assert_eq!(members[1].get(&["key".into()], PATIENCE).unwrap(), [b"value"]);
 }

@@ -143,6 +143,11 @@ impl Alias {
         }
     }
 
+    /// The remedy, if it has no meaning here.
+    pub fn refusal(&self) -> Option<&'static str> {
+        if let Means::Nothing(remedy) = self.means { Some(remedy) } else { None }
+    }
+
     /// The settings of `typed`, which may depend on the other aliases in `line`, or the complaint.
     pub fn read(&self, typed: &Typed, line: &[Typed], schema: &Schema) -> Result<Vec<(&'static str, String)>, String> {
         let (Typed { name, value, place }, line) = (typed, &Line(line));

@@ -1,6 +1,6 @@
-//! Admission: limits the number and the time of connections without a proof of the secret.
+//! Admission: limits the number and the time of connections that are not those of members.
 //!
-//! A connection is unproven until its process has proven the secret, and has [`HANDSHAKE`] for that, whatever it sends.
+//! A connection is unproven until its process was admitted, and has [`HANDSHAKE`] for that, whatever it sends.
 //! There are at most [`MOST_UNPROVEN`] of these, and [`MOST_OF_ADDRESS`] of one address; beyond, a new connection
 //! replaces the oldest one that has had its [`GUARANTEED_TIME`], so that a process that only needs a handshake is
 //! served soon even if others hold connections or reconnect again and again. Connections of members do not count; the
@@ -37,6 +37,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ConnectionState {
     Unproven,
+    /// Its process knows the secret, and may still be refused.
+    Proven,
     /// Replaced by a newer connection.
     Displaced,
     Member,
@@ -56,9 +58,14 @@ impl ConnectionHandle {
         Self { peer, state: Arc::new(watch::Sender::new(ConnectionState::Unproven)) }
     }
 
+    /// Marks the connection as that of a process that knows the secret.
+    pub fn prove(&self) {
+        self.advance(ConnectionState::Unproven, ConnectionState::Proven);
+    }
+
     /// Marks the connection as that of a member, without a time limit.
     pub fn admit(&self) {
-        self.advance(ConnectionState::Unproven, ConnectionState::Member);
+        self.advance(ConnectionState::Proven, ConnectionState::Member);
     }
 
     /// Ends the connection.
@@ -82,9 +89,9 @@ impl ConnectionHandle {
 
 /// Waits until the service ends the connection; returns why, if it is unproven.
 async fn end(mut state: watch::Receiver<ConnectionState>) -> Option<&'static str> {
-    let changed = state.wait_for(|it| *it != ConnectionState::Unproven);
+    let changed = state.wait_for(|it| !matches!(it, ConnectionState::Unproven | ConnectionState::Proven));
     match tokio::time::timeout(HANDSHAKE, changed).await.map(|waited| waited.map(|it| *it)) {
-        Err(_) => return Some("no handshake in time"),
+        Err(_) => return Some("it was too slow"),
         Ok(Ok(ConnectionState::Displaced)) => return Some("there were too many connections"),
         Ok(_) => {}
     }
@@ -99,6 +106,8 @@ pub(super) struct Connection {
     /// `None` once the service has ended it.
     end: Option<Pin<Box<dyn Future<Output = Option<&'static str>> + Send>>>,
     rejections: Arc<RejectionLog>,
+    /// Whether its process has sent anything.
+    heard: bool,
 }
 
 impl Connection {
@@ -106,7 +115,7 @@ impl Connection {
         // Sends small messages at once; without this option the socket is only slower.
         let _ = stream.set_nodelay(true);
         let end = Box::pin(end(handle.state.subscribe()));
-        Self { stream, handle, end: Some(end), rejections }
+        Self { stream, handle, end: Some(end), rejections, heard: false }
     }
 
     /// Fails once the service has ended the connection, and wakes the task when it does.
@@ -117,6 +126,15 @@ impl Connection {
             why.into_iter().for_each(|why| self.rejections.note(self.handle.peer.ip(), why));
         }
         Err(io::Error::new(io::ErrorKind::TimedOut, "the rendezvous ended the connection"))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let state = *self.handle.state.borrow();
+        if self.end.is_some() && self.heard && state == ConnectionState::Unproven {
+            self.rejections.note(self.handle.peer.ip(), "it did not prove that it knows the job's secret");
+        }
     }
 }
 
@@ -135,7 +153,10 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.check(context)?;
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.heard |= buffer.filled().len() > before;
+        read
     }
 }
 

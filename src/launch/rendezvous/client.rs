@@ -20,7 +20,7 @@ use super::connection::Dialer;
 use super::member_state::{Attempt, End, Instruction, MemberState};
 use super::reconnector::{BeforeAttempt, Reconnector};
 use super::roster::strict::GRACE;
-use super::secret::nonce;
+use super::secret::random_bytes;
 use super::shared_state::{POLL, SharedState};
 use super::wire::FromMember;
 use super::{Terms, Verdict};
@@ -69,7 +69,7 @@ impl Client {
         let within = runtime.enter();
         let dialers = Dialer::all(address, terms)?;
         drop(within);
-        let id = nonce().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let id = u64::from_le_bytes(random_bytes());
         let shared = Arc::new(SharedState::new(ProcessInfo { id, ..own }, terms, address, absence_limit));
         let (commands, queue) = mpsc::unbounded_channel();
         let (running, ended) = blocking::channel::<()>();

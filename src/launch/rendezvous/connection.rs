@@ -1,4 +1,4 @@
-//! A member's side of a session: connects, proves the secret, then sends messages and heartbeats and receives messages.
+//! A member's side of a session: connects, greets, then sends messages and heartbeats and receives messages.
 //!
 //! It never waits for the rest of the process, and a connection that is full does not stop it from receiving.
 
@@ -11,13 +11,10 @@ use tonic::Streaming;
 use tonic::transport::Endpoint;
 
 use super::endpoint::{cause, distrust, endpoint, is_refused};
-use super::handshake::{HandshakeError, MemberHandshake};
 use super::refusal::Refusal;
-use super::seal::Seal;
-use super::secret::nonce;
 use super::shared_state::SharedState;
 use super::wire::{Envelope, FromMember, FromService, decode, encode};
-use super::{Terms, rpc, sentence};
+use super::{Terms, greeting, rpc, sentence};
 use crate::error::{Error, Result};
 
 /// How many messages may wait for the connection before no more are taken from the process.
@@ -57,7 +54,7 @@ impl Dialer {
         Ok(Self { endpoint: endpoint(address, terms)?, address: address.into(), terms: terms.clone() })
     }
 
-    /// Connects, and proves the secret in both directions, within `limit`; `who` is what a refusal calls this process.
+    /// Connects, and greets the service, within `limit`; `who` is what a refusal calls this process.
     pub async fn dial(
         &self,
         introduction: Vec<u8>,
@@ -65,52 +62,47 @@ impl Dialer {
         limit: Duration,
     ) -> std::result::Result<Session, DialError> {
         let silent = |_| DialError::Transient("no answer".into());
-        tokio::time::timeout(limit, self.handshake(introduction, who)).await.map_err(silent)?
+        tokio::time::timeout(limit, self.greet(introduction, who)).await.map_err(silent)?
     }
 
-    async fn handshake(&self, introduction: Vec<u8>, who: &str) -> std::result::Result<Session, DialError> {
+    async fn greet(&self, introduction: Vec<u8>, who: &str) -> std::result::Result<Session, DialError> {
         let channel = self.endpoint.connect().await.map_err(|error| self.unreachable(&error))?;
         let (outgoing, envelopes) = mpsc::channel(rpc::QUEUE);
         let gone = |_| DialError::Transient("its connection closed".into());
-        let member = MemberHandshake::new(&self.terms, introduction, nonce());
-        outgoing.send(member.hello()).await.map_err(gone)?;
-        let broke = |status: tonic::Status| DialError::Transient(self.broken(&status));
+        outgoing.send(greeting::hello(&self.terms, introduction)).await.map_err(gone)?;
+        let broke = |status: tonic::Status| self.broken(&status);
         let mut incoming = rpc::open(channel, envelopes).await.map_err(broke)?;
-        let challenge = incoming.message().await.map_err(broke)?;
-        let challenge = challenge.ok_or_else(|| DialError::Transient("it closed the connection".into()))?;
-        let (seal, proof) = member.answer(&challenge).map_err(|error| match error {
-            HandshakeError::Unproven => self.unproven(),
-            HandshakeError::Refused(refusal) => self.refused(who, refusal),
-        })?;
-        outgoing.send(proof).await.map_err(gone)?;
-        Ok(Session { seal, incoming, outgoing, backlog: VecDeque::new() })
+        let answer = incoming.message().await.map_err(broke)?;
+        let answer = answer.ok_or_else(|| DialError::Transient("it closed the connection".into()))?;
+        match greeting::refusal(&answer) {
+            Some(refusal) => Err(self.refused(who, refusal)),
+            None => Ok(Session { incoming, outgoing, backlog: VecDeque::new() }),
+        }
     }
 
     /// The text of a status may come from the other side, so it is not quoted.
-    fn broken(&self, status: &tonic::Status) -> String {
-        let is_plain = self.terms.tls.is_none() && status.message().contains("h2 protocol error");
-        let hint = if is_plain { " (if the rendezvous is encrypted, this process needs --tls-ca)" } else { "" };
-        format!("it broke off the handshake{hint}")
+    fn broken(&self, status: &tonic::Status) -> DialError {
+        if self.terms.secret.is_none() && status.message().contains("h2 protocol error") {
+            return self.unproven("it does not speak without encryption");
+        }
+        DialError::Transient("it broke off the greeting".into())
     }
 
-    fn unproven(&self) -> DialError {
+    fn unproven(&self, how: &str) -> DialError {
         DialError::Unproven(format!(
-            "the program at '{}' did not prove that it knows the job's secret; give every process of the job the same \
-             --job-secret-file (without one, each user of a machine has another secret), and an address that no other \
-             program uses",
+            "the program at '{}' did not prove that it knows the job's secret ({how}); give every process of the job the \
+             same --job-secret-file (without one, each user of a machine has another secret), and an address that no \
+             other program uses",
             self.address
         ))
     }
 
     fn unreachable(&self, error: &tonic::transport::Error) -> DialError {
-        let Some(why) = distrust(error) else {
-            let why = cause(error);
-            return if is_refused(error) { DialError::Absent(why) } else { DialError::Transient(why) };
-        };
-        DialError::Unproven(format!(
-            "cannot trust the rendezvous '{}': {why}; give every process the --tls-ca that signed its certificate",
-            self.address
-        ))
+        match distrust(error) {
+            Some(why) => self.unproven(&why),
+            None if is_refused(error) => DialError::Absent(cause(error)),
+            None => DialError::Transient(cause(error)),
+        }
     }
 
     /// The error for a refusal of the process that is called `who`.
@@ -125,9 +117,8 @@ impl Dialer {
     }
 }
 
-/// An open session, past its handshake.
+/// An open session, past its greeting.
 pub(super) struct Session {
-    seal: Seal,
     incoming: Streaming<Envelope>,
     outgoing: mpsc::Sender<Envelope>,
     /// The messages that wait for the connection.
@@ -139,8 +130,7 @@ impl Session {
     pub async fn next(&mut self) -> std::result::Result<FromService, String> {
         let envelope = self.incoming.message().await.map_err(|_| "its connection broke".to_string())?;
         let envelope = envelope.ok_or("its connection closed")?;
-        let body = self.seal.open(envelope).map_err(|forged| forged.to_string())?;
-        decode(&body).map_err(|error| format!("its message is unreadable: {error}"))
+        decode(&envelope.body).map_err(|error| format!("its message is unreadable: {error}"))
     }
 
     /// Runs the session until it ends; returns how the service was lost, if it was.
@@ -176,7 +166,7 @@ impl Session {
                 }
                 Ok(permit) = outgoing.reserve(), if !self.backlog.is_empty() => {
                     if let Some(message) = self.backlog.pop_front() {
-                        permit.send(self.seal.close(encode(&message)));
+                        permit.send(Envelope { body: encode(&message) });
                     }
                 }
                 _ = clock.tick(), if !leaving => {

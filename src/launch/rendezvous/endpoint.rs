@@ -7,7 +7,7 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 
 use super::wire::ENVELOPE_LIMIT;
-use super::{HANDSHAKE, Terms};
+use super::{HANDSHAKE, Terms, tls};
 use crate::error::{Error, Result};
 
 /// The endpoint at `address` (`host:port`, with brackets around an IPv6 host).
@@ -17,7 +17,7 @@ pub(super) fn endpoint(address: &str, terms: &Terms) -> Result<Endpoint> {
     if host.is_empty() || port.parse::<u16>().is_err() {
         return Err(refuse());
     }
-    let scheme = if terms.tls.is_some() { "https" } else { "http" };
+    let scheme = if terms.secret.is_none() { "http" } else { "https" };
     let endpoint = Channel::from_shared(format!("{scheme}://{address}")).map_err(|_| refuse())?;
     let window = 2 * ENVELOPE_LIMIT as u32;
     let endpoint = endpoint
@@ -26,14 +26,10 @@ pub(super) fn endpoint(address: &str, terms: &Terms) -> Result<Endpoint> {
         .tcp_keepalive(Some(Duration::from_secs(30)))
         .initial_stream_window_size(window)
         .initial_connection_window_size(window);
-    let Some(tls) = &terms.tls else { return Ok(endpoint) };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    endpoint.tls_config(tls.client(host)?).map_err(|error| {
-        Error::usage(format!(
-            "cannot use the file of --tls-ca: {}; give the authority's PEM certificate",
-            cause(&error)
-        ))
-    })
+    if terms.secret.is_none() {
+        return Ok(endpoint);
+    }
+    endpoint.tls_config(tls::client(&terms.secret)).map_err(|error| Error::usage(cause(&error)))
 }
 
 /// The innermost reason of a failed connection. It contains no text of the other side, except for [`distrust`].

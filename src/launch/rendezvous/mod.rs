@@ -1,7 +1,7 @@
 //! The rendezvous: a small gRPC service where the processes of a job meet and agree on which of them are lost.
 //!
-//! The service (on rank 0, in the launcher, or alone) holds one session with every process of the job. A session starts
-//! with a mutual proof of the job's secret, then carries introductions, a key-value store (in which the collective
+//! The service (on rank 0, in the launcher, or alone) holds one session with every process of the job, through mutual
+//! [`tls`] by the job's secret. A session carries introductions, a key-value store (in which the collective
 //! engine publishes its addresses), heartbeats and the **verdict**: when a process dies, stops or fails, the service
 //! alone decides which one it was and sends the same line to all. An engine cannot decide that: the first survivor that
 //! gives up closes its connections, and the next one then blames that survivor.
@@ -9,16 +9,15 @@
 //! Reading order: the rest of Kiln calls [`Client`]. [`roster`] is the policy, a pure state machine: it assigns
 //! replicas to members ([`placement`]) and decides when the assignment changes. For fixed membership it is
 //! [`strict`](roster::strict): the first loss ends the job. [`bulletin`] defines its events and actions; [`wire`],
-//! [`refusal`], [`handshake`] and [`seal`] are the messages; `service`, `service_state`, `session` and `admission` run
+//! [`refusal`] and [`greeting`] are the messages; `service`, `service_state`, `session` and `admission` run
 //! the service. If it may be at several addresses, [`seats`] elects the one that leads. On the side of a member,
 //! `connection` is one session, `reconnector` renews it, `member_state` holds what the member knows, and `shared_state`
 //! lets threads wait for it.
 //!
-//! Protected: both sides prove the secret before they trust each other, and every later message carries a keyed hash,
-//! so no process without the secret can join, send messages for a member or the service, or end the job; any other
-//! answer at the address only leads to a retry. Not protected: messages are not encrypted without [`Tls`]; an attacker
-//! who can drop packets or take the address can keep processes apart until their time limits; and the data of the
-//! collective engine is neither authenticated nor encrypted.
+//! Protected: no process without the secret can join, read or send messages for a member or the service, or end the job;
+//! any other answer at the address only leads to a retry. Not protected: an attacker who can drop packets or take the
+//! address can keep processes apart until their time limits; and the data of the collective engine is neither
+//! authenticated nor encrypted.
 //!
 //! This room knows nothing of training (an activity is a text and a counter), and does not end the process.
 
@@ -31,7 +30,7 @@ mod connection;
 mod differences;
 mod eligibility;
 mod endpoint;
-pub mod handshake;
+pub mod greeting;
 mod member_state;
 pub mod placement;
 mod query;
@@ -42,7 +41,6 @@ mod requests;
 pub mod roster;
 mod rpc;
 mod rules;
-pub mod seal;
 pub mod seats;
 mod secret;
 mod secret_file;
@@ -66,7 +64,6 @@ pub use reconnector::BeforeAttempt;
 pub use secret::Secret;
 pub use secret_file::{create as create_secret, of_user as secret_of_user};
 pub use service::Service;
-pub use tls::Tls;
 
 use crate::error::{Error, Result};
 
@@ -88,8 +85,6 @@ pub struct Terms {
     pub beat: Duration,
     /// The addresses where the rendezvous may be, if there are several.
     pub seats: Vec<String>,
-    /// Files for encryption; messages are authenticated without it too.
-    pub tls: Option<Tls>,
 }
 
 impl Terms {

@@ -1,11 +1,11 @@
 //! The secret that the processes of one job share; a process that knows it may join.
 //!
 //! It comes from a file that only its owner may read, from the environment, from the user's file on this machine, or
-//! from the launcher, which draws one for its children. It never appears in a message, a log or a `Debug` output; the
-//! [`handshake`](super::handshake) proves it.
+//! from the launcher, which draws one for its children. It never appears in a message, a log or a `Debug` output;
+//! [`tls`](super::tls) proves it.
 //!
-//! Limits: an attacker who connects to the port or records a handshake gets a keyed hash, against which secrets can be
-//! tried offline. A secret drawn by Kiln has 256 bits and cannot be found that way. One that a person chose goes
+//! Limits: an attacker who connects to the port sees a public key that follows from the secret, against which secrets can
+//! be tried offline. A secret drawn by Kiln has 256 bits and cannot be found that way. One that a person chose goes
 //! through Argon2id first (RFC 9106, its second recommendation: 64 MiB, three passes, four lanes), so that every
 //! attempt costs that much; a secret in a list of passwords is found nevertheless. The salt is the same for all jobs,
 //! because the service must be able to tell a process of another job that the secret is right and the job is wrong.
@@ -89,7 +89,7 @@ impl Secret {
     /// # Panics
     /// If the system has no source of randomness.
     pub fn random() -> Self {
-        let digits = nonce().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let digits = random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let text = format!("{DRAWN}{digits}");
         Self { key: text.clone().into_bytes(), text }
     }
@@ -104,7 +104,7 @@ impl Secret {
         self.text.is_empty()
     }
 
-    /// The key of the handshake's proofs; empty without a secret.
+    /// What the key of the job is derived from; empty without a secret.
     pub(super) fn as_key(&self) -> &[u8] {
         &self.key
     }
@@ -151,9 +151,9 @@ fn stretch(text: &str) -> Result<Vec<u8>> {
     Ok(key)
 }
 
-/// 32 bytes that were never used before.
-pub(super) fn nonce() -> [u8; 32] {
-    let mut bytes = [0; 32];
+/// Bytes that were never used before.
+pub(super) fn random_bytes<const LENGTH: usize>() -> [u8; LENGTH] {
+    let mut bytes = [0; LENGTH];
     getrandom::fill(&mut bytes).expect("the operating system has randomness for every process");
     bytes
 }

@@ -16,7 +16,7 @@ use super::query::ask;
 use super::rpc::Rpc;
 use super::service_state::ServiceState;
 use super::wire::FromService;
-use super::{Terms, Verdict, admission};
+use super::{Terms, Verdict, admission, tls};
 use crate::error::{Error, Result};
 
 /// How long the end of the service waits for members to leave.
@@ -39,7 +39,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts to serve on `listener`. A usage error if the terms cannot work or a file of `terms.tls` cannot be used.
+    /// Starts to serve on `listener`. A usage error if the terms cannot work.
     pub fn start(listener: TcpListener, terms: Terms) -> Result<Self> {
         terms.check()?;
         let server = server(&terms)?;
@@ -104,11 +104,10 @@ fn server(terms: &Terms) -> Result<Server> {
         .max_concurrent_streams(1)
         .http2_max_header_list_size(LARGEST_HEADERS)
         .http2_max_pending_accept_reset_streams(Some(4));
-    let Some(tls) = &terms.tls else { return Ok(server) };
-    server.tls_config(tls.server()?).map_err(|error| {
-        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_else(|| error.to_string());
-        Error::usage(format!("cannot use the files of --tls-cert and --tls-key: {source}; give a PEM pair"))
-    })
+    if terms.secret.is_none() {
+        return Ok(server);
+    }
+    server.tls_config(tls::server(&terms.secret)).map_err(|error| Error::usage(error.to_string()))
 }
 
 async fn tick(state: Arc<ServiceState>, seats: Arc<[Dialer]>) {

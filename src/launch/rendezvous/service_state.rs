@@ -13,7 +13,7 @@ use super::refusal::Refusal;
 use super::rejections::RejectionLog;
 use super::roster::Roster;
 use super::seats::{Seat, Vote, lease};
-use super::secret::nonce;
+use super::secret::random_bytes;
 use super::store::Store;
 use super::wire::{FromMember, FromService, Purpose, decode};
 
@@ -80,7 +80,7 @@ impl ServiceState {
     pub fn new(terms: Terms) -> Self {
         let strict = || Box::new(Roster::new(Rules::strict(&terms), Instant::now()));
         let seat = || {
-            let candidate = nonce().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            let candidate = u64::from_le_bytes(random_bytes());
             Seat::new(candidate, terms.seats.len(), lease(terms.timeout), Instant::now())
         };
         let (roster, seat) = ((terms.size > 0).then(strict), (!terms.seats.is_empty()).then(seat));

@@ -1,8 +1,7 @@
 //! The service's side of one session, from the greeting to the leave.
 //!
-//! Decodes messages for the roster and sends its announcements. Input that is not authentic ends the session; it
-//! reaches neither the roster nor the log. `admission` limits the time of the handshake. A member that the roster has
-//! removed is told so, and has some time to close the session itself.
+//! Decodes messages for the roster and sends its announcements. `admission` limits the time of the greeting. A member
+//! that the roster has removed is told so, and has some time to close the session itself.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,10 +13,7 @@ use tonic::{Status, Streaming};
 
 use super::admission::ConnectionHandle;
 use super::bulletin::SessionId;
-use super::handshake::ServiceHandshake;
-use super::refusal::Refusal;
-use super::seal::Seal;
-use super::secret::nonce;
+use super::greeting;
 use super::service_state::{Admitted, ServiceState};
 use super::wire::{Envelope, FromMember, FromService, decode, encode};
 
@@ -45,13 +41,14 @@ pub(super) async fn serve(
     mut incoming: Streaming<Envelope>,
     outgoing: Outgoing,
 ) {
-    let (mut seal, id) = match greet(&state, &mut incoming, &outgoing).await {
-        Ok(Some(admitted)) => admitted,
+    handle.prove();
+    let id = match greet(&state, &mut incoming, &outgoing).await {
+        Ok(Some(id)) => id,
         Ok(None) => return,
         Err(why) => return state.rejections.note(handle.peer.ip(), &why),
     };
     handle.admit();
-    let mut session = Session { state: &state, id, seal: &mut seal, outgoing, gets: JoinSet::new() };
+    let mut session = Session { state: &state, id, outgoing, gets: JoinSet::new() };
     tokio::select! {
         end = session.work(&mut incoming) => {
             if let End::Broken(how) = end {
@@ -70,69 +67,42 @@ async fn removed(state: &ServiceState, id: SessionId) {
     tokio::time::sleep(FAREWELL).await;
 }
 
-/// The handshake and the roster's decision; returns the session of a member, `None` for a query, or the line to log.
+/// The greeting and the roster's decision; returns the session of a member, `None` for a query, or the line to log.
 async fn greet(
     state: &ServiceState,
     incoming: &mut Streaming<Envelope>,
     outgoing: &Outgoing,
-) -> Result<Option<(Seal, SessionId)>, String> {
-    let (mut seal, introduction) = match handshake(state, incoming, outgoing).await? {
-        Ok(proven) => proven,
-        Err((answer, why)) => {
-            send(answer, outgoing).await;
-            return Err(why.into());
+) -> Result<Option<SessionId>, String> {
+    let hello = match incoming.message().await {
+        Ok(Some(envelope)) => envelope,
+        Ok(None) | Err(_) => return Err("it went away before it said what it wants".into()),
+    };
+    // A closed connection is noticed later.
+    let send = async |envelope| drop(outgoing.send(Ok(envelope)).await);
+    let introduction = match greeting::greet(&state.terms, &hello) {
+        Ok(introduction) => introduction,
+        Err(refusal) => {
+            send(greeting::answer(Some(refusal))).await;
+            return Err("it belongs to another job, or is of another build".into());
         }
     };
-    match introduction.and_then(|introduction| state.admit(&introduction)) {
-        Ok(Admitted::Member(id)) => Ok(Some((seal, id))),
+    send(greeting::answer(None)).await;
+    match state.admit(&introduction) {
+        Ok(Admitted::Member(id)) => Ok(Some(id)),
         Ok(Admitted::Query(answer)) => {
-            send(seal.close(encode(&answer)), outgoing).await;
+            send(Envelope { body: encode(&answer) }).await;
             Ok(None)
         }
         Err(refusal) => {
-            send(seal.close(encode(&FromService::Refusal(refusal.clone()))), outgoing).await;
+            send(Envelope { body: encode(&FromService::Refusal(refusal.clone())) }).await;
             Err(super::sentence::line(&refusal.reason, 600))
         }
-    }
-}
-
-/// The seal of the session and the introduction; or the answer to send and the line to log.
-type Proven = Result<(Seal, Result<Vec<u8>, Refusal>), (Envelope, &'static str)>;
-
-async fn handshake(
-    state: &ServiceState,
-    incoming: &mut Streaming<Envelope>,
-    outgoing: &Outgoing,
-) -> Result<Proven, String> {
-    let hello = next(incoming).await?;
-    let (service, challenge) = match ServiceHandshake::greet(&state.terms, &hello, nonce()) {
-        Ok(greeted) => greeted,
-        Err(refusal) => {
-            return Ok(Err((refusal.proven(&state.terms, &hello), "it greeted another job, or is of another build")));
-        }
-    };
-    outgoing.send(Ok(challenge)).await.map_err(|_| "it went away during the handshake".to_string())?;
-    let admitted = service.admit(&next(incoming).await?);
-    Ok(admitted.map_err(|refusal| (refusal.bare(), "it did not prove that it knows the job's secret")))
-}
-
-/// Sends an answer; a closed connection is not an error.
-async fn send(envelope: Envelope, outgoing: &Outgoing) {
-    let _ = outgoing.send(Ok(envelope)).await;
-}
-
-async fn next(incoming: &mut Streaming<Envelope>) -> Result<Envelope, String> {
-    match incoming.message().await {
-        Ok(Some(envelope)) => Ok(envelope),
-        Ok(None) => Err("it went away during the handshake, as one does that has another secret".into()),
-        Err(_) => Err("its connection broke during the handshake".into()),
     }
 }
 
 struct Session<'a> {
     state: &'a ServiceState,
     id: SessionId,
-    seal: &'a mut Seal,
     outgoing: Outgoing,
     /// Answers that wait for keys to be set.
     gets: JoinSet<Vec<FromService>>,
@@ -173,8 +143,8 @@ impl Session<'_> {
     }
 
     async fn take(&mut self, envelope: Envelope) -> Result<(), End> {
-        let body = self.seal.open(envelope).map_err(|forged| End::Broken(forged.to_string()))?;
-        let message = decode(&body).map_err(|error| End::Broken(format!("its message could not be read ({error})")))?;
+        let message =
+            decode(&envelope.body).map_err(|error| End::Broken(format!("its message could not be read ({error})")))?;
         self.validity()?;
         match message {
             FromMember::Set { id, key, value } => {
@@ -225,7 +195,7 @@ impl Session<'_> {
 
     async fn send(&mut self, message: FromService) -> Result<(), End> {
         self.validity()?;
-        let envelope = self.seal.close(encode(&message));
+        let envelope = Envelope { body: encode(&message) };
         self.outgoing.send(Ok(envelope)).await.map_err(|_| End::Broken("its connection closed".into()))
     }
 }

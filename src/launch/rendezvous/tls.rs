@@ -1,67 +1,43 @@
-//! Encryption of the rendezvous: the PEM files that each side needs.
+//! Mutual TLS by the job's secret.
 //!
-//! The service has a certificate; members check that `authority` signed it for the host that they connect to. Members
-//! need no certificates, since the job's secret decides which process may join.
-//!
-//! A process that takes the rendezvous over finds the holder by the address of its socket, while the certificate is
-//! made for the name that members use. So it expects the name of its own certificate: like members, it trusts only the
-//! owner of a certificate of the authority for this name.
+//! Every process makes the same key and the same certificate from the secret: an Ed25519 key (RFC 8032) whose seed is
+//! the HKDF-SHA256 (RFC 5869) of the secret, and a certificate that it signs itself, with fixed dates and number. Both
+//! sides of a connection show this certificate and accept no other. So TLS (RFC 8446) proves that both know the secret,
+//! keeps what they say from others, and detects what was changed, repeated, left out or sent back.
 
-use std::path::PathBuf;
-
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
+use rcgen::{CertificateParams, DnType, KeyPair, SerialNumber};
+use ring::hkdf::{HKDF_SHA256, Salt};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
-use webpki::EndEntityCert;
 
-use crate::error::{Error, Result};
+use super::Secret;
 
-/// The PEM files of the rendezvous' encryption.
-#[derive(Debug, Clone, Default)]
-pub struct Tls {
-    /// The service's certificate chain (`--tls-cert`).
-    pub certificate: Option<PathBuf>,
-    /// The private key to it (`--tls-key`).
-    pub key: Option<PathBuf>,
-    /// The certificate of the authority that members trust (`--tls-ca`).
-    pub authority: Option<PathBuf>,
-    /// The name that the service's certificate must be made for; `None` for the host of the address.
-    pub name: Option<String>,
+/// The name in the certificate, which is the same at every address.
+const NAME: &str = "kiln";
+/// What precedes the seed in the encoding of an Ed25519 key (RFC 8410, section 7).
+const PRIVATE_KEY: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+
+/// The service's side.
+pub(super) fn server(secret: &Secret) -> ServerTlsConfig {
+    let (identity, certificate) = identity(secret);
+    ServerTlsConfig::new().identity(identity).client_ca_root(certificate)
 }
 
-impl Tls {
-    pub(super) fn server(&self) -> Result<ServerTlsConfig> {
-        let certificate = read(self.certificate.as_ref(), "--tls-cert")?;
-        let key = read(self.key.as_ref(), "--tls-key")?;
-        Ok(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)))
-    }
-
-    /// These files for connecting to a service with the name of this certificate, whatever its address; without a name
-    /// in the certificate, the address counts.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] if the certificate cannot be read.
-    pub fn of_own_name(&self) -> Result<Self> {
-        let chain = read(self.certificate.as_ref(), "--tls-cert")?;
-        let own = CertificateDer::from_pem_slice(&chain).ok();
-        let own = own.as_ref().and_then(|own| EndEntityCert::try_from(own).ok());
-        let name = own.and_then(|own| own.valid_dns_names().find(|name| !name.starts_with('*')).map(String::from));
-        Ok(Self { name, ..self.clone() })
-    }
-
-    /// `host` is where the service is reached.
-    pub(super) fn client(&self, host: &str) -> Result<ClientTlsConfig> {
-        let authority = read(self.authority.as_ref(), "--tls-ca")?;
-        Ok(ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(authority))
-            .domain_name(self.name.as_deref().unwrap_or(host)))
-    }
+/// A member's side.
+pub(super) fn client(secret: &Secret) -> ClientTlsConfig {
+    let (identity, certificate) = identity(secret);
+    ClientTlsConfig::new().identity(identity).ca_certificate(certificate).domain_name(NAME)
 }
 
-fn read(path: Option<&PathBuf>, flag: &str) -> Result<Vec<u8>> {
-    let path =
-        path.ok_or_else(|| Error::usage(format!("an encrypted rendezvous needs a file for {flag}; give one")))?;
-    std::fs::read(path).map_err(|error| {
-        Error::usage(format!("cannot read '{}': {error}; give {flag} a PEM file that can be read", path.display()))
-    })
+fn identity(secret: &Secret) -> (Identity, Certificate) {
+    let mut key = PRIVATE_KEY.to_vec();
+    key.resize(PRIVATE_KEY.len() + 32, 0);
+    let derived = Salt::new(HKDF_SHA256, b"kiln rendezvous").extract(secret.as_key());
+    let seed = derived.expand(&[b"Ed25519 key"], HKDF_SHA256).and_then(|seed| seed.fill(&mut key[PRIVATE_KEY.len()..]));
+    seed.expect("HKDF gives a seed of its hash's length");
+    let key = KeyPair::try_from(key).expect("any 32 bytes are an Ed25519 key");
+    let mut certificate = CertificateParams::new([NAME.into()]).expect("the name is one of DNS");
+    certificate.distinguished_name.push(DnType::CommonName, NAME);
+    certificate.serial_number = Some(SerialNumber::from(1));
+    let certificate = certificate.self_signed(&key).expect("an Ed25519 key signs any certificate").pem();
+    (Identity::from_pem(&certificate, key.serialize_pem()), Certificate::from_pem(certificate))
 }

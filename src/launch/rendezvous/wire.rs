@@ -1,9 +1,9 @@
 //! The messages between a member and the service.
 //!
-//! Both directions carry [`Envelope`]s. The messages of the [`handshake`](super::handshake) are protobuf with field
+//! Both directions carry [`Envelope`]s. The first of each side ([`greeting`](super::greeting)) is protobuf with field
 //! numbers that never change, so that two builds of any versions understand why one refuses the other. Later messages
-//! are MessagePack of the types themselves, since both sides then have the same build; a body is decoded only after its
-//! envelope was authenticated (see [`seal`](super::seal)). Changing a message requires a new [`PROTOCOL`].
+//! are MessagePack of the types themselves, since both sides then have the same build. Changing a message requires a new
+//! [`PROTOCOL`].
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::bulletin::{Bulletin, Event, ProcessInfo, Progress, Ready, SessionId};
 use super::refusal::Refusal;
 use super::seats::Vote;
 
-/// The version of these messages and of the handshake.
-pub const PROTOCOL: u32 = 7;
+/// The version of these messages.
+pub const PROTOCOL: u32 = 8;
 /// The largest encoded envelope, in bytes.
 pub const ENVELOPE_LIMIT: usize = 1 << 20;
 /// The largest overhead of an envelope beside the value it carries, in bytes.
@@ -25,41 +25,28 @@ pub const ENVELOPE_MARGIN: usize = 1 << 10;
 /// One message in either direction.
 #[derive(Clone, PartialEq, Message)]
 pub struct Envelope {
-    /// Counts the envelopes of one direction from 0.
-    #[prost(uint64, tag = "1")]
-    pub sequence: u64,
-    /// An encoded message: [`Greeting`] and [`Answer`] during the handshake, [`FromMember`] and [`FromService`] later.
+    /// An encoded message: first a [`Greeting`] and an [`Answer`], then [`FromMember`] and [`FromService`].
     #[prost(bytes = "vec", tag = "2")]
     pub body: Vec<u8>,
-    /// HMAC-SHA256 over direction, sequence and body. During the handshake it is empty, or covers a refusal and the
-    /// greeting that it answers.
-    #[prost(bytes = "vec", tag = "3")]
-    pub mac: Vec<u8>,
 }
 
-/// What a process sends during the handshake: first a hello, then a proof.
+/// The first message of a process.
 #[derive(Clone, PartialEq, Message)]
 pub struct Greeting {
-    /// The first message.
+    /// Present in every version.
     #[prost(message, optional, tag = "1")]
     pub hello: Option<Hello>,
-    /// The answer to a challenge.
-    #[prost(message, optional, tag = "2")]
-    pub proof: Option<Proof>,
 }
 
-/// The service's answer to a hello: one of these.
+/// The answer to a greeting.
 #[derive(Clone, PartialEq, Message)]
 pub struct Answer {
-    /// The service's proof, and the challenge for the process.
-    #[prost(message, optional, tag = "1")]
-    pub challenge: Option<Challenge>,
-    /// The process is not admitted.
+    /// Why the process is not admitted, if it is not.
     #[prost(message, optional, tag = "2")]
     pub refusal: Option<Refusal>,
 }
 
-/// The first message of a process.
+/// What a process says about itself. Tag 5 was that of an earlier version.
 #[derive(Clone, PartialEq, Message)]
 pub struct Hello {
     /// [`PROTOCOL`] of the process.
@@ -74,30 +61,8 @@ pub struct Hello {
     /// The number of processes in its settings; 0 for an elastic job.
     #[prost(uint64, tag = "4")]
     pub size: u64,
-    /// 32 fresh bytes.
-    #[prost(bytes = "vec", tag = "5")]
-    pub nonce: Vec<u8>,
-}
-
-/// The service's proof and challenge.
-#[derive(Clone, PartialEq, Message)]
-pub struct Challenge {
-    /// 32 fresh bytes.
-    #[prost(bytes = "vec", tag = "1")]
-    pub nonce: Vec<u8>,
-    /// Proves that the service knows the secret.
-    #[prost(bytes = "vec", tag = "2")]
-    pub mac: Vec<u8>,
-}
-
-/// The answer to a [`Challenge`].
-#[derive(Clone, PartialEq, Message)]
-pub struct Proof {
-    /// Proves that the process knows the secret, and that it wrote `introduction`.
-    #[prost(bytes = "vec", tag = "1")]
-    pub mac: Vec<u8>,
     /// An encoded [`Purpose`].
-    #[prost(bytes = "vec", tag = "2")]
+    #[prost(bytes = "vec", tag = "6")]
     pub introduction: Vec<u8>,
 }
 

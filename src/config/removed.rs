@@ -1,0 +1,26 @@
+//! Keys of earlier versions that are gone: what to use instead, and how saved settings are read without them.
+
+/// For options that named certificates.
+pub const ENCRYPTED: &str = "the job's secret encrypts the rendezvous: use --job-secret-file";
+
+/// Each key with the remedy for who types it.
+const REMOVED: &[(&str, &str)] =
+    &[("parallel.tls_cert", ENCRYPTED), ("parallel.tls_key", ENCRYPTED), ("parallel.tls_ca", ENCRYPTED)];
+
+/// What to use instead of `key`, if it is gone.
+pub fn remedy(key: &str) -> Option<&'static str> {
+    REMOVED.iter().find(|(removed, _)| *removed == key).map(|(_, remedy)| *remedy)
+}
+
+/// The settings `text` that a run has saved without keys that are gone. The other lines keep their numbers.
+pub fn without(text: &str) -> String {
+    let (mut section, mut kept) = ("", String::new());
+    for line in text.split_inclusive('\n') {
+        if let Some(header) = line.strip_prefix('[') {
+            section = header.trim_end().trim_end_matches(']');
+        }
+        let key = line.split_once('=').map(|(name, _)| format!("{section}.{}", name.trim()));
+        kept.push_str(if key.is_some_and(|key| remedy(&key).is_some()) { "\n" } else { line });
+    }
+    kept
+}
