@@ -39,147 +39,87 @@ use crate::weights::{Format, Stated};
 /// A command with its arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Train.
     Train(Request),
-    /// Measure a checkpoint on the validation images.
     Evaluate {
-        /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
-        /// Which checkpoint of a run.
         which: Option<Which>,
-        /// The configuration.
         request: Request,
     },
-    /// Classify images.
     Predict {
-        /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
-        /// Which checkpoint of a run.
         which: Option<Which>,
-        /// Files.
         images: Vec<PathBuf>,
-        /// How many classes to name.
         top: usize,
-        /// The form of the answers.
         answers: Answers,
-        /// What the user says about images and classes.
         stated: Stated,
-        /// The configuration.
         request: Request,
     },
-    /// Write the weights of a checkpoint in a format of others.
     Export {
-        /// A run's or a checkpoint's directory, or a file of weights.
         checkpoint: PathBuf,
-        /// Which checkpoint of a run.
         which: Option<Which>,
-        /// The format.
         to: Format,
-        /// The file.
         output: PathBuf,
-        /// Whether averaged weights are preferred.
         averaged: bool,
-        /// What the user says about images and classes.
         stated: Stated,
     },
-    /// Write images into one file.
     Pack {
-        /// Where they are.
         source: PathBuf,
-        /// The file.
         output: PathBuf,
-        /// How they are encoded anew; `None` copies them.
         recipe: Option<Recipe>,
-        /// What becomes of damaged images.
         corrupt: Corrupt,
     },
-    /// Measure how training scales.
     Scaling {
-        /// What to measure.
         sizes: Sizes,
         /// What is trained: the arguments after `--`.
         arguments: Vec<String>,
-        /// The same as a configuration.
         request: Request,
     },
-    /// Find a learning rate or a batch size.
     Find {
-        /// Which of them.
         what: finding::Find,
         /// What is trained: the arguments after `--`.
         arguments: Vec<String>,
-        /// The same as a configuration.
         request: Request,
-        /// The directory for what was found.
         output: PathBuf,
     },
-    /// Compare placements of a training.
     Plan {
-        /// What to plan for.
         options: PlanOptions,
         /// What is trained: the arguments after `--`.
         arguments: Vec<String>,
-        /// The same as a configuration.
         request: Request,
     },
-    /// Print the configuration that would run.
     Config(Request),
-    /// Write a page about runs.
     Report {
-        /// Their directories.
         runs: Vec<PathBuf>,
-        /// The file, if the user names one.
         output: Option<PathBuf>,
     },
-    /// Train once per point of a grid or of a random sample.
     Sweep {
         /// Where the runs go; `None` for the numbered directory of this sweep.
         directory: Option<PathBuf>,
-        /// The runs.
         points: Vec<Point>,
-        /// How they are trained.
         options: SweepOptions,
     },
-    /// Check that a run's log and checkpoints are what its training computed.
     Verify(Verification),
-    /// Print text that was made from the options.
     Print(String),
-    /// Hold the rendezvous of an elastic run.
     Rendezvous {
-        /// Where to listen.
         bind: SocketAddr,
-        /// On what terms.
         parallel: Box<ParallelConfig>,
     },
-    /// Show who takes part in an elastic run.
     Members {
-        /// Where it meets, and on what terms.
         parallel: Box<ParallelConfig>,
-        /// The rank of a process that is to leave.
         drain: Option<usize>,
     },
-    /// Print what this build and this machine have.
     Doctor,
-    /// Print a batch script for SLURM, or submit it.
     Slurm {
-        /// The script.
         script: String,
-        /// Whether to submit it.
         submit: bool,
-        /// What it trains.
         request: Request,
     },
-    /// Write a new secret to this file.
     Secret(PathBuf),
-    /// Train in several processes on this machine.
     Launch {
-        /// How many.
         processes: usize,
-        /// The machines of the job.
         machines: Machines,
         /// What each of them is to do: the arguments after `--`.
         arguments: Vec<OsString>,
-        /// The same as a configuration.
         request: Request,
     },
 }

@@ -21,7 +21,6 @@ pub enum Error {
     Io {
         /// The action, as in "cannot *read* 'x'".
         action: &'static str,
-        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,

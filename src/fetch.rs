@@ -21,12 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The environment variable that OpenSSL reads, too.
 pub(crate) const AUTHORITIES: &str = "SSL_CERT_FILE";
 
-/// A published file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
     /// Its file name, in the folder it is fetched to.
     pub name: String,
-    /// Its address.
     pub url: String,
     /// The name of its checksum, such as "MD5".
     pub hash: &'static str,

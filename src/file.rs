@@ -73,7 +73,6 @@ pub(crate) fn open_to_write(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file; remove it")) }
 }
 
-/// The file, and how long it was.
 fn open(path: &Path, limit: u64) -> io::Result<(File, u64)> {
     // Before opening, since opening a pipe would wait for its writer.
     let metadata = fs::metadata(path)?;

@@ -26,19 +26,9 @@ pub type Metadata = Vec<(String, String)>;
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostTensor {
     /// Single-precision numbers.
-    F32 {
-        /// Length of each axis.
-        shape: Vec<usize>,
-        /// The elements.
-        data: Vec<f32>,
-    },
+    F32 { shape: Vec<usize>, data: Vec<f32> },
     /// Integers, such as step counts.
-    I64 {
-        /// Length of each axis.
-        shape: Vec<usize>,
-        /// The elements.
-        data: Vec<i64>,
-    },
+    I64 { shape: Vec<usize>, data: Vec<i64> },
 }
 
 impl HostTensor {
@@ -57,12 +47,10 @@ impl HostTensor {
         }
     }
 
-    /// Whether it holds no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements, if they are f32.
     pub fn as_f32(&self) -> Option<&[f32]> {
         match self {
             Self::F32 { data, .. } => Some(data),
@@ -70,7 +58,6 @@ impl HostTensor {
         }
     }
 
-    /// The elements, if they are i64.
     pub fn as_i64(&self) -> Option<&[i64]> {
         match self {
             Self::I64 { data, .. } => Some(data),

@@ -24,7 +24,6 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Why a run ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// A signal, by its number.
     Signal(i32),
     /// `--max-time` is over.
     MaxTime,
@@ -46,7 +45,6 @@ impl Reason {
         }
     }
 
-    /// The reason as a number, for other processes.
     pub fn number(&self) -> u32 {
         match self {
             Self::Signal(number) => number.unsigned_abs(),
@@ -81,12 +79,10 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What a signal does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
     /// It ends the process, which has nothing to save yet.
     Early,
-    /// It requests a stop.
     First,
     /// It ends the process at once, though a stop was requested.
     Again,
@@ -109,7 +105,6 @@ pub struct Stop {
     deadline: Arc<Mutex<Option<(Instant, Duration)>>>,
     /// Called for a signal; if it returns true, the signal does not stop the run.
     instead: Arc<OnceLock<Instead>>,
-    /// Whether there is something to save.
     begun: Arc<AtomicBool>,
 }
 
@@ -143,12 +138,10 @@ impl Stop {
         let _ = self.instead.set(Instead(Box::new(act)));
     }
 
-    /// Requests a stop; the first reason is kept.
     pub fn request(&self, reason: Reason) {
         let _ = self.reason.set(reason);
     }
 
-    /// The reason to stop, if there is one.
     pub fn reason(&self) -> Option<Reason> {
         if self.deadline().is_some_and(|(end, _)| Instant::now() >= end) {
             self.request(Reason::MaxTime);
@@ -212,7 +205,6 @@ pub fn survive_file_limit() -> std::io::Result<()> {
 
 /// Read-locked while a checkpoint is written, write-locked to end the process.
 static WRITING: RwLock<()> = RwLock::new(());
-/// Restores the terminal.
 static RESTORE: OnceLock<fn()> = OnceLock::new();
 
 /// While the guard exists, [`leave`] waits for a short time before it ends the process.

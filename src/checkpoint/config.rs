@@ -106,19 +106,12 @@ impl From<Resume> for PathBuf {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointConfig {
-    /// How often a checkpoint is written; one is always written at the end.
     pub every: Interval,
-    /// How many of the newest checkpoints are kept beside the best one, at least 1.
     pub keep_last: usize,
-    /// How many of the best checkpoints are kept, at least 1.
     pub keep_best: usize,
-    /// The file for a copy of the best model, in the format of its suffix; empty for none.
     pub path: PathBuf,
-    /// Where checkpoints are copied to; empty for nowhere.
     pub url: PathBuf,
-    /// The starting point of the run.
     pub resume: Resume,
-    /// Whether to resume even if the configuration differs from the checkpoint's.
     pub force_config: bool,
 }
 

@@ -16,12 +16,9 @@ use crate::state::{Metadata, StateDict, to_safetensors, write_safetensors};
 /// Bytes that are summed and written at once: few enough for the processor's cache.
 const CHUNK: usize = 1 << 18;
 
-/// The content of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
-    /// These bytes.
     Bytes(Vec<u8>),
-    /// Tensors and metadata, as safetensors.
     Tensors(StateDict, Metadata),
 }
 
@@ -43,7 +40,6 @@ impl Content {
         }
     }
 
-    /// The bytes of the file.
     pub fn into_bytes(self) -> Vec<u8> {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -66,12 +62,10 @@ impl Content {
 pub struct Entry {
     /// Length in bytes.
     pub size: u64,
-    /// SHA-256 of the content, in hexadecimal.
     pub sha256: String,
 }
 
 impl Entry {
-    /// That of a file with this content.
     pub fn of(bytes: &[u8]) -> Self {
         Self { size: bytes.len() as u64, sha256: format!("{:x}", Sha256::digest(bytes)) }
     }

@@ -26,13 +26,11 @@ const LARGEST: u64 = GIB;
 /// For how long a request for a copy is repeated.
 const PATIENCE: f64 = 60.0;
 
-/// Gets warnings.
 type Warn = fn(&str);
 
 /// The thread that copies, and its queue.
 type Copier = (Sender<PathBuf>, JoinHandle<Result<()>>);
 
-/// Where the checkpoints of a run are copied to.
 #[derive(Debug)]
 pub struct Copies {
     url: PathBuf,

@@ -15,14 +15,11 @@ use super::content::{Content, Entry};
 use crate::error::{Error, Result};
 use crate::file::{self, TEXT};
 
-/// A checkpoint to save.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// Optimizer steps done.
     pub step: usize,
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
-    /// Its validation accuracy, if it was measured.
     pub accuracy: Option<f64>,
     /// Name and content of each file, such as `model.safetensors` and `state.json`.
     pub files: Vec<(String, Content)>,
@@ -38,14 +35,12 @@ pub struct Manifest {
     format: u64,
     /// The version of Kiln that wrote the checkpoint.
     pub kiln: String,
-    /// Optimizer steps done.
     pub step: usize,
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
     /// Validation accuracy of this state, if it was measured; as text, since readers of JSON may round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     accuracy: Option<String>,
-    /// The files, by name.
     pub files: BTreeMap<String, Entry>,
     sha256: String,
 }
@@ -127,7 +122,6 @@ impl Snapshot {
     }
 }
 
-/// Whether a name is a plain file name.
 fn is_plain(name: &str) -> bool {
     let mut parts = Path::new(name).components();
     let single = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);

@@ -22,13 +22,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// A checkpoint whose files are all present and intact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// Its directory.
     pub path: PathBuf,
-    /// Optimizer steps done.
     pub step: usize,
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
-    /// Content of each file by name.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 

@@ -3,7 +3,6 @@
 /// How many checkpoints are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// How many of the newest.
     pub last: usize,
     /// How many of those with the best validation; the best one is always kept.
     pub best: usize,

@@ -22,24 +22,18 @@ const MOST: u64 = 1 << 53;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunState {
-    /// Optimizer steps done.
     pub global_step: usize,
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
-    /// Steps done within that epoch.
     pub step_in_epoch: usize,
     /// Training images seen over the whole run.
     pub samples_seen: u64,
-    /// The best validation so far, if there was one.
     pub best: Option<Best>,
     /// Seconds of training so far, over all its sessions.
     #[serde(with = "exact")]
     pub elapsed_seconds: f64,
-    /// The seed of the run.
     pub seed: u64,
-    /// Replicas of the experiment.
     pub world_size: usize,
-    /// The fingerprint of the data set.
     pub data_fingerprint: String,
     /// The sums of the current epoch.
     pub progress: Progress,
@@ -48,14 +42,12 @@ pub struct RunState {
     pub loss_scale: LossScale,
 }
 
-/// The best validation of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Best {
     /// Its score, such as top-1 accuracy as a fraction.
     #[serde(with = "exact")]
     pub metric: f64,
-    /// Its global step.
     pub step: usize,
 }
 
@@ -63,19 +55,15 @@ pub struct Best {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// Sum of the losses of all samples.
     #[serde(with = "exact")]
     pub loss_sum: f64,
-    /// Samples classified correctly.
     pub correct: u64,
-    /// Samples seen.
     pub samples: u64,
     /// Everything that the task counts, where `correct` does not say all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<[Exact; 2]>,
 }
 
-/// A number that is saved exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Exact(#[serde(with = "exact")] pub f64);

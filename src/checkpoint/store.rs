@@ -24,12 +24,9 @@ const ATTEMPTS: usize = 4;
 /// How the temporary names of checkpoints and pointers begin.
 const TEMPORARY: [&str; 3] = ["step-", ".best.", ".latest."];
 
-/// Which checkpoint to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// The last one that was saved.
     Latest,
-    /// The one with the best validation.
     Best,
     /// The directory of a checkpoint, of this run or of another.
     Path(PathBuf),

@@ -5,19 +5,12 @@
 
 use sha2::{Digest, Sha256};
 
-/// The values that a key may have.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Domain {
     /// Any of these texts.
     Values(Vec<String>),
     /// Numbers from `low` to `high`.
-    Interval {
-        low: f64,
-        high: f64,
-        /// Whether the logarithm is uniform.
-        is_log: bool,
-        is_whole: bool,
-    },
+    Interval { low: f64, high: f64, is_log: bool, is_whole: bool },
 }
 
 impl Domain {

@@ -4,12 +4,10 @@
 //! existing flag. Names of other trainers with exactly the same meaning are listed here, those that need a translation
 //! in [`super::alias`]. The meaning of a flag is written once, above its key in `config/default.toml`.
 
-/// The argument of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
     /// A value of its key's type, shown under this name in the help.
     Value(&'static str),
-    /// One of its key's choices.
     Choice,
     /// An optional value: its name in the help, and the value if it is left out.
     Optional(&'static str, &'static str),
@@ -17,7 +15,6 @@ pub enum Takes {
     Nothing(bool),
 }
 
-/// A flag of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flag {
     /// The name without `--`, in kebab-case.
@@ -26,7 +23,6 @@ pub struct Flag {
     pub aliases: &'static [&'static str],
     /// The key it sets, as in `run.epochs`.
     pub key: &'static str,
-    /// Its argument.
     pub takes: Takes,
 }
 
@@ -52,14 +48,11 @@ impl Flag {
     }
 }
 
-/// A group of flags in the help.
 #[derive(Debug)]
 pub struct Heading {
-    /// The group's title.
     pub title: &'static str,
     /// Whether the flags also apply without training, as in `train evaluate`.
     pub evaluates: bool,
-    /// The flags, in the order of the help.
     pub flags: &'static [Flag],
 }
 
@@ -233,7 +226,6 @@ pub const HEADINGS: &[Heading] = &[
     },
 ];
 
-/// Every flag under every heading.
 pub fn all() -> impl Iterator<Item = &'static Flag> {
     HEADINGS.iter().flat_map(|heading| heading.flags)
 }

@@ -16,7 +16,6 @@ pub const MOST: usize = 10_000;
 /// Draws per point before the lists are taken for exhausted.
 const ATTEMPTS: usize = 100;
 
-/// Keys with their values.
 type Settings = Vec<(String, String)>;
 
 /// The common settings of a sweep and the keys that vary.
@@ -28,7 +27,6 @@ pub struct Grid {
     axes: Vec<(String, Domain)>,
 }
 
-/// One run of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// The name of its directory, as in `learning_rate=0.05,seed=1`.
@@ -37,7 +35,6 @@ pub struct Point {
     pub settings: Vec<(String, String)>,
     /// The command-line arguments of this run.
     pub arguments: Vec<std::ffi::OsString>,
-    /// The same as a request.
     pub request: Request,
 }
 

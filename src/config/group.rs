@@ -44,13 +44,10 @@ const BUILT_IN: &[(&str, &str, &str)] = built_in![
 /// The text of a group's file, and its name for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupFile {
-    /// The path of the file, in the repository or on disk.
     pub path: String,
-    /// Its TOML text.
     pub text: String,
 }
 
-/// The names of all groups, sorted.
 pub fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
     let built_in = BUILT_IN.iter().map(|(group, ..)| group.to_string());
     let added = config_dirs.iter().flat_map(|dir| listed(dir, |path| path.is_dir()));
@@ -74,7 +71,6 @@ pub fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<GroupFil
     }
 }
 
-/// The complaint about a name that is not in the group.
 fn missing(group: &str, name: &str, names: &[String]) -> String {
     let hint = match suggestion::nearest(name, names.iter().cloned()) {
         Some(meant) => format!("did you mean '{group}={meant}'?"),

@@ -10,7 +10,6 @@ use super::suggestion;
 /// Most bytes of a value with references, so that references to references do not multiply without end.
 const LONGEST: usize = 1 << 16;
 
-/// What references refer to.
 pub(super) struct Referents<'a> {
     pub(super) schema: &'a Schema,
     pub(super) environment: &'a [(String, String)],

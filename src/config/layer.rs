@@ -18,7 +18,6 @@ pub(super) const REFERENCE: &str = "${";
 /// Most unknown keys that are named: the search for similar ones takes time.
 const MOST_UNKNOWN: usize = 20;
 
-/// The valid entries of one layer.
 #[derive(Debug, Clone, Default)]
 pub struct Layer {
     entries: Vec<Entry>,
@@ -44,11 +43,9 @@ struct Entry {
 /// The errors found in the layers.
 #[derive(Debug, Default)]
 pub struct Complaints {
-    /// Messages, one line each.
     pub lines: Vec<String>,
     /// Keys with a refused value: rules about them are not checked.
     pub refused: Vec<String>,
-    /// How many keys are unknown.
     pub(super) unknown: usize,
 }
 
@@ -101,7 +98,6 @@ impl Layer {
         self.add(key.into(), schema.parse(key, text), text, place, schema, complaints);
     }
 
-    /// Every key with its value and its place.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&str, &Value, &str)> {
         self.entries.iter().map(|entry| (&entry.key[..], &entry.value, &entry.place[..]))
     }

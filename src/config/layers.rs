@@ -51,7 +51,6 @@ const ADDRESSES: [&str; 3] = ["data.dir", "model.pretrained", "checkpoint.url"];
 /// The key of a file outside a run's directory that is written.
 const WRITTEN: &str = "checkpoint.path";
 
-/// The layers, the weakest first.
 #[derive(Clone)]
 pub(super) struct Layers {
     pub(super) defaults: Layer,
@@ -59,7 +58,6 @@ pub(super) struct Layers {
     pub(super) implied: [Layer; 2],
     /// What a checkpoint says: values that somebody else may have chosen.
     saved: Option<Layer>,
-    /// Files, then groups.
     files: Vec<Layer>,
     /// Settings of `--fast-dev-run`.
     pub(super) dev_run: Layer,
@@ -76,7 +74,6 @@ impl Layers {
         Reader { request, schema, complaints }.layers()
     }
 
-    /// All layers, the weakest first.
     pub(super) fn all(&self) -> impl Iterator<Item = &Layer> {
         std::iter::once(&self.defaults).chain(&self.implied).chain(self.by_the_user())
     }
@@ -96,7 +93,6 @@ impl Layers {
         self.saved.iter().chain(self.typed())
     }
 
-    /// The layers of this command.
     fn typed(&self) -> impl DoubleEndedIterator<Item = &Layer> {
         self.files.iter().chain([&self.dev_run, &self.environment, &self.arguments, &self.flags, &self.launcher])
     }
@@ -217,7 +213,6 @@ impl Reader<'_> {
         layers
     }
 
-    /// The groups among the arguments, and the layer of the other arguments.
     fn arguments(&mut self) -> (Vec<(String, String)>, Layer) {
         let groups = group::groups(&self.request.config_dirs);
         let (mut chosen, mut layer) = (Vec::new(), Layer::default());
@@ -301,7 +296,6 @@ const COMMANDS: [&str; 12] = [
     "slurm",
 ];
 
-/// Commands of other trainers, and what they are here.
 const ELSEWHERE: [(&str, &str); 10] = [
     ("eval", "evaluate"),
     ("test", "evaluate"),
@@ -315,7 +309,6 @@ const ELSEWHERE: [(&str, &str); 10] = [
     ("tune", "find lr"),
 ];
 
-/// What a word in place of a command means.
 fn command(word: &str) -> Option<String> {
     let meant = ELSEWHERE.iter().find(|(known, _)| *known == word).map(|(_, command)| command.to_string());
     meant.or_else(|| suggestion::nearest(word, COMMANDS.map(String::from)))

@@ -8,9 +8,7 @@ use crate::error::{Error, Result};
 
 pub(super) const DEFAULTS: &str = "config/default.toml";
 
-/// The merged values and their places.
 pub struct Merged {
-    /// The values.
     pub config: Config,
     values: Placed,
 }

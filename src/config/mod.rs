@@ -52,7 +52,6 @@ pub use request::{Request, Saved, Setting};
 pub use resolve::{Resolved, faults, resolve, sketch};
 pub use run::{ProgressKind, RunConfig};
 
-/// The documented defaults, as they are in the repository.
 const DEFAULT_TOML: &str = include_str!("../../config/default.toml");
 
 /// What the user's own images imply, and its name in the repository.
@@ -62,19 +61,12 @@ const PHOTOGRAPHS: (&str, &str) = (include_str!("../../config/photographs.toml")
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Duration, reproducibility, output.
     pub run: RunConfig,
-    /// Images and augmentation.
     pub data: DataConfig,
-    /// The network.
     pub model: ModelConfig,
-    /// Replicas and devices.
     pub parallel: ParallelConfig,
-    /// The update rule.
     pub optim: OptimConfig,
-    /// The learning-rate schedule.
     pub schedule: ScheduleConfig,
-    /// Saving and resuming.
     pub checkpoint: CheckpointConfig,
 }
 

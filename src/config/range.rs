@@ -8,9 +8,7 @@ use std::fmt;
 /// An interval of finite numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
-    /// At least this number.
     AtLeast(f64),
-    /// Above this number.
     Above(f64),
     /// At least 0 and below 1, as for momentum and decay rates.
     Fraction,
@@ -20,7 +18,6 @@ pub enum Range {
     UpTo(f64),
     /// From the first to the second, both excluded.
     Between(f64, f64),
-    /// One of the two.
     Either(f64, f64),
 }
 

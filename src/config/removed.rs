@@ -3,7 +3,6 @@
 /// For options that named certificates.
 pub const ENCRYPTED: &str = "the job's secret encrypts the rendezvous: use --job-secret-file";
 
-/// Each key with the remedy for who types it.
 const REMOVED: &[(&str, &str)] =
     &[("parallel.tls_cert", ENCRYPTED), ("parallel.tls_key", ENCRYPTED), ("parallel.tls_ca", ENCRYPTED)];
 

@@ -20,7 +20,6 @@ pub struct Request {
     pub environment: Vec<(String, String)>,
     /// `KEY=VALUE` arguments.
     pub arguments: Vec<String>,
-    /// Flags that set keys.
     pub flags: Vec<Setting>,
     /// Errors in arguments that are not settings, one line each.
     pub complaints: Vec<String>,
@@ -34,16 +33,12 @@ impl Request {
     }
 }
 
-/// The configuration in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// Its file, for messages.
     pub path: PathBuf,
-    /// Its TOML text.
     pub text: String,
     /// The keys that the version that wrote it did not have, as a TOML text with what it did.
     pub older: &'static str,
-    /// A note for the user, if any.
     pub note: Option<String>,
     /// Keys that the command does not use, which are not taken from it.
     pub without: &'static [&'static str],
@@ -66,12 +61,10 @@ impl Saved {
     }
 }
 
-/// A flag with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// The key, as in `run.epochs`, or the name of an alias.
     pub key: String,
-    /// The value as typed.
     pub value: String,
     /// The flag, as in `--epochs`.
     pub flag: String,

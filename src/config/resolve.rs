@@ -14,10 +14,8 @@ use crate::launch::environment::identify;
 use crate::optim::{CountedFrom, ScheduleKind};
 use crate::parallel::DistBackend;
 
-/// A checked configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
-    /// The configuration.
     pub config: Config,
     /// Decisions made for the user, one line each.
     pub notes: Vec<String>,

@@ -116,7 +116,6 @@ impl Rules<'_> {
         self.roll_back();
     }
 
-    /// The addresses of a rendezvous that has several.
     fn addresses(&mut self) {
         let parallel = &self.merged.config.parallel;
         let all = parallel.rendezvous().unwrap_or_default();

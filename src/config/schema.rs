@@ -14,7 +14,6 @@ use super::{Config, DEFAULT_TOML};
 /// A value that no key with choices accepts: serde's error then lists the choices.
 const NONSENSE: &str = "?";
 
-/// Every key of the configuration.
 #[derive(Debug)]
 pub struct Schema {
     defaults: Table,
@@ -22,7 +21,6 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The schema of the default configuration.
     pub fn new() -> Self {
         let defaults = Table::try_from(Config::default()).expect("the defaults are plain TOML values");
         Self { defaults, meanings: meanings(DEFAULT_TOML) }

@@ -74,13 +74,11 @@ pub fn example(key: &str, schema: &Schema) -> String {
 /// The likely meaning of an option that a command does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meant {
-    /// This option; with the remedy.
     Option(String, String),
     /// A key without an option; with the remedy.
     Setting(String),
     /// An option for training, which the command does not do.
     Training,
-    /// Unknown.
     Nothing,
 }
 

@@ -40,12 +40,10 @@ pub fn format(time: Duration) -> String {
     text
 }
 
-/// Serializes as text.
 pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&format(*time))
 }
 
-/// Deserializes from text.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }

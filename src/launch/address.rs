@@ -35,7 +35,6 @@ pub(super) fn host_and_port(parallel: &ParallelConfig) -> Result<(&str, u16)> {
     first.ok_or_else(|| Error::usage("dist url is empty; use --dist-url tcp://HOST:PORT"))
 }
 
-/// The addresses as text.
 pub(super) fn texts(addresses: &[(&str, u16)]) -> Vec<String> {
     addresses.iter().map(|(host, port)| format!("{host}:{port}")).collect()
 }

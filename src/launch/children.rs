@@ -19,12 +19,9 @@ use super::exit_policy::Ending;
 use super::output::{Sink, pass_on};
 use crate::error::{Error, Result};
 
-/// An event for the launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The launcher got a signal.
     Signal(i32),
-    /// The process of this rank ended.
     Ended(usize),
 }
 

@@ -12,7 +12,6 @@ use crate::parallel::{Generation, Processes, Undisturbed, World};
 pub enum Next<M> {
     /// It takes part in a generation.
     Begin(M),
-    /// It has left the run, as it asked to.
     Left,
     /// Nothing: the others have completed the run.
     Complete,
@@ -61,15 +60,12 @@ pub struct ActiveGeneration {
     pub world: World,
     /// How many of its processes run on this machine.
     pub local_processes: usize,
-    /// The others, if there are any.
     pub processes: Option<Processes>,
-    /// What replicas ask.
     pub generation: Arc<dyn Generation>,
     /// The causes of the change, for people.
     pub why: String,
 }
 
-/// An elastic run in one process.
 pub(super) struct SingleProcess {
     workers: [usize; 2],
     last: Mutex<u64>,

@@ -29,14 +29,12 @@ const LAST_CHECKPOINT: Duration = Duration::from_secs(3600);
 const HANDOVER: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
 
-/// One process of an elastic run.
 pub(super) struct ElasticMember {
     member: Arc<Client>,
     connector: Arc<Connector>,
     ordered: bool,
     transport: Transport,
     timeout: Duration,
-    /// Of each replica.
     stages: usize,
     /// The number of the current generation, and its world.
     world: Mutex<Option<(u64, World)>>,

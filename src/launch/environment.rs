@@ -21,11 +21,9 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 /// What a launcher says about this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The program that started it.
     pub launcher: Launcher,
     /// Its number, below `processes`.
     pub rank: Sourced<usize>,
-    /// The number of processes on all nodes.
     pub processes: Sourced<usize>,
     /// Its number among the processes of its node.
     pub local_rank: Option<Sourced<usize>>,
@@ -40,13 +38,11 @@ pub struct Identity {
 /// A value and the environment variable it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sourced<T> {
-    /// The value.
     pub value: T,
     /// The variable, such as `SLURM_PROCID`.
     pub source: String,
 }
 
-/// The supported launchers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Launcher {
     /// torchrun, `train launch`, or any program that sets `RANK` and `WORLD_SIZE`.

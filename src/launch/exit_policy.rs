@@ -11,18 +11,14 @@ use crate::stop::STOPPING;
 /// The exit code of a process that ended because it lost another one, which is then the cause.
 const PEER_LOST: u8 = 75;
 
-/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ending {
-    /// The process.
     pub rank: usize,
     /// Its exit code; 128 + signal if a signal killed it.
     pub code: u8,
-    /// The signal that killed it.
     pub signal: Option<i32>,
 }
 
-/// The state of a launch.
 #[derive(Debug)]
 pub struct ExitPolicy {
     /// How long the others have to end by themselves after a failure; `None` if they can continue.
@@ -55,7 +51,6 @@ impl ExitPolicy {
         self.forwarded.first().copied()
     }
 
-    /// A process ended.
     pub fn ended(&mut self, ending: Ending, now: Instant) {
         if ending.code == 0 {
             self.has_success = true;
@@ -101,7 +96,6 @@ impl ExitPolicy {
         self.failure.filter(|_| !self.has_succeeded())
     }
 
-    /// The exit code of the whole launch.
     pub fn code(&self) -> u8 {
         let code = if self.has_succeeded() { 0 } else { self.code };
         self.failure().map_or(code, |failure| failure.code)

@@ -67,7 +67,6 @@ impl FixedMembership for SingleProcess {
     fn leave(&self, _failure: Option<&str>) {}
 }
 
-/// The membership of a command that runs in one process.
 pub fn alone(parallel: &ParallelConfig) -> Box<dyn FixedMembership> {
     let devices = parallel.gpu_ids.clone();
     let replicas = [parallel.world_size, parallel.stages_on(devices.len())];

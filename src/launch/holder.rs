@@ -23,7 +23,6 @@ const PRECEDENCE: Duration = Duration::from_secs(15);
 const HANDOVER: Duration = Duration::from_millis(2500);
 const BIND_RETRY: Duration = Duration::from_millis(2);
 
-/// The service, if this process holds it.
 pub(super) type HeldService = Arc<Mutex<Option<Service>>>;
 
 /// The terms of an elastic run whose processes share `secret`.

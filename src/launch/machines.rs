@@ -3,7 +3,6 @@
 use super::environment::LOOPBACK;
 use crate::error::{Error, Result};
 
-/// How many machines there are, and which one this is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machines {
     count: usize,

@@ -43,7 +43,6 @@ struct Lines {
     line: Vec<u8>,
     /// Whether the last byte was a carriage return, to which a line feed belongs.
     after_return: bool,
-    /// Whole lines to write.
     ready: Vec<u8>,
     error_line: ErrorLine,
 }

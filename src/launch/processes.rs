@@ -52,15 +52,11 @@ pub fn launch(
 /// Several processes of one program.
 #[derive(Debug, Clone, Copy)]
 pub struct Launch<'a> {
-    /// The program.
     pub program: &'a Path,
-    /// Its arguments, the same for all.
     pub arguments: &'a [OsString],
     /// Environment variables beside those of this process and the ranks.
     pub variables: &'a [(String, String)],
-    /// How many times.
     pub processes: usize,
-    /// The machines of the job.
     pub machines: &'a Machines,
     /// How long the others have to end by themselves after one failed, and again after SIGTERM; `None` if they can
     /// continue without it.
@@ -148,7 +144,6 @@ fn handle_events(children: &mut Children, events: &Receiver<Event>, mut policy: 
     policy
 }
 
-/// The last line of a failed launch.
 fn describe(Ending { rank, code, signal }: Ending, first: usize, error_line: Option<&str>) -> String {
     let how = match signal {
         Some(signal) => format!("killed by {}", signal_name(signal).map_or(format!("signal {signal}"), str::to_owned)),

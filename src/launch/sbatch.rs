@@ -15,9 +15,7 @@ const SET: [&str; 4] = ["--job-name=", "--nodes=", "--ntasks-per-node=", "--time
 /// What a job asks SLURM for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sbatch {
-    /// Its name.
     pub job_name: String,
-    /// Machines.
     pub nodes: u16,
     /// GPUs of each, which have a process each; 0 for one process on the processor.
     pub gpus_per_node: u16,
@@ -25,7 +23,6 @@ pub struct Sbatch {
     pub time: String,
     /// Further directives, as in `partition=gpu` or `array=0-3`.
     pub directives: Vec<String>,
-    /// Environment modules to load.
     pub modules: Vec<String>,
     /// Network interface between the machines, if not the default route's.
     pub interface: Option<String>,
@@ -34,7 +31,6 @@ pub struct Sbatch {
 }
 
 impl Sbatch {
-    /// The script.
     pub fn script(&self) -> String {
         let is_set =
             |line: &str| line.strip_prefix("#SBATCH ").is_some_and(|rest| SET.iter().any(|set| rest.starts_with(set)));
@@ -77,7 +73,6 @@ impl Sbatch {
     }
 }
 
-/// A word as the shell reads it.
 fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./,:+@%".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -54,7 +54,6 @@ fn expand(name: &str) -> Result<Vec<String>, String> {
     Ok(hosts)
 }
 
-/// The inside of a bracket: numbers and ranges of numbers.
 fn numbers(ranges: &str) -> Result<Vec<String>, String> {
     let mut numbers = Vec::new();
     for range in ranges.split(',') {

@@ -18,39 +18,30 @@ pub struct StateVersion {
 pub struct Progress {
     /// Such as `step 12, gradient all-reduce`.
     pub activity: String,
-    /// The step it computes.
     pub step: u64,
     /// Its throughput, over all replicas of the run.
     pub images_per_second: f64,
 }
 
-/// The status of one member.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberStatus {
-    /// Unique to the process.
     pub id: u64,
-    /// Its machine.
     pub host: String,
-    /// Its process id.
     pub process: u32,
     /// How many devices it has; if it has replicas, how many it uses.
     pub devices: usize,
     /// Its replicas in the current or last generation; empty if it has none.
     pub replicas: Range<usize>,
-    /// Whether it was asked to leave.
     pub draining: bool,
-    /// As of its last heartbeat.
     pub progress: Progress,
 }
 
 impl MemberStatus {
-    /// Whether it has replicas.
     pub fn has_part(&self) -> bool {
         !self.replicas.is_empty()
     }
 }
 
-/// The status of an elastic run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunStatus {
     /// Counts generations from 1; 0 before the first.

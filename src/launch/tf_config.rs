@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The name of the variable.
 pub(super) const NAME: &str = "TF_CONFIG";
 /// The tasks that train, in the order of ranks.
 const TRAINING: [&str; 2] = ["chief", "worker"];
@@ -25,7 +24,6 @@ struct Task {
     index: usize,
 }
 
-/// A place in the cluster.
 pub(super) struct Place {
     pub(super) rank: usize,
     pub(super) processes: usize,

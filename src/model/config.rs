@@ -21,21 +21,13 @@ pub enum Stem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// The layers before the first residual stage.
     pub stem: Stem,
-    /// Layers with weights: 18 or 34.
     pub depth: usize,
-    /// Channels of the first stage, at least 1; each later stage doubles them. The paper's networks have 64.
     pub width: usize,
-    /// Outputs of the classifier; 0 takes as many as the data set has classes.
     pub num_classes: usize,
-    /// How convolutions are computed.
     pub conv: Algorithm,
-    /// Whether the last batch-norm of every block starts at zero, so that the block starts as the identity.
     pub zero_init_last_bn: bool,
-    /// Where weights come from instead of being drawn: `torchvision` or a file; empty draws them.
     pub pretrained: String,
-    /// Which tensors are frozen: see [`crate::nn::freeze`].
     pub freeze: String,
 }
 
@@ -69,9 +61,7 @@ pub struct Architecture {
 }
 
 impl Architecture {
-    /// With 18 layers.
     pub const RESNET18: Self = Self { blocks: [2, 2, 2, 2] };
-    /// With 34 layers.
     pub const RESNET34: Self = Self { blocks: [3, 4, 6, 3] };
 
     /// The architecture of tensors with these torchvision names.

@@ -46,9 +46,7 @@ impl<B: MixedBackend> ResNet<B> {
 /// The predicted class of an image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prediction {
-    /// The class with the largest logit.
     pub class: u32,
-    /// Its probability.
     pub confidence: f32,
 }
 

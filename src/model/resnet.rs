@@ -54,13 +54,11 @@ impl<B: TrainBackend> BasicBlock<B> {
 /// A range of the network's units in a forward pass.
 #[derive(Debug, Clone)]
 pub struct Units {
-    /// Which ones.
     pub range: Range<usize>,
     /// Height and width of the images that the first one sees.
     pub image: [usize; 2],
 }
 
-/// The output of a range of units.
 #[derive(Debug, Clone)]
 pub enum Through<B: Backend> {
     /// Of a range without the last: for the next unit, in the order in which the backend computes.
@@ -83,7 +81,6 @@ pub struct ResNet<B: Backend> {
     fc: Linear<B>,
     #[module(skip)]
     width: usize,
-    /// Of the training loss.
     pub(super) label_smoothing: f64,
 }
 

@@ -9,9 +9,7 @@ use crate::nn::{Weights, float_tensors};
 /// Elements of a network's parameters, without running statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParameterCount {
-    /// All parameters.
     pub all: usize,
-    /// Parameters that are not frozen.
     pub trained: usize,
 }
 

@@ -31,7 +31,6 @@ impl<B: Backend> Conv2d<B> {
         Self { weight, sliding: Sliding { stride, padding: kernel / 2, algorithm: Algorithm::Auto } }
     }
 
-    /// The same with another algorithm.
     pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
         self.sliding.algorithm = algorithm;
         self

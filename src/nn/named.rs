@@ -40,13 +40,11 @@ pub fn part_of_state<B: HostOps, M: Module<B>>(model: &M, is_wanted: &dyn Fn(&st
 /// A float tensor of a model.
 #[derive(Debug)]
 pub struct Weights {
-    /// The name.
     pub name: String,
     /// The shape in the state dictionary.
     pub shape: Vec<usize>,
     /// Burn's id.
     pub id: ParamId,
-    /// Whether it has a gradient.
     pub is_trained: bool,
 }
 

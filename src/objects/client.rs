@@ -22,7 +22,6 @@ use crate::fetch::{AUTHORITIES, tls};
 /// Objects below a prefix.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// With a slash at its end.
     pub(crate) url: String,
     pub(crate) store: Box<dyn ObjectStore>,
     prefix: Key,
@@ -77,7 +76,6 @@ impl Client {
         )))
     }
 
-    /// The key of an object.
     pub(crate) fn key(&self, name: &str) -> Key {
         self.prefix.clone().parts().chain(Key::from(name).parts()).collect()
     }
@@ -99,13 +97,11 @@ impl Client {
         }
     }
 
-    /// Writes an object.
     pub(super) fn put(&self, name: &str, content: impl AsRef<[u8]> + Send + 'static) -> Outcome<()> {
         let written = wait(self.store.put(&self.key(name), Bytes::from_owner(content).into()));
         written.map(drop).map_err(|reason| Failure::other(failure(&reason, RETRY)))
     }
 
-    /// Deletes an object.
     pub(super) fn delete(&self, name: &str) -> Outcome<()> {
         wait(self.store.delete(&self.key(name))).map_err(|reason| Failure::other(failure(&reason, RETRY)))
     }
@@ -113,7 +109,6 @@ impl Client {
 
 const RETRY: &str = "try for longer with data.retry_seconds";
 
-/// Waits for a request and its repetitions.
 pub(crate) fn wait<T>(request: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.map_err(|reason| Refusal::Generic { store: "runtime", source: reason.into() })?;

@@ -32,7 +32,6 @@ pub(super) struct Most(pub(super) u64);
 pub(super) struct Connector {
     /// How long a connection, an answer, or its next bytes may take.
     pub(super) patience: Duration,
-    /// Whom it trusts.
     pub(super) tls: TlsConfig,
 }
 

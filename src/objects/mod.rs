@@ -22,12 +22,10 @@ pub fn is_url(place: &Path) -> bool {
     place.to_str().is_some_and(|place| place.contains("://"))
 }
 
-/// The path of a URL of this machine.
 pub(crate) fn local(place: &Path) -> PathBuf {
     place.to_str().and_then(|place| place.strip_prefix("file://")).map_or_else(|| place.to_path_buf(), PathBuf::from)
 }
 
-/// Objects below a URL.
 #[derive(Debug)]
 pub(crate) enum Objects {
     Directory(PathBuf),
@@ -85,7 +83,6 @@ impl Objects {
         }
     }
 
-    /// Deletes an object.
     pub(crate) fn delete(&self, name: &str) -> Outcome<()> {
         match self {
             Self::Directory(path) => fs::remove_file(path.join(name)),

@@ -41,9 +41,7 @@ pub trait GradientListener: Debug + Send + Sync {
 /// use's backward step.
 #[derive(Debug, Clone)]
 pub struct ParameterListener {
-    /// The listener.
     pub listener: Arc<dyn GradientListener>,
-    /// The parameter.
     pub parameter: ParamId,
 }
 
@@ -74,7 +72,6 @@ pub trait ConvOps: HostOps + BatchNormOps {
         Self::conv2d(x, weight, None, sliding.options())
     }
 
-    /// The gradient of the weight, in its shape.
     fn conv_weight_gradient(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
@@ -84,7 +81,6 @@ pub trait ConvOps: HostOps + BatchNormOps {
         Self::conv2d_weight_backward(x, weight, gradient, sliding.options())
     }
 
-    /// The gradient of the input, in its shape.
     fn conv_input_gradient(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,

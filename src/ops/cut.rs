@@ -71,7 +71,6 @@ pub fn cut<B: Backend>(y: FloatTensor<Autodiff<B>>) -> (Tensor<Autodiff<B>, 1>, 
     (tensor(end), awaited)
 }
 
-/// The leaf behind a cut.
 pub fn leaf<B: Backend>(x: FloatTensor<B>) -> FloatTensor<Autodiff<B>> {
     let x = <Autodiff<B> as AutodiffBackend>::from_inner(x);
     <Autodiff<B> as burn::tensor::ops::FloatTensorOps<Autodiff<B>>>::float_set_require_grad(x, true)

@@ -8,7 +8,6 @@ use super::gradient::GradientOps;
 /// What is done to the normalised values in the same pass over memory.
 #[derive(Debug, Clone)]
 pub enum Epilogue<T> {
-    /// Nothing.
     Identity,
     /// ReLU, `max(x, 0)`.
     Relu,

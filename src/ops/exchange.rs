@@ -101,7 +101,6 @@ fn total<B: HostOps>(sync: &Synchronized, direction: Direction, count: f64, own:
     combined(direction, (0..all.dims()[0] / length).map(share))
 }
 
-/// All shares as one, in their order.
 fn combined<B: HostOps>(direction: Direction, shares: impl Iterator<Item = Share<B>>) -> Share<B> {
     let pair = match direction {
         Direction::Forward => Share::with_moments,

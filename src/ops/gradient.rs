@@ -13,7 +13,6 @@ pub trait GradientOps: Backend {
         Self::relu_backward(output, gradient)
     }
 
-    /// The sum of two gradients of one tensor.
     fn sum(one: FloatTensor<Self>, other: FloatTensor<Self>) -> FloatTensor<Self> {
         Self::float_add(one, other)
     }

@@ -5,7 +5,6 @@ use burn::tensor::bf16;
 /// The least values that a thread rounds.
 pub(crate) const LEAST_ROUNDED: usize = 1 << 14;
 
-/// The nearest bf16.
 #[inline(always)]
 pub(crate) fn half_of(value: f32) -> bf16 {
     let bits = value.to_bits();
@@ -13,7 +12,6 @@ pub(crate) fn half_of(value: f32) -> bf16 {
     bf16::from_bits((if value.is_nan() { bits | 0x40_0000 } else { nearest } >> 16) as u16)
 }
 
-/// The same value.
 #[inline(always)]
 pub(crate) fn widened(half: bf16) -> f32 {
     f32::from_bits(u32::from(half.to_bits()) << 16)

@@ -27,7 +27,6 @@ pub struct Memory {
     pub pointer: *mut c_void,
     /// Elements, one behind the other.
     pub length: usize,
-    /// Their type.
     pub dtype: DType,
 }
 
@@ -128,7 +127,6 @@ pub trait HostOps: Backend {
         Box::new(|| values)
     }
 
-    /// A vector on a device.
     fn from_host(values: &[f32], device: &Self::Device) -> FloatTensor<Self> {
         let _copy = writing(values.len(), DType::F32);
         Self::float_from_data(TensorData::new(values.to_vec(), [values.len()]), device)

@@ -78,7 +78,6 @@ impl HostConv {
         }
     }
 
-    /// Writes the gradient of the input.
     pub(super) fn input_gradient(&self, weight: &[f32], gradient: &[f32], x: &mut [MaybeUninit<f32>]) {
         match self.winograd {
             Some(plan) => plan.input_gradient(gradient, weight, x),

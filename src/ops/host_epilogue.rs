@@ -9,7 +9,6 @@ use super::halves::{half_of, widened};
 
 /// The type of activations in the host's memory. All arithmetic is f32.
 pub trait Activation: Copy + Send + Sync {
-    /// The same value.
     fn widened(self) -> f32;
 
     /// The nearest value of this type.

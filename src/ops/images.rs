@@ -28,16 +28,13 @@ pub type Shown = [Area; 3];
 pub struct Pixels {
     /// `[n, 3, height, width]`.
     pub bytes: Vec<u8>,
-    /// For each image.
     pub shown: Vec<Shown>,
 }
 
 /// Images to mix into others, one into each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partners {
-    /// The images.
     pub pixels: Pixels,
-    /// How they are mixed.
     pub by: MixBy,
 }
 
@@ -53,7 +50,6 @@ pub enum MixBy {
 /// A batch of images before normalisation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ByteImages {
-    /// The images.
     pub own: Pixels,
     /// The images mixed into them after normalisation, if any.
     pub partners: Option<Partners>,
@@ -99,7 +95,6 @@ impl ByteImages {
         values
     }
 
-    /// The value of every byte, by channel.
     fn table(&self) -> [[f32; 256]; CHANNELS] {
         let value = |channel, byte| (byte as f32 / 255.0 - self.mean[channel]) / self.std[channel];
         std::array::from_fn(|channel| std::array::from_fn(|byte| value(channel, byte)))

@@ -84,7 +84,6 @@ pub use vector::{F32Memory, Set};
 pub(crate) use vector::{LANES, transpose, vectorized};
 pub(crate) use watch::{Watcher, watched};
 
-/// The tensor of a backend's primitive.
 pub(crate) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }

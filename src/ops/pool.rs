@@ -38,9 +38,7 @@ pub trait PoolOps: Backend {
 /// Values saved for the backward pass.
 #[derive(Debug, Clone)]
 pub struct Pooled<B: Backend> {
-    /// The input.
     pub x: FloatTensor<B>,
-    /// The output.
     pub output: FloatTensor<B>,
     /// Indices of its values in the input, if the backend uses them.
     pub places: Option<IntTensor<B>>,

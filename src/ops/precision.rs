@@ -21,7 +21,6 @@ use super::{TrainBackend, primitive, tensor};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PrecisionKind {
-    /// Everything in f32.
     #[serde(alias = "32", alias = "32-true", alias = "float32")]
     F32,
     /// 8 bits of exponent, like f32, and 8 of precision.
@@ -73,9 +72,7 @@ pub trait ComputeBackend<Home: Backend>: TrainBackend<Device = Home::Device> {
 
 /// A home backend with its compute backends of 16 bits.
 pub trait MixedBackend: TrainBackend {
-    /// Computes in bf16.
     type Bf16: ComputeBackend<Self>;
-    /// Computes in f16.
     type F16: ComputeBackend<Self>;
 }
 

@@ -21,7 +21,6 @@ pub struct Sliding {
     pub stride: usize,
     /// Zeros added on each side of the image.
     pub padding: usize,
-    /// The algorithm.
     pub algorithm: Algorithm,
 }
 

@@ -70,13 +70,11 @@ pub trait StatisticsGroup: Debug + Send + Sync {
 /// One layer in a synchronised forward and backward pass.
 #[derive(Debug, Clone)]
 pub struct Synchronized {
-    /// The replicas.
     pub group: Arc<dyn StatisticsGroup>,
     /// The layer's number in forward order: the same on all replicas.
     pub layer: usize,
     /// How many samples of the batch each of them has. One without any still sends every message, with weight zero.
     pub samples: Arc<[usize]>,
-    /// The number of this one.
     pub replica: usize,
 }
 

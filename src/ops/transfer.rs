@@ -8,7 +8,6 @@ use super::host::HostOps;
 use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 
-/// A vector on a device.
 pub(crate) fn upload<B: HostOps>(values: &[f32], device: &B::Device) -> Tensor<B, 1> {
     tensor(B::from_host(values, device))
 }
@@ -25,7 +24,6 @@ pub(crate) fn download<B: HostOps>(mut values: Vec<f32>, mut tensors: Vec<Tensor
     values
 }
 
-/// The values of each tensor.
 pub(crate) fn download_each<B: HostOps>(tensors: Vec<Tensor<B, 1>>) -> Vec<Vec<f32>> {
     if B::is_processor() {
         return tensors.into_iter().map(|tensor| download(Vec::new(), vec![tensor])).collect();

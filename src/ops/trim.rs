@@ -15,7 +15,6 @@ use super::sliding::Sliding;
 /// The part of kernels `[outputs, inputs, height, width]` that lies on the image.
 #[derive(Debug, Clone)]
 pub struct Trim {
-    /// The shape of the kernels.
     pub whole: Shape,
     /// The rows that lie on the image.
     pub rows: Range<usize>,

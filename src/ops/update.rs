@@ -12,11 +12,9 @@ use super::{primitive, tensor};
 /// The constants of one step of `torch.optim.SGD` with dampening 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
-    /// Learning rate.
     pub rate: f64,
     /// Momentum; 0 keeps no velocity.
     pub momentum: f64,
-    /// Coupled weight decay.
     pub weight_decay: f64,
     /// Nesterov's look-ahead.
     pub nesterov: bool,
@@ -25,13 +23,11 @@ pub struct Sgd {
 /// The constants of one step of `torch.optim.AdamW`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamW {
-    /// Learning rate.
     pub rate: f64,
     /// How much of each moment stays.
     pub betas: [f64; 2],
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// Decoupled weight decay.
     pub weight_decay: f64,
     /// 1 for the first step.
     pub step: usize,

@@ -10,12 +10,10 @@ use crate::ops::{ARENA_ALIGNMENT, HostOps, primitive, tensor};
 pub struct Arenas {
     /// The parameters of each vector, as places in the list of all.
     groups: Vec<Vec<usize>>,
-    /// The lengths of all parameters.
     lengths: Vec<usize>,
 }
 
 impl Arenas {
-    /// Each parameter in a vector of its own.
     pub fn apart(parameters: &[Parameter]) -> Self {
         Self { groups: (0..parameters.len()).map(|place| vec![place]).collect(), lengths: lengths(parameters) }
     }
@@ -36,7 +34,6 @@ impl Arenas {
         self.groups.len() < self.lengths.len()
     }
 
-    /// A parameter of each vector.
     pub(super) fn first(&self) -> impl Iterator<Item = usize> {
         self.groups.iter().map(|group| group[0])
     }

@@ -7,7 +7,6 @@ use burn::tensor::backend::Backend;
 #[derive(Debug, Clone)]
 pub struct WeightAverage<B: Backend> {
     decay: f64,
-    /// The averaged values.
     pub values: Vec<Tensor<B, 1>>,
 }
 

@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The update rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimizerKind {
@@ -19,35 +18,20 @@ pub enum OptimizerKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OptimConfig {
-    /// The update rule.
     pub optimizer: OptimizerKind,
-    /// Learning rate for the batch of one replica; `schedule.lr_scaling` scales it with the world size.
     pub learning_rate: f64,
-    /// Momentum of SGD and LARS, in `[0, 1)`.
     pub momentum: f64,
-    /// Nesterov's look-ahead; SGD only.
     pub nesterov: bool,
-    /// Weight decay, at least 0: added to the gradient (SGD, LARS) or decoupled (AdamW).
     pub weight_decay: f64,
-    /// AdamW's decay of the first moment, in `[0, 1)`.
     pub beta1: f64,
-    /// AdamW's decay of the second moment, in `[0, 1)`.
     pub beta2: f64,
-    /// Added to AdamW's denominator, above 0.
     pub eps: f64,
-    /// LARS's trust coefficient, the ratio of a layer's step to the norm of its weights, above 0.
     pub trust_coefficient: f64,
-    /// Probability mass spread evenly over all classes, in `[0, 1)`.
     pub label_smoothing: f64,
-    /// Factor on the learning rate of all layers but the classifier, above 0.
     pub backbone_lr_scale: f64,
-    /// Whether weight decay applies to one-dimensional tensors: batch-norm's parameters and biases.
     pub decay_norm_bias: bool,
-    /// Largest L2 norm of the whole gradient; 0 clips nothing.
     pub clip_grad_norm: f64,
-    /// Largest absolute value of an element of the gradient; 0 clips nothing.
     pub clip_grad_value: f64,
-    /// Decay per step of the exponential moving average of the weights, in `[0, 1)`; 0 keeps no average.
     pub ema_decay: f64,
 }
 
@@ -93,7 +77,6 @@ pub enum ScheduleKind {
     Constant,
 }
 
-/// The shape of the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WarmupShape {
@@ -119,9 +102,7 @@ pub enum CountedFrom {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleInterval {
-    /// With every step.
     Step,
-    /// With every epoch, as in torchvision and timm.
     Epoch,
 }
 
@@ -133,7 +114,6 @@ pub enum LrScaling {
     Linear,
     /// With the square root, usual for AdamW.
     Sqrt,
-    /// Not at all.
     None,
 }
 
@@ -141,34 +121,19 @@ pub enum LrScaling {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScheduleConfig {
-    /// The shape after the warm-up.
     pub kind: ScheduleKind,
-    /// Epochs of linear warm-up, at least 0 and at most all of them; fractions count.
     pub warmup_epochs: f64,
-    /// Share of the peak at which the warm-up starts, in `[0, 1]`; 0 means the rate of one replica.
     pub warmup_start: f64,
-    /// The shape of the warm-up.
     pub warmup_shape: WarmupShape,
-    /// What the epochs of the shape after the warm-up are counted from.
     pub counted_from: CountedFrom,
-    /// How often the rate changes.
     pub interval: ScheduleInterval,
-    /// How the learning rate scales with the world size.
     pub lr_scaling: LrScaling,
-    /// Whether `lr_scaling` counts the accumulated micro-batches too.
     pub scale_accumulation: bool,
-    /// Epochs between two drops of `step`, at least 1.
     pub step_epochs: usize,
-    /// Factor of a drop of `step`, in `(0, 1]`.
     pub gamma: f64,
-    /// Epochs of the first period of `restarts`, at least 1.
     pub restart_epochs: usize,
-    /// Ratio of the lengths of consecutive periods of `restarts`, at least 1.
     pub restart_factor: usize,
-    /// Share of the run in which the rate of `onecycle` rises, in `(0, 1)`.
     pub onecycle_rise: f64,
-    /// Learning rate at the very end of `cosine`, `linear`, `exponential` (there above 0) and each period of
-    /// `restarts`.
     pub final_lr: f64,
 }
 

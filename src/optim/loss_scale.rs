@@ -16,7 +16,6 @@ const BACK_OFF: f64 = 0.5;
 pub struct LossScale {
     /// Factor on the loss; always a power of two, so that scaling is exact.
     pub scale: f64,
-    /// Steps since the scale changed.
     pub good_steps: usize,
     /// Steps skipped since the last successful one.
     pub skipped: usize,

@@ -25,7 +25,6 @@ pub struct Optimizer<B: Backend> {
     config: OptimConfig,
     tensors: Vec<Parameter>,
     arenas: Arenas,
-    /// The state of each vector.
     slots: Vec<Slots<B>>,
     /// The vectors of several parameters after the last step.
     params: Option<Vec<Tensor<B, 1>>>,
@@ -44,7 +43,6 @@ impl<B: UpdateOps> Optimizer<B> {
         Self { config: config.clone(), tensors, arenas, slots, params: None, gradients: None, steps: 0 }
     }
 
-    /// Which tensors the optimizer updates together.
     pub fn arenas(&self) -> &Arenas {
         &self.arenas
     }

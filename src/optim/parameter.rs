@@ -5,10 +5,8 @@
 pub struct Parameter {
     /// The tensor's name in the model.
     pub name: String,
-    /// Its elements.
     pub length: usize,
     /// Whether it is one-dimensional: a bias or a parameter of batch-norm.
     pub vector: bool,
-    /// Whether it belongs to the classifier.
     pub head: bool,
 }

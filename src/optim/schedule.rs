@@ -22,15 +22,12 @@ pub struct Schedule {
     pub peak: f64,
     /// Learning rate at the end of the run, where the shape has one.
     pub last: f64,
-    /// Steps of warm-up.
     pub warmup_steps: usize,
-    /// Shape of the warm-up.
     pub warmup_shape: WarmupShape,
     /// Whether the shape counts the steps of the warm-up, which then replaces its beginning.
     pub counts_warmup: bool,
     /// Steps between two changes of the rate, at least 1.
     pub interval: usize,
-    /// Steps of the whole run.
     pub total_steps: usize,
     /// For `step`: steps between two decays.
     pub decay_steps: usize,

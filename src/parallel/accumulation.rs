@@ -27,7 +27,6 @@ pub(super) struct Accumulation<B: HostBackend> {
 }
 
 impl<B: HostBackend> Accumulation<B> {
-    /// Of a model with these kernels.
     pub(super) fn new(kernels: &[Kernel]) -> Self {
         let places = kernels.iter().map(|kernel| (kernel.id, kernel.place)).collect();
         Self { places, sums: Mutex::default() }

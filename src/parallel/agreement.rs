@@ -17,14 +17,11 @@ use crate::error::{Error, Result};
 use crate::nn::{Which, flat};
 use crate::ops::BetweenSteps;
 
-/// Which of the meetings of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Occasion {
-    /// Nothing is saved.
     Check,
     /// A checkpoint within an epoch.
     Step,
-    /// That at its end.
     Epoch,
 }
 
@@ -36,7 +33,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         self.compares() && self.position.global_step.is_multiple_of(self.plan.check_every)
     }
 
-    /// The same on all workers, which meet for it.
     fn compares(&self) -> bool {
         self.plan.check_every > 0 && self.plan.world.size > 1
     }

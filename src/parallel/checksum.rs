@@ -38,14 +38,12 @@ impl Checksum {
         }
     }
 
-    /// The checksum of these values.
     pub(super) fn of(values: &[f32]) -> u64 {
         let mut sum = Self::default();
         sum.add(bytemuck::cast_slice(values));
         sum.value()
     }
 
-    /// The checksum of what was added.
     pub(super) fn value(&self) -> u64 {
         self.lanes.into_iter().fold(0, mixed)
     }

@@ -35,7 +35,6 @@ impl Collective {
         self.group.first() + self.place
     }
 
-    /// Replicas in the group.
     pub fn size(&self) -> usize {
         self.group.processes.as_ref().map_or(self.group.size, Processes::replicas)
     }
@@ -99,7 +98,6 @@ impl Collective {
         self.group.post(key, part)
     }
 
-    /// What a replica of this process has for this one.
     pub(super) fn fetch(&self, key: Key) -> Result<Part, Broken> {
         self.group.fetch(key)
     }

@@ -4,7 +4,6 @@
 use super::key::{Broken, Key};
 use super::local::{Group, Message};
 
-/// How many values each message has.
 fn common_length(key: Key, messages: &[Message]) -> Result<usize, Broken> {
     let length = messages[0].len();
     let unequal = || Broken::Replica(format!("replicas brought different numbers of values to the {key}"));

@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The tensor library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
@@ -31,7 +30,6 @@ pub enum BackendKind {
 pub enum StrategyKind {
     /// `Single` for one replica, otherwise `Ddp`.
     Auto,
-    /// One replica, no communication.
     Single,
     /// Every replica averages the gradients and updates its own weights.
     #[serde(alias = "dp")]
@@ -55,7 +53,6 @@ pub enum DistBackend {
     /// Between processes [`DistBackend::Nccl`] if all devices are CUDA's and have it, else [`DistBackend::Gloo`]. In one
     /// process [`DistBackend::Local`], or [`DistBackend::Nccl`] for devices of CubeCL's CUDA, which do not share memory.
     Auto,
-    /// Memory: one process.
     Local,
     /// TCP, through the host's memory.
     Gloo,
@@ -129,60 +126,32 @@ pub(super) const CHECK_EVERY: usize = 200;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ParallelConfig {
-    /// Replicas of the experiment, at least 1.
     pub world_size: usize,
-    /// Devices that host the replicas, each once, at most one per replica and stage.
     pub gpu_ids: Vec<usize>,
-    /// Parts into which the model of a replica is cut; each is computed on its own, a device or a slot. 0 leaves their
-    /// number and the split points to the planner.
     #[serde(deserialize_with = "count_or_auto")]
     pub stages: usize,
-    /// The first unit of each stage but the first; empty: where the most expensive stage has the least work.
     pub split_points: Vec<usize>,
-    /// Rank of this process among all processes.
     pub rank: usize,
-    /// Processes of the run; 0 means as many as the world needs devices for. See [`ParallelConfig::processes`].
     pub nnodes: usize,
-    /// Images per replica and micro-batch, at least 1.
     pub batch_size: usize,
-    /// The tensor library.
     pub backend: BackendKind,
-    /// How replicas keep their weights equal; see [`ParallelConfig::strategy`].
     pub strategy: StrategyKind,
-    /// Whether batch-norm takes its statistics over all replicas.
     pub sync_bn: bool,
-    /// The type in which gradients are sent between replicas.
     pub reduce_precision: ReducePrecision,
-    /// Whether each replica updates a part of the weights and remembers momentum for it alone (ZeRO, stage 1).
     pub shard_optimizer: bool,
-    /// Steps between two comparisons of the replicas' weights; 0 for none, not even before a checkpoint.
     pub check_every: usize,
-    /// Whether an elastic run goes back to its last checkpoint where a minority of the replicas differs, instead of ending.
     pub roll_back: bool,
-    /// Seconds a replica waits for the others in a collective, above 0; ten times as long in the first step.
     pub timeout: f64,
-    /// Whether processes and devices may join and leave, and how many processes there may be.
     pub elastic: Elastic,
-    /// Seconds that an elastic run waits while it has too few processes or no rendezvous, above 0.
     pub elastic_timeout: f64,
-    /// Seconds between two heartbeats of a process of an elastic run, above 0.
     pub heartbeat: f64,
-    /// Seconds without a heartbeat after which it is lost, at least three heartbeats.
     pub lost_after: f64,
-    /// The address of the rendezvous, `tcp://host:port` of rank 0; empty for one process. An elastic run may have three or
-    /// five, `tcp://a:port,b:port,c:port`, and goes on while more than half of them are held.
     pub dist_url: String,
-    /// The collective engine between devices and processes.
     pub dist_backend: DistBackend,
-    /// The bandwidth between processes that the planner reckons with, in Mbit/s; 0 means that of memory.
     pub link: f64,
-    /// Network interface of collectives; empty means that of the route to rank 0.
     pub dist_interface: String,
-    /// Distinguishes jobs at the same address.
     pub job_id: String,
-    /// File with the secret of the job; empty means the variable `KILN_JOB_SECRET`, or on one machine the user's secret.
     pub job_secret_file: PathBuf,
-    /// Whether processes without a given secret run without one.
     pub insecure: bool,
 }
 
@@ -265,7 +234,6 @@ impl ParallelConfig {
         if self.stages > 0 { self.stages } else { devices.div_ceil(self.world_size.max(1)).max(1) }
     }
 
-    /// Whether the planner chooses the stages.
     pub fn plans_stages(&self) -> bool {
         self.stages == 0
     }

@@ -24,7 +24,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What replicas send to the coordinator.
 pub(super) enum Message<B: HostBackend, T: Task<B>> {
     Event(Event),
-    /// The replica of this rank has ended.
     Ended(usize, Ended<B, T>),
 }
 

@@ -10,7 +10,6 @@ pub const COUNTED: usize = 2;
 pub struct Counts {
     /// Sum of the samples' losses.
     pub loss: f64,
-    /// Samples.
     pub samples: usize,
     /// What the task counts, in its own order.
     pub counted: [f64; COUNTED],
@@ -44,7 +43,6 @@ impl Counts {
         *self += step;
     }
 
-    /// Mean loss per sample.
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.samples as f64
     }

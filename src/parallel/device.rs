@@ -77,7 +77,6 @@ pub fn check_precision<B: HostBackend>(world: &World, precision: PrecisionKind) 
     Ok(())
 }
 
-/// The message for an index that no device has.
 #[cfg(any(feature = "tch", feature = "cuda", feature = "wgpu"))]
 fn no_such_device(backend: &str, index: usize, visible: usize) -> Error {
     let rule = match visible {

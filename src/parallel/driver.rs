@@ -22,7 +22,6 @@ pub(super) struct Toolchain {
     pub(super) devices: usize,
     compiler: Version,
     home: PathBuf,
-    /// Where compiled kernels are kept.
     pub(super) kernels: Option<PathBuf>,
 }
 
@@ -107,7 +106,6 @@ fn kernels(devices: usize, compiler: Version) -> Option<PathBuf> {
     directory(&cache()?, &Origin { program: &program, compiler, capabilities: &capabilities })
 }
 
-/// Explains an error of the driver's start.
 fn explained(error: DriverError) -> String {
     use sys::CUresult as Code;
     let remedy = match error.0 {

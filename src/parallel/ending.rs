@@ -36,13 +36,11 @@ pub(super) fn kept<B: HostBackend, T: Task<B>>(
     kept
 }
 
-/// The result for the process.
 pub(super) enum Outcome<B: HostBackend, T: Task<B>> {
     Finished(Vec<Replica<B, T>>),
     Over(Box<Held>),
 }
 
-/// How the replicas of a process ended.
 pub(super) struct Endings<B: HostBackend, T: Task<B>> {
     finished: Vec<Replica<B, T>>,
     parted: Vec<Replica<B, T>>,
@@ -75,7 +73,6 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
         }
     }
 
-    /// Whether all replicas of the process have ended.
     pub(super) fn are_all(&self, plan: &Plan) -> bool {
         self.count == plan.world.hosted().len()
     }

@@ -22,7 +22,6 @@ pub trait Engine: Debug + Send + Sync {
     /// This process, from 0.
     fn rank(&self) -> usize;
 
-    /// The number of processes.
     fn size(&self) -> usize;
 
     /// Element-wise sum in place, in the engine's own order; the same bits on all processes.
@@ -98,7 +97,6 @@ pub trait DeviceEngine: Debug + Send + Sync {
 
 /// A key-value store that all processes see; a key is written once.
 pub trait KeyStore: Send {
-    /// Writes a value.
     fn set(&self, key: &str, value: &[u8]) -> Result<(), String>;
 
     /// Waits for all values, with one time limit.
@@ -107,7 +105,6 @@ pub trait KeyStore: Send {
 
 /// Decides which process is lost.
 pub trait Judge: Debug + Send + Sync {
-    /// Sets the activity of this process.
     fn doing(&self, activity: &str);
 
     /// Reports a failure and waits, with a time limit, for the verdict, which is the same for all processes.

@@ -143,7 +143,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 }
 
-/// The name of the module that has a tensor.
 fn module_of(tensor: &str) -> &str {
     tensor.rsplit_once('.').map_or("", |(module, _)| module)
 }

@@ -9,10 +9,8 @@ use super::writer::Write;
 use crate::error::Result;
 use crate::ops::Traffic;
 
-/// One optimizer step.
 #[derive(Debug, Clone, Default)]
 pub struct StepReport {
-    /// Steps done, this one included.
     pub step: usize,
     /// Epoch from 0.
     pub epoch: usize,
@@ -20,11 +18,9 @@ pub struct StepReport {
     pub step_in_epoch: usize,
     /// Over the global batch, before the update.
     pub counts: Counts,
-    /// The learning rate of this step.
     pub learning_rate: f64,
     /// The norm of the mean gradient, before clipping.
     pub gradient_norm: f64,
-    /// From the start of this step to its end.
     pub duration: Duration,
     /// The copies of this process between its begin and its end, if the devices are not the processor.
     pub traffic: Option<Traffic>,
@@ -39,28 +35,22 @@ pub struct StepReport {
 pub struct EpochReport {
     /// Epoch from 0.
     pub epoch: usize,
-    /// Steps done.
     pub step: usize,
     /// Over the epoch's training steps.
     pub training: Counts,
-    /// Over the validation set.
     pub validation: Counts,
     /// The task's answers for each sample of the validation, in their order.
     pub answers: Vec<f64>,
     /// Whether it is better than all validations before.
     pub is_best: bool,
-    /// Whether the run is complete with it.
     pub is_last: bool,
-    /// The learning rate of the last step.
     pub learning_rate: f64,
 }
 
-/// A generation that begins.
 #[derive(Debug, Clone)]
 pub struct GenerationReport {
     /// Counts the generations of a run from 1.
     pub number: u64,
-    /// The position of the run.
     pub position: Position,
     /// Processes that take part.
     pub members: usize,
@@ -74,13 +64,11 @@ pub struct GenerationReport {
 
 /// Receives the events of a run, in order, on the thread that started the run. An error stops the run.
 pub trait Observer: Send {
-    /// A step is done.
     fn step(&mut self, report: &StepReport) -> Result<()>;
 
     /// `done` of `total` validation batches of one replica are done.
     fn validating(&mut self, done: usize, total: usize);
 
-    /// An epoch is done and validated.
     fn epoch(&mut self, report: &EpochReport) -> Result<()>;
 
     /// A state to save. What this returns is done by another thread, beside the training, and never twice at a time; an
@@ -90,7 +78,6 @@ pub trait Observer: Send {
     /// The training waits at `step`, where a state is to be saved, for the one before to be written.
     fn waiting(&mut self, _step: usize) {}
 
-    /// A generation begins.
     fn generation(&mut self, _report: &GenerationReport) -> Result<()> {
         Ok(())
     }

@@ -13,9 +13,7 @@ use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
 /// The state of a worker's part of the model, on its device until it is read.
 pub(super) struct Part<'a> {
-    /// The modules with tensors.
     pub(super) modules: Vec<String>,
-    /// The state of one of them, or of all, on the host.
     pub(super) read: &'a dyn Fn(Option<&str>) -> TrainingState,
 }
 
@@ -83,7 +81,6 @@ impl<B: HostBackend> Stage<B> {
 /// The parts of a state, in the names of their tensors on the way.
 const PARTS: [&str; 3] = ["weights.", "optimizer.", "average."];
 
-/// The tensors of a state.
 fn named(state: TrainingState) -> impl Iterator<Item = (String, HostTensor)> {
     let parts = [state.weights, state.optimizer, state.average.unwrap_or_default()].into_iter().zip(PARTS);
     parts.flat_map(|(part, of)| part.into_iter().map(move |(name, tensor)| (format!("{of}{name}"), tensor)))

@@ -40,7 +40,6 @@ impl Generation for Undisturbed {
     }
 }
 
-/// Leads from one generation to the next.
 pub trait Membership: Send + Sync {
     /// Takes part in the next generation; `None` when this process has left the run. `held` is what this process has
     /// from the last generation, if it was in one. Reports the generation to `observer`.
@@ -65,7 +64,6 @@ pub struct Held {
 }
 
 impl Held {
-    /// A state of some stages, if there is one.
     pub(super) fn of(kept: Option<(Range<usize>, TrainingState)>) -> Self {
         let (stages, state) = kept.unzip();
         Self { state, stages: stages.unwrap_or_default(), ..Self::default() }
@@ -77,9 +75,7 @@ impl Held {
 pub struct Assignment {
     /// The plan of the run, with the replicas and devices of this generation.
     pub plan: Arc<Plan>,
-    /// The other processes, if there are any.
     pub processes: Option<Processes>,
-    /// The source of leases.
     pub generation: Arc<dyn Generation>,
     /// The state to start from; `None` at the beginning of a run.
     pub state: Option<TrainingState>,

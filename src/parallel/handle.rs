@@ -8,7 +8,6 @@ use burn::tensor::backend::Backend;
 /// The length of a data set.
 #[derive(Debug, Clone, Copy)]
 pub struct LoaderHandle {
-    /// Images.
     pub items: usize,
 }
 

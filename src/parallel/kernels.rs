@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 pub(super) struct Origin<'a> {
     /// The program's file: another build may have another kernel of the same name.
     pub(super) program: &'a [u8],
-    /// The compiler's version.
     pub(super) compiler: (i32, i32),
     /// The compute capability of each device.
     pub(super) capabilities: &'a [(i32, i32)],

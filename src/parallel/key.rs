@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::ops::statistics::Direction;
 
-/// The purpose of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     /// Statistics of one batch-norm layer.
@@ -14,37 +13,27 @@ pub enum Operation {
         /// Moments or gradient sums.
         direction: Direction,
     },
-    /// All replicas have finished forward.
     ForwardDone,
-    /// All replicas have finished backward.
     BackwardDone,
     /// Losses, hits and requests to stop.
     Counts,
     /// The sum of gradients: of a bucket, from 1, or of the parameters in no bucket, 0.
     Gradients {
-        /// The number of the bucket.
         bucket: usize,
     },
-    /// The weights that each replica has updated.
     Weights,
-    /// The model to validate.
     EvaluationModel,
-    /// Losses and hits of a validation.
     Validation,
     /// The state that a resumed run starts from.
     StartingPoint,
-    /// Whether all hold the same state.
     Agreement,
     /// All have got to know that they do not.
     Farewell,
     /// What a stage computes of a micro-batch, for the next one.
     Activations {
-        /// The receiver.
         to: usize,
     },
-    /// The gradient of that.
     Gradient {
-        /// The receiver.
         to: usize,
     },
     /// A worker's part of the state to save.
@@ -83,9 +72,7 @@ impl fmt::Display for Operation {
 pub struct Key {
     /// Global step, from 0.
     pub step: usize,
-    /// Micro-batch within the step.
     pub micro_batch: usize,
-    /// Its purpose.
     pub operation: Operation,
 }
 
@@ -98,7 +85,6 @@ impl fmt::Display for Key {
 /// Why a group is broken; the same on all replicas of a process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// A replica of this process failed.
     #[error("{0}")]
     Replica(String),
     /// Another process failed.

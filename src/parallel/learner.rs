@@ -143,7 +143,6 @@ struct Burns<O>(O);
 
 /// The record of Burn's recorder, eight bytes per number.
 const RECORD: &str = "record";
-/// The length of the record in bytes.
 const BYTES: &str = "bytes";
 
 impl<B: HostBackend, M, O> Rule<B, M> for Burns<O>
@@ -192,12 +191,10 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> UpdateRule<B, M> {
         Self(Arc::new(Mutex::new(rule)))
     }
 
-    /// Any optimizer of Burn.
     pub(super) fn of(optimizer: impl Optimizer<M, Autodiff<B>> + 'static) -> Self {
         Self::new(Box::new(Burns(optimizer)))
     }
 
-    /// An independent copy.
     fn copy(&self) -> Self {
         Self::new(self.lock().copy())
     }

@@ -57,7 +57,6 @@ impl Message {
 
 pub(super) struct Group {
     pub(super) size: usize,
-    /// The other processes, if the world has any.
     pub(super) processes: Option<Processes>,
     timeout: Duration,
     first_step: OnceLock<usize>,
@@ -79,7 +78,6 @@ impl fmt::Debug for Group {
 struct Table {
     /// With the first of the places that take part.
     pending: HashMap<(Key, usize), PendingCollective>,
-    /// What a replica has for another one.
     mail: HashMap<Key, Part>,
     verdict: Option<Broken>,
 }
@@ -244,7 +242,6 @@ impl Group {
         Ok(())
     }
 
-    /// Waits for the message.
     pub(super) fn fetch(&self, key: Key) -> Result<Part, Broken> {
         let limit = self.limit(key);
         let start = Instant::now();

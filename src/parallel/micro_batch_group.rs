@@ -32,7 +32,6 @@ pub(super) struct MicroBatchGroup<B: HostBackend> {
 }
 
 impl<B: HostBackend> MicroBatchGroup<B> {
-    /// Runs the collective of one layer and direction; unwinds if the group is broken.
     fn all<T>(&self, layer: usize, direction: Direction, run: impl FnOnce(Key) -> Result<T, Broken>) -> T {
         let key = Key { operation: Operation::Statistics { layer, direction }, ..self.key };
         info_span!("statistics").in_scope(|| run(key)).unwrap_or_else(|verdict| verdict.unwind())

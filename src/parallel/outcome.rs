@@ -19,7 +19,6 @@ pub struct Sums<B: HostBackend> {
     pub loss: Tensor<B, 1>,
     /// What the task counts, `[COUNTED]`, if it does.
     pub counted: Option<Tensor<B, 1>>,
-    /// Samples.
     pub samples: usize,
 }
 
@@ -27,20 +26,14 @@ pub struct Sums<B: HostBackend> {
 pub(super) struct Outcome {
     /// Complete but for what is still to be read.
     pub(super) report: StepReport,
-    /// The samples of each micro-batch.
     samples: Vec<usize>,
-    /// How many numbers there are of each.
     each: usize,
     values: Later,
-    /// The factor on the loss.
     scale: f64,
 }
 
-/// The values of an outcome.
 pub(super) struct Read {
-    /// This worker's.
     pub(super) counts: Counts,
-    /// Of the parts of its gradient.
     pub(super) norms: Vec<f32>,
     /// The factor on the loss, and so on the norms.
     pub(super) scale: f64,

@@ -89,7 +89,6 @@ impl<B: HostBackend> Overlap<B> {
     }
 }
 
-/// Puts tensors into buckets, in their order.
 pub(super) fn in_buckets<T>(tensors: impl Iterator<Item = T>, length: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
     let mut buckets: Vec<Vec<T>> = Vec::new();
     let mut room = 0;
@@ -121,7 +120,6 @@ struct State<B: HostBackend> {
     done: Vec<std::result::Result<Tensor<B, 1>, Broken>>,
 }
 
-/// A bucket that is being filled.
 struct Filling<B: HostBackend> {
     kernels: Vec<Kernel>,
     /// By the kernel's place in the bucket.
@@ -134,7 +132,6 @@ impl<B: HostBackend> Filling<B> {
         self.gradients.insert(place, gradient);
     }
 
-    /// The bucket, which is full.
     fn take(&mut self, collective: &Collective) -> std::result::Result<Share<B>, Broken> {
         Share::new(collective, std::mem::take(&mut self.gradients).into_values().collect())
     }

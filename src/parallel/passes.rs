@@ -131,7 +131,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(Begun { pending, is_present, synchronizes })
     }
 
-    /// The probe, if there is one.
     pub(super) fn watch(&self, micro_batch: usize) -> Option<Watch> {
         let (step, replica) = (self.position.global_step + 1, self.collective.rank());
         self.plan.probe.as_ref().map(|probe| probe.at(step, micro_batch, replica))

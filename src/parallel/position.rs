@@ -14,13 +14,10 @@ use crate::state::StateDict;
 /// The position of a run between two steps.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Position {
-    /// Optimizer steps done.
     pub global_step: usize,
     /// The epoch, from 0, that the next step belongs to.
     pub epoch: usize,
-    /// Steps done within that epoch.
     pub step_in_epoch: usize,
-    /// Training samples seen.
     pub samples_seen: u64,
     /// The sums of the current epoch.
     pub running: Counts,
@@ -33,15 +30,10 @@ pub struct Position {
 /// A complete state of the run, on the host.
 #[derive(Debug, Clone, Default)]
 pub struct TrainingState {
-    /// The position.
     pub position: Position,
-    /// The model.
     pub weights: StateDict,
-    /// The state of the optimizer.
     pub optimizer: StateDict,
-    /// The averaged model, if averaging is on.
     pub average: Option<StateDict>,
-    /// Whether its validation was the best so far.
     pub is_best: bool,
     /// The score of its validation, if it was just validated.
     pub score: Option<f64>,
@@ -61,9 +53,7 @@ impl TrainingState {
 /// The state a run starts from, beside the model.
 #[derive(Debug, Clone, Default)]
 pub struct StartingPoint {
-    /// The position.
     pub position: Position,
-    /// The state of the optimizer, when resuming.
     pub optimizer: Option<StateDict>,
     /// The averaged model's values, when resuming with averaging.
     pub average: Option<Vec<Vec<f32>>>,

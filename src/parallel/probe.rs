@@ -15,11 +15,9 @@ use super::checksum::Checksum;
 use super::task::{Unit, unit_of};
 use crate::ops::{HostOps, Watcher, primitive, watched};
 
-/// What was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Observed {
-    /// The output of a unit.
     Output,
     /// The gradient of the output of a unit.
     Backward,
@@ -29,22 +27,17 @@ pub enum Observed {
     Weight,
 }
 
-/// One observation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// From 1.
     pub step: usize,
     /// From 0.
     pub micro_batch: usize,
-    /// What.
     pub observed: Observed,
-    /// The number of the unit in the model.
     pub unit: usize,
-    /// Its name, or that of its tensor.
     pub name: String,
     /// From 0; for weights, which all replicas share, always 0.
     pub replica: usize,
-    /// Of all bits.
     pub checksum: u64,
     /// The square root of the sum of squares; none if it is not finite.
     pub norm: Option<f64>,
@@ -95,12 +88,10 @@ pub fn first_difference(one: &[Observation], other: &[Observation]) -> Option<St
 pub struct Probe(Arc<Mutex<Vec<Observation>>>);
 
 impl Probe {
-    /// Takes the observations.
     pub fn take(&self) -> Vec<Observation> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks at one micro-batch of one replica.
     pub(super) fn at(&self, step: usize, micro_batch: usize, replica: usize) -> Watch {
         Watch { probe: self.clone(), step, micro_batch, replica }
     }
@@ -116,7 +107,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Notes the values of a tensor.
     fn note<B: HostOps>(&self, observed: Observed, unit: usize, name: String, x: FloatTensor<B>) {
         let mut values = Vec::new();
         B::append_to(x, &mut values);

@@ -29,11 +29,8 @@ pub type Wire = [usize; 2];
 /// The engines for the tensors of this process's devices.
 #[derive(Debug)]
 pub struct Devices {
-    /// One for each device of this process.
     pub engines: Vec<Arc<dyn DeviceEngine>>,
-    /// The first of them among the devices of all processes.
     pub first: usize,
-    /// The replicas of each of these.
     pub blocks: Vec<Range<usize>>,
 }
 
@@ -45,14 +42,11 @@ pub struct Processes {
     rank: usize,
     /// The devices of this process, among those of all processes, if tensors need not go through the host.
     pub(super) devices: Vec<Processes>,
-    /// The engine of such a device.
     pub(super) tensors: Option<Arc<dyn DeviceEngine>>,
     judge: Arc<dyn Judge>,
-    /// The replicas of each process.
     pub(super) blocks: Vec<Range<usize>>,
     /// Whether sums are taken in the order of the tree.
     pub(super) ordered: bool,
-    /// The processes that host each stage, for the stages of several of them.
     stages: Vec<Option<Processes>>,
     /// Two processes each, the first of which sends tensors to the second.
     wires: BTreeMap<Wire, Processes>,
@@ -100,12 +94,10 @@ impl Processes {
         if self.stages.is_empty() { Some(self.clone()) } else { self.stages.get(stage)?.clone() }
     }
 
-    /// The replicas of this process.
     pub fn hosted(&self) -> Range<usize> {
         self.blocks[self.rank].clone()
     }
 
-    /// The size of the world.
     pub fn replicas(&self) -> usize {
         self.blocks.last().map_or(0, |block| block.end)
     }
@@ -115,7 +107,6 @@ impl Processes {
         self.wires.get(&ends)
     }
 
-    /// Ends all waits for other processes.
     pub fn close(&self) {
         let links = self.devices.iter().chain(self.wires.values());
         links.flat_map(|link| &link.tensors).for_each(|engine| engine.close());

@@ -19,7 +19,6 @@ use super::sharding::{all_gather, lengths, reduce_scatter};
 use super::task::Task;
 use crate::error::Result;
 
-/// The gradients in no bucket.
 const GRADIENTS: Operation = Operation::Gradients { bucket: 0 };
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
@@ -68,7 +67,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         })
     }
 
-    /// Whether all replicas can use each other's tensors.
     pub(super) fn shares_tensors(&self) -> bool {
         (B::CAN_SHARE || self.plan.world.devices.len() == 1) && !self.collective.is_distributed()
     }

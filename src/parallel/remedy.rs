@@ -64,7 +64,6 @@ fn name<D: DeviceOps>(device: &D) -> String {
     format!("{}-{}", id.type_id, id.index_id)
 }
 
-/// The text of a panic.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("no message")
@@ -79,7 +78,6 @@ pub(super) fn without_stack(text: &str) -> String {
     words.trim_end_matches([' ', '(', '{', ',']).to_string()
 }
 
-/// The error for a panic for lack of memory.
 pub fn memory_error(panic: &(dyn Any + Send)) -> Option<Error> {
     let text = words(panic);
     let lower = text.to_lowercase();

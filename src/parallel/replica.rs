@@ -34,7 +34,6 @@ use crate::error::{Error, Result};
 use crate::ops::{release_freed, traffic};
 use crate::optim::WeightAverage;
 
-/// An event for the coordinator.
 #[derive(Debug)]
 pub(super) enum Event {
     Step(StepReport),
@@ -50,14 +49,12 @@ pub(super) enum Event {
     },
 }
 
-/// What follows a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     /// The next step, or the end of the plan.
     Continue,
     /// The end of the run, as requested.
     Stop,
-    /// The end of the generation.
     Part,
 }
 
@@ -74,7 +71,6 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) own: Option<Range<usize>>,
     pub(super) device: B::Device,
     pub(super) learner: TaskLearner<B, T>,
-    /// That of the learner.
     pub(super) rule: UpdateRule<B, Student<B, T>>,
     /// On the first replica of the world; in an elastic run on the first replica of each device, which others may lose.
     pub(super) average: Option<WeightAverage<B>>,
@@ -91,13 +87,11 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) agreed: Agreed,
     /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
-    /// For an elastic run.
     pub(super) generation: Option<Arc<dyn Generation>>,
     /// Room for a state to save.
     pub(super) slot: Slot,
 }
 
-/// How a replica ended.
 pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     /// The plan is done, or the run was asked to stop.
     Finished(Box<Replica<B, T>>),
@@ -107,7 +101,6 @@ pub(super) enum Ended<B: HostBackend, T: Task<B>> {
     Lost(String),
     /// Replicas differ after this step; the run goes back to what all agreed on.
     Discarded(usize, String),
-    /// The run fails.
     Failed(Error),
 }
 
@@ -225,7 +218,6 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Key { step: self.position.global_step, micro_batch: 0, operation }
     }
 
-    /// One optimizer step.
     fn advance(&mut self) -> Result<Flow> {
         let (start, copied) = (Instant::now(), traffic());
         let group = self.plan.sampler.group(self.position.epoch, self.position.step_in_epoch);

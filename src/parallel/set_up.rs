@@ -29,15 +29,10 @@ use crate::nn::{Weights, Which, flat, float_tensors, kernels, only, trained_para
 use crate::ops::upload;
 use crate::optim::{self, WeightAverage};
 
-/// Where a worker belongs.
 pub(super) struct Place {
-    /// The replicas of its stage.
     pub(super) collective: Arc<Collective>,
-    /// All workers.
     pub(super) everyone: Arc<Collective>,
-    /// Of all workers.
     pub(super) world: World,
-    /// The units of the model that it computes.
     pub(super) units: Range<usize>,
     /// Room for a state to save.
     pub(super) slot: Slot,

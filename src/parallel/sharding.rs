@@ -43,12 +43,10 @@ pub(super) fn shares(lengths: &[usize], replicas: usize) -> Vec<Range<usize>> {
     ends.windows(2).map(|ends| ends[0]..ends[1]).collect()
 }
 
-/// The elements of each tensor.
 pub(super) fn lengths<B: HostBackend>(tensors: &[Tensor<B, 1>]) -> Vec<usize> {
     tensors.iter().map(|tensor| tensor.dims()[0]).collect()
 }
 
-/// Tensors of one replica for each of them.
 type Slices<B> = Vec<Vec<Shared<B>>>;
 
 /// The sums of this replica's share of the tensors of all replicas of this process, in the tree over their ranks; each pair

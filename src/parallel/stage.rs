@@ -30,7 +30,6 @@ use crate::ops::Shared;
 pub enum Turn {
     /// The forward pass of this micro-batch.
     Forward(usize),
-    /// Its backward pass.
     Backward(usize),
 }
 
@@ -43,7 +42,6 @@ pub(super) struct ModelPart<B: HostBackend> {
 }
 
 impl<B: HostBackend> ModelPart<B> {
-    /// The whole model.
     pub(super) fn whole<T: Task<B>>(task: &T) -> Self {
         Self { units: 0..task.units().len(), activations: None, is_trained_before: false }
     }
@@ -53,13 +51,10 @@ impl<B: HostBackend> ModelPart<B> {
 pub(super) struct Stage<B: HostBackend> {
     /// From 0.
     pub(super) number: usize,
-    /// The units of the model that it computes.
     pub(super) units: Range<usize>,
-    /// Of the whole model.
     all_units: Vec<Unit>,
     /// The first unit that is not frozen: the gradient goes back to its stage and no further.
     first_trained: usize,
-    /// All workers.
     pub(super) everyone: Arc<Collective>,
     replica: usize,
     pub(super) world: World,
@@ -132,7 +127,6 @@ impl<B: HostBackend> Stage<B> {
         Ok(Self { number, units, all_units, first_trained, everyone, replica, world, device, outboxes })
     }
 
-    /// Whether the model is not cut.
     pub(super) fn is_whole(&self) -> bool {
         self.world.stages == 1
     }
@@ -145,7 +139,6 @@ impl<B: HostBackend> Stage<B> {
         self.number + 1 == self.world.stages
     }
 
-    /// The shards of a replica, as this stage needs them.
     pub(super) fn shards<I: Iterator<Item = Shard> + Clone>(
         &self,
         of_replica: I,
@@ -154,7 +147,6 @@ impl<B: HostBackend> Stage<B> {
         of_replica.map(move |shard| Shard { targets_only, ..shard })
     }
 
-    /// Whether every process hosts one worker.
     pub(super) fn is_alone(&self) -> bool {
         self.world.blocks.iter().all(|block| block.len() == 1)
     }
@@ -243,7 +235,6 @@ pub fn ahead([number, stages]: [usize; 2], is_alone: bool, micro_batches: usize)
     }
 }
 
-/// The first unit of the model with a trained tensor, or the number of units.
 pub(super) fn first_trained<B: Backend, M: Module<B>>(units: &[Unit], model: &M) -> usize {
     trained_parameters(model).filter_map(|tensor| unit_of(units, &tensor.name)).min().unwrap_or(units.len())
 }

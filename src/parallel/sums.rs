@@ -40,7 +40,6 @@ impl<B: HostBackend> Destination<B> {
     }
 }
 
-/// A tensor for other threads.
 struct Queued<B: HostOps> {
     values: Shared<B>,
     destination: Option<Destination<B>>,

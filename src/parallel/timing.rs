@@ -44,7 +44,6 @@ pub struct Times {
     pub update: f64,
 }
 
-/// The units of a model, timed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Timing {
     /// By device and unit: medians.
@@ -110,7 +109,6 @@ pub fn time_copy<B: HostBackend>(device: usize) -> Result<f64> {
     Ok((FLOATS * size_of::<f32>()) as f64 / median(seconds))
 }
 
-/// One device.
 struct Worker<'a, B: HostBackend, T: Task<B>> {
     task: &'a T,
     plan: &'a Plan,
@@ -221,7 +219,6 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
         median(seconds)
     }
 
-    /// The trained parameters of each unit.
     fn trained(&self, units: usize) -> Vec<usize> {
         let (mut trained, all) = (vec![0; units], self.task.units());
         for tensor in trained_parameters(&self.model) {

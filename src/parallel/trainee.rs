@@ -47,12 +47,10 @@ pub struct Trainee<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> 
 }
 
 impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> Trainee<B, M, H> {
-    /// Combines both.
     pub fn new(model: M, task: H) -> Self {
         Self { model, task, backend: PhantomData }
     }
 
-    /// Returns the model.
     pub fn into_model(self) -> M {
         self.model
     }
@@ -63,9 +61,7 @@ pub type Student<B, T> = Trainee<Autodiff<B>, <T as Task<B>>::Model, Handle<T>>;
 
 /// One replica's share of one micro-batch.
 pub(super) struct Micro<B: Backend, I> {
-    /// Its samples.
     pub(super) input: I,
-    /// Their number.
     pub(super) samples: usize,
     /// The weight of each sample's loss: one over the number of samples of the optimizer step, or zero for a replica
     /// without a sample, so that gradients add up over micro-batches and replicas to the mean over samples. Multiplied
@@ -79,7 +75,6 @@ pub(super) struct Micro<B: Backend, I> {
 
 /// A forward pass whose backward pass is still to come.
 pub struct Pending<B: HostBackend, T: Task<B>> {
-    /// With the leaves of this pass.
     student: Student<B, T>,
     /// Where the backward pass begins.
     objective: Tensor<Autodiff<B>, 1>,
@@ -90,16 +85,13 @@ pub struct Pending<B: HostBackend, T: Task<B>> {
     leaf: Option<FloatTensor<Autodiff<B>>>,
 }
 
-/// The end of a forward pass.
 enum End<B: HostBackend, T: Task<B>> {
-    /// With the sum of the losses.
     Losses(Tensor<Autodiff<B>, 1>, T::Outputs),
     /// At the next stage, which has the gradient, if this one needs it.
     Cut(FloatTensor<B>, Option<Awaited<B>>),
 }
 
 impl<B: HostBackend, T: Task<B>> Pending<B, T> {
-    /// For the next stage, if there is one.
     pub(super) fn activations(&self) -> Option<FloatTensor<B>> {
         if let End::Cut(activations, _) = &self.end { Some(activations.clone()) } else { None }
     }
@@ -136,7 +128,6 @@ pub struct Results<B: HostBackend> {
     pub answers: Option<Tensor<B, 2>>,
 }
 
-/// The output of an evaluated batch.
 #[derive(Debug)]
 pub struct EvaluationOutput<B: HostBackend> {
     /// On the device, until they are read.
@@ -160,7 +151,6 @@ impl<B: HostBackend> ItemLazy for EvaluationOutput<B> {
 }
 
 impl<B: HostBackend, T: Task<B>> Student<B, T> {
-    /// The forward pass of a part of the model, or of all of it.
     pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: ModelPart<B>) -> Pending<B, T> {
         let _phase = info_span!("forward").entered();
         let Micro { input, samples, weight, context, watch } = micro;
@@ -214,7 +204,6 @@ impl<B: HostBackend, T: Task<B>> Student<B, T> {
     }
 }
 
-/// The backward pass.
 impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Handle<T>> {
     type Input = Pending<B, T>;
     type Output = MicroOutput<B>;

@@ -30,7 +30,6 @@ const BEHIND: usize = 8;
 /// Losses, counts and answers of an evaluation.
 #[derive(Debug, Clone, Default)]
 pub struct Evaluation {
-    /// Loss and counts.
     pub counts: Counts,
     /// The task's answers for each sample.
     pub answers: Vec<f64>,

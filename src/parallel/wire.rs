@@ -19,7 +19,6 @@ use super::tensors::{Exchange, Flat};
 use crate::error::{Error, Result};
 use crate::ops::{primitive, tensor};
 
-/// Dimensions that a message has room for.
 const DIMENSIONS: usize = 6;
 /// The number of dimensions, their sizes, and whether channels are innermost.
 type Head = [u64; DIMENSIONS + 2];
@@ -101,7 +100,6 @@ fn in_order<B: HostBackend>(mut values: FloatTensor<B>) -> (Head, FloatTensor<B>
     (head, B::float_reshape(values, [shape.num_elements()].into()))
 }
 
-/// The head, then the values.
 pub(super) fn to_bytes<B: HostBackend>(values: FloatTensor<B>) -> Vec<u8> {
     let ((head, values), mut numbers) = (in_order::<B>(values), Vec::new());
     B::append_to(values, &mut numbers);

@@ -27,7 +27,6 @@ impl Slot {
         !*waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Takes it, when it is free.
     pub(super) fn take(&self) -> Taken {
         *self.0.1.wait_while(self.lock(), |taken| *taken).unwrap_or_else(PoisonError::into_inner) = true;
         Taken(self.clone())

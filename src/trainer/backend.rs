@@ -40,7 +40,6 @@ pub(super) fn default() -> Option<BackendKind> {
     COMPILED.first().copied()
 }
 
-/// Whether this build has the backend.
 pub(super) fn is_compiled(kind: BackendKind) -> bool {
     COMPILED.contains(&kind)
 }
@@ -93,10 +92,8 @@ fn not_compiled(kind: BackendKind) -> Error {
     ))
 }
 
-/// The devices of a backend.
 pub(super) struct Place {
     pub(super) backend: BackendKind,
-    /// The name of the first one, for people.
     pub(super) name: String,
     /// `None` if replicas share the processor.
     pub(super) count: Option<usize>,

@@ -14,13 +14,11 @@ use crate::launch::exit_policy::ExitPolicy;
 use crate::launch::output::Sink;
 use crate::launch::processes::{Event, GRACE, command, listen, supervise};
 
-/// This program with other arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
     arguments: Vec<OsString>,
 }
 
-/// How a child ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// Its exit code; 128 + signal if one killed it.
@@ -66,10 +64,8 @@ impl Child {
     }
 }
 
-/// The signals to this process, for all its children.
 struct Signals {
     listens: bool,
-    /// The first one.
     first: Option<i32>,
     /// Where the events of children go; those of ended children are closed.
     children: Vec<Sender<Event>>,

@@ -19,19 +19,13 @@ use crate::parallel::{
 /// The images of both splits, and their preparation.
 #[derive(Debug, Clone)]
 pub struct Classification {
-    /// Training images.
     pub train: Arc<ImageSet>,
-    /// Validation images.
     pub validation: Arc<ImageSet>,
-    /// The augmentation of training images.
     pub augment: Augment,
-    /// The mixing of training images, if it is on.
     pub mixing: Option<Mixing>,
     /// For validation images: normalisation only.
     pub plain: Augment,
-    /// The seed of all random numbers.
     pub seed: u64,
-    /// Of the network.
     pub architecture: Architecture,
 }
 
@@ -77,12 +71,10 @@ impl Classification {
     }
 }
 
-/// Images on a device.
 #[derive(Debug, Clone)]
 pub struct Images<B: HostBackend> {
     /// Normalised, `[batch, 3, height, width]`; one zero for a stage that does not look at them.
     pixels: Tensor<B, 4>,
-    /// Their height and width.
     size: [usize; 2],
     /// Their classes, `[batch]`.
     labels: Tensor<B, 1, Int>,

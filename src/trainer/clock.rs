@@ -23,7 +23,6 @@ impl Clock {
         *self.state() = State { directory, before: [seconds, session], since: Some(Instant::now()), last_step: None };
     }
 
-    /// The directory of the run.
     pub(super) fn directory(&self) -> PathBuf {
         self.state().directory.clone()
     }
@@ -38,7 +37,6 @@ impl Clock {
         self.seconds_of(1)
     }
 
-    /// Notes that a step is done.
     pub(super) fn step(&self) {
         self.state().last_step = Some(Instant::now());
     }

@@ -18,7 +18,6 @@ use crate::report::Run;
 use crate::report::results::Numbers;
 use crate::stop::Reason;
 
-/// Its file.
 const FILE: &str = "summary.json";
 
 /// Writes and prints the conclusion of a session.
@@ -115,7 +114,6 @@ pub(super) fn conclude(config: &Config, directory: &Path, steps: [usize; 2], che
     Ok(())
 }
 
-/// The hardware of the run.
 fn surroundings(config: &Config) -> Result<BTreeMap<String, Value>> {
     let place = devices(config.parallel.backend)?;
     let mut known = environment();

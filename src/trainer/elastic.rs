@@ -18,7 +18,6 @@ use crate::parallel::{Assignment, GenerationReport, Held, Membership, Observer, 
 /// Prints the overview of the run.
 pub(super) type Announce = Box<dyn Fn(&Prepared) + Send + Sync>;
 
-/// This process in an elastic run.
 pub(super) struct Elastic {
     pub(super) membership: Arc<dyn ElasticMembership>,
     pub(super) prepared: Prepared,
@@ -37,7 +36,6 @@ pub(super) struct Own {
     /// The generation it took part in last.
     generation: u64,
     pub(super) holds: StateVersion,
-    /// The stages of which it has that state.
     pub(super) stages: Range<usize>,
     devices: Vec<usize>,
     /// The last step from which the run went back.
@@ -45,7 +43,6 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// For a process that joins.
     pub(super) fn with_devices(devices: Vec<usize>) -> Self {
         Self { devices, ..Self::default() }
     }

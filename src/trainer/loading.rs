@@ -36,7 +36,6 @@ pub(super) struct Bars {
     current: Mutex<Option<(String, Shown)>>,
 }
 
-/// How a task is shown.
 enum Shown {
     Bar(ProgressBar),
     Lines(Instant, Lines),
@@ -88,7 +87,6 @@ impl Bars {
         }
     }
 
-    /// Clears the line.
     pub(super) fn finish(self) {
         if let Some((_, Shown::Bar(bar))) = self.current.into_inner().unwrap_or_else(PoisonError::into_inner) {
             bar.finish_and_clear();
@@ -122,7 +120,6 @@ impl Lines {
 
 /// Says what is under way if it is not dropped soon.
 pub(super) struct Notice {
-    /// The thread waits for its end.
     _end: Sender<()>,
 }
 

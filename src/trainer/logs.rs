@@ -20,20 +20,17 @@ use crate::stop::Stop;
 /// The position up to which the logs of earlier sessions, or of another process, are valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// The last step.
     pub(super) step: usize,
     /// The step at which the last whole epoch ended.
     pub(super) epoch_end: usize,
 }
 
-/// The outputs for reports.
 #[derive(Default)]
 pub(super) struct Logs {
     pub(super) sinks: Vec<Box<dyn Sink>>,
     /// How many of them, the first ones, are files.
     pub(super) files: usize,
     pub(super) samples: Option<StepLog>,
-    /// What units of the model compute.
     pub(super) units: Option<StepLog>,
     /// For the process that writes checkpoints.
     pub(super) store: Option<Arc<Mutex<Store>>>,
@@ -86,7 +83,6 @@ impl Logs {
     }
 }
 
-/// Event files with the configuration.
 fn board(config: &Config, directory: &Path, kept: Kept) -> Result<TensorBoard> {
     let mut board = TensorBoard::open(directory, kept.step)?;
     if devices(config.parallel.backend)?.count.is_some() {

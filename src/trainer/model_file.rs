@@ -19,9 +19,7 @@ use crate::weights::{self, Description, Format, Stated, list};
 /// Which checkpoint of a run is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Which {
-    /// The one with the best validation.
     Best,
-    /// The last one that was saved.
     Latest,
 }
 
@@ -44,19 +42,13 @@ impl Which {
 /// Weights, and what is known about them.
 pub(super) struct ModelFile {
     pub(super) tensors: StateDict,
-    /// The network they belong to.
     pub(super) model: ModelConfig,
-    /// The number of outputs.
     pub(super) outputs: usize,
     /// What the file, or the configuration saved with it, says about images and classes.
     pub(super) stated: Stated,
-    /// Their file.
     pub(super) origin: String,
-    /// Their file and step, for people.
     pub(super) title: String,
-    /// The configuration that was saved with them.
     pub(super) config: Option<Saved>,
-    /// The run that they are part of.
     pub(super) run: Option<PathBuf>,
 }
 
@@ -143,7 +135,6 @@ pub(super) fn usual(stem: Stem) -> Description {
     Description { classes: Vec::new(), normalization, size, center_crop, exif: Exif::Ignore }
 }
 
-/// Tensors, their metadata, and their file.
 pub(super) struct Weights {
     pub(super) tensors: StateDict,
     pub(super) metadata: Metadata,

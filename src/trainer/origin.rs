@@ -15,7 +15,6 @@ use crate::error::{Error, Result};
 use crate::file;
 use crate::objects::is_url;
 
-/// The directory of numbered runs.
 pub(super) const RUNS: &str = "runs";
 
 /// The run's directory, claimed, and the checkpoint to continue from.
@@ -54,7 +53,6 @@ impl Target {
         self.path.join("checkpoints").is_dir()
     }
 
-    /// The run of the checkpoint.
     fn run(&self) -> Option<PathBuf> {
         if self.is_run() {
             return Some(self.path.clone());
@@ -191,7 +189,6 @@ fn target(config: &Config) -> Result<Option<Target>> {
     Ok(target)
 }
 
-/// The directory that the user named.
 fn named(config: &Config) -> Option<PathBuf> {
     Some(config.run.output_dir.clone()).filter(|dir| !dir.as_os_str().is_empty())
 }
@@ -259,7 +256,6 @@ fn lost(target: &Target) -> Error {
     Error::usage(format!("'{place}' is not in a run's directory; name one with --output-dir"))
 }
 
-/// Whether a file of a checkpoint is that of its settings.
 fn is_settings(name: &str) -> bool {
     name == "config.toml"
 }

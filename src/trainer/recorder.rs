@@ -30,7 +30,6 @@ const WINDOW: f64 = 10.0;
 /// How many steps in a row are skipped before a warning.
 const PATIENCE: usize = 10;
 
-/// The totals of a run for its conclusion.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunTotals {
     pub(super) steps: usize,
@@ -53,20 +52,17 @@ pub(super) struct RunTotals {
     pub(super) leads: bool,
 }
 
-/// The observer of a real run.
 pub(super) struct Recorder {
     snapshots: Snapshots,
     plan: Arc<Plan>,
     task: Arc<Classification>,
     logs: Logs,
-    /// For an elastic run.
     succession: Option<Succession>,
     pace: Throughput,
     /// Images and seconds of the epoch's steps in this session.
     epoch: (usize, f64),
     /// Whether the images of a batch were logged.
     has_shown: bool,
-    /// Whether the training has waited for the disk.
     has_waited: bool,
     /// Until the first step is done.
     beginning: Option<Notice>,

@@ -24,7 +24,6 @@ use crate::parallel::{Key, Processes, TrainingState};
 /// The number of the first part of a state in the keys of what is sent.
 const FIRST_PART: usize = 2;
 
-/// What a process holds.
 #[derive(Debug, Clone, PartialEq)]
 struct Holding {
     /// The generation it is from, the steps done, the epoch: the last step of one may be followed by its end on some
@@ -143,7 +142,6 @@ impl Elastic {
         self.take_up(origin)
     }
 
-    /// A state in the form of one from the disk.
     fn origin(&self, state: TrainingState) -> Origin {
         let clock = &self.snapshots.clock;
         let Snapshot { step, epoch, files, .. } = self.snapshots.of(state, self.snapshots.identity());
@@ -192,7 +190,6 @@ impl Elastic {
     }
 }
 
-/// What every process holds.
 fn held_by_all(processes: Option<&Processes>, own: &Holding) -> Result<Vec<Holding>> {
     let Some(processes) = processes else { return Ok(vec![own.clone()]) };
     let [generation, step, epoch] = own.version;

@@ -11,7 +11,6 @@ use crate::checkpoint::Resume;
 use crate::config::Config;
 use crate::error::{Error, Result};
 
-/// SLURM's number of the job.
 const JOB: &str = "SLURM_JOB_ID";
 
 /// Names the run's directory after the job unless the user named one, and resumes a run that is there.

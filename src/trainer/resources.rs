@@ -90,7 +90,6 @@ fn free_space(directory: &Path) -> Option<f64> {
     Some(system.f_bavail as f64 * system.f_frsize as f64)
 }
 
-/// Numbers of all weights, and of their averages.
 fn weights(config: &Config, parameters: ParameterCount) -> usize {
     (1 + usize::from(config.optim.ema_decay > 0.0)) * parameters.all
 }
@@ -110,7 +109,6 @@ pub(super) fn bytes_of_process(config: &Config, prepared: &Prepared, parameters:
     bytes_per_replica(config, prepared, parameters) * replicas + bytes_of_images(prepared) + PROGRAM
 }
 
-/// The images that every process keeps.
 pub(super) fn bytes_of_images(prepared: &Prepared) -> f64 {
     (prepared.splits.train.bytes() + prepared.splits.validation.bytes()) as f64
 }
@@ -155,7 +153,6 @@ pub(super) fn units<B: HostBackend>(
     units
 }
 
-/// A number of bytes for people.
 pub(super) fn bytes(count: f64) -> String {
     let mib = count / (1u64 << 20) as f64;
     if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }

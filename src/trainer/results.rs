@@ -17,7 +17,6 @@ const REFUSED: u8 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Results(Vec<Row>);
 
-/// How a run ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ending {
     /// The exit code of a run that failed.
@@ -60,7 +59,6 @@ impl Results {
         rows
     }
 
-    /// Lines for a terminal.
     pub(super) fn table(&self) -> String {
         let width = self.0.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max("run".len());
         let line = |[name, best, last, loss, rate, time]: [&str; 6], remark: &str| {

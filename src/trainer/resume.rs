@@ -71,7 +71,6 @@ order = "global"
 window = 16
 "#;
 
-/// The configuration in a checkpoint.
 pub(super) fn saved(checkpoint: &Loaded) -> Result<Saved> {
     let text = String::from_utf8_lossy(document(checkpoint, "config.toml")?).into_owned();
     Ok(written(checkpoint.path.join("config.toml"), text))

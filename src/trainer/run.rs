@@ -179,7 +179,6 @@ struct Session<B: HostBackend> {
     resumed_from: Option<PathBuf>,
     /// How the learning rate changes, if it does.
     rate: Option<String>,
-    /// The lock on the directory.
     _lock: Option<Lock>,
 }
 

@@ -122,12 +122,10 @@ pub(super) fn file<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
     })
 }
 
-/// The tensors in one file of a checkpoint.
 pub(super) fn tensors(checkpoint: &Loaded, name: &str) -> Result<StateDict> {
     Ok(tensors_and_metadata(checkpoint, name)?.0)
 }
 
-/// The tensors and the metadata in one file of a checkpoint.
 pub(super) fn tensors_and_metadata(checkpoint: &Loaded, name: &str) -> Result<(StateDict, Metadata)> {
     from_safetensors(file(checkpoint, name)?, &checkpoint.path.join(name))
 }
@@ -176,7 +174,6 @@ impl Checkpoints {
     }
 }
 
-/// A model, and the strategy that trains it.
 pub type Resumed<B, T> = (<T as Task<B>>::Model, DataParallel<B, T>);
 
 /// A strategy that trains `model` on `task` by `plan`, and the model it starts from. It continues from the last

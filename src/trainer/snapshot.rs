@@ -17,12 +17,10 @@ use crate::weights::{Description, Format};
 #[derive(Debug, Clone)]
 pub(super) struct Snapshots {
     pub(super) config: Config,
-    /// The fingerprint of the images.
     pub(super) fingerprint: String,
     pub(super) clock: Clock,
     /// The metadata of files of weights.
     pub(super) description: Description,
-    /// Where checkpoints are copied to.
     pub(super) copies: Option<Arc<Copies>>,
 }
 

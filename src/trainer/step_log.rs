@@ -23,7 +23,6 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// One log.
 #[derive(Debug)]
 pub(super) struct StepLog(Journal);
 

@@ -17,7 +17,6 @@ use crate::parallel::{GenerationReport, Position, StepReport};
 /// How many reports are kept: more than may wait in the coordinator's channel.
 const RECENT: usize = 64;
 
-/// A report to write.
 enum Recent {
     Step(StepRecord, Box<StepReport>),
     Epoch(EpochRecord),
@@ -28,7 +27,6 @@ pub(super) struct Succession {
     pub(super) membership: Arc<dyn ElasticMembership>,
     pub(super) goal: Goal,
     pub(super) display: ProgressKind,
-    /// Whether this process writes.
     pub(super) leads: bool,
     recent: VecDeque<Recent>,
     /// The position up to which the files are valid before the recent reports.
@@ -42,14 +40,12 @@ impl Succession {
         Self { membership, goal, display, leads: false, recent: VecDeque::new(), kept: Kept::default(), last: 0 }
     }
 
-    /// Keeps a step.
     pub(super) fn step(&mut self, record: StepRecord, report: &StepReport) {
         self.last = record.step;
         self.membership.progress(record.step, record.images_per_second.unwrap_or_default());
         self.keep(Recent::Step(record, Box::new(report.clone())));
     }
 
-    /// Keeps an epoch.
     pub(super) fn epoch(&mut self, record: EpochRecord) {
         self.keep(Recent::Epoch(record));
     }

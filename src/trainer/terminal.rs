@@ -6,7 +6,6 @@ use crate::config::ProgressKind;
 use crate::error::{Error, Result, printable};
 use crate::metrics::{screen, terminal};
 
-/// Whether this build has one.
 const HAS_DASHBOARD: bool = cfg!(feature = "tui");
 
 /// How `--progress` is to be shown here: never [`ProgressKind::Auto`].

@@ -2,7 +2,6 @@
 //! and `gradient` from DIR as f32, writes the three products there, and prints the least milliseconds of each.
 //! `layers.py` holds them against oneDNN's.
 
-#![allow(missing_docs, reason = "a program for one script")]
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "a bench reads what it measures")]
 

@@ -1,6 +1,5 @@
 //! `make bench`: what a training step is made of, on the pure-Rust backend. `compare.py` holds whole steps against PyTorch.
 
-#![allow(missing_docs, reason = "criterion's macro makes public functions without words")]
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 
 /// That of `train`: glibc's maps large vectors anew in each round.

@@ -2,7 +2,6 @@
 //! and prints images per second: `read_images SOURCE DIR THREADS SIDE whole|part|scaled`. `pictures.py` holds it
 //! against torchvision.
 
-#![allow(missing_docs, reason = "a program for one script")]
 #![allow(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 
 /// That of `train`.

@@ -4,7 +4,6 @@
 //! Each input is made from one number, so it can be made again. `make fuzz SECONDS=600 TARGET=images` runs targets for
 //! longer and with other numbers than the tests do; `make fuzz TARGET=images::jpeg SEED=7` repeats one input.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
 

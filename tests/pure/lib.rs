@@ -8,7 +8,6 @@
     unused_qualifications,
     reason = "mounted files have more callers in their own crate"
 )]
-#![allow(missing_docs, reason = "they are documented in their own crate")]
 
 #[path = "../../src/checkpoint/mod.rs"]
 pub mod checkpoint;

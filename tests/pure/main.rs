@@ -1,6 +1,5 @@
 //! The tests of the files in `lib.rs`, as they are beside the others.
 
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "a test reads what it checks")]
 

@@ -5,7 +5,6 @@
 //! `make simulate SEEDS=10000` runs more seeds than the tests do, `make simulate SEED=7` one with its log of events.
 
 #![allow(dead_code, unused_qualifications, reason = "mounted files have more callers in their own crate")]
-#![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod checkpoint;

@@ -37,7 +37,6 @@ pub(super) const FLAGS: &[Alias] = &[
     Alias::word("--tls-ca", ENCRYPTED),
 ];
 
-/// The address where processes meet.
 fn meeting(host: &str, port: &str) -> super::Read {
     let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
     let host = if is_bare_ipv6 { format!("[{host}]") } else { host.into() };

@@ -47,7 +47,6 @@ type Read = Result<Vec<(&'static str, String)>, (&'static str, String)>;
 
 #[derive(Debug)]
 enum Means {
-    /// The same value for this key.
     Key(&'static str),
     /// These settings, for a flag without a value.
     Sets(Sets),
@@ -55,7 +54,6 @@ enum Means {
     Choice(&'static [(&'static str, Sets)], &'static str),
     /// Settings computed from its value.
     Read(fn(&str, &Line) -> Read),
-    /// Not supported; the remedy.
     Nothing(&'static str),
 }
 
@@ -76,11 +74,8 @@ impl Alias {
 /// An [`Alias`] on the command line.
 #[derive(Debug, Clone)]
 pub struct Typed {
-    /// Name of the alias.
     pub name: String,
-    /// Value as typed.
     pub value: String,
-    /// Where it was set, for messages.
     pub place: String,
 }
 
@@ -106,7 +101,6 @@ pub fn flags() -> impl Iterator<Item = (String, &'static Alias)> {
         .chain(keys.filter(move |key| !is_taken(&key.0)))
 }
 
-/// All aliases.
 pub fn all() -> impl Iterator<Item = &'static Alias> {
     [lightning::WORDS, lightning_legacy::WORDS, launchers::FLAGS, scripts::FLAGS].into_iter().flatten()
 }
@@ -143,7 +137,6 @@ impl Alias {
         }
     }
 
-    /// The remedy, if it has no meaning here.
     pub fn refusal(&self) -> Option<&'static str> {
         if let Means::Nothing(remedy) = self.means { Some(remedy) } else { None }
     }

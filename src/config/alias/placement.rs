@@ -7,7 +7,6 @@ use super::Line;
 pub(super) const DEVICES: &str = "trainer.devices";
 /// The same in Lightning's first versions.
 pub(super) const GPUS: &str = "trainer.gpus";
-/// Machines.
 pub(super) const NODES: &str = "trainer.num_nodes";
 /// The same in Lightning's first versions.
 pub(super) const LEGACY_NODES: &str = "trainer.nb_gpu_nodes";
@@ -23,7 +22,6 @@ pub(super) fn devices_per_machine(value: &str, line: &Line) -> super::Read {
     Ok(placed(&devices, machines_of(line)))
 }
 
-/// The number of machines that a line names.
 fn machines_of(line: &Line) -> usize {
     [NODES, LEGACY_NODES].iter().find_map(|name| line.value(name)).and_then(count).unwrap_or(1)
 }

@@ -22,9 +22,7 @@ use super::HANDSHAKE;
 use super::rejections::RejectionLog;
 use crate::error::{Error, Result};
 
-/// The most unproven connections.
 const MOST_UNPROVEN: usize = 512;
-/// The most unproven connections of one address.
 const MOST_OF_ADDRESS: usize = 256;
 /// How long an unproven connection is not replaced; a handshake takes a few round trips.
 const GUARANTEED_TIME: Duration = Duration::from_millis(250);
@@ -33,16 +31,13 @@ const FEWEST_FILES: libc::rlim_t = 64;
 /// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum ConnectionState {
     Unproven,
     /// Its process knows the secret, and may still be refused.
     Proven,
-    /// Replaced by a newer connection.
     Displaced,
     Member,
-    /// Its member was removed.
     Dismissed,
 }
 
@@ -68,7 +63,6 @@ impl ConnectionHandle {
         self.advance(ConnectionState::Proven, ConnectionState::Member);
     }
 
-    /// Ends the connection.
     pub fn dismiss(&self) {
         self.advance(ConnectionState::Member, ConnectionState::Dismissed);
     }
@@ -81,7 +75,6 @@ impl ConnectionHandle {
         });
     }
 
-    /// Whether the connection is open and unproven.
     fn is_unproven(&self) -> bool {
         self.state.receiver_count() > 0 && *self.state.borrow() == ConnectionState::Unproven
     }
@@ -99,7 +92,6 @@ async fn end(mut state: watch::Receiver<ConnectionState>) -> Option<&'static str
     None
 }
 
-/// A connection that the service can end.
 pub(super) struct Connection {
     stream: TcpStream,
     handle: ConnectionHandle,
@@ -180,7 +172,6 @@ impl AsyncWrite for Connection {
 struct UnprovenConnections(Vec<(Instant, ConnectionHandle)>);
 
 impl UnprovenConnections {
-    /// Adds a connection, if there is room.
     fn register(&mut self, peer: SocketAddr, now: Instant) -> Option<ConnectionHandle> {
         self.0.retain(|(_, handle)| handle.is_unproven());
         let is_same_address = |handle: &ConnectionHandle| handle.peer.ip() == peer.ip();

@@ -32,7 +32,6 @@ pub struct Rules {
     pub min: usize,
     /// The most members that compute; more are kept in reserve.
     pub max: usize,
-    /// The number of replicas.
     pub world: usize,
     /// The time between two heartbeats.
     pub beat: Duration,
@@ -48,12 +47,10 @@ pub struct Rules {
     pub strict: bool,
 }
 
-/// An event of the roster.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A process wants to join, or a member has reconnected.
     Joined(SessionId, ProcessInfo),
-    /// A heartbeat.
     Beat(SessionId, Progress),
     /// A member has left a generation and can take part in the next one.
     Ready(SessionId, Ready),
@@ -69,18 +66,15 @@ pub enum Event {
     Left(SessionId, Option<String>),
     /// A session ended without a leave, and how, as in "its connection closed".
     Closed(SessionId, String),
-    /// Time has passed.
     Tick,
 }
 
-/// An action of the service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Admit the process that wants to join.
     Welcome,
     /// Refuse the process that wants to join.
     Refuse(Refusal),
-    /// Send this to all members.
     Announce(Bulletin),
     /// The job is over; send the reason to all members.
     Decide(String),
@@ -91,7 +85,6 @@ pub enum Action {
 pub struct Placement {
     /// From 1; 0 if there has been none.
     pub generation: u64,
-    /// In rank order.
     pub blocks: Vec<Block>,
 }
 
@@ -115,23 +108,18 @@ impl Placement {
 /// What a process reports when it joins or reconnects.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessInfo {
-    /// Unique to the process; the same when it reconnects.
     pub id: u64,
     /// The rank from its launcher, if membership is fixed.
     pub rank: Option<usize>,
-    /// Its machine.
     pub host: String,
-    /// Its process id.
     pub process: u32,
     /// How many devices it can compute on, at least one.
     pub devices: usize,
     /// Its settings, which must be the same in the whole job.
     pub configuration: BTreeMap<String, String>,
-    /// The version of its state.
     pub holds: StateVersion,
     /// The greatest generation that it has seen; 0 if none.
     pub latest_generation: u64,
-    /// The generation it computes in.
     pub computing: Option<Placement>,
     /// Whether it wants to leave in good order.
     pub draining: bool,
@@ -142,9 +130,7 @@ pub struct ProcessInfo {
 /// A member has left a generation and can take part in the next one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
-    /// The generation that it left.
     pub generation: u64,
-    /// The version of its state.
     pub holds: StateVersion,
     /// How many devices it can compute on now.
     pub devices: usize,
@@ -157,7 +143,6 @@ pub struct Ready {
 pub struct Bulletin {
     /// The current generation, or the last one; 0 if there has been none.
     pub generation: u64,
-    /// The state of that generation.
     pub phase: Phase,
     /// The causes of the latest change, in one line.
     pub why: String,
@@ -197,6 +182,5 @@ pub enum Phase {
     Ending,
     /// It is broken off: its members get ready at once.
     Over,
-    /// It was the last one: the run is complete.
     Complete,
 }

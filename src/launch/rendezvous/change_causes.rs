@@ -4,10 +4,8 @@ use super::sentence;
 
 /// How many causes the line names.
 const MOST_CAUSES: usize = 5;
-/// The longest cause, in characters.
 const LONGEST: usize = 500;
 
-/// The causes of one change of generation.
 #[derive(Debug, Default)]
 pub(super) struct ChangeCauses {
     list: Vec<String>,

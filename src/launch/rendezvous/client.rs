@@ -150,7 +150,6 @@ impl Client {
         self.shared.state().pending().is_some_and(|(current, _)| current == attempt)
     }
 
-    /// Reports the result of the attempt to connect.
     pub fn connected(&self, attempt: Attempt, failure: Option<&str>) {
         let generation = attempt.generation;
         let _ = self.commands.send(match failure {
@@ -218,7 +217,6 @@ impl Client {
         }
     }
 
-    /// Unique to this process.
     pub fn id(&self) -> u64 {
         self.shared.state().own.id
     }

@@ -41,13 +41,11 @@ pub(super) fn cause(error: &tonic::transport::Error) -> String {
     cause.to_string()
 }
 
-/// The cause of this kind, if there is one.
 fn failure(error: &tonic::transport::Error, kind: io::ErrorKind) -> Option<&io::Error> {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).find(|it| it.kind() == kind)
 }
 
-/// Whether no program listens there.
 pub(super) fn is_refused(error: &tonic::transport::Error) -> bool {
     failure(error, io::ErrorKind::ConnectionRefused).is_some()
 }

@@ -14,12 +14,9 @@ use crate::error::Error;
 const SERVICE_WAIT: Duration = Duration::from_secs(3);
 
 pub(super) struct MemberState {
-    /// What this process sends when it joins.
     pub own: ProcessInfo,
     pub progress: Progress,
-    /// Counts the sessions.
     pub session: u64,
-    /// The latest bulletin of this session.
     pub bulletin: Option<Bulletin>,
     /// Whether a bulletin of this session lists this process.
     pub is_known: bool,
@@ -27,9 +24,7 @@ pub(super) struct MemberState {
     pub is_complete: bool,
     /// When the unanswered heartbeats were sent.
     pub unanswered_beats: VecDeque<Instant>,
-    /// Until when this process may update its state.
     pub leased_until: Option<Instant>,
-    /// Since when there is no session.
     pub disconnected_since: Option<Instant>,
     /// Whether the introduction was sent and not answered yet, which may take long over a slow link.
     pub is_introduced: bool,
@@ -38,7 +33,6 @@ pub(super) struct MemberState {
     started: Instant,
     /// When the last message of the service came.
     pub last_heard: Instant,
-    /// When this process was asked to leave.
     pub leave_requested: Option<Instant>,
     /// How long it then waits for the service.
     leave_alone_after: Duration,
@@ -74,7 +68,6 @@ impl End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     pub(super) session: u64,
-    /// The pending generation.
     pub generation: u64,
 }
 
@@ -86,7 +79,6 @@ pub(super) enum Instruction {
     Save,
     /// Report ready again: this generation was over before it began here.
     Missed(u64),
-    /// Leave, as requested.
     Leave,
     /// End: the run is complete.
     Finish,
@@ -115,7 +107,6 @@ impl MemberState {
         }
     }
 
-    /// Whether membership is fixed.
     pub fn is_strict(&self) -> bool {
         self.own.rank.is_some()
     }
@@ -156,7 +147,6 @@ impl MemberState {
         });
     }
 
-    /// Notes that a session has begun.
     pub fn begin_session(&mut self) {
         (self.disconnected_since, self.bulletin, self.is_known, self.is_introduced) = (None, None, false, false);
         self.session += 1;

@@ -1,7 +1,7 @@
 //! The rendezvous: a small gRPC service where the processes of a job meet and agree on which of them are lost.
 //!
-//! The service (on rank 0, in the launcher, or alone) holds one session with every process of the job, through mutual
-//! [`tls`] by the job's secret. A session carries introductions, a key-value store (in which the collective
+//! The service (on rank 0, in the launcher, or alone) holds one session with every process of the job, through mutual TLS
+//! by the job's secret (`tls`). A session carries introductions, a key-value store (in which the collective
 //! engine publishes its addresses), heartbeats and the **verdict**: when a process dies, stops or fails, the service
 //! alone decides which one it was and sends the same line to all. An engine cannot decide that: the first survivor that
 //! gives up closes its connections, and the next one then blames that survivor.

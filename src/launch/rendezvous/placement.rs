@@ -12,16 +12,12 @@ use serde::{Deserialize, Serialize};
 /// A member that could compute replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// Unique to the member.
     pub id: u64,
-    /// How many devices it has.
     pub devices: usize,
 }
 
-/// The replicas of one member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// The member.
     pub id: u64,
     /// How many of its devices are used; each computes at least one replica.
     pub devices: usize,
@@ -60,7 +56,6 @@ pub fn place(world: usize, candidates: &[Candidate], before: &[(u64, Range<usize
     parts.iter().map(|part| part.block(&mut start)).collect()
 }
 
-/// A candidate with the size of its block.
 struct Part {
     candidate: Candidate,
     size: usize,

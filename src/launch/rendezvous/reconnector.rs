@@ -25,11 +25,9 @@ const FIRST_HANDSHAKE: Duration = Duration::from_millis(500);
 pub type BeforeAttempt = Box<dyn FnMut() + Send + Sync>;
 
 pub(super) struct Reconnector {
-    /// One for each address of the rendezvous.
     pub dialers: Vec<Dialer>,
     /// Counts the attempts: each goes to the next address.
     pub attempts: usize,
-    /// The one that met the service last.
     pub last_success: usize,
     pub shared: Arc<SharedState>,
     pub before_attempt: BeforeAttempt,

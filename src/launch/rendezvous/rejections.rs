@@ -15,7 +15,6 @@ pub const MOST_ADDRESSES: usize = 64;
 struct Rejection {
     since: Instant,
     count: u64,
-    /// The reason of the last one.
     why: String,
 }
 
@@ -59,7 +58,6 @@ fn name(address: Option<IpAddr>) -> String {
     address.map_or("other addresses".into(), |address| address.to_string())
 }
 
-/// The rejections of a service.
 #[derive(Debug, Default)]
 pub(super) struct RejectionLog(Mutex<Rejections>);
 

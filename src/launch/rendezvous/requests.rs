@@ -10,7 +10,6 @@ use super::wire::{ENVELOPE_LIMIT, ENVELOPE_MARGIN, FromMember, FromService};
 
 type Answer = Result<Vec<u8>, Verdict>;
 
-/// An open request.
 struct Request {
     /// How many answers are still to come.
     answers: usize,
@@ -79,7 +78,6 @@ impl Requests {
         (0..answers).map(|_| receiver.recv().unwrap_or_else(|_| Err(over()))).collect()
     }
 
-    /// Takes an answer; returns any other message of the service.
     pub fn take_answer(&self, message: FromService) -> Option<FromService> {
         let (id, answer) = match message {
             FromService::Value(id, value) => (id, Ok(value)),

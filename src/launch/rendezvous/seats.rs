@@ -28,9 +28,7 @@ use serde::{Deserialize, Serialize};
 /// The answer of a seat to a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Vote {
-    /// For one lease from now.
     Granted,
-    /// Another candidate has it.
     Taken,
     /// It was started less than a lease ago.
     Young,
@@ -41,10 +39,8 @@ pub fn lease(lost_after: Duration) -> Duration {
     lost_after / 3
 }
 
-/// A seat, and what its holder has as a candidate.
 #[derive(Debug)]
 pub struct Seat {
-    /// Unique to the holder.
     pub candidate: u64,
     /// How long a grant lasts.
     pub lease: Duration,
@@ -54,7 +50,6 @@ pub struct Seat {
     /// Of each address: when the last claim was sent, and the last one that was granted.
     sent: Vec<Option<Instant>>,
     won: Vec<Option<Instant>>,
-    /// Since when it leads.
     leads_since: Option<Instant>,
     /// While it does not lead: the address whose answer it needs next, whether a seat was young, and when it goes on.
     next: usize,
@@ -104,7 +99,6 @@ impl Seat {
         won.get(self.won.len() / 2).map(|sent| *sent + self.lease * 4 / 5)
     }
 
-    /// The addresses to claim now.
     pub fn due(&mut self, now: Instant) -> Vec<usize> {
         if self.leads(now).is_none() && self.leads_since.take().is_some() {
             self.begin_again();

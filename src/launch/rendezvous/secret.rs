@@ -99,7 +99,6 @@ impl Secret {
         &self.text
     }
 
-    /// Whether there is no secret.
     pub fn is_none(&self) -> bool {
         self.text.is_empty()
     }

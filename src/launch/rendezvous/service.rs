@@ -34,7 +34,6 @@ pub struct Service {
     address: SocketAddr,
     state: Arc<ServiceState>,
     runtime: Option<Runtime>,
-    /// Disconnected when the server has ended.
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -81,7 +80,6 @@ impl Service {
         *self.state.closing.borrow()
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

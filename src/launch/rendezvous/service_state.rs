@@ -19,9 +19,7 @@ use super::wire::{FromMember, FromService, Purpose, decode};
 
 /// A process that proved the secret and was not refused.
 pub(super) enum Admitted {
-    /// A member.
     Member(SessionId),
-    /// A query, and its answer.
     Query(FromService),
 }
 
@@ -41,7 +39,6 @@ pub(super) struct ServiceState {
 struct Policy {
     /// `None` until the first member of an elastic job brings the rules.
     roster: Option<Box<Roster>>,
-    /// Counts the sessions of members.
     sessions: SessionId,
     /// If the rendezvous has several addresses.
     seat: Option<Seat>,
@@ -92,7 +89,6 @@ impl ServiceState {
         Self { terms, store, rejections, latest, closing, replaceable, policy }
     }
 
-    /// Admits or refuses a process by its introduction.
     pub fn admit(&self, introduction: &[u8]) -> Result<Admitted, Refusal> {
         let purpose = decode(introduction).map_err(|_| {
             Refusal::permanent("this process' introduction cannot be read; start it from the same build")

@@ -24,9 +24,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 type Outgoing = mpsc::Sender<Result<Envelope, Status>>;
 
-/// Why a session ends.
 enum End {
-    /// The member has left.
     Left,
     /// The service ends, and the last announcement was sent; or it leads no more.
     Closing,
@@ -34,7 +32,6 @@ enum End {
     Broken(String),
 }
 
-/// Serves one call of the method.
 pub(super) async fn serve(
     state: Arc<ServiceState>,
     handle: ConnectionHandle,

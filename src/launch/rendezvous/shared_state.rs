@@ -65,7 +65,6 @@ impl SharedState {
         });
     }
 
-    /// Changes the state and handles what follows.
     pub fn change(&self, change: impl FnOnce(&mut MemberState)) {
         let mut state = self.state();
         change(&mut state);
@@ -75,7 +74,6 @@ impl SharedState {
         self.changed.notify_all();
     }
 
-    /// Takes a message of the service.
     pub fn handle_message(&self, message: FromService) {
         self.state().last_heard = Instant::now();
         let Some(message) = self.requests.take_answer(message) else { return };
@@ -104,7 +102,6 @@ impl SharedState {
         });
     }
 
-    /// The next heartbeat.
     pub fn beat(&self) -> FromMember {
         let mut state = self.state();
         state.unanswered_beats.push_back(Instant::now());

@@ -17,7 +17,6 @@ pub const MOST_KEYS: usize = 16 * MOST_MEMBERS;
 /// others.
 pub const MOST_BYTES: usize = 128 << 20;
 
-/// The store of a job.
 #[derive(Debug)]
 pub struct Store {
     entries: Mutex<Entries>,

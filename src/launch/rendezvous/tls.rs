@@ -11,7 +11,6 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
 use super::Secret;
 
-/// The name in the certificate, which is the same at every address.
 const NAME: &str = "kiln";
 /// What precedes the seed in the encoding of an Ed25519 key (RFC 8410, section 7).
 const PRIVATE_KEY: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";

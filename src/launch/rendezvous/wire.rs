@@ -33,12 +33,10 @@ pub struct Envelope {
 /// The first message of a process.
 #[derive(Clone, PartialEq, Message)]
 pub struct Greeting {
-    /// Present in every version.
     #[prost(message, optional, tag = "1")]
     pub hello: Option<Hello>,
 }
 
-/// The answer to a greeting.
 #[derive(Clone, PartialEq, Message)]
 pub struct Answer {
     /// Why the process is not admitted, if it is not.
@@ -52,10 +50,8 @@ pub struct Hello {
     /// [`PROTOCOL`] of the process.
     #[prost(uint32, tag = "1")]
     pub protocol: u32,
-    /// Its version of Kiln.
     #[prost(string, tag = "2")]
     pub version: String,
-    /// The job that it joins.
     #[prost(string, tag = "3")]
     pub job_id: String,
     /// The number of processes in its settings; 0 for an elastic job.
@@ -69,7 +65,6 @@ pub struct Hello {
 /// Why a process connects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Purpose {
-    /// To join the job.
     Join(ProcessInfo),
     /// To get the current bulletin.
     Look,
@@ -79,25 +74,20 @@ pub enum Purpose {
     Replace,
     /// To be the leader of a rendezvous with several addresses.
     Claim {
-        /// Unique to the candidate.
         candidate: u64,
         /// How long a grant lasts.
         lease: Duration,
         /// The latest generation; 0 if it leads none.
         generation: u64,
-        /// Why the run is over, if it is.
         over: Option<Refusal>,
     },
 }
 
-/// The messages of a member.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromMember {
     /// Stores `value` under `key`; the first write wins. The answer carries the same `id`.
     Set {
-        /// Identifies the request.
         id: u64,
-        /// The name.
         key: String,
         /// The bytes.
         #[serde(with = "serde_bytes")]
@@ -105,14 +95,10 @@ pub enum FromMember {
     },
     /// Waits until all `keys` are there, at most `limit`. The answers carry the same `id`.
     Get {
-        /// Identifies the request.
         id: u64,
-        /// The names.
         keys: Vec<String>,
-        /// How long to wait.
         limit: Duration,
     },
-    /// A heartbeat.
     Beat(Progress),
     /// A collective of this generation, or connecting for it, failed with this symptom.
     Trouble(Progress, u64, String),
@@ -143,10 +129,8 @@ impl FromMember {
     }
 }
 
-/// The messages of the service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FromService {
-    /// The process is not admitted.
     Refusal(Refusal),
     /// No process has joined the job yet.
     Nobody,
@@ -156,7 +140,6 @@ pub enum FromService {
     Verdict(String),
     /// The answer to a beat: a lease of at most so long from when that was sent.
     Alive(Duration),
-    /// The answer to a claim.
     Vote(Vote),
     /// The process holds an address of the rendezvous and does not lead.
     Elsewhere,

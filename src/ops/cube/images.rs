@@ -79,7 +79,6 @@ fn words<B: HostOps>(bytes: &[u8], device: &B::Device) -> IntTensor<B> {
     B::int_from_data(TensorData::new(words, [length]), device)
 }
 
-/// How images are mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Mixes {
     Nothing,

@@ -67,7 +67,6 @@ impl<R: CubeRuntime> Map<R> {
         UNITS / self.width()
     }
 
-    /// Such a cube.
     pub(super) fn cube(&self) -> CubeDim {
         CubeDim::new_2d(self.width() as u32, self.lanes() as u32)
     }

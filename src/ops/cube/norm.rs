@@ -215,7 +215,6 @@ fn recomputed<B: Backend>(relu: Option<&ReluState<B>>) -> impl Iterator<Item = F
     relu.and_then(|relu| relu.mask.clone()).into_iter().flatten()
 }
 
-/// The first tensors, and the others.
 fn first<R: CubeRuntime, const N: usize>(mut tensors: Vec<CubeTensor<R>>) -> ([CubeTensor<R>; N], Vec<CubeTensor<R>>) {
     let others = tensors.split_off(N);
     (tensors.try_into().unwrap_or_else(|_| unreachable!("they were counted")), others)

@@ -186,7 +186,6 @@ impl Gather<'_> {
         }
     }
 
-    /// Computes one panel of one phase.
     unsafe fn add(&self, rows: &[Row], phase: &Phase, source: &[f32], panel: usize, to: Shared) {
         let (lanes, first_lane) = (self.weight.lanes, panel * self.weight.lanes);
         let weights = &self.weights[panel * self.weight.panel()..][..self.weight.panel()];

@@ -229,7 +229,6 @@ fn contiguous(tensor: FlexTensor) -> FlexTensor {
     tensor.to_contiguous()
 }
 
-/// The values of a contiguous f32 tensor.
 fn values(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("the tensor is contiguous and of type f32")
 }

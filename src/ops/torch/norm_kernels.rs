@@ -67,7 +67,6 @@ pub(super) fn averaged(running: &[TchTensor], batch: &[TchTensor], momentum: f64
     averages.into_iter().map(owned).collect()
 }
 
-/// Each count plus one.
 pub(super) fn counted(counts: &[TchTensor]) -> Vec<TchTensor> {
     let counts: Vec<_> = counts.iter().map(borrowed).collect();
     let mut counted = vec![null_mut(); counts.len()];

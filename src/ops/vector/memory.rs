@@ -8,7 +8,6 @@ use std::mem::MaybeUninit;
 ///
 /// It has the layout of an f32.
 pub unsafe trait F32Memory {
-    /// Writes the value.
     fn set(&mut self, value: f32);
 }
 

@@ -16,7 +16,6 @@ struct Line {
 pub(in crate::ops) enum Kind {
     /// For all threads of one product, owned by the calling thread.
     Shared,
-    /// For one task.
     Own,
 }
 

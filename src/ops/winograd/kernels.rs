@@ -14,7 +14,6 @@ type Block = [f32; LANES * TAPS * LANES];
 pub(super) struct Panel {
     /// Input channels of all kernels.
     pub(super) inputs: usize,
-    /// The first channel of the panel.
     pub(super) first: usize,
     pub(super) channels: usize,
     /// For the input gradient: rows are output channels and kernels are rotated by 180 degrees.
@@ -100,7 +99,6 @@ impl ToFrequencies {
 
 /// Sums `[frequency][rows][channels]` to the gradients of a panel of kernels.
 pub(super) struct FromFrequencies {
-    /// Not turned.
     pub(super) panel: Panel,
     pub(super) first: usize,
     pub(super) rows: usize,

@@ -151,7 +151,6 @@ impl WeightGradient<'_> {
         self.plan.outputs / self.panel()
     }
 
-    /// Outputs of a panel.
     fn panel(&self) -> usize {
         panel(self.plan.outputs)
     }

@@ -147,9 +147,7 @@ impl Keys {
 /// The network interface for connections with other processes.
 #[derive(Debug, Clone)]
 pub enum Interface {
-    /// The one with this address.
     At(String),
-    /// The one with this name.
     Named(String),
 }
 

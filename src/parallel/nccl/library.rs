@@ -48,7 +48,6 @@ struct Config {
 /// `NCCL_CONFIG_INITIALIZER`, not blocking.
 const NOT_BLOCKING: Config = Config { size: size_of::<Config>(), magic: 0xcafe_beef, version: 21_400, blocking: 0 };
 
-/// A version of NCCL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(u32, u32, u32);
 
@@ -151,12 +150,10 @@ impl Library {
         Self::filled(library, version).map(Arc::new).map_err(foreign)
     }
 
-    /// Its version.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether it adds in the host's memory.
     pub(super) fn takes_host_memory(&self) -> bool {
         self.takes_host_memory
     }
@@ -257,7 +254,6 @@ fn cause(error: libloading::Error) -> String {
     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// A call of a group.
 pub(super) enum Call {
     Send { from: *const c_void, count: usize, kind: c_int, to: usize },
     Receive { to: *mut c_void, count: usize, kind: c_int, from: usize },

@@ -146,7 +146,6 @@ impl Stream {
         check(unsafe { (self.driver.stream_wait_event)(self.stream, event.event, 0) }, "wait for an event")
     }
 
-    /// Whether all of the stream's work is done.
     pub(super) fn is_done(&self) -> Result<bool, String> {
         // SAFETY: the handle lives.
         match unsafe { (self.driver.stream_query)(self.stream) } {

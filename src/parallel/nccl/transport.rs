@@ -22,14 +22,12 @@ pub struct Transport {
     nccl: Option<Arc<Library>>,
     /// Whether tensors are in the host's memory.
     on_host: bool,
-    /// Whether the run has one process.
     is_alone: bool,
     asked: DistBackend,
     why: String,
 }
 
 impl Default for Transport {
-    /// For one device.
     fn default() -> Self {
         let why = "they share a device".into();
         Self { nccl: None, on_host: false, is_alone: true, asked: DistBackend::Local, why }

@@ -23,7 +23,6 @@ struct Parting {
     start: Option<(usize, [PathBuf; 2])>,
     /// The first step known to differ.
     step: usize,
-    /// How that is known.
     how: String,
 }
 

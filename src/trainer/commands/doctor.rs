@@ -70,7 +70,6 @@ pub fn doctor() {
     line("progress", terminal.into());
 }
 
-/// The devices of a backend, a line each.
 struct Devices;
 
 impl Program for Devices {

@@ -24,7 +24,6 @@ use crate::trainer::prepare::{Prepared, blank_model, prepare};
 use crate::trainer::terminal::{say, warn};
 use crate::weights::Description;
 
-/// Settings of the checkpoint that are not used.
 const UNUSED: [&str; 3] = ["checkpoint.url", "checkpoint.path", "model.pretrained"];
 
 /// The most classes on the terminal; of more, only the worst are listed.

@@ -57,7 +57,6 @@ impl MeasuredRun {
         Ok(Self { directory, ended })
     }
 
-    /// Its error line, if it failed.
     pub(super) fn error_line(&self) -> String {
         let words = self.ended.error_line.clone().unwrap_or_else(|| format!("exit code {}", self.ended.code));
         words.trim_start_matches("train: ").to_string()
@@ -77,7 +76,6 @@ impl MeasuredRun {
         self.directory.path().join("run").join(name)
     }
 
-    /// The number of recorded steps.
     pub(super) fn steps(&self) -> Result<Vec<StepRecord>> {
         let path = self.path("metrics.jsonl");
         let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;

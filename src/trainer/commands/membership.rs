@@ -35,7 +35,6 @@ pub fn secret(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The run as a table.
 fn table(RunStatus { generation, phase, why, members }: &RunStatus) -> String {
     let mut lines = vec![format!("generation  {generation}, {phase}: {}", printable(why))];
     lines.push(format!(

@@ -20,10 +20,8 @@ use crate::trainer::terminal::say;
 const BEST: usize = 3;
 /// Steps before those that are measured.
 const WARMUP: usize = 3;
-/// Measured steps.
 const STEPS: usize = 10;
 
-/// What to plan for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanOptions {
     /// Processes with a device each; 1 for one process with all devices.

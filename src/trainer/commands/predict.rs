@@ -25,29 +25,22 @@ use crate::trainer::prepare::{blank_model, share_threads};
 use crate::trainer::terminal::{say, warn};
 use crate::weights::{Description, Stated};
 
-/// Settings of the checkpoint that are not used.
 const UNUSED: [&str; 5] = ["checkpoint.url", "checkpoint.path", "model.pretrained", "data.dir", "data.cache_dir"];
 
-/// The batch size.
 const BATCH: usize = 32;
 
-/// The question of the user.
 #[derive(Debug)]
 pub struct Question {
     /// Image files, folders of them, or `-` for names from standard input.
     pub images: Vec<PathBuf>,
     /// How many classes to name for each.
     pub top: usize,
-    /// The form of the answers.
     pub answers: Answers,
 }
 
-/// The form of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answers {
-    /// For people.
     Text,
-    /// A list of objects.
     Json,
     /// A row per image and class.
     Csv,

@@ -17,10 +17,8 @@ use crate::trainer::child::Child;
 use crate::trainer::resume::written;
 use crate::trainer::terminal::say;
 
-/// The file of the weights in a checkpoint.
 const WEIGHTS: &str = "model.safetensors";
 
-/// The log of a run.
 pub(super) struct Log {
     pub(super) steps: Vec<StepRecord>,
     /// The steps done before each session, and its settings.
@@ -100,7 +98,6 @@ fn steps_of(log: &str) -> Vec<StepRecord> {
 /// Which part of a run is repeated, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verification {
-    /// The run's directory.
     pub run: PathBuf,
     /// Stretches between checkpoints to repeat; 0 for all.
     pub stretches: usize,
@@ -110,7 +107,6 @@ pub struct Verification {
     pub against: Option<PathBuf>,
     /// Placement and backend of the repetition, as arguments of `train`.
     pub arguments: Vec<String>,
-    /// The same as a request.
     pub request: Request,
 }
 
@@ -118,7 +114,6 @@ pub struct Verification {
 pub(super) struct Repetition {
     directory: TempDir,
     to: usize,
-    /// Those of the legs before.
     before: Vec<StepRecord>,
 }
 
@@ -189,7 +184,6 @@ impl Repetition {
         self.directory.path().join("run")
     }
 
-    /// The steps of all legs.
     pub(super) fn steps(&self) -> Result<Vec<StepRecord>> {
         let own = steps_of(&text_of(&self.path().join("metrics.jsonl"))?);
         Ok([&self.before[..], &own].concat())
@@ -204,7 +198,6 @@ impl Repetition {
         Ok(path)
     }
 
-    /// The checkpoint at its end.
     pub(super) fn end(&self) -> Result<Loaded> {
         checkpoint::read(&self.saved()?)
     }
@@ -238,7 +231,6 @@ fn damaged(settings: &Saved) -> impl Fn(toml::de::Error) -> Error + '_ {
     |reason| Error::Checkpoint(format!("'{}' is damaged: {}", settings.path.display(), reason.message()))
 }
 
-/// The settings that make an experiment.
 fn table(settings: &Saved) -> Result<toml::Table> {
     let mut settings: toml::Table = toml::from_str(&settings.whole()).map_err(damaged(settings))?;
     settings.remove("checkpoint");

@@ -60,7 +60,6 @@ fn batch(mode: Mode, config: &Config, replicas: usize, largest: usize) -> Result
     }
 }
 
-/// One run to be measured.
 struct Wanted {
     mode: Mode,
     replicas: usize,

@@ -23,7 +23,6 @@ use crate::study::halving::{Rung, best, rungs};
 use crate::trainer::results::{Ending, Results};
 use crate::trainer::terminal::say;
 
-/// How the runs are trained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepOptions {
     /// The factor of successive halving, if runs are stopped early.

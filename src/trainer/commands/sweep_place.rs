@@ -10,10 +10,8 @@ use crate::config::grid::Point;
 use crate::error::{Error, Result};
 use crate::file::{self, MIB};
 
-/// The directory of numbered sweeps.
 const SWEEPS: &str = "sweeps";
 
-/// The file that says what the runs of a sweep are.
 const FILE: &str = "sweep.json";
 
 /// A run of a sweep as its directory describes it.

@@ -18,20 +18,16 @@ use crate::trainer::results::Ending;
 use crate::trainer::resume::{BINDING, written};
 use crate::trainer::terminal::{say, warn};
 
-/// The progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     New,
-    /// It has a checkpoint to continue from.
     Begun,
     Complete,
 }
 
-/// A run of the sweep.
 pub(super) struct Trial<'a> {
     pub(super) point: &'a Point,
     pub(super) config: Config,
-    /// How many it has to the end.
     pub(super) epochs: usize,
     pub(super) directory: PathBuf,
     pub(super) ending: Ending,

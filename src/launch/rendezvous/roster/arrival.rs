@@ -9,7 +9,6 @@ use crate::launch::rendezvous::eligibility;
 use crate::launch::rendezvous::refusal::Refusal;
 
 impl Roster {
-    /// Admits a process, which may be a member that has reconnected.
     pub(super) fn admit(&mut self, session: SessionId, mut info: ProcessInfo, now: Instant) -> Result<(), Refusal> {
         if self.rules.strict {
             self.admit_rank(&info)?;

@@ -28,10 +28,8 @@ use crate::launch::rendezvous::placement::Candidate;
 use crate::launch::rendezvous::refusal::Refusal;
 use crate::launch::rendezvous::sentence;
 
-/// The longest activity that is kept, in characters.
 const LONGEST_ACTIVITY: usize = 200;
 
-/// A member of the job.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) session: SessionId,
@@ -65,7 +63,6 @@ pub(super) struct Arrivals {
     pub(super) last: Instant,
 }
 
-/// The state of one job.
 #[derive(Debug)]
 pub struct Roster {
     pub(super) rules: Rules,
@@ -73,7 +70,6 @@ pub struct Roster {
     created: Instant,
     /// Whether it was elected, maybe after another one.
     is_elected: bool,
-    /// When the phase began.
     pub(super) since: Instant,
     /// The current or last generation.
     pub(super) placement: Placement,
@@ -96,7 +92,6 @@ pub struct Roster {
     pub(super) short_since: Option<Instant>,
     /// The refusal for processes that come after the end of the job; transient if the run is not complete.
     pub(super) ended: Option<Refusal>,
-    /// Whether there is something to announce.
     pub(super) changed: bool,
     /// The time of the last event, ticks included.
     pub(super) last_event: Instant,
@@ -188,7 +183,6 @@ impl Roster {
         }
     }
 
-    /// Whether the run is complete.
     pub fn is_complete(&self) -> bool {
         self.phase == Phase::Complete
     }

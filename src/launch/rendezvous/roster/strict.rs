@@ -61,7 +61,6 @@ impl Roster {
         })
     }
 
-    /// The ranks that have not joined yet.
     pub(super) fn missing_ranks(&self) -> String {
         let is_here = |rank: &usize| self.members.iter().any(|member| member.info.rank == Some(*rank));
         ranks(&(0..self.rules.max).filter(|rank| !is_here(rank)).collect::<Vec<_>>())
