@@ -7,8 +7,8 @@ use std::path::Path;
 use indicatif::ProgressDrawTarget;
 use kiln::metrics::meter::Curve;
 use kiln::metrics::{
-    Average, Bar, Console, Csv, EpochRecord, Goal, Jsonl, Record, Sink, StepRecord, Summary, Throughput,
-    format_duration, peak_memory,
+    Bar, Console, Csv, EpochRecord, Goal, Jsonl, Record, Sink, StepRecord, Summary, Throughput, format_duration,
+    peak_memory,
 };
 use proptest::prelude::*;
 use tempfile::tempdir;
@@ -70,10 +70,10 @@ fn every_record_is_one_tagged_line_of_json() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");
     let mut sink = Jsonl::open(&path, 0, 0).unwrap();
-    sink.step(&step(391)).unwrap();
+    sink.record(&Record::Step(step(391))).unwrap();
     // Nothing waits in a buffer: the line is there while the sink is still open.
     assert!(fs::read_to_string(&path).unwrap().starts_with(r#"{"kind":"step","step":391,"#));
-    sink.epoch(&epoch(1)).unwrap();
+    sink.record(&Record::Epoch(epoch(1))).unwrap();
     assert_eq!(records(&path), [Record::Step(step(391)), Record::Epoch(epoch(1))]);
 }
 
@@ -86,8 +86,8 @@ fn a_step_without_a_rate_says_so_everywhere() {
         Box::new(Csv::open(&csv, 0).unwrap()),
         Box::new(Console::new(screen.clone(), GOAL, 1)),
     ];
-    sinks.step(&StepRecord { images_per_second: None, ..step(1) }).unwrap();
-    sinks.epoch(&EpochRecord { images_per_second: None, ..epoch(1) }).unwrap();
+    sinks.record(&Record::Step(StepRecord { images_per_second: None, ..step(1) })).unwrap();
+    sinks.record(&Record::Epoch(EpochRecord { images_per_second: None, ..epoch(1) })).unwrap();
     assert!(matches!(
         records(&jsonl)[..],
         [
@@ -119,7 +119,7 @@ fn a_curve_keeps_few_points_of_a_long_run() {
 fn a_loss_that_is_no_number_survives_json() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");
-    Jsonl::open(&path, 0, 0).unwrap().step(&StepRecord { loss: f64::NAN, ..step(1) }).unwrap();
+    Jsonl::open(&path, 0, 0).unwrap().record(&Record::Step(StepRecord { loss: f64::NAN, ..step(1) })).unwrap();
     assert!(matches!(records(&path)[..], [Record::Step(StepRecord { loss, .. })] if loss.is_nan()));
 }
 
@@ -132,11 +132,11 @@ proptest! {
         let path = dir.path().join("metrics.jsonl");
         let resumed = resumed.min(written - 1);
         let mut sink = Jsonl::open(&path, 0, 0).unwrap();
-        (1..=written).for_each(|n| sink.step(&step(n)).unwrap());
+        (1..=written).for_each(|n| sink.record(&Record::Step(step(n))).unwrap());
         let uninterrupted = fs::read_to_string(&path).unwrap();
         fs::write(&path, &uninterrupted[..uninterrupted.len() - cut]).unwrap();
         let mut sink = Jsonl::open(&path, resumed, resumed).unwrap();
-        (resumed + 1..=written).for_each(|n| sink.step(&step(n)).unwrap());
+        (resumed + 1..=written).for_each(|n| sink.record(&Record::Step(step(n))).unwrap());
         prop_assert_eq!(fs::read_to_string(&path).unwrap(), uninterrupted);
     }
 }
@@ -146,14 +146,14 @@ fn the_table_of_epochs_has_one_header_and_each_epoch_once_after_a_resume() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("metrics.csv");
     let mut sink = Csv::open(&path, 0).unwrap();
-    (1..=3).for_each(|n| sink.epoch(&epoch(n)).unwrap());
-    sink.step(&step(1_200)).unwrap();
+    (1..=3).for_each(|n| sink.record(&Record::Epoch(epoch(n))).unwrap());
+    sink.record(&Record::Step(step(1_200))).unwrap();
     let whole = fs::read_to_string(&path).unwrap();
     assert!(whole.starts_with("epoch,step,train_loss,train_accuracy,val_loss,val_accuracy,val_top5,lr,"));
     for cut in [0, 1, 20] {
         fs::write(&path, &whole[..whole.len() - cut]).unwrap();
         let mut sink = Csv::open(&path, 391).unwrap();
-        (2..=3).for_each(|n| sink.epoch(&epoch(n)).unwrap());
+        (2..=3).for_each(|n| sink.record(&Record::Epoch(epoch(n))).unwrap());
         assert_eq!(fs::read_to_string(&path).unwrap(), whole);
     }
     let rows: Vec<EpochRecord> = csv::Reader::from_path(&path).unwrap().deserialize().map(Result::unwrap).collect();
@@ -179,7 +179,7 @@ fn a_last_line_without_its_end_is_not_trusted_even_if_it_can_be_read() {
     let (jsonl, csv) = (dir.path().join("m.jsonl"), dir.path().join("m.csv"));
     let mut sinks: [Box<dyn Sink>; 2] =
         [Box::new(Jsonl::open(&jsonl, 0, 0).unwrap()), Box::new(Csv::open(&csv, 0).unwrap())];
-    sinks.iter_mut().for_each(|sink| (1..=2).for_each(|n| sink.epoch(&epoch(n)).unwrap()));
+    sinks.iter_mut().for_each(|sink| (1..=2).for_each(|n| sink.record(&Record::Epoch(epoch(n))).unwrap()));
     for path in [&jsonl, &csv] {
         let text = fs::read_to_string(path).unwrap();
         fs::write(path, text.trim_end()).unwrap();
@@ -202,7 +202,7 @@ fn plain_lines_are_aligned_and_hold_no_escape_sequence() {
     let screen = Screen::default();
     let mut console = Console::new(screen.clone(), GOAL, 1);
     for n in [1, 2, 1_173, 1_174, 19_550] {
-        console.step(&step(n)).unwrap();
+        console.record(&Record::Step(step(n))).unwrap();
     }
     let lines = screen.lines();
     assert_eq!(lines.len(), 5);
@@ -220,10 +220,9 @@ fn plain_lines_are_aligned_and_hold_no_escape_sequence() {
 fn an_epoch_has_a_line_with_its_validation() {
     let screen = Screen::default();
     let mut console = Console::new(screen.clone(), GOAL, 0);
-    console.epoch(&epoch(3)).unwrap();
-    console.note("hello").unwrap();
+    console.record(&Record::Epoch(epoch(3))).unwrap();
     let line = "epoch  3/50  step  1173/19550  train  1.1000  61.2 %  val  1.2000  56.7 %  top5  95.1 %  lr   4e-4";
-    assert_eq!(screen.lines(), [format!("{line}     5.2 img/s  time  1h02m"), "hello".into()]);
+    assert_eq!(screen.lines(), [format!("{line}     5.2 img/s  time  1h02m")]);
 }
 
 #[test]
@@ -231,8 +230,8 @@ fn on_a_narrow_terminal_a_line_leaves_out_what_matters_least() {
     let screen = Screen::default();
     for columns in [|| 110, || 80, || 40] {
         let mut console = Console::new(screen.clone(), GOAL, 1).within(columns);
-        console.step(&step(1_173)).unwrap();
-        console.epoch(&epoch(3)).unwrap();
+        console.record(&Record::Step(step(1_173))).unwrap();
+        console.record(&Record::Epoch(epoch(3))).unwrap();
     }
     let lines = screen.lines();
     assert_eq!(
@@ -254,7 +253,7 @@ fn lines_come_every_n_steps_or_about_every_two_seconds_and_at_the_end() {
     for (log_every, expected) in [(5, vec![5, 10, 11]), (0, vec![1, 5, 9, 11]), (100, vec![11])] {
         let screen = Screen::default();
         let mut console = Console::new(screen.clone(), goal, log_every);
-        (1..=11).for_each(|n| console.step(&step(n)).unwrap());
+        (1..=11).for_each(|n| console.record(&Record::Step(step(n))).unwrap());
         let step_of = |line: &String| line.split("step").nth(1).unwrap().split('/').next().unwrap().trim().parse();
         let steps: Vec<usize> = screen.lines().iter().map(|line| step_of(line).unwrap()).collect();
         assert_eq!(steps, expected, "log_every {log_every}");
@@ -267,10 +266,9 @@ fn a_closed_pipe_or_terminal_silences_the_console_and_does_not_end_the_run() {
     let bar = Bar::on(ProgressDrawTarget::term_like(Box::new(terminal)), GOAL);
     let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(Console::new(pipe.clone(), GOAL, 1)), Box::new(bar)];
     for n in 1..4 {
-        sinks.step(&step(n)).unwrap();
+        sinks.record(&Record::Step(step(n))).unwrap();
         sinks.validating(1, 2).unwrap();
-        sinks.epoch(&epoch(n)).unwrap();
-        sinks.note("still here").unwrap();
+        sinks.record(&Record::Epoch(epoch(n))).unwrap();
     }
     sinks.finish().unwrap();
     assert_eq!(pipe.lines().len(), 1);
@@ -280,9 +278,9 @@ fn a_closed_pipe_or_terminal_silences_the_console_and_does_not_end_the_run() {
 fn the_bar_shows_the_run_the_validation_and_a_line_per_epoch() {
     let screen = Screen::default();
     let mut bar = Bar::on(ProgressDrawTarget::term_like(Box::new(screen.clone())), GOAL);
-    bar.step(&step(1_173)).unwrap();
+    bar.record(&Record::Step(step(1_173))).unwrap();
     bar.validating(1, 2).unwrap();
-    bar.epoch(&epoch(3)).unwrap();
+    bar.record(&Record::Epoch(epoch(3))).unwrap();
     bar.finish().unwrap();
     for part in ["train", "1173/19550  loss  1.2345", "validate", "1/2", "epoch  3/50  step  1173/19550  train"] {
         assert!(screen.text().contains(part), "{part} in {}", screen.text());
@@ -309,15 +307,6 @@ fn throughput_forgets_what_lies_before_its_window() {
     assert_eq!(pace.rate(), Some(8.0));
     pace.mark(222.0, 6_724);
     assert_eq!(pace.rate(), Some(1.0));
-}
-
-#[test]
-fn an_average_weighs_every_sample_alike() {
-    let mut loss = Average::default();
-    assert_eq!(loss.mean(), 0.0);
-    loss.add(32.0 * 2.0, 32);
-    loss.add(1.0 * 35.0, 1);
-    assert_eq!(loss.mean(), 3.0);
 }
 
 #[test]

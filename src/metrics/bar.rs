@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::line::{Goal, epoch_line, generation_line, step_numbers};
 use super::meter::{ETA_WINDOW, Throughput};
-use super::record::{EpochRecord, GenerationRecord, StepRecord};
+use super::record::Record;
 use super::sink::Sink;
 use super::terminal::columns;
 use crate::error::Result;
@@ -51,17 +51,21 @@ impl Bar {
 }
 
 impl Sink for Bar {
-    fn step(&mut self, record: &StepRecord) -> Result<()> {
-        self.pace.mark(record.seconds, record.step as u64);
-        let eta = self.pace.eta(self.goal.steps.saturating_sub(record.step));
-        self.training.set_position(record.step as u64);
-        self.training.set_message(step_numbers(record, eta));
-        Ok(())
-    }
-
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
-        self.end_validation();
-        self.print(&epoch_line(record, &self.goal, (self.columns)()));
+    fn record(&mut self, record: &Record) -> Result<()> {
+        match record {
+            Record::Start(_) => {}
+            Record::Step(record) => {
+                self.pace.mark(record.seconds, record.step as u64);
+                let eta = self.pace.eta(self.goal.steps.saturating_sub(record.step));
+                self.training.set_position(record.step as u64);
+                self.training.set_message(step_numbers(record, eta));
+            }
+            Record::Epoch(record) => {
+                self.end_validation();
+                self.print(&epoch_line(record, &self.goal, (self.columns)()));
+            }
+            Record::Generation(record) => self.print(&generation_line(record)),
+        }
         Ok(())
     }
 
@@ -69,16 +73,6 @@ impl Sink for Bar {
         let screen = &self.screen;
         let new = || screen.add(ProgressBar::new(total as u64).with_style(style("validate", "")));
         self.validation.get_or_insert_with(new).set_position(done as u64);
-        Ok(())
-    }
-
-    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
-        self.print(&generation_line(record));
-        Ok(())
-    }
-
-    fn note(&mut self, text: &str) -> Result<()> {
-        self.print(text);
         Ok(())
     }
 

@@ -5,9 +5,9 @@
 
 use std::io::Write;
 
-use super::line::{Goal, epoch_line, folded, generation_line, step_line};
+use super::line::{Goal, epoch_line, generation_line, step_line};
 use super::meter::{ETA_WINDOW, Throughput};
-use super::record::{EpochRecord, GenerationRecord, StepRecord};
+use super::record::{Record, StepRecord};
 use super::sink::Sink;
 use crate::error::Result;
 
@@ -62,28 +62,20 @@ impl<W: Write + Send> Console<W> {
 }
 
 impl<W: Write + Send> Sink for Console<W> {
-    fn step(&mut self, record: &StepRecord) -> Result<()> {
-        self.pace.mark(record.seconds, record.step as u64);
-        if self.is_due(record) {
-            self.last_line = Some(record.seconds);
-            let eta = self.pace.eta(self.goal.steps.saturating_sub(record.step));
-            self.line(&step_line(record, &self.goal, eta, (self.columns)()));
+    fn record(&mut self, record: &Record) -> Result<()> {
+        match record {
+            Record::Start(_) => {}
+            Record::Step(record) => {
+                self.pace.mark(record.seconds, record.step as u64);
+                if self.is_due(record) {
+                    self.last_line = Some(record.seconds);
+                    let eta = self.pace.eta(self.goal.steps.saturating_sub(record.step));
+                    self.line(&step_line(record, &self.goal, eta, (self.columns)()));
+                }
+            }
+            Record::Epoch(record) => self.line(&epoch_line(record, &self.goal, (self.columns)())),
+            Record::Generation(record) => self.line(&generation_line(record)),
         }
-        Ok(())
-    }
-
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
-        self.line(&epoch_line(record, &self.goal, (self.columns)()));
-        Ok(())
-    }
-
-    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
-        self.line(&generation_line(record));
-        Ok(())
-    }
-
-    fn note(&mut self, text: &str) -> Result<()> {
-        self.line(&folded(text, (self.columns)()));
         Ok(())
     }
 }

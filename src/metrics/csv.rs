@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use ::csv::{ReaderBuilder, StringRecord, Writer, WriterBuilder};
+use serde::Serialize;
 
 use super::journal::Journal;
-use super::record::{EpochRecord, StepRecord};
+use super::record::Record;
 use super::sink::Sink;
 use crate::error::Result;
 
@@ -29,15 +30,17 @@ impl Csv {
 }
 
 impl Sink for Csv {
-    fn step(&mut self, _: &StepRecord) -> Result<()> {
-        Ok(())
+    fn record(&mut self, record: &Record) -> Result<()> {
+        let Record::Epoch(record) = record else { return Ok(()) };
+        self.journal.append(&rows(&[record], self.journal.is_empty()?))
     }
+}
 
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
-        let mut writer = WriterBuilder::new().has_headers(self.journal.is_empty()?).from_writer(Vec::new());
-        writer.serialize(record).expect("a flat record of numbers is a row");
-        self.journal.append(&text(writer))
-    }
+/// Flat records as CSV, perhaps below a header.
+pub(crate) fn rows(records: &[impl Serialize], has_header: bool) -> Vec<u8> {
+    let mut writer = WriterBuilder::new().has_headers(has_header).from_writer(Vec::new());
+    records.iter().for_each(|record| writer.serialize(record).expect("a flat record is a row, and memory takes it"));
+    text(writer)
 }
 
 /// Rows of equal length as CSV. A cell that a spreadsheet would compute as a formula begins with an apostrophe; numbers stay.

@@ -13,7 +13,7 @@ use signal_hook::low_level::raise;
 
 use super::line::{Goal, epoch_line, generation_line};
 use super::panel::Panel;
-use super::record::{EpochRecord, GenerationRecord, StepRecord};
+use super::record::Record;
 use super::screen;
 use super::sink::Sink;
 use super::terminal::columns;
@@ -22,7 +22,6 @@ use crate::stop::Stop;
 
 const FRAME: Duration = Duration::from_millis(100);
 
-/// A sink that shows a dashboard.
 pub struct Dashboard {
     goal: Goal,
     panel: Arc<Mutex<Panel>>,
@@ -77,29 +76,21 @@ impl Drop for Dashboard {
 }
 
 impl Sink for Dashboard {
-    fn step(&mut self, record: &StepRecord) -> Result<()> {
-        self.panel().step(record);
-        Ok(())
-    }
-
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
-        self.panel().epoch(record);
-        self.line(&epoch_line(record, &self.goal, columns()));
-        Ok(())
-    }
-
-    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
-        self.line(&generation_line(record));
+    fn record(&mut self, record: &Record) -> Result<()> {
+        match record {
+            Record::Start(_) => {}
+            Record::Step(record) => self.panel().step(record),
+            Record::Epoch(record) => {
+                self.panel().epoch(record);
+                self.line(&epoch_line(record, &self.goal, columns()));
+            }
+            Record::Generation(record) => self.line(&generation_line(record)),
+        }
         Ok(())
     }
 
     fn validating(&mut self, done: usize, total: usize) -> Result<()> {
         self.panel().validating(done, total);
-        Ok(())
-    }
-
-    fn note(&mut self, text: &str) -> Result<()> {
-        self.line(text);
         Ok(())
     }
 }

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use crate::checkpoint::write_atomic;
 use crate::error::{Error, Result};
 
-/// An append-only file of lines.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,

@@ -6,7 +6,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use super::jsonl::json;
-use super::record::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord};
+use super::record::Record;
 use super::sink::Sink;
 use super::summary::Summary;
 use crate::error::Result;
@@ -27,7 +27,6 @@ pub struct JsonStream<W> {
 }
 
 impl<W: Write + Send> JsonStream<W> {
-    /// Writes to `out`.
     pub fn new(out: W) -> Self {
         Self { out: Some(out) }
     }
@@ -36,10 +35,6 @@ impl<W: Write + Send> JsonStream<W> {
     pub fn end(&mut self, summary: &Summary) {
         let line = serde_json::to_string(&End { kind: "end", summary });
         self.line(&line.expect("plain numbers and paths are always JSON"));
-    }
-
-    fn write(&mut self, record: Record) {
-        self.line(&json(&record));
     }
 
     fn line(&mut self, line: &str) {
@@ -51,23 +46,8 @@ impl<W: Write + Send> JsonStream<W> {
 }
 
 impl<W: Write + Send> Sink for JsonStream<W> {
-    fn step(&mut self, record: &StepRecord) -> Result<()> {
-        self.write(Record::Step(*record));
-        Ok(())
-    }
-
-    fn start(&mut self, record: &StartRecord) -> Result<()> {
-        self.write(Record::Start(Box::new(record.clone())));
-        Ok(())
-    }
-
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
-        self.write(Record::Epoch(*record));
-        Ok(())
-    }
-
-    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
-        self.write(Record::Generation(record.clone()));
+    fn record(&mut self, record: &Record) -> Result<()> {
+        self.line(&json(record));
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::chain::Chain;
 use super::journal::Journal;
-use super::record::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord};
+use super::record::Record;
 use super::sink::Sink;
 use crate::error::Result;
 
@@ -28,27 +28,11 @@ impl Jsonl {
         let journal = Journal::open(path, |text| up_to(text, after_step, epoch_end, &mut chain))?;
         Ok(Self { journal, chain })
     }
-
-    fn write(&mut self, record: Record) -> Result<()> {
-        self.journal.append((self.chain.link(&json(&record)) + "\n").as_bytes())
-    }
 }
 
 impl Sink for Jsonl {
-    fn step(&mut self, record: &StepRecord) -> Result<()> {
-        self.write(Record::Step(*record))
-    }
-
-    fn start(&mut self, record: &StartRecord) -> Result<()> {
-        self.write(Record::Start(Box::new(record.clone())))
-    }
-
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
-        self.write(Record::Epoch(*record))
-    }
-
-    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
-        self.write(Record::Generation(record.clone()))
+    fn record(&mut self, record: &Record) -> Result<()> {
+        self.journal.append((self.chain.link(&json(record)) + "\n").as_bytes())
     }
 }
 

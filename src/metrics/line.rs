@@ -17,7 +17,7 @@ pub struct Goal {
 /// if it has more than `columns`.
 ///
 /// `eta` is in seconds; `None` is shown as `?`.
-pub fn step_line(record: &StepRecord, goal: &Goal, eta: Option<f64>, columns: usize) -> String {
+pub(crate) fn step_line(record: &StepRecord, goal: &Goal, eta: Option<f64>, columns: usize) -> String {
     let epoch = (record.epoch.ceil() as usize).max(1);
     let [epoch, step] = position(epoch, record.step, goal);
     let parts = [vec![(0, epoch), (3, step)], step_parts(record, eta)].concat();
@@ -25,7 +25,7 @@ pub fn step_line(record: &StepRecord, goal: &Goal, eta: Option<f64>, columns: us
 }
 
 /// The numbers of a step, without its position.
-pub fn step_numbers(record: &StepRecord, eta: Option<f64>) -> String {
+pub(crate) fn step_numbers(record: &StepRecord, eta: Option<f64>) -> String {
     joined(step_parts(record, eta), usize::MAX)
 }
 
@@ -42,7 +42,7 @@ fn step_parts(record: &StepRecord, eta: Option<f64>) -> Vec<Part> {
 
 /// An epoch and its validation: position, then `train LOSS ACC  val LOSS ACC  top5 ACC  lr  img/s  time`; less if it has
 /// more than `columns`.
-pub fn epoch_line(record: &EpochRecord, goal: &Goal, columns: usize) -> String {
+pub(crate) fn epoch_line(record: &EpochRecord, goal: &Goal, columns: usize) -> String {
     let [epoch, step] = position(record.epoch, record.step, goal);
     let parts = vec![
         (0, epoch),
@@ -95,7 +95,7 @@ fn fold(line: &str, columns: usize) -> String {
 }
 
 /// `1 replica`, `2 replicas`, `2 processes`.
-pub fn count(number: usize, name: &str) -> String {
+pub(crate) fn count(number: usize, name: &str) -> String {
     let plural = match number {
         1 => "",
         _ if name.ends_with('s') => "es",
@@ -105,7 +105,7 @@ pub fn count(number: usize, name: &str) -> String {
 }
 
 /// A fraction as `56.7 %`, seven characters wide.
-pub fn percent(fraction: f64) -> String {
+pub(crate) fn percent(fraction: f64) -> String {
     format!("{:>5.1} %", fraction * 100.0)
 }
 
@@ -116,12 +116,12 @@ fn position(epoch: usize, step: usize, goal: &Goal) -> [String; 2] {
 }
 
 /// Four decimals, or scientific notation below 0.001.
-pub fn learning_rate(lr: f64) -> String {
+pub(crate) fn learning_rate(lr: f64) -> String {
     if lr == 0.0 || lr >= 1e-3 { format!("{lr:>6.4}") } else { format!("{lr:>6.0e}") }
 }
 
 /// Images per second, below 10 with a decimal; `?` if there is no rate.
-pub fn rate(images_per_second: Option<f64>) -> String {
+pub(crate) fn rate(images_per_second: Option<f64>) -> String {
     match images_per_second {
         None => format!("{:>6}", '?'),
         Some(rate) if rate < 10.0 => format!("{rate:>6.1}"),
@@ -130,7 +130,7 @@ pub fn rate(images_per_second: Option<f64>) -> String {
 }
 
 /// A change of membership: `generation 3  4 processes  paused 0.42 s  host b, process 12 joined`.
-pub fn generation_line(record: &GenerationRecord) -> String {
+pub(crate) fn generation_line(record: &GenerationRecord) -> String {
     let pause = record.pause_seconds.map(|seconds| format!("  paused {seconds:.2} s")).unwrap_or_default();
     format!("generation {}  {}{pause}  {}", record.generation, count(record.members, "process"), printable(&record.why))
 }

@@ -1,28 +1,6 @@
-//! Means, rates, durations and memory. The caller passes the time, so that tests need not wait.
+//! Rates, curves, durations and memory. The caller passes the time, so that tests need not wait.
 
 use std::collections::VecDeque;
-
-/// A mean over samples, weighted by the sizes of batches.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Average {
-    /// Sum of the values of all samples.
-    pub sum: f64,
-    /// Number of samples.
-    pub count: u64,
-}
-
-impl Average {
-    /// Adds `count` samples with the sum `sum`.
-    pub fn add(&mut self, sum: f64, count: u64) {
-        self.sum += sum;
-        self.count += count;
-    }
-
-    /// The mean; 0 without samples.
-    pub fn mean(&self) -> f64 {
-        if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
-    }
-}
 
 /// Seconds over which the remaining time of a run is estimated.
 pub const ETA_WINDOW: f64 = 60.0;
@@ -67,24 +45,25 @@ impl Throughput {
 #[derive(Debug, Clone)]
 pub struct Curve {
     most: usize,
-    per_point: u64,
+    per_point: usize,
     points: Vec<(f64, f64)>,
-    next: Average,
+    /// The values of the next point.
+    next: Vec<f64>,
 }
 
 impl Curve {
     /// A curve of at most `most` points.
     pub fn new(most: usize) -> Self {
-        Self { most, per_point: 1, points: Vec::new(), next: Average::default() }
+        Self { most, per_point: 1, points: Vec::new(), next: Vec::new() }
     }
 
     /// Adds a value at `x`, which increases from call to call. Values that are not finite are ignored.
     pub fn add(&mut self, x: f64, value: f64) {
         if value.is_finite() {
-            self.next.add(value, 1);
+            self.next.push(value);
         }
-        if self.next.count == self.per_point {
-            self.points.push((x, std::mem::take(&mut self.next).mean()));
+        if self.next.len() == self.per_point {
+            self.points.push((x, self.next.drain(..).sum::<f64>() / self.per_point as f64));
         }
         if self.points.len() > self.most {
             let pair = |pair: &[(f64, f64)]| {

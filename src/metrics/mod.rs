@@ -8,49 +8,50 @@
 //!
 //! Files of a resumed run hold each step once: lines after the step that the run resumes from are dropped first.
 
-pub mod bar;
+mod bar;
 mod chain;
-pub mod console;
+mod console;
 pub mod csv;
 #[cfg(feature = "tui")]
-pub mod dashboard;
-pub mod environment;
-pub mod journal;
-pub mod json_stream;
-pub mod jsonl;
+mod dashboard;
+mod environment;
+pub(crate) mod journal;
+mod json_stream;
+mod jsonl;
 pub mod line;
 pub mod meter;
 #[cfg(feature = "tui")]
 pub mod panel;
-pub mod profile;
-pub mod record;
+mod profile;
+mod record;
 #[cfg(feature = "tui")]
 pub mod screen;
-pub mod sink;
-pub mod summary;
-pub mod tensorboard;
-pub mod terminal;
+mod sink;
+mod summary;
+mod tensorboard;
+pub(crate) mod terminal;
 pub mod utilization;
-pub mod warnings;
+mod warnings;
 
 pub use bar::Bar;
 pub use chain::{Links, links};
 pub use console::Console;
 pub use csv::Csv;
 #[cfg(feature = "tui")]
-pub use dashboard::Dashboard;
-pub use environment::environment;
-pub use json_stream::JsonStream;
+pub(crate) use dashboard::Dashboard;
+pub(crate) use environment::environment;
+pub(crate) use json_stream::JsonStream;
 pub use jsonl::Jsonl;
 pub use line::Goal;
-pub use meter::{Average, Throughput, format_duration, gibibytes, peak_memory, resident_memory};
+pub use meter::{Throughput, format_duration, peak_memory};
+pub(crate) use meter::{gibibytes, resident_memory};
 pub use profile::Profiler;
 pub use record::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord};
 pub use sink::Sink;
 pub use summary::Summary;
-pub use tensorboard::{Hparam, TensorBoard};
+pub use tensorboard::TensorBoard;
 pub use utilization::{Card, Utilization};
-pub use warnings::warnings;
+pub(crate) use warnings::warnings;
 
 /// The screen of a build without a dashboard: never in use.
 #[cfg(not(feature = "tui"))]

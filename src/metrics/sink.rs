@@ -1,6 +1,6 @@
 //! The trait of outputs for records, the only part of this room that the training loop knows.
 
-use super::record::{EpochRecord, GenerationRecord, StartRecord, StepRecord};
+use super::record::Record;
 use crate::error::Result;
 
 /// A consumer of records, called by one thread in the order of the run.
@@ -8,21 +8,8 @@ use crate::error::Result;
 /// A terminal sink never fails: a closed pipe must not end a training. A file sink fails with
 /// [`crate::error::Error::Io`].
 pub trait Sink: Send {
-    /// After an optimizer step.
-    fn step(&mut self, record: &StepRecord) -> Result<()>;
-
-    /// After an epoch and its validation.
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()>;
-
-    /// Before the first record of a session.
-    fn start(&mut self, _record: &StartRecord) -> Result<()> {
-        Ok(())
-    }
-
-    /// After a change of membership.
-    fn generation(&mut self, _record: &GenerationRecord) -> Result<()> {
-        Ok(())
-    }
+    /// The next record; the first one of a session is its start.
+    fn record(&mut self, record: &Record) -> Result<()>;
 
     /// During validation: `done` of `total` batches.
     fn validating(&mut self, _done: usize, _total: usize) -> Result<()> {
@@ -34,11 +21,6 @@ pub trait Sink: Send {
         Ok(())
     }
 
-    /// A line for the person at the terminal.
-    fn note(&mut self, _text: &str) -> Result<()> {
-        Ok(())
-    }
-
     /// After the last record.
     fn finish(&mut self) -> Result<()> {
         Ok(())
@@ -47,20 +29,8 @@ pub trait Sink: Send {
 
 /// Several sinks as one; the first error ends the call.
 impl Sink for Vec<Box<dyn Sink>> {
-    fn step(&mut self, record: &StepRecord) -> Result<()> {
-        self.iter_mut().try_for_each(|sink| sink.step(record))
-    }
-
-    fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
-        self.iter_mut().try_for_each(|sink| sink.epoch(record))
-    }
-
-    fn start(&mut self, record: &StartRecord) -> Result<()> {
-        self.iter_mut().try_for_each(|sink| sink.start(record))
-    }
-
-    fn generation(&mut self, record: &GenerationRecord) -> Result<()> {
-        self.iter_mut().try_for_each(|sink| sink.generation(record))
+    fn record(&mut self, record: &Record) -> Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.record(record))
     }
 
     fn validating(&mut self, done: usize, total: usize) -> Result<()> {
@@ -69,10 +39,6 @@ impl Sink for Vec<Box<dyn Sink>> {
 
     fn picture(&mut self, tag: &str, step: usize, png: &[u8]) -> Result<()> {
         self.iter_mut().try_for_each(|sink| sink.picture(tag, step, png))
-    }
-
-    fn note(&mut self, text: &str) -> Result<()> {
-        self.iter_mut().try_for_each(|sink| sink.note(text))
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -1,6 +1,5 @@
 //! The outputs of a training process: log files, progress, and the store of checkpoints.
 
-use std::collections::BTreeMap;
 use std::io::stdout;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,7 +12,7 @@ use crate::error::Result;
 #[cfg(feature = "tui")]
 use crate::metrics::Dashboard;
 use crate::metrics::terminal::columns;
-use crate::metrics::{Bar, Console, Csv, Goal, Hparam, JsonStream, Jsonl, Sink, StartRecord, TensorBoard};
+use crate::metrics::{Bar, Console, Csv, Goal, JsonStream, Jsonl, Record, Sink, StartRecord, TensorBoard};
 use crate::parallel::Plan;
 use crate::stop::Stop;
 
@@ -70,7 +69,8 @@ impl Logs {
         }
         let (directory_name, settings) = (directory.to_path_buf(), config.to_toml());
         let (epochs, steps) = (goal.epochs, goal.steps);
-        sinks.start(&StartRecord { step: kept.step, epochs, steps, directory: directory_name, settings })?;
+        let start = StartRecord { step: kept.step, epochs, steps, directory: directory_name, settings };
+        sinks.record(&Record::Start(Box::new(start)))?;
         let open =
             |name, is_on: bool| (first && is_on).then(|| StepLog::open(&directory.join(name), kept.step)).transpose();
         Ok(Self {
@@ -93,17 +93,7 @@ fn board(config: &Config, directory: &Path, kept: Kept) -> Result<TensorBoard> {
         let indented: String = config.to_toml().lines().map(|line| format!("    {line}\n")).collect();
         board.text("configuration", 0, &indented)?;
     }
-    let settings = config.shared().into_iter().map(|(key, value)| (key, hparam(value)));
-    board.hparams(&settings.collect::<BTreeMap<_, _>>())?;
     Ok(board)
-}
-
-fn hparam(value: String) -> Hparam {
-    match (value.parse(), value.parse()) {
-        (Ok(number), _) => Hparam::Number(number),
-        (_, Ok(choice)) => Hparam::Bool(choice),
-        _ => Hparam::Text(value),
-    }
 }
 
 /// The number of epochs and steps of a run.

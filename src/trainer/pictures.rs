@@ -1,15 +1,19 @@
-//! Images of a data set as PNG files.
+//! Images of a data set, and what TensorBoard shows, as PNG files.
 
 use std::io::Cursor;
 
+use image::imageops::{FilterType, resize};
 use image::{ImageFormat, Rgb, RgbImage};
 
 use crate::data::{CHANNELS, HostBatch, Normalization, to_image};
+use crate::report::evaluation::Evaluation;
 
 /// Columns and rows of a sheet.
 const SIDE: usize = 4;
 /// Pixels between two images.
 const GAP: usize = 2;
+/// Pixels of a confusion matrix with few classes, at least.
+const MATRIX: u32 = 240;
 
 /// Planes `[3, height, width]` as a PNG file.
 pub(super) fn picture(planes: &[u8], size: [usize; 2]) -> Vec<u8> {
@@ -34,6 +38,21 @@ pub(super) fn sheet(batch: &HostBatch, normalization: Normalization) -> Vec<u8> 
         }
     }
     png(&sheet)
+}
+
+/// The confusion matrix: a row per true class, a column per predicted class, in the colours of the report's picture.
+pub(super) fn matrix(evaluation: &Evaluation) -> Vec<u8> {
+    let (scores, side) = (evaluation.scores(), evaluation.classes.len() as u32);
+    let mut matrix = RgbImage::from_pixel(side, side, Rgb([255; CHANNELS]));
+    for (truth, predicted, images) in &evaluation.confusion {
+        // The square root keeps a single mistake visible.
+        let share = (*images as f64 / scores[*truth].images.max(1) as f64).sqrt();
+        let ink: [u8; CHANNELS] = if truth == predicted { [0x1f, 0x6f, 0xb5] } else { [0xc2, 0x50, 0x0a] };
+        let colour = ink.map(|part| (255.0 - share * (255.0 - f64::from(part))) as u8);
+        matrix.put_pixel(*predicted as u32, *truth as u32, Rgb(colour));
+    }
+    let side = side * MATRIX.div_ceil(side.max(1));
+    png(&resize(&matrix, side, side, FilterType::Nearest))
 }
 
 fn png(image: &RgbImage) -> Vec<u8> {

@@ -15,13 +15,12 @@ use super::{evaluation, pictures};
 use crate::checkpoint::{Keep, run_dir, write_atomic};
 use crate::error::Result;
 use crate::metrics::line::generation_line;
-use crate::metrics::{EpochRecord, GenerationRecord, Sink, StepRecord, Throughput, resident_memory};
+use crate::metrics::{EpochRecord, GenerationRecord, Record, Sink, StepRecord, Throughput, resident_memory};
 use crate::model::{Hits, Prediction};
 use crate::ops::Traffic;
 use crate::parallel::{
     EpochReport, GenerationReport, Observer, Plan, Probe, Split, StepReport, TrainingState, Write, fetch,
 };
-use crate::report::{matrix, png};
 use crate::stop::writing;
 
 /// Seconds over which images per second are averaged.
@@ -118,7 +117,7 @@ impl Recorder {
         let of = format!("epoch {}, the best so far", report.epoch + 1);
         let evaluation = evaluation::evaluation(&self.task.validation, &report.validation, &predictions, of)?;
         evaluation::write(&self.snapshots.clock.directory(), &evaluation)?;
-        self.logs.sinks.picture("validation/confusion", report.step, &png::file(&matrix::figure(&evaluation)))
+        self.logs.sinks.picture("validation/confusion", report.step, &pictures::matrix(&evaluation))
     }
 
     /// Logs what units have computed since the last call.
@@ -177,7 +176,7 @@ impl Observer for Recorder {
         if let Some(succession) = &mut self.succession {
             succession.step(record, report);
         }
-        self.logs.sinks.step(&record)?;
+        self.logs.sinks.record(&Record::Step(record))?;
         if self.snapshots.config.run.tensorboard && self.logs.store.is_some() {
             self.show_batch(report)?;
         }
@@ -217,7 +216,7 @@ impl Observer for Recorder {
         if let Some(succession) = &mut self.succession {
             succession.epoch(record);
         }
-        self.logs.sinks.epoch(&record)?;
+        self.logs.sinks.record(&Record::Epoch(record))?;
         if report.is_best && self.logs.store.is_some() {
             self.show(report)?;
         }
@@ -252,7 +251,7 @@ impl Observer for Recorder {
             (totals.steps, totals.epochs, totals.best) = (position.global_step, epochs, best);
             totals.leads = leads;
         });
-        self.logs.sinks.generation(&record)
+        self.logs.sinks.record(&Record::Generation(record))
     }
 
     fn checkpoint(&mut self, state: TrainingState) -> Result<Write> {

@@ -11,7 +11,7 @@ use super::step_log::Samples;
 use crate::config::ProgressKind;
 use crate::error::Result;
 use crate::launch::ElasticMembership;
-use crate::metrics::{EpochRecord, Goal, StepRecord};
+use crate::metrics::{EpochRecord, Goal, Record, StepRecord};
 use crate::parallel::{GenerationReport, Position, StepReport};
 
 /// How many reports are kept: more than may wait in the coordinator's channel.
@@ -107,10 +107,10 @@ impl Logs {
         let count = if is_shown { self.files } else { self.sinks.len() };
         let mut sinks = self.sinks[..count].iter_mut();
         match report {
-            Recent::Epoch(record) => sinks.try_for_each(|sink| sink.epoch(record)),
+            Recent::Epoch(record) => sinks.try_for_each(|sink| sink.record(&Record::Epoch(*record))),
             Recent::Step(record, report) => {
                 self.samples.as_mut().map_or(Ok(()), |samples| samples.append([Samples::of(report)]))?;
-                sinks.try_for_each(|sink| sink.step(record))
+                sinks.try_for_each(|sink| sink.record(&Record::Step(*record)))
             }
         }
     }

@@ -1,13 +1,10 @@
 //! `tensorboard/`: event files, for TensorBoard.
 //!
 //! Every session of a run writes its own file, `events.out.tfevents.<seconds>.<host>.<pid>`; TensorBoard reads the
-//! files of a directory as one run, in the order of their names. The messages are in `event`, those of the
-//! HPARAMS tab in `hparams`.
+//! files of a directory as one run, in the order of their names. The messages are in `event`.
 
 mod event;
-mod hparams;
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -17,8 +14,7 @@ use crc::{CRC_32_ISCSI, Crc};
 use prost::Message;
 
 use self::event::{Event, SessionLog, SessionStatus, Summary, Value, What};
-pub use self::hparams::Hparam;
-use super::record::{EpochRecord, StepRecord};
+use super::record::{EpochRecord, Record, StepRecord};
 use super::sink::Sink;
 use super::utilization::Utilization;
 use crate::error::{Error, Result};
@@ -39,7 +35,6 @@ pub struct TensorBoard {
     file: BufWriter<File>,
     /// The [`StepRecord::seconds`] of the last periodic flush.
     flushed: Option<f64>,
-    has_hparams: bool,
     utilization: Option<Utilization>,
 }
 
@@ -55,7 +50,7 @@ impl TensorBoard {
         fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
         let path = directory.join(file_name(directory)?);
         let file = File::create_new(&path).map_err(Error::io("create", &path))?;
-        let mut board = Self { path, file: BufWriter::new(file), flushed: None, has_hparams: false, utilization: None };
+        let mut board = Self { path, file: BufWriter::new(file), flushed: None, utilization: None };
         board.write(0, What::FileVersion("brain.Event:2".into()))?;
         // At this event, TensorBoard drops its steps from this one on. It ignores the first such event of a run, so a
         // new run needs one too.
@@ -79,27 +74,6 @@ impl TensorBoard {
         self.flush()
     }
 
-    /// Shows an RGB image under `tag`, given as the bytes of a PNG file and its size in pixels.
-    ///
-    /// # Errors
-    /// [`Error::Io`] naming the file.
-    pub fn image(&mut self, tag: &str, step: usize, png: &[u8], width: u32, height: u32) -> Result<()> {
-        self.show(step, vec![Value::image(tag, png, width, height)])?;
-        self.flush()
-    }
-
-    /// Shows the run as a row of the HPARAMS tab, beside the validation accuracy and loss of its last epoch.
-    ///
-    /// TensorBoard uses the first such row of a run.
-    ///
-    /// # Errors
-    /// [`Error::Io`] naming the file.
-    pub fn hparams(&mut self, hparams: &BTreeMap<String, Hparam>) -> Result<()> {
-        self.has_hparams = true;
-        self.show(0, hparams::session_start(hparams, now()).into())?;
-        self.flush()
-    }
-
     fn show(&mut self, step: usize, value: Vec<Value>) -> Result<()> {
         self.write(step, What::Summary(Summary { value }))
     }
@@ -113,9 +87,7 @@ impl TensorBoard {
     fn flush(&mut self) -> Result<()> {
         self.file.flush().map_err(Error::io("write", &self.path))
     }
-}
 
-impl Sink for TensorBoard {
     fn step(&mut self, record: &StepRecord) -> Result<()> {
         let scalars = [
             ("train/loss", Some(record.loss)),
@@ -139,13 +111,6 @@ impl Sink for TensorBoard {
         Ok(())
     }
 
-    fn picture(&mut self, tag: &str, step: usize, png: &[u8]) -> Result<()> {
-        // The width and height of a PNG file begin at its seventeenth byte.
-        let side = |at: usize| png.get(at..at + 4).and_then(|side| Some(u32::from_be_bytes(side.try_into().ok()?)));
-        let [width, height] = [16, 20].map(|at| side(at).unwrap_or_default());
-        self.image(tag, step, png, width, height)
-    }
-
     fn epoch(&mut self, record: &EpochRecord) -> Result<()> {
         let scalars = [
             ("val/loss", record.val_loss),
@@ -153,10 +118,26 @@ impl Sink for TensorBoard {
             ("val/top5", record.val_top5),
             ("epoch/train_loss", record.train_loss),
             ("epoch/train_accuracy", record.train_accuracy),
-            (hparams::VAL_ACCURACY, record.val_accuracy),
-            (hparams::VAL_LOSS, record.val_loss),
         ];
         self.show(record.step, scalars.map(|(tag, value)| Value::scalar(tag, value)).into())?;
+        self.flush()
+    }
+}
+
+impl Sink for TensorBoard {
+    fn record(&mut self, record: &Record) -> Result<()> {
+        match record {
+            Record::Step(record) => self.step(record),
+            Record::Epoch(record) => self.epoch(record),
+            Record::Start(_) | Record::Generation(_) => Ok(()),
+        }
+    }
+
+    fn picture(&mut self, tag: &str, step: usize, png: &[u8]) -> Result<()> {
+        // The width and height of a PNG file begin at its seventeenth byte.
+        let side = |at: usize| png.get(at..at + 4).and_then(|side| Some(u32::from_be_bytes(side.try_into().ok()?)));
+        let [width, height] = [16, 20].map(|at| side(at).unwrap_or_default());
+        self.show(step, vec![Value::image(tag, png, width, height)])?;
         self.flush()
     }
 
@@ -165,11 +146,7 @@ impl Sink for TensorBoard {
         self.flush()
     }
 
-    /// Marks the run as successful in the HPARAMS tab; only for a complete run, not for one that was stopped.
     fn finish(&mut self) -> Result<()> {
-        if self.has_hparams {
-            self.show(0, vec![hparams::session_end(now())])?;
-        }
         self.flush()
     }
 }
