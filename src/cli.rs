@@ -262,7 +262,7 @@ struct Report {
     /// Directories of runs.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
-    /// File to write; curves.svg and curves.png go beside it. Without it, report.html in the run's directory, or in the
+    /// File to write; curves.svg goes beside it. Without it, report.html in the run's directory, or in the
     /// directory report for several runs.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,

@@ -66,7 +66,7 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Report { runs, output } => {
             let page = write_for_user(&runs, output)?;
-            say(&format!("report      {}; curves.svg and curves.png are beside it", shown(page)));
+            say(&format!("report      {}; curves.svg is beside it", shown(page)));
             Ok(0)
         }
         Command::Rendezvous { bind, parallel } => rendezvous(bind, &parallel),

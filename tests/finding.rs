@@ -1,11 +1,10 @@
 //! What short runs can find: suggestions are where the losses and rates put them, and a test that proves nothing says so.
 
 mod batch_size;
-mod browser;
 mod command;
 mod drawing;
+mod files;
 mod learning_rate;
-mod pages;
 mod search;
 
 use std::collections::BTreeMap;

@@ -48,7 +48,6 @@ fn the_best_validation_of_a_run_is_shown_class_by_class() {
         [found.classes[*truth].clone(), found.classes[*predicted].clone(), images.to_string()]
     };
     assert_eq!(counts[1..], found.confusion.iter().map(named).collect::<Vec<_>>(), "only pairs that occur");
-    assert!(std::fs::read(run.join("confusion.png")).unwrap().starts_with(b"\x89PNG"));
 }
 
 #[test]

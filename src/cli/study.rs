@@ -31,7 +31,7 @@ pub(super) struct Scaling {
     /// CPU threads of each replica; 0 means as many as the largest size leaves for each.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u16>(0..=1024))]
     threads_per_replica: u16,
-    /// Directory for the analysis: scaling.csv, .json, .svg, .png and .html.
+    /// Directory for the analysis: scaling.csv, .json and .svg.
     #[arg(long, value_name = "DIR", default_value = "scaling")]
     output_dir: PathBuf,
     /// Flags and settings of the training, as for train itself.
@@ -132,7 +132,7 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Directory for what was found: .csv, .json, .svg, .png and .html.
+    /// Directory for what was found: .csv, .json and .svg.
     #[arg(long, value_name = "DIR", default_value = "find")]
     output_dir: PathBuf,
     /// Flags and settings of the training, as for train itself.

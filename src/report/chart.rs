@@ -1,4 +1,4 @@
-//! A chart and its layout as shapes, which [`super::svg`] and [`super::png`] render.
+//! A chart and its layout as shapes, which [`super::svg`] renders.
 
 use super::axis::{Axis, plain};
 use super::palette::Ink;
@@ -35,23 +35,15 @@ pub enum Scale {
     MaybeLogarithmic,
 }
 
-/// The horizontal axis of a chart.
+/// The horizontal axis of a chart, by its title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Across {
-    /// Epochs from the start of a run.
-    Epochs,
-    /// Seconds of training.
-    Seconds,
-    /// Minutes of training.
-    Minutes,
-    /// Hours of training.
-    Hours,
-    /// Numbers of replicas, logarithmic.
-    Replicas,
-    /// Learning rates, logarithmic.
-    LearningRate,
-    /// Batch sizes, logarithmic.
-    BatchSize,
+    /// From zero.
+    Linear(&'static str),
+    /// Logarithmic.
+    Logarithmic(&'static str),
+    /// Logarithmic, by powers of two.
+    Doubling(&'static str),
 }
 
 /// A quantity over the epochs of a run, or over something else.
@@ -116,7 +108,7 @@ impl Chart {
         let curves = self.series.iter().filter(|it| it.is_named()).filter_map(ends);
         let at = |it: &Series| it.points.first().map(|[x, _]| format!("{} at {}", it.name, plain(*x)));
         let words: Vec<String> = curves.chain(self.callouts().into_iter().filter_map(at)).collect();
-        format!("{}, by {}: {}", self.title, self.across.title(), words.join("; "))
+        format!("{}, by {}: {}", self.title, self.across_title(), words.join("; "))
     }
 
     /// Remarks about averaging, scale and gaps, one sentence each.
@@ -154,7 +146,7 @@ impl Chart {
         let place = PlotArea { top, x: self.x_axis(), y: self.y_axis() };
         let mut shapes = vec![Shape::Text([4.0, 15.0], Anchor::Start, self.title.clone(), Ink::Title)];
         shapes.extend(legend);
-        shapes.extend(place.grid(self.across.title()));
+        shapes.extend(place.grid(self.across_title()));
         let across = |x: &f64| Shape::Line(vec![[place.x(*x), top], [place.x(*x), place.bottom()]], Ink::Axis);
         shapes.extend(self.marks.iter().map(across));
         for series in &self.series {
@@ -162,14 +154,20 @@ impl Chart {
         }
         for series in &self.series {
             let points = thin(&series.line());
-            shapes.extend(match series.look {
-                Look::Marks => place.marks(&points, series.style),
-                Look::Callout => Vec::new(),
-                _ => place.curve(&points, series.ink()),
-            });
+            if series.look != Look::Callout {
+                shapes.extend(place.curve(&points, series.ink()));
+            }
+            if series.look == Look::Marks {
+                shapes.extend(place.marks(&points, series.style));
+            }
         }
         shapes.extend(self.callouts().into_iter().enumerate().flat_map(|(row, series)| place.callout(row, series)));
         Figure { width: WIDTH, height: place.height(), shapes, words: self.words() }
+    }
+
+    fn across_title(&self) -> &'static str {
+        let (Across::Linear(title) | Across::Logarithmic(title) | Across::Doubling(title)) = self.across;
+        title
     }
 
     /// Callouts from left to right, so that no line passes through a name.
@@ -220,9 +218,9 @@ impl Chart {
     fn x_axis(&self) -> Axis {
         let (min, max) = self.ends(0).unwrap_or((0.0, 1.0));
         match self.across {
-            Across::Epochs | Across::Seconds | Across::Minutes | Across::Hours => Axis::tight(min.min(0.0), max),
-            Across::Replicas | Across::BatchSize => Axis::doubling(min.max(1.0), max.max(1.0)),
-            Across::LearningRate => {
+            Across::Linear(_) => Axis::tight(min.min(0.0), max),
+            Across::Doubling(_) => Axis::doubling(min.max(1.0), max.max(1.0)),
+            Across::Logarithmic(_) => {
                 let least = f64::from(f32::MIN_POSITIVE);
                 Axis::logarithmic(min.max(least), max.max(least))
             }
@@ -240,27 +238,12 @@ impl Chart {
     }
 }
 
-/// The axis for a run of so many seconds, and the seconds of its unit.
-pub fn time_unit(seconds: f64) -> (Across, f64) {
+/// The unit of time for a run of so many seconds, and the seconds in it.
+pub(super) fn time_unit(seconds: f64) -> (&'static str, f64) {
     match seconds {
-        7200.0.. => (Across::Hours, 3600.0),
-        120.0.. => (Across::Minutes, 60.0),
-        _ => (Across::Seconds, 1.0),
-    }
-}
-
-impl Across {
-    /// What it shows.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Epochs => "epoch",
-            Self::Seconds => "seconds",
-            Self::Minutes => "minutes",
-            Self::Hours => "hours",
-            Self::Replicas => "replicas",
-            Self::LearningRate => "learning rate",
-            Self::BatchSize => "images per replica",
-        }
+        7200.0.. => ("hours", 3600.0),
+        120.0.. => ("minutes", 60.0),
+        _ => ("seconds", 1.0),
     }
 }
 

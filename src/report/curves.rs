@@ -80,7 +80,7 @@ fn over_time(title: &str, value: Quantity, runs: &[Run]) -> Option<Chart> {
         runs => runs.iter().map(|run| (run.name.clone(), &run.steps[..])).collect(),
     };
     let times = named.iter().flat_map(|(_, steps)| steps.iter().map(|it| it.seconds));
-    let (across, unit) = time_unit(times.fold(0.0, f64::max));
+    let (of_time, unit) = time_unit(times.fold(0.0, f64::max));
     let curve = |(style, (name, steps)): (usize, &(String, &[StepRecord]))| {
         let points = steps.iter().map(|it| [it.seconds / unit, value(it)]).collect();
         Some(Series::new(name, style, points)).filter(|series| series.ends().is_some())
@@ -90,7 +90,7 @@ fn over_time(title: &str, value: Quantity, runs: &[Run]) -> Option<Chart> {
         [run] => run.generations.iter().skip(1).map(|it| it.seconds / unit).collect(),
         _ => Vec::new(),
     };
-    let chart = Chart { title: title.into(), series, scale: Scale::FromZero, across, marks };
+    let chart = Chart { title: title.into(), series, scale: Scale::FromZero, across: Across::Linear(of_time), marks };
     Some(chart).filter(|chart| !chart.series.is_empty())
 }
 
@@ -121,14 +121,14 @@ impl Plot {
         let series = all.filter_map(|(at, (name, source))| source.series(run, name, at)).collect();
         let marks = run.generations.iter().skip(1).filter_map(|it| run.epoch_at(it.step));
         let marks = if self.marked { marks.collect() } else { Vec::new() };
-        Chart { title: self.title.into(), series, scale: self.scale, across: Across::Epochs, marks }
+        Chart { title: self.title.into(), series, scale: self.scale, across: Across::Linear("epoch"), marks }
     }
 
     fn of_runs(&self, name: &str, source: Source, runs: &[Run]) -> Chart {
         let title = if name.is_empty() { self.title.into() } else { format!("{}: {name}", self.title) };
         let all = runs.iter().enumerate();
         let series = all.filter_map(|(at, run)| source.series(run, &run.name, at).map(Series::bare)).collect();
-        Chart { title, series, scale: self.scale, across: Across::Epochs, marks: Vec::new() }
+        Chart { title, series, scale: self.scale, across: Across::Linear("epoch"), marks: Vec::new() }
     }
 }
 

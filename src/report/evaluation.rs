@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The subdirectory of a run for an evaluation made after it.
-pub const DIRECTORY: &str = "evaluation";
+pub(crate) const DIRECTORY: &str = "evaluation";
 
 /// The first bytes of every PNG file, in base64.
 const PNG: &str = "iVBORw0KGgo";
@@ -39,13 +39,11 @@ pub struct Evaluation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The image as a PNG file in base64.
-    pub png: String,
-    /// The true class.
-    pub truth: usize,
-    /// The predicted class.
-    pub predicted: usize,
+    pub(crate) png: String,
+    pub(crate) truth: usize,
+    pub(crate) predicted: usize,
     /// The predicted class's probability.
-    pub confidence: f64,
+    pub(crate) confidence: f64,
 }
 
 /// The results of one class.
@@ -54,19 +52,19 @@ pub struct ClassScore {
     /// Images of the class.
     pub images: u64,
     /// Correctly predicted images of the class.
-    pub correct: u64,
+    pub(crate) correct: u64,
     /// Images of any class that are predicted as this class.
-    pub taken: u64,
+    pub(crate) taken: u64,
 }
 
 impl ClassScore {
     /// Recall, the share of correct predictions; `None` without images.
-    pub fn accuracy(&self) -> Option<f64> {
+    pub(crate) fn accuracy(&self) -> Option<f64> {
         (self.images > 0).then(|| self.correct as f64 / self.images as f64)
     }
 
     /// Precision, the share of predictions of this class that are correct; `None` without predictions.
-    pub fn precision(&self) -> Option<f64> {
+    pub(crate) fn precision(&self) -> Option<f64> {
         (self.taken > 0).then(|| self.correct as f64 / self.taken as f64)
     }
 }
@@ -112,7 +110,7 @@ impl Evaluation {
     }
 
     /// The most frequent mistakes, the most frequent first.
-    pub fn mistakes(&self, most: usize) -> Vec<Pair> {
+    pub(crate) fn mistakes(&self, most: usize) -> Vec<Pair> {
         let is_mistake = |(truth, predicted, _): &Pair| truth != predicted;
         let mut mistakes: Vec<_> = self.confusion.iter().copied().filter(is_mistake).collect();
         mistakes.sort_by_key(|(truth, predicted, images)| (std::cmp::Reverse(*images), *truth, *predicted));

@@ -24,7 +24,7 @@ pub fn escape(text: &str) -> String {
 }
 
 /// The address of the file `to` relative to the folder `from`, both absolute.
-pub fn href(from: &Path, to: &Path) -> String {
+pub(super) fn href(from: &Path, to: &Path) -> String {
     let (from, to): (Vec<Component>, Vec<Component>) = (from.components().collect(), to.components().collect());
     let common = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
     let up = from[common..].iter().map(|_| "..".to_string());
@@ -42,7 +42,7 @@ fn encoded(part: &[u8]) -> String {
 }
 
 /// A section with a heading; empty if `body`, which is HTML, is empty.
-pub fn section(heading: &str, body: &str) -> String {
+pub(super) fn section(heading: &str, body: &str) -> String {
     if body.is_empty() {
         return String::new();
     }
@@ -50,7 +50,7 @@ pub fn section(heading: &str, body: &str) -> String {
 }
 
 /// A section that is initially folded; `body` is HTML.
-pub fn folded(summary: &str, body: &str) -> String {
+pub(super) fn folded(summary: &str, body: &str) -> String {
     if body.is_empty() {
         return String::new();
     }
@@ -58,7 +58,7 @@ pub fn folded(summary: &str, body: &str) -> String {
 }
 
 /// Notes at the top of the page; empty without notes.
-pub fn notes(notes: &[String]) -> String {
+pub(super) fn notes(notes: &[String]) -> String {
     if notes.is_empty() {
         return String::new();
     }
@@ -67,7 +67,7 @@ pub fn notes(notes: &[String]) -> String {
 }
 
 /// Tiles of a name, a value and a remark.
-pub fn tiles(tiles: &[(&str, String, String)]) -> String {
+pub(super) fn tiles(tiles: &[(&str, String, String)]) -> String {
     if tiles.is_empty() {
         return String::new();
     }

@@ -40,15 +40,15 @@ pub fn figure(evaluation: &Evaluation) -> Figure {
     let groups = if shared > 1 { format!(" Each: {shared} classes.") } else { String::new() };
     let title = format!("Rows: true class. Columns: predicted class.{groups}");
     let mut shapes = vec![
-        text([left, 20.0], Anchor::Start, title, Ink::Title),
-        text([left, 38.0], Anchor::Start, summary(evaluation), Ink::Label),
+        Shape::Text([left, 20.0], Anchor::Start, title, Ink::Title),
+        Shape::Text([left, 38.0], Anchor::Start, summary(evaluation), Ink::Label),
     ];
     for (class, name) in evaluation.classes.iter().enumerate().take(if named { count } else { 0 }) {
         let middle = TOP + cell * (class as f64 + 0.5) + TEXT / 3.0;
         let name: String = name.chars().take(LONGEST_NAME).collect();
-        shapes.push(text([left - 8.0, middle], Anchor::End, format!("{name} {class}"), Ink::Label));
+        shapes.push(Shape::Text([left - 8.0, middle], Anchor::End, format!("{name} {class}"), Ink::Label));
         let x = left + cell * (class as f64 + 0.5);
-        shapes.push(text([x, TOP - 6.0], Anchor::Middle, class.to_string(), Ink::Label));
+        shapes.push(Shape::Text([x, TOP - 6.0], Anchor::Middle, class.to_string(), Ink::Label));
     }
     let (mut cells, mut rows) = (BTreeMap::new(), BTreeMap::new());
     for (truth, predicted, images) in &evaluation.confusion {
@@ -63,7 +63,7 @@ pub fn figure(evaluation: &Evaluation) -> Figure {
         shapes.push(Shape::Area(corner, [cell; 2], 0.85 * share.sqrt(), if is_right { RIGHT } else { WRONG }));
         if count <= MOST_NUMBERS {
             let middle = [corner[0] + cell / 2.0, corner[1] + cell / 2.0 + TEXT / 3.0];
-            shapes.push(text(middle, Anchor::Middle, images.to_string(), Ink::Title));
+            shapes.push(Shape::Text(middle, Anchor::Middle, images.to_string(), Ink::Title));
         }
     }
     let side = cell * count.div_ceil(shared) as f64;
@@ -78,8 +78,4 @@ fn summary(evaluation: &Evaluation) -> String {
         [images + u128::from(score.images), correct + u128::from(score.correct)]
     });
     format!("{correct} of {images} images are recognised")
-}
-
-fn text(at: [f64; 2], anchor: Anchor, text: String, ink: Ink) -> Shape {
-    Shape::Text(at, anchor, text, ink)
 }

@@ -1,7 +1,7 @@
-//! The report of one run or of several compared: an HTML file, and its main curves as pictures.
+//! The report of one run or of several compared: an HTML file, and its main curves as a picture.
 //!
 //! [`run`] reads a run's directory, [`evaluation`] and [`trace`] two of its files. [`series`] is a curve, [`axis`] a
-//! scale, [`chart`] lays both out as shapes, [`svg`] and [`png`] render them with the colours of [`palette`];
+//! scale, [`chart`] lays both out as shapes, [`svg`] renders them with the colours of [`palette`];
 //! [`curves`] defines the charts, [`matrix`] the confusion matrix, [`timeline`] the generations of an elastic run,
 //! [`pipeline`] a step of stages. [`table`], [`results`], [`phases`] and [`classes`] are the other parts of the [`page`].
 //!
@@ -10,23 +10,22 @@
 
 pub mod axis;
 pub mod chart;
-pub mod classes;
+mod classes;
 pub mod curves;
 pub mod evaluation;
 pub mod markup;
-pub mod matrix;
-pub mod page;
+pub(crate) mod matrix;
+mod page;
 pub mod palette;
-pub mod phases;
-pub mod pipeline;
-pub mod png;
-pub mod results;
-pub mod run;
+mod phases;
+mod pipeline;
+pub(crate) mod results;
+mod run;
 pub mod series;
 pub mod svg;
-pub mod table;
+mod table;
 pub mod timeline;
-pub mod trace;
+pub(crate) mod trace;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +63,7 @@ pub fn write_for_user(runs: &[PathBuf], to: Option<PathBuf>) -> Result<PathBuf> 
     Ok(to)
 }
 
-/// Writes the report of `runs` to the file `to`, and `curves.svg` and `curves.png` beside it.
+/// Writes the report of `runs` to the file `to`, and `curves.svg` beside it.
 ///
 /// # Errors
 /// [`Error::Usage`] without a run or if `to` cannot be written, [`Error::Data`] if a directory is not a run's,
@@ -77,9 +76,7 @@ pub fn write(runs: &[PathBuf], to: &Path) -> Result<()> {
     tell_apart(&mut runs);
     link(&mut runs, to);
     check_writable(to).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
-    let figure = curves::main(&runs);
-    write_atomic(&to.with_file_name("curves.svg"), svg::file(&figure).as_bytes())?;
-    write_atomic(&to.with_file_name("curves.png"), &png::file(&figure))?;
+    write_atomic(&to.with_file_name("curves.svg"), svg::file(&curves::main(&runs)).as_bytes())?;
     write_atomic(to, page::page(&runs).as_bytes())
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::chart::{Chart, Figure};
+use super::chart::Figure;
 use super::markup::{self, escape, folded, section};
 use super::pipeline::Pipeline;
 use super::run::Run;
@@ -14,8 +14,7 @@ const STYLE: &str = include_str!("style.css");
 /// No scripts and no network access, whatever a run's files contain.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
-/// The report of one run, or of several compared.
-pub fn page(runs: &[Run]) -> String {
+pub(super) fn page(runs: &[Run]) -> String {
     let title = match runs {
         [run] => format!("Run {}", run.name),
         runs => format!("{} runs compared", runs.len()),
@@ -24,7 +23,7 @@ pub fn page(runs: &[Run]) -> String {
         notes(runs),
         section("Results", &results::html(runs)),
         section("Settings that differ", &results::differences(runs)),
-        section("Curves", &charts(&curves::charts(runs))),
+        section("Curves", &figures(curves::charts(runs).iter().map(|it| (it.figure(), it.remarks().join(" "))))),
         runs.iter().map(|run| of_run(run, runs.len() == 1)).collect(),
     ];
     let places: Vec<String> = runs.iter().map(|run| run.directory.display().to_string()).collect();
@@ -32,7 +31,7 @@ pub fn page(runs: &[Run]) -> String {
 }
 
 /// A complete page around `body`, which is HTML: title, directories of the runs, and style.
-pub fn document(title: &str, places: &[String], body: &str) -> String {
+fn document(title: &str, places: &[String], body: &str) -> String {
     let (title, colours) = (escape(title), palette::css());
     let places: String = places.iter().map(|place| format!("<p>{}</p>\n", escape(place))).collect();
     let version = env!("CARGO_PKG_VERSION");
@@ -54,11 +53,7 @@ fn notes(runs: &[Run]) -> String {
     markup::notes(&runs.iter().flat_map(of_run).collect::<Vec<_>>())
 }
 
-/// The charts with their remarks, side by side; empty without a chart.
-pub fn charts(charts: &[Chart]) -> String {
-    figures(charts.iter().map(|chart| (chart.figure(), chart.remarks().join(" "))))
-}
-
+/// Figures with their remarks, side by side; empty without a figure.
 fn figures(figures: impl IntoIterator<Item = (Figure, String)>) -> String {
     let html = |(figure, remarks): (Figure, String)| {
         let remarks = escape(&remarks);
@@ -87,7 +82,7 @@ fn of_run(run: &Run, is_alone: bool) -> String {
 }
 
 /// A table of values under their names; `name` is the header of the names.
-pub fn pairs(caption: &str, name: &str, values: &BTreeMap<String, String>) -> Table {
+fn pairs(caption: &str, name: &str, values: &BTreeMap<String, String>) -> Table {
     let rows = values.iter().map(|(name, value)| vec![Cell::text(name), Cell::text(value)]).collect();
     Table { rows, ..Table::new(caption, [name, "Value"]) }
 }

@@ -40,8 +40,6 @@ pub enum Ink {
     Faint(usize),
     /// A solid line in the colour of that curve.
     Whole(usize),
-    /// A dashed line in its colour: predicted values.
-    Dashed(usize),
 }
 
 impl Ink {
@@ -52,7 +50,7 @@ impl Ink {
             Self::Axis => 0x7a838e,
             Self::Label => 0x4a535e,
             Self::Title => 0x161b22,
-            Self::Series(at) | Self::Faint(at) | Self::Whole(at) | Self::Dashed(at) => SERIES[at % SERIES.len()].0,
+            Self::Series(at) | Self::Faint(at) | Self::Whole(at) => SERIES[at % SERIES.len()].0,
         }
     }
 
@@ -63,7 +61,7 @@ impl Ink {
             Self::Axis => "axis".into(),
             Self::Label => "label".into(),
             Self::Title => "title".into(),
-            Self::Series(at) | Self::Whole(at) | Self::Dashed(at) => format!("s{}", at % SERIES.len()),
+            Self::Series(at) | Self::Whole(at) => format!("s{}", at % SERIES.len()),
             Self::Faint(at) => format!("s{} faint", at % SERIES.len()),
         }
     }
@@ -73,7 +71,6 @@ impl Ink {
         match self {
             // Shifted by one per round of colours, so that the ninth curve differs from the first.
             Self::Series(at) => DASHES[(at + at / SERIES.len()) % DASHES.len()],
-            Self::Dashed(_) => DASHES[1],
             _ => &[],
         }
     }
@@ -81,7 +78,7 @@ impl Ink {
     /// Width of a line.
     pub fn width(self) -> f32 {
         match self {
-            Self::Series(_) | Self::Whole(_) | Self::Dashed(_) => 1.8,
+            Self::Series(_) | Self::Whole(_) => 1.8,
             _ => 1.0,
         }
     }

@@ -10,11 +10,9 @@ const DEEPEST: usize = 16;
 /// All spans of one path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
-    /// The thread it ran on.
     pub thread: String,
     /// The names of the enclosing phases, the outermost first, then its own.
     pub path: Vec<String>,
-    /// Number of spans.
     pub calls: usize,
     /// Seconds, including nested phases.
     pub seconds: f64,

@@ -18,16 +18,12 @@ pub struct Numbers {
     pub best: Option<(f64, usize)>,
     /// The last validation accuracy, as a fraction.
     pub last: Option<f64>,
-    /// The last validation loss.
     pub loss: Option<f64>,
-    /// Training images per second.
     pub images_per_second: Option<f64>,
-    /// Duration in seconds.
     pub seconds: Option<f64>,
 }
 
 impl Numbers {
-    /// The results of `run`.
     pub fn of(run: &Run) -> Self {
         let summary = run.summary.as_ref();
         let last = run.epochs.last();

@@ -32,27 +32,26 @@ const FILES: [(&str, u64); 5] = [
 #[derive(Debug, Default)]
 pub struct Run {
     /// The last part of its path.
-    pub name: String,
-    /// Its path.
-    pub directory: PathBuf,
+    pub(crate) name: String,
+    pub(crate) directory: PathBuf,
     /// The address of its own page, if it has one.
-    pub link: Option<String>,
+    pub(crate) link: Option<String>,
     /// All steps, in the order of the file.
     pub steps: Vec<StepRecord>,
     /// The steps as other processes of the run saw them, by rank.
-    pub others: BTreeMap<usize, Vec<StepRecord>>,
+    pub(crate) others: BTreeMap<usize, Vec<StepRecord>>,
     /// All epochs, in the order of the file.
     pub epochs: Vec<EpochRecord>,
     /// Changes of membership.
     pub generations: Vec<GenerationRecord>,
     /// Its configuration: values by `section.key`.
-    pub settings: BTreeMap<String, String>,
+    pub(crate) settings: BTreeMap<String, String>,
     /// Its summary, unless the run continued afterwards.
-    pub summary: Option<Summary>,
+    pub(crate) summary: Option<Summary>,
     /// Its machine and program, from the summary.
-    pub environment: BTreeMap<String, String>,
+    pub(crate) environment: BTreeMap<String, String>,
     /// Evaluations of its model: by the run, then made afterwards.
-    pub evaluations: Vec<Evaluation>,
+    pub(crate) evaluations: Vec<Evaluation>,
     /// Phases of its profile.
     pub phases: Vec<Phase>,
     /// A step of its stages, from the profiles of all processes.
@@ -88,18 +87,18 @@ impl Run {
     }
 
     /// Optimizer steps done, from the records.
-    pub fn last_step(&self) -> usize {
+    pub(super) fn last_step(&self) -> usize {
         let (step, epoch) = (self.steps.iter().map(|it| it.step), self.epochs.iter().map(|it| it.step));
         step.chain(epoch).max().unwrap_or(0)
     }
 
     /// The fractional epoch after `step` steps, from the nearest record; `None` without records.
-    pub fn epoch_at(&self, step: usize) -> Option<f64> {
+    pub(super) fn epoch_at(&self, step: usize) -> Option<f64> {
         self.steps.iter().min_by_key(|it| it.step.abs_diff(step)).map(|it| it.epoch)
     }
 
-    /// A setting, by `section.key`.
-    pub fn setting(&self, key: &str) -> Option<&str> {
+    /// By `section.key`.
+    pub(super) fn setting(&self, key: &str) -> Option<&str> {
         self.settings.get(key).map(String::as_str)
     }
 

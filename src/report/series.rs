@@ -15,14 +15,10 @@ pub enum Look {
     /// A line with the colour and dashes of its style, in the legend.
     #[default]
     Line,
-    /// A mark at every point, in the legend.
+    /// A mark at every point and a line through them, in the legend.
     Marks,
     /// A thin reference line, in the legend.
     Ideal,
-    /// A solid line through the marks of the same style, not in the legend.
-    Model,
-    /// A dashed line of predicted values, not in the legend.
-    Predicted,
     /// A faint line behind its moving average of the same style, not in the legend.
     Background,
     /// A vertical line at every point, with the name above; not in the legend.
@@ -80,15 +76,14 @@ impl Series {
         match self.look {
             Look::Line => Ink::Series(self.style),
             Look::Background => Ink::Faint(self.style),
-            Look::Marks | Look::Model | Look::Callout => Ink::Whole(self.style),
-            Look::Predicted => Ink::Dashed(self.style),
+            Look::Marks | Look::Callout => Ink::Whole(self.style),
             Look::Ideal => Ink::Axis,
         }
     }
 
     /// Whether the legend names it.
     pub fn is_named(&self) -> bool {
-        !matches!(self.look, Look::Model | Look::Predicted | Look::Background | Look::Callout)
+        !matches!(self.look, Look::Background | Look::Callout)
     }
 
     /// Number of values that are not finite.

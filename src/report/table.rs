@@ -7,24 +7,19 @@ const MOST_ROWS: usize = 1000;
 /// A table; the first cell of every row is its header.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
-    /// The caption.
     pub caption: String,
     /// A header for every column.
     pub head: Vec<String>,
-    /// The rows.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// The content of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
-    /// A text.
     Text(String),
     /// A text that leads to this address, if there is one.
     Link(String, Option<String>),
     /// A text at this level of indentation.
     Indented(usize, String),
-    /// A formatted number.
     Number(String),
     /// A number with a bar of this share, 0 to 1.
     Bar(String, f64),
@@ -33,12 +28,10 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// A text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// A number.
     pub fn number(number: impl ToString) -> Self {
         Self::Number(number.to_string())
     }
@@ -70,7 +63,6 @@ impl Cell {
 }
 
 impl Table {
-    /// A table without rows.
     pub fn new<const COLUMNS: usize>(caption: &str, head: [&str; COLUMNS]) -> Self {
         Self { caption: caption.into(), head: head.map(String::from).into(), rows: Vec::new() }
     }

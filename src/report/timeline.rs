@@ -15,11 +15,11 @@ pub fn timeline(run: &Run) -> Option<(Figure, String)> {
     let (steps, epochs) = (run.steps.iter().map(|it| it.seconds), run.epochs.iter().map(|it| it.seconds));
     let starts = run.generations.iter().map(|it| it.seconds);
     let last = starts.chain(steps).chain(epochs).filter(|it| it.is_finite()).fold(first.seconds, f64::max);
-    let (across, unit) = time_unit(last);
+    let (of_time, unit) = time_unit(last);
     let most = run.generations.iter().map(|it| it.members).max().unwrap_or(1);
     let area = PlotArea::new(Axis::tight(0.0, (last / unit).max(f64::MIN_POSITIVE)), Axis::count(most));
     let mut shapes = vec![Shape::Text([4.0, 15.0], Anchor::Start, "Processes".into(), Ink::Title)];
-    shapes.extend(area.grid(across.title()));
+    shapes.extend(area.grid(of_time));
     for (at, it) in run.generations.iter().enumerate() {
         let next = run.generations.get(at + 1);
         let end = next.map_or(last, |next| next.seconds - next.pause_seconds.unwrap_or(0.0)).max(it.seconds);
@@ -30,7 +30,7 @@ pub fn timeline(run: &Run) -> Option<(Figure, String)> {
             shapes.push(Shape::Text(middle, Anchor::Middle, it.generation.to_string(), Ink::Label));
         }
     }
-    let words = format!("{} generations of at most {most} processes, by {}", run.generations.len(), across.title());
+    let words = format!("{} generations of at most {most} processes, by {of_time}", run.generations.len());
     let remark = "A bar is a generation with its number; a gap is the pause before the next one.".into();
     Some((Figure { width: WIDTH, height: area.height(), shapes, words }, remark))
 }

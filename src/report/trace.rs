@@ -49,7 +49,6 @@ struct Arguments {
 /// A phase of a thread; times in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span<'a> {
-    /// The phase.
     pub name: &'a str,
     /// When it began, since the start of the trace.
     pub start: f64,
@@ -58,7 +57,6 @@ pub struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// When it ended.
     pub fn end(&self) -> f64 {
         self.start + self.seconds
     }

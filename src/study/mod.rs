@@ -1,7 +1,7 @@
 //! Studies of short runs: settings that suit a machine ([`finding`]), scaling ([`scaling`]), the placement of replicas and
 //! stages ([`planning`]), and which runs of a sweep go on ([`halving`]).
 //!
-//! The room gets the measurements of runs made by others, and writes numbers, figures and a page.
+//! The room gets the measurements of runs made by others, and writes tables and one picture.
 
 pub mod finding;
 pub mod halving;
@@ -14,38 +14,63 @@ use serde::Serialize;
 
 use crate::checkpoint::{check_writable, write_atomic};
 use crate::error::{Error, Result};
+use crate::metrics::csv;
 use crate::report::chart::Figure;
-use crate::report::markup::escape;
-use crate::report::{png, svg};
+use crate::report::svg;
 
-/// Writes `NAME.csv`, `.json`, `.svg`, `.png` and, last, `.html`.
-fn write(
-    directory: &Path,
-    name: &str,
-    figure: &Figure,
-    csv: Vec<u8>,
-    json: &impl Serialize,
-    page: String,
-) -> Result<()> {
+/// A cell without a value.
+const UNKNOWN: &str = "-";
+
+/// Writes `NAME.csv`, `.json` and, last, `.svg`.
+fn write(directory: &Path, name: &str, rows: &[impl Serialize], json: &impl Serialize, figure: &Figure) -> Result<()> {
     let json = serde_json::to_vec_pretty(json).expect("names and numbers have a JSON form");
-    let files = [
-        ("csv", csv),
-        ("json", json),
-        ("svg", svg::file(figure).into_bytes()),
-        ("png", png::file(figure)),
-        ("html", page.into_bytes()),
-    ]
-    .map(|(ending, bytes)| (directory.join(format!("{name}.{ending}")), bytes));
+    let files = [("csv", csv::rows(rows, true)), ("json", json), ("svg", svg::file(figure).into_bytes())]
+        .map(|(ending, bytes)| (directory.join(format!("{name}.{ending}")), bytes));
     std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     files.iter().try_for_each(|(path, _)| check_writable(path))?;
     files.iter().try_for_each(|(path, bytes)| write_atomic(path, bytes))
 }
 
-fn with_legend(legend: &str, charts: String) -> String {
-    format!("<p class=\"caption\">{}</p>\n{charts}", escape(legend))
+/// Sizes from one to the other, evenly on a logarithmic axis.
+fn between(first: f64, last: f64) -> impl Iterator<Item = f64> {
+    (0..=48).map(move |at| first * (last / first).powf(f64::from(at) / 48.0))
 }
 
-fn sources(title: &str, sources: &[&str]) -> String {
-    let list: String = sources.iter().map(|source| format!("<li>{}</li>\n", escape(source))).collect();
-    format!("<details>\n<summary>{title}</summary>\n<ul>\n{list}</ul>\n</details>\n")
+/// Right-aligned columns, as wide as their widest cell.
+pub(crate) fn aligned<const COLUMNS: usize>(
+    head: &[&str; COLUMNS],
+    rows: impl IntoIterator<Item = [String; COLUMNS]>,
+) -> String {
+    let lines: Vec<_> = std::iter::once(head.map(String::from)).chain(rows).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let line = |cells: &[String; COLUMNS]| {
+        let cells: Vec<String> = (0..COLUMNS).map(|at| format!("{:>width$}", cells[at], width = width(at))).collect();
+        format!("  {}\n", cells.join("  "))
+    };
+    lines.iter().map(line).collect()
+}
+
+/// Images per second.
+pub(crate) fn rate(value: f64) -> String {
+    let decimals = if value < 1000.0 { 1 } else { 0 };
+    format!("{value:.decimals$}")
+}
+
+/// A time with its unit.
+fn seconds(value: f64) -> String {
+    let (factor, unit) = match value {
+        0.0 => return "0 s".into(),
+        1.0.. => (1.0, "s"),
+        1e-3.. => (1e3, "ms"),
+        _ => (1e6, "\u{b5}s"),
+    };
+    let scaled = value * factor;
+    // Three digits, the precision of a median of few steps.
+    let decimals = (2.0 - scaled.log10().floor()).clamp(0.0, 2.0) as usize;
+    format!("{scaled:.decimals$} {unit}")
+}
+
+/// A fraction in percent.
+fn percent(part: f64) -> String {
+    format!("{:.1} %", 100.0 * part)
 }

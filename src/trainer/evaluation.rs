@@ -14,7 +14,7 @@ use crate::metrics::csv;
 use crate::model::{Hits, Prediction};
 use crate::parallel::Counts;
 use crate::report::evaluation::{Evaluation, Pair, Sample};
-use crate::report::{matrix, png, svg};
+use crate::report::{matrix, svg};
 
 /// The number of images shown: half of them the mistakes with the highest confidence, the others in order.
 const SAMPLES: usize = 24;
@@ -67,17 +67,15 @@ fn samples(images: &ImageSet, predictions: &[Prediction]) -> Result<Vec<Sample>>
     wrong.into_iter().chain(others).map(sample).collect()
 }
 
-/// Writes `evaluation.json`, `classes.csv`, `confusion.csv`, `confusion.svg` and `confusion.png` to `directory`.
+/// Writes `evaluation.json`, `classes.csv`, `confusion.csv` and `confusion.svg` to `directory`.
 pub(super) fn write(directory: &Path, evaluation: &Evaluation) -> Result<()> {
     std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     let json = serde_json::to_vec(evaluation).expect("plain numbers and texts are always JSON");
-    let figure = matrix::figure(evaluation);
     let files = [
         ("evaluation.json", json),
         ("classes.csv", csv::table(classes(evaluation))),
         ("confusion.csv", csv::table(confusion(evaluation))),
-        ("confusion.svg", svg::file(&figure).into_bytes()),
-        ("confusion.png", png::file(&figure)),
+        ("confusion.svg", svg::file(&matrix::figure(evaluation)).into_bytes()),
     ];
     files.iter().try_for_each(|(name, bytes)| write_atomic(&directory.join(name), bytes))
 }

@@ -18,7 +18,7 @@ use crate::metrics::line::count;
 use crate::model::ResNet;
 use crate::parallel::{HostBackend, Plan, Timing, World, time_copy, time_units};
 use crate::study::planning::{Experiment, Measured, Planning, Room, text};
-use crate::study::scaling::table::rate;
+use crate::study::rate;
 
 /// Bytes per second of one Mbit/s.
 const MEGABIT: f64 = 125_000.0;

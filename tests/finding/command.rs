@@ -24,7 +24,7 @@ fn a_range_test_trains_with_a_growing_rate_until_it_diverges() {
     let rates: Vec<f64> = rows.lines().skip(1).map(rate).collect();
     assert!(rates.len() >= 20 && rates.len() <= 61, "{} rates", rates.len());
     assert!(rates.is_sorted_by(|one, next| one < next), "{rates:?}");
-    assert!(place.path("here/find-lr.html").is_file() && !place.path("runs").exists());
+    assert!(place.path("here/find-lr.svg").is_file() && !place.path("runs").exists());
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use kiln::report::chart::{Across, Anchor, Chart, Figure, Scale, Shape, WIDTH};
 use kiln::report::palette::Ink;
-use kiln::report::png;
 use kiln::report::series::{Look, Series};
 use kiln::study::finding::{Probe, RangeTest, charts};
 
@@ -41,7 +40,7 @@ fn tick(figure: &Figure, label: &str) -> f64 {
 #[test]
 fn the_suggested_rate_is_a_line_where_it_is_on_the_axis() {
     let test = tested();
-    let it = test.verdict.unwrap();
+    let it = test.verdict.clone().unwrap();
     let figure = charts::loss(&test).figure();
     let lines = verticals(&figure);
     assert_eq!(lines.len(), 3, "the suggestion, the minimum, and the cut-off");
@@ -80,8 +79,13 @@ fn no_line_passes_through_a_name() {
 fn a_name_at_the_left_edge_stays_on_the_sheet() {
     let callout = Series { look: Look::Callout, ..Series::new("suggested: 0.000001", 2, vec![[1e-6, 1.0]]) };
     let series = vec![Series::new("loss", 0, vec![[1e-6, 2.0], [1.0, 1.0]]), callout];
-    let chart =
-        Chart { title: "Loss".into(), series, scale: Scale::Linear, across: Across::LearningRate, marks: vec![] };
+    let chart = Chart {
+        title: "Loss".into(),
+        series,
+        scale: Scale::Linear,
+        across: Across::Logarithmic("learning rate"),
+        marks: vec![],
+    };
     let figure = chart.figure();
     let [x, _] = texts(&figure, "suggested")[0].0;
     assert!(x > 100.0 && verticals(&figure)[0].0 < 60.0);
@@ -118,7 +122,6 @@ fn a_test_without_a_suggestion_has_its_curve_and_no_mark() {
     for probes in [Vec::new(), probes(100, 1e-6, 1e-1, |_| 2.3), vec![Probe { rate: 1.0, loss: f64::NAN }]] {
         let chart = charts::loss(&RangeTest::new(&probes, 1.0).unwrap());
         assert!(texts(&chart.figure(), "suggested").is_empty());
-        assert!(png::file(&chart.figure()).len() > 100);
     }
 }
 
@@ -133,7 +136,7 @@ fn batch_sizes_are_marked_and_memory_is_dashed_up_to_what_failed() {
         assert!((suggested - tick(&figure, "64")).abs() < 0.5 && (too_large - tick(&figure, "256")).abs() < 0.5);
         assert_eq!(texts(&figure, "images per replica").len(), 1);
     }
-    let dashed = |chart: &Chart| chart.series.iter().filter(|it| it.look == Look::Predicted).count();
+    let dashed = |chart: &Chart| chart.series.iter().filter(|it| !it.ink().dashes().is_empty()).count();
     assert_eq!((dashed(&charts[0]), dashed(&charts[1])), (0, 1));
     let limit = charts[1].series.iter().find(|it| it.look == Look::Ideal).unwrap();
     assert_eq!((limit.name.as_str(), limit.points[0][1]), ("limit", 4.0));

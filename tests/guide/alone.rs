@@ -66,7 +66,7 @@ fn questions_about_runs_and_models() {
         let output = line.command(&place, &[], &[]).output().unwrap();
         assert!(output.status.code() == Some(0), "'{}': {:?}", line.text, errors(&output));
     }
-    for file in ["report/report.html", "model.safetensors", "model.pth", "model.onnx", "runs/last/confusion.png"] {
+    for file in ["report/report.html", "model.safetensors", "model.pth", "model.onnx", "runs/last/confusion.svg"] {
         assert!(place.path(file).is_file(), "{file}");
     }
 }

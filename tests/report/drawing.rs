@@ -4,7 +4,7 @@ use kiln::report::axis::Axis;
 use kiln::report::chart::{Across, Chart, Scale, Shape};
 use kiln::report::palette::{self, Ink};
 use kiln::report::series::{MOST, Series, moving_average, thin};
-use kiln::report::{Run, curves, png, svg};
+use kiln::report::{Run, curves, svg};
 
 use super::{FIXTURE, page};
 
@@ -83,7 +83,7 @@ fn ticks_are_round_grow_and_cover_the_values() {
 fn a_wide_range_above_zero_gets_a_logarithmic_scale() {
     let remarks = |values: [f64; 2]| {
         let series = vec![Series::new("", 0, vec![[0.0, values[0]], [1.0, values[1]]])];
-        let (title, scale, across) = ("Loss".into(), Scale::MaybeLogarithmic, Across::Epochs);
+        let (title, scale, across) = ("Loss".into(), Scale::MaybeLogarithmic, Across::Linear("epoch"));
         Chart { title, series, scale, across, marks: Vec::new() }.remarks().concat()
     };
     assert!(remarks([0.1, 2.3]).contains("Logarithmic"));
@@ -142,24 +142,18 @@ fn curves_stand_out_from_light_and_dark_paper() {
 }
 
 #[test]
-fn the_pictures_show_the_figure() {
+fn the_picture_shows_the_figure() {
     let run = Run::read(&FIXTURE).unwrap();
     let figure = curves::main(&[run]);
-    let image = image::load_from_memory(&png::file(&figure)).unwrap().to_rgb8();
-    assert_eq!((image.width(), image.height()), (2 * figure.width as u32, 2 * figure.height as u32));
     for ink in [Ink::Series(0), Ink::Series(1), Ink::Series(2), Ink::Grid] {
-        let [_, red, green, blue] = ink.colour().to_be_bytes();
-        assert!(image.pixels().filter(|pixel| pixel.0 == [red, green, blue]).count() > 100, "{ink:?} is not there");
         assert!(svg::file(&figure).contains(&format!("#{:06x}", ink.colour())));
     }
 }
 
 #[test]
-fn a_run_without_a_step_has_pictures_that_say_so() {
+fn a_run_without_a_step_has_a_picture_that_says_so() {
     let figure = curves::main(&[Run::default()]);
     assert!(svg::file(&figure).contains("no step is recorded yet"));
-    let image = image::load_from_memory(&png::file(&figure)).unwrap().to_luma8();
-    assert!(image.pixels().any(|pixel| pixel.0[0] < 128), "the text is drawn without any font of the system");
 }
 
 #[test]
@@ -170,7 +164,7 @@ fn the_words_of_a_chart_give_its_first_and_last_values() {
         title: "Loss".into(),
         series: vec![Series::new("train", 0, vec![[0.0, 2.25], [1.0, 0.5], [2.0, f64::INFINITY]])],
         scale: Scale::Linear,
-        across: Across::Epochs,
+        across: Across::Linear("epoch"),
         marks: Vec::new(),
     };
     assert_eq!(chart.words(), "Loss, by epoch: train from 2.25 to 0.5");

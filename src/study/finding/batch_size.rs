@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::search::{is_past_peak, predicted, unit};
-use super::trial::{MemoryLine, Trial};
+use super::search::{MemoryLine, Trial, is_past_peak, predicted, unit};
 use crate::error::{Error, Result};
 
 /// The share of the best throughput that suffices: a larger batch needs more memory and makes fewer updates per epoch.
@@ -12,10 +11,10 @@ const ENOUGH: f64 = 0.95;
 /// Trials and the suggested batch size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
-    /// Every trial, by size.
-    pub trials: Vec<Trial>,
+    /// By size.
+    pub(super) trials: Vec<Trial>,
     /// The memory of the device in bytes, if known.
-    pub memory_limit: Option<u64>,
+    pub(super) memory_limit: Option<u64>,
     /// The largest size that fits.
     pub largest: Option<usize>,
     /// The smallest size above it that does not.
@@ -32,25 +31,15 @@ impl Analysis {
     /// Compares trials, in any order.
     ///
     /// # Errors
-    /// [`Error::Usage`] without a trial; [`Error::Data`] for an impossible trial or one that occurs twice.
+    /// [`Error::Data`] for a trial without a throughput.
     pub fn new(mut trials: Vec<Trial>, memory_limit: Option<u64>) -> Result<Self> {
-        if trials.is_empty() {
-            return Err(Error::usage("no batch size was tried; name one to begin with, as in --batch-size 8"));
-        }
         trials.sort_by_key(|it| it.batch_size);
         let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
-        for it in &trials {
-            let size = it.batch_size;
-            if size == 0 || it.images_per_second().is_some_and(|rate| !is_rate(rate)) {
-                let rate = it.images_per_second().unwrap_or(0.0);
-                return Err(Error::Data(format!(
-                    "batch size {size} cannot have made '{rate}' images per second; both are above 0: try it again"
-                )));
-            }
-        }
-        if let Some(two) = trials.windows(2).find(|two| two[0].batch_size == two[1].batch_size) {
-            let size = two[0].batch_size;
-            return Err(Error::Data(format!("batch size {size} was tried twice; give each size once")));
+        if let Some(it) = trials.iter().find(|it| it.images_per_second().is_some_and(|rate| !is_rate(rate))) {
+            let (size, rate) = (it.batch_size, it.images_per_second().unwrap_or(0.0));
+            return Err(Error::Data(format!(
+                "batch size {size} cannot have made '{rate}' images per second, which is above 0; try it again"
+            )));
         }
         let rates = || trials.iter().filter_map(|it| Some((it.batch_size, it.images_per_second()?)));
         let best = rates().reduce(|best, it| if it.1 > best.1 { it } else { best });
@@ -63,7 +52,7 @@ impl Analysis {
     }
 
     /// Whether the search ended because larger sizes were slower.
-    pub fn is_past_peak(&self) -> bool {
+    pub(super) fn is_past_peak(&self) -> bool {
         self.too_large.is_none() && is_past_peak(&self.trials)
     }
 
@@ -73,18 +62,14 @@ impl Analysis {
         self.too_large.is_none() && predicted(&self.trials, self.memory_limit) < largest + unit(largest)
     }
 
-    /// A trial by its size.
-    pub fn trial(&self, batch_size: usize) -> Option<&Trial> {
-        self.trials.iter().find(|it| it.batch_size == batch_size)
-    }
-
     /// The throughput of a size as a share of the best.
     pub fn share(&self, batch_size: usize) -> Option<f64> {
-        Some(self.trial(batch_size)?.images_per_second()? / self.best?.1)
+        let trial = self.trials.iter().find(|it| it.batch_size == batch_size)?;
+        Some(trial.images_per_second()? / self.best?.1)
     }
 
     /// Notes for the reader, a sentence or two each.
-    pub fn caveats(&self) -> Vec<String> {
+    pub(super) fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
         let Some(largest) = self.largest else {
             let size = self.trials[0].batch_size;

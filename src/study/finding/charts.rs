@@ -3,13 +3,10 @@
 use super::batch_size::Analysis;
 use super::curve::Probe;
 use super::learning_rate::{RangeTest, shown};
-use super::trial::Trial;
-use crate::report::chart::{Across, Chart, Figure, Scale};
+use super::search::Trial;
+use crate::report::chart::{Across, Chart, Scale};
 use crate::report::series::{Look, Series};
-
-/// The legend of the range test's chart.
-pub const LEGEND: &str = "Faint: the loss of every step. Bold: its exponential moving average, which the suggestion is \
-                          made from. Both are drawn until the loss is far above its start.";
+use crate::study::between;
 
 /// The memory limit is shown up to this multiple of the needed memory.
 const FAR: f64 = 4.0;
@@ -35,7 +32,7 @@ pub fn loss(test: &RangeTest) -> Chart {
     }
     series.extend(test.cut_off.map(|rate| callout(format!("cut off at {}", shown(rate)), 1, rate)));
     let title = "Loss over a growing learning rate".into();
-    Chart { title, series, scale: Scale::Linear, across: Across::LearningRate, marks: Vec::new() }
+    Chart { title, series, scale: Scale::Linear, across: Across::Logarithmic("learning rate"), marks: Vec::new() }
 }
 
 /// The smallest loss, and the top of the chart: the highest loss before the minimum plus the fall, or plus half of that
@@ -55,36 +52,28 @@ pub fn trials(analysis: &Analysis) -> Vec<Chart> {
     let rates = |it: &Trial| Some([it.batch_size as f64, it.images_per_second()?]);
     let rates: Vec<[f64; 2]> = analysis.trials.iter().filter_map(rates).collect();
     if !rates.is_empty() {
-        let line = Series { look: Look::Model, ..Series::new("", 0, rates.clone()) };
-        let marks = Series { look: Look::Marks, ..Series::new("measured", 0, rates) };
-        charts.push(over_sizes("Throughput, images/s", vec![line, marks], analysis));
+        let measured = Series { look: Look::Marks, ..Series::new("measured", 0, rates) };
+        charts.push(over_sizes("Throughput, images/s", vec![measured], analysis));
     }
     let bytes = |(size, bytes): (usize, u64)| [size as f64, gibibytes(bytes as f64)];
     let bytes: Vec<[f64; 2]> = analysis.trials.iter().filter_map(Trial::memory).map(bytes).collect();
     if let (Some(line), [[first, _], .., [last, _]]) = (&analysis.memory, bytes.as_slice()) {
         let end = analysis.too_large.map_or(*last, |size| size as f64);
-        let line_end = gibibytes(line.bytes(end));
-        let between = |from: f64, to: f64| -> Vec<[f64; 2]> {
-            let size = |at: usize| from * (to / from).powf(at as f64 / 48.0);
-            (0..=48).map(size).map(|size| [size, gibibytes(line.bytes(size))]).collect()
-        };
-        let mut series = vec![Series { look: Look::Model, ..Series::new("", 0, between(*first, *last)) }];
+        let mut series = Vec::new();
         if end > *last {
-            series.push(Series { look: Look::Predicted, ..Series::new("", 0, between(*last, end)) });
+            let beyond = between(*last, end).map(|size| [size, gibibytes(line.bytes(size))]).collect();
+            // Style 5 has dashes.
+            series.push(Series::new("predicted", 5, beyond));
         }
+        let most = FAR * gibibytes(line.bytes(end));
         // A much higher limit would flatten the curve.
-        if let Some(limit) = analysis.memory_limit.map(|it| gibibytes(it as f64)).filter(|it| *it <= FAR * line_end) {
+        if let Some(limit) = analysis.memory_limit.map(|it| gibibytes(it as f64)).filter(|it| *it <= most) {
             series.push(Series { look: Look::Ideal, ..Series::new("limit", 0, vec![[*first, limit], [end, limit]]) });
         }
         series.push(Series { look: Look::Marks, ..Series::new("measured", 0, bytes) });
         charts.push(over_sizes("Memory, GiB", series, analysis));
     }
     charts
-}
-
-/// The main figure: all charts.
-pub fn main(analysis: &Analysis) -> Figure {
-    Figure::stack(trials(analysis).iter().map(Chart::figure).collect())
 }
 
 fn over_sizes(title: &str, mut series: Vec<Series>, analysis: &Analysis) -> Chart {
@@ -94,7 +83,13 @@ fn over_sizes(title: &str, mut series: Vec<Series>, analysis: &Analysis) -> Char
     };
     series.extend(analysis.suggestion.map(|size| callout(format!("suggested: {size}"), 2, size)));
     series.extend(analysis.too_large.map(|size| callout(format!("too large: {size}"), 1, size)));
-    Chart { title: title.into(), series, scale: Scale::FromZero, across: Across::BatchSize, marks: Vec::new() }
+    Chart {
+        title: title.into(),
+        series,
+        scale: Scale::FromZero,
+        across: Across::Doubling("images per replica"),
+        marks: Vec::new(),
+    }
 }
 
 fn gibibytes(bytes: f64) -> f64 {

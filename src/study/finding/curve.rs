@@ -25,21 +25,20 @@ pub struct Probe {
 }
 
 /// An averaged curve.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Curve {
+pub(super) struct Curve {
     /// Averaged rates and losses of the steps before divergence.
-    pub points: Vec<Probe>,
+    pub(super) points: Vec<Probe>,
     /// Half-life of the average, in steps.
-    pub half_life: usize,
+    pub(super) half_life: usize,
     /// The first excluded rate, if the loss diverged.
-    pub cut_off: Option<f64>,
+    pub(super) cut_off: Option<f64>,
     /// Standard deviation of an averaged loss, from the differences of neighbouring losses.
-    pub noise: f64,
+    pub(super) noise: f64,
 }
 
 impl Curve {
     /// Averages the losses until they diverge: until one is not finite, or the average exceeds four times its minimum.
-    pub fn new(probes: &[Probe]) -> Self {
+    pub(super) fn new(probes: &[Probe]) -> Self {
         let half_life = (probes.len() / PARTS).max(1);
         let finite = probes.iter().position(|it| !is_loss(it.loss)).unwrap_or(probes.len());
         let average = |of: fn(&Probe) -> f64| {
@@ -63,7 +62,7 @@ impl Curve {
 
     /// The point of the steepest fall from `first` to `last`, and the slope there: loss per natural logarithm of the
     /// rate, over a half-life to both sides.
-    pub fn steepest(&self, first: usize, last: usize) -> Option<(usize, f64)> {
+    pub(super) fn steepest(&self, first: usize, last: usize) -> Option<(usize, f64)> {
         let slope = |at: usize| {
             let ends = [at.saturating_sub(self.half_life), (at + self.half_life).min(self.points.len() - 1)];
             let [before, after] = ends.map(|end| self.points[end]);

@@ -44,9 +44,9 @@ pub struct RangeTest {
     pub cut_off: Option<f64>,
     /// The factor of `schedule.lr_scaling` on `--learning-rate`.
     pub growth: f64,
-    /// The suggested rates, or the reason why there are none.
+    /// The suggested rates, or the reason why there are none and what to do.
     #[serde(skip)]
-    pub verdict: std::result::Result<Suggestion, NoSuggestion>,
+    pub verdict: std::result::Result<Suggestion, String>,
 }
 
 /// Suggested rates, for all replicas together unless stated otherwise.
@@ -68,67 +68,17 @@ pub struct Suggestion {
     pub range: [f64; 2],
 }
 
-/// Why a test suggests nothing. Its `Display` says what to do.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-pub enum NoSuggestion {
-    /// Too few steps.
-    #[error("{steps} steps are too few to tell a fall of the loss from chance; try --steps 100")]
-    TooFew {
-        /// Steps of the test.
-        steps: usize,
-    },
-    /// The loss diverged at the start.
-    #[error("the loss diverged after {steps} steps; start lower, with --from {}", shown(*from))]
-    RanAway {
-        /// Steps until divergence.
-        steps: usize,
-        /// A rate to begin with.
-        from: f64,
-    },
-    /// The loss rose without a significant fall before.
-    #[error("the loss did not fall by more than chance before it rose; \
-             try more steps with --steps {steps}, or begin lower with --from {}", shown(*from))]
-    Rose {
-        /// A rate to begin with.
-        from: f64,
-        /// A number of steps.
-        steps: usize,
-    },
-    /// The loss neither fell nor rose.
-    #[error("the loss never fell; try a wider range with --to {}, or more steps with --steps {steps}", shown(*to))]
-    Flat {
-        /// A rate to end with.
-        to: f64,
-        /// A number of steps.
-        steps: usize,
-    },
-    /// The loss did not rise at the end.
-    #[error("the loss was still falling at the highest rate; try --to {}", shown(*to))]
-    StillFalling {
-        /// A rate to end with.
-        to: f64,
-    },
-}
-
 impl RangeTest {
     /// Evaluates a test: `probes` in the order of steps, and the factor of `schedule.lr_scaling` on `--learning-rate`.
     ///
     /// # Errors
-    /// [`Error::Data`] if the rates do not grow from above 0, or the growth is not a number above 0.
+    /// [`Error::Data`] if the rates do not grow.
     pub fn new(probes: &[Probe], growth: f64) -> Result<Self> {
-        let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
-        if let Some(step) = probes.iter().position(|it| !is_rate(it.rate)) {
-            let rate = probes[step].rate;
-            return Err(Error::Data(format!("the range test has a learning rate of '{rate}'; give --from above 0")));
-        }
         if let Some(step) = probes.windows(2).position(|two| two[0].rate >= two[1].rate) {
             let step = step + 2;
             return Err(Error::Data(format!(
                 "the learning rate of the range test does not grow in step {step}; give --to above --from"
             )));
-        }
-        if !is_rate(growth) {
-            return Err(Error::Data(format!("a learning rate cannot be scaled by '{growth}'; give a number above 0")));
         }
         let curve = Curve::new(probes);
         let verdict = suggest(probes, &curve, growth);
@@ -137,15 +87,15 @@ impl RangeTest {
     }
 }
 
-fn suggest(probes: &[Probe], curve: &Curve, growth: f64) -> std::result::Result<Suggestion, NoSuggestion> {
+fn suggest(probes: &[Probe], curve: &Curve, growth: f64) -> std::result::Result<Suggestion, String> {
     let (steps, points) = (probes.len(), &curve.points);
     if steps < FEWEST {
-        return Err(NoSuggestion::TooFew { steps });
+        return Err(format!("{steps} steps are too few to tell a fall of the loss from chance; try --steps 100"));
     }
-    let (lower, higher) = (two_digits(probes[0].rate / 100.0), two_digits(probes[steps - 1].rate * 10.0));
+    let (lower, higher) = (shown(probes[0].rate / 100.0), shown(probes[steps - 1].rate * 10.0));
     let first = PASSED_OVER * curve.half_life;
     if points.len() <= 2 * first {
-        return Err(NoSuggestion::RanAway { steps: points.len(), from: lower });
+        return Err(format!("the loss diverged after {} steps; start lower, with --from {lower}", points.len()));
     }
     let loss = |at: usize| points[at].loss;
     let highest = |from: usize, to: usize| (from..to).map(loss).fold(f64::NEG_INFINITY, f64::max);
@@ -156,16 +106,22 @@ fn suggest(probes: &[Probe], curve: &Curve, growth: f64) -> std::result::Result<
     let chance = CERTAIN * curve.noise;
     let least_fall = chance.max(LEAST_FALL * loss(first).abs());
     if fall <= least_fall {
-        let has_risen = has_run_away || rise > least_fall;
-        let flat = NoSuggestion::Flat { to: higher, steps: 2 * steps };
-        return Err(if has_risen { NoSuggestion::Rose { from: lower, steps: 2 * steps } } else { flat });
+        let more = format!("more steps with --steps {}", 2 * steps);
+        return Err(if has_run_away || rise > least_fall {
+            format!(
+                "the loss did not fall by more than chance before it rose; try {more}, or begin lower with --from {lower}"
+            )
+        } else {
+            format!("the loss never fell; try a wider range with --to {higher}, or {more}")
+        });
     }
     if !has_run_away && rise <= chance.max(LEAST_RISE * fall) {
-        return Err(NoSuggestion::StillFalling { to: higher });
+        return Err(format!("the loss was still falling at the highest rate; try --to {higher}"));
     }
     let (steepest, slope) = curve.steepest(first, least).unwrap_or((least, 0.0));
     let tenth = points[least].rate / SAFETY;
-    let learning_rate = two_digits(tenth / growth);
+    // Two digits, more than the precision of a range test.
+    let learning_rate = shown(tenth / growth).parse().unwrap_or(tenth / growth);
     let effective = learning_rate * growth;
     Ok(Suggestion {
         steepest: points[steepest].rate,
@@ -178,13 +134,8 @@ fn suggest(probes: &[Probe], curve: &Curve, growth: f64) -> std::result::Result<
     })
 }
 
-/// A number rounded to two digits, more than the precision of a range test.
-fn two_digits(value: f64) -> f64 {
-    shown(value).parse().unwrap_or(value)
-}
-
 /// A rate with two digits, in a form that a flag accepts.
-pub fn shown(rate: f64) -> String {
+pub(super) fn shown(rate: f64) -> String {
     let rounded: f64 = format!("{rate:.1e}").parse().unwrap_or(rate);
     if (1e-4..1e5).contains(&rounded.abs()) { rounded.to_string() } else { format!("{rounded:e}") }
 }

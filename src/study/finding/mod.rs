@@ -1,16 +1,14 @@
 //! Learning rate and batch size from short runs.
 //!
 //! [`learning_rate`] is the range test, [`curve`] its averaged losses; [`batch_size`] compares trials, [`search`]
-//! selects the next one; [`text`], [`charts`] and [`page`] present the results.
+//! selects the next one; [`text`] and [`charts`] present the results.
 
-pub mod batch_size;
+mod batch_size;
 pub mod charts;
-pub mod curve;
-pub mod learning_rate;
-pub mod page;
+mod curve;
+mod learning_rate;
 pub mod search;
-pub mod text;
-mod trial;
+mod text;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,13 +17,12 @@ use serde::Serialize;
 
 pub use batch_size::Analysis;
 pub use curve::Probe;
-pub use learning_rate::{NoSuggestion, RangeTest, Suggestion};
-pub use search::{Bounds, next};
-pub use trial::{MemoryLine, Outcome, Trial};
+pub use learning_rate::{RangeTest, Suggestion};
+pub use search::{Bounds, MemoryLine, Outcome, Trial, next};
 
-use super::scaling::table::csv;
 use super::write;
 use crate::error::Result;
+use crate::report::chart::{Chart, Figure};
 
 /// The setting to find.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,29 +55,26 @@ struct File<'a, Findings> {
 }
 
 impl RangeTest {
-    /// Writes `find-lr.csv`, `.json`, `.svg`, `.png` and, last, `.html`; `about` describes hardware and settings. In
-    /// JSON, losses that are not finite are null.
+    /// Writes `find-lr.csv`, `.json` and, last, `.svg`; `about` describes hardware and settings. In JSON, losses that are
+    /// not finite are null.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`] naming the file that cannot be written.
     pub fn write(&self, directory: &Path, about: &BTreeMap<String, String>) -> Result<()> {
         let notes = self.verdict.as_ref().err().map(|none| format!("no suggestion: {none}")).into_iter().collect();
         let json = File { about, notes, findings: self, suggestion: self.verdict.as_ref().ok() };
-        let figure = charts::loss(self).figure();
-        let csv = csv(&text::step_rows(self));
-        write(directory, "find-lr", &figure, csv, &json, page::learning_rate(self, about))
+        write(directory, "find-lr", &text::step_rows(self), &json, &charts::loss(self).figure())
     }
 }
 
 impl Analysis {
-    /// Writes `find-batch-size.csv`, `.json`, `.svg`, `.png` and, last, `.html`; `about` describes hardware and
-    /// settings.
+    /// Writes `find-batch-size.csv`, `.json` and, last, `.svg`; `about` describes hardware and settings.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`] naming the file that cannot be written.
     pub fn write(&self, directory: &Path, about: &BTreeMap<String, String>) -> Result<()> {
         let json = File { about, notes: self.caveats(), findings: self, suggestion: None };
-        let csv = csv(&text::trial_rows(self));
-        write(directory, "find-batch-size", &charts::main(self), csv, &json, page::batch_size(self, about))
+        let figure = Figure::stack(charts::trials(self).iter().map(Chart::figure).collect());
+        write(directory, "find-batch-size", &text::trial_rows(self), &json, &figure)
     }
 }

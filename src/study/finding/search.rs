@@ -1,15 +1,98 @@
-//! Selects the next batch size to try: doubles it while it fits, then bisects. The search ends once the two largest
-//! sizes are slower than a smaller one.
+//! Trials of batch sizes, and the next size to try: doubles it while it fits, then bisects. The search ends once the two
+//! largest sizes are slower than a smaller one.
 //!
 //! A size that does not fit by extrapolation of the last two is never tried: running out of memory can kill a process,
 //! even another one. No size is tried twice, so a search terminates.
 
-use super::trial::{MemoryLine, Trial};
+use serde::{Deserialize, Serialize};
 
 /// The share of the memory to use at most.
 const FILL: f64 = 0.9;
 /// Larger sizes are multiples of this.
 const MULTIPLE: usize = 8;
+
+/// A trial of one batch size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Images of a replica in a step.
+    pub batch_size: usize,
+    /// Its outcome.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// The outcome of a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It trained.
+    Fits {
+        /// Images per second, of all replicas.
+        images_per_second: f64,
+        /// Peak memory, in bytes; 0 if unknown.
+        memory_bytes: u64,
+    },
+    /// It did not fit into memory.
+    TooLarge {
+        /// The error message.
+        why: String,
+    },
+}
+
+impl Trial {
+    /// Whether it fits into memory.
+    pub fn fits(&self) -> bool {
+        matches!(self.outcome, Outcome::Fits { .. })
+    }
+
+    /// Its images per second, if it fits.
+    pub(super) fn images_per_second(&self) -> Option<f64> {
+        match self.outcome {
+            Outcome::Fits { images_per_second, .. } => Some(images_per_second),
+            Outcome::TooLarge { .. } => None,
+        }
+    }
+
+    /// Its size and memory, if known.
+    pub(super) fn memory(&self) -> Option<(usize, u64)> {
+        match self.outcome {
+            Outcome::Fits { memory_bytes, .. } if memory_bytes > 0 => Some((self.batch_size, memory_bytes)),
+            _ => None,
+        }
+    }
+}
+
+/// Memory as a linear function of the batch size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct MemoryLine {
+    /// Bytes independent of the size: weights, optimizer, the program.
+    pub fixed: f64,
+    /// Bytes per image.
+    pub per_image: f64,
+}
+
+impl MemoryLine {
+    /// The least-squares line through sizes and their bytes; constant for one point, `None` for none.
+    pub fn through(points: &[(usize, u64)]) -> Option<Self> {
+        let count = points.len() as f64;
+        let points = || points.iter().map(|(size, bytes)| (*size as f64, *bytes as f64));
+        let (size, bytes) = points().fold((0.0, 0.0), |sum, it| (sum.0 + it.0 / count, sum.1 + it.1 / count));
+        let covariance: f64 = points().map(|it| (it.0 - size) * (it.1 - bytes)).sum();
+        let variance: f64 = points().map(|it| (it.0 - size).powi(2)).sum();
+        let per_image = if variance > 0.0 { covariance / variance } else { 0.0 };
+        (count > 0.0).then_some(Self { fixed: bytes - per_image * size, per_image })
+    }
+
+    pub(super) fn bytes(&self, size: f64) -> f64 {
+        self.fixed + self.per_image * size
+    }
+
+    /// The largest size that needs at most `bytes`; `usize::MAX` if memory does not grow with the size.
+    pub fn largest(&self, bytes: f64) -> usize {
+        // The conversion saturates.
+        if self.per_image > 0.0 { ((bytes - self.fixed) / self.per_image).floor() as usize } else { usize::MAX }
+    }
+}
 
 /// The limits of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +140,7 @@ pub fn next(trials: &[Trial], bounds: &Bounds) -> Option<usize> {
 }
 
 /// Whether the two largest sizes that fit are slower than a smaller one.
-pub fn is_past_peak(trials: &[Trial]) -> bool {
+pub(super) fn is_past_peak(trials: &[Trial]) -> bool {
     let mut rates: Vec<(usize, f64)> =
         trials.iter().filter_map(|it| Some((it.batch_size, it.images_per_second()?))).collect();
     rates.sort_by_key(|(size, _)| *size);
@@ -72,7 +155,7 @@ pub fn unit(size: usize) -> usize {
 
 /// The largest size that fits by extrapolation of the last two; with fewer, any size, unless the memory is already
 /// full.
-pub fn predicted(trials: &[Trial], memory: Option<u64>) -> usize {
+pub(super) fn predicted(trials: &[Trial], memory: Option<u64>) -> usize {
     let Some(memory) = memory else { return usize::MAX };
     let room = FILL * memory as f64;
     let mut used: Vec<(usize, u64)> = trials.iter().filter_map(Trial::memory).collect();

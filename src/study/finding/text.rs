@@ -2,54 +2,43 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::batch_size::Analysis;
 use super::curve::Probe;
-use super::learning_rate::{RangeTest, Suggestion, shown};
-use super::trial::{MemoryLine, Outcome, Trial};
+use super::learning_rate::{RangeTest, shown};
+use super::search::{Outcome, Trial};
 use crate::metrics::gibibytes;
 use crate::report::axis::plain;
-use crate::study::scaling::table::{aligned, percent, rate};
+use crate::study::{UNKNOWN, aligned, percent, rate};
 
-const UNKNOWN: &str = "-";
-/// The headers of [`cells`].
-pub const HEAD: [&str; 4] = ["images", "images/s", "of the best", "memory"];
+const HEAD: [&str; 4] = ["images", "images/s", "of the best", "memory"];
 
 /// A step of a range test: a row of `find-lr.csv`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StepRow {
-    /// Number of the step, from 1.
-    pub step: usize,
-    /// The rate of the step.
-    pub learning_rate: f64,
-    /// Its loss.
-    pub loss: f64,
-    /// The averaged rate; `None` after divergence.
-    pub averaged_learning_rate: Option<f64>,
-    /// The averaged loss.
-    pub averaged_loss: Option<f64>,
+#[derive(Serialize)]
+pub(super) struct StepRow {
+    /// From 1.
+    step: usize,
+    learning_rate: f64,
+    loss: f64,
+    /// `None` after divergence.
+    averaged_learning_rate: Option<f64>,
+    averaged_loss: Option<f64>,
 }
 
 /// A trial: a row of `find-batch-size.csv`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TrialRow {
-    /// Images of a replica in a step.
-    pub batch_size: usize,
-    /// Whether it fits.
-    pub fits: bool,
-    /// Images per second, if it fits.
-    pub images_per_second: Option<f64>,
-    /// Throughput as a share of the best.
-    pub of_the_best: Option<f64>,
-    /// Memory in bytes, if it fits and is known.
-    pub memory_bytes: Option<u64>,
+#[derive(Serialize)]
+pub(super) struct TrialRow {
+    batch_size: usize,
+    fits: bool,
+    images_per_second: Option<f64>,
+    of_the_best: Option<f64>,
+    memory_bytes: Option<u64>,
     /// Why it does not fit.
-    pub why: String,
+    why: String,
 }
 
-/// The steps of a test as rows.
-pub fn step_rows(test: &RangeTest) -> Vec<StepRow> {
+pub(super) fn step_rows(test: &RangeTest) -> Vec<StepRow> {
     let row = |(at, probe): (usize, &Probe)| {
         let averaged = test.averaged.get(at);
         StepRow {
@@ -63,8 +52,7 @@ pub fn step_rows(test: &RangeTest) -> Vec<StepRow> {
     test.probes.iter().enumerate().map(row).collect()
 }
 
-/// The trials as rows.
-pub fn trial_rows(analysis: &Analysis) -> Vec<TrialRow> {
+pub(super) fn trial_rows(analysis: &Analysis) -> Vec<TrialRow> {
     let row = |it: &Trial| TrialRow {
         batch_size: it.batch_size,
         fits: it.fits(),
@@ -79,8 +67,7 @@ pub fn trial_rows(analysis: &Analysis) -> Vec<TrialRow> {
     analysis.trials.iter().map(row).collect()
 }
 
-/// The cells of a trial, without the reason.
-pub fn cells(row: &TrialRow) -> [String; 4] {
+fn cells(row: TrialRow) -> [String; 4] {
     let known = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.into());
     [
         row.batch_size.to_string(),
@@ -88,18 +75,6 @@ pub fn cells(row: &TrialRow) -> [String; 4] {
         known(row.of_the_best.map(percent)),
         known(row.memory_bytes.map(|bytes| gibibytes(bytes as f64))),
     ]
-}
-
-/// The memory line in words.
-pub fn memory(line: &MemoryLine) -> String {
-    format!("{} + {:.2} MiB per image", gibibytes(line.fixed), line.per_image / (1u64 << 20) as f64)
-}
-
-/// The rate after the schedule's scaling, if it differs from the flag.
-pub fn scaled(suggestion: &Suggestion, growth: f64) -> Option<String> {
-    let effective = shown(suggestion.effective);
-    let times = plain(growth);
-    (growth != 1.0).then(|| format!("times {times} by schedule.lr_scaling: {effective} for all replicas together"))
 }
 
 impl fmt::Display for RangeTest {
@@ -119,13 +94,17 @@ impl fmt::Display for RangeTest {
         let [low, high] = it.range.map(shown);
         writeln!(f, "suggestion  {}, a tenth of the minimum; worth a try: {low} to {high}", shown(it.tenth))?;
         write!(f, "use         --learning-rate {}", shown(it.learning_rate))?;
-        scaled(it, self.growth).map_or(Ok(()), |scaled| write!(f, " ({scaled})"))
+        if self.growth == 1.0 {
+            return Ok(());
+        }
+        let (times, effective) = (plain(self.growth), shown(it.effective));
+        write!(f, " (times {times} by schedule.lr_scaling: {effective} for all replicas together)")
     }
 }
 
 impl fmt::Display for Analysis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&aligned(&HEAD, &trial_rows(self).iter().map(cells).collect::<Vec<_>>()))?;
+        f.write_str(&aligned(&HEAD, trial_rows(self).into_iter().map(cells)))?;
         if let Some(largest) = self.largest {
             write!(f, "largest     {largest} images per replica fit")?;
             self.too_large.iter().try_for_each(|size| write!(f, ", {size} do not"))?;
@@ -133,7 +112,8 @@ impl fmt::Display for Analysis {
             writeln!(f)?;
         }
         if let Some(line) = &self.memory {
-            write!(f, "memory      {}", memory(line))?;
+            let per_image = line.per_image / (1u64 << 20) as f64;
+            write!(f, "memory      {} + {per_image:.2} MiB per image", gibibytes(line.fixed))?;
             self.memory_limit.iter().try_for_each(|bytes| write!(f, ", of {}", gibibytes(*bytes as f64)))?;
             writeln!(f)?;
         }

@@ -29,7 +29,7 @@ impl Placement {
     }
 
     /// How many devices it needs.
-    pub fn workers(&self) -> usize {
+    pub(crate) fn workers(&self) -> usize {
         self.replicas * self.cut.len()
     }
 }

@@ -8,15 +8,13 @@
 //! Efficient Pipeline Parallel DNN Training", and Fan et al. 2021, "DAPPLE: A Pipelined Data Parallel Approach for Training
 //! Large Models", search the same space by dynamic programming, for models of more units.
 
-pub mod cuts;
-pub mod forecast;
-pub mod measured;
+mod forecast;
+mod measured;
 pub mod pipeline;
 pub mod text;
 
-pub use cuts::cuts;
 pub use forecast::{Forecast, Placement};
-pub use measured::{Experiment, Measured, Room, Unit};
+pub use measured::{Experiment, Measured, Room, Unit, cuts};
 
 use crate::error::{Error, Result};
 

@@ -6,14 +6,13 @@ use super::Planning;
 use super::forecast::{Forecast, Placement};
 use crate::metrics::gibibytes;
 use crate::metrics::line::count;
-use crate::study::scaling::table::{aligned, percent, rate, seconds};
+use crate::study::{aligned, percent, rate, seconds};
 
-/// The headers of [`cells`].
-pub const HEAD: [&str; 9] =
+const HEAD: [&str; 9] =
     ["replicas", "stages", "micro-batches", "units", "images/s", "step", "waiting", "memory", "traffic"];
 
-/// The cells of a placement. Memory is that of the device that needs most.
-pub fn cells(row: &Forecast) -> [String; 9] {
+/// Memory is that of the device that needs most.
+fn cells(row: &Forecast) -> [String; 9] {
     let it = &row.placement;
     let speed = if row.fits { rate(row.images_per_second) } else { "too large".into() };
     [
@@ -35,7 +34,7 @@ fn bytes(count: f64) -> String {
 }
 
 /// The units of each stage, as in `0-4 5-9`.
-pub fn units(placement: &Placement) -> String {
+pub(crate) fn units(placement: &Placement) -> String {
     let part = |part: &std::ops::Range<usize>| match part.len() {
         1 => part.start.to_string(),
         _ => format!("{}-{}", part.start, part.end - 1),
@@ -43,13 +42,11 @@ pub fn units(placement: &Placement) -> String {
     placement.cut.iter().map(part).collect::<Vec<_>>().join(" ")
 }
 
-/// The placement in words.
-pub fn name(placement: &Placement) -> String {
+pub(crate) fn name(placement: &Placement) -> String {
     format!("{} in {}", count(placement.replicas, "replica"), count(placement.cut.len(), "stage"))
 }
 
-/// The flags of a placement.
-pub fn flags(placement: &Placement) -> Vec<String> {
+pub(crate) fn flags(placement: &Placement) -> Vec<String> {
     let mut flags = vec![
         format!("--world-size={}", placement.replicas),
         format!("--accumulation-steps={}", placement.micro_batches),
@@ -62,12 +59,11 @@ pub fn flags(placement: &Placement) -> Vec<String> {
 }
 
 /// The flags as a person types them.
-pub fn spelled(placement: &Placement) -> String {
+pub(crate) fn spelled(placement: &Placement) -> String {
     flags(placement).join(" ").replace('=', " ")
 }
 
-/// Numbers separated by commas.
-pub fn joined(numbers: &[usize]) -> String {
+pub(crate) fn joined(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
@@ -94,7 +90,7 @@ pub fn reason(planning: &Planning) -> String {
 
 impl fmt::Display for Planning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&aligned(&HEAD, &self.rows.iter().map(cells).collect::<Vec<_>>()))?;
+        f.write_str(&aligned(&HEAD, self.rows.iter().map(cells)))?;
         let choice = self.choice();
         let (rate, name) = (rate(choice.images_per_second), name(&choice.placement));
         let compared = count(self.compared, "cut");

@@ -1,4 +1,4 @@
-//! The measurement of one short training run.
+//! The measurement of one short training run, and its comparison with another.
 //!
 //! Medians and quartiles are used instead of means, because interruptions by the system cause outliers.
 
@@ -6,14 +6,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
 use crate::metrics::line::count;
 
-/// The plausible times of a step, in seconds.
-const BELIEVED: std::ops::RangeInclusive<f64> = 1e-9..=1e9;
-
 /// Weak or strong scaling: the quantity that stays constant when replicas are added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// The batch of a replica: more replicas do more work per step, in the same time at best.
@@ -24,10 +20,7 @@ pub enum Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Weak => "weak",
-            Self::Strong => "strong",
-        })
+        f.write_str(if *self == Self::Weak { "weak" } else { "strong" })
     }
 }
 
@@ -55,56 +48,18 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Refuses an impossible measurement.
-    ///
-    /// # Errors
-    /// [`Error::Data`] naming the measurement and the rule.
-    pub fn check(&self) -> Result<()> {
-        let longest = self.step_seconds.iter().copied().fold(0.0, f64::max);
-        let rules = [
-            (self.replicas > 0, "has no replica"),
-            ((1..=self.replicas).contains(&self.processes), "needs at least one process, and a replica in each"),
-            (self.images_per_step > 0, "has no image in a step"),
-            (!self.step_seconds.is_empty(), "has no step; measure one at least"),
-            (self.steps == self.step_seconds.len(), "does not have a time for every step"),
-            (self.step_seconds.iter().all(|it| BELIEVED.contains(it)), "has a step whose time no clock can measure"),
-            ((0.0..=longest).contains(&self.exposed_communication), "waits for collectives longer than a step takes"),
-        ];
-        match rules.iter().find(|(holds, _)| !holds) {
-            Some((_, broken)) => {
-                Err(Error::Data(format!("the measurement '{}' {broken}; measure it again", self.name())))
-            }
-            None => Ok(()),
-        }
-    }
-
     /// A description for messages.
     pub fn name(&self) -> String {
         format!("{} scaling, {}, {}", self.mode, count(self.replicas, "replica"), count(self.processes, "process"))
     }
 
-    /// The median time of a step, in seconds.
-    pub fn median(&self) -> f64 {
-        self.quantile(0.5)
-    }
-
-    /// The lower and upper quartile of the step times, in seconds.
-    pub fn quartiles(&self) -> [f64; 2] {
-        [0.25, 0.75].map(|share| self.quantile(share))
-    }
-
     /// Images per second in the median step.
     pub fn images_per_second(&self) -> f64 {
-        self.images_per_step as f64 / self.median()
+        self.images_per_step as f64 / self.quantile(0.5)
     }
 
-    /// The share of the median step in which a replica waited for collectives.
-    pub fn exposed_share(&self) -> f64 {
-        self.exposed_communication / self.median()
-    }
-
-    /// The quantile by linear interpolation (definition 7 of Hyndman and Fan, Sample Quantiles in Statistical Packages,
-    /// 1996).
+    /// The quantile of the step times by linear interpolation (definition 7 of Hyndman and Fan, Sample Quantiles in
+    /// Statistical Packages, 1996), in seconds.
     fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.step_seconds.clone();
         sorted.sort_by(f64::total_cmp);
@@ -112,5 +67,54 @@ impl Measurement {
         let at = share * last as f64;
         let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
         below + (above - below) * at.fract()
+    }
+}
+
+/// A measurement relative to the smallest configuration of its mode: a row of the table and of `scaling.csv`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Row {
+    pub(super) mode: Mode,
+    pub(super) replicas: usize,
+    pub(super) processes: usize,
+    pub(super) devices_shared: bool,
+    steps: usize,
+    pub(super) images_per_step: usize,
+    /// The median, and the quartiles.
+    pub(super) step_seconds: f64,
+    pub(super) step_seconds_q1: f64,
+    pub(super) step_seconds_q3: f64,
+    pub(super) images_per_second: f64,
+    /// Throughput as a multiple of that of the smallest configuration.
+    pub(super) speed_up: f64,
+    /// The speed-up divided by the ratio of replicas.
+    pub(super) efficiency: f64,
+    exposed_communication: f64,
+    /// The same as a share of the median step.
+    pub(super) exposed_share: f64,
+    pub(super) memory_bytes: u64,
+}
+
+impl Row {
+    /// The measurement relative to `base`, the smallest one of its mode.
+    pub(super) fn new(it: &Measurement, base: &Measurement) -> Self {
+        let [step_seconds_q1, step_seconds, step_seconds_q3] = [0.25, 0.5, 0.75].map(|share| it.quantile(share));
+        let speed_up = it.images_per_second() / base.images_per_second();
+        Self {
+            mode: it.mode,
+            replicas: it.replicas,
+            processes: it.processes,
+            devices_shared: it.devices_shared,
+            steps: it.steps,
+            images_per_step: it.images_per_step,
+            step_seconds,
+            step_seconds_q1,
+            step_seconds_q3,
+            images_per_second: it.images_per_second(),
+            speed_up,
+            efficiency: speed_up * base.replicas as f64 / it.replicas as f64,
+            exposed_communication: it.exposed_communication,
+            exposed_share: it.exposed_communication / step_seconds,
+            memory_bytes: it.memory_bytes,
+        }
     }
 }

@@ -145,7 +145,7 @@ impl Program for Measurement {
             return Ok(());
         }
         evaluation::write(directory, &evaluation)?;
-        say(&format!("files       evaluation.json, classes.csv, confusion.csv|svg|png in {}", shown(directory)));
+        say(&format!("files       evaluation.json, classes.csv, confusion.csv|svg in {}", shown(directory)));
         if let Some(run) = file.run.filter(|run| *directory == run.join(DIRECTORY)) {
             // The page of the run shows the evaluation.
             let page = run.join("report.html");

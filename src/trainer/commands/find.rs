@@ -68,7 +68,7 @@ fn learning_rate(
     let test = RangeTest::new(&probes, growth)?;
     test.write(output, &about(&config)?)?;
     say(&test.to_string());
-    say(&format!("files       find-lr.csv|json|svg|png|html in {}", output.display()));
+    say(&format!("files       find-lr.csv|json|svg in {}", output.display()));
     Ok(u8::from(test.verdict.is_err()))
 }
 
@@ -93,7 +93,7 @@ fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &
         let outcome = match run.ended.code {
             0 => Outcome::Fits { images_per_second: run.rate()?, memory_bytes: run.memory() },
             _ if batch_size == bounds.start => return Err(run.failure(&format!("a batch size of {batch_size}"))),
-            _ => Outcome::TooLarge { why: run.error_line() },
+            _ => Outcome::TooLarge { why: run.ended.why() },
         };
         say(&match &outcome {
             Outcome::Fits { images_per_second, .. } => {
@@ -106,6 +106,6 @@ fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &
     let analysis = Analysis::new(trials, memory)?;
     analysis.write(output, &about(&config)?)?;
     say(&format!("\n{analysis}"));
-    say(&format!("files       find-batch-size.csv|json|svg|png|html in {}", output.display()));
+    say(&format!("files       find-batch-size.csv|json|svg in {}", output.display()));
     Ok(0)
 }

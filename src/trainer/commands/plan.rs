@@ -1,13 +1,13 @@
 //! `train plan`: the fastest placement of a training, by measured times of the parts of its network.
 
-use super::measured_run::{MeasuredRun, refuse};
+use super::measured_run::{MeasuredRun, median, refuse};
 use crate::config::{Config, Request, Setting, resolve};
 use crate::error::{Error, Result};
 use crate::launch::alone;
 use crate::parallel::{BackendKind, HostBackend};
 use crate::stop::Stop;
 use crate::study::planning::{Experiment, Forecast, Planning, text};
-use crate::study::scaling::table::{aligned, rate};
+use crate::study::{aligned, rate};
 use crate::trainer::backend::{Program, dispatch};
 use crate::trainer::initial::initial_model;
 use crate::trainer::phases::listen;
@@ -141,7 +141,7 @@ fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[Str
         rows.push(cells(row, measured));
     }
     let head = ["replicas", "stages", "predicted images/s", "measured", "predicted / measured"];
-    say(&format!("\nmeasured    medians of {STEPS} steps\n{}", aligned(&head, &rows)));
+    say(&format!("\nmeasured    medians of {STEPS} steps\n{}", aligned(&head, rows)));
     if let Some((measured, Forecast { placement, .. })) = fastest {
         let verdict = if *placement == planning.choice().placement { "as predicted" } else { "not the predicted one" };
         say(&format!("choice      {}, {} images/s measured, {verdict}", text::name(placement), rate(measured)));
@@ -151,10 +151,8 @@ fn compare(planning: &Planning, config: &Config, several: bool, arguments: &[Str
 }
 
 fn images_per_second(run: &MeasuredRun, experiment: Experiment) -> Result<f64> {
-    let mut seconds: Vec<f64> = run.steps()?.iter().skip(WARMUP).map(|step| step.step_seconds).collect();
-    seconds.sort_by(f64::total_cmp);
-    let middle = seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN);
-    Ok((experiment.batch_size * experiment.micro_batches) as f64 / middle)
+    let seconds = run.steps()?.iter().skip(WARMUP).map(|step| step.step_seconds).collect();
+    Ok((experiment.batch_size * experiment.micro_batches) as f64 / median(seconds).unwrap_or(f64::NAN))
 }
 
 fn cells(row: &Forecast, measured: f64) -> [String; 5] {

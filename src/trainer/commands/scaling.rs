@@ -42,7 +42,7 @@ pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result
     std::fs::create_dir_all(&sizes.output).map_err(Error::io("create", &sizes.output))?;
     analysis.write(&sizes.output)?;
     say(&format!("\n{analysis}"));
-    say(&format!("files       scaling.csv|json|svg|png|html in {}", sizes.output.display()));
+    say(&format!("files       scaling.csv|json|svg in {}", sizes.output.display()));
     Ok(0)
 }
 
@@ -64,8 +64,8 @@ struct Wanted {
     mode: Mode,
     replicas: usize,
     processes: usize,
-    batch: usize,
     /// The batch size of a replica.
+    batch: usize,
     threads: usize,
 }
 
