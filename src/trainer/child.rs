@@ -14,58 +14,58 @@ use crate::launch::exit_policy::ExitPolicy;
 use crate::launch::output::Sink;
 use crate::launch::processes::{Event, GRACE, command, listen, supervise};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Child {
-    arguments: Vec<OsString>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+/// How a child ended.
+#[derive(Debug)]
+pub(super) struct Ended {
     /// Its exit code; 128 + signal if one killed it.
-    pub code: u8,
+    pub(super) code: u8,
     /// The code with which this process must end too, because it was signalled.
-    pub stop: Option<u8>,
+    pub(super) stop: Option<u8>,
     /// The line that most likely says why it failed.
-    pub error_line: Option<String>,
+    pub(super) error_line: Option<String>,
 }
 
-impl Child {
-    /// For `train ARGUMENTS`, in the environment of this process.
-    pub fn new(arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        Self { arguments: arguments.into_iter().map(Into::into).collect() }
-    }
-
-    /// Starts it and waits for its end; what it prints goes where this process prints, or nowhere if `quiet`.
-    ///
-    /// From the first call on, signals no longer end this process: calls after one start nothing. Several threads may
-    /// run a child each.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when it cannot be started.
-    pub fn run(&self, quiet: bool) -> Result<Ended> {
-        let (post, events) = channel();
-        if let Some(signal) = pass_signals(&post)? {
-            let code = code_of(signal);
-            return Ok(Ended { code, stop: Some(code), error_line: None });
-        }
-        let program = std::env::current_exe().map_err(Error::io("find", "train"))?;
-        let child = command(&program, &self.arguments);
-        let [stdout, stderr]: [Sink; 2] = if quiet {
-            [Arc::new(Mutex::new(io::sink())), Arc::new(Mutex::new(io::sink()))]
-        } else {
-            [Arc::new(Mutex::new(io::stdout())), Arc::new(Mutex::new(io::stderr()))]
-        };
-        let policy = ExitPolicy::new(Some(GRACE));
-        let (policy, mut error_lines) = supervise(vec![child], 0, &post, &events, stdout, stderr, policy)?;
-        let code = policy.code();
-        let stopped = (code != 0 && policy.failure().is_none()).then_some(code);
-        let stop = stopped.or(policy.signal().map(|signal| if code == 0 { code_of(signal) } else { code }));
-        Ok(Ended { code, stop, error_line: error_lines.pop().flatten() })
+impl Ended {
+    /// Why it failed.
+    pub(super) fn why(&self) -> String {
+        let line = self.error_line.as_deref().map(|line| line.trim_start_matches("train: ").to_string());
+        line.unwrap_or_else(|| format!("exit code {}", self.code))
     }
 }
 
+/// Starts `train ARGUMENTS` in the environment of this process and waits for its end; what it prints goes where this
+/// process prints, or nowhere if `quiet`.
+///
+/// From the first call on, signals no longer end this process: calls after one start nothing. Several threads may run a
+/// child each.
+///
+/// # Errors
+/// [`Error::Io`] when it cannot be started.
+pub(super) fn run(arguments: impl IntoIterator<Item = impl Into<OsString>>, quiet: bool) -> Result<Ended> {
+    let (post, events) = channel();
+    if let Some(signal) = pass_signals(&post)? {
+        let code = code_of(signal);
+        return Ok(Ended { code, stop: Some(code), error_line: None });
+    }
+    let program = std::env::current_exe().map_err(Error::io("find", "train"))?;
+    let child = command(&program, &arguments.into_iter().map(Into::into).collect::<Vec<OsString>>());
+    let [stdout, stderr]: [Sink; 2] = if quiet {
+        [Arc::new(Mutex::new(io::sink())), Arc::new(Mutex::new(io::sink()))]
+    } else {
+        [Arc::new(Mutex::new(io::stdout())), Arc::new(Mutex::new(io::stderr()))]
+    };
+    let policy = ExitPolicy::new(Some(GRACE));
+    let (policy, mut error_lines) = supervise(vec![child], 0, &post, &events, stdout, stderr, policy)?;
+    let code = policy.code();
+    let stopped = (code != 0 && policy.failure().is_none()).then_some(code);
+    let stop = stopped.or(policy.signal().map(|signal| if code == 0 { code_of(signal) } else { code }));
+    Ok(Ended { code, stop, error_line: error_lines.pop().flatten() })
+}
+
+/// The signals to this process, for all its children.
 struct Signals {
     listens: bool,
+    /// The first one.
     first: Option<i32>,
     /// Where the events of children go; those of ended children are closed.
     children: Vec<Sender<Event>>,

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::measured_run::text_of;
 use super::repetition::{
     Difference, Log, Repetition, Verification, different_tensor, divide, experiment, first_difference, last_start, log,
-    text_of,
 };
 use crate::checkpoint::{self, Loaded};
 use crate::error::{Error, Result};

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Request, faults, flag};
 use crate::error::{Error, Result};
+use crate::file::{self, GIB};
 use crate::metrics::{Record, StepRecord, Summary};
 use crate::report::trace::Trace;
 use crate::trainer::backend::{devices, name};
-use crate::trainer::child::{Child, Ended};
+use crate::trainer::child::{self, Ended};
 
 /// Flags with which a run that a command makes for itself writes its own directory only: no copies into the store of another
 /// run, and no file of the best model.
@@ -53,18 +54,13 @@ impl MeasuredRun {
         }
         let launch = ["launch".to_string(), format!("--nproc={processes}"), "--".into()];
         let front = if processes > 1 { launch.to_vec() } else { Vec::new() };
-        let ended = Child::new([&front[..], arguments, &own].concat()).run(true)?;
+        let ended = child::run([&front[..], arguments, &own].concat(), true)?;
         Ok(Self { directory, ended })
-    }
-
-    pub(super) fn error_line(&self) -> String {
-        let words = self.ended.error_line.clone().unwrap_or_else(|| format!("exit code {}", self.ended.code));
-        words.trim_start_matches("train: ").to_string()
     }
 
     /// The error that `what` failed, with the reason.
     pub(super) fn failure(&self, what: &str) -> Error {
-        Error::Training(format!("{what} could not be measured: {}", self.error_line()))
+        Error::Training(format!("{what} could not be measured: {}", self.ended.why()))
     }
 
     /// Images per second at its end.
@@ -77,13 +73,7 @@ impl MeasuredRun {
     }
 
     pub(super) fn steps(&self) -> Result<Vec<StepRecord>> {
-        let path = self.path("metrics.jsonl");
-        let text = std::fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-        let record = |line: &str| match serde_json::from_str(line) {
-            Ok(Record::Step(step)) => Some(step),
-            _ => None,
-        };
-        Ok(text.lines().filter_map(record).collect())
+        Ok(steps_of(&text_of(&self.path("metrics.jsonl"))?))
     }
 
     /// The peak memory of the first process, in bytes; 0 if unknown.
@@ -109,10 +99,23 @@ impl MeasuredRun {
             }
         }
         steps.pop();
-        let mut steps = steps.split_off(skipped.min(steps.len()));
-        steps.sort_by(f64::total_cmp);
-        Ok(steps.get(steps.len() / 2).copied().unwrap_or(0.0))
+        Ok(median(steps.split_off(skipped.min(steps.len()))).unwrap_or(0.0))
     }
+}
+
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// The content of a `metrics.jsonl`.
+pub(super) fn text_of(log: &Path) -> Result<String> {
+    file::text(log, 4 * GIB).map_err(Error::io("read", log))
+}
+
+pub(super) fn steps_of(log: &str) -> Vec<StepRecord> {
+    let step = |line| if let Ok(Record::Step(step)) = serde_json::from_str(line) { Some(step) } else { None };
+    log.lines().filter_map(step).collect()
 }
 
 /// Settings that every measured run fixes, so that the user cannot give them.

@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::measured_run::NOTHING_ELSE;
+use super::measured_run::{NOTHING_ELSE, steps_of, text_of};
 use crate::checkpoint::{self, Loaded};
 use crate::config::{Config, Request, SESSION_KEYS, Saved, resolve};
 use crate::error::{Error, Result};
-use crate::file::{self, GIB};
 use crate::metrics::{Record, StepRecord, links};
 use crate::state::{StateDict, from_safetensors};
-use crate::trainer::child::Child;
+use crate::trainer::child::run;
 use crate::trainer::resume::written;
 use crate::trainer::terminal::say;
 
@@ -84,15 +83,6 @@ pub(super) fn log(path: &Path) -> Result<Log> {
         _ => None,
     };
     Ok(Log { steps: steps_of(&text), sessions: text.lines().filter_map(session).collect() })
-}
-
-pub(super) fn text_of(log: &Path) -> Result<String> {
-    file::text(log, 4 * GIB).map_err(Error::io("read", log))
-}
-
-fn steps_of(log: &str) -> Vec<StepRecord> {
-    let step = |line| if let Ok(Record::Step(step)) = serde_json::from_str(line) { Some(step) } else { None };
-    log.lines().filter_map(step).collect()
 }
 
 /// Which part of a run is repeated, and how.
@@ -167,14 +157,12 @@ impl Repetition {
         ]);
         all.extend(NOTHING_ELSE.map(String::from));
         all.extend(start.map(|path| format!("--resume={}", path.display())));
-        let ended = Child::new(all).run(true)?;
+        let ended = run(all, true)?;
         if let Some(code) = ended.stop {
             return Ok(Err(code));
         }
         if ended.code != 0 {
-            let why = ended.error_line.unwrap_or_else(|| format!("exit code {}", ended.code));
-            let why = why.trim_start_matches("train: ");
-            return Err(Error::Training(format!("the steps to {to} cannot be repeated: {why}")));
+            return Err(Error::Training(format!("the steps to {to} cannot be repeated: {}", ended.why())));
         }
         Ok(Ok(it))
     }

@@ -12,7 +12,7 @@ use crate::metrics::{Summary, format_duration};
 use crate::report::Run;
 use crate::report::results::percent;
 use crate::study::halving::Rung;
-use crate::trainer::child::{Child, Ended};
+use crate::trainer::child::{Ended, run};
 use crate::trainer::prepare::share_threads;
 use crate::trainer::results::Ending;
 use crate::trainer::resume::{BINDING, written};
@@ -69,7 +69,7 @@ impl Trial<'_> {
         if state == State::Begun {
             arguments.push("--resume=latest".into());
         }
-        let ended = Child::new(arguments).run(!alone)?;
+        let ended = run(arguments, !alone)?;
         match (&ended, self.accuracy(rung)) {
             (Ended { stop: Some(_), .. }, _) => {}
             (Ended { code: 0, .. }, Some(accuracy)) if !alone => {
