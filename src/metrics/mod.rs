@@ -46,6 +46,7 @@ pub use line::Goal;
 pub use meter::{Throughput, format_duration, peak_memory};
 pub(crate) use meter::{gibibytes, resident_memory};
 pub use profile::Profiler;
+pub(crate) use profile::TRACED;
 pub use record::{EpochRecord, GenerationRecord, Record, StartRecord, StepRecord};
 pub use sink::Sink;
 pub use summary::Summary;

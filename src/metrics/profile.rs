@@ -20,7 +20,7 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 use super::warnings::warnings;
 
 /// Most spans in the trace, about 100 bytes each in its file; the table counts all.
-const TRACED: usize = 500_000;
+pub(crate) const TRACED: usize = 500_000;
 
 /// Records the phases of this process.
 #[derive(Debug, Clone)]

@@ -36,16 +36,14 @@ pub struct Load {
 /// A device as described by its driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// The product's name.
-    pub name: String,
+    name: String,
     /// Total memory, in bytes.
-    pub memory: u64,
-    /// The compute capability.
-    pub capability: (i32, i32),
+    pub(crate) memory: u64,
+    capability: (i32, i32),
     /// The driver's version.
-    pub driver: String,
+    driver: String,
     /// The newest version of CUDA that the driver supports.
-    pub cuda: (i32, i32),
+    cuda: (i32, i32),
 }
 
 impl Card {

@@ -33,6 +33,8 @@ pub enum Scale {
     Tight,
     /// Logarithmic if the values span a factor of 20, else around them.
     MaybeLogarithmic,
+    /// Logarithmic, by powers of two.
+    Doubling,
 }
 
 /// The horizontal axis of a chart, by its title.
@@ -233,6 +235,7 @@ impl Chart {
             _ if self.is_logarithmic() => Axis::logarithmic(min, max),
             Scale::FromZero => Axis::linear(min.min(0.0), max),
             Scale::Tight => Axis::tight(min.min(0.0), max),
+            Scale::Doubling => Axis::doubling(min, max),
             _ => Axis::linear(min, max),
         }
     }
@@ -326,10 +329,10 @@ impl PlotArea {
 }
 
 impl Figure {
-    /// The figures one below the other.
-    pub fn stack(figures: Vec<Self>) -> Self {
+    /// Charts one below the other.
+    pub fn stack(charts: &[Chart]) -> Self {
         let mut sheet = Self::default();
-        for figure in figures {
+        for figure in charts.iter().map(Chart::figure) {
             let down = |[x, y]: [f64; 2]| [x, y + sheet.height];
             let moved = figure.shapes.into_iter().map(|shape| match shape {
                 Shape::Line(points, ink) => Shape::Line(points.into_iter().map(down).collect(), ink),

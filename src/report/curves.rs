@@ -104,7 +104,7 @@ pub fn main(runs: &[Run]) -> Figure {
         let text = Shape::Text([WIDTH / 2.0, 30.0], Anchor::Middle, words.clone(), Ink::Label);
         return Figure { width: WIDTH, height: 60.0, shapes: vec![text], words };
     }
-    Figure::stack(charts.iter().map(Chart::figure).collect())
+    Figure::stack(&charts)
 }
 
 impl Plot {

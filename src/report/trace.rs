@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The profiler's limit of spans; a trace of that many is incomplete.
-const MOST_SPANS: usize = 500_000;
+use crate::metrics::TRACED;
 
 /// A file in the Trace Event Format.
 #[derive(Debug, Deserialize)]
@@ -65,7 +64,7 @@ impl Span<'_> {
 impl Trace {
     /// Whether spans may be missing at its end.
     pub fn is_full(&self) -> bool {
-        self.spans().count() >= MOST_SPANS
+        self.spans().count() >= TRACED
     }
 
     /// Seconds since 1970 at the start of the trace.

@@ -15,25 +15,21 @@ use serde::Serialize;
 use crate::checkpoint::{check_writable, write_atomic};
 use crate::error::{Error, Result};
 use crate::metrics::csv;
-use crate::report::chart::Figure;
+use crate::report::chart::{Chart, Figure};
 use crate::report::svg;
 
 /// A cell without a value.
 const UNKNOWN: &str = "-";
 
 /// Writes `NAME.csv`, `.json` and, last, `.svg`.
-fn write(directory: &Path, name: &str, rows: &[impl Serialize], json: &impl Serialize, figure: &Figure) -> Result<()> {
+fn write(directory: &Path, name: &str, rows: &[impl Serialize], json: &impl Serialize, charts: &[Chart]) -> Result<()> {
     let json = serde_json::to_vec_pretty(json).expect("names and numbers have a JSON form");
-    let files = [("csv", csv::rows(rows, true)), ("json", json), ("svg", svg::file(figure).into_bytes())]
-        .map(|(ending, bytes)| (directory.join(format!("{name}.{ending}")), bytes));
+    let files =
+        [("csv", csv::rows(rows, true)), ("json", json), ("svg", svg::file(&Figure::stack(charts)).into_bytes())]
+            .map(|(ending, bytes)| (directory.join(format!("{name}.{ending}")), bytes));
     std::fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     files.iter().try_for_each(|(path, _)| check_writable(path))?;
     files.iter().try_for_each(|(path, bytes)| write_atomic(path, bytes))
-}
-
-/// Sizes from one to the other, evenly on a logarithmic axis.
-fn between(first: f64, last: f64) -> impl Iterator<Item = f64> {
-    (0..=48).map(move |at| first * (last / first).powf(f64::from(at) / 48.0))
 }
 
 /// Right-aligned columns, as wide as their widest cell.

@@ -6,7 +6,6 @@ use super::learning_rate::{RangeTest, shown};
 use super::search::Trial;
 use crate::report::chart::{Across, Chart, Scale};
 use crate::report::series::{Look, Series};
-use crate::study::between;
 
 /// The memory limit is shown up to this multiple of the needed memory.
 const FAR: f64 = 4.0;
@@ -61,7 +60,9 @@ pub fn trials(analysis: &Analysis) -> Vec<Chart> {
         let end = analysis.too_large.map_or(*last, |size| size as f64);
         let mut series = Vec::new();
         if end > *last {
-            let beyond = between(*last, end).map(|size| [size, gibibytes(line.bytes(size))]).collect();
+            // Evenly on a logarithmic axis.
+            let sizes = (0..=48).map(|at| last * (end / last).powf(f64::from(at) / 48.0));
+            let beyond = sizes.map(|size| [size, gibibytes(line.bytes(size))]).collect();
             // Style 5 has dashes.
             series.push(Series::new("predicted", 5, beyond));
         }

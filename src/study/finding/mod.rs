@@ -22,7 +22,6 @@ pub use search::{Bounds, MemoryLine, Outcome, Trial, next};
 
 use super::write;
 use crate::error::Result;
-use crate::report::chart::{Chart, Figure};
 
 /// The setting to find.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +62,7 @@ impl RangeTest {
     pub fn write(&self, directory: &Path, about: &BTreeMap<String, String>) -> Result<()> {
         let notes = self.verdict.as_ref().err().map(|none| format!("no suggestion: {none}")).into_iter().collect();
         let json = File { about, notes, findings: self, suggestion: self.verdict.as_ref().ok() };
-        write(directory, "find-lr", &text::step_rows(self), &json, &charts::loss(self).figure())
+        write(directory, "find-lr", &text::step_rows(self), &json, &[charts::loss(self)])
     }
 }
 
@@ -74,7 +73,6 @@ impl Analysis {
     /// [`crate::error::Error::Io`] naming the file that cannot be written.
     pub fn write(&self, directory: &Path, about: &BTreeMap<String, String>) -> Result<()> {
         let json = File { about, notes: self.caveats(), findings: self, suggestion: None };
-        let figure = Figure::stack(charts::trials(self).iter().map(Chart::figure).collect());
-        write(directory, "find-batch-size", &text::trial_rows(self), &json, &figure)
+        write(directory, "find-batch-size", &text::trial_rows(self), &json, &charts::trials(self))
     }
 }

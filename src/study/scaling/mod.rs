@@ -14,11 +14,11 @@ use serde::Serialize;
 use measurement::Row;
 pub use measurement::{Measurement, Mode};
 
-use super::{UNKNOWN, aligned, between, percent, rate, seconds, write};
+use super::{UNKNOWN, aligned, percent, rate, seconds, write};
 use crate::error::{Error, Result};
 use crate::metrics::gibibytes;
 use crate::metrics::line::count;
-use crate::report::chart::{Across, Chart, Figure, Scale};
+use crate::report::chart::{Across, Chart, Scale};
 use crate::report::series::{Look, Series};
 
 const HEAD: [&str; 10] = [
@@ -86,7 +86,7 @@ impl Analysis {
     /// # Errors
     /// [`Error::Io`] naming the file that cannot be written.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        write(directory, "scaling", &self.rows, self, &Figure::stack(self.charts().iter().map(Chart::figure).collect()))
+        write(directory, "scaling", &self.rows, self, &self.charts())
     }
 
     /// The speed-up and the efficiency of each mode.
@@ -110,21 +110,21 @@ fn caveats(rows: &[Row]) -> Vec<String> {
 fn charts(rows: &[Row]) -> [Chart; 2] {
     let [first, last] = [&rows[0], &rows[rows.len() - 1]].map(|row| row.replicas as f64);
     let processes: BTreeSet<usize> = rows.iter().map(|row| row.processes).collect();
-    let chart = |title: &str, scale: Scale, value: fn(&Row) -> f64, ideal: &dyn Fn(f64) -> f64| {
+    let chart = |title: &str, scale: Scale, value: fn(&Row) -> f64, ideal: [f64; 2]| {
         let measured = |(style, processes): (usize, &usize)| {
             let own = rows.iter().filter(|row| row.processes == *processes);
             let points = own.map(|row| [row.replicas as f64, value(row)]).collect();
             Series { look: Look::Marks, ..Series::new(&count(*processes, "process"), style, points) }
         };
         let mut series: Vec<Series> = processes.iter().enumerate().map(measured).collect();
-        let ideal = between(first, last).map(|replicas| [replicas, ideal(replicas)]).collect();
+        let ideal = vec![[first, ideal[0]], [last, ideal[1]]];
         series.push(Series { look: Look::Ideal, ..Series::new("ideal", 0, ideal) });
         let title = format!("{title}, {} scaling", rows[0].mode);
         Chart { title, series, scale, across: Across::Doubling("replicas"), marks: Vec::new() }
     };
     [
-        chart("Speed-up", Scale::MaybeLogarithmic, |row| row.speed_up, &|replicas| replicas / first),
-        chart("Efficiency in %", Scale::Tight, |row| 100.0 * row.efficiency, &|_| 100.0),
+        chart("Speed-up", Scale::Doubling, |row| row.speed_up, [1.0, last / first]),
+        chart("Efficiency in %", Scale::Tight, |row| 100.0 * row.efficiency, [100.0; 2]),
     ]
 }
 

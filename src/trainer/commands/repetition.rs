@@ -116,21 +116,17 @@ impl Repetition {
         verification: &Verification,
         own: &[&str],
     ) -> Result<std::result::Result<Self, u8>> {
-        let (last, others) = legs.split_last().expect("steps end somewhere");
         let mut before: Option<Self> = None;
-        for leg in others {
+        for (at, leg) in legs.iter().enumerate() {
+            let own = if at + 1 == legs.len() { own } else { &[] };
             let from = before.as_ref().map(Self::saved).transpose()?;
             let forced = &["checkpoint.force_config=true"][..from.iter().len()];
-            match Self::leg(from.as_deref().or(start), leg, verification, forced)? {
+            match Self::leg(from.as_deref().or(start), leg, verification, &[own, forced].concat())? {
                 Ok(done) => before = Some(Self { before: before.map_or(Ok(Vec::new()), |it| it.steps())?, ..done }),
                 Err(code) => return Ok(Err(code)),
             }
         }
-        let from = before.as_ref().map(Self::saved).transpose()?;
-        let forced = &["checkpoint.force_config=true"][..from.iter().len()];
-        let done = Self::leg(from.as_deref().or(start), last, verification, &[own, forced].concat())?;
-        let before = before.map_or(Ok(Vec::new()), |it| it.steps())?;
-        Ok(done.map(|done| Self { before, ..done }))
+        Ok(Ok(before.expect("steps end somewhere")))
     }
 
     fn leg(

@@ -14,6 +14,8 @@ pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result
     listen(false);
     refuse(request, "scaling", &["parallel.world_size", "parallel.gpu_ids", "run.threads"])?;
     let config = resolve(request)?.config;
+    // Created before the measurements, so that an error comes first.
+    std::fs::create_dir_all(&sizes.output).map_err(Error::io("create", &sizes.output))?;
     let devices = devices(config.parallel.backend)?;
     let largest = sizes.replicas.iter().copied().max().unwrap_or(1);
     let cores = share_threads(0, 1);
@@ -39,7 +41,6 @@ pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result
     about.insert("threads of a replica".into(), threads.to_string());
     about.insert("measured steps".into(), format!("{} after {}", sizes.steps, sizes.warmup));
     let analysis = Analysis::new(measurements, about)?;
-    std::fs::create_dir_all(&sizes.output).map_err(Error::io("create", &sizes.output))?;
     analysis.write(&sizes.output)?;
     say(&format!("\n{analysis}"));
     say(&format!("files       scaling.csv|json|svg in {}", sizes.output.display()));
