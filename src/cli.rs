@@ -27,7 +27,7 @@ use self::options::Options;
 pub use self::refusal::Refusal;
 use crate::config::grid::Point;
 use crate::config::{self, Request};
-use crate::data::{Corrupt, Recipe};
+use crate::data::{DataConfig, Recipe};
 use crate::error::{Error, Result};
 use crate::launch::Machines;
 use crate::parallel::ParallelConfig;
@@ -63,10 +63,9 @@ pub enum Command {
         stated: Stated,
     },
     Pack {
-        source: PathBuf,
+        config: Box<DataConfig>,
         output: PathBuf,
         recipe: Option<Recipe>,
-        corrupt: Corrupt,
     },
     Scaling {
         sizes: Sizes,

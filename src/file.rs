@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memmap2::{Mmap, MmapOptions};
 use rustix::fs::OFlags;
@@ -73,7 +73,13 @@ pub(crate) fn open_to_write(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file; remove it")) }
 }
 
-fn open(path: &Path, limit: u64) -> io::Result<(File, u64)> {
+/// The user's directory for what can be made again: `$XDG_CACHE_HOME`, else `~/.cache`.
+pub(crate) fn cache() -> Option<PathBuf> {
+    let given = std::env::var_os("XDG_CACHE_HOME").filter(|given| !given.is_empty()).map(PathBuf::from);
+    given.or_else(|| Some(std::env::home_dir()?.join(".cache")))
+}
+
+pub(crate) fn open(path: &Path, limit: u64) -> io::Result<(File, u64)> {
     // Before opening, since opening a pipe would wait for its writer.
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {

@@ -51,7 +51,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Export { checkpoint, which, to, output, averaged, stated } => {
             export(&checkpoint, which, to, &output, averaged, stated).map(|()| 0)
         }
-        Command::Pack { source, output, recipe, corrupt } => pack(&source, corrupt, recipe, &output).map(|()| 0),
+        Command::Pack { config, output, recipe } => pack(&config, recipe, &output).map(|()| 0),
         Command::Scaling { sizes, arguments, request } => scaling(&sizes, &arguments, &request),
         Command::Find { what, arguments, request, output } => find(&what, &arguments, &request, &output),
         Command::Plan { options, arguments, request } => plan(&options, &arguments, &request),

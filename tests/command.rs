@@ -51,8 +51,8 @@ impl Workplace {
     pub fn bare(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(files::train());
         command.current_dir(self.dir.path()).args(arguments).stdin(Stdio::null());
-        // Where the user's own secret is kept.
-        command.env("XDG_STATE_HOME", files::scratch());
+        // Where the user's own secret is kept, and packs of Parquet files.
+        command.env("XDG_STATE_HOME", files::scratch()).env("XDG_CACHE_HOME", files::scratch());
         #[cfg(feature = "gloo")]
         crate::nccl::tell(&mut command);
         command

@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use crate::command::{Workplace, errors, skip};
 
 /// A file system of so many KiB at `path`, until it is dropped; none where mounting is not allowed.
-struct SmallDisk(std::path::PathBuf);
+pub struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
-    fn mount(path: &Path, kib: usize) -> Option<Self> {
+    pub fn mount(path: &Path, kib: usize) -> Option<Self> {
         fs::create_dir(path).unwrap();
         let size = format!("size={kib}k");
         let mut mount = Command::new("mount");

@@ -16,6 +16,8 @@ mod command;
 mod compatibility;
 mod config;
 mod conv;
+#[cfg(all(feature = "parquet", target_os = "linux"))]
+mod converted;
 mod data;
 #[cfg(feature = "wgpu")]
 mod device_calls;

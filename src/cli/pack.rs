@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Command;
 use super::refusal::whole;
-use crate::data::{Corrupt, Exif, Recipe};
+use crate::data::{Corrupt, DataConfig, Exif, Recipe};
 
 #[derive(Debug, Args)]
 pub(super) struct Pack {
@@ -30,16 +30,23 @@ pub(super) struct Pack {
     /// Leave damaged images out instead of refusing them.
     #[arg(long)]
     skip_corrupt: bool,
+    /// Column of images in Parquet files; without it the first of the usual names.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    image_column: String,
+    /// Column of classes in Parquet files; without it the first of the usual names.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    label_column: String,
 }
 
 impl Pack {
     pub(super) fn command(self) -> Command {
-        let Self { source, output, side, jpeg, apply_exif, skip_corrupt } = self;
+        let Self { source, output, side, jpeg, apply_exif, skip_corrupt, image_column, label_column } = self;
         let anew = side.is_some() || jpeg.is_some() || apply_exif;
         let exif = if apply_exif { Exif::Apply } else { Exif::Ignore };
         let recipe = anew.then_some(Recipe { side, exif, jpeg: jpeg.unwrap_or(1.0) });
         let corrupt = if skip_corrupt { Corrupt::Skip } else { Corrupt::Refuse };
-        Command::Pack { source, output, recipe, corrupt }
+        let config = DataConfig { dir: source, corrupt, image_column, label_column, ..DataConfig::default() };
+        Command::Pack { config: Box::new(config), output, recipe }
     }
 }
 

@@ -48,7 +48,6 @@ pub(super) struct Sample {
     pub(super) file: u32,
     /// In that file; for a file of its own, the time of its last change.
     pub(super) offset: u64,
-    /// In bytes.
     pub(super) length: u32,
 }
 
@@ -64,13 +63,22 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// That of `name` in `root`.
     pub(super) fn of(root: &Path, name: String) -> Result<Self> {
         let path = root.join(&name);
         let metadata = fs::metadata(&path).map_err(Error::io("read", &path))?;
         let bytes = if metadata.is_dir() { 0 } else { metadata.len() };
         Ok(Self { name, bytes, modified: modified(&metadata) })
     }
+}
+
+/// When the last of these files changed.
+pub(super) fn newest(files: &[Stamp]) -> u64 {
+    files.iter().map(|file| file.modified).max().unwrap_or(u64::MAX)
+}
+
+/// Whether a file that changed at this time shows another change by its time.
+pub(super) fn is_settled(newest: u64) -> bool {
+    UNIX_EPOCH + Duration::from_nanos(newest) + SETTLED < SystemTime::now()
 }
 
 /// The time of a file's last change in nanoseconds since 1970.
@@ -84,7 +92,6 @@ pub(super) fn modified(metadata: &Metadata) -> u64 {
 pub(super) struct Head {
     /// What it was made from.
     pub(super) files: Vec<Stamp>,
-    /// The names of the classes, by label.
     pub(super) classes: Vec<String>,
     /// Whether all images were decoded, and damaged ones left out.
     pub(super) corrupt: Corrupt,
@@ -101,7 +108,6 @@ pub(super) struct Head {
     /// How many images were left out as damaged; `None` in an index of an older version.
     #[serde(default)]
     pub(super) left_out: Option<usize>,
-    /// Notes for the user.
     pub(super) notes: Vec<String>,
     /// Training and validation samples.
     pub(super) samples: [usize; 2],
@@ -185,8 +191,7 @@ impl Index {
     /// Keeps the index at the first of `places` for later starts, unless a file changed just now or there is no place
     /// for it.
     pub(super) fn keep(&self, places: &[PathBuf], newest: u64) {
-        let settled = UNIX_EPOCH + Duration::from_nanos(newest) + SETTLED;
-        if settled < SystemTime::now() {
+        if is_settled(newest) {
             // Without an index the next start takes longer, and is right.
             let _kept = places.iter().find(|place| self.write(place).is_ok());
         }
@@ -202,7 +207,6 @@ impl Index {
         Ok(())
     }
 
-    /// Number of samples.
     pub(super) fn len(&self) -> usize {
         self.head.samples.iter().sum()
     }
@@ -212,12 +216,10 @@ impl Index {
         [0..self.head.samples[0], self.head.samples[0]..self.len()]
     }
 
-    /// The class of a sample.
     pub(super) fn label(&self, id: usize) -> u32 {
         self.number(id, 16)
     }
 
-    /// The name of a sample's file.
     pub(super) fn name(&self, id: usize) -> Vec<u8> {
         names::decode(&self.bytes[self.names.clone()], self.len(), id)
     }
@@ -232,7 +234,6 @@ impl Index {
         self.number(id, 8)
     }
 
-    /// Where a sample starts in it.
     pub(super) fn offset(&self, id: usize) -> u64 {
         word(&self.bytes, self.table + id * ROW).unwrap_or_default()
     }
@@ -242,7 +243,6 @@ impl Index {
         self.number(id, 12)
     }
 
-    /// Which bytes of its file a sample is.
     pub(super) fn range(&self, id: usize) -> Range<u64> {
         self.offset(id)..self.offset(id).saturating_add(u64::from(self.length(id)))
     }
@@ -265,7 +265,6 @@ impl Index {
         hash.finalize().to_vec()
     }
 
-    /// A number in the table.
     fn number(&self, id: usize, at: usize) -> u32 {
         let bytes = self.bytes.get(self.table + id * ROW + at..).and_then(|bytes| bytes.first_chunk());
         bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))

@@ -87,6 +87,8 @@ pub enum Progress {
         /// Total bytes, if the server reports it.
         total: Option<u64>,
     },
+    /// What is about to be done, in words.
+    Line(String),
     /// Files being read and decoded.
     Files {
         /// Their folder.
@@ -103,13 +105,25 @@ pub enum Progress {
 /// # Errors
 /// If the data set is missing, damaged or cannot be fetched. Every message names the file and the remedy.
 pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
+    loaded(config, false, progress)
+}
+
+/// As [`load`], but Parquet files that a run would convert are only read, and their images are black.
+///
+/// # Errors
+/// Those of [`load`].
+pub fn survey(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
+    loaded(config, true, progress)
+}
+
+fn loaded(config: &DataConfig, is_dry: bool, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     let config = &DataConfig { dir: local(&config.dir), ..config.clone() };
     let splits = match config.source {
         Source::Cifar10 => in_squares(cifar::load(&cifar::CIFAR10, config, progress)?, config),
         Source::Cifar100 => in_squares(cifar::load(&cifar::CIFAR100, config, progress)?, config),
         Source::Folder => splits::splits(Arc::new(Folder::open(config, progress)?), config, progress)?,
         Source::Webdataset => splits::splits(shards(config, progress)?, config, progress)?,
-        Source::Parquet => splits::splits(parquet(config, progress)?, config, progress)?,
+        Source::Parquet => splits::splits(parquet(config, is_dry, progress)?, config, progress)?,
         Source::Pack => splits::splits(Arc::new(Pack::open(config)?), config, progress)?,
         Source::Synthetic => in_squares(synthetic::load(config)?, config),
     };
@@ -134,34 +148,35 @@ pub struct Packed {
     pub notes: Vec<String>,
 }
 
-/// Writes a pack of the images in `source`: a folder of images, shards, Parquet files, or another pack.
+/// Writes a pack of the images in `config.dir`: a folder of images, shards, Parquet files, or another pack.
 ///
 /// # Errors
 /// If there are no such images, one is damaged, or the file cannot be written.
-pub fn pack(
-    source: &Path,
-    corrupt: Corrupt,
-    recipe: Option<Recipe>,
-    output: &Path,
-    progress: &dyn Fn(Progress),
-) -> Result<Packed> {
-    let source = &local(source);
-    let config = DataConfig { dir: source.clone(), corrupt, ..DataConfig::default() };
-    let samples: Arc<dyn Samples> = if is_url(source) {
-        shards(&config, progress)?
-    } else if shard_files::PARQUET.are_in(source)? {
-        parquet(&config, progress)?
-    } else if shard_files::TAR.are_in(source)? {
-        shards(&config, progress)?
+pub fn pack(config: &DataConfig, recipe: Option<Recipe>, output: &Path, progress: &dyn Fn(Progress)) -> Result<Packed> {
+    let config = &DataConfig { dir: local(&config.dir), ..config.clone() };
+    let source = &config.dir;
+    if !is_url(source) && shard_files::PARQUET.are_in(source)? {
+        #[cfg(feature = "parquet")]
+        return parquet::Parquet::find(config, progress)?.pack(recipe, output);
+        #[cfg(not(feature = "parquet"))]
+        return Err(unread(config));
+    }
+    for (flag, column) in [("--image-column", &config.image_column), ("--label-column", &config.label_column)] {
+        if !column.is_empty() {
+            let source = source.display();
+            return Err(Error::usage(format!("{flag} is for Parquet files, and '{source}' has none; leave it out")));
+        }
+    }
+    let samples: Arc<dyn Samples> = if is_url(source) || shard_files::TAR.are_in(source)? {
+        shards(config, progress)?
     } else if source.is_file() {
-        Arc::new(Pack::open(&config)?)
+        Arc::new(Pack::open(config)?)
     } else {
-        Arc::new(Folder::open(&config, progress)?)
+        Arc::new(Folder::open(config, progress)?)
     };
     let (images, notes) = (samples.index().len(), samples.index().head.notes.clone());
     if images == 0 {
-        let why = notes.first().map(|note| format!(": {note}")).unwrap_or_default();
-        return Err(Error::Data(format!("'{}' has no image to pack{why}", source.display())));
+        return Err(pack::nothing(config, &notes));
     }
     Ok(Packed { images, bytes: pack::write(&*samples, recipe, output, progress)?, notes })
 }
@@ -176,16 +191,21 @@ fn shards(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Arc<dyn Sa
     Ok(shards)
 }
 
-/// The Parquet files in `config.dir`.
+/// The images of the Parquet files in `config.dir`.
 #[cfg(feature = "parquet")]
-fn parquet(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Arc<dyn Samples>> {
-    Ok(Arc::new(parquet::Parquet::open(config, progress)?))
+fn parquet(config: &DataConfig, is_dry: bool, progress: &dyn Fn(Progress)) -> Result<Arc<dyn Samples>> {
+    parquet::Parquet::find(config, progress)?.open(is_dry)
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(config: &DataConfig, _progress: &dyn Fn(Progress)) -> Result<Arc<dyn Samples>> {
+fn parquet(config: &DataConfig, _is_dry: bool, _progress: &dyn Fn(Progress)) -> Result<Arc<dyn Samples>> {
+    Err(unread(config))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn unread(config: &DataConfig) -> Error {
     let dir = config.dir.display();
-    Err(Error::usage(format!("'{dir}' has Parquet files, which this build cannot read; build with --features parquet")))
+    Error::usage(format!("'{dir}' has Parquet files, which this build cannot read; build with --features parquet"))
 }
 
 /// Images in memory, framed as squares of the configured size.

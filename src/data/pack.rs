@@ -15,11 +15,14 @@ use image::RgbImage;
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::{FilterType, resize};
 use rayon::prelude::*;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use tempfile::NamedTempFile;
 
 use super::Progress;
 use super::config::{Corrupt, DataConfig, Exif};
 use super::decode::{decode, to_raw};
-use super::index::{Index, Sample, encode};
+use super::index::{Head, Index, Sample, encode};
 use super::key::mix;
 use super::samples::{REPORT_EVERY, Samples, check_side, decoded};
 use crate::error::{Error, Result};
@@ -39,11 +42,12 @@ pub struct Recipe {
     pub jpeg: f64,
 }
 
-/// A pack that was opened.
 #[derive(Debug)]
 pub(super) struct Pack {
-    path: PathBuf,
-    index: Index,
+    pub(super) path: PathBuf,
+    pub(super) index: Index,
+    /// Where the files are that it was made from, if only that is of interest.
+    pub(super) origin: Option<PathBuf>,
 }
 
 impl Pack {
@@ -70,7 +74,7 @@ impl Pack {
                      write the pack again {how} --apply-exif"
                 )))
             }
-            _ => Ok(Self { path, index }),
+            _ => Ok(Self { path, index, origin: None }),
         }
     }
 }
@@ -87,14 +91,96 @@ impl Samples for Pack {
 
     fn place(&self, id: usize) -> String {
         let name = String::from_utf8_lossy(&self.index.name(id)).escape_debug().to_string();
-        format!("'{name}' at byte {} of '{}'", self.index.offset(id), self.path.display())
+        match &self.origin {
+            Some(root) => format!("'{name}' in '{}'", root.join(self.index.file(id)).display()),
+            None => format!("'{name}' at byte {} of '{}'", self.index.offset(id), self.path.display()),
+        }
     }
 }
 
 impl Pack {
     fn damaged(&self, id: usize) -> Error {
-        Error::Data(format!("{} does not have its checksum; write the pack again with train pack", self.place(id)))
+        let remedy = match self.origin {
+            Some(_) => format!(" in '{}'; remove that file, and it is written again", self.path.display()),
+            None => "; write the pack again with train pack".into(),
+        };
+        Error::Data(format!("{} does not have its checksum{remedy}", self.place(id)))
     }
+}
+
+/// A pack that is being written beside the file that it will be.
+pub(super) struct Writer<'a> {
+    file: BufWriter<NamedTempFile>,
+    output: &'a Path,
+    at: u64,
+}
+
+impl<'a> Writer<'a> {
+    /// One in the folder of `output`.
+    ///
+    /// # Errors
+    /// If it cannot be written there, or there is no room for so many bytes.
+    pub(super) fn new(output: &'a Path, bytes: u64) -> Result<Self> {
+        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let (beside, shared) = (beside(output), Permissions::from_mode(0o666));
+        let file = tempfile::Builder::new().prefix(&beside).permissions(shared).tempfile_in(folder);
+        let file = file.map_err(Error::io("write", output))?;
+        match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            Err(reason @ (Errno::NOSPC | Errno::DQUOT)) => Err(Error::io("write", output)(reason.into())),
+            // Not every file system can, and none must.
+            _ => Ok(Self { file: BufWriter::new(file), output, at: 0 }),
+        }
+    }
+
+    /// Appends an image and returns where it begins.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<u64> {
+        let sum = crc32fast::hash(bytes).to_le_bytes();
+        let written = self.file.write_all(bytes).and_then(|()| self.file.write_all(&sum));
+        written.map_err(Error::io("write", self.output))?;
+        self.at += bytes.len() as u64 + 4;
+        Ok(self.at - bytes.len() as u64 - 4)
+    }
+
+    /// The complete file, which is not yet `output`, and its bytes.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn finish(mut self, head: Head, samples: [Vec<Sample>; 2]) -> Result<(NamedTempFile, u64)> {
+        let (end, failed) = (encode(head, samples, self.at)?, || Error::io("write", self.output));
+        self.file.write_all(&end).map_err(failed())?;
+        let file = self.file.into_inner().map_err(|error| failed()(error.into_error()))?;
+        let bytes = self.at + end.len() as u64;
+        file.as_file().set_len(bytes).map_err(failed())?;
+        Ok((file, bytes))
+    }
+}
+
+/// How the names of files begin that are to be `output`.
+pub(super) fn beside(output: &Path) -> String {
+    format!(".{}.", output.file_name().unwrap_or_default().display())
+}
+
+/// Lets a complete pack appear; returns its bytes.
+///
+/// # Errors
+/// If it cannot be renamed.
+pub(super) fn appear((file, bytes): (NamedTempFile, u64), output: &Path) -> Result<u64> {
+    let named = file.as_file().sync_all().and_then(|()| Ok(file.persist(output)?));
+    named.map_err(Error::io("write", output)).map(|_| bytes)
+}
+
+/// The head of a pack that stands for itself, whatever it was made from.
+pub(super) fn alone(head: Head) -> Head {
+    Head { files: Vec::new(), damaged: Vec::new(), corrupt: Corrupt::Refuse, ..head }
+}
+
+/// Why there is no pack of the images in `config.dir`.
+pub(super) fn nothing(config: &DataConfig, notes: &[String]) -> Error {
+    let why = notes.first().map(|note| format!(": {note}")).unwrap_or_default();
+    Error::Data(format!("'{}' has no image to pack{why}", config.dir.display()))
 }
 
 /// Writes a pack of `samples` to `output`, which appears when it is complete; returns its bytes.
@@ -107,37 +193,22 @@ pub(super) fn write(
     output: &Path,
     progress: &dyn Fn(Progress),
 ) -> Result<u64> {
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = || Error::io("write", output);
-    let file =
-        tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder).map_err(failed())?;
-    let mut writer = BufWriter::new(file);
-    let (index, mut at) = (samples.index(), 0);
+    let (mut writer, index) = (Writer::new(output, 0)?, samples.index());
     let mut rows = [Vec::new(), Vec::new()];
     for (ids, rows) in index.splits().into_iter().zip(&mut rows) {
         for part in parts(ids) {
             let encoded: Vec<Result<Cow<[u8]>>> =
                 part.clone().into_par_iter().map(|id| encoded(samples, id, recipe)).collect();
             for (id, bytes) in part.clone().zip(encoded) {
-                let bytes = bytes?;
-                let name = index.name(id);
-                rows.push(Sample { label: index.label(id), name, file: 0, offset: at, length: bytes.len() as u32 });
-                writer.write_all(&bytes).map_err(failed())?;
-                writer.write_all(&crc32fast::hash(&bytes).to_le_bytes()).map_err(failed())?;
-                at += bytes.len() as u64 + 4;
+                let (bytes, name) = (bytes?, index.name(id));
+                let (offset, length) = (writer.append(&bytes)?, bytes.len() as u32);
+                rows.push(Sample { label: index.label(id), name, file: 0, offset, length });
             }
             progress(Progress::Files { what: "images".into(), done: part.end, total: index.len() });
         }
     }
-    let mut head = index.head.clone();
-    (head.files, head.damaged, head.corrupt) = (Vec::new(), Vec::new(), Corrupt::Refuse);
-    head.exif = recipe.map(|recipe| recipe.exif).or(head.exif);
-    let end = encode(head, rows, at)?;
-    writer.write_all(&end).map_err(failed())?;
-    let file = writer.into_inner().map_err(|error| failed()(error.into_error()))?;
-    file.as_file().sync_all().map_err(failed())?;
-    file.persist(output).map_err(|error| failed()(error.error))?;
-    Ok(at + end.len() as u64)
+    let exif = recipe.map(|recipe| recipe.exif).or(index.head.exif);
+    appear(writer.finish(Head { exif, ..alone(index.head.clone()) }, rows)?, output)
 }
 
 fn parts(ids: Range<usize>) -> impl Iterator<Item = Range<usize>> {
@@ -145,7 +216,6 @@ fn parts(ids: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     ids.step_by(REPORT_EVERY).map(move |start| start..end.min(start + REPORT_EVERY))
 }
 
-/// The bytes of a sample in the pack.
 fn encoded(samples: &dyn Samples, id: usize, recipe: Option<Recipe>) -> Result<Cow<'_, [u8]>> {
     let Some(Recipe { side, exif, jpeg }) = recipe else { return samples.bytes(id) };
     let image = decoded(samples, id, |bytes, name| decode(bytes, name, exif))?;

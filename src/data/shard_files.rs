@@ -10,7 +10,7 @@ use super::braces;
 use super::classes;
 use super::config::DataConfig;
 use super::content::Content;
-use super::index::{Head, Index, Sample, Stamp};
+use super::index::{Head, Index, Sample, Stamp, newest};
 use super::root::store;
 use super::samples::in_parallel;
 use super::store::{Directory, Store};
@@ -39,7 +39,6 @@ pub(super) struct Kind {
 pub(super) const TAR: Kind = Kind { source: "webdataset", suffix: ".tar" };
 pub(super) const PARQUET: Kind = Kind { source: "parquet", suffix: ".parquet" };
 
-/// The files of a data set.
 #[derive(Debug)]
 pub(super) struct ShardFiles {
     kind: Kind,
@@ -86,7 +85,6 @@ impl ShardFiles {
         &self.stamps[..self.shards]
     }
 
-    /// The other file.
     pub(super) fn other(&self) -> Option<&Stamp> {
         self.stamps.get(self.shards)
     }
@@ -115,26 +113,38 @@ impl ShardFiles {
         let report = |done, total| progress(Progress::Files { what: what.clone(), done, total });
         let files: Vec<(u32, &Stamp)> = (0..).zip(self.shards()).collect();
         let threads = self.store.parallel();
-        let mut training = in_parallel(files, threads, threads, |(number, stamp)| read(number, stamp), report)?;
-        let validation = Content::of(training.split_off(self.training));
-        let training = Content::of(training);
+        let contents = in_parallel(files, threads, threads, |(number, stamp)| read(number, stamp), report)?;
+        let (head, samples) = self.head(classes, config, contents)?;
+        let index = Index::new(head, samples)?;
+        index.keep(&self.places(), newest(&self.stamps));
+        Ok(index)
+    }
+
+    /// The head of an index of the `contents` of each file, and their samples.
+    ///
+    /// # Errors
+    /// If a split has no images, or two classes are read as the same.
+    pub(super) fn head(
+        &self,
+        classes: Option<Vec<String>>,
+        config: &DataConfig,
+        mut contents: Vec<Content>,
+    ) -> Result<(Head, [Vec<Sample>; 2])> {
+        let what = self.store.path("").display().to_string();
+        let validation = Content::of(contents.split_off(self.training));
+        let training = Content::of(contents);
         for (part, name) in [(&training, "training"), (&validation, "validation")] {
             if let Some(passed) = part.nothing_but() {
                 return Err(Error::Data(format!("'{what}' has no images for {name}: {passed}")));
             }
         }
-        let unnamed = format!("the classes in '{}' have no names, only numbers", self.store.path("").display());
-        let unnamed = classes.is_none().then_some(unnamed);
+        let unnamed = classes.is_none().then(|| format!("the classes in '{what}' have no names, only numbers"));
         let notes = [unnamed, training.left_out(), validation.left_out()].into_iter().flatten().collect();
         let left_out = Some(training.faults() + validation.faults());
         let samples = [training.samples, validation.samples];
         let classes = classes.unwrap_or_else(|| numbered(&samples));
         classes::check(&classes, &what)?;
-        let head = Head { left_out, notes, ..Head::new(self.stamps.clone(), classes, config) };
-        let index = Index::new(head, samples)?;
-        let newest = self.stamps.iter().map(|file| file.modified).max().unwrap_or(u64::MAX);
-        index.keep(&self.places(), newest);
-        Ok(index)
+        Ok((Head { left_out, notes, ..Head::new(self.stamps.clone(), classes, config) }, samples))
     }
 }
 

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::index::Stamp;
 use crate::error::{Error, Result};
+use crate::file;
 
 /// Named files, of which any part can be read.
 pub(super) trait Store: Debug + Send + Sync {
@@ -26,7 +27,6 @@ pub(super) trait Store: Debug + Send + Sync {
     /// If the store does not say.
     fn stamp(&self, name: &str) -> Result<Option<Stamp>>;
 
-    /// The bytes `range` of a file.
     fn read(&self, name: &str, range: Range<u64>) -> Read<Vec<u8>>;
 
     /// A file for reading in order, with jumps.
@@ -42,9 +42,7 @@ pub(super) trait Store: Debug + Send + Sync {
     fn parallel(&self) -> usize;
 }
 
-/// Positioned reads.
 pub(super) trait ReadAt {
-    /// Fills `out` with the bytes at `at`.
     fn read_exact_at(&self, out: &mut [u8], at: u64) -> Read<()>;
 }
 
@@ -54,7 +52,6 @@ impl ReadAt for File {
     }
 }
 
-/// A directory of this machine.
 #[derive(Debug)]
 pub(super) struct Directory(pub(super) PathBuf);
 
@@ -91,8 +88,11 @@ impl Store for Directory {
     }
 
     fn index_places(&self, name: &str) -> Vec<PathBuf> {
-        let cached =
-            self.0.canonicalize().ok().and_then(|root| cached_index(root.as_os_str().as_encoded_bytes(), name));
+        let cached = self
+            .0
+            .canonicalize()
+            .ok()
+            .and_then(|root| cached(root.as_os_str().as_encoded_bytes(), &format!("{name}.index")));
         std::iter::once(self.0.join(format!(".kiln-{name}.index"))).chain(cached).collect()
     }
 
@@ -101,11 +101,9 @@ impl Store for Directory {
     }
 }
 
-/// The path of an index of the data at `root` in the user's cache directory.
-pub(super) fn cached_index(root: &[u8], name: &str) -> Option<PathBuf> {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = given("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
+/// The path of a file in the user's cache directory about the data at `root`.
+pub(super) fn cached(root: &[u8], name: &str) -> Option<PathBuf> {
     let hash = Sha256::digest(root);
     let digits: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(cache.join("kiln").join(format!("{digits}-{name}.index")))
+    Some(file::cache()?.join("kiln").join(format!("{digits}-{name}")))
 }

@@ -10,7 +10,8 @@ use cudarc::driver::result::device::{get, get_attribute};
 use cudarc::driver::{CudaContext, DriverError, sys};
 use cudarc::nvrtc::sys as nvrtc;
 
-use super::kernels::{Origin, cache, directory};
+use super::kernels::{Origin, directory};
+use crate::file::cache;
 
 /// The first CUDA whose driver has all functions that CubeCL calls, `cuMemAllocAsync` being the newest of them.
 const OLDEST: Version = Version { major: 11, minor: 2 };

@@ -14,13 +14,6 @@ pub(super) struct Origin<'a> {
     pub(super) capabilities: &'a [(i32, i32)],
 }
 
-/// The user's directory for what can be made again: `$XDG_CACHE_HOME`, else `~/.cache`.
-#[cfg(feature = "cuda")]
-pub(super) fn cache() -> Option<PathBuf> {
-    let given = std::env::var_os("XDG_CACHE_HOME").filter(|given| !given.is_empty()).map(PathBuf::from);
-    given.or_else(|| Some(std::env::home_dir()?.join(".cache")))
-}
-
 /// A directory below `cache` for kernels of this origin. None if nothing can be written there, which CubeCL answers with
 /// a panic, or if the devices differ: CubeCL keeps the kernels of all of them together.
 pub(super) fn directory(cache: &Path, origin: &Origin<'_>) -> Option<PathBuf> {

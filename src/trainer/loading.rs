@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::terminal::say;
-use crate::config::ProgressKind;
-use crate::data::{self, DataConfig, DataSplits, Progress};
+use crate::config::{Config, ProgressKind};
+use crate::data::{self, DataSplits, Progress};
 use crate::error::{Result, printable};
 use crate::metrics::meter::ETA_WINDOW;
 use crate::metrics::{Throughput, format_duration};
@@ -23,9 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const INTERVAL: f64 = 10.0;
 
 /// Loads the data set and shows the progress, but not with `--progress none`.
-pub(super) fn load(config: &DataConfig, kind: ProgressKind) -> Result<DataSplits> {
-    let bars = Bars::new(kind);
-    let splits = data::load(config, &|progress| bars.show(progress))?;
+pub(super) fn load(config: &Config) -> Result<DataSplits> {
+    let bars = Bars::new(config.run.progress);
+    let load = if config.run.dry_run { data::survey } else { data::load };
+    let splits = load(&config.data, &|progress| bars.show(progress))?;
     bars.finish();
     Ok(splits)
 }
@@ -52,6 +53,8 @@ impl Bars {
                 let template = "fetching {msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}";
                 self.step("fetching", &what, [done, total.unwrap_or(done)], template);
             }
+            Progress::Line(text) if self.is_silent => drop(text),
+            Progress::Line(text) => say(&text),
             Progress::Files { what, done, total } => self.count("reading", &what, done, total),
         }
     }

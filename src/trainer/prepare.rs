@@ -45,7 +45,7 @@ pub(super) fn prepare<B: HostBackend>(
     B::choose_kernels(config.run.deterministic);
     let threads = share_threads(config.run.threads, membership.local_processes());
     use_threads(threads);
-    let splits = super::loading::load(&config.data, config.run.progress).map_err(|error| located(config, error))?;
+    let splits = super::loading::load(config).map_err(|error| located(config, error))?;
     if world.hosted().start == 0 {
         splits.notes.iter().for_each(|note| warn(&format!("warning: {note}")));
     }

@@ -19,7 +19,7 @@ mod rand_augment;
 mod repeats;
 mod resize;
 mod sampler;
-mod shards;
+pub mod shards;
 mod synthetic;
 
 use std::path::{Path, PathBuf};

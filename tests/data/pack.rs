@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kiln::data::{Corrupt, Exif, Recipe, Source, fingerprint, pack};
+use kiln::data::{Corrupt, DataConfig, Exif, Recipe, Source, fingerprint, pack};
 use tempfile::{TempDir, tempdir};
 
 use super::shards::{IMAGES, both, complaint, config, content, picture};
@@ -12,7 +12,7 @@ use super::{assert_names, load};
 /// A pack of the folder, and its bytes.
 fn packed(dir: &TempDir, source: &Path, recipe: Option<Recipe>) -> (PathBuf, Vec<u8>) {
     let file = dir.path().join("images.pack");
-    pack(source, Corrupt::Refuse, recipe, &file, &|_| {}).unwrap();
+    pack(&config(Source::Pack, source), recipe, &file, &|_| {}).unwrap();
     let bytes = fs::read(&file).unwrap();
     (file, bytes)
 }
@@ -55,9 +55,13 @@ fn a_pack_appears_whole_or_not_at_all() {
     fs::write(folder.path().join("val/dog/x.png"), &picture(5).0[..100]).unwrap();
     let file = dir.path().join("images.pack");
     let recipe = Some(Recipe { side: Some(4), exif: Exif::Ignore, jpeg: 0.5 });
-    assert_names(&pack(folder.path(), Corrupt::Refuse, recipe, &file, &|_| {}).unwrap_err().to_string(), &["x.png'"]);
+    assert_names(
+        &pack(&config(Source::Pack, folder.path()), recipe, &file, &|_| {}).unwrap_err().to_string(),
+        &["x.png'"],
+    );
     let nowhere = dir.path().join("none/images.pack");
-    let error = pack(folder.path(), Corrupt::Skip, None, &nowhere, &|_| {}).unwrap_err();
+    let skipping = DataConfig { corrupt: Corrupt::Skip, ..config(Source::Pack, folder.path()) };
+    let error = pack(&skipping, None, &nowhere, &|_| {}).unwrap_err();
     assert_names(&error.to_string(), &["cannot write", "none/images.pack'"]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -124,7 +124,7 @@ fn folder_shards_and_pack_of_the_same_images_are_one_data_set() {
     let target = tempdir().unwrap();
     for (at, source) in [folder.path(), shards.path()].into_iter().enumerate() {
         let file = target.path().join(format!("{at}.pack"));
-        assert_eq!(pack(source, Corrupt::Refuse, None, &file, &|_| {}).unwrap().images, IMAGES.len());
+        assert_eq!(pack(&config(Source::Pack, source), None, &file, &|_| {}).unwrap().images, IMAGES.len());
         let splits = load(&config(Source::Pack, &file)).unwrap();
         assert_eq!((fingerprint(&splits), content(&splits)), (fingerprint(&expected), content(&expected)));
     }

@@ -118,7 +118,7 @@ fn kept_index() {
 fn packed() {
     let dir = shards();
     let path = dir.path().join("pack");
-    pack(dir.path(), Corrupt::Refuse, None, &path, &|_| ()).unwrap();
+    pack(&DataConfig { dir: dir.path().into(), ..DataConfig::default() }, None, &path, &|_| ()).unwrap();
     let corpus = [fs::read(&path).unwrap()];
     let footer = corpus[0].len() - 48;
     let start = u64::from_le_bytes(corpus[0][footer..footer + 8].try_into().unwrap());

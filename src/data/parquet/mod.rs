@@ -1,164 +1,291 @@
 //! Images in Parquet files, as the Hugging Face hub keeps them.
 //!
-//! A page may hold a hundred megabytes, so reading the page of a sample would take too long. The first start reads all
-//! files and finds where each picture lies; from then on a sample is one positioned read of its own bytes (and up to 64 KiB
-//! before them in pages of Snappy), whatever row groups and pages a file has. Pages of Zstandard and gzip are decompressed
-//! from their beginning up to the picture.
+//! The first start reads all files once, row group by row group, into a pack in the user's cache directory; from then on
+//! that pack is what is trained from. One process of a machine writes it, and the others wait.
 
-mod column;
-mod hybrid;
-mod page;
-mod place;
-mod snappy;
+mod pages;
 mod table;
 
 use std::borrow::Cow;
-use std::fs::File;
+use std::fs::{self, Metadata, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
+use image::RgbImage;
+use rayon::prelude::*;
 
-use self::page::Fault;
-use self::place::Place;
+use self::pages::{MOST_TIMES, SMALL};
 use self::table::{Row, Table};
-use super::Progress;
 use super::config::{Corrupt, DataConfig};
 use super::content::Content;
-use super::index::{Index, Sample, Stamp};
+use super::decode::to_raw;
+use super::index::{Head, Index, Sample, Stamp, is_settled, newest};
+use super::pack::{self, Pack, Recipe, Writer};
 use super::samples::{Samples, check_side, fault};
 use super::shard_files::{MOST_CLASSES, PARQUET, ShardFiles};
-use super::store::Store;
+use super::store::cached;
+use super::{Packed, Progress};
 use crate::error::{Error, Result};
 use crate::file;
 
-/// Images in Parquet files.
-#[derive(Debug)]
-pub(super) struct Parquet {
-    store: Arc<dyn Store>,
-    index: Index,
+pub(super) struct Parquet<'a> {
+    files: ShardFiles,
+    config: &'a DataConfig,
+    progress: &'a dyn Fn(Progress),
+    root: PathBuf,
+    classes: Option<Vec<String>>,
+    rows: usize,
+    /// Of all pictures, with little else.
+    bytes: u64,
 }
 
-impl Parquet {
+impl<'a> Parquet<'a> {
     /// Finds the files in `config.dir`, which may be a pattern such as `data/{train,test}-{00..11}.parquet`.
     ///
     /// # Errors
-    /// If a split is missing, or if a file is not a whole Parquet file of pictures with classes.
-    pub(super) fn open(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Self> {
+    /// If a split is missing.
+    pub(super) fn find(config: &'a DataConfig, progress: &'a dyn Fn(Progress)) -> Result<Self> {
         check_side(config)?;
         let files = ShardFiles::find(PARQUET, config, &[])?;
-        if let Some(index) = files.kept(config) {
-            return Ok(Self { store: files.store, index });
-        }
-        let path = |stamp: &Stamp| files.store.path(&stamp.name);
-        let columns = [&config.image_column[..], &config.label_column[..]];
-        let classes = files.shards().first().map(|stamp| table(&path(stamp), columns)).transpose()?;
-        let classes = classes.and_then(|table| table.class_names());
-        let known = classes.clone();
-        let read = |number, stamp: &Stamp| {
-            Part { path: path(stamp), stamp, number, columns, classes: known.as_deref() }.read(config.corrupt)
+        let root = files.store.path("");
+        Ok(Self { files, config, progress, root, classes: None, rows: 0, bytes: 0 })
+    }
+
+    /// The images, from a pack in the cache that is written now if there is none. If it `is_dry`, the pack is only announced,
+    /// and the images are black.
+    ///
+    /// # Errors
+    /// If a file is not a whole Parquet file of pictures with classes, or the pack cannot be written.
+    pub(super) fn open(mut self, is_dry: bool) -> Result<Arc<dyn Samples>> {
+        let path = self.cached()?;
+        let index = match self.kept(&path) {
+            Some(index) => index,
+            None if is_dry => {
+                self.look("to convert", &path)?;
+                let (head, samples) = self.read(None)?;
+                return Ok(Arc::new(Announced(Index::new(head, samples)?)));
+            }
+            None => self.convert(&path).map_err(|error| match error {
+                Error::Io { action: "write" | "create" | "open", .. } => Error::Data(format!(
+                    "{error}; XDG_CACHE_HOME names another directory for the pack, train pack writes it to any file"
+                )),
+                error => error,
+            })?,
         };
-        let index = files.index(classes, config, progress, read)?;
-        Ok(Self { store: files.store, index })
+        Ok(Arc::new(Pack { path, index, origin: Some(self.root) }))
+    }
+
+    /// Writes a pack of the images to `output`.
+    ///
+    /// # Errors
+    /// Those of [`Parquet::open`], and if there are no images.
+    pub(super) fn pack(mut self, recipe: Option<Recipe>, output: &Path) -> Result<Packed> {
+        self.look("packing", output)?;
+        let mut writer = Writer::new(output, self.bytes)?;
+        let (head, samples) = self.read(Some(&mut writer))?;
+        let (images, notes) = (samples.iter().map(Vec::len).sum(), head.notes.clone());
+        if images == 0 {
+            return Err(pack::nothing(self.config, &notes));
+        }
+        let head = if recipe.is_some() { head } else { pack::alone(head) };
+        let whole = writer.finish(head, samples)?;
+        let bytes = if recipe.is_some() {
+            let index = self.kept(whole.0.path()).ok_or_else(|| unread(output))?;
+            let pack = Pack { path: whole.0.path().into(), index, origin: Some(self.root) };
+            pack::write(&pack, recipe, output, self.progress)?
+        } else {
+            pack::appear(whole, output)?
+        };
+        Ok(Packed { images, bytes, notes })
+    }
+
+    /// Where the pack is kept; there is one of the same files, whatever their sizes and times.
+    fn cached(&self) -> Result<PathBuf> {
+        let DataConfig { image_column, label_column, corrupt, .. } = self.config;
+        let names: Vec<&str> = self.files.shards().iter().map(|stamp| &stamp.name[..]).collect();
+        let root = self.root.canonicalize().map_err(Error::io("read", &self.root))?;
+        cached(format!("{:?}", (root, names, image_column, label_column, corrupt)).as_bytes(), "parquet.pack")
+            .ok_or_else(|| Error::usage("there is no cache directory for a pack of the images; set XDG_CACHE_HOME"))
+    }
+
+    fn kept(&self, path: &Path) -> Option<Index> {
+        Index::kept(&[path.into()], self.files.shards(), self.config)
+    }
+
+    /// Writes the pack, or waits for another process that does.
+    fn convert(&mut self, path: &Path) -> Result<Index> {
+        let folder = path.parent().unwrap_or(path);
+        fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+        let name = path.with_extension("lock");
+        let _lock = loop {
+            let lock = file::open_to_write(&name).map_err(Error::io("open", &name))?;
+            if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+                (self.progress)(Progress::Line(format!("waiting     for a process that writes {}", path.display())));
+                // Without locks every process writes it, which is right, too.
+                drop(lock.lock());
+            }
+            let number = |metadata: io::Result<Metadata>| metadata.ok().map(|metadata| metadata.ino());
+            // Who had the lock has removed its file.
+            if number(lock.metadata()) == number(fs::metadata(&name)) {
+                break lock;
+            }
+        };
+        let written = self.kept(path).map_or_else(|| self.write(path), Ok);
+        drop(fs::remove_file(name));
+        written
+    }
+
+    fn write(&mut self, path: &Path) -> Result<Index> {
+        // What was left by a process that was killed.
+        for file in path.parent().into_iter().flat_map(fs::read_dir).flatten().flatten() {
+            if file.file_name().to_string_lossy().starts_with(&pack::beside(path)) {
+                drop(fs::remove_file(file.path()));
+            }
+        }
+        self.look("converting", path)?;
+        let mut writer = Writer::new(path, self.bytes)?;
+        let (head, samples) = self.read(Some(&mut writer))?;
+        let whole = writer.finish(head, samples)?;
+        let index = self.kept(whole.0.path()).ok_or_else(|| unread(path))?;
+        if is_settled(newest(self.files.shards())) {
+            pack::appear(whole, path)?;
+        }
+        Ok(index)
+    }
+
+    /// Reads the footers and says what will become of the images.
+    fn look(&mut self, verb: &str, output: &Path) -> Result<()> {
+        let (mut classes, mut rows, mut bytes) = (None, 0, 0_u64);
+        for part in self.parts() {
+            let table = part.table(self.config)?;
+            let starts = table.starts().map_err(|fault| part.refusal(&fault))?;
+            rows += starts.last().copied().unwrap_or_default();
+            bytes = bytes.saturating_add(table.picture_bytes());
+            if part.number == 0 {
+                classes = table.class_names();
+            }
+        }
+        (self.classes, self.rows, self.bytes) = (classes, rows, bytes);
+        let (files, megabytes) = (self.files.shards().len(), bytes as f64 / 1e6);
+        let (root, output) = (self.root.display(), output.display());
+        (self.progress)(Progress::Line(format!(
+            "{verb:<11} {root}: {rows} images in {files} Parquet files, {megabytes:.1} MB, into {output}"
+        )));
+        Ok(())
+    }
+
+    /// Reads all images, in order, and appends them to `out`.
+    fn read(&self, mut out: Option<&mut Writer>) -> Result<(Head, [Vec<Sample>; 2])> {
+        let (mut contents, mut done, what) = (Vec::new(), 0, self.root.display().to_string());
+        for part in self.parts() {
+            let table = part.table(self.config)?;
+            let refused = |fault: String| part.refusal(&fault);
+            if table.class_names() != self.classes {
+                return Err(refused("has other names of classes than the first file".into()));
+            }
+            let (mut content, mut bytes) = (Content::default(), 0);
+            for (group, rows) in table.starts().map_err(refused)?.windows(2).enumerate() {
+                let mut next = table.group(group, rows[0]..rows[1]).map_err(refused)?;
+                loop {
+                    let rows = next().map_err(refused)?;
+                    if rows.is_empty() {
+                        break;
+                    }
+                    bytes += rows.iter().map(|row| row.picture.len() as u64).sum::<u64>();
+                    if bytes > MOST_TIMES * part.stamp.bytes + SMALL {
+                        return Err(refused(format!("has more than {MOST_TIMES} times its bytes in pictures")));
+                    }
+                    let found: Vec<_> = rows.par_iter().map(|row| part.inspected(row)).collect();
+                    for (row, found) in rows.iter().zip(found) {
+                        let (mut sample, fault) = found?;
+                        if let (Some(out), None) = (&mut out, &fault) {
+                            sample.offset = out.append(row.picture.data())?;
+                        }
+                        content.take(sample, fault, part.corrupt)?;
+                    }
+                    done += rows.len();
+                    (self.progress)(Progress::Files { what: what.clone(), done, total: self.rows });
+                }
+            }
+            contents.push(content);
+        }
+        self.files.head(self.classes.clone(), self.config, contents)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let (corrupt, classes) = (self.config.corrupt, self.classes.as_ref().map_or(MOST_CLASSES as usize, Vec::len));
+        (0..).zip(self.files.shards()).map(move |(number, stamp)| {
+            let path = self.files.store.path(&stamp.name);
+            Part { path, stamp, number, classes, corrupt }
+        })
     }
 }
 
-impl Samples for Parquet {
-    fn index(&self) -> &Index {
-        &self.index
-    }
-
-    /// The file is opened each time: a set may have more files than a process may have open.
-    fn bytes(&self, id: usize) -> Result<Cow<'_, [u8]>> {
-        let path = self.store.path(self.index.file(id));
-        let place = Place::of(self.index.offset(id));
-        let read = File::open(&path).and_then(|file| place.read(file, self.index.length(id) as usize));
-        Ok(read.map_err(Error::io("read", &path))?.into())
-    }
-
-    fn place(&self, id: usize) -> String {
-        let name = String::from_utf8_lossy(&self.index.name(id)).escape_debug().to_string();
-        format!("'{name}' in '{}'", self.store.path(self.index.file(id)).display())
-    }
-}
-
-/// The file at `path`, of which only the footer was read.
-fn table(path: &Path, columns: [&str; 2]) -> Result<Table> {
-    let bytes = file::map(path, u64::MAX).map_err(Error::io("read", path))?;
-    Table::of(Bytes::from_owner(bytes), columns).map_err(|fault| refusal(path, &fault))
-}
-
-fn refusal(path: &Path, fault: &str) -> Error {
-    Error::Data(format!("'{}' {fault}; fetch or write the file again", path.display()))
-}
-
-/// A file that is being read for the first time.
 struct Part<'a> {
     path: PathBuf,
     stamp: &'a Stamp,
     /// In the index.
     number: u32,
-    columns: [&'a str; 2],
-    classes: Option<&'a [String]>,
-}
-
-/// What ends the reading of a file.
-enum End {
-    /// The second half of a sentence about it.
-    Fault(Fault),
-    Error(Error),
-}
-
-impl From<Fault> for End {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
+    /// How many there are.
+    classes: usize,
+    corrupt: Corrupt,
 }
 
 impl Part<'_> {
-    /// Finds and checks all samples.
-    fn read(&self, corrupt: Corrupt) -> Result<Content> {
-        let table = table(&self.path, self.columns)?;
-        let named = table.class_names();
-        if named.as_deref() != self.classes {
-            let fault = "has other names of classes than the first file";
-            return Err(refusal(&self.path, fault));
-        }
-        let mut content = Content::default();
-        let read = table.rows(|row| self.take(row, corrupt, &mut content));
-        read.map_err(|end| match end {
-            End::Fault(fault) => refusal(&self.path, &fault),
-            End::Error(error) => error,
-        })?;
-        Ok(content)
+    fn table(&self, config: &DataConfig) -> Result<Table> {
+        let (file, length) = file::open(&self.path, u64::MAX).map_err(Error::io("read", &self.path))?;
+        let columns = [&config.image_column[..], &config.label_column[..]];
+        Table::of(file, length, columns).map_err(|fault| self.refusal(&fault))
     }
 
-    /// Makes a sample of a row.
-    fn take(&self, row: Row, corrupt: Corrupt, content: &mut Content) -> std::result::Result<(), End> {
-        let Row { number, name, label, picture, place } = row;
-        let count = self.classes.map_or(MOST_CLASSES as usize, <[String]>::len);
-        let label = u32::try_from(label).ok().filter(|label| (*label as usize) < count).ok_or_else(|| {
-            format!("has the class '{label}' in row {number}; a class is a number from 0 to {}", count - 1)
-        })?;
-        let name = name.map_or_else(|| self.name(number), <[u8]>::to_vec);
+    fn refusal(&self, fault: &str) -> Error {
+        Error::Data(format!("'{}' {fault}; fetch or write the file again", self.path.display()))
+    }
+
+    /// The sample of a row, and what is wrong with it.
+    fn inspected(&self, row: &Row) -> Result<(Sample, Option<String>)> {
+        let (number, picture) = (row.number, row.picture.data());
+        let label =
+            u32::try_from(row.label).ok().filter(|label| (*label as usize) < self.classes).ok_or_else(|| {
+                let (label, last) = (row.label, self.classes - 1);
+                self.refusal(&format!("has the class '{label}' in row {number}; a class is a number from 0 to {last}"))
+            })?;
+        // Without a name of its own a picture has that of its file and row.
+        let name = row.name.clone().unwrap_or_else(|| format!("{}/{number:08}", self.stamp.name).into_bytes());
         let read = |out: &mut [u8], at: u64| {
             out.copy_from_slice(&picture[at as usize..][..out.len()]);
             Ok(())
         };
-        let found = fault(read, picture.len() as u64, &name, corrupt).map_err(Error::io("read", &self.path));
-        let found = found.map_err(End::Error)?.map(|fault| {
+        let found = fault(read, picture.len() as u64, &name, self.corrupt).map_err(Error::io("read", &self.path))?;
+        let found = found.map(|fault| {
             let name = String::from_utf8_lossy(&name).escape_debug().to_string();
             format!("'{name}' in row {number} of '{}' {fault}", self.path.display())
         });
-        let offset = place.number().ok_or_else(|| {
-            format!("has row {number} too far in a file or page; write smaller files, with row groups of 100 rows")
-        })?;
-        let sample = Sample { label, name, file: self.number, offset, length: picture.len() as u32 };
-        content.take(sample, found, corrupt).map_err(End::Error)
+        Ok((Sample { label, name, file: self.number, offset: 0, length: picture.len() as u32 }, found))
+    }
+}
+
+fn unread(path: &Path) -> Error {
+    Error::Data(format!("'{}' is not what was written; check the disk", path.display()))
+}
+
+/// Images that are not converted yet.
+#[derive(Debug)]
+struct Announced(Index);
+
+impl Samples for Announced {
+    fn index(&self) -> &Index {
+        &self.0
     }
 
-    /// The name of a picture without one: its file and row.
-    fn name(&self, number: usize) -> Vec<u8> {
-        format!("{}/{number:08}", self.stamp.name).into_bytes()
+    /// A black image, not so small that it is taken for one of a set of small images.
+    fn bytes(&self, _id: usize) -> Result<Cow<'_, [u8]>> {
+        Ok(to_raw(&RgbImage::new(128, 128)).into())
+    }
+
+    fn place(&self, id: usize) -> String {
+        format!("'{}'", self.0.file(id))
     }
 }

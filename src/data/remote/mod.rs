@@ -21,7 +21,7 @@ pub(super) use self::feed::Feed;
 use self::window::Window;
 use super::config::DataConfig;
 use super::index::Stamp;
-use super::store::{ReadAt, Store, cached_index};
+use super::store::{ReadAt, Store, cached};
 use crate::error::{Error, Result};
 use crate::objects::{self, Client, wait};
 
@@ -121,7 +121,7 @@ impl Store for Remote {
     }
 
     fn index_places(&self, name: &str) -> Vec<PathBuf> {
-        cached_index(self.client.url.as_bytes(), name).into_iter().collect()
+        cached(self.client.url.as_bytes(), &format!("{name}.index")).into_iter().collect()
     }
 
     fn parallel(&self) -> usize {

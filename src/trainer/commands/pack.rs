@@ -5,16 +5,16 @@ use std::time::Instant;
 
 use crate::checkpoint::check_writable;
 use crate::config::ProgressKind;
-use crate::data::{self, Corrupt, Packed, Recipe};
+use crate::data::{self, DataConfig, Packed, Recipe};
 use crate::error::{Error, Result};
 use crate::trainer::loading::Bars;
 use crate::trainer::terminal::{say, warn};
 
-/// Packs the images in `source` into the file `output`.
-pub fn pack(source: &Path, corrupt: Corrupt, recipe: Option<Recipe>, output: &Path) -> Result<()> {
+/// Packs the images in `config.dir` into the file `output`.
+pub fn pack(config: &DataConfig, recipe: Option<Recipe>, output: &Path) -> Result<()> {
     check_writable(output).map_err(|error| Error::usage(format!("{error}; give another --output")))?;
     let (bars, start) = (Bars::new(ProgressKind::Auto), Instant::now());
-    let Packed { images, bytes, notes } = data::pack(source, corrupt, recipe, output, &|progress| bars.show(progress))?;
+    let Packed { images, bytes, notes } = data::pack(config, recipe, output, &|progress| bars.show(progress))?;
     bars.finish();
     notes.iter().for_each(|note| warn(&format!("warning: {note}")));
     let seconds = start.elapsed().as_secs_f64();

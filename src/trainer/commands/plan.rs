@@ -45,7 +45,9 @@ pub fn plan(options: &PlanOptions, arguments: &[String], request: &Request) -> R
         let ids: Vec<usize> = (0..options.processes).collect();
         set("parallel.gpu_ids", text::joined(&ids), "--gpu-ids");
     }
-    let config = resolve(&with_weights(request))?.config;
+    let mut config = resolve(&with_weights(request))?.config;
+    // Black images are as good as those of Parquet files that no run has converted yet.
+    config.run.dry_run = true;
     if config.parallel.link > 0.0 && (options.run || !several) {
         return Err(Error::usage(
             "--link is the bandwidth between the machines of several processes, got '--run' or one process; use --nproc N \
