@@ -59,7 +59,7 @@ fn from_zip(bytes: &[u8]) -> Outcome<(StateDict, Metadata)> {
     let mut archive = Archive::open(bytes)?;
     let is_folder = |folder: &&str| folder.is_empty() || folder.find('/') == Some(folder.len() - 1);
     let mut folders = archive.names().filter_map(|name| name.strip_suffix("data.pkl")).filter(is_folder);
-    let (Some(folder), None) = (folders.next(), folders.next()) else {
+    let (Some(folder), None) = (folders.next().map(str::to_owned), folders.next()) else {
         return Err("it is a zip archive without a single 'data.pkl'".into());
     };
     drop(folders);

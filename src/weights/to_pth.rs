@@ -15,7 +15,7 @@ use crate::state::{HostTensor, StateDict};
 /// give the same bytes.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if they exceed 4 GiB, the limit of a plain zip archive.
+/// [`Error::Checkpoint`] if they exceed 4 GiB, which are not read.
 pub fn to_pth(tensors: &StateDict, description: Option<&Description>) -> Result<Vec<u8>> {
     let mut entries = vec![
         ("archive/data.pkl".to_owned(), pickle(tensors, description)),
@@ -23,7 +23,8 @@ pub fn to_pth(tensors: &StateDict, description: Option<&Description>) -> Result<
         ("archive/version".to_owned(), b"3\n".to_vec()),
     ];
     entries.extend(tensors.values().enumerate().map(|(key, it)| (format!("archive/data/{key}"), it.bytes().to_vec())));
-    zip::write(&entries).ok_or_else(|| {
+    let file = zip::write(&entries).ok().filter(|file| u32::try_from(file.len()).is_ok());
+    file.ok_or_else(|| {
         Error::Checkpoint(
             "the weights take more than 4 GiB, too many for a .pth file; write .safetensors instead".into(),
         )

@@ -104,7 +104,7 @@ fn an_archive_that_claims_more_than_it_has_is_refused() {
     bad[directory + 20..][..8].fill(0xff);
     assert_line(&refusal(&bad), &["damaged"]);
     let mut bad = good.clone();
-    let end = good.len() - 22;
-    bad[end + 8..][..4].fill(0xff);
+    let end = good.windows(4).position(|it| it == b"PK\x06\x06").unwrap();
+    bad[end + 24..][..16].fill(0xff);
     assert_line(&refusal(&bad), &["damaged"]);
 }
