@@ -7,7 +7,6 @@ use unicode_normalization::UnicodeNormalization;
 
 use crate::error::{Error, Result};
 
-/// Whether two names are read as the same.
 pub(super) fn is_same(one: &str, other: &str) -> bool {
     one == other || one.nfc().eq(other.nfc())
 }

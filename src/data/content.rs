@@ -60,7 +60,6 @@ impl Content {
         self.faults.len()
     }
 
-    /// The note about images that were left out.
     pub(super) fn left_out(&self) -> Option<String> {
         let (count, noun) = (self.faults.len(), if self.faults.len() == 1 { "image" } else { "images" });
         let more = count.saturating_sub(MOST_NAMES);

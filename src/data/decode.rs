@@ -142,7 +142,6 @@ pub(crate) fn is_image(name: &[u8]) -> bool {
     SUFFIXES.iter().any(|known| suffix(name).eq_ignore_ascii_case(known))
 }
 
-/// What follows the last dot of a file's name.
 fn suffix(name: &[u8]) -> &str {
     let start = name.iter().rposition(|byte| *byte == b'.').map_or(name.len(), |dot| dot + 1);
     std::str::from_utf8(&name[start..]).unwrap_or_default()

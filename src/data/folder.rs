@@ -127,7 +127,6 @@ struct Item {
     path: PathBuf,
 }
 
-/// Checks the files of a split.
 fn inspect(
     root: &Path,
     stamps: &[Stamp],
@@ -201,7 +200,6 @@ fn no_class(folder: &Path) -> Error {
     Error::Data(format!("no class in '{place}'; make one folder per class there, with its images in it"))
 }
 
-/// The content of a split's class folders.
 #[derive(Default)]
 struct Listing {
     items: Vec<Item>,

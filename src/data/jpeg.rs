@@ -106,7 +106,6 @@ struct Jpeg<'a> {
 }
 
 impl<'a> Jpeg<'a> {
-    /// Reads the header.
     fn open(bytes: &'a [u8]) -> Self {
         // SAFETY: these are plain C structures, which libjpeg expects to be zero; all pointers stay valid in their boxes.
         unsafe {
@@ -134,7 +133,6 @@ impl<'a> Jpeg<'a> {
         matches!(self.info.jpeg_color_space, J_COLOR_SPACE::JCS_CMYK | J_COLOR_SPACE::JCS_YCCK)
     }
 
-    /// How the image is turned upright.
     fn orientation(&self, exif: Exif) -> Orientation {
         let mut marker = if exif == Exif::Apply { self.info.marker_list } else { null_mut() };
         // SAFETY: libjpeg's list of the markers that it saved, which lives as long as `info`.
@@ -210,7 +208,6 @@ fn unwind(reason: String) -> ! {
     std::panic::resume_unwind(failure)
 }
 
-/// The text of libjpeg's latest message.
 fn message(info: &mut jpeg_common_struct) -> String {
     let mut text = [0_u8; 80];
     // SAFETY: `err` is that of `Jpeg::open`, and no message is longer.
@@ -223,7 +220,6 @@ fn message(info: &mut jpeg_common_struct) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// On an error.
 unsafe extern "C-unwind" fn fail(info: &mut jpeg_common_struct) {
     unwind(format!("is not a JPEG that libjpeg-turbo decodes: {}", message(info)));
 }

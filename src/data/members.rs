@@ -49,7 +49,6 @@ impl Members {
         self.files.remove(name)
     }
 
-    /// The path of a file, for messages.
     pub(super) fn path(&self, name: &str) -> String {
         self.origin.join(name).display().to_string()
     }

@@ -44,7 +44,6 @@ impl Part {
 /// How the square that is shown is made from an image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct View {
-    /// The part that is resized.
     pub(super) part: Part,
     /// The width and height that it gets.
     pub(super) size: [u32; 2],

@@ -35,9 +35,7 @@ pub struct Need {
     pub is_validation: bool,
 }
 
-/// Encoded images, stored in some way.
 pub(super) trait Samples: Debug + Send + Sync {
-    /// Which samples there are.
     fn index(&self) -> &Index;
 
     /// The encoded image.
@@ -79,7 +77,6 @@ impl PartialEq for Encoded {
 }
 
 impl Encoded {
-    /// Sample `id` of the split.
     pub(super) fn sample(&self, id: usize) -> Self {
         Self { at: self.at + id, ..self.clone() }
     }
@@ -107,7 +104,6 @@ pub(super) fn decoded<T>(
     outcome.map_err(|fault| damaged(&format!("{} {fault}", samples.place(id))))
 }
 
-/// The refusal of a damaged image.
 pub(super) fn damaged(what: &str) -> Error {
     Error::Data(format!(
         "{what}; replace or remove it, or leave such images out with data.corrupt=skip (train pack: --skip-corrupt)"

@@ -27,7 +27,6 @@ const CLASSES: [&str; 2] = ["classes.txt", "classnames.txt"];
 /// Most bytes of a class in a shard.
 const LONGEST: u64 = 256;
 
-/// Images in tar files.
 #[derive(Debug)]
 pub(super) struct Shards {
     store: Arc<dyn Store>,
@@ -57,7 +56,6 @@ impl Shards {
 
 #[cfg(feature = "remote")]
 impl Shards {
-    /// Where they are.
     #[cfg(feature = "remote")]
     pub(super) fn store(&self) -> &Arc<dyn Store> {
         &self.store
@@ -92,7 +90,6 @@ fn passed(member: &Member, shard: &std::path::Path, why: &str) -> String {
     format!("{} is passed over; {why}", place(&member.name, member.offset, shard))
 }
 
-/// The lines of a file of class names.
 fn class_names(store: &dyn Store, stamp: &Stamp) -> Result<Vec<String>> {
     let path = store.path(&stamp.name);
     if stamp.bytes > TEXT {
@@ -199,7 +196,6 @@ impl Shard<'_> {
         content.take(Sample { label, name, file: number, offset, length: length as u32 }, found, corrupt)
     }
 
-    /// The class that a member names.
     fn label(&self, file: &dyn ReadAt, member: &Member) -> Result<u32> {
         let mut bytes = vec![0; member.length.min(LONGEST) as usize];
         file.read_exact_at(&mut bytes, member.offset).map_err(Error::io("read", self.path()))?;

@@ -28,7 +28,6 @@ pub(super) struct Member {
     pub(super) name: Vec<u8>,
     /// Of its content, in the archive.
     pub(super) offset: u64,
-    /// In bytes.
     pub(super) length: u64,
 }
 
@@ -48,7 +47,6 @@ struct Extension {
 }
 
 impl<'a> Members<'a> {
-    /// Those of `file`, which has `length` bytes.
     pub(super) fn of(file: &'a dyn ReadAt, length: u64) -> Self {
         Self { file, length, at: 0, ended: false }
     }

@@ -37,7 +37,6 @@ pub struct Description {
 }
 
 impl Description {
-    /// As JSON, by key.
     pub(super) fn to_json(&self) -> Value {
         let length: usize = self.classes.iter().map(|name| name.len() + 3).sum();
         let classes = if length > LONGEST_NAMES { &[][..] } else { &self.classes };

@@ -36,7 +36,6 @@ impl<'a> Pickle<'a> {
         Ok(Self { values: machine.values, root, attributes: machine.attributes, length })
     }
 
-    /// All storages.
     pub fn storages(&self) -> impl Iterator<Item = Storage<'a>> {
         self.values.iter().filter_map(|value| if let Value::Storage(storage) = value { Some(*storage) } else { None })
     }

@@ -9,7 +9,6 @@ use safetensors::Dtype;
 pub(super) struct Storage<'a> {
     /// Its name in the file.
     pub key: &'a str,
-    /// The type of its elements.
     pub dtype: Dtype,
     /// The stated number of elements.
     pub elements: usize,
@@ -25,11 +24,9 @@ impl Storage<'_> {
 /// The elements of a storage that form a tensor.
 #[derive(Debug, Clone)]
 pub(super) struct View<'a> {
-    /// The storage.
     pub storage: Storage<'a>,
     /// The index of the first element.
     pub offset: usize,
-    /// Length of each axis.
     pub shape: Vec<usize>,
     /// Stride of each axis, in elements.
     pub stride: Vec<usize>,

@@ -26,7 +26,6 @@ const BLOCK: u64 = 4096;
 /// Checksum and length, before a sample.
 const HEAD: u64 = 8;
 
-/// Samples on the disk.
 pub(super) struct Cache {
     file: Arc<File>,
     path: PathBuf,
@@ -102,7 +101,6 @@ impl Cache {
         self.places.last().copied().unwrap_or_default()
     }
 
-    /// Whether a sample is there.
     pub(super) fn has(&self, id: u32) -> bool {
         self.next[id as usize].is_some()
     }

@@ -30,7 +30,6 @@ const LARGEST: u64 = 8 << 20;
 /// Samples that are looked at together for neighbours.
 const TOGETHER: usize = 256;
 
-/// Samples of an object store.
 pub(in crate::data) struct Feed {
     store: Arc<dyn Store>,
     samples: Arc<dyn Samples>,
@@ -43,7 +42,6 @@ pub(in crate::data) struct Feed {
     rank: Vec<u32>,
 }
 
-/// Announced needs.
 struct Announced {
     feed: Weak<Feed>,
     stream: u64,
@@ -76,7 +74,6 @@ impl Feed {
         self.stock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes of a request.
     fn fetch(&self, id: u32, range: Range<u64>) -> std::result::Result<Vec<u8>, String> {
         self.store.read(self.index().file(id as usize), range).map_err(|reason| reason.to_string())
     }

@@ -46,7 +46,6 @@ pub(super) struct Future {
 }
 
 impl Future {
-    /// Of `samples` samples.
     pub(super) fn new(samples: usize, far: bool) -> Self {
         Self { uses: vec![[NEVER; 2]; samples], far, ..Self::default() }
     }
@@ -133,7 +132,6 @@ impl Future {
         self.now
     }
 
-    /// How many streams there are.
     pub(super) fn streams(&self) -> usize {
         self.streams.len()
     }

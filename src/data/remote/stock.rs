@@ -52,7 +52,6 @@ impl Request {
 }
 
 impl Stock {
-    /// Nothing, for `samples` samples.
     pub(super) fn new(samples: usize, cache: Option<Cache>) -> Self {
         let future = Future::new(samples, cache.is_some());
         let (slots, requests) = (HashMap::new(), VecDeque::new());

@@ -19,7 +19,6 @@ const LARGEST: u64 = 4 << 20;
 pub(super) struct Window {
     pub(super) remote: Arc<Remote>,
     pub(super) name: String,
-    /// Of the object, in bytes.
     pub(super) length: u64,
     /// What was fetched last, where that begins, and how much to fetch next.
     pub(super) held: RefCell<(Bytes, u64, u64)>,

@@ -7,11 +7,9 @@ use super::builder::{Builder, Fault, Window};
 use super::proto::{
     AttributeProto, Dimension, FLOAT, GraphProto, Length, TensorShapeProto, TensorType, TypeProto, ValueInfoProto,
 };
+use crate::data::CHANNELS;
 use crate::model::Architecture;
 use crate::state::StateDict;
-
-/// Colour channels of an image: red, green, blue.
-const CHANNELS: usize = 3;
 
 /// Images `[batch, 3, height, width]`, of any such size, to logits `[batch, classes]`.
 ///
