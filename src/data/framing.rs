@@ -43,18 +43,16 @@ impl Framing {
     /// The whole image, squeezed.
     pub const WHOLE: Self = Self { middle: 0.0, area: 0.0, exif: Exif::Ignore, decode: Decode::Whole };
 
-    /// For validation images.
-    pub fn for_validation(config: &DataConfig) -> Self {
+    pub(crate) fn for_validation(config: &DataConfig) -> Self {
         Self { middle: config.center_crop, area: 0.0, exif: config.exif, decode: config.decode }
     }
 
-    /// For training images.
-    pub fn for_training(config: &DataConfig) -> Self {
+    pub(super) fn for_training(config: &DataConfig) -> Self {
         Self { area: if config.augment { config.resized_crop } else { 0.0 }, ..Self::for_validation(config) }
     }
 
     /// Whether a random part is drawn in every epoch.
-    pub fn is_random(self) -> bool {
+    pub(super) fn is_random(self) -> bool {
         self.area > 0.0
     }
 

@@ -102,9 +102,6 @@ pub(super) struct Head {
     /// By which rules samples were found; 0 in an index of an older version.
     #[serde(default)]
     pub(super) rules: u32,
-    /// The columns of images and of classes that the user named, if any.
-    #[serde(default)]
-    pub(super) columns: [String; 2],
     /// How many images were left out as damaged; `None` in an index of an older version.
     #[serde(default)]
     pub(super) left_out: Option<usize>,
@@ -123,16 +120,11 @@ impl Head {
             exif: None,
             damaged: Vec::new(),
             rules: RULES,
-            columns: columns(config),
             left_out: Some(0),
             notes: Vec::new(),
             samples: [0; 2],
         }
     }
-}
-
-fn columns(config: &DataConfig) -> [String; 2] {
-    [config.image_column.clone(), config.label_column.clone()]
 }
 
 /// An index in memory or in a mapped file.
@@ -182,8 +174,7 @@ impl Index {
         let read = |path: &PathBuf| Self::of(file::map(path, u64::MAX).ok()?);
         let fits = |Self { head, .. }: &Self| {
             let is_counted = config.corrupt == Corrupt::Refuse || head.left_out.is_some();
-            let is_same = head.rules == RULES && head.columns == columns(config) && head.corrupt == config.corrupt;
-            head.files == files && is_same && is_counted
+            head.files == files && head.rules == RULES && head.corrupt == config.corrupt && is_counted
         };
         places.iter().filter_map(read).find(fits)
     }

@@ -112,7 +112,7 @@ pub fn load(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSpli
 ///
 /// # Errors
 /// Those of [`load`].
-pub fn survey(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
+pub(crate) fn survey(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<DataSplits> {
     loaded(config, true, progress)
 }
 
@@ -186,7 +186,7 @@ fn shards(config: &DataConfig, progress: &dyn Fn(Progress)) -> Result<Arc<dyn Sa
     let shards = Arc::new(Shards::open(config, progress)?);
     #[cfg(feature = "remote")]
     if is_url(&config.dir) {
-        return Ok(Arc::new(remote::Feed::new(shards.store().clone(), shards, config)?));
+        return Ok(Arc::new(remote::Feed::new(shards.store.clone(), shards, config)?));
     }
     Ok(shards)
 }

@@ -29,7 +29,7 @@ const LONGEST: u64 = 256;
 
 #[derive(Debug)]
 pub(super) struct Shards {
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     index: Index,
 }
 
@@ -51,14 +51,6 @@ impl Shards {
         };
         let index = files.index(classes, config, progress, read)?;
         Ok(Self { store: files.store, index })
-    }
-}
-
-#[cfg(feature = "remote")]
-impl Shards {
-    #[cfg(feature = "remote")]
-    pub(super) fn store(&self) -> &Arc<dyn Store> {
-        &self.store
     }
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How fast images are read: Kiln from a folder, shards, Parquet files and packs, and torchvision's DataLoader, in turns.
+"""How fast images are read: Kiln from a folder, shards and packs, and torchvision's DataLoader, in turns.
 
-    cargo build --release --features parquet,turbo --example read_images --bin train
+    cargo build --release --example read_images --bin train
     python tests/benches/pictures.py target/release/examples/read_images target/release/train
 
 Both read all images of a folder once, crop a random part, resize it to a square of 224 pixels and flip it, with two threads
@@ -56,23 +56,6 @@ def shards(folder, target):
                     tar.add(label, f"{stem}.cls")
 
 
-def parquet(folder, target, **options):
-    """The same images as a file for each split, as the Hugging Face hub has them."""
-    import pyarrow
-    import pyarrow.parquet
-
-    os.makedirs(target)
-    for split in ["train", "val"]:
-        images, labels = [], []
-        for at, _, names in sorted(os.walk(os.path.join(folder, split))):
-            for name in sorted(names):
-                with open(os.path.join(at, name), "rb") as file:
-                    images.append({"bytes": file.read(), "path": name})
-                labels.append(int(at[-1]))
-        table = pyarrow.table({"image": images, "label": labels})
-        pyarrow.parquet.write_table(table, os.path.join(target, f"{split}-00000-of-00001.parquet"), **options)
-
-
 def peer(folder, side):
     """An epoch of torchvision's, in this process with two workers."""
     import torch
@@ -109,13 +92,6 @@ def main():
         at = lambda name: os.path.join(place, name)
         mean = draw(at("folder"), arguments.images, width, height, 90)
         shards(at("folder"), at("shards"))
-        tables = {
-            "parquet, groups of 100 rows": {"row_group_size": 100},
-            "parquet, pyarrow's groups": {},
-            "parquet, zstd, groups of 100": {"row_group_size": 100, "compression": "zstd"},
-        }
-        for number, options in enumerate(tables.values()):
-            parquet(at("folder"), at(f"parquet{number}"), **options)
         packs = {"copies": [], "raw": ["--side", str(min(256, width)), "--jpeg", "0%"]}
         for name, recipe in packs.items():
             subprocess.run([arguments.train, "pack", at("folder"), "--output", at(name), *recipe], check=True, stdout=sys.stderr)
@@ -127,7 +103,6 @@ def main():
             "folder, parts": read("folder", "folder", "part"),
             "shards": read("webdataset", "shards"),
             "shards, parts": read("webdataset", "shards", "part"),
-            **{name: read("parquet", f"parquet{number}") for number, name in enumerate(tables)},
             "pack": read("pack", "copies"),
             "pack, parts": read("pack", "copies", "part"),
             "pack, plain pixels": read("pack", "raw"),

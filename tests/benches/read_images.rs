@@ -25,7 +25,6 @@ fn main() {
     let source = match source.as_str() {
         "folder" => Source::Folder,
         "webdataset" => Source::Webdataset,
-        "parquet" => Source::Parquet,
         _ => Source::Pack,
     };
     let decode = match decode.as_str() {
