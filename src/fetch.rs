@@ -12,7 +12,7 @@ use std::time::Duration;
 use sha2::Digest;
 use ureq::tls::{PemItem, TlsConfig, parse_pem};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, TEXT};
 
 /// How long a connection, an answer, or the next bytes may take.
@@ -138,7 +138,7 @@ pub(crate) fn tls() -> Result<TlsConfig> {
     let certificates: Vec<_> = parse_pem(&bytes).filter_map(certificate).collect();
     if certificates.is_empty() {
         let rule = format!("has no certificate; name a PEM file of authorities in {AUTHORITIES}, or unset it");
-        return Err(Error::usage(format!("'{}' {rule}", path.display())));
+        return Err(Error::usage(format!("'{}' {rule}", shown(&path))));
     }
     Ok(config.root_certs(certificates.into()).build())
 }

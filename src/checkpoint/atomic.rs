@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// Creates or replaces the file at `path`, and creates its directories; no reader ever sees a part of it.
 ///
@@ -50,7 +50,7 @@ pub(crate) fn create_atomic(path: &Path, write: impl FnOnce(&mut File) -> io::Re
 pub fn check_writable(path: &Path) -> Result<()> {
     let parent = parent(path);
     if !parent.is_dir() {
-        let reason = format!("there is no directory '{}'", parent.display());
+        let reason = format!("there is no directory '{}'", shown(parent));
         return Err(Error::io("write", path)(io::Error::new(io::ErrorKind::NotFound, reason)));
     }
     let fresh = temporary(path)?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::MANIFEST;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file;
 use crate::state::{Metadata, StateDict, to_safetensors, write_safetensors};
 
@@ -75,7 +75,7 @@ impl Entry {
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::Checkpoint`] with the reason if it differs.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        let damaged = |reason| Error::Checkpoint(format!("'{}' is damaged: {reason}", path.display()));
+        let damaged = |reason| Error::Checkpoint(format!("'{}' is damaged: {reason}", shown(path)));
         // Checked before reading, so that a huge file does not fill the memory.
         let size = fs::metadata(path).map_err(Error::io("read", path))?.len();
         if size != self.size {

@@ -13,7 +13,7 @@ use super::MANIFEST;
 use super::content::Entry;
 use super::manifest::Manifest;
 use super::reading::{self, Loaded, step_of};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, GIB, TEXT};
 use crate::objects::{Objects, is_url};
 
@@ -83,7 +83,7 @@ fn copy_all(queued: &Receiver<PathBuf>, objects: &Objects, url: &Path, warn: War
             // It is no longer kept, so there are newer ones.
             Err(_) if !path.exists() => continue,
             copied => copied.map_err(|reason| {
-                let (path, url) = (path.display(), url.display());
+                let (path, url) = (shown(&path), shown(url));
                 Error::Checkpoint(format!("'{path}' was not copied to '{url}': {reason}"))
             }),
         };
@@ -117,7 +117,7 @@ fn copy(objects: &Objects, path: &Path, whole: &mut Vec<(String, Manifest)>) -> 
 /// The refusal of a URL without copies.
 pub fn absent(url: &Path) -> Error {
     let rule = "give the URL of --checkpoint-url, or of one of the copies, such as URL/step-00000042";
-    Error::Checkpoint(format!("there is no checkpoint at '{}'; {rule}", url.display()))
+    Error::Checkpoint(format!("there is no checkpoint at '{}'; {rule}", shown(url)))
 }
 
 /// The step of the newest copy at `url`, which `--checkpoint-url` names; `None` if there is none.
@@ -127,7 +127,7 @@ pub fn absent(url: &Path) -> Error {
 pub fn newest(url: &Path) -> Result<Option<usize>> {
     let objects = Objects::open(url, "--checkpoint-url", PATIENCE)?;
     let name = objects.get(LATEST, 64);
-    let name = name.map_err(|reason| Error::Checkpoint(format!("'{}/{LATEST}': {reason}", url.display())))?;
+    let name = name.map_err(|reason| Error::Checkpoint(format!("'{}/{LATEST}': {reason}", shown(url))))?;
     Ok(name.and_then(|name| step_of(String::from_utf8_lossy(&name).trim())))
 }
 
@@ -150,10 +150,10 @@ pub fn read(path: &Path) -> Result<Loaded> {
 pub fn fetch(url: &Path, flag: &str, wanted: impl Fn(&str) -> bool) -> Result<Option<Loaded>> {
     let objects = Objects::open(url, flag, PATIENCE)?;
     let get = |name: &str, most: u64| {
-        objects.get(name, most).map_err(|reason| Error::Checkpoint(format!("'{}/{name}': {reason}", url.display())))
+        objects.get(name, most).map_err(|reason| Error::Checkpoint(format!("'{}/{name}': {reason}", shown(url))))
     };
     let damaged = |name: &str, fault: &str| {
-        Error::Checkpoint(format!("'{}/{name}' {fault}; give another checkpoint with --resume", url.display()))
+        Error::Checkpoint(format!("'{}/{name}' {fault}; give another checkpoint with --resume", shown(url)))
     };
     let is_one = url.file_name().is_some_and(|name| step_of(&name.to_string_lossy()).is_some());
     let place = if is_one {

@@ -11,7 +11,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, TEXT};
 
 const FILE: &str = ".lock";
@@ -35,7 +35,7 @@ impl Lock {
             Err(TryLockError::WouldBlock) => return Err(busy(dir)),
             Err(TryLockError::Error(reason)) => warn(format!(
                 "the file system of '{}' has no locks ({reason}); make sure that no other run writes there",
-                dir.display()
+                shown(dir)
             )),
         }
         // Without the name of the holder the lock still works.
@@ -114,6 +114,6 @@ fn busy(dir: &Path) -> Error {
     let holder = Some(&*holder).filter(is_name).unwrap_or("another process");
     Error::Busy(format!(
         "'{}' is in use by {holder}; wait for its end or stop it, or give another --output-dir",
-        dir.display()
+        shown(dir)
     ))
 }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::MANIFEST;
 use super::content::{Content, Entry};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, TEXT};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -72,10 +72,10 @@ impl Manifest {
     pub fn read(dir: &Path) -> Result<Self> {
         let path = dir.join(MANIFEST);
         if !path.exists() {
-            return Err(Error::Checkpoint(format!("'{}' holds no {MANIFEST}: no complete checkpoint", dir.display())));
+            return Err(Error::Checkpoint(format!("'{}' holds no {MANIFEST}: no complete checkpoint", shown(dir))));
         }
         let bytes = file::read(&path, TEXT).map_err(Error::io("read", &path))?;
-        Self::parse(&bytes).map_err(|reason| Error::Checkpoint(format!("'{}' {reason}", path.display())))
+        Self::parse(&bytes).map_err(|reason| Error::Checkpoint(format!("'{}' {reason}", shown(&path))))
     }
 
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, String> {

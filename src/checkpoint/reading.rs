@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::MANIFEST;
 use super::manifest::Manifest;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, TEXT};
 
 /// The extension of a checkpoint in whose place another one is put.
@@ -37,7 +37,7 @@ pub fn read(path: &Path) -> Result<Loaded> {
     let named = |loaded| Loaded { path: path.into(), ..loaded };
     follow(path, verify).map(named).map_err(|error| {
         let remedy = match intact_neighbour(path) {
-            Some(good) => format!("use '{}' instead, which is intact", good.display()),
+            Some(good) => format!("use '{}' instead, which is intact", shown(&good)),
             None => "give the directory of a checkpoint, such as 'runs/0001/checkpoints/latest'".into(),
         };
         Error::Checkpoint(format!("{error}; {remedy}"))

@@ -12,7 +12,7 @@ use rustix::fs::Access;
 use super::atomic::point;
 use super::lock::Lock;
 use super::reading::{self, has_saved};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// Claims the next free numbered directory in `base`.
 ///
@@ -28,7 +28,7 @@ pub fn next(base: &Path) -> Result<PathBuf> {
             Err(error) => return Err(Error::io("create", &path)(error)),
         }
     }
-    Err(Error::usage(format!("'{}' has no free number left; give another --output-dir", base.display())))
+    Err(Error::usage(format!("'{}' has no free number left; give another --output-dir", shown(base))))
 }
 
 /// The directory that [`next`] would claim now.
@@ -128,6 +128,6 @@ fn refuse_begun(dir: &Path, resuming: bool) -> Result<()> {
     Err(Error::usage(format!(
         "output directory '{}' already holds checkpoints; a new run needs one of its own: continue that run with \
          --resume latest, or give another --output-dir",
-        dir.display()
+        shown(dir)
     )))
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::optim::LossScale;
 
 /// The version of the format that this build writes and reads.
@@ -80,7 +80,7 @@ impl RunState {
     /// # Errors
     /// [`Error::Checkpoint`] if it is damaged or has another version.
     pub fn from_json(bytes: &[u8], origin: &Path) -> Result<Self> {
-        let name = origin.display();
+        let name = shown(origin);
         let damaged = |e: serde_json::Error| {
             Error::Checkpoint(format!("'{name}' is not the state of a run ({e}); resume from another checkpoint"))
         };

@@ -16,7 +16,7 @@ use super::reading::{
     verify,
 };
 use super::retention::{Keep, retain};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// How often a process tries to save a checkpoint while others may save the same.
 const ATTEMPTS: usize = 4;
@@ -58,7 +58,7 @@ impl Store {
             let path = store.dir.join(pointer);
             if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_symlink()) {
                 let reason = "is not the symlink that a run makes; move it away";
-                return Err(Error::Checkpoint(format!("'{}' {reason}", path.display())));
+                return Err(Error::Checkpoint(format!("'{}' {reason}", shown(&path))));
             }
         }
         store.recover()?;
@@ -151,7 +151,7 @@ impl Store {
         let steps = self.candidates(which)?;
         if !steps.is_empty() && self.pointed(pointer).is_none() {
             let link = self.dir.join(pointer);
-            warn(format!("'{}' points to no checkpoint; looking for the intact one that it stood for", link.display()));
+            warn(format!("'{}' points to no checkpoint; looking for the intact one that it stood for", shown(&link)));
         }
         for step in steps {
             let path = self.dir.join(directory_name(step));
@@ -162,7 +162,7 @@ impl Store {
         }
         Err(Error::Checkpoint(format!(
             "'{}' holds no intact checkpoint; give another one with --resume PATH, or start anew without --resume",
-            self.dir.display()
+            shown(&self.dir)
         )))
     }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::schema::enumerate;
 use super::suggestion;
+use crate::error::shown;
 use crate::file::{self, TEXT};
 
 /// Lists files of the repository's `config` directory as (group, name, text).
@@ -61,7 +62,7 @@ pub fn groups(config_dirs: &[PathBuf]) -> Vec<String> {
 pub fn find(group: &str, name: &str, config_dirs: &[PathBuf]) -> Result<GroupFile, String> {
     let added = config_dirs.iter().rev().map(|dir| dir.join(group).join(format!("{name}.toml")));
     if let Some(path) = added.into_iter().find(|path| path.is_file()) {
-        let path_text = path.display().to_string();
+        let path_text = shown(&path);
         let text = file::text(&path, TEXT).map_err(|error| unreadable(&path_text, &error))?;
         return Ok(GroupFile { path: path_text, text });
     }

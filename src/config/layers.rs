@@ -12,6 +12,7 @@ use super::request::{Request, Setting, pair};
 use super::schema::Schema;
 use super::{DEFAULT_TOML, PHOTOGRAPHS, flag, group, suggestion};
 use crate::data::Source;
+use crate::error::shown;
 use crate::file::{self, TEXT};
 use crate::objects::is_url;
 
@@ -108,7 +109,7 @@ impl Layers {
             let is_resumed =
                 resumed == Some(address) || resumed.filter(is_copy).and_then(Path::parent) == Some(address);
             let is_typed = is_resumed || self.typed().any(|layer| layer.find(key).is_some());
-            let (shown, flag) = (address.display(), flag::setting(key, value.as_str()?));
+            let (shown, flag) = (shown(address), flag::setting(key, value.as_str()?));
             let is_written = *key == WRITTEN;
             let rule = if is_written { "files are written" } else { "addresses are used" };
             let remedy = if is_written { "or --checkpoint= for no copy" } else { "for 'train verify' behind a --" };
@@ -175,7 +176,7 @@ impl Reader<'_> {
         let (text, name) = PHOTOGRAPHS;
         let photographs = source.filter(|source| source.is_own()).map(|_| self.toml(text, name));
         let weights = self.request.weights.as_ref();
-        let weights = weights.map(|weights| self.toml(&weights.text, &weights.path.display().to_string()));
+        let weights = weights.map(|weights| self.toml(&weights.text, &shown(&weights.path)));
         [photographs, weights].map(Option::unwrap_or_default)
     }
 
@@ -187,7 +188,7 @@ impl Reader<'_> {
     /// it, which `train` never saves, would send variables of this environment where its writer likes.
     fn saved(&mut self, defaults: &Layer) -> Option<Layer> {
         let saved = self.request.saved.as_ref()?;
-        let file = saved.path.display().to_string();
+        let file = shown(&saved.path);
         let mut layer = self.toml(&saved.text, &file);
         layer.fill(self.toml(saved.older, &file), &file);
         let is_default =
@@ -204,7 +205,7 @@ impl Reader<'_> {
     fn files(&mut self) -> Vec<Layer> {
         let mut layers = Vec::new();
         for path in &self.request.files {
-            let name = path.display().to_string();
+            let name = shown(path);
             match file::text(path, TEXT) {
                 Ok(text) => layers.push(self.toml(&text, &name)),
                 Err(error) => self.complaints.lines.push(group::unreadable(&name, &error)),

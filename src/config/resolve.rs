@@ -9,7 +9,7 @@ use super::merged::Merged;
 use super::request::Request;
 use super::schema::{Schema, plain};
 use super::{Config, flag, launcher, rules};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::launch::environment::identify;
 use crate::optim::{CountedFrom, ScheduleKind};
 use crate::parallel::DistBackend;
@@ -38,7 +38,7 @@ pub fn resolve(request: &Request) -> Result<Resolved> {
     let mut layers = Layers::of(request, &schema, &mut complaints);
     let mut notes = Vec::new();
     if let Some(saved) = &request.saved {
-        notes.push(format!("settings come from '{}' unless given here", saved.path.display()));
+        notes.push(format!("settings come from '{}' unless given here", shown(&saved.path)));
         notes.extend(saved.note.clone());
     }
     shrink_to_dev_run(&mut layers, &mut notes);

@@ -13,6 +13,7 @@ use super::range::RANGES;
 use super::schema::{Schema, plain};
 use super::{flag, suggestion};
 use crate::data::{Corrupt, Decode, Exif, Order, Source};
+use crate::error::shown;
 use crate::objects::is_url;
 use crate::optim::{OptimizerKind, ScheduleKind};
 use crate::parallel::{DistBackend, Elastic, StrategyKind};
@@ -307,7 +308,7 @@ impl Rules<'_> {
         self.require(!is_url || cfg!(feature = "remote"), &["data.dir"], broken, "build with --features remote");
 
         let holds = is_url || data.cache_dir.as_os_str().is_empty();
-        let broken = || format!("a cache dir is for images in an object store, not in '{}'", data.dir.display());
+        let broken = || format!("a cache dir is for images in an object store, not in '{}'", shown(&data.dir));
         let remedy = "leave data.cache_dir out, or give a URL as --data-dir";
         self.require(holds, &["data.cache_dir", "data.dir"], broken, remedy);
 
@@ -347,12 +348,12 @@ impl Rules<'_> {
     /// The suffix of `checkpoint.path` selects the format.
     fn copy(&mut self) {
         let url = &self.merged.config.checkpoint.url;
-        let broken = || format!("the copies of checkpoints must have a URL, got '{}'", url.display());
+        let broken = || format!("the copies of checkpoints must have a URL, got '{}'", shown(url));
         let remedy = "give --checkpoint-url file:///directory, https://host/path or s3://bucket/path";
         self.require(url.as_os_str().is_empty() || is_url(url), &["checkpoint.url"], broken, remedy);
 
         let path = &self.merged.config.checkpoint.path;
-        let broken = || format!("the checkpoint's copy must end in {}, got '{}'", Format::SUFFIXES, path.display());
+        let broken = || format!("the checkpoint's copy must end in {}, got '{}'", Format::SUFFIXES, shown(path));
         let holds = path.as_os_str().is_empty() || Format::of(path).is_some();
         let remedy = "give another --checkpoint, such as best.pth";
         self.require(holds, &["checkpoint.path"], broken, remedy);

@@ -13,7 +13,7 @@ use super::download::{self, Archive};
 use super::members::Members;
 use super::normalization::Normalization;
 use super::{Progress, pickle};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 const SIDE: usize = 32;
 const IMAGE: usize = CHANNELS * SIDE * SIDE;
@@ -150,7 +150,7 @@ impl Layout {
         Error::Data(format!(
             "no {title} in '{}' (looked for '{}', '{}' and their python versions); fetch it with --data {option} --download, \
              name its folder with --data-dir DIR, or train without files: train experiment=quickstart",
-            dir.display(),
+            shown(dir),
             binary.folder,
             binary.archive,
         ))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use md5::Md5;
 
 use super::Progress;
-use crate::error::Result;
+use crate::error::{Result, shown};
 use crate::fetch::{self, Published};
 
 /// The data set's home; the environment variable `KILN_CIFAR_MIRROR` overrides it.
@@ -43,7 +43,7 @@ pub fn ensure(archive: &Archive, dir: &Path, base: &str, progress: &dyn Fn(Progr
         hash: "MD5",
         checksum: archive.md5.into(),
         limit: LIMIT,
-        remedy: format!("put '{}' into '{}' by hand (--data-dir)", archive.name, dir.display()),
+        remedy: format!("put '{}' into '{}' by hand (--data-dir)", archive.name, shown(dir)),
     };
     let tell = |done, total| progress(Progress::Bytes { what: archive.name.into(), done, total });
     fetch::ensure::<Md5>(&file, dir, &tell)

@@ -52,7 +52,7 @@ impl Folder {
         let root = config.dir.clone();
         let [training, validation] = split_folders(&root)?;
         let classes = folders(&root.join(&training))?;
-        classes::check(&classes, &root.join(&training).display().to_string())?;
+        classes::check(&classes, &shown(root.join(&training)))?;
         let stamps = [stamps(&root, &training)?, stamps(&root, &validation)?];
         let places = Directory(root.clone()).index_places(SOURCE);
         if let Some(index) = Index::kept(&places, &stamps.concat(), config) {
@@ -97,7 +97,7 @@ impl Folder {
             let expected = (u64::from(self.index.length(id)), self.index.offset(id));
             fs::metadata(self.path(id)).is_ok_and(|metadata| (metadata.len(), modified(&metadata)) == expected)
         };
-        let (what, total) = (format!("the list of '{}'", self.root.display()), self.index.len());
+        let (what, total) = (format!("the list of '{}'", shown(&self.root)), self.index.len());
         (0..total).step_by(CHECK_EVERY).all(|start| {
             progress(Progress::Files { what: what.clone(), done: start, total });
             (start..total.min(start + CHECK_EVERY)).into_par_iter().all(is_same)
@@ -134,7 +134,7 @@ fn inspect(
     corrupt: Corrupt,
     progress: &dyn Fn(Progress),
 ) -> Result<Content> {
-    let what = root.join(&stamps[0].name).display().to_string();
+    let what = shown(root.join(&stamps[0].name));
     let report = |done, total| progress(Progress::Files { what: what.clone(), done, total });
     let look = |Item { label, file, path }: Item| {
         let mut content = Content::default();
@@ -164,14 +164,14 @@ fn split_folders(root: &Path) -> Result<[String; 2]> {
         Error::Data(format!(
             "no folder '{}'; --data folder reads train/CLASS/*.jpg and val/CLASS/*.jpg below --data-dir, and \
              --data synthetic needs no files",
-            root.join("train").display()
+            shown(root.join("train"))
         ))
     })?;
     let validation = find(&SPLITS[1..]).ok_or_else(|| {
         Error::Data(format!(
             "no folder 'val', 'valid', 'validation' or 'test' in '{}'; --data folder needs images to validate on beside \
              '{train}'",
-            root.display()
+            shown(root)
         ))
     })?;
     Ok([train.into(), validation.into()])
@@ -196,7 +196,7 @@ fn unnameable(folder: &Path) -> Error {
 }
 
 fn no_class(folder: &Path) -> Error {
-    let place = folder.display();
+    let place = shown(folder);
     Error::Data(format!("no class in '{place}'; make one folder per class there, with its images in it"))
 }
 
@@ -217,7 +217,7 @@ impl Listing {
         listing.others.extend(others.map(|entry| entry.path));
         for (file, stamp) in (0..).zip(stamps).skip(1) {
             let place = root.join(&stamp.name);
-            let what = format!("the folders in '{}'", split.display());
+            let what = format!("the folders in '{}'", shown(&split));
             progress(Progress::Files { what, done: file as usize, total: stamps.len() });
             let class = stamp.name.split_once('/').map_or("", |(_, class)| class);
             let label = classes.binary_search_by(|known| known.as_str().cmp(class));
@@ -228,7 +228,7 @@ impl Listing {
                 return Err(Error::Data(format!(
                     "no {} file in '{}'{}; a class needs at least one image",
                     suffixes("or"),
-                    place.display(),
+                    shown(&place),
                     also.unwrap_or_default()
                 )));
             }
@@ -241,14 +241,14 @@ impl Listing {
 
 fn unknown(place: &Path, class: &str, classes: &[String]) -> Error {
     if let Some(known) = classes.iter().find(|known| classes::is_same(known, class)) {
-        let (place, forms) = (place.display(), classes::forms(class, known));
+        let (place, forms) = (shown(place), classes::forms(class, known));
         let remedy = "rename one of the folders to the name of the other";
         return Error::Data(format!("'{place}' and the training images' class have one name {forms}; {remedy}"));
     }
     let known = classes.iter().take(10).map(String::as_str).collect::<Vec<_>>().join(", ");
     Error::Data(format!(
         "'{}' is a class that the training images lack (they have {known}{}); rename or remove it",
-        place.display(),
+        shown(place),
         if classes.len() > 10 { ", ..." } else { "" }
     ))
 }
@@ -260,12 +260,12 @@ fn note(folder: &Path, others: &[PathBuf]) -> Option<String> {
         // A listed entry that does not exist is a dangling link.
         if path.exists() { format!("'{name}'") } else { format!("'{name}' (a dead link)") }
     };
-    let shown: Vec<String> = others.iter().take(MOST_NAMES).map(name).collect();
+    let names: Vec<String> = others.iter().take(MOST_NAMES).map(name).collect();
     let more = others.len().saturating_sub(MOST_NAMES);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let (count, folder, read) = (others.len(), folder.display(), suffixes("and"));
+    let (count, folder, read) = (others.len(), shown(folder), suffixes("and"));
     let entries = if count == 1 { "entry" } else { "entries" };
-    let names = shown.join(", ");
+    let names = names.join(", ");
     (count > 0).then(|| {
         format!("{count} {entries} of '{folder}' left out: {names}{more}; only {read} files in class folders are read")
     })

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, MIB};
 
 /// Most bytes of an unpacked data set; the largest has 187 million.
@@ -39,7 +39,7 @@ impl Members {
         let files = unpack(BufReader::new(file), &wanted).map_err(|reason| {
             Error::Data(format!(
                 "'{}' is damaged or incomplete: {reason}; delete it and fetch it again with --download",
-                archive.display()
+                shown(archive)
             ))
         })?;
         Ok(Self { origin: archive.to_path_buf(), files })
@@ -50,7 +50,7 @@ impl Members {
     }
 
     pub(super) fn path(&self, name: &str) -> String {
-        self.origin.join(name).display().to_string()
+        shown(self.origin.join(name))
     }
 }
 

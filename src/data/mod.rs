@@ -72,7 +72,7 @@ use self::folder::Folder;
 use self::pack::Pack;
 use self::samples::Samples;
 use self::shards::Shards;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::objects::{is_url, local};
 
 /// Progress of loading, which the caller displays.
@@ -163,7 +163,7 @@ pub fn pack(config: &DataConfig, recipe: Option<Recipe>, output: &Path, progress
     }
     for (flag, column) in [("--image-column", &config.image_column), ("--label-column", &config.label_column)] {
         if !column.is_empty() {
-            let source = source.display();
+            let source = shown(source);
             return Err(Error::usage(format!("{flag} is for Parquet files, and '{source}' has none; leave it out")));
         }
     }
@@ -204,7 +204,7 @@ fn parquet(config: &DataConfig, _is_dry: bool, _progress: &dyn Fn(Progress)) -> 
 
 #[cfg(not(feature = "parquet"))]
 fn unread(config: &DataConfig) -> Error {
-    let dir = config.dir.display();
+    let dir = shown(&config.dir);
     Error::usage(format!("'{dir}' has Parquet files, which this build cannot read; build with --features parquet"))
 }
 

@@ -25,7 +25,7 @@ use super::decode::{decode, to_raw};
 use super::index::{Head, Index, Sample, encode};
 use super::key::mix;
 use super::samples::{REPORT_EVERY, Samples, check_side, decoded};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file;
 
 /// Quality of new JPEGs, 1 to 100.
@@ -60,7 +60,7 @@ impl Pack {
         let path = config.dir.clone();
         let bytes = file::map(&path, u64::MAX).map_err(Error::io("read", &path))?;
         let index = Index::of(bytes).ok_or_else(|| {
-            let name = path.display();
+            let name = shown(&path);
             Error::Data(format!(
                 "'{name}' is not a whole pack of this version; write one with train pack SOURCE --output FILE"
             ))
@@ -68,7 +68,7 @@ impl Pack {
         match index.head.exif {
             Some(exif) if exif != config.exif => {
                 let [held, wanted] = [exif, config.exif].map(Exif::name);
-                let (name, how) = (path.display(), if exif == Exif::Apply { "without" } else { "with" });
+                let (name, how) = (shown(&path), if exif == Exif::Apply { "without" } else { "with" });
                 Err(Error::usage(format!(
                     "'{name}' was encoded with data.exif={held}, but data.exif is '{wanted}'; give data.exif={held}, or \
                      write the pack again {how} --apply-exif"
@@ -92,8 +92,8 @@ impl Samples for Pack {
     fn place(&self, id: usize) -> String {
         let name = String::from_utf8_lossy(&self.index.name(id)).escape_debug().to_string();
         match &self.origin {
-            Some(root) => format!("'{name}' in '{}'", root.join(self.index.file(id)).display()),
-            None => format!("'{name}' at byte {} of '{}'", self.index.offset(id), self.path.display()),
+            Some(root) => format!("'{name}' in '{}'", shown(root.join(self.index.file(id)))),
+            None => format!("'{name}' at byte {} of '{}'", self.index.offset(id), shown(&self.path)),
         }
     }
 }
@@ -101,7 +101,7 @@ impl Samples for Pack {
 impl Pack {
     fn damaged(&self, id: usize) -> Error {
         let remedy = match self.origin {
-            Some(_) => format!(" in '{}'; remove that file, and it is written again", self.path.display()),
+            Some(_) => format!(" in '{}'; remove that file, and it is written again", shown(&self.path)),
             None => "; write the pack again with train pack".into(),
         };
         Error::Data(format!("{} does not have its checksum{remedy}", self.place(id)))
@@ -180,7 +180,7 @@ pub(super) fn alone(head: Head) -> Head {
 /// Why there is no pack of the images in `config.dir`.
 pub(super) fn nothing(config: &DataConfig, notes: &[String]) -> Error {
     let why = notes.first().map(|note| format!(": {note}")).unwrap_or_default();
-    Error::Data(format!("'{}' has no image to pack{why}", config.dir.display()))
+    Error::Data(format!("'{}' has no image to pack{why}", shown(&config.dir)))
 }
 
 /// Writes a pack of `samples` to `output`, which appears when it is complete; returns its bytes.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::config::DataConfig;
 use super::store::{Directory, Store};
-#[cfg(not(feature = "remote"))]
-use crate::error::Error;
 use crate::error::Result;
+#[cfg(not(feature = "remote"))]
+use crate::error::{Error, shown};
 use crate::objects::is_url;
 
 /// The store at `root`: a directory, or the URL of an object store.
@@ -28,5 +28,5 @@ fn remote(root: &Path, config: &DataConfig) -> Result<Arc<dyn Store>> {
 
 #[cfg(not(feature = "remote"))]
 fn remote(root: &Path, _config: &DataConfig) -> Result<Arc<dyn Store>> {
-    Err(Error::usage(format!("'{}' cannot be read by this build; build with --features remote", root.display())))
+    Err(Error::usage(format!("'{}' cannot be read by this build; build with --features remote", shown(root))))
 }

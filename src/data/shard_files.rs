@@ -14,7 +14,7 @@ use super::index::{Head, Index, Sample, Stamp, newest};
 use super::root::store;
 use super::samples::in_parallel;
 use super::store::{Directory, Store};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// The words that name a split; the first of validation's that there are is taken.
 pub(super) const SPLITS: [&[&str]; 3] = [&["train", "training"], &["val", "valid", "validation"], &["test"]];
@@ -63,7 +63,7 @@ impl ShardFiles {
             let missing = || {
                 Error::Data(format!(
                     "cannot read '{}': there is no such file; {}",
-                    store.path(&name).display(),
+                    shown(store.path(&name)),
                     kind.layout()
                 ))
             };
@@ -109,7 +109,7 @@ impl ShardFiles {
         progress: &dyn Fn(Progress),
         read: impl Fn(u32, &Stamp) -> Result<Content> + Sync,
     ) -> Result<Index> {
-        let what = self.store.path("").display().to_string();
+        let what = shown(self.store.path(""));
         let report = |done, total| progress(Progress::Files { what: what.clone(), done, total });
         let files: Vec<(u32, &Stamp)> = (0..).zip(self.shards()).collect();
         let threads = self.store.parallel();
@@ -130,7 +130,7 @@ impl ShardFiles {
         config: &DataConfig,
         mut contents: Vec<Content>,
     ) -> Result<(Head, [Vec<Sample>; 2])> {
-        let what = self.store.path("").display().to_string();
+        let what = shown(self.store.path(""));
         let validation = Content::of(contents.split_off(self.training));
         let training = Content::of(contents);
         for (part, name) in [(&training, "training"), (&validation, "validation")] {
@@ -176,7 +176,7 @@ impl Kind {
                 if let Some(name) = compressed.first() {
                     return Err(Error::Data(format!(
                         "'{}' is compressed; its samples are read at any position: decompress it, as in gunzip or unzstd",
-                        store.path(name).display()
+                        shown(store.path(name))
                     )));
                 }
                 (store, names)
@@ -186,8 +186,7 @@ impl Kind {
         for name in names {
             let mut words = name.split(|letter: char| !letter.is_ascii_alphanumeric());
             let split = words.find_map(|word| SPLITS.iter().position(|known| known.contains(&word)));
-            let unnamed =
-                || Error::Data(format!("'{}' is of no split; {}", store.path(&name).display(), self.layout()));
+            let unnamed = || Error::Data(format!("'{}' is of no split; {}", shown(store.path(&name)), self.layout()));
             splits[split.ok_or_else(unnamed)?].push(name);
         }
         let [training, mut validation, test] = splits;

@@ -18,7 +18,7 @@ use super::samples::{Samples, check_side, fault};
 use super::shard_files::{MOST_CLASSES, ShardFiles, TAR};
 use super::store::{ReadAt, Store};
 use super::tar::{Member, Members};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::TEXT;
 
 /// Files with the names of the classes, one a line.
@@ -74,7 +74,7 @@ impl Samples for Shards {
 fn place(name: &[u8], offset: u64, shard: &std::path::Path) -> String {
     // A name may hold a line break.
     let name = String::from_utf8_lossy(name).escape_debug().to_string();
-    format!("'{name}' at byte {offset} of '{}'", shard.display())
+    format!("'{name}' at byte {offset} of '{}'", shown(shard))
 }
 
 /// Why a member is part of no sample.
@@ -85,15 +85,15 @@ fn passed(member: &Member, shard: &std::path::Path, why: &str) -> String {
 fn class_names(store: &dyn Store, stamp: &Stamp) -> Result<Vec<String>> {
     let path = store.path(&stamp.name);
     if stamp.bytes > TEXT {
-        return Err(Error::Data(format!("'{}' has {} bytes; at most {TEXT} are read", path.display(), stamp.bytes)));
+        return Err(Error::Data(format!("'{}' has {} bytes; at most {TEXT} are read", shown(&path), stamp.bytes)));
     }
     let text = store.read(&stamp.name, 0..stamp.bytes).map_err(Error::io("read", &path))?;
     let text = String::from_utf8(text);
-    let text = text.map_err(|_| Error::Data(format!("'{}' is not a text in UTF-8", path.display())))?;
+    let text = text.map_err(|_| Error::Data(format!("'{}' is not a text in UTF-8", shown(&path))))?;
     let names: Vec<String> = text.trim_end().lines().map(|line| line.trim().to_string()).collect();
     if let Some(at) = names.iter().position(String::is_empty) {
         let rule = "so it is not clear which classes the numbers below it are";
-        let (line, place) = (at + 1, path.display());
+        let (line, place) = (at + 1, shown(&path));
         return Err(Error::Data(format!(
             "line {line} of '{place}' is empty, {rule}; remove the line, or name its class"
         )));
@@ -123,7 +123,7 @@ impl Shard<'_> {
     }
 
     fn refusal(&self, fault: &str) -> Error {
-        Error::Data(format!("'{}' {fault}; fetch or write the shard again", self.path().display()))
+        Error::Data(format!("'{}' {fault}; fetch or write the shard again", shown(self.path())))
     }
 
     /// Finds and checks all samples; `number` is the shard's in the index.

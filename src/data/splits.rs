@@ -12,7 +12,7 @@ use super::framing::Framing;
 use super::index::Index;
 use super::normalization::Normalization;
 use super::samples::{Encoded, Need, REPORT_EVERY, Samples, decoded, in_parallel};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// How many images are looked at to see whether a set is one of small images.
 const LOOKS: usize = 16;
@@ -33,12 +33,12 @@ pub(super) fn splits(
     let [training, validation] = samples.index().splits();
     for (ids, what) in [(&training, "training"), (&validation, "validation")] {
         if ids.is_empty() {
-            return Err(Error::Data(format!("'{}' has no images for {what}; add some", config.dir.display())));
+            return Err(Error::Data(format!("'{}' has no images for {what}; add some", shown(&config.dir))));
         }
     }
     let split = |ids: Range<usize>, name: &str, framing: Framing| {
         let report = |done, total| {
-            progress(Progress::Files { what: config.dir.join(name).display().to_string(), done, total });
+            progress(Progress::Files { what: shown(config.dir.join(name)), done, total });
         };
         let keeps = cached && !framing.is_random();
         set(&samples, ids, config.image_size, framing, keeps.then_some(&report)).map(Arc::new)

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::line::{count, percent};
 use super::meter::{format_duration, gibibytes};
+use crate::error::shown;
 
 /// The result of a run. Its `Display` is the closing text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,7 +72,7 @@ impl fmt::Display for Summary {
             write!(f, "\nlast        {} validation accuracy", percent(accuracy).trim_start())?;
         }
         if let Some(path) = &self.checkpoint {
-            write!(f, "\ncheckpoint  {}", path.display())?;
+            write!(f, "\ncheckpoint  {}", shown(path))?;
             // The run's directory stands for its best checkpoint.
             let run = path.parent().filter(|it| it.ends_with("checkpoints")).and_then(Path::parent).unwrap_or(path);
             write!(f, "\nevaluate    train evaluate --checkpoint {}", for_shell(run))?;
@@ -82,7 +83,7 @@ impl fmt::Display for Summary {
 
 /// A path that can be pasted into a shell.
 fn for_shell(path: &Path) -> String {
-    let text = path.display().to_string();
+    let text = shown(path);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }

@@ -11,6 +11,7 @@ use cudarc::driver::{CudaContext, DriverError, sys};
 use cudarc::nvrtc::sys as nvrtc;
 
 use super::kernels::{Origin, directory};
+use crate::error::shown;
 use crate::file::cache;
 
 /// The first CUDA whose driver has all functions that CubeCL calls, `cuMemAllocAsync` being the newest of them.
@@ -29,9 +30,9 @@ pub(super) struct Toolchain {
 impl Display for Toolchain {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let Self { compiler, home, kernels, .. } = self;
-        write!(f, "NVRTC {compiler}, CUDA's headers in {}; it compiles the kernels in the first step", home.display())?;
+        write!(f, "NVRTC {compiler}, CUDA's headers in {}; it compiles the kernels in the first step", shown(home))?;
         match kernels {
-            Some(kernels) => write!(f, " of a first run and keeps them in {}", kernels.display()),
+            Some(kernels) => write!(f, " of a first run and keeps them in {}", shown(kernels)),
             None => Ok(()),
         }
     }
@@ -153,7 +154,7 @@ fn home() -> Result<PathBuf, String> {
         Some(header) => Err(format!(
             "there is no '{}', one of CUDA's headers; install CUDA's toolkit, or set CUDA_PATH to triton/backends/nvidia \
              beside PyTorch",
-            home.join("include").join(header).display()
+            shown(home.join("include").join(header))
         )),
     }
 }

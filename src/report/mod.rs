@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 pub use run::Run;
 
 use crate::checkpoint::{check_writable, write_atomic};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// Where the report of several runs is written if the user names no file.
 const COMPARISON: &str = "report";
@@ -95,7 +95,7 @@ fn tell_apart(runs: &mut [Run]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in runs {
         if names.iter().filter(|name| **name == run.name).count() > 1 {
-            run.name = run.directory.display().to_string();
+            run.name = shown(&run.directory);
         }
     }
 }

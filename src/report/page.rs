@@ -9,6 +9,7 @@ use super::run::Run;
 use super::table::{Cell, Table};
 use super::timeline::timeline;
 use super::{classes, curves, palette, results, svg};
+use crate::error::shown;
 
 const STYLE: &str = include_str!("style.css");
 /// No scripts and no network access, whatever a run's files contain.
@@ -26,7 +27,7 @@ pub(super) fn page(runs: &[Run]) -> String {
         section("Curves", &figures(curves::charts(runs).iter().map(|it| (it.figure(), it.remarks().join(" "))))),
         runs.iter().map(|run| of_run(run, runs.len() == 1)).collect(),
     ];
-    let places: Vec<String> = runs.iter().map(|run| run.directory.display().to_string()).collect();
+    let places: Vec<String> = runs.iter().map(|run| shown(&run.directory)).collect();
     document(&title, &places, &body.concat())
 }
 

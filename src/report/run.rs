@@ -15,7 +15,7 @@ use super::evaluation::{DIRECTORY, Evaluation};
 use super::phases::{self, Phase};
 use super::pipeline::Pipeline;
 use super::trace::Trace;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, GIB, MIB, TEXT};
 use crate::metrics::{EpochRecord, GenerationRecord, Record, StepRecord, Summary};
 
@@ -69,7 +69,7 @@ impl Run {
         if !FILES.iter().any(|(file, _)| directory.join(file).exists()) {
             let what = if directory.is_dir() { "holds no run" } else { "is not a directory" };
             let remedy = "give the directory of a run, which holds a metrics.jsonl, such as runs/0001";
-            return Err(Error::Data(format!("cannot report on '{}': it {what}; {remedy}", directory.display())));
+            return Err(Error::Data(format!("cannot report on '{}': it {what}; {remedy}", shown(directory))));
         }
         let mut run = Self { name: name(directory), directory: directory.into(), ..Self::default() };
         run.read_metrics();
@@ -224,7 +224,7 @@ impl Run {
 fn name(directory: &Path) -> String {
     let resolved = directory.file_name().is_none().then(|| directory.canonicalize().ok()).flatten();
     let directory = resolved.as_deref().unwrap_or(directory);
-    directory.file_name().map_or_else(|| directory.display().to_string(), |name| name.to_string_lossy().into_owned())
+    directory.file_name().map_or_else(|| shown(directory), |name| name.to_string_lossy().into_owned())
 }
 
 fn damage(file: &str, how: &str) -> String {

@@ -11,7 +11,7 @@ use super::recorder::RunTotals;
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
 use crate::config::{Config, ProgressKind};
-use crate::error::Result;
+use crate::error::{Result, shown};
 use crate::metrics::{JsonStream, Summary, environment, peak_memory};
 use crate::parallel::{Plan, Position};
 use crate::report::Run;
@@ -61,7 +61,7 @@ pub(super) fn finish(
         }
         say(&summary.to_string());
         if reported.is_ok() {
-            say(&format!("report      {}", page.display()));
+            say(&format!("report      {}", shown(&page)));
         }
     }
     tell_programs(config, &summary);

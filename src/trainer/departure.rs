@@ -8,7 +8,7 @@ use super::snapshot::Snapshots;
 use super::terminal::{say, warn};
 use crate::checkpoint::{Store, write_atomic};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Result, shown};
 use crate::parallel::TrainingState;
 use crate::stop::Reason;
 
@@ -63,7 +63,7 @@ impl Departure {
     fn whereabouts(&self) -> Option<String> {
         let saved = self.saved();
         let (step, path) = saved.as_ref()?;
-        Some(format!("the state after step {step} is saved; go on with --resume={}", path.display()))
+        Some(format!("the state after step {step} is saved; go on with --resume={}", shown(path)))
     }
 
     /// Prints the conclusion of a process that left the run; returns its exit code.

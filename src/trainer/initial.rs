@@ -43,7 +43,7 @@ pub(super) fn initial_model<B: HostBackend>(
     }
     let found = weights_in(&chosen(&place(wanted, config)?, None)?, true)?;
     let mut state = state_dict(&model);
-    let origin = format!("'{}'", found.file.display());
+    let origin = format!("'{}'", shown(&found.file));
     let mut report = weights::transplant(&mut state, found.tensors, &origin)?;
     report.unexpected.extend(found.left_out);
     let named = Stated::from_metadata(&found.metadata).0.classes;

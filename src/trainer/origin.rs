@@ -11,7 +11,7 @@ use crate::checkpoint::{
     self, CheckpointConfig, Loaded, Lock, MANIFEST, Resume, Store, Which, absent, differences, fetch, newest, run_dir,
 };
 use crate::config::{Config, Request, SESSION_KEYS, Saved, Setting, faults, removed, sketch};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file;
 use crate::objects::is_url;
 
@@ -129,17 +129,17 @@ pub(super) fn with_saved(mut request: Request) -> Result<Request> {
 }
 
 /// How the `config.toml` in a run's directory differs from the settings in the checkpoint.
-fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
-    let read = file::text(shown, file::TEXT).map_err(|reason| reason.to_string());
+fn difference(saved: &Saved, copy: &Path) -> Result<Option<String>> {
+    let read = file::text(copy, file::TEXT).map_err(|reason| reason.to_string());
     let read = read.map(|text| removed::without(&text));
     let parsed = read.and_then(|text| match toml::from_str::<Config>(&text) {
         Ok(_) => Ok(text),
         Err(reason) => Err(reason.message().replace('\n', ", ")),
     });
     let text = parsed.map_err(|reason| {
-        let (shown, saved) = (shown.display(), saved.path.display());
+        let (copy, saved) = (shown(copy), shown(&saved.path));
         Error::Checkpoint(format!(
-            "'{shown}' is damaged: {reason}; move it away to go on with the settings in '{saved}'"
+            "'{copy}' is damaged: {reason}; move it away to go on with the settings in '{saved}'"
         ))
     })?;
     let sections = ["run", "data", "model", "parallel", "optim", "schedule", "checkpoint"];
@@ -147,7 +147,7 @@ fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
     changed.retain(|line| !SESSION_KEYS.iter().any(|key| line.strip_prefix(key).is_some_and(|it| it.starts_with(':'))));
     let changed = changed.join("; ");
     Ok((!changed.is_empty())
-        .then(|| format!("'{}' differs from the checkpoint's settings, which are used: {changed}", shown.display())))
+        .then(|| format!("'{}' differs from the checkpoint's settings, which are used: {changed}", shown(copy))))
 }
 
 /// Checks that [`origin`] would succeed now; changes nothing.
@@ -157,7 +157,7 @@ fn difference(saved: &Saved, shown: &Path) -> Result<Option<String>> {
 pub(super) fn inspect(config: &Config) -> Result<()> {
     let CheckpointConfig { resume, url, .. } = &config.checkpoint;
     if *resume == Resume::Off && !url.as_os_str().is_empty() && fetch(url, "--checkpoint-url", |_| false)?.is_some() {
-        let url = url.display();
+        let url = shown(url);
         return Err(Error::usage(format!(
             "'{url}' already holds copies of checkpoints; a new run needs a place of its own: continue that run with \
              --resume {url}, or give another --checkpoint-url"
@@ -208,7 +208,7 @@ fn is_newest(config: &Config, checkpoint: Option<&Loaded>) -> Result<()> {
     match copied.filter(|step| *step > own) {
         None => Ok(()),
         Some(step) => {
-            let url = url.display();
+            let url = shown(url);
             Err(Error::usage(format!(
                 "'{url}' has a copy of step {step}, and the run would go on from step {own}; go on from the copy with \
                  --resume {url}, or give another --checkpoint-url"
@@ -236,7 +236,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
     };
     if named.is_none() && !matches!(resume, Resume::Path(_)) {
         let unsaved = run_dir::unsaved(Path::new(RUNS)).into_iter();
-        unsaved.for_each(|run| warn(format!("'{}' has no checkpoint, so it is not resumed", run.display())));
+        unsaved.for_each(|run| warn(format!("'{}' has no checkpoint, so it is not resumed", shown(&run))));
     }
     // Loaded before claiming: a path without a checkpoint must not be claimed.
     let is_checkpoint = matches!(resume, Resume::Path(_)) && !target.is_run();
@@ -252,7 +252,7 @@ pub(super) fn origin(config: &Config, warn: &mut dyn FnMut(String)) -> Result<Or
 
 /// The error for a checkpoint of no run, without a directory to go on in.
 fn lost(target: &Target) -> Error {
-    let place = target.path.display();
+    let place = shown(&target.path);
     Error::usage(format!("'{place}' is not in a run's directory; name one with --output-dir"))
 }
 
@@ -265,10 +265,10 @@ fn is_there(target: &Target, resume: &Resume) -> Result<()> {
     if is_url(&target.path) {
         return Ok(());
     }
-    let path = target.path.display();
+    let path = shown(&target.path);
     if !target.path.exists() && !checkpoint::is_there(&target.path) {
         let runs = Path::new(RUNS);
-        let latest = run_dir::last(runs).map(|run| format!(" (the latest is '{}')", run.display()));
+        let latest = run_dir::last(runs).map(|run| format!(" (the latest is '{}')", shown(&run)));
         return Err(Error::usage(format!(
             "there is no '{path}' to resume; give a run{} or one of its checkpoints, or start anew without --resume",
             latest.unwrap_or_default()

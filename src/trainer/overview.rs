@@ -9,7 +9,7 @@ use super::prepare::Prepared;
 use super::resources::{bytes, bytes_of_images, bytes_of_process, bytes_per_replica};
 use crate::config::Config;
 use crate::data::{Source, synthetic};
-use crate::error::printable;
+use crate::error::{printable, shown};
 use crate::metrics::Card;
 use crate::model::{ParameterCount, Stem};
 use crate::ops::{Algorithm, PrecisionKind};
@@ -64,7 +64,7 @@ pub(super) fn overview<B: HostBackend>(
     line("optimizer", optimizer(config));
     line("memory", memory::<B>(config, prepared, about.parameters));
     if let Some(directory) = directory {
-        line("output", directory.display().to_string());
+        line("output", shown(directory));
     }
     text
 }
@@ -114,7 +114,7 @@ fn world(config: &Config, prepared: &Prepared) -> String {
 fn data(config: &Config, prepared: &Prepared) -> String {
     let source = match config.data.source {
         Source::Synthetic => "synthetic".into(),
-        source => format!("{} in {}", format!("{source:?}").to_lowercase(), config.data.dir.display()),
+        source => format!("{} in {}", format!("{source:?}").to_lowercase(), shown(&config.data.dir)),
     };
     let [height, width] = prepared.splits.train.size();
     format!(

@@ -10,7 +10,7 @@ use tracing_subscriber::registry;
 use super::recorder::RunTotals;
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
-use crate::error::Result;
+use crate::error::{Result, shown};
 use crate::metrics::{Profiler, warnings};
 
 /// Prints warnings, and measures phases if asked for.
@@ -40,6 +40,6 @@ pub(super) fn report(profiler: &Profiler, trace: &Path, totals: &RunTotals) -> R
             each(sum.blocking_reads)
         ));
     }
-    say(&format!("trace       {}", trace.display()));
+    say(&format!("trace       {}", shown(trace)));
     Ok(())
 }

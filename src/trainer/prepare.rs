@@ -9,7 +9,7 @@ use super::terminal::warn;
 use crate::checkpoint::{Interval, Resume};
 use crate::config::Config;
 use crate::data::{self, DataConfig, DataSplits};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::launch::FixedMembership;
 use crate::model::ResNet;
 use crate::nn::{freeze, initialize};
@@ -65,7 +65,7 @@ fn located(config: &Config, error: Error) -> Error {
     let is_about_images = matches!(error, Error::Data(_) | Error::Io { .. });
     match std::env::current_dir() {
         Ok(here) if is_elsewhere && is_about_images => {
-            let (dir, here) = (dir.display(), here.display());
+            let (dir, here) = (shown(dir), shown(&here));
             Error::Data(format!("{error}; '{dir}' is relative to '{here}', where this command was started"))
         }
         _ => error,

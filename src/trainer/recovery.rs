@@ -17,7 +17,7 @@ use super::terminal::warn;
 use super::together::{KEY, decided, encode, receive};
 use crate::checkpoint::{self, Loaded, Lock, Resume, Snapshot, Store, Which, run_dir};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::launch::{ActiveGeneration, StateVersion};
 use crate::parallel::{Key, Processes, TrainingState};
 
@@ -133,7 +133,7 @@ impl Elastic {
             let checkpoint = run_dir::is_begun(&directory).then(load).transpose()?;
             Ok(Origin { session_seconds: self.snapshots.clock.session(), checkpoint, lock: None, directory })
         })?;
-        let place = origin.directory.display();
+        let place = shown(&origin.directory);
         let back = match &origin.checkpoint {
             Some(checkpoint) => format!("its last checkpoint, after step {}", checkpoint.step),
             None => format!("its beginning, since '{place}' has no checkpoint"),

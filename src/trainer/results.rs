@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::terminal::{say, warn};
 use crate::checkpoint::write_atomic;
 use crate::config::grid::Point;
-use crate::error::Result;
+use crate::error::{Result, shown};
 use crate::metrics::{csv, format_duration};
 use crate::report::Run;
 use crate::report::results::{Numbers, percent};
@@ -92,7 +92,7 @@ impl Results {
             return Ok(());
         }
         match crate::report::write(&runs, &page) {
-            Ok(()) => say(&format!("\nreport      {}\ntable       {}", page.display(), file.display())),
+            Ok(()) => say(&format!("\nreport      {}\ntable       {}", shown(&page), shown(&file))),
             Err(error) => warn(&format!("warning: the report was not written: {error}")),
         }
         Ok(())
@@ -124,7 +124,7 @@ impl Results {
                 text(seconds),
                 row.epochs.unwrap_or(0).to_string(),
                 row.ending.failure.unwrap_or(0).to_string(),
-                row.directory.display().to_string(),
+                shown(&row.directory),
             ];
             row.settings.iter().map(|(_, value)| value.clone()).chain(numbers).collect()
         };

@@ -6,7 +6,7 @@ use super::prepare::Prepared;
 use super::saved::{document, position, run_state_of, state as state_in};
 use crate::checkpoint::{Loaded, RunState, differences};
 use crate::config::{Config, Saved, removed};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::optim::Schedule;
 use crate::parallel::{Plan, TrainingState};
 
@@ -111,7 +111,7 @@ fn same_experiment(config: &Config, prepared: &Prepared, checkpoint: &Loaded, st
     let remedy = "restore these settings, or go on regardless with --force-config";
     Err(Error::Usage(vec![format!(
         "'{}' belongs to another experiment: {}; {remedy}",
-        checkpoint.path.display(),
+        shown(&checkpoint.path),
         faults.join("; ")
     )]))
 }

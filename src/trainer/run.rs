@@ -23,7 +23,7 @@ use super::terminal::{display, say, warn};
 use super::{elastic_run, placement, requeue, together};
 use crate::checkpoint::{Loaded, Lock, write_atomic};
 use crate::config::{Config, ProgressKind, Resolved, RunConfig};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::launch::environment::identify;
 use crate::launch::{self, FixedMembership};
 use crate::metrics::{Profiler, screen};
@@ -209,7 +209,7 @@ impl<B: HostBackend> Session<B> {
         if let Some(checkpoint) = &checkpoint {
             let (training, state) = restore(config, prepared, checkpoint)?;
             rate = other_rate(checkpoint, &prepared.plan, training.position.global_step)?;
-            (model, start) = StartingPoint::restore(model, &training, &checkpoint.path.display().to_string())?;
+            (model, start) = StartingPoint::restore(model, &training, &shown(&checkpoint.path))?;
             let epoch_end = state.global_step - state.step_in_epoch.min(state.global_step);
             (seconds_before, kept) = (state.elapsed_seconds, Kept { step: state.global_step, epoch_end });
         }
@@ -222,7 +222,7 @@ impl<B: HostBackend> Session<B> {
         if let Some(path) = &self.resumed_from {
             let position = &self.start.position;
             let steps = position.global_step;
-            say(&format!("resuming    {} after step {steps}, in epoch {}", path.display(), position.epoch + 1));
+            say(&format!("resuming    {} after step {steps}, in epoch {}", shown(path), position.epoch + 1));
         }
         self.rate.iter().for_each(|words| say(&format!("            {words}")));
     }

@@ -8,7 +8,7 @@ use super::terminal::say;
 use crate::checkpoint::{
     Best, Content, Exact, Keep, Loaded, Lock, Progress, RunState, Snapshot, Store, Which, run_dir,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::TEXT;
 use crate::parallel::{
     Counts, DataParallel, EpochReport, HostBackend, Observer, Plan, Position, StartingPoint, StepReport, Task,
@@ -107,7 +107,7 @@ pub(super) fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8
     if bytes.len() as u64 > TEXT {
         let path = checkpoint.path.join(name);
         let rule = "which Kiln never writes; resume from another checkpoint";
-        return Err(Error::Checkpoint(format!("'{}' has {} bytes, {rule}", path.display(), bytes.len())));
+        return Err(Error::Checkpoint(format!("'{}' has {} bytes, {rule}", shown(&path), bytes.len())));
     }
     Ok(bytes)
 }
@@ -115,10 +115,7 @@ pub(super) fn document<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8
 /// The bytes of one file of a checkpoint.
 pub(super) fn file<'a>(checkpoint: &'a Loaded, name: &str) -> Result<&'a [u8]> {
     checkpoint.files.get(name).map(Vec::as_slice).ok_or_else(|| {
-        Error::Checkpoint(format!(
-            "the checkpoint '{}' has no '{name}'; resume from another",
-            checkpoint.path.display()
-        ))
+        Error::Checkpoint(format!("the checkpoint '{}' has no '{name}'; resume from another", shown(&checkpoint.path)))
     })
 }
 
@@ -165,7 +162,7 @@ impl Checkpoints {
         if (run.seed, run.world_size) != (seed, world) {
             return Err(Error::Checkpoint(format!(
                 "'{}' was written by {} replicas with seed {}, and the plan has {world} and {seed}",
-                checkpoint.path.display(),
+                shown(&checkpoint.path),
                 run.world_size,
                 run.seed
             )));
@@ -192,7 +189,7 @@ pub fn resumed<B: HostBackend, T: Task<B>>(
     let checkpoints = Checkpoints::open(directory, &plan)?;
     let (model, start) = match checkpoints.latest()? {
         Some(state) => {
-            say(&format!("resumed     step {} in '{}'", state.position.global_step, directory.display()));
+            say(&format!("resumed     step {} in '{}'", state.position.global_step, shown(directory)));
             StartingPoint::restore::<B, _>(model, &state, "the last checkpoint")?
         }
         None => (model, StartingPoint::default()),

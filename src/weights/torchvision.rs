@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::Sha256;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::fetch::{self, Published};
 
 /// ResNet-18, 46.8 MB, a head of 1000 classes.
@@ -47,7 +47,7 @@ pub fn fetch_from(base: &str, name: &str, cache: &Path, progress: &dyn Fn(u64, O
         hash: "SHA-256",
         checksum: checksum.to_ascii_lowercase(),
         limit: LIMITS[usize::from(name == RESNET34)],
-        remedy: format!("put the file to '{}' by hand", cache.join(name).display()),
+        remedy: format!("put the file to '{}' by hand", shown(cache.join(name))),
         url,
     };
     fetch::ensure::<Sha256>(&file, cache, progress)

@@ -27,7 +27,7 @@ use super::samples::{Samples, check_side, fault};
 use super::shard_files::{MOST_CLASSES, PARQUET, ShardFiles};
 use super::store::cached;
 use super::{Packed, Progress};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file;
 
 pub(super) struct Parquet<'a> {
@@ -122,7 +122,7 @@ impl<'a> Parquet<'a> {
         let _lock = loop {
             let lock = file::open_to_write(&name).map_err(Error::io("open", &name))?;
             if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-                (self.progress)(Progress::Line(format!("waiting     for a process that writes {}", path.display())));
+                (self.progress)(Progress::Line(format!("waiting     for a process that writes {}", shown(path))));
                 // Without locks every process writes it, which is right, too.
                 drop(lock.lock());
             }
@@ -169,7 +169,7 @@ impl<'a> Parquet<'a> {
         }
         (self.classes, self.rows, self.bytes) = (classes, rows, bytes);
         let (files, megabytes) = (self.files.shards().len(), bytes as f64 / 1e6);
-        let (root, output) = (self.root.display(), output.display());
+        let (root, output) = (shown(&self.root), shown(output));
         (self.progress)(Progress::Line(format!(
             "{verb:<11} {root}: {rows} images in {files} Parquet files, {megabytes:.1} MB, into {output}"
         )));
@@ -178,7 +178,7 @@ impl<'a> Parquet<'a> {
 
     /// Reads all images, in order, and appends them to `out`.
     fn read(&self, mut out: Option<&mut Writer>) -> Result<(Head, [Vec<Sample>; 2])> {
-        let (mut contents, mut done, what) = (Vec::new(), 0, self.root.display().to_string());
+        let (mut contents, mut done, what) = (Vec::new(), 0, shown(&self.root));
         for part in self.parts() {
             let table = part.table(self.config)?;
             let refused = |fault: String| part.refusal(&fault);
@@ -241,7 +241,7 @@ impl Part<'_> {
     }
 
     fn refusal(&self, fault: &str) -> Error {
-        Error::Data(format!("'{}' {fault}; fetch or write the file again", self.path.display()))
+        Error::Data(format!("'{}' {fault}; fetch or write the file again", shown(&self.path)))
     }
 
     /// The sample of a row, and what is wrong with it.
@@ -261,14 +261,14 @@ impl Part<'_> {
         let found = fault(read, picture.len() as u64, &name, self.corrupt).map_err(Error::io("read", &self.path))?;
         let found = found.map(|fault| {
             let name = String::from_utf8_lossy(&name).escape_debug().to_string();
-            format!("'{name}' in row {number} of '{}' {fault}", self.path.display())
+            format!("'{name}' in row {number} of '{}' {fault}", shown(&self.path))
         });
         Ok((Sample { label, name, file: self.number, offset: 0, length: picture.len() as u32 }, found))
     }
 }
 
 fn unread(path: &Path) -> Error {
-    Error::Data(format!("'{}' is not what was written; check the disk", path.display()))
+    Error::Data(format!("'{}' is not what was written; check the disk", shown(path)))
 }
 
 /// Images that are not converted yet.

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use super::future::NEVER;
 use crate::data::config::DataConfig;
 use crate::data::index::Index;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file;
 
 /// The unit in which a file system frees space.
@@ -167,7 +167,7 @@ impl Cache {
         fallocate(&*self.file, flags, place.start, place.end - place.start).map_err(|reason| {
             Error::Data(format!(
                 "cannot free a part of '{}': {reason}; choose a data.cache_dir on a local disk (ext4, xfs, btrfs, tmpfs)",
-                self.path.display()
+                shown(&self.path)
             ))
         })
     }

@@ -19,7 +19,7 @@ use std::path::Path;
 
 use argon2::{Algorithm, Argon2, Params, Version};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// Shorter secrets could be guessed.
 const LEAST: usize = 16;
@@ -59,7 +59,7 @@ impl Secret {
 
     /// Reads the secret from a text file. A usage error if others than its owner may read or change the file.
     pub fn from_file(path: &Path) -> Result<Self> {
-        let refuse = |why: String| Error::usage(format!("cannot use '{}' as --job-secret-file: {why}", path.display()));
+        let refuse = |why: String| Error::usage(format!("cannot use '{}' as --job-secret-file: {why}", shown(path)));
         let file = File::open(path).map_err(|error| refuse(error.to_string()))?;
         Self::from_open_file(file, path, refuse)
     }
@@ -73,7 +73,7 @@ impl Secret {
         }
         let mode = metadata.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
-            let path = path.display();
+            let path = shown(path);
             return Err(refuse(format!("others may open it (mode '{mode:03o}'); run: chmod 600 '{path}'")));
         }
         let mut text = String::new();

@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::Secret;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 
 /// Writes a new secret to `path`.
 ///
@@ -21,7 +21,7 @@ pub fn create(path: &Path) -> Result<()> {
     draw(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Error::usage(format!(
             "'{}' exists already, and a secret that is in use must not change; give another name, or remove it first",
-            path.display()
+            shown(path)
         )),
         _ => Error::io("write", path)(error),
     })
@@ -35,13 +35,13 @@ pub fn of_user() -> Result<Secret> {
     let folder = folder().ok_or_else(|| refusal("HOME", "this user has no home directory"))?;
     let refuse = |path: &Path| {
         let path = path.to_path_buf();
-        move |error: io::Error| refusal(&path.display().to_string(), &error.to_string())
+        move |error: io::Error| refusal(&shown(&path), &error.to_string())
     };
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(refuse(&folder))?;
     let metadata = folder.symlink_metadata().map_err(refuse(&folder))?;
     if !metadata.is_dir() || !is_own(metadata.uid()) || metadata.mode() & 0o022 != 0 {
         let why = "it must be a directory of this user's own that nobody else may change (mode 700)";
-        return Err(refusal(&folder.display().to_string(), why));
+        return Err(refusal(&shown(&folder), why));
     }
     let path = folder.join("secret");
     match draw(&path) {
@@ -50,9 +50,9 @@ pub fn of_user() -> Result<Secret> {
     }
     let file = open(&path).map_err(refuse(&path))?;
     if !is_own(file.metadata().map_err(refuse(&path))?.uid()) {
-        return Err(refusal(&path.display().to_string(), "it belongs to another user"));
+        return Err(refusal(&shown(&path), "it belongs to another user"));
     }
-    Secret::from_open_file(file, &path, |why| refusal(&path.display().to_string(), &why))
+    Secret::from_open_file(file, &path, |why| refusal(&shown(&path), &why))
 }
 
 fn refusal(place: &str, why: &str) -> Error {

@@ -3,6 +3,7 @@
 //! The types are those of nccl.h. The configuration of a communicator is that of NCCL 2.14, which later versions read,
 //! too: they give what it lacks its default.
 
+use crate::error::shown;
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::fmt;
 use std::ptr::null_mut;
@@ -117,7 +118,7 @@ impl Library {
     /// What is wrong and the remedy, in one line.
     pub fn find() -> Result<Arc<Self>, String> {
         if let Some(name) = std::env::var_os(VARIABLE).filter(|name| !name.is_empty()) {
-            return Self::load(&name).map_err(|why| format!("{VARIABLE} names '{}': {why}", name.display()));
+            return Self::load(&name).map_err(|why| format!("{VARIABLE} names '{}': {why}", shown(&name)));
         }
         let missing = || {
             let remedy = "install NCCL, or set KILN_NCCL to the one in nvidia/nccl/lib beside PyTorch";

@@ -12,7 +12,7 @@ use super::repetition::{
     Difference, Log, Repetition, Verification, different_tensor, divide, experiment, first_difference, last_start, log,
 };
 use crate::checkpoint::{self, Loaded};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::parallel::{Observation, first_difference as first_unit};
 use crate::trainer::resume::saved;
 use crate::trainer::terminal::say;
@@ -39,13 +39,13 @@ pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u
         return Ok(0);
     };
     say(&format!("part        at step {step}: {how}"));
-    let origin = start.as_ref().map_or("the beginning".into(), |(_, [path, _])| format!("'{}'", path.display()));
+    let origin = start.as_ref().map_or("the beginning".into(), |(_, [path, _])| format!("'{}'", shown(path)));
     say(&format!("repeating   both to step {step}, from {origin}"));
     let from = start.as_ref().map_or(0, |(from, _)| *from);
     let (mut legs, mut settings) = (Vec::new(), Vec::new());
     for ((run, kept), log) in runs.into_iter().zip(&kept).zip(&logs) {
         let path = kept.range(step..).next().or(kept.last_key_value());
-        let none = || Error::usage(format!("'{}' has no checkpoint with its settings", run.display()));
+        let none = || Error::usage(format!("'{}' has no checkpoint with its settings", shown(run)));
         let checkpoint = checkpoint::read(path.ok_or_else(none)?.1)?;
         legs.push(log.legs(from, step, saved(&checkpoint)?));
         settings.push(checkpoint);
@@ -79,7 +79,7 @@ pub(super) fn compare(runs: [&Path; 2], verification: &Verification) -> Result<u
             return Err(Error::Data(format!(
                 "both runs compute the same here, and step {step} of '{}' is not what it computes: its log was changed, or \
                  its device failed",
-                run.display()
+                shown(run)
             )));
         }
     }
@@ -134,7 +134,7 @@ fn parting(logs: &[Log; 2], saved: &[BTreeMap<usize, PathBuf>; 2]) -> Result<Opt
 
 fn units(repetition: &Repetition) -> Result<Vec<Observation>> {
     let path = repetition.path().join("units.jsonl");
-    let damaged = |reason| Error::Training(format!("'{}' cannot be read: {reason}; try again", path.display()));
+    let damaged = |reason| Error::Training(format!("'{}' cannot be read: {reason}; try again", shown(&path)));
     let mut all = text_of(&path)?.lines().map(serde_json::from_str).collect::<std::result::Result<Vec<_>, _>>();
     if let Ok(all) = &mut all {
         all.sort_by_key(Observation::order);

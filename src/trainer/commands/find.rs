@@ -6,7 +6,7 @@ use sysinfo::System;
 
 use super::measured_run::{MeasuredRun, about, refuse};
 use crate::config::{Request, resolve};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::study::finding::{Analysis, Bounds, Find, Outcome, Probe, RangeTest, Trial, next};
 use crate::trainer::backend::devices;
 use crate::trainer::phases::listen;
@@ -68,7 +68,7 @@ fn learning_rate(
     let test = RangeTest::new(&probes, growth)?;
     test.write(output, &about(&config)?)?;
     say(&test.to_string());
-    say(&format!("files       find-lr.csv|json|svg in {}", output.display()));
+    say(&format!("files       find-lr.csv|json|svg in {}", shown(output)));
     Ok(u8::from(test.verdict.is_err()))
 }
 
@@ -106,6 +106,6 @@ fn batch_size(largest: usize, arguments: &[String], request: &Request, output: &
     let analysis = Analysis::new(trials, memory)?;
     analysis.write(output, &about(&config)?)?;
     say(&format!("\n{analysis}"));
-    say(&format!("files       find-batch-size.csv|json|svg in {}", output.display()));
+    say(&format!("files       find-batch-size.csv|json|svg in {}", shown(output)));
     Ok(0)
 }

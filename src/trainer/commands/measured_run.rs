@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Request, faults, flag};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, GIB};
 use crate::metrics::{Record, StepRecord, Summary};
 use crate::report::trace::Trace;
@@ -87,7 +87,7 @@ impl MeasuredRun {
         let path = self.path("trace.json");
         let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
         let trace: Trace = serde_json::from_slice(&bytes)
-            .map_err(|reason| Error::Data(format!("'{}' is damaged: {reason}; measure again", path.display())))?;
+            .map_err(|reason| Error::Data(format!("'{}' is damaged: {reason}; measure again", shown(&path))))?;
         let mut steps = vec![0.0];
         let threads = trace.threads();
         let first = threads.iter().map(|(_, spans)| spans).find(|spans| spans.iter().any(|span| span.name == LAST));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::error::{Error, Result, printable};
+use crate::error::{Error, Result, printable, shown};
 use crate::launch::{RunStatus, create_secret, hold_rendezvous, run_status};
 use crate::metrics::line::rate;
 use crate::parallel::ParallelConfig;
@@ -31,7 +31,7 @@ pub fn members(parallel: &ParallelConfig, drain: Option<usize>) -> Result<()> {
 /// Writes a new secret for the processes of a run.
 pub fn secret(path: &Path) -> Result<()> {
     create_secret(path)?;
-    say(&format!("secret      {}, for --job-secret-file of all processes; nobody else may read it", path.display()));
+    say(&format!("secret      {}, for --job-secret-file of all processes; nobody else may read it", shown(path)));
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::checkpoint::check_writable;
 use crate::config::ProgressKind;
 use crate::data::{self, DataConfig, Packed, Recipe};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::trainer::loading::Bars;
 use crate::trainer::terminal::{say, warn};
 
@@ -18,7 +18,7 @@ pub fn pack(config: &DataConfig, recipe: Option<Recipe>, output: &Path) -> Resul
     bars.finish();
     notes.iter().for_each(|note| warn(&format!("warning: {note}")));
     let seconds = start.elapsed().as_secs_f64();
-    say(&format!("written     {}: {images} images, {:.1} MB, in {seconds:.1} s", output.display(), bytes as f64 / 1e6));
-    say(&format!("use         --data pack --data-dir {}", output.display()));
+    say(&format!("written     {}: {images} images, {:.1} MB, in {seconds:.1} s", shown(output), bytes as f64 / 1e6));
+    say(&format!("use         --data pack --data-dir {}", shown(output)));
     Ok(())
 }

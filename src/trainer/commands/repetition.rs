@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::measured_run::{NOTHING_ELSE, steps_of, text_of};
 use crate::checkpoint::{self, Loaded};
 use crate::config::{Config, Request, SESSION_KEYS, Saved, resolve};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::metrics::{Record, StepRecord, links};
 use crate::state::{StateDict, from_safetensors};
 use crate::trainer::child::run;
@@ -70,7 +70,7 @@ pub(super) fn log(path: &Path) -> Result<Log> {
         return Err(Error::Data(format!(
             "line {line} of '{}' does not follow from the one before: the log was changed there; steps before it are as \
              they were written",
-            path.display()
+            shown(path)
         )));
     }
     let old = match links.without {
@@ -212,7 +212,7 @@ pub(super) fn experiment(settings: &Saved) -> Result<toml::Table> {
 }
 
 fn damaged(settings: &Saved) -> impl Fn(toml::de::Error) -> Error + '_ {
-    |reason| Error::Checkpoint(format!("'{}' is damaged: {}", settings.path.display(), reason.message()))
+    |reason| Error::Checkpoint(format!("'{}' is damaged: {}", shown(&settings.path), reason.message()))
 }
 
 fn table(settings: &Saved) -> Result<toml::Table> {

@@ -2,7 +2,7 @@
 
 use super::measured_run::{MeasuredRun, about, refuse};
 use crate::config::{Config, Request, resolve};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::study::scaling::{Analysis, Measurement, Mode, Sizes};
 use crate::trainer::backend::{Place, devices};
 use crate::trainer::phases::listen;
@@ -43,7 +43,7 @@ pub fn scaling(sizes: &Sizes, arguments: &[String], request: &Request) -> Result
     let analysis = Analysis::new(measurements, about)?;
     analysis.write(&sizes.output)?;
     say(&format!("\n{analysis}"));
-    say(&format!("files       scaling.csv|json|svg in {}", sizes.output.display()));
+    say(&format!("files       scaling.csv|json|svg in {}", shown(&sizes.output)));
     Ok(0)
 }
 

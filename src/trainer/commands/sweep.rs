@@ -17,7 +17,7 @@ use super::trial::Trial;
 use crate::checkpoint::{CheckpointConfig, Resume};
 use crate::config::grid::Point;
 use crate::config::{Config, resolve};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::report::results::percent;
 use crate::study::halving::{Rung, best, rungs};
 use crate::trainer::results::{Ending, Results};
@@ -40,7 +40,7 @@ pub fn sweep(directory: Option<PathBuf>, points: &[Point], options: &SweepOption
     let is_dry = configs.iter().all(|config| config.run.dry_run);
     let directory = &place::of(directory, points, is_dry)?;
     let _alone = if is_dry { None } else { Some(place::claim(directory)?) };
-    say(&format!("sweep       {} runs in '{}'", points.len(), directory.display()));
+    say(&format!("sweep       {} runs in '{}'", points.len(), shown(directory)));
     let trial = |(point, config): (_, Config)| {
         let epochs = if config.run.stop_after == 0 { config.run.epochs } else { config.run.stop_after };
         let epochs = epochs.min(config.run.epochs);
@@ -206,7 +206,7 @@ fn twins(points: &[Point], configs: &[Config]) -> Vec<String> {
             [(path, "write its best model", "--checkpoint"), (url, "copy its checkpoints", "--checkpoint-url")]
         {
             if !place.as_os_str().is_empty() && !places.insert(place) {
-                lines.push(format!("every run would {what} to '{}'; leave {flag} out", place.display()));
+                lines.push(format!("every run would {what} to '{}'; leave {flag} out", shown(place)));
             }
         }
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{check_writable, run_dir, write_atomic};
 use crate::config::grid::Point;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::file::{self, MIB};
 
 const SWEEPS: &str = "sweeps";
@@ -47,7 +47,7 @@ pub(super) fn claim(directory: &Path) -> Result<File> {
     match handle.try_lock() {
         Err(TryLockError::WouldBlock) => {
             let remedy = "wait for its end, or give another --output-dir";
-            Err(Error::usage(format!("another sweep is at work in '{}'; {remedy}", directory.display())))
+            Err(Error::usage(format!("another sweep is at work in '{}'; {remedy}", shown(directory))))
         }
         // Works without a lock on file systems that have none.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(handle),

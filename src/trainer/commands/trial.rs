@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::checkpoint::{differences, run_dir};
 use crate::config::Config;
 use crate::config::grid::Point;
-use crate::error::Result;
+use crate::error::{Result, shown};
 use crate::file::{self, TEXT};
 use crate::metrics::{Summary, format_duration};
 use crate::report::Run;
@@ -121,7 +121,7 @@ impl Trial<'_> {
         changed.sort();
         changed.dedup();
         let changed = changed.join("; ");
-        let directory = self.directory.display();
+        let directory = shown(&self.directory);
         (!changed.is_empty()).then(|| format!("the run in '{directory}' has other settings: {changed}"))
     }
 

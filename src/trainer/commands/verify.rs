@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::against::compare;
 use super::repetition::{Difference, Log, Repetition, Verification, different_tensor, first_difference, log};
 use crate::checkpoint;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
 use crate::metrics::StepRecord;
 use crate::trainer::resume::saved;
 use crate::trainer::terminal::say;
@@ -58,7 +58,7 @@ fn stretches(run: &Path) -> Result<Vec<Stretch>> {
         stretches.push(Stretch { from, start: start.replace(end.clone()), to, end });
         from = to;
     }
-    let none = || Error::usage(format!("'{}' has no checkpoint to compare with; give another run", run.display()));
+    let none = || Error::usage(format!("'{}' has no checkpoint to compare with; give another run", shown(run)));
     stretches.last().map(|_| ()).ok_or_else(none)?;
     Ok(stretches)
 }
@@ -93,7 +93,7 @@ fn chosen(count: usize, wanted: usize, seed: Option<u64>) -> Vec<usize> {
 /// Repeats a stretch; the exit code if a signal ended that.
 fn repeat(stretch: &Stretch, log: &Log, verification: &Verification) -> Result<Option<u8>> {
     let Stretch { from, start, to, end } = stretch;
-    let origin = start.as_ref().map_or("the beginning".into(), |path| format!("'{}'", path.display()));
+    let origin = start.as_ref().map_or("the beginning".into(), |path| format!("'{}'", shown(path)));
     say(&format!("repeating   steps {} to {to}, from {origin}", from + 1));
     let right = checkpoint::read(end)?;
     let legs = log.legs(*from, *to, saved(&right)?);
@@ -112,7 +112,7 @@ fn repeat(stretch: &Stretch, log: &Log, verification: &Verification) -> Result<O
         return Err(Error::Data(format!("{how}; the steps from {} to it are as logged", from + 1)));
     }
     if let Some(name) = different_tensor(&right, &repetition.end()?)? {
-        let path = end.display();
+        let path = shown(end);
         return Err(Error::Data(format!(
             "'{name}' in '{path}' is not what its steps compute: the checkpoint was changed"
         )));
