@@ -1,10 +1,10 @@
 //! Metrics of a run and their outputs.
 //!
-//! [`record`] defines what is measured, [`meter`] computes means and rates, [`sink`] is the trait of outputs:
-//! [`console`], [`bar`] and `dashboard` for a [`mod@terminal`] (all with the texts of [`mod@line`]; the dashboard, with
-//! the feature `tui`, draws a `panel` on the [`screen`]), [`jsonl`] and [`csv`] for programs (both on a [`journal`]),
-//! [`tensorboard`] (with [`utilization`] of the devices). [`summary`] is the closing text, [`mod@environment`]
-//! describes the machine, [`profile`] measures phases.
+//! `record` defines what is measured, [`meter`] computes rates, `sink` is the trait of outputs:
+//! `console`, `bar` and `dashboard` for a `terminal` (all with the texts of [`mod@line`]; the dashboard, with
+//! the feature `tui`, draws a `panel` on the [`screen`]), `jsonl` and [`csv`] for programs (both on a `journal`),
+//! `tensorboard` (with [`utilization`] of the devices). `summary` is the closing text, `environment`
+//! describes the machine, `profile` measures phases.
 //!
 //! Files of a resumed run hold each step once: lines after the step that the run resumes from are dropped first.
 

@@ -1,7 +1,7 @@
 //! Learning rate and batch size from short runs.
 //!
-//! [`learning_rate`] is the range test, [`curve`] its averaged losses; [`batch_size`] compares trials, [`search`]
-//! selects the next one; [`text`] and [`charts`] present the results.
+//! `learning_rate` is the range test, `curve` its averaged losses; `batch_size` compares trials, [`search`]
+//! selects the next one; `text` and [`charts`] present the results.
 
 mod batch_size;
 pub mod charts;

@@ -1,7 +1,7 @@
 //! The fastest placement of a training: how many replicas and stages, and where the model is cut.
 //!
 //! [`Measured`] is what is known of the model and the devices, [`Experiment`] what a placement must not change.
-//! [`Planning`] compares all placements: [`cuts()`] lists every cut of a model, [`forecast`] predicts the step time, memory
+//! [`Planning`] compares all placements: [`cuts()`] lists every cut of a model, `forecast` predicts the step time, memory
 //! and traffic of one, [`pipeline`] its forward and backward passes; [`text`] presents the results.
 //!
 //! The best cut is exact, because every one is compared; the prediction is a model. Harlap et al. 2018, "PipeDream: Fast and

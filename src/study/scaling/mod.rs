@@ -1,6 +1,6 @@
 //! Scaling of training: measured runs of several sizes, compared with the smallest one of the same mode.
 //!
-//! [`Sizes`] are the requested sizes, a [`Measurement`] is one measured run, a [`Row`] compares it; [`Analysis`] is all of
+//! [`Sizes`] are the requested sizes, a [`Measurement`] is one measured run, a `Row` compares it; [`Analysis`] is all of
 //! them, a table for each mode, and a picture of speed-up and efficiency beside the ideal.
 
 mod measurement;
