@@ -201,6 +201,7 @@ fn an_option_that_does_not_exist_is_met_with_one_that_does() {
             "arguments for training come after '--', as in 'train scaling -- --batch-size'",
         ),
         (&["completions", "sh"], "SHELL must be one of bash"),
+        (&["members", "--dist-url=tcp://n:1", "--tls-ca", "a.pem"], "encrypts the rendezvous: use --job-secret-file"),
         (&["rendezvous", "--bind", "here"], "--bind must be an address and a port, as in 0.0.0.0:23456, got 'here'"),
     ] {
         let lines = said(line);

@@ -1,5 +1,6 @@
 //! What the user, a launcher and Lightning's words say about processes and devices, and what comes of it.
 
+use kiln::config::removed;
 use kiln::parallel::ParallelConfig;
 
 use super::*;
@@ -200,4 +201,10 @@ fn what_a_launch_starts_are_arguments_for_training() {
         panic!("a launch")
     };
     assert!(refusals(&request)[0].contains("did you mean '--epochs 2'?"));
+}
+
+#[test]
+fn keys_that_are_gone_are_not_read_from_saved_settings() {
+    let saved = "[parallel]\ntls_cert = \"a.pem\"\njob_id = \"a\"\n\n[run]\ntls_cert = 1\n";
+    assert_eq!(removed::without(saved), "[parallel]\n\njob_id = \"a\"\n\n[run]\ntls_cert = 1\n");
 }

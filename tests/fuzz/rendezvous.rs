@@ -66,8 +66,9 @@ async fn open(address: &str) -> Option<(mpsc::Sender<Envelope>, Streaming<Envelo
 /// Introduces itself by `introduction`, then sends `messages`; returns the first answer to the introduction.
 async fn session(address: &str, terms: &Terms, introduction: Vec<u8>, messages: Vec<Vec<u8>>) -> Option<FromService> {
     let (sender, mut answers) = open(address).await?;
-    sender.send(greeting::hello(terms, introduction)).await.ok()?;
+    sender.send(greeting::hello(terms)).await.ok()?;
     answers.message().await.ok()??;
+    sender.send(Envelope { body: introduction }).await.ok()?;
     let first = answers.message().await.ok()??;
     for body in messages {
         sender.send(Envelope { body }).await.ok()?;

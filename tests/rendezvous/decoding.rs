@@ -71,14 +71,14 @@ fn attack(seed: u64) {
     let (terms, now) = (terms(2), Instant::now());
     let (mut roster, store) = (Roster::new(Rules::strict(&terms), now), Store::default());
     roster.handle(Event::Joined(1, ProcessInfo { id: 1, ..introduction(0) }), now);
-    let Some(hello) = dice.carry(greeting::hello(&terms, person(1)), stage == 0) else { return };
-    let Ok(introduction) = greeting::greet(&terms, &hello) else {
-        assert!(stage == 0, "an unharmed greeting succeeds");
-        return;
-    };
+    let Some(hello) = dice.carry(greeting::hello(&terms), stage == 0) else { return };
+    if greeting::greet(&terms, &hello).is_err() {
+        return assert!(stage == 0, "an unharmed greeting succeeds");
+    }
     if let Some(answer) = dice.carry(greeting::answer(None), stage == 1) {
         let _ = greeting::refusal(&answer);
     }
+    let introduction = if stage == 2 { dice.harm(person(1)) } else { person(1) };
     let Ok(Purpose::Join(process_info)) = decode(&introduction) else { return };
     roster.handle(Event::Joined(2, process_info), now);
     for round in 0..8 {

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::transport::server::Connected;
 
 use super::HANDSHAKE;
+use super::endpoint::NO_TLS;
 use super::rejections::RejectionLog;
 use crate::error::{Error, Result};
 
@@ -28,6 +29,8 @@ const MOST_OF_ADDRESS: usize = 256;
 const GUARANTEED_TIME: Duration = Duration::from_millis(250);
 /// The fewest open files with which a process can join or hold a job.
 const FEWEST_FILES: libc::rlim_t = 64;
+/// How TLS begins (RFC 8446, section 5.1).
+const HANDSHAKE_RECORD: u8 = 22;
 /// The pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -98,8 +101,8 @@ pub(super) struct Connection {
     /// `None` once the service has ended it.
     end: Option<Pin<Box<dyn Future<Output = Option<&'static str>> + Send>>>,
     rejections: Arc<RejectionLog>,
-    /// Whether its process has sent anything.
-    heard: bool,
+    /// The first byte that its process sent.
+    first: Option<u8>,
 }
 
 impl Connection {
@@ -107,7 +110,7 @@ impl Connection {
         // Sends small messages at once; without this option the socket is only slower.
         let _ = stream.set_nodelay(true);
         let end = Box::pin(end(handle.state.subscribe()));
-        Self { stream, handle, end: Some(end), rejections, heard: false }
+        Self { stream, handle, end: Some(end), rejections, first: None }
     }
 
     /// Fails once the service has ended the connection, and wakes the task when it does.
@@ -123,9 +126,14 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let state = *self.handle.state.borrow();
-        if self.end.is_some() && self.heard && state == ConnectionState::Unproven {
-            self.rejections.note(self.handle.peer.ip(), "it did not prove that it knows the job's secret");
+        let why = match self.first {
+            Some(HANDSHAKE_RECORD) => "it did not prove that it knows the job's secret",
+            Some(_) => NO_TLS,
+            // As who only looks whether somebody listens.
+            None => return,
+        };
+        if self.end.is_some() && *self.handle.state.borrow() == ConnectionState::Unproven {
+            self.rejections.note(self.handle.peer.ip(), why);
         }
     }
 }
@@ -147,7 +155,7 @@ impl AsyncRead for Connection {
         self.check(context)?;
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.heard |= buffer.filled().len() > before;
+        self.first = self.first.or_else(|| buffer.filled().get(before).copied());
         read
     }
 }

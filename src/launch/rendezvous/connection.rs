@@ -69,37 +69,38 @@ impl Dialer {
         let channel = self.endpoint.connect().await.map_err(|error| self.unreachable(&error))?;
         let (outgoing, envelopes) = mpsc::channel(rpc::QUEUE);
         let gone = |_| DialError::Transient("its connection closed".into());
-        outgoing.send(greeting::hello(&self.terms, introduction)).await.map_err(gone)?;
-        let broke = |status: tonic::Status| self.broken(&status);
+        outgoing.send(greeting::hello(&self.terms)).await.map_err(gone)?;
+        let broke = |_: tonic::Status| self.broken();
         let mut incoming = rpc::open(channel, envelopes).await.map_err(broke)?;
         let answer = incoming.message().await.map_err(broke)?;
         let answer = answer.ok_or_else(|| DialError::Transient("it closed the connection".into()))?;
-        match greeting::refusal(&answer) {
-            Some(refusal) => Err(self.refused(who, refusal)),
-            None => Ok(Session { incoming, outgoing, backlog: VecDeque::new() }),
+        if let Some(refusal) = greeting::refusal(&answer) {
+            return Err(self.refused(who, refusal));
         }
+        outgoing.send(Envelope { body: introduction }).await.map_err(gone)?;
+        Ok(Session { incoming, outgoing, backlog: VecDeque::new() })
     }
 
-    /// The text of a status may come from the other side, so it is not quoted.
-    fn broken(&self, status: &tonic::Status) -> DialError {
-        if self.terms.secret.is_none() && status.message().contains("h2 protocol error") {
-            return self.unproven("it does not speak without encryption");
+    /// The connection broke. Who encrypts ends one that does not: with an alert or, if that is lost, without a word.
+    fn broken(&self) -> DialError {
+        if !self.terms.secret.is_none() {
+            return DialError::Transient("it broke off the greeting".into());
         }
-        DialError::Transient("it broke off the greeting".into())
-    }
-
-    fn unproven(&self, how: &str) -> DialError {
         DialError::Unproven(format!(
-            "the program at '{}' did not prove that it knows the job's secret ({how}); give every process of the job the \
-             same --job-secret-file (without one, each user of a machine has another secret), and an address that no \
-             other program uses",
+            "the program at '{}' does not speak without encryption, as the rendezvous of a job without a secret does; give \
+             this process the --job-secret-file of its job instead of --insecure, or another address",
             self.address
         ))
     }
 
     fn unreachable(&self, error: &tonic::transport::Error) -> DialError {
         match distrust(error) {
-            Some(why) => self.unproven(&why),
+            Some(how) => DialError::Unproven(format!(
+                "the program at '{}' did not prove that it knows the job's secret ({how}); give every process of the job \
+                 the same --job-secret-file (without one, each user of a machine has another secret), and an address that \
+                 no other program uses",
+                self.address
+            )),
             None if is_refused(error) => DialError::Absent(cause(error)),
             None => DialError::Transient(cause(error)),
         }

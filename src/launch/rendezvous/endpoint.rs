@@ -10,6 +10,10 @@ use super::wire::ENVELOPE_LIMIT;
 use super::{HANDSHAKE, Terms, tls};
 use crate::error::{Error, Result};
 
+/// Why one side does not understand the other.
+pub(super) const NO_TLS: &str =
+    "it does not speak TLS, so it is another program, of a job without a secret (--insecure), or of an earlier version";
+
 /// The endpoint at `address` (`host:port`, with brackets around an IPv6 host).
 pub(super) fn endpoint(address: &str, terms: &Terms) -> Result<Endpoint> {
     let refuse = || Error::usage(format!("'{address}' is not a rendezvous address; give --dist-url tcp://HOST:PORT"));
@@ -32,7 +36,7 @@ pub(super) fn endpoint(address: &str, terms: &Terms) -> Result<Endpoint> {
     endpoint.tls_config(tls::client(&terms.secret)).map_err(|error| Error::usage(cause(&error)))
 }
 
-/// The innermost reason of a failed connection. It contains no text of the other side, except for [`distrust`].
+/// The innermost reason of a failed connection. It contains no text of the other side, other than for [`distrust`].
 pub(super) fn cause(error: &tonic::transport::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
@@ -50,11 +54,8 @@ pub(super) fn is_refused(error: &tonic::transport::Error) -> bool {
     failure(error, io::ErrorKind::ConnectionRefused).is_some()
 }
 
-/// Why encryption failed, if it did. A certificate contains text of its author, so only the library's own words, such
-/// as "invalid peer certificate: UnknownIssuer", are kept.
-pub(super) fn distrust(error: &tonic::transport::Error) -> Option<String> {
+/// Why the other side has proven nothing, if the connection failed for that.
+pub(super) fn distrust(error: &tonic::transport::Error) -> Option<&'static str> {
     let text = failure(error, io::ErrorKind::InvalidData)?.to_string();
-    let (kind, detail) = text.split_once(": ").unwrap_or((&text, ""));
-    let is_a_word = !detail.is_empty() && detail.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    Some(if is_a_word { text } else { kind.into() })
+    Some(if text.contains("InvalidContentType") { NO_TLS } else { "it has another one" })
 }

@@ -11,21 +11,20 @@ use super::{Terms, sentence};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A member's first envelope; `introduction` says why it comes.
-pub fn hello(terms: &Terms, introduction: Vec<u8>) -> Envelope {
+/// A member's first envelope.
+pub fn hello(terms: &Terms) -> Envelope {
     let (job_id, size) = (terms.job(), terms.size as u64);
-    let hello = Hello { protocol: PROTOCOL, version: VERSION.into(), job_id, size, introduction };
+    let hello = Hello { protocol: PROTOCOL, version: VERSION.into(), job_id, size };
     Envelope { body: Greeting { hello: Some(hello) }.encode_to_vec() }
 }
 
-/// The introduction in a member's first envelope.
-pub fn greet(terms: &Terms, envelope: &Envelope) -> Result<Vec<u8>, Refusal> {
+/// Whether the sender of this first envelope may introduce itself.
+pub fn greet(terms: &Terms, envelope: &Envelope) -> Result<(), Refusal> {
     // A message that cannot be read is an empty greeting.
     let Some(hello) = Greeting::decode(envelope.body.as_slice()).unwrap_or_default().hello else {
         return Err(Refusal::permanent("the first message was not a greeting; connect to this port with train only"));
     };
-    check(terms, &hello).map_err(Refusal::other_job)?;
-    Ok(hello.introduction)
+    check(terms, &hello).map_err(Refusal::other_job)
 }
 
 /// The service's first envelope, without a refusal if it goes on.

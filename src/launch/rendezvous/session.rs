@@ -70,21 +70,18 @@ async fn greet(
     incoming: &mut Streaming<Envelope>,
     outgoing: &Outgoing,
 ) -> Result<Option<SessionId>, String> {
-    let hello = match incoming.message().await {
-        Ok(Some(envelope)) => envelope,
-        Ok(None) | Err(_) => return Err("it went away before it said what it wants".into()),
+    let mut next = async || {
+        let gone = || "it went away before it said what it wants".to_string();
+        incoming.message().await.ok().flatten().ok_or_else(gone)
     };
     // A closed connection is noticed later.
     let send = async |envelope| drop(outgoing.send(Ok(envelope)).await);
-    let introduction = match greeting::greet(&state.terms, &hello) {
-        Ok(introduction) => introduction,
-        Err(refusal) => {
-            send(greeting::answer(Some(refusal))).await;
-            return Err("it belongs to another job, or is of another build".into());
-        }
-    };
+    if let Err(refusal) = greeting::greet(&state.terms, &next().await?) {
+        send(greeting::answer(Some(refusal))).await;
+        return Err("it belongs to another job, or is of another build".into());
+    }
     send(greeting::answer(None)).await;
-    match state.admit(&introduction) {
+    match state.admit(&next().await?.body) {
         Ok(Admitted::Member(id)) => Ok(Some(id)),
         Ok(Admitted::Query(answer)) => {
             send(Envelope { body: encode(&answer) }).await;

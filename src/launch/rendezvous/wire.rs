@@ -25,7 +25,7 @@ pub const ENVELOPE_MARGIN: usize = 1 << 10;
 /// One message in either direction.
 #[derive(Clone, PartialEq, Message)]
 pub struct Envelope {
-    /// An encoded message: first a [`Greeting`] and an [`Answer`], then [`FromMember`] and [`FromService`].
+    /// An encoded message: a [`Greeting`] and its [`Answer`], a [`Purpose`], then [`FromMember`] and [`FromService`].
     #[prost(bytes = "vec", tag = "2")]
     pub body: Vec<u8>,
 }
@@ -57,9 +57,6 @@ pub struct Hello {
     /// The number of processes in its settings; 0 for an elastic job.
     #[prost(uint64, tag = "4")]
     pub size: u64,
-    /// An encoded [`Purpose`].
-    #[prost(bytes = "vec", tag = "6")]
-    pub introduction: Vec<u8>,
 }
 
 /// Why a process connects.
