@@ -14,6 +14,8 @@ const SIDE: usize = 4;
 const GAP: usize = 2;
 /// Pixels of a confusion matrix with few classes, at least.
 const MATRIX: u32 = 240;
+/// Most classes of a confusion matrix: it has a pixel for every pair of them.
+const MOST_CLASSES: usize = 1000;
 
 /// Planes `[3, height, width]` as a PNG file.
 pub(super) fn picture(planes: &[u8], size: [usize; 2]) -> Vec<u8> {
@@ -41,7 +43,11 @@ pub(super) fn sheet(batch: &HostBatch, normalization: Normalization) -> Vec<u8> 
 }
 
 /// The confusion matrix: a row per true class, a column per predicted class, in the colours of the report's picture.
-pub(super) fn matrix(evaluation: &Evaluation) -> Vec<u8> {
+/// `None` for more than [`MOST_CLASSES`].
+pub(super) fn matrix(evaluation: &Evaluation) -> Option<Vec<u8>> {
+    if evaluation.classes.len() > MOST_CLASSES {
+        return None;
+    }
     let (scores, side) = (evaluation.scores(), evaluation.classes.len() as u32);
     let mut matrix = RgbImage::from_pixel(side, side, Rgb([255; CHANNELS]));
     for (truth, predicted, images) in &evaluation.confusion {
@@ -52,7 +58,7 @@ pub(super) fn matrix(evaluation: &Evaluation) -> Vec<u8> {
         matrix.put_pixel(*predicted as u32, *truth as u32, Rgb(colour));
     }
     let side = side * MATRIX.div_ceil(side.max(1));
-    png(&resize(&matrix, side, side, FilterType::Nearest))
+    Some(png(&resize(&matrix, side, side, FilterType::Nearest)))
 }
 
 fn png(image: &RgbImage) -> Vec<u8> {

@@ -117,7 +117,8 @@ impl Recorder {
         let of = format!("epoch {}, the best so far", report.epoch + 1);
         let evaluation = evaluation::evaluation(&self.task.validation, &report.validation, &predictions, of)?;
         evaluation::write(&self.snapshots.clock.directory(), &evaluation)?;
-        self.logs.sinks.picture("validation/confusion", report.step, &pictures::matrix(&evaluation))
+        let matrix = pictures::matrix(&evaluation);
+        matrix.map_or(Ok(()), |png| self.logs.sinks.picture("validation/confusion", report.step, &png))
     }
 
     /// Logs what units have computed since the last call.
