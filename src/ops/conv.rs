@@ -51,8 +51,8 @@ pub struct ParameterListener {
 /// the output) `[batch, outputs, out_height, out_width]`.
 pub trait ConvOps: HostOps + BatchNormOps {
     /// Whether the outputs of convolutions have the channels of a pixel side by side. The mean over the pixels then sums
-    /// in their order, and the classifier is a convolution of one pixel: on `flex` Burn's sums of neighbours and products
-    /// of matrices round differently with each instruction set, elsewhere they are slower.
+    /// in their order, and the classifier is a convolution of one pixel: on `flex` Burn's sums of neighbours round
+    /// differently with each instruction set, and its products of matrices may; elsewhere they are slower.
     const CHANNELS_INNERMOST: bool = false;
 
     /// Images or kernels in the memory layout for which this backend's convolutions are fastest; shape and values do

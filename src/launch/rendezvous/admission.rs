@@ -103,14 +103,16 @@ pub(super) struct Connection {
     rejections: Arc<RejectionLog>,
     /// The first byte that its process sent.
     first: Option<u8>,
+    /// Whether the job has a secret.
+    is_encrypted: bool,
 }
 
 impl Connection {
-    fn new(stream: TcpStream, handle: ConnectionHandle, rejections: Arc<RejectionLog>) -> Self {
+    fn new(stream: TcpStream, handle: ConnectionHandle, rejections: Arc<RejectionLog>, is_encrypted: bool) -> Self {
         // Sends small messages at once; without this option the socket is only slower.
         let _ = stream.set_nodelay(true);
         let end = Box::pin(end(handle.state.subscribe()));
-        Self { stream, handle, end: Some(end), rejections, first: None }
+        Self { stream, handle, end: Some(end), rejections, first: None, is_encrypted }
     }
 
     /// Fails once the service has ended the connection, and wakes the task when it does.
@@ -132,7 +134,8 @@ impl Drop for Connection {
             // As who only looks whether somebody listens.
             None => return,
         };
-        if self.end.is_some() && *self.handle.state.borrow() == ConnectionState::Unproven {
+        let is_unproven = *self.handle.state.borrow() == ConnectionState::Unproven;
+        if self.is_encrypted && self.end.is_some() && is_unproven {
             self.rejections.note(self.handle.peer.ip(), why);
         }
     }
@@ -202,6 +205,7 @@ impl UnprovenConnections {
 pub(super) async fn keep(
     listener: TcpListener,
     rejections: Arc<RejectionLog>,
+    is_encrypted: bool,
     connections: mpsc::Sender<io::Result<Connection>>,
 ) {
     let mut unproven = UnprovenConnections::default();
@@ -216,7 +220,10 @@ pub(super) async fn keep(
         };
         match unproven.register(peer, Instant::now()) {
             // Fails only when the service ends, which the loop checks next.
-            Some(handle) => drop(connections.send(Ok(Connection::new(stream, handle, rejections.clone()))).await),
+            Some(handle) => {
+                let connection = Connection::new(stream, handle, rejections.clone(), is_encrypted);
+                drop(connections.send(Ok(connection)).await);
+            }
             None => rejections.note(peer.ip(), "there were too many connections"),
         }
     }

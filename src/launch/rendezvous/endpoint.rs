@@ -57,5 +57,9 @@ pub(super) fn is_refused(error: &tonic::transport::Error) -> bool {
 /// Why the other side has proven nothing, if the connection failed for that.
 pub(super) fn distrust(error: &tonic::transport::Error) -> Option<&'static str> {
     let text = failure(error, io::ErrorKind::InvalidData)?.to_string();
-    Some(if text.contains("InvalidContentType") { NO_TLS } else { "it has another one" })
+    Some(match text {
+        text if text.contains("InvalidContentType") => NO_TLS,
+        text if text.contains("invalid peer certificate") => "it has another one",
+        _ => "its TLS is another, or was altered on the way",
+    })
 }

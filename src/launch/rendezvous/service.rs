@@ -141,7 +141,8 @@ async fn serve(
     _running: mpsc::Sender<()>,
 ) {
     let (sender, connections) = tokio::sync::mpsc::channel(ACCEPTED);
-    tokio::spawn(admission::keep(listener, state.rejections.clone(), sender));
+    let is_encrypted = !state.terms.secret.is_none();
+    tokio::spawn(admission::keep(listener, state.rejections.clone(), is_encrypted, sender));
     let mut closing = state.closing.subscribe();
     let closed = async move {
         let _ = closing.wait_for(|closing| *closing).await;
