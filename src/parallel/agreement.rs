@@ -100,12 +100,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     fn checksum(&self) -> u64 {
         let mut sum = Checksum::default();
         // Replicas of a process with the update in parts have one copy of the weights.
-        let has_copy = self.own.is_none() || self.collective.is_distributed();
+        let has_copy = self.reduction.own.is_none() || self.collective.is_distributed();
         if self.compares() && has_copy {
             let _phase = BetweenSteps::enter(info_span!("checksum"));
             sum.add_tensors(flat(&self.model(), Which::Trained));
             // Of an update in parts each remembers its own.
-            if self.own.is_none() {
+            if self.reduction.own.is_none() {
                 self.rule.add_to(&mut sum);
             }
         }

@@ -9,40 +9,40 @@ use std::time::Duration;
 
 use super::engine::DeviceEngine;
 use super::key::{Broken, Key};
-use super::local::{Group, Message, PATIENCE};
-use super::processes::Processes;
+use super::local::{PATIENCE, Threads};
+use super::processes::{Peers, Processes};
 use crate::ops::statistics::{Combine, Part};
 
 /// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
 /// limits the wait for the slowest of them.
 pub fn local_group(size: usize, processes: Option<Processes>, timeout: Duration) -> Vec<Arc<Collective>> {
-    let size = processes.as_ref().map_or(size, |processes| processes.hosted().len());
-    let group = Arc::new(Group::new(size, processes, timeout));
-    (0..size).map(|place| Arc::new(Collective { place, group: group.clone() })).collect()
+    let ranks = processes.as_ref().map_or(0..size, |processes| processes.peers.hosted());
+    let (threads, processes) = (Arc::new(Threads::new(ranks.clone(), timeout)), processes.map(Arc::new));
+    let handle = |rank| Arc::new(Collective { rank, threads: threads.clone(), processes: processes.clone() });
+    ranks.map(handle).collect()
 }
 
-/// One replica's handle on its group.
+/// One replica's handle on its group: the replicas of its process, and the other processes if there are any.
 #[derive(Debug)]
 pub struct Collective {
-    /// Among the replicas of this process.
-    place: usize,
-    group: Arc<Group>,
+    rank: usize,
+    threads: Arc<Threads>,
+    processes: Option<Arc<Processes>>,
 }
 
 impl Collective {
     /// This replica, from 0.
     pub fn rank(&self) -> usize {
-        self.group.first() + self.place
+        self.rank
     }
 
     pub fn size(&self) -> usize {
-        self.group.processes.as_ref().map_or(self.group.size, Processes::replicas)
+        self.peers().map_or(self.here(), Peers::replicas)
     }
 
     /// Combines the parts of all replicas of this process, in rank order; all get the same result.
     pub fn meet(&self, key: Key, part: Part, combine: &dyn Fn(Vec<Part>) -> Part) -> Result<Part, Broken> {
-        let all = |parts: Vec<Message>| Ok(Message::Part(combine(parts.into_iter().map(Message::into_part).collect())));
-        self.group.meet(self.place, key, Message::Part(part), all).map(Message::into_part)
+        self.threads.meet(self.threads.ranks.clone(), self.rank, key, part, |parts| Ok(combine(parts)))
     }
 
     /// As [`Collective::meet`], with the other processes, if there are any, and the time that their part may take. Where
@@ -51,21 +51,21 @@ impl Collective {
         &self,
         key: Key,
         part: Part,
-        combine: impl FnOnce(Vec<Part>, Option<&Processes>, Duration) -> Result<Part, Broken>,
+        combine: impl FnOnce(Vec<Part>, Option<&Peers>, Duration) -> Result<Part, Broken>,
     ) -> Result<Part, Broken> {
-        let processes = self.device().or(self.group.processes.as_ref());
-        let all = |parts: Vec<Message>| {
-            let parts = parts.into_iter().map(Message::into_part).collect();
-            combine(parts, processes, self.group.limit(key)).map(Message::Part)
-        };
-        let (hosted, first) = (processes.map_or(0..self.group.size, Processes::hosted), self.group.first());
-        let members = hosted.start - first..hosted.end - first;
-        self.group.meet_among(members, self.place, key, Message::Part(part), all).map(Message::into_part)
+        let peers = self.device().or(self.peers());
+        let members = peers.map_or(self.threads.ranks.clone(), Peers::hosted);
+        let all = |parts| combine(parts, peers, self.limit(key));
+        self.threads.meet(members, self.rank, key, part, all)
+    }
+
+    fn peers(&self) -> Option<&Peers> {
+        self.processes.as_ref().map(|processes| &processes.peers)
     }
 
     /// This replica's device among those of all processes, if tensors need not go through the host.
-    fn device(&self) -> Option<&Processes> {
-        self.group.processes.as_ref()?.devices.iter().find(|device| device.hosted().contains(&self.rank()))
+    fn device(&self) -> Option<&Peers> {
+        self.processes.as_ref()?.devices.iter().find(|device| device.hosted().contains(&self.rank))
     }
 
     /// The engine that takes tensors of this replica's device to the others, if they need not go through the host.
@@ -75,46 +75,56 @@ impl Collective {
 
     /// Whether sums over processes are taken in the order of the tree.
     pub(super) fn is_ordered(&self) -> bool {
-        self.group.processes.as_ref().is_none_or(|processes| processes.ordered)
+        self.peers().is_none_or(|peers| peers.ordered)
     }
 
     /// The values of all replicas in rank order, equally many of each, as `combine` returns them; each process calls it
     /// once.
     pub fn all_gather(&self, key: Key, values: Vec<f64>, combine: Combine) -> Result<Arc<Vec<Vec<f64>>>, Broken> {
-        let gather = |messages| Ok(Message::Gathered(Arc::new(combine(self.group.gather(key, messages)?))));
-        match self.group.meet(self.place, key, Message::Values(values), gather)? {
-            Message::Gathered(all) => Ok(all),
-            _ => Ok(Arc::default()),
-        }
+        let gather = |parts: Vec<Part>| {
+            let values = |part: Part| part.downcast::<Vec<f64>>().map(Arc::unwrap_or_clone).expect("all bring values");
+            let own: Vec<Vec<f64>> = parts.into_iter().map(values).collect();
+            let length = own[0].len();
+            if own.iter().any(|values| values.len() != length) {
+                let unequal = format!("replicas brought different numbers of values to the {key}");
+                return Err(Broken::Replica(unequal));
+            }
+            let Some(peers) = self.peers() else { return Ok(Arc::new(combine(own)) as Part) };
+            let all = peers.gather_replicas(key, &own.concat(), length, self.limit(key))?;
+            let of = |replica| all[replica * length..][..length].to_vec();
+            Ok(Arc::new(combine((0..peers.replicas()).map(of).collect())))
+        };
+        let all = self.threads.meet(self.threads.ranks.clone(), self.rank, key, Arc::new(values), gather)?;
+        Ok(all.downcast().expect("all get values"))
     }
 
     /// Whether the replica `other` is in this process.
     pub fn is_here(&self, other: usize) -> bool {
-        other.checked_sub(self.group.first()).is_some_and(|place| place < self.group.size)
+        self.threads.ranks.contains(&other)
     }
 
     /// Hands `part` to the replica of this process that `key` names.
     pub(super) fn post(&self, key: Key, part: Part) -> Result<(), Broken> {
-        self.group.post(key, part)
+        self.threads.post(key, part)
     }
 
     pub(super) fn fetch(&self, key: Key) -> Result<Part, Broken> {
-        self.group.fetch(key)
+        self.threads.fetch(key)
     }
 
     /// How long a replica may wait for the others.
     pub(super) fn limit(&self, key: Key) -> Duration {
-        self.group.limit(key)
+        self.threads.limit(key)
     }
 
     /// Sends bytes to replica `to`, which is in another process.
     pub(super) fn send(&self, key: Key, to: usize, bytes: &[u8]) -> Result<(), Broken> {
-        self.processes().send(key, to, bytes, self.group.limit(key))
+        self.others().send(key, to, bytes, self.limit(key))
     }
 
     /// The bytes that replica `from`, which is in another process, sends to this one.
     pub(super) fn receive(&self, key: Key, from: usize) -> Result<Vec<u8>, Broken> {
-        self.processes().receive(key, from, self.group.limit(key))
+        self.others().receive(key, from, self.limit(key))
     }
 
     /// Asks replica `from`, which is in another process, for what it has to send under this key.
@@ -124,42 +134,45 @@ impl Collective {
 
     /// Waits until replica `to` asks, which takes what others sent to it first.
     pub(super) fn asked(&self, key: Key, to: usize) -> Result<(), Broken> {
-        self.processes().receive(key, to, PATIENCE * self.group.limit(key)).map(drop)
+        self.others().receive(key, to, PATIENCE * self.limit(key)).map(drop)
     }
 
     /// The way of tensors from replica `from` to `to`, of which one is in another process, if they need not go through the
     /// host.
-    pub(super) fn wire(&self, ends @ [from, to]: [usize; 2]) -> Option<&Processes> {
+    pub(super) fn wire(&self, ends @ [from, to]: [usize; 2]) -> Option<&Peers> {
         let is_between = self.is_here(from) != self.is_here(to);
-        self.group.processes.as_ref().filter(|_| is_between)?.wire(ends)
+        self.processes.as_ref().filter(|_| is_between)?.wires.get(&ends)
     }
 
-    fn processes(&self) -> &Processes {
-        self.group.processes.as_ref().expect("there are other processes")
+    fn others(&self) -> &Peers {
+        self.peers().expect("there are other processes")
     }
 
     /// Returns when all replicas of this process have arrived.
     pub fn barrier(&self, key: Key) -> Result<(), Broken> {
-        self.group.meet(self.place, key, Message::Nothing, |_| Ok(Message::Nothing)).map(|_| ())
+        let nothing: Part = Arc::new(());
+        self.meet(key, nothing.clone(), &|_| nothing.clone()).map(drop)
     }
 
     /// Breaks the group, because this replica or another process failed. The first reason is kept.
     pub fn abort(&self, reason: Broken) {
-        self.group.abort(reason);
+        self.threads.abort(reason);
+        // This process will not take part in the collectives that other processes wait for.
+        self.processes.iter().for_each(|processes| processes.close());
     }
 
     /// How many replicas this process has.
     pub(super) fn here(&self) -> usize {
-        self.group.size
+        self.threads.ranks.len()
     }
 
     /// Whether there are other processes, so that gradients should be sent early.
     pub fn is_distributed(&self) -> bool {
-        self.group.processes.is_some()
+        self.processes.is_some()
     }
 
     /// Whether this is the first replica of its process, which reports for all of them.
     pub fn is_local_leader(&self) -> bool {
-        self.place == 0
+        self.rank == self.threads.ranks.start
     }
 }

@@ -68,7 +68,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let (is_gathered, is_first) = (!self.has_all(), self.collective.rank() == 0);
         let key = Key { micro_batch: occasion as usize, ..self.key(Operation::State { worker: 0 }) };
         let state = if is_gathered {
-            let own = (is_first || self.own.is_some()).then(|| self.modules());
+            let own = (is_first || self.reduction.own.is_some()).then(|| self.modules());
             let read = |module: Option<&str>| self.part(module);
             self.stage.gathered(key, 0, own.map(|modules| Part { modules, read: &read }))?
         } else {
@@ -131,7 +131,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let is_wanted = |name: &str| self.stage.has(name) && module.is_none_or(|module| module_of(name) == module);
         let read = |model: T::Model| part_of_state(&model, &is_wanted);
         let averaged = |average: &WeightAverage<B>| read(with_flat(self.model(), Which::All, average.values.clone()));
-        let keeps_weights = self.own.is_none() || self.collective.rank() == 0;
+        let keeps_weights = self.reduction.own.is_none() || self.collective.rank() == 0;
         TrainingState {
             position: self.position.clone(),
             weights: if keeps_weights { read(self.model()) } else { StateDict::new() },

@@ -20,22 +20,33 @@ use crate::error::Result;
 pub trait Generation: Debug + Send + Sync {
     /// Waits for a lease: proof that this process still belongs to the generation. Fails once that is over. No replica
     /// updates the state without it.
-    fn confirm(&self) -> std::result::Result<(), Broken>;
-
-    /// Whether it must end after the current step.
-    fn is_ending(&self) -> bool;
-}
-
-/// The generation of a run in one process, which no other process can end.
-#[derive(Debug)]
-pub struct Undisturbed;
-
-impl Generation for Undisturbed {
     fn confirm(&self) -> std::result::Result<(), Broken> {
         Ok(())
     }
 
+    /// Whether it must end after the current step.
     fn is_ending(&self) -> bool {
+        false
+    }
+
+    /// Whether another generation may follow.
+    fn is_elastic(&self) -> bool {
+        true
+    }
+}
+
+/// The generation of an elastic run in one process, which no other process can end.
+#[derive(Debug)]
+pub struct Undisturbed;
+
+impl Generation for Undisturbed {}
+
+/// The one generation of a run whose processes all stay to its end.
+#[derive(Debug)]
+pub(super) struct Fixed;
+
+impl Generation for Fixed {
+    fn is_elastic(&self) -> bool {
         false
     }
 }

@@ -1,18 +1,17 @@
-//! Collectives between the replicas of a process, which are threads: messages are handed over under one lock.
+//! Collectives between the replicas of a process, which are threads: parts are handed over under one lock.
 //!
 //! They are combined in the order of ranks, whatever the order of arrival. The last replica to arrive computes the
-//! result, with the other processes if there are any; the others sleep, after a moment in which they only look: a step of
+//! result; the others sleep, after a moment in which they only look: a step of
 //! ResNet-18 has forty exchanges of statistics, most of which take less time than to fall asleep and wake up.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::key::{Broken, Key, Operation};
-use super::processes::Processes;
 use crate::ops::statistics::Part;
 
 /// How much longer than a collective the first step, a validation and the start of processes may take, because of
@@ -28,36 +27,9 @@ const MOMENT: Duration = Duration::from_micros(100);
 /// The remedy if a limit was too short.
 const ONLY_SLOW: &str = "if nothing hangs and the step is only slow, raise --timeout";
 
-/// The contribution of a replica, or the result.
-#[derive(Clone)]
-pub(super) enum Message {
-    Nothing,
-    Values(Vec<f64>),
-    Gathered(Arc<Vec<Vec<f64>>>),
-    Part(Part),
-}
-
-impl Message {
-    /// How many numbers of a gathering it holds.
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Self::Values(values) => values.len(),
-            Self::Nothing | Self::Gathered(_) | Self::Part(_) => 0,
-        }
-    }
-
-    pub(super) fn into_part(self) -> Part {
-        if let Self::Part(part) = self { part } else { Arc::new(()) }
-    }
-
-    pub(super) fn into_values(self) -> Vec<f64> {
-        if let Self::Values(values) = self { values } else { Vec::new() }
-    }
-}
-
-pub(super) struct Group {
-    pub(super) size: usize,
-    pub(super) processes: Option<Processes>,
+/// The replicas that a process has.
+pub(super) struct Threads {
+    pub(super) ranks: Range<usize>,
     timeout: Duration,
     first_step: OnceLock<usize>,
     table: Mutex<Table>,
@@ -68,34 +40,33 @@ pub(super) struct Group {
     has_processors: bool,
 }
 
-impl fmt::Debug for Group {
+impl fmt::Debug for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Group({} replicas)", self.size)
+        write!(f, "Threads({:?})", self.ranks)
     }
 }
 
 #[derive(Default)]
 struct Table {
-    /// With the first of the places that take part.
+    /// With the first of the ranks that take part.
     pending: HashMap<(Key, usize), PendingCollective>,
     mail: HashMap<Key, Part>,
     verdict: Option<Broken>,
 }
 
 struct PendingCollective {
-    contributions: Vec<Option<Message>>,
+    contributions: Vec<Option<Part>>,
     /// All replicas have arrived; the rest of the work has its own limits.
     complete: bool,
-    result: Option<Message>,
+    result: Option<Part>,
     left: usize,
 }
 
-impl Group {
-    /// A group of `size` replicas of this process.
-    pub(super) fn new(size: usize, processes: Option<Processes>, timeout: Duration) -> Self {
-        let has_processors = std::thread::available_parallelism().is_ok_and(|count| size <= count.get());
+impl Threads {
+    pub(super) fn new(ranks: Range<usize>, timeout: Duration) -> Self {
+        let has_processors = std::thread::available_parallelism().is_ok_and(|count| ranks.len() <= count.get());
         let (first_step, table, arrived) = (OnceLock::new(), Mutex::default(), Condvar::new());
-        Self { size, processes, timeout, first_step, table, arrived, news: AtomicUsize::new(0), has_processors }
+        Self { ranks, timeout, first_step, table, arrived, news: AtomicUsize::new(0), has_processors }
     }
 
     fn wake(&self) {
@@ -129,11 +100,6 @@ impl Group {
         self.timeout * if unhurried { PATIENCE } else { 1 }
     }
 
-    /// The first of this process's replicas in the world.
-    pub(super) fn first(&self) -> usize {
-        self.processes.as_ref().map_or(0, |processes| processes.hosted().start)
-    }
-
     fn fail(&self, table: &mut Table, reason: Broken) -> Broken {
         let verdict = table.verdict.get_or_insert(reason).clone();
         self.wake();
@@ -143,30 +109,18 @@ impl Group {
     /// Breaks the group; the first reason is kept.
     pub(super) fn abort(&self, reason: Broken) {
         self.fail(&mut self.lock(), reason);
-        // This process will not take part in the collectives that other processes wait for.
-        self.processes.iter().for_each(Processes::close);
     }
 
-    /// Contributes `message` to the collective `key`; the last replica to arrive combines all messages into the result.
+    /// Contributes `part` to the collective `key` of the replicas `members`; the last one to arrive combines the parts, in
+    /// the order of ranks, into the result of all.
     pub(super) fn meet(
         &self,
-        place: usize,
-        key: Key,
-        message: Message,
-        combine: impl FnOnce(Vec<Message>) -> Result<Message, Broken>,
-    ) -> Result<Message, Broken> {
-        self.meet_among(0..self.size, place, key, message, combine)
-    }
-
-    /// As [`Group::meet`], of the replicas at the places `members` alone.
-    pub(super) fn meet_among(
-        &self,
         members: Range<usize>,
-        place: usize,
+        rank: usize,
         key: Key,
-        message: Message,
-        combine: impl FnOnce(Vec<Message>) -> Result<Message, Broken>,
-    ) -> Result<Message, Broken> {
+        part: Part,
+        combine: impl FnOnce(Vec<Part>) -> Result<Part, Broken>,
+    ) -> Result<Part, Broken> {
         let mut table = self.lock();
         if let Some(verdict) = &table.verdict {
             return Err(verdict.clone());
@@ -175,16 +129,15 @@ impl Group {
         let new = || PendingCollective { contributions: vec![None; size], complete: false, result: None, left: size };
         let collective = table.pending.entry(id).or_insert_with(new);
         // A complete collective stays until all replicas have left, so a replica that arrives now has been there before.
-        if collective.complete || collective.contributions[place - members.start].replace(message).is_some() {
-            let rank = self.first() + place;
+        if collective.complete || collective.contributions[rank - members.start].replace(part).is_some() {
             let twice = Broken::Replica(format!("replica {rank} came twice to the {key}"));
             return Err(self.fail(&mut table, twice));
         }
         if collective.contributions.iter().all(Option::is_some) {
             collective.complete = true;
-            let messages = collective.contributions.iter_mut().filter_map(Option::take).collect();
+            let parts = collective.contributions.iter_mut().filter_map(Option::take).collect();
             drop(table);
-            let result = combine(messages);
+            let result = combine(parts);
             table = self.lock();
             match result {
                 Ok(result) => drop(table.pending.get_mut(&id).map(|collective| collective.result = Some(result))),
@@ -198,7 +151,7 @@ impl Group {
     }
 
     /// Waits for the result; the last replica removes the collective.
-    fn take(&self, mut table: MutexGuard<'_, Table>, id: (Key, usize)) -> Result<Message, Broken> {
+    fn take(&self, mut table: MutexGuard<'_, Table>, id: (Key, usize)) -> Result<Part, Broken> {
         let (key, first) = id;
         let limit = self.limit(key);
         let start = Instant::now();
@@ -221,8 +174,8 @@ impl Group {
                 continue;
             }
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
-                let missing = collective.contributions.iter().enumerate().filter(|(_, message)| message.is_none());
-                let missing: Vec<usize> = missing.map(|(place, _)| self.first() + first + place).collect();
+                let missing = collective.contributions.iter().zip(first..).filter(|(part, _)| part.is_none());
+                let missing: Vec<usize> = missing.map(|(_, rank)| rank).collect();
                 return Err(self.fail(&mut table, Broken::Replica(late(&missing, key, limit))));
             };
             table = self.arrived.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
@@ -231,7 +184,7 @@ impl Group {
 }
 
 /// Messages from one replica of this process to another; the key names the receiver.
-impl Group {
+impl Threads {
     pub(super) fn post(&self, key: Key, part: Part) -> Result<(), Broken> {
         let mut table = self.lock();
         if let Some(verdict) = &table.verdict {

@@ -46,7 +46,7 @@ impl Default for Read {
 }
 
 impl Outcome {
-    /// Starts the copy; waits for it unless it `is_late`.
+    /// Starts the copy; waits for it unless it is read late.
     pub(super) fn new<B: HostBackend>(
         report: StepReport,
         sums: Vec<Sums<B>>,
@@ -78,6 +78,37 @@ impl Outcome {
             counts += Counts { loss: sums[0].into(), samples, counted };
         }
         (Read { counts, norms: norms.to_vec(), scale: self.scale }, self.report)
+    }
+}
+
+/// When the outcomes of steps are read.
+pub(super) enum Reading {
+    /// Before the update.
+    AtOnce,
+    /// When the next step is queued; it holds that of the last one.
+    Late(Option<Outcome>),
+}
+
+impl Reading {
+    pub(super) fn is_late(&self) -> bool {
+        matches!(self, Self::Late(_))
+    }
+
+    /// Takes the outcome of a step; returns the one to read now.
+    pub(super) fn next(&mut self, outcome: Outcome) -> Option<Outcome> {
+        match self {
+            Self::AtOnce => Some(outcome),
+            Self::Late(last) => last.replace(outcome),
+        }
+    }
+
+    /// That of the last step, if it is not read yet.
+    pub(super) fn unread(&mut self) -> Option<&mut Outcome> {
+        if let Self::Late(last) = self { last.as_mut() } else { None }
+    }
+
+    pub(super) fn take(&mut self) -> Option<Outcome> {
+        if let Self::Late(last) = self { last.take() } else { None }
     }
 }
 

@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::tensor::Tensor;
 use burn_train::TrainOutput;
 use tracing::info_span;
 
@@ -30,16 +29,14 @@ use super::trainee::{Micro, MicroOutput, Pending};
 use crate::error::{Error, Result};
 use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
 
-/// The sums over micro-batches on one replica, beside those of gradients.
-pub(super) struct Share<B: HostBackend> {
+/// What the passes of a step have computed on one replica, beside the gradients.
+pub(super) struct Passes<B: HostBackend> {
     pub(super) sums: Vec<Sums<B>>,
     /// The batch statistics of each micro-batch with a sample, for the running averages.
     pub(super) statistics: Vec<Vec<BatchStatistics<Autodiff<B>>>>,
+    /// What has begun to reduce some of the gradients.
+    pub(super) early: Option<Arc<Early<B>>>,
 }
-
-/// The sums of all passes of a step, this replica's summands of the mean gradient, and what has begun to reduce some of
-/// them.
-type Summed<B> = (Share<B>, Vec<Tensor<B, 1>>, Option<Arc<Early<B>>>);
 
 /// A micro-batch between its forward and its backward pass.
 struct Begun<B: HostBackend, T: Task<B>> {
@@ -49,12 +46,11 @@ struct Begun<B: HostBackend, T: Task<B>> {
 }
 
 impl<B: HostBackend, T: Task<B>> Replica<B, T> {
-    /// Forward and backward over all micro-batches; `weight` is that of a sample. The reduction of some gradients may
-    /// have begun then.
-    pub(super) fn passes(&mut self, group: &Group, weight: f64) -> Result<Summed<B>> {
+    /// Forward and backward over all micro-batches; `weight` is that of a sample.
+    pub(super) fn passes(&mut self, group: &Group, weight: f64) -> Result<Passes<B>> {
         let micro_batches = group.micro_batches();
-        let mut sum = Share { sums: Vec::new(), statistics: Vec::new() };
-        let (mut early, mut begun, mut is_backward) = (None, VecDeque::new(), false);
+        let mut passes = Passes { sums: Vec::new(), statistics: Vec::new(), early: None };
+        let (mut begun, mut is_backward) = (VecDeque::new(), false);
         let sums = (micro_batches > 1).then(|| self.gradients.clone());
         let adds = !self.task.sees_gradients() && self.plan.probe.is_none();
         for turn in self.stage.turns(micro_batches) {
@@ -64,10 +60,9 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                         self.meet(Operation::BackwardDone, micro_batch - 1)?;
                     }
                     if micro_batch + 1 == micro_batches {
-                        let key = self.key(Operation::BackwardDone);
-                        early = self.overlap.as_ref().map(|overlap| overlap.listen(key, &self.collective));
+                        passes.early = self.reduction.listen(self.key(Operation::BackwardDone));
                     }
-                    let listener = Listener { sums: sums.clone(), adds, early: early.clone() };
+                    let listener = Listener { sums: sums.clone(), adds, early: passes.early.clone() };
                     begun.push_back(self.forward(group, micro_batch, weight, listener)?);
                 }
                 Turn::Backward(micro_batch) => {
@@ -75,14 +70,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                         self.meet(Operation::ForwardDone, micro_batch)?;
                     }
                     let begun = begun.pop_front().expect("every backward pass follows its forward pass");
-                    let Share { sums, statistics } = self.backward(micro_batch, begun)?;
-                    sum.sums.extend(sums);
-                    sum.statistics.extend(statistics);
+                    self.backward(micro_batch, begun, &mut passes)?;
                 }
             }
         }
         self.meet(Operation::BackwardDone, micro_batches - 1)?;
-        Ok((sum, self.gradients.take(), early))
+        Ok(passes)
     }
 
     /// Rule 2: waits for all workers of this process.
@@ -106,7 +99,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let synchronizes = self.plan.sync_bn && self.collective.size() > 1;
         let context = if synchronizes {
             let collective = self.collective.clone();
-            let (shares_tensors, early) = (self.shares_tensors(), listener.early.clone());
+            let (shares_tensors, early) = (self.reduction.shares_tensors, listener.early.clone());
             let (size, replica) = (collective.size(), collective.rank());
             let agreed = self.agreed.clone();
             let replicas = MicroBatchGroup { collective, key, shares_tensors, early, agreed };
@@ -148,7 +141,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 
     /// The backward pass that belongs to a forward pass.
-    fn backward(&mut self, micro_batch: usize, begun: Begun<B, T>) -> Result<Share<B>> {
+    fn backward(&mut self, micro_batch: usize, begun: Begun<B, T>, passes: &mut Passes<B>) -> Result<()> {
         let Begun { pending, is_present, synchronizes } = begun;
         let key = Key { micro_batch, ..self.key(Operation::BackwardDone) };
         if !self.stage.is_whole() {
@@ -168,10 +161,12 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if let Some(watch) = self.watch(micro_batch) {
             watch.tensors(Observed::Gradient, &self.task.units(), parameter_names(&model), &gradients);
         }
-        // Synchronised statistics are the same on all replicas, even on one without a sample.
-        let seen = is_present || synchronizes;
-        let statistics = if seen { vec![statistics] } else { Vec::new() };
         self.gradients.add(gradients);
-        Ok(Share { sums: sums.filter(|_| is_present).into_iter().collect(), statistics })
+        passes.sums.extend(sums.filter(|_| is_present));
+        // Synchronised statistics are the same on all replicas, even on one without a sample.
+        if is_present || synchronizes {
+            passes.statistics.push(statistics);
+        }
+        Ok(())
     }
 }

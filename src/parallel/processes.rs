@@ -34,59 +34,75 @@ pub struct Devices {
     pub blocks: Vec<Range<usize>>,
 }
 
-/// The processes of a run, and the engine between them.
+/// Those that exchange by one engine: the processes that host the run or a stage, their devices, or the two ends of a wire.
 #[derive(Debug, Clone)]
-pub struct Processes {
+pub(super) struct Peers {
     engine: Arc<dyn Engine>,
-    /// This process, from 0; in one of `devices` that device.
-    rank: usize,
-    /// The devices of this process, among those of all processes, if tensors need not go through the host.
-    pub(super) devices: Vec<Processes>,
+    /// Takes tensors, if they need not go through the host.
     pub(super) tensors: Option<Arc<dyn DeviceEngine>>,
     judge: Arc<dyn Judge>,
+    /// This one, from 0.
+    pub(super) rank: usize,
+    /// The replicas that each of them hosts.
     pub(super) blocks: Vec<Range<usize>>,
     /// Whether sums are taken in the order of the tree.
     pub(super) ordered: bool,
-    stages: Vec<Option<Processes>>,
-    /// Two processes each, the first of which sends tensors to the second.
-    wires: BTreeMap<Wire, Processes>,
+}
+
+/// The processes of a run or of a stage, and what takes tensors between them.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    pub(super) peers: Peers,
+    /// The devices of this process, each among those of all processes, if tensors need not go through the host.
+    pub(super) devices: Vec<Peers>,
+    /// By stages, if there are several; without those that one process hosts, or only others.
+    stages: Vec<Option<Self>>,
+    /// Two workers each, the first of which sends tensors to the second, if they need not go through the host.
+    pub(super) wires: BTreeMap<Wire, Peers>,
 }
 
 impl Processes {
     /// `blocks` are the replicas that each process hosts, `ordered` asks for sums in the order of the tree.
     pub fn new(engine: Arc<dyn Engine>, judge: Arc<dyn Judge>, blocks: Vec<Range<usize>>, ordered: bool) -> Self {
-        let (rank, devices, stages, wires) = (engine.rank(), Vec::new(), Vec::new(), BTreeMap::new());
-        Self { engine, rank, devices, tensors: None, judge, blocks, ordered, stages, wires }
+        let rank = engine.rank();
+        Self::of(Peers { engine, tensors: None, judge, rank, blocks, ordered })
+    }
+
+    fn of(peers: Peers) -> Self {
+        Self { peers, devices: Vec::new(), stages: Vec::new(), wires: BTreeMap::new() }
+    }
+
+    /// With an engine for each stage: between the processes that host it, if there are several and this is one of them.
+    pub fn with_stages(mut self, engines: Vec<Option<StageEngine>>) -> Self {
+        let peers = |(engine, blocks): StageEngine| Peers { rank: engine.rank(), engine, blocks, ..self.peers.clone() };
+        self.stages = engines.into_iter().map(|engine| engine.map(|engine| Self::of(peers(engine)))).collect();
+        self
     }
 
     /// With engines for tensors, if they need not go through the host. The engines for stages come first.
     pub fn with_links(mut self, links: Option<Links>) -> Self {
         let Some(Links { stages, wires }) = links else { return self };
-        let wire = |(ends, engine): (Wire, _)| {
-            let rank = ends.iter().position(|worker| self.hosted().contains(worker)).unwrap_or_default();
-            (ends, Self { rank, tensors: Some(engine), ..self.clone() })
-        };
-        self.wires = wires.into_iter().map(wire).collect();
-        if self.stages.is_empty() {
-            return stages.into_iter().flatten().fold(self, Self::with_devices);
+        for (ends, engine) in wires {
+            let hosted = self.peers.hosted();
+            let rank = ends.iter().position(|worker| hosted.contains(worker)).unwrap_or_default();
+            self.wires.insert(ends, Peers { rank, tensors: Some(engine), ..self.peers.clone() });
         }
-        let with =
-            |(stage, devices): (Option<Self>, Option<_>)| Some(devices.into_iter().fold(stage?, Self::with_devices));
-        self.stages = self.stages.into_iter().zip(stages).map(with).collect();
+        let is_one_stage = self.stages.is_empty();
+        for (stage, devices) in stages.into_iter().enumerate() {
+            let of_stage =
+                if is_one_stage { Some(&mut self) } else { self.stages.get_mut(stage).and_then(Option::as_mut) };
+            if let (Some(processes), Some(devices)) = (of_stage, devices) {
+                processes.add_devices(devices);
+            }
+        }
         self
     }
 
-    fn with_devices(mut self, Devices { engines, first, blocks }: Devices) -> Self {
-        let device = |(rank, engine)| Self { rank, tensors: Some(engine), blocks: blocks.clone(), ..self.clone() };
-        self.devices = (first..).zip(engines).map(device).collect();
-        self
-    }
-
-    /// With an engine for each stage: between the processes that host it, if there are several and this is one of them.
-    pub fn with_stages(self, engines: Vec<Option<StageEngine>>) -> Self {
-        let stage = |(engine, blocks)| Self::new(engine, self.judge.clone(), blocks, self.ordered);
-        let stages = engines.into_iter().map(|engine| engine.map(stage)).collect();
-        Self { stages, ..self }
+    fn add_devices(&mut self, Devices { engines, first, blocks }: Devices) {
+        for (rank, engine) in (first..).zip(engines) {
+            let (tensors, blocks) = (Some(engine), blocks.clone());
+            self.devices.push(Peers { rank, tensors, blocks, ..self.peers.clone() });
+        }
     }
 
     /// The processes that exchange the gradients of `stage`, if there are several.
@@ -94,23 +110,45 @@ impl Processes {
         if self.stages.is_empty() { Some(self.clone()) } else { self.stages.get(stage)?.clone() }
     }
 
-    pub fn hosted(&self) -> Range<usize> {
-        self.blocks[self.rank].clone()
+    /// This process, from 0.
+    pub fn rank(&self) -> usize {
+        self.peers.rank
     }
 
-    pub fn replicas(&self) -> usize {
-        self.blocks.last().map_or(0, |block| block.end)
+    /// The bytes of process `root`; only for the time before the first step.
+    pub fn broadcast_to_all(&self, key: Key, root: usize, values: Option<Vec<u8>>) -> Result<Vec<u8>, Broken> {
+        let engine = &self.peers.engine;
+        let own = values.filter(|_| root == engine.rank());
+        let mut length = own.as_ref().map_or(0, Vec::len).to_le_bytes();
+        self.peers.with_all(key, || {
+            engine.broadcast(key, root, &mut length, STARTUP)?;
+            let mut values = own.unwrap_or_else(|| vec![0; usize::from_le_bytes(length)]);
+            if !values.is_empty() {
+                engine.broadcast(key, root, &mut values, STARTUP)?;
+            }
+            Ok(values)
+        })
     }
 
-    /// The way of tensors from one worker to another, if they need not go through the host.
-    pub(super) fn wire(&self, ends: Wire) -> Option<&Self> {
-        self.wires.get(&ends)
+    /// The numbers of all processes in the order of ranks, equally many of each; only before the first step.
+    pub fn gather_from_all(&self, key: Key, own: &[u64]) -> Result<Vec<u64>, Broken> {
+        self.peers.exchange(key, own, None, vec![own.len(); self.peers.engine.size()], STARTUP)
     }
 
     pub fn close(&self) {
         let links = self.devices.iter().chain(self.wires.values());
         links.flat_map(|link| &link.tensors).for_each(|engine| engine.close());
-        self.engine.close();
+        self.peers.engine.close();
+    }
+}
+
+impl Peers {
+    pub(super) fn hosted(&self) -> Range<usize> {
+        self.blocks[self.rank].clone()
+    }
+
+    pub(super) fn replicas(&self) -> usize {
+        self.blocks.last().map_or(0, |block| block.end)
     }
 
     /// The sum over all processes, in place, in the engine's order.
@@ -148,30 +186,6 @@ impl Processes {
         limit: Duration,
     ) -> Result<Vec<T>, Broken> {
         self.exchange(key, own, None, self.blocks.iter().map(|block| block.len() * length).collect(), limit)
-    }
-
-    /// This process, from 0.
-    pub fn rank(&self) -> usize {
-        self.rank
-    }
-
-    /// The bytes of process `root`; only for the time before the first step.
-    pub fn broadcast_to_all(&self, key: Key, root: usize, values: Option<Vec<u8>>) -> Result<Vec<u8>, Broken> {
-        let own = values.filter(|_| root == self.engine.rank());
-        let mut length = own.as_ref().map_or(0, Vec::len).to_le_bytes();
-        self.with_all(key, || {
-            self.engine.broadcast(key, root, &mut length, STARTUP)?;
-            let mut values = own.unwrap_or_else(|| vec![0; usize::from_le_bytes(length)]);
-            if !values.is_empty() {
-                self.engine.broadcast(key, root, &mut values, STARTUP)?;
-            }
-            Ok(values)
-        })
-    }
-
-    /// The numbers of all processes in the order of ranks, equally many of each; only before the first step.
-    pub fn gather_from_all(&self, key: Key, own: &[u64]) -> Result<Vec<u64>, Broken> {
-        self.exchange(key, own, None, vec![own.len(); self.engine.size()], STARTUP)
     }
 
     /// Sends bytes to the process that hosts replica `to`.

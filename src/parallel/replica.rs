@@ -5,7 +5,6 @@
 //! rest of it, `epoch.rs` the end of an epoch.
 
 use std::any::Any;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,10 +20,10 @@ use super::generation::Generation;
 use super::key::{Broken, Key, Operation};
 use super::learner::{TaskLearner, UpdateRule};
 use super::micro_batch_group::Agreed;
-use super::outcome::{Outcome, not_finite};
-use super::overlap::Overlap;
+use super::outcome::{Reading, not_finite};
 use super::plan::Plan;
 use super::position::{Position, TrainingState};
+use super::reduction::Reduction;
 use super::remedy::{device_panic, remedy, without_stack, words};
 use super::stage::Stage;
 use super::task::Task;
@@ -32,7 +31,7 @@ use super::trainee::{Handle, Student, Trainee};
 use super::writer::{Slot, Taken};
 use crate::error::{Error, Result};
 use crate::ops::{release_freed, traffic};
-use crate::optim::WeightAverage;
+use crate::optim::{Arenas, WeightAverage};
 
 #[derive(Debug)]
 pub(super) enum Event {
@@ -67,8 +66,6 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) stage: Stage<B>,
     /// Trained tensors of the whole model.
     pub(super) tensors: usize,
-    /// The places of those that this replica updates, among those of its stage, if the update is in parts.
-    pub(super) own: Option<Range<usize>>,
     pub(super) device: B::Device,
     pub(super) learner: TaskLearner<B, T>,
     pub(super) rule: UpdateRule<B, Student<B, T>>,
@@ -77,17 +74,17 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) position: Position,
     /// The batches to train on, and the number of this replica's own samples in each.
     pub(super) batches: Batches<T::Input>,
-    /// Of the last step, if it is not read yet.
-    pub(super) outcome: Option<Outcome>,
+    pub(super) reading: Reading,
     /// Of a step, until it has all of them.
     pub(super) gradients: Arc<Accumulation<B>>,
-    /// Reduces gradients during the backward pass, if there are other processes.
-    pub(super) overlap: Option<Overlap<B>>,
+    pub(super) reduction: Reduction<B>,
+    /// The vectors in which the optimizer takes gradients, if it does.
+    pub(super) arenas: Option<Arenas>,
     /// What replicas have agreed on for synchronised batch-norm.
     pub(super) agreed: Agreed,
     /// Called on the first replica of the process only.
     pub(super) report: Box<dyn FnMut(Event) + Send>,
-    pub(super) generation: Option<Arc<dyn Generation>>,
+    pub(super) generation: Arc<dyn Generation>,
     /// Room for a state to save.
     pub(super) slot: Slot,
 }
@@ -195,7 +192,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 (verdict(panic, self.collective.rank(), &when), panicked)
             }
         };
-        let may_change = self.generation.is_some();
+        let may_change = self.generation.is_elastic();
         if let Error::Difference(how) = &error
             && may_change
             && self.plan.roll_back
@@ -211,6 +208,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             (None, Error::PeerLost(_)) if may_change => Ended::Parted(Box::new(self), None),
             (None, error) => Ended::Failed(error),
         }
+    }
+
+    /// Whether this worker has the whole gradient, and updates all weights.
+    pub(super) fn has_all(&self) -> bool {
+        self.stage.is_whole() && self.reduction.own.is_none()
     }
 
     /// The key of a collective of the current step.
@@ -239,7 +241,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let (mut report, flow) = self.step(&group, report)?;
         self.position.global_step += 1;
         self.position.step_in_epoch += 1;
-        let of_this_step = self.outcome.as_mut().map(|outcome| &mut outcome.report).or(report.as_mut());
+        let of_this_step = self.reading.unread().map(|outcome| &mut outcome.report).or(report.as_mut());
         if let Some(report) = of_this_step {
             report.duration = start.elapsed();
             report.traffic = (!B::is_processor()).then(|| traffic().since(copied));

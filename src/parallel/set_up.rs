@@ -14,9 +14,10 @@ use super::device::HostBackend;
 use super::generation::Generation;
 use super::learner::Recipe;
 use super::micro_batch_group::Agreed;
-use super::overlap::Overlap;
+use super::outcome::Reading;
 use super::plan::Plan;
 use super::position::StartingPoint;
+use super::reduction::Reduction;
 use super::remedy::forget_device_panic;
 use super::replica::{Event, Replica, verdict};
 use super::sharding::{is_parted, shares};
@@ -54,7 +55,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         model: T::Model,
         start: &StartingPoint,
         report: Box<dyn FnMut(Event) + Send>,
-        generation: Option<Arc<dyn Generation>>,
+        generation: Arc<dyn Generation>,
     ) -> Result<Self> {
         let Place { collective, everyone, world, units, slot } = place;
         let rank = collective.rank();
@@ -68,7 +69,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let model = if stage.is_whole() { model } else { only(model, &is_own) };
         let model = model.fork(&device);
         let trained: Vec<Weights> = trained_parameters(&model).collect();
-        let is_in_parts = recipe.rule.is_none() && generation.is_none() && is_parted::<B>(&plan, &collective);
+        let is_in_parts = recipe.rule.is_none() && !generation.is_elastic() && is_parted::<B>(&plan, &collective);
         let own = is_in_parts.then(|| {
             let lengths: Vec<usize> = trained.iter().map(|tensor| tensor.shape.iter().product()).collect();
             shares(&lengths, collective.size()).swap_remove(rank)
@@ -87,7 +88,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             None => {}
         }
         let world = &plan.world;
-        let first = rank == 0 || (generation.is_some() && rank == world.shares[world.slot_of(rank)].start);
+        let first = rank == 0 || (generation.is_elastic() && rank == world.shares[world.slot_of(rank)].start);
         let averaged = first && plan.optim.ema_decay > 0.0;
         let average = averaged.then(|| {
             let values = match &start.average {
@@ -104,10 +105,10 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let batches = batches(&task, Split::Training, shards, &device)?;
         let kernels = kernels(&model);
         let gradients = Arc::new(Accumulation::new(&kernels));
-        let overlap = collective
-            .is_distributed()
-            .then(|| Overlap::new(kernels, collective.clone(), plan.reduce_precision))
-            .transpose()?;
+        let reduction = Reduction::new(collective.clone(), kernels, &plan, own, device.clone())?;
+        let arenas = rule.arenas().filter(|_| reduction.takes_packed());
+        let has_all = stage.is_whole() && reduction.own.is_none();
+        let is_late = !B::is_processor() && !plan.precision.needs_loss_scale() && !generation.is_elastic() && has_all;
         Ok(Self {
             position: start.position.clone(),
             task,
@@ -115,15 +116,15 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             collective,
             stage,
             tensors,
-            own,
             device,
             learner,
             rule,
             average,
             batches,
-            outcome: None,
+            reading: if is_late { Reading::Late(None) } else { Reading::AtOnce },
             gradients,
-            overlap,
+            reduction,
+            arenas,
             agreed: Agreed::default(),
             report,
             generation,

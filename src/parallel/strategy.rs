@@ -22,7 +22,7 @@ use super::coordinator::{Coordinator, Message};
 use super::device::HostBackend;
 use super::ending::{Outcome, kept};
 use super::events::{EpochReport, Observer, StepReport};
-use super::generation::{Assignment, Generation, Held, Membership};
+use super::generation::{Assignment, Fixed, Generation, Held, Membership};
 use super::learner::{LearningRate, Recipe, TaskLearner, UpdateRule};
 use super::plan::Plan;
 use super::position::StartingPoint;
@@ -42,7 +42,7 @@ struct Start<M> {
     model: M,
     start: Arc<StartingPoint>,
     processes: Option<Processes>,
-    generation: Option<Arc<dyn Generation>>,
+    generation: Arc<dyn Generation>,
 }
 
 /// Data-parallel training on a task, run once.
@@ -119,7 +119,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     ) -> Result<T::Model> {
         let start = std::mem::take(&mut *self.start.lock().unwrap_or_else(PoisonError::into_inner));
         let (plan, start) = (self.plan.clone(), Arc::new(start));
-        let start = Start { plan: plan.clone(), model, start, processes: self.processes.clone(), generation: None };
+        let (processes, generation) = (self.processes.clone(), Arc::new(Fixed));
+        let start = Start { plan: plan.clone(), model, start, processes, generation };
         let messages = self.spawn(&start)?;
         let model = start.model.clone();
         // With the state that a run goes on from, which the workers have taken.
@@ -152,7 +153,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                 None => (initial.clone(), StartingPoint::default()),
             };
             drop(state);
-            let start = Start { plan, model, start: Arc::new(start), processes, generation: Some(generation) };
+            let start = Start { plan, model, start: Arc::new(start), processes, generation };
             let messages = self.spawn(&start)?;
             let plan = start.plan.clone();
             drop(start);
@@ -189,7 +190,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let rule = "the state of an optimizer of Burn cannot be put together from stages";
             return Err(Error::usage(format!("{rule}; train in one stage, or with the update rule of the plan")));
         }
-        if start.plan.shard_optimizer && (self.recipe.rule.is_some() || start.generation.is_some()) {
+        if start.plan.shard_optimizer && (self.recipe.rule.is_some() || start.generation.is_elastic()) {
             let rule = "a sharded optimizer is one of the plan's, and all of its processes stay to the end";
             return Err(Error::usage(format!("{rule}; train without --shard-optimizer")));
         }

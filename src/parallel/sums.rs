@@ -16,7 +16,7 @@ use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::engine::{DeviceEngine, Mark, Symptom};
 use super::key::{Broken, Key};
-use super::processes::Processes;
+use super::processes::Peers;
 use super::tensors::{Exchange, Flat, joined, moved};
 use super::tree::{fold, roots};
 use crate::ops::statistics::Part;
@@ -58,7 +58,7 @@ pub fn sum_across<B: HostBackend>(
     precision: ReducePrecision,
 ) -> Result<Tensor<B, 1>, Broken> {
     let device = share.device();
-    let combine = |parts: Vec<Part>, processes: Option<&Processes>, limit: Duration| {
+    let combine = |parts: Vec<Part>, peers: Option<&Peers>, limit: Duration| {
         let queued = |part: Part| part.downcast::<Queued<B>>().expect("all bring tensors of one backend");
         let owned = |part| Arc::into_inner(queued(part)).expect("a share has one owner");
         let mut shares: Vec<Queued<B>> = parts.into_iter().map(owned).collect();
@@ -74,7 +74,7 @@ pub fn sum_across<B: HostBackend>(
             shares = shares.into_iter().map(Flat::rounded).collect();
         }
         let (place, ready) = destination.map(|Destination { sum, ready }| (tensor(sum), ready)).unzip();
-        let by = processes.map(|processes| Exchange { processes, key, limit, ready });
+        let by = peers.map(|peers| Exchange { peers, key, limit, ready });
         let Flat(sum) = sum(by.as_ref(), shares, place, precision)?;
         Ok(Arc::new(primitive(sum)) as Part)
     };
@@ -96,14 +96,14 @@ pub(super) fn gather_across<B: HostBackend>(
     counts: &[usize],
 ) -> Result<Tensor<B, 1>, Broken> {
     let device = share.device();
-    let combine = |parts: Vec<Part>, processes: Option<&Processes>, limit: Duration| {
+    let combine = |parts: Vec<Part>, peers: Option<&Peers>, limit: Duration| {
         let shared = |part: Part| Arc::unwrap_or_clone(part.downcast::<Shared<B>>().expect("all bring tensors"));
         let shares: Vec<Flat<B>> = parts.into_iter().map(|part| Flat(tensor(shared(part)))).collect();
         let device = shares[0].0.device();
         let here = joined(shares.into_iter().map(|Flat(share)| moved::<B>(share, &device)).collect());
-        let Some(processes) = processes else { return Ok(Arc::new(primitive(here)) as Part) };
-        let received = processes.blocks.iter().map(|block| counts[block.clone()].iter().sum()).collect();
-        let by = Exchange { processes, key, limit, ready: None };
+        let Some(peers) = peers else { return Ok(Arc::new(primitive(here)) as Part) };
+        let received = peers.blocks.iter().map(|block| counts[block.clone()].iter().sum()).collect();
+        let by = Exchange { peers, key, limit, ready: None };
         let Flat(all) = Flat::<B>(here).exchange(&by, None, received, ReducePrecision::F32)?;
         Ok(Arc::new(primitive(all)))
     };
@@ -123,8 +123,8 @@ fn sum<B: HostBackend>(
     let here = |shares: Vec<Flat<B>>| folded(shares.into_iter().map(Some).collect(), Flat::add);
     let Some(by) = by else { return Ok(here(shares)) };
     let halves = precision == ReducePrecision::Bf16;
-    let (size, hosted, blocks) = (by.processes.replicas(), by.processes.hosted(), &by.processes.blocks);
-    if !by.processes.ordered {
+    let (size, hosted, blocks) = (by.peers.replicas(), by.peers.hosted(), &by.peers.blocks);
+    if !by.peers.ordered {
         let own = here(shares);
         let in_order = |sums: Vec<Flat<B>>| sums.into_iter().reduce(Flat::add).expect("there are processes");
         let counts = vec![1; blocks.len()];
@@ -156,10 +156,10 @@ fn in_pieces<B: HostBackend>(
     [shared, result]: [ReducePrecision; 2],
     combine: impl FnOnce(Vec<Flat<B>>) -> Flat<B>,
 ) -> Result<Flat<B>, Broken> {
-    let (length, size) = (own[0].length(), by.processes.blocks.len());
+    let (length, size) = (own[0].length(), by.peers.blocks.len());
     let piece = |process| process * length / size..(process + 1) * length / size;
     let pieces: Vec<Range<usize>> = (0..size).map(piece).collect();
-    let mine = pieces[by.processes.rank()].len();
+    let mine = pieces[by.peers.rank].len();
     let filled: Vec<_> = pieces.iter().filter(|piece| !piece.is_empty()).cloned().collect();
     let sent = pieces.iter().map(|piece| own.len() * piece.start..own.len() * piece.end).collect();
     let received = counts.iter().map(|count| count * mine).collect();

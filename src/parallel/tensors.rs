@@ -14,12 +14,12 @@ use super::config::ReducePrecision;
 use super::device::HostBackend;
 use super::engine::{DeviceEngine, Mark, Symptom};
 use super::key::{Broken, Key};
-use super::processes::Processes;
+use super::processes::Peers;
 use crate::ops::{HostOps, LEAST_ROUNDED, Memory, from_values, half_of, primitive, tensor, widened, with_values};
 
 /// A collective of this process with the others or, if tensors do not go through the host, of this device.
 pub(super) struct Exchange<'a> {
-    pub(super) processes: &'a Processes,
+    pub(super) peers: &'a Peers,
     pub(super) key: Key,
     pub(super) limit: Duration,
     /// Behind the work of a device that computes the only share of this process.
@@ -77,8 +77,8 @@ impl<B: HostBackend> Flat<B> {
 
     /// The sum over all processes, in the engine's order; in `place`, if it was made before `by.ready`.
     pub(super) fn all_reduce(self, by: &Exchange, place: Option<Tensor<B::Below, 1>>) -> Result<Self, Broken> {
-        let &Exchange { processes, key, limit, .. } = by;
-        if processes.tensors.is_some() {
+        let &Exchange { peers, key, limit, .. } = by;
+        if peers.tensors.is_some() {
             let sum = place.unwrap_or_else(|| self.empty(self.length()));
             let all = filled::<B>(by, self.0, sum, |devices, [own, all]| {
                 let ready = by.ready.clone().map_or_else(|| devices.mark(), Ok)?;
@@ -88,11 +88,11 @@ impl<B: HostBackend> Flat<B> {
         }
         let (device, mut x) = (self.0.device(), primitive(self.0));
         if let Some(values) = B::values_mut(&mut x) {
-            processes.all_reduce(key, values, limit)?;
+            peers.all_reduce(key, values, limit)?;
             return Ok(Self(tensor(x)));
         }
         let mut values = with_values::<B, _>(tensor(x), |values| values.to_vec());
-        processes.all_reduce(key, &mut values, limit)?;
+        peers.all_reduce(key, &mut values, limit)?;
         Ok(Self(from_values(values, &device)))
     }
 
@@ -105,9 +105,9 @@ impl<B: HostBackend> Flat<B> {
         received: Vec<usize>,
         precision: ReducePrecision,
     ) -> Result<Self, Broken> {
-        let &Exchange { processes, key, limit, .. } = by;
+        let &Exchange { peers, key, limit, .. } = by;
         let halves = precision == ReducePrecision::Bf16;
-        if processes.tensors.is_some() {
+        if peers.tensors.is_some() {
             let sent = sent.unwrap_or_else(|| vec![0..self.length(); received.len()]);
             let own = if halves { self.rounded().0.cast(FloatDType::BF16) } else { self.0 };
             let own = Self(own);
@@ -120,11 +120,11 @@ impl<B: HostBackend> Flat<B> {
         let (device, sent) = (self.0.device(), sent.map(|sent| sent.iter().map(Range::len).collect()));
         let all = with_values::<B, _>(self.0, |values| {
             if !halves {
-                return processes.exchange(key, values, sent, received, limit);
+                return peers.exchange(key, values, sent, received, limit);
             }
             let halves: Vec<bf16> =
                 values.par_iter().with_min_len(LEAST_ROUNDED).map(|value| half_of(*value)).collect();
-            let all = processes.exchange(key, &halves, sent, received, limit)?;
+            let all = peers.exchange(key, &halves, sent, received, limit)?;
             Ok(all.par_iter().with_min_len(LEAST_ROUNDED).map(|half| widened(*half)).collect())
         })?;
         Ok(Self(from_values(all, &device)))
@@ -153,15 +153,15 @@ impl<B: HostBackend> Flat<B> {
 
 /// Lets `act` fill the tensor `filled`, which nobody else has, from `own`.
 fn filled<B: HostBackend>(
-    &Exchange { processes, key, .. }: &Exchange,
+    &Exchange { peers, key, .. }: &Exchange,
     own: Tensor<B::Below, 1>,
     filled: Tensor<B::Below, 1>,
     act: impl FnOnce(&dyn DeviceEngine, [Memory; 2]) -> Result<(), Symptom>,
 ) -> Result<Tensor<B::Below, 1>, Broken> {
     let (mut own, mut filled) = (primitive(own), primitive::<B::Below, 1>(filled));
     let hidden = || Symptom("the backend does not show its memory".into());
-    let devices = processes.tensors.as_deref().expect("tensors do not go through the host");
-    processes.with_all(key, || {
+    let devices = peers.tensors.as_deref().expect("tensors do not go through the host");
+    peers.with_all(key, || {
         let [own, filled] = [&mut own, &mut filled].map(|tensor| B::memory(tensor));
         act(devices, [own.ok_or_else(hidden)?, filled.ok_or_else(hidden)?])
     })?;

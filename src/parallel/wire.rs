@@ -41,8 +41,8 @@ pub(super) fn outbox<B: HostBackend>(
     let group = everyone.clone();
     let deliver = move |(key, values, ready): Job<B>| {
         group.asked(key, worker)?;
-        let processes = group.wire(ends).expect("the wire stays");
-        values.send(&Exchange { processes, key, limit: group.limit(key), ready })
+        let peers = group.wire(ends).expect("the wire stays");
+        values.send(&Exchange { peers, key, limit: group.limit(key), ready })
     };
     let group = everyone.clone();
     let send = move || inbox.into_iter().try_for_each(deliver).unwrap_or_else(|broken| group.abort(broken));
@@ -79,10 +79,10 @@ pub(super) fn receive<B: HostBackend>(
     device: &B::Device,
 ) -> std::result::Result<FloatTensor<B>, Broken> {
     let bytes = everyone.receive(key, worker)?;
-    let Some(processes) = everyone.wire([worker, everyone.rank()]) else { return Ok(of_bytes::<B>(&bytes, device)) };
+    let Some(peers) = everyone.wire([worker, everyone.rank()]) else { return Ok(of_bytes::<B>(&bytes, device)) };
     everyone.ask(key, worker)?;
     let (shape, innermost) = form(&bytes);
-    let by = Exchange { processes, key, limit: everyone.limit(key), ready: None };
+    let by = Exchange { peers, key, limit: everyone.limit(key), ready: None };
     let Flat(values) = Flat::<B>::receive(&by, shape.iter().product(), device)?;
     Ok(shaped::<B>(B::adopt(primitive(values), device), shape, innermost))
 }
