@@ -7,7 +7,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, Tensor, TensorData};
 use kiln::model::{ModelConfig, ResNet, Stem, count_parameters};
-use kiln::nn::{ForwardContext, Which, flat_gradients, freeze, initialize, parameter_names};
+use kiln::nn::{ForwardContext, TensorSet, flat_gradients, freeze, initialize, parameter_names};
 use kiln::ops::Full;
 use kiln::ops::statistics::{Combine, Direction, StatisticsGroup};
 use kiln::parallel::HostBackend;
@@ -95,7 +95,7 @@ fn patterns_name_modules_and_tensors() {
         let error = model::<B>(pattern).unwrap_err().to_string();
         assert!(error.contains(rule) && error.contains("--freeze") && error.lines().count() == 1, "{error}");
     }
-    assert_eq!(kiln::nn::flat(&model::<B>("backbone").unwrap(), Which::Trained).len(), 2);
+    assert_eq!(kiln::nn::flat(&model::<B>("backbone").unwrap(), TensorSet::Trained).len(), 2);
 }
 
 fn weights(path: &std::path::Path) -> StateDict {

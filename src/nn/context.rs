@@ -8,11 +8,12 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use burn::module::ParamId;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use parking_lot::Mutex;
 
 use crate::ops::statistics::{StatisticsGroup, Synchronized};
 use crate::ops::{GradientListener, ParameterListener, PrecisionKind};
@@ -94,7 +95,7 @@ impl<B: Backend> ForwardContext<B> {
         image: [usize; 2],
         prepare: impl FnOnce() -> T,
     ) -> T {
-        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kernels = self.kernels.lock();
         let kernel = kernels.entry((parameter, image)).or_insert_with(|| Box::new(prepare()));
         kernel.downcast_ref::<T>().expect("an evaluation has one backend and one precision").clone()
     }

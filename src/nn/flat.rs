@@ -1,6 +1,6 @@
 //! A model's tensors as flat lists, the form used by optimizers, averages and all-reduce.
 //!
-//! The order is that of the module tree and equal on all replicas. Parameter ids, which Burn draws at random in each
+//! The order is that of the module tree and equal on all replicas. Parameter ids, set Burn draws at random in each
 //! process, are only used to look up gradients.
 
 use std::collections::HashSet;
@@ -14,22 +14,22 @@ use super::named::{Weights, float_tensors, trained_parameters};
 
 /// A selection of a model's float tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum TensorSet {
     /// Tensors with gradients.
     Trained,
     /// All tensors, including frozen ones and running statistics, except for empty ones.
     All,
 }
 
-impl Which {
+impl TensorSet {
     fn includes<B: Backend, const D: usize>(self, param: &Param<Tensor<B, D>>) -> bool {
         param.is_require_grad() || (self == Self::All && param.lazy_shape().num_elements() > 0)
     }
 }
 
 /// The tensors of `model`, each as `[elements]`, off the autodiff graph.
-pub fn flat<B: AutodiffBackend, M: Module<B>>(model: &M, which: Which) -> Vec<Tensor<B::InnerBackend, 1>> {
-    struct Collect<B: AutodiffBackend>(Which, Vec<Tensor<B::InnerBackend, 1>>);
+pub fn flat<B: AutodiffBackend, M: Module<B>>(model: &M, set: TensorSet) -> Vec<Tensor<B::InnerBackend, 1>> {
+    struct Collect<B: AutodiffBackend>(TensorSet, Vec<Tensor<B::InnerBackend, 1>>);
     impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<B> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
             if self.0.includes(param) {
@@ -37,7 +37,7 @@ pub fn flat<B: AutodiffBackend, M: Module<B>>(model: &M, which: Which) -> Vec<Te
             }
         }
     }
-    let mut collect = Collect(which, Vec::new());
+    let mut collect = Collect(set, Vec::new());
     model.visit(&mut collect);
     collect.1
 }
@@ -45,10 +45,10 @@ pub fn flat<B: AutodiffBackend, M: Module<B>>(model: &M, which: Which) -> Vec<Te
 /// The model with its tensors replaced by `values`, in the order of [`flat`], as fresh leaves of the graph.
 pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
     model: M,
-    which: Which,
+    set: TensorSet,
     values: Vec<Tensor<B::InnerBackend, 1>>,
 ) -> M {
-    struct Replace<B: AutodiffBackend>(Which, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
+    struct Replace<B: AutodiffBackend>(TensorSet, std::vec::IntoIter<Tensor<B::InnerBackend, 1>>);
     impl<B: AutodiffBackend> ModuleMapper<B> for Replace<B> {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
             if !self.0.includes(&param) {
@@ -59,7 +59,7 @@ pub fn with_flat<B: AutodiffBackend, M: Module<B>>(
             Param::initialized(param.id, value.set_require_grad(param.is_require_grad()))
         }
     }
-    model.map(&mut Replace(which, values.into_iter()))
+    model.map(&mut Replace(set, values.into_iter()))
 }
 
 /// The model with only the float tensors whose names `is_kept` accepts. The others become empty and have no gradient, so

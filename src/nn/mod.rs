@@ -14,7 +14,7 @@ mod named;
 mod running;
 
 pub use context::{BatchStatistics, ForwardContext};
-pub use flat::{Kernel, Which, flat, flat_gradients, found_gradients, gradients_of, kernels, only, with_flat};
+pub use flat::{Kernel, TensorSet, flat, flat_gradients, found_gradients, gradients_of, kernels, only, with_flat};
 pub use freeze::{HEAD, freeze, is_frozen};
 pub use init::initialize;
 pub use layers::{BatchNorm, Conv2d, linear};

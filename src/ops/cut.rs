@@ -5,7 +5,7 @@
 //! pass. The part behind the cut begins with a leaf.
 
 use std::fmt::{Debug, Formatter};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::NoCheckpointing};
@@ -14,6 +14,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{FloatDType, Shape, Tensor};
+use parking_lot::Mutex;
 
 use super::tensor;
 
@@ -35,11 +36,11 @@ impl<B: Backend> Debug for Awaited<B> {
 impl<B: Backend> Awaited<B> {
     /// Gives the gradient, before the backward pass.
     pub fn set(&self, gradient: FloatTensor<B>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(gradient);
+        *self.0.lock() = Some(gradient);
     }
 
     fn take(&self) -> FloatTensor<B> {
-        let gradient = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let gradient = self.0.lock().take();
         gradient.expect("the gradient is set before the backward pass")
     }
 }

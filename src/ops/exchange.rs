@@ -13,7 +13,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorData, TensorMetadata};
 
 use super::host::{HostOps, Shared};
-use super::statistics::{Direction, Moments, Part, Synchronized};
+use super::statistics::{Direction, Moments, Payload, Synchronized};
 use super::traffic::{reading, writing};
 use super::{primitive, tensor};
 
@@ -64,8 +64,8 @@ fn total<B: HostOps>(sync: &Synchronized, direction: Direction, count: f64, own:
     if !sync.is_present() {
         own = Share::new(0.0, own.tensors().map(|values| values.zeros_like()));
     }
-    let shared = |part: &Part| part.downcast_ref::<Share<B>>().expect("all replicas have the same backend").clone();
-    let combine = |parts: Vec<Part>| -> Part {
+    let shared = |part: &Payload| part.downcast_ref::<Share<B>>().expect("all replicas have the same backend").clone();
+    let combine = |parts: Vec<Payload>| -> Payload {
         let first = tensor::<B::Below, 1>(shared(&parts[0]).values[0].clone()).device();
         Arc::new(combined(direction, parts.iter().map(|part| shared(part).moved(&first))))
     };

@@ -32,7 +32,7 @@ impl Direction {
 pub type Combine = fn(Vec<Vec<f64>>) -> Vec<Vec<f64>>;
 
 /// A message between the replicas of a process, of any type.
-pub type Part = Arc<dyn Any + Send + Sync>;
+pub type Payload = Arc<dyn Any + Send + Sync>;
 
 /// The replicas whose samples form one batch for batch-norm. Implemented in `parallel`.
 ///
@@ -48,15 +48,15 @@ pub trait StatisticsGroup: Debug + Send + Sync {
         &self,
         _layer: usize,
         _direction: Direction,
-        _part: Part,
-        _combine: &dyn Fn(Vec<Part>) -> Part,
-    ) -> Option<Part> {
+        _part: Payload,
+        _combine: &dyn Fn(Vec<Payload>) -> Payload,
+    ) -> Option<Payload> {
         None
     }
 
     /// The same with a flat tensor, a [`super::Shared`] of f32, if tensors go from device to device between processes: those
     /// of all replicas, one behind the other, all of one length.
-    fn exchange(&self, _layer: usize, _direction: Direction, _own: Part) -> Option<Part> {
+    fn exchange(&self, _layer: usize, _direction: Direction, _own: Payload) -> Option<Payload> {
         None
     }
 

@@ -7,12 +7,13 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use burn::module::ParamId;
 use burn::tensor::Tensor;
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::device::HostBackend;
 use super::overlap::Early;
@@ -50,7 +51,7 @@ impl<B: HostBackend> Accumulation<B> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Option<Tensor<B, 1>>>> {
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sums.lock()
     }
 }
 

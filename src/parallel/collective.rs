@@ -1,4 +1,4 @@
-//! Collectives between replicas: in memory within a process (`local.rs`), over an engine between processes.
+//! Collectives between replicas: in memory within a process (`threads.rs`), over an engine between processes.
 //!
 //! A collective is matched by its [`Key`], never by the order of calls, which depends on the autodiff graph. Every call
 //! has a time limit. When a replica is lost, all calls that wait for it, and all later ones, return the same verdict on
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::engine::DeviceEngine;
 use super::key::{Broken, Key};
-use super::local::{PATIENCE, Threads};
 use super::processes::{Peers, Processes};
-use crate::ops::statistics::{Combine, Part};
+use super::threads::{PATIENCE, Threads};
+use crate::ops::statistics::{Combine, Payload};
 
 /// Makes the handles of the replicas of this process in a world of `size`, which may have several processes. `timeout`
 /// limits the wait for the slowest of them.
@@ -41,7 +41,7 @@ impl Collective {
     }
 
     /// Combines the parts of all replicas of this process, in rank order; all get the same result.
-    pub fn meet(&self, key: Key, part: Part, combine: &dyn Fn(Vec<Part>) -> Part) -> Result<Part, Broken> {
+    pub fn meet(&self, key: Key, part: Payload, combine: &dyn Fn(Vec<Payload>) -> Payload) -> Result<Payload, Broken> {
         self.threads.meet(self.threads.ranks.clone(), self.rank, key, part, |parts| Ok(combine(parts)))
     }
 
@@ -50,9 +50,9 @@ impl Collective {
     pub(super) fn meet_processes(
         &self,
         key: Key,
-        part: Part,
-        combine: impl FnOnce(Vec<Part>, Option<&Peers>, Duration) -> Result<Part, Broken>,
-    ) -> Result<Part, Broken> {
+        part: Payload,
+        combine: impl FnOnce(Vec<Payload>, Option<&Peers>, Duration) -> Result<Payload, Broken>,
+    ) -> Result<Payload, Broken> {
         let peers = self.device().or(self.peers());
         let members = peers.map_or(self.threads.ranks.clone(), Peers::hosted);
         let all = |parts| combine(parts, peers, self.limit(key));
@@ -81,15 +81,16 @@ impl Collective {
     /// The values of all replicas in rank order, equally many of each, as `combine` returns them; each process calls it
     /// once.
     pub fn all_gather(&self, key: Key, values: Vec<f64>, combine: Combine) -> Result<Arc<Vec<Vec<f64>>>, Broken> {
-        let gather = |parts: Vec<Part>| {
-            let values = |part: Part| part.downcast::<Vec<f64>>().map(Arc::unwrap_or_clone).expect("all bring values");
+        let gather = |parts: Vec<Payload>| {
+            let values =
+                |part: Payload| part.downcast::<Vec<f64>>().map(Arc::unwrap_or_clone).expect("all bring values");
             let own: Vec<Vec<f64>> = parts.into_iter().map(values).collect();
             let length = own[0].len();
             if own.iter().any(|values| values.len() != length) {
                 let unequal = format!("replicas brought different numbers of values to the {key}");
                 return Err(Broken::Replica(unequal));
             }
-            let Some(peers) = self.peers() else { return Ok(Arc::new(combine(own)) as Part) };
+            let Some(peers) = self.peers() else { return Ok(Arc::new(combine(own)) as Payload) };
             let all = peers.gather_replicas(key, &own.concat(), length, self.limit(key))?;
             let of = |replica| all[replica * length..][..length].to_vec();
             Ok(Arc::new(combine((0..peers.replicas()).map(of).collect())))
@@ -104,11 +105,11 @@ impl Collective {
     }
 
     /// Hands `part` to the replica of this process that `key` names.
-    pub(super) fn post(&self, key: Key, part: Part) -> Result<(), Broken> {
+    pub(super) fn post(&self, key: Key, part: Payload) -> Result<(), Broken> {
         self.threads.post(key, part)
     }
 
-    pub(super) fn fetch(&self, key: Key) -> Result<Part, Broken> {
+    pub(super) fn fetch(&self, key: Key) -> Result<Payload, Broken> {
         self.threads.fetch(key)
     }
 
@@ -150,7 +151,7 @@ impl Collective {
 
     /// Returns when all replicas of this process have arrived.
     pub fn barrier(&self, key: Key) -> Result<(), Broken> {
-        let nothing: Part = Arc::new(());
+        let nothing: Payload = Arc::new(());
         self.meet(key, nothing.clone(), &|_| nothing.clone()).map(drop)
     }
 

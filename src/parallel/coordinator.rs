@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use burn_train::Interrupter;
 
 use super::device::HostBackend;
-use super::ending::{Endings, Outcome};
+use super::ending::{Endings, GenerationEnd};
 use super::events::Observer;
 use super::plan::Plan;
 use super::replica::{Ended, Event};
@@ -41,7 +41,7 @@ impl Coordinator<'_> {
         self,
         messages: &Receiver<Message<B, T>>,
         to_learner: &mut impl FnMut(&Event),
-    ) -> Result<Outcome<B, T>> {
+    ) -> Result<GenerationEnd<B, T>> {
         let mut endings = Endings::default();
         let mut deadline: Option<Instant> = None;
         let (mut writer, mut failure) = (Writer::default(), None);

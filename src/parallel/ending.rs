@@ -36,7 +36,7 @@ pub(super) fn kept<B: HostBackend, T: Task<B>>(
     kept
 }
 
-pub(super) enum Outcome<B: HostBackend, T: Task<B>> {
+pub(super) enum GenerationEnd<B: HostBackend, T: Task<B>> {
     Finished(Vec<Replica<B, T>>),
     Over(Box<Held>),
 }
@@ -78,11 +78,11 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
     }
 
     /// The result. If a replica has finished, a loss came too late to matter.
-    pub(super) fn sum_up(mut self, plan: &Plan) -> Result<Outcome<B, T>> {
+    pub(super) fn sum_up(mut self, plan: &Plan) -> Result<GenerationEnd<B, T>> {
         let hung = plan.world.hosted().len() - self.count;
         match self.failure {
             Some(error) => Err(error),
-            None if !self.finished.is_empty() => Ok(Outcome::Finished(self.finished)),
+            None if !self.finished.is_empty() => Ok(GenerationEnd::Finished(self.finished)),
             None if hung > 0 => Err(Error::Training(format!(
                 "{hung} of this process's replicas did not end with their generation; if nothing hangs and the step is \
                  only slow, raise --timeout"
@@ -97,7 +97,7 @@ impl<B: HostBackend, T: Task<B>> Endings<B, T> {
                     Some(whole) => Some((0..plan.world.stages, whole)),
                     None => kept(&mut self.parted, &plan.world),
                 };
-                Ok(Outcome::Over(Box::new(Held { failed, discarded: self.discarded, ..Held::of(kept) })))
+                Ok(GenerationEnd::Over(Box::new(Held { failed, discarded: self.discarded, ..Held::of(kept) })))
             }
         }
     }

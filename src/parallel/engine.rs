@@ -1,7 +1,7 @@
 //! The connection between processes, as traits: an engine for collectives of values in the host's memory, another for
 //! tensors where they are, a store in which engines meet, and a judge of which process is lost.
 //!
-//! The replicas of one process exchange messages in memory (`local.rs`); the last one to arrive there calls the engine
+//! The replicas of one process exchange messages in memory (`threads.rs`); the last one to arrive there calls the engine
 //! for all of them. Operations are matched by key, so the order of calls does not matter.
 
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::key::Key;
 use crate::ops::Memory;
-use crate::ops::statistics::Part;
+use crate::ops::statistics::Payload;
 
 /// An error of the engine: evidence of a failure that does not name the process at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,7 +63,7 @@ pub trait Engine: Debug + Send + Sync {
 }
 
 /// A point in the work queued on a device.
-pub type Mark = Part;
+pub type Mark = Payload;
 
 /// Collectives of tensors between processes, without the host. They are matched by their order, which must be the same
 /// in all processes; a call that another thread makes at the same time waits. Each call ends within `limit` and returns

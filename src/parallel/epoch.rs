@@ -2,11 +2,11 @@
 
 use tracing::info_span;
 
-use super::agreement::{OCCASIONS, Occasion};
 use super::counts::Counts;
 use super::device::HostBackend;
+use super::divergence::{OCCASIONS, Occasion};
 use super::events::EpochReport;
-use super::gathering::Part;
+use super::gathering::StatePart;
 use super::key::{Key, Operation};
 use super::position::TrainingState;
 use super::remedy::raise_device_panic;
@@ -14,7 +14,7 @@ use super::replica::{Event, Replica};
 use super::task::Task;
 use super::validate::Evaluation;
 use crate::error::Result;
-use crate::nn::{Which, float_tensors, part_of_state, with_flat};
+use crate::nn::{TensorSet, float_tensors, part_of_state, with_flat};
 use crate::ops::BetweenSteps;
 use crate::optim::WeightAverage;
 use crate::state::StateDict;
@@ -70,7 +70,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let state = if is_gathered {
             let own = (is_first || self.reduction.own.is_some()).then(|| self.modules());
             let read = |module: Option<&str>| self.part(module);
-            self.stage.gathered(key, 0, own.map(|modules| Part { modules, read: &read }))?
+            self.stage.gathered(key, 0, own.map(|modules| StatePart { modules, read: &read }))?
         } else {
             is_first.then(|| self.part(None))
         };
@@ -95,7 +95,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let _phase = info_span!("state for all processes").entered();
         let own = (self.collective.rank() == 0).then(|| self.modules());
         let read = |module: Option<&str>| self.part(module);
-        let own = || own.clone().map(|modules| Part { modules, read: &read });
+        let own = || own.clone().map(|modules| StatePart { modules, read: &read });
         let key = |number| Key { micro_batch: HAND_OVER + number, ..self.key(Operation::State { worker: 0 }) };
         let mut whole = None;
         for (number, block) in self.stage.world.blocks.iter().enumerate() {
@@ -130,7 +130,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let _phase = BetweenSteps::enter(info_span!("state to the host"));
         let is_wanted = |name: &str| self.stage.has(name) && module.is_none_or(|module| module_of(name) == module);
         let read = |model: T::Model| part_of_state(&model, &is_wanted);
-        let averaged = |average: &WeightAverage<B>| read(with_flat(self.model(), Which::All, average.values.clone()));
+        let averaged =
+            |average: &WeightAverage<B>| read(with_flat(self.model(), TensorSet::All, average.values.clone()));
         let keeps_weights = self.reduction.own.is_none() || self.collective.rank() == 0;
         TrainingState {
             position: self.position.clone(),

@@ -12,7 +12,7 @@ use crate::ops::release_freed;
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
 /// The state of a worker's part of the model, on its device until it is read.
-pub(super) struct Part<'a> {
+pub(super) struct StatePart<'a> {
     pub(super) modules: Vec<String>,
     pub(super) read: &'a dyn Fn(Option<&str>) -> TrainingState,
 }
@@ -21,7 +21,7 @@ impl<B: HostBackend> Stage<B> {
     /// The whole state on worker `root`, the first of its process, from the parts of those that have one; `None` on the
     /// others. Called by all. The first worker of each process sends the parts of the others there: parts that several
     /// workers sent side by side could wait for each other.
-    pub(super) fn gathered(&self, key: Key, root: usize, own: Option<Part>) -> Result<Option<TrainingState>> {
+    pub(super) fn gathered(&self, key: Key, root: usize, own: Option<StatePart>) -> Result<Option<TrainingState>> {
         let (key, rank) = (|worker| Key { operation: Operation::State { worker }, ..key }, self.everyone.rank());
         let blocks = &self.world.blocks;
         let here = blocks.iter().find(|block| block.contains(&rank)).expect("each worker has a process").clone();
@@ -38,7 +38,7 @@ impl<B: HostBackend> Stage<B> {
         if rank != root {
             // One module at a time, since models are large.
             for module in own.iter().flat_map(|own| &own.modules) {
-                let read = |own: &Part| (own.read)(Some(module));
+                let read = |own: &StatePart| (own.read)(Some(module));
                 self.send_state(key(rank), root, own.as_ref().map(read).unwrap_or_default())?;
             }
             for part in others {

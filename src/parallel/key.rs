@@ -26,9 +26,9 @@ pub enum Operation {
     Validation,
     /// The state that a resumed run starts from.
     StartingPoint,
-    Agreement,
-    /// All have got to know that they do not.
-    Farewell,
+    Comparison,
+    /// All know how they compare.
+    Leaving,
     /// What a stage computes of a micro-batch, for the next one.
     Activations {
         to: usize,
@@ -58,8 +58,8 @@ impl fmt::Display for Operation {
             Self::EvaluationModel => f.write_str("broadcast of the model to validate"),
             Self::Validation => f.write_str("exchange of validation results"),
             Self::StartingPoint => f.write_str("broadcast of the checkpoint"),
-            Self::Agreement => f.write_str("comparison of the replicas"),
-            Self::Farewell => f.write_str("end of the run"),
+            Self::Comparison => f.write_str("comparison of the replicas"),
+            Self::Leaving => f.write_str("end of the run"),
             Self::Activations { to } => write!(f, "activations for worker {to}"),
             Self::Gradient { to } => write!(f, "gradient for worker {to}"),
             Self::State { .. } => f.write_str("gathering of the state"),

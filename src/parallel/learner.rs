@@ -8,7 +8,7 @@
 use std::fmt::{Debug, Formatter};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
@@ -18,20 +18,21 @@ use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_train::{Learner, LearningComponentsMarker};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::checksum::Checksum;
 use super::device::HostBackend;
 use super::plan::Plan;
 use super::task::Task;
-use super::trainee::{Handle, Student, Trainee};
+use super::task_model::{Handle, TaskModel, TrainingModel};
 use crate::error::{Error, Result};
-use crate::nn::{Weights, Which, flat, found_gradients, trained_parameters, with_flat, with_named_ids};
+use crate::nn::{TensorSet, Weights, flat, found_gradients, trained_parameters, with_flat, with_named_ids};
 use crate::optim::{self, Arenas, Schedule};
 use crate::state::{HostTensor, StateDict, from_safetensors, to_safetensors};
 
 /// The parts of a learner for task `T`.
 pub type Components<B, T> =
-    LearningComponentsMarker<Autodiff<B>, LearningRate, Student<B, T>, UpdateRule<B, Student<B, T>>>;
+    LearningComponentsMarker<Autodiff<B>, LearningRate, TrainingModel<B, T>, UpdateRule<B, TrainingModel<B, T>>>;
 
 /// The learner of a replica for task `T`.
 pub type TaskLearner<B, T> = Learner<Components<B, T>>;
@@ -40,7 +41,7 @@ pub type TaskLearner<B, T> = Learner<Components<B, T>>;
 pub(super) struct Recipe<B: HostBackend, T: Task<B>> {
     pub(super) task: Arc<T>,
     /// `None` for Kiln's own, as in the plan.
-    pub(super) rule: Option<UpdateRule<B, Student<B, T>>>,
+    pub(super) rule: Option<UpdateRule<B, TrainingModel<B, T>>>,
     pub(super) schedule: LearningRate,
 }
 
@@ -52,7 +53,7 @@ impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
         model: T::Model,
         steps: usize,
         own: Option<Range<usize>>,
-    ) -> (TaskLearner<B, T>, UpdateRule<B, Student<B, T>>) {
+    ) -> (TaskLearner<B, T>, UpdateRule<B, TrainingModel<B, T>>) {
         let model = with_named_ids(model);
         let own = || {
             let parameters = self.parameters(&model);
@@ -62,7 +63,7 @@ impl<B: HostBackend, T: Task<B>> Recipe<B, T> {
         };
         let rule = self.rule.as_ref().map_or_else(own, UpdateRule::copy);
         let schedule = self.schedule.clone().load_record::<B>(steps);
-        (Learner::new(Trainee::new(model, Handle(self.task.clone())), rule.clone(), schedule), rule)
+        (Learner::new(TaskModel::new(model, Handle(self.task.clone())), rule.clone(), schedule), rule)
     }
 
     fn parameters(&self, model: &T::Model) -> Vec<optim::Parameter> {
@@ -106,10 +107,10 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> Rule<B, M> for Kilns<B> {
     fn step(&mut self, rate: f64, model: M, gradients: GradientsParams) -> M {
         let (gradients, _) = found_gradients(&model, gradients);
         assert_eq!(gradients.len(), self.own.len(), "each of the own tensors has a gradient");
-        let mut tensors = flat(&model, Which::Trained);
+        let mut tensors = flat(&model, TensorSet::Trained);
         let updated = self.optimizer.step(rate, tensors[self.own.clone()].to_vec(), gradients);
         tensors.splice(self.own.clone(), updated);
-        with_flat(model, Which::Trained, tensors)
+        with_flat(model, TensorSet::Trained, tensors)
     }
 
     fn state_of(&self, is_wanted: &dyn Fn(&str) -> bool) -> StateDict {
@@ -225,7 +226,7 @@ impl<B: HostBackend, M: AutodiffModule<Autodiff<B>>> UpdateRule<B, M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Box<dyn Rule<B, M>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

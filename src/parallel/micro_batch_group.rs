@@ -1,10 +1,11 @@
 //! The replicas that batch-norm's statistics of one micro-batch come from.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensorOps;
+use parking_lot::Mutex;
 use tracing::info_span;
 
 use super::collective::Collective;
@@ -12,7 +13,7 @@ use super::device::HostBackend;
 use super::key::{Broken, Key, Operation};
 use super::overlap::Early;
 use super::sums::gather_across;
-use crate::ops::statistics::{Combine, Direction, Part, StatisticsGroup};
+use crate::ops::statistics::{Combine, Direction, Payload, StatisticsGroup};
 use crate::ops::{Shared, primitive, tensor, with_values};
 
 /// The layers, and the values per sample and channel that all replicas had there last. Of replicas that then differ, one at
@@ -61,7 +62,7 @@ impl<B: HostBackend> StatisticsGroup for MicroBatchGroup<B> {
         Arc::new(combine(all.chunks(values.len()).map(<[f64]>::to_vec).collect()))
     }
 
-    fn exchange(&self, layer: usize, direction: Direction, own: Part) -> Option<Part> {
+    fn exchange(&self, layer: usize, direction: Direction, own: Payload) -> Option<Payload> {
         self.collective.devices()?;
         let own = Arc::unwrap_or_clone(own.downcast::<Shared<B>>().expect("statistics are tensors of this backend"));
         let device = B::Below::float_device(&own);
@@ -70,7 +71,7 @@ impl<B: HostBackend> StatisticsGroup for MicroBatchGroup<B> {
     }
 
     fn agree(&self, layer: usize, each: f64, is_so: &dyn Fn() -> bool) {
-        let last = self.agreed.lock().unwrap_or_else(PoisonError::into_inner).insert(layer, each);
+        let last = self.agreed.lock().insert(layer, each);
         if last != Some(each) && !is_so() {
             let rule = "with synchronised batch-norm all samples of a batch need one size";
             Broken::Replica(format!("replicas have samples of different sizes: {rule}; use --no-sync-bn")).unwind()
@@ -81,9 +82,9 @@ impl<B: HostBackend> StatisticsGroup for MicroBatchGroup<B> {
         &self,
         layer: usize,
         direction: Direction,
-        part: Part,
-        combine: &dyn Fn(Vec<Part>) -> Part,
-    ) -> Option<Part> {
+        part: Payload,
+        combine: &dyn Fn(Vec<Payload>) -> Payload,
+    ) -> Option<Payload> {
         self.shares_tensors.then(|| self.all(layer, direction, |key| self.collective.meet(key, part, combine)))
     }
 }

@@ -1,18 +1,18 @@
 //! Data-parallel training: a world of replicas on devices, and their collectives.
 //!
-//! `task.rs` defines what can be trained, `sampler.rs` the order of samples, `world.rs` the topology, `collective.rs`
-//! the collectives, `key.rs` their names. `local.rs` and `combine.rs` implement them between threads, `processes.rs`
-//! between processes by the engines of `engine.rs`; `sums.rs` orders the sums of gradients, `tensors.rs` computes them,
-//! `sharding.rs` parts the update. `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its
-//! replicas, `generation.rs` is elastic membership. `set_up.rs` makes a replica, `replica.rs` is its program,
-//! `passes.rs` its forward and backward passes, `micro_batch_group.rs` those who share batch-norm's statistics in one,
-//! `accumulation.rs` the sums over micro-batches, `stage.rs` its place among the stages of a model, `gathering.rs`
-//! their states as one, `timing.rs` the times of their units, `overlap.rs` the all-reduce beside the backward pass,
-//! `agreement.rs` the comparison of replicas, `probe.rs` what units compute, `writer.rs` the thread that saves. This
-//! room knows neither networks, images, files nor terminals: it gets a [`Task`] and reports to an [`Observer`].
+//! - What is trained: `task.rs`; on which samples: `sampler.rs`; where: `world.rs`.
+//! - A run: `strategy.rs` is the strategy for Burn's learner, `coordinator.rs` hears its replicas, `generation.rs` is
+//!   elastic membership.
+//! - A replica: `set_up.rs` makes it and chooses its parts, `replica.rs` is its program, `step.rs` one step of it,
+//!   `passes.rs` the forward and backward passes, `reduction.rs` the sums of gradients, `sharding.rs` the update in parts,
+//!   `message.rs` what workers tell each other, `epoch.rs` the end of an epoch, `divergence.rs` the comparison of replicas,
+//!   `stage.rs` the place among the stages of a model.
+//! - Collectives: `collective.rs`, by names of `key.rs`; `threads.rs` within a process, `processes.rs` between processes by
+//!   the engines of `engine.rs`; `sums.rs` orders sums, `tensors.rs` computes them.
+//!
+//! This room knows neither networks, images, files nor terminals: it gets a [`Task`] and reports to an [`Observer`].
 
 mod accumulation;
-mod agreement;
 mod batches;
 mod bucket;
 mod checksum;
@@ -21,6 +21,7 @@ mod config;
 mod coordinator;
 mod counts;
 mod device;
+mod divergence;
 #[cfg(feature = "cuda")]
 mod driver;
 mod ending;
@@ -37,7 +38,6 @@ mod kernels;
 mod key;
 mod learner;
 mod loader;
-mod local;
 mod message;
 mod micro_batch_group;
 pub mod nccl;
@@ -59,16 +59,17 @@ mod step;
 mod strategy;
 mod sums;
 mod task;
+mod task_model;
 mod tensors;
+mod threads;
 mod timing;
-mod trainee;
 mod tree;
 mod validate;
 mod wire;
 mod world;
 mod writer;
 
-pub use crate::ops::statistics::{Combine, Part};
+pub use crate::ops::statistics::{Combine, Payload};
 pub use collective::{Collective, local_group};
 pub use config::{BackendKind, DistBackend, Elastic, ParallelConfig, ReducePrecision, StrategyKind};
 pub use counts::{COUNTED, Counts};
@@ -79,7 +80,6 @@ pub use handle::LoaderHandle;
 pub use key::{Broken, Key, Operation};
 pub use learner::{Components, LearningRate, TaskLearner, UpdateRule};
 pub use loader::{Loader, Shard};
-pub(crate) use local::PATIENCE;
 pub use outcome::Sums;
 pub use plan::Plan;
 pub use position::{Position, StartingPoint, TrainingState};
@@ -93,8 +93,9 @@ pub use stage::{Turn, ahead, turns};
 pub use strategy::DataParallel;
 pub use sums::{Destination, sum_across};
 pub use task::{Activations, Evaluated, Foresight, Losses, Passage, Passed, Split, Task, Unit, fetch, unit_of};
+pub use task_model::{EvaluationOutput, Handle, MicroOutput, Pending, Results, TaskModel, TrainingModel};
+pub(crate) use threads::PATIENCE;
 pub use timing::{Times, Timing, time_copy, time_units};
-pub use trainee::{EvaluationOutput, Handle, MicroOutput, Pending, Results, Student, Trainee};
 pub use validate::{Evaluation, evaluate_shard, merged};
 pub use world::World;
 pub use writer::Write;

@@ -9,12 +9,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::module::ParamId;
 use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::bucket::Share;
 use super::collective::Collective;
@@ -148,14 +149,14 @@ impl<B: HostBackend> fmt::Debug for Early<B> {
 }
 
 impl<B: HostBackend> Early<B> {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State<B>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock()
     }
 
     /// Waits until the buckets that were sent are reduced, or their thread has ended.
     pub(super) fn settle(&self) {
         let State { sent, done, .. } = &mut *self.lock();
-        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let sums = self.sums.lock();
         done.extend(sums.iter().take(*sent - done.len()));
     }
 

@@ -20,12 +20,12 @@ use super::key::{Key, Operation};
 use super::micro_batch_group::MicroBatchGroup;
 use super::outcome::Sums;
 use super::overlap::Early;
-use super::probe::{Observed, Watch};
+use super::probe::{Observed, ProbePoint};
 use super::replica::Replica;
 use super::sampler::Group;
 use super::stage::Turn;
 use super::task::Task;
-use super::trainee::{Micro, MicroOutput, Pending};
+use super::task_model::{Micro, MicroOutput, Pending};
 use crate::error::{Error, Result};
 use crate::nn::{BatchStatistics, ForwardContext, flat_gradients, parameter_names};
 
@@ -112,7 +112,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             samples,
             weight: if is_present { weight } else { 0.0 },
             context: context.in_precision(self.plan.precision).with_listener(Arc::new(listener)),
-            watch: self.watch(micro_batch),
+            probe: self.probe(micro_batch),
         };
         let part = self.stage.part(key)?;
         // Rule 1: fresh leaves before every forward.
@@ -124,7 +124,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         Ok(Begun { pending, is_present, synchronizes })
     }
 
-    pub(super) fn watch(&self, micro_batch: usize) -> Option<Watch> {
+    pub(super) fn probe(&self, micro_batch: usize) -> Option<ProbePoint> {
         let (step, replica) = (self.position.global_step + 1, self.collective.rank());
         self.plan.probe.as_ref().map(|probe| probe.at(step, micro_batch, replica))
     }
@@ -158,8 +158,8 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
             let name = parameter_names(&model).swap_remove(tensor);
             Error::Training(format!("no gradient for '{name}' on replica {}: {key}", self.collective.rank()))
         })?;
-        if let Some(watch) = self.watch(micro_batch) {
-            watch.tensors(Observed::Gradient, &self.task.units(), parameter_names(&model), &gradients);
+        if let Some(probe) = self.probe(micro_batch) {
+            probe.tensors(Observed::Gradient, &self.task.units(), parameter_names(&model), &gradients);
         }
         self.gradients.add(gradients);
         passes.sums.extend(sums.filter(|_| is_present));

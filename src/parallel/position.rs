@@ -6,7 +6,7 @@ use burn::module::Module;
 use super::counts::Counts;
 use super::device::HostBackend;
 use crate::error::Result;
-use crate::nn::{Which, flat, load_state};
+use crate::nn::{TensorSet, flat, load_state};
 use crate::ops::download_each;
 use crate::optim::LossScale;
 use crate::state::StateDict;
@@ -70,7 +70,7 @@ impl StartingPoint {
         M: Module<Autodiff<B>>,
     {
         let model = load_state(model, &state.weights, origin)?;
-        let values = |average| load_state(model.clone(), average, origin).map(|model| flat(&model, Which::All));
+        let values = |average| load_state(model.clone(), average, origin).map(|model| flat(&model, TensorSet::All));
         let average = state.average.as_ref().map(values).transpose()?.map(download_each);
         let (position, optimizer) = (state.position.clone(), Some(state.optimizer.clone()));
         Ok((model, Self { position, optimizer, average }))

@@ -4,11 +4,12 @@
 //! Two runs that should be equal part at the first of these numbers that differs.
 
 use std::cmp::Reverse;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::checksum::Checksum;
@@ -89,24 +90,24 @@ pub struct Probe(Arc<Mutex<Vec<Observation>>>);
 
 impl Probe {
     pub fn take(&self) -> Vec<Observation> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 
-    pub(super) fn at(&self, step: usize, micro_batch: usize, replica: usize) -> Watch {
-        Watch { probe: self.clone(), step, micro_batch, replica }
+    pub(super) fn at(&self, step: usize, micro_batch: usize, replica: usize) -> ProbePoint {
+        ProbePoint { probe: self.clone(), step, micro_batch, replica }
     }
 }
 
 /// A probe in one micro-batch of one replica.
 #[derive(Debug, Clone)]
-pub(super) struct Watch {
+pub(super) struct ProbePoint {
     probe: Probe,
     step: usize,
     micro_batch: usize,
     replica: usize,
 }
 
-impl Watch {
+impl ProbePoint {
     fn note<B: HostOps>(&self, observed: Observed, unit: usize, name: String, x: FloatTensor<B>) {
         let mut values = Vec::new();
         B::append_to(x, &mut values);
@@ -121,7 +122,7 @@ impl Watch {
             checksum: Checksum::of(&values),
             norm: Some(norm).filter(|norm| norm.is_finite()),
         };
-        self.probe.0.lock().unwrap_or_else(PoisonError::into_inner).push(observation);
+        self.probe.0.lock().push(observation);
     }
 
     /// Notes `tensors` of the model, which have these names.
@@ -146,8 +147,8 @@ impl Watch {
     ) -> FloatTensor<Autodiff<B>> {
         let name = units[unit].to_string();
         self.note::<B>(Observed::Output, unit, name.clone(), x.primitive.clone());
-        let watch = self.clone();
-        let see = move |gradient| watch.note::<B>(Observed::Backward, unit, name.clone(), gradient);
+        let probe = self.clone();
+        let see = move |gradient| probe.note::<B>(Observed::Backward, unit, name.clone(), gradient);
         watched(x, Watcher(Arc::new(see)))
     }
 }

@@ -3,9 +3,9 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::panic_any;
-use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::backend::DeviceOps;
+use parking_lot::Mutex;
 
 use crate::error::Error;
 
@@ -33,7 +33,7 @@ pub(super) fn note_device_panics() {
             let thread = std::thread::current();
             let device = |prefix: &&str| thread.name()?.strip_prefix(prefix);
             if let Some(device) = DEVICE_THREADS.iter().find_map(device) {
-                let mut first = DEVICE_PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut first = DEVICE_PANICS.lock();
                 first.entry(device.to_string()).or_insert_with(|| words(panic.payload()).to_string());
             }
             report(panic);
@@ -50,12 +50,12 @@ pub(super) fn raise_device_panic<D: DeviceOps>(device: &D) {
 
 /// What a thread of `device` panicked with first.
 pub(super) fn device_panic<D: DeviceOps>(device: &D) -> Option<String> {
-    DEVICE_PANICS.lock().unwrap_or_else(PoisonError::into_inner).get(&name(device)).cloned()
+    DEVICE_PANICS.lock().get(&name(device)).cloned()
 }
 
 /// Forgets it: a replica begins on `device`. What failed there before is no fault of it.
 pub(super) fn forget_device_panic<D: DeviceOps>(device: &D) {
-    DEVICE_PANICS.lock().unwrap_or_else(PoisonError::into_inner).remove(&name(device));
+    DEVICE_PANICS.lock().remove(&name(device));
 }
 
 /// The end of the names of a device's threads.

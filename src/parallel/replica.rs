@@ -27,7 +27,7 @@ use super::reduction::Reduction;
 use super::remedy::{device_panic, remedy, without_stack, words};
 use super::stage::Stage;
 use super::task::Task;
-use super::trainee::{Handle, Student, Trainee};
+use super::task_model::{Handle, TaskModel, TrainingModel};
 use super::writer::{Slot, Taken};
 use crate::error::{Error, Result};
 use crate::ops::{release_freed, traffic};
@@ -68,7 +68,7 @@ pub(super) struct Replica<B: HostBackend, T: Task<B>> {
     pub(super) tensors: usize,
     pub(super) device: B::Device,
     pub(super) learner: TaskLearner<B, T>,
-    pub(super) rule: UpdateRule<B, Student<B, T>>,
+    pub(super) rule: UpdateRule<B, TrainingModel<B, T>>,
     /// On the first replica of the world; in an elastic run on the first replica of each device, which others may lose.
     pub(super) average: Option<WeightAverage<B>>,
     pub(super) position: Position,
@@ -125,7 +125,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     }
 
     pub(super) fn set_model(&mut self, model: T::Model) {
-        self.learner.load_model(Trainee::new(model, Handle(self.task.clone())).into_record());
+        self.learner.load_model(TaskModel::new(model, Handle(self.task.clone())).into_record());
     }
 
     /// Trains to the end of the plan, a stop, or the end of the generation.

@@ -5,10 +5,12 @@
 //! data is therefore one number, the global step, from which any set of devices can continue. With repeated
 //! augmentation a micro-batch holds fewer samples, each several times in a row (Hoffer et al., 2020).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 
@@ -210,7 +212,7 @@ impl Sampler {
     }
 
     fn order(&self, epoch: usize) -> Arc<Vec<u32>> {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         if let Some((_, order)) = cache.iter().find(|(cached, _)| *cached == epoch) {
             return order.clone();
         }

@@ -26,11 +26,11 @@ use super::task::{Split, Task};
 use super::world::World;
 use super::writer::Slot;
 use crate::error::Result;
-use crate::nn::{Weights, Which, flat, float_tensors, kernels, only, trained_parameters};
+use crate::nn::{TensorSet, Weights, flat, float_tensors, kernels, only, trained_parameters};
 use crate::ops::upload;
 use crate::optim::{self, WeightAverage};
 
-pub(super) struct Place {
+pub(super) struct Worker {
     pub(super) collective: Arc<Collective>,
     pub(super) everyone: Arc<Collective>,
     pub(super) world: World,
@@ -51,13 +51,13 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
     pub(super) fn new(
         recipe: &Recipe<B, T>,
         plan: Arc<Plan>,
-        place: Place,
+        worker: Worker,
         model: T::Model,
         start: &StartingPoint,
         report: Box<dyn FnMut(Event) + Send>,
         generation: Arc<dyn Generation>,
     ) -> Result<Self> {
-        let Place { collective, everyone, world, units, slot } = place;
+        let Worker { collective, everyone, world, units, slot } = worker;
         let rank = collective.rank();
         let device = B::open(plan.world.device_of(rank))?;
         forget_device_panic(&device);
@@ -96,7 +96,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                     let own = values.iter().zip(&names).filter(|(_, name)| is_own(name));
                     own.map(|(value, _)| upload(value, &device)).collect()
                 }
-                None => flat(&model, Which::All),
+                None => flat(&model, TensorSet::All),
             };
             WeightAverage::new(plan.optim.ema_decay, values)
         });

@@ -6,9 +6,10 @@
 //! memory bus, each for itself; and they get each other's tensors, not copies. `--shard-optimizer` asks for it everywhere.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use burn::tensor::Tensor;
+use parking_lot::Mutex;
 
 use super::bucket::parts;
 use super::collective::Collective;
@@ -19,7 +20,7 @@ use super::overlap::in_buckets;
 use super::plan::Plan;
 use super::sums::{folded, gather_across};
 use super::tensors::joined;
-use crate::ops::statistics::Part;
+use crate::ops::statistics::Payload;
 use crate::ops::{Shared, primitive, tensor, upload, with_values};
 
 /// Whether each replica of `collective` updates its share, if nothing else forbids it.
@@ -64,15 +65,15 @@ pub fn reduce_scatter<B: HostBackend>(
     let mut own = own.into_iter().map(|own| B::share(primitive(own)));
     let own: Slices<B> = shares.iter().map(|share| own.by_ref().take(share.len()).collect()).collect();
     // What all have for each; who gets it takes it out, so that it has no other owner.
-    let combine = |brought: Vec<Part>| -> Part {
-        let slices = |part: Part| Arc::into_inner(part.downcast::<Slices<B>>().expect("all bring tensors"));
+    let combine = |brought: Vec<Payload>| -> Payload {
+        let slices = |part: Payload| Arc::into_inner(part.downcast::<Slices<B>>().expect("all bring tensors"));
         let mut brought: Vec<_> = brought.into_iter().filter_map(slices).map(Vec::into_iter).collect();
         let for_each = shares.iter().map(|_| brought.iter_mut().filter_map(Iterator::next).collect());
         Arc::new(for_each.map(Mutex::new).collect::<Vec<Mutex<Slices<B>>>>())
     };
     let all = collective.meet(key, Arc::new(own), &combine)?.downcast::<Vec<Mutex<Slices<B>>>>();
     let all = all.expect("all get tensors");
-    let mine = std::mem::take(&mut *all[collective.rank()].lock().unwrap_or_else(PoisonError::into_inner));
+    let mine = std::mem::take(&mut *all[collective.rank()].lock());
     let add = |left: Vec<_>, right| left.into_iter().zip(right).map(|(left, right)| B::add(left, right)).collect();
     let sums = folded(mine.into_iter().map(Some).collect(), add);
     Ok(sums.into_iter().map(|sum| tensor(B::adopt(sum, device))).collect())
@@ -94,8 +95,8 @@ pub fn all_gather<B: HostBackend>(
     if !shares_tensors {
         return gather_copies(collective, key, own, lengths, device);
     }
-    let shared = |part: Part| part.downcast::<Vec<Shared<B>>>().expect("all bring tensors");
-    let combine = |brought: Vec<Part>| -> Part {
+    let shared = |part: Payload| part.downcast::<Vec<Shared<B>>>().expect("all bring tensors");
+    let combine = |brought: Vec<Payload>| -> Payload {
         let all = brought.into_iter().flat_map(|part| Arc::unwrap_or_clone(shared(part)));
         Arc::new(all.collect::<Vec<Shared<B>>>())
     };

@@ -17,7 +17,9 @@ use super::replica::{Flow, Replica};
 use super::sampler::Group;
 use super::task::Task;
 use crate::error::Result;
-use crate::nn::{BatchStatistics, Which, flat, gradients_of, parameter_names, update_running_statistics, with_flat};
+use crate::nn::{
+    BatchStatistics, TensorSet, flat, gradients_of, parameter_names, update_running_statistics, with_flat,
+};
 use crate::ops::settle;
 use crate::optim::{clip_factor, clip_factor_there, global_norm, norms};
 
@@ -176,20 +178,20 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if self.reduction.own.is_some() {
             let _phase = info_span!("all-gather").entered();
             let model = self.model();
-            let weights = self.reduction.gather(self.key(Operation::Counts), flat(&model, Which::Trained))?;
-            self.set_model(with_flat(model, Which::Trained, weights));
+            let weights = self.reduction.gather(self.key(Operation::Counts), flat(&model, TensorSet::Trained))?;
+            self.set_model(with_flat(model, TensorSet::Trained, weights));
         }
         Ok(())
     }
 
     /// Shows the new weights to the probe and to the average.
     fn observe(&mut self) {
-        if let Some(watch) = self.watch(0).filter(|_| self.collective.rank() == 0) {
+        if let Some(probe) = self.probe(0).filter(|_| self.collective.rank() == 0) {
             let (model, units) = (self.model(), self.task.units());
-            watch.tensors(Observed::Weight, &units, parameter_names(&model), &flat(&model, Which::Trained));
+            probe.tensors(Observed::Weight, &units, parameter_names(&model), &flat(&model, TensorSet::Trained));
         }
         if let Some(average) = &mut self.average {
-            average.update(flat(&self.learner.model(), Which::All));
+            average.update(flat(&self.learner.model(), TensorSet::All));
         }
     }
 }

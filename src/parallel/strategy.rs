@@ -4,8 +4,8 @@
 //! model, the event processor and the interrupter. Its loaders have neither epochs nor positions and its checkpointers
 //! save only at epochs, so Kiln does both itself. An elastic run goes from one generation to the next.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use burn::backend::Autodiff;
@@ -16,11 +16,12 @@ use burn_train::{
     EventProcessorTraining, Interrupter, Learner, LearnerEvent, LearningComponentsTypes, SupervisedLearningStrategy,
     SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, TrainingItem, ValidLoader,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use super::collective::local_group;
 use super::coordinator::{Coordinator, Message};
 use super::device::HostBackend;
-use super::ending::{Outcome, kept};
+use super::ending::{GenerationEnd, kept};
 use super::events::{EpochReport, Observer, StepReport};
 use super::generation::{Assignment, Fixed, Generation, Held, Membership};
 use super::learner::{LearningRate, Recipe, TaskLearner, UpdateRule};
@@ -28,10 +29,10 @@ use super::plan::Plan;
 use super::position::StartingPoint;
 use super::processes::Processes;
 use super::replica::{Ended, Event, Replica};
-use super::set_up::Place;
+use super::set_up::Worker;
 use super::stage;
 use super::task::{Evaluated, Task};
-use super::trainee::{EvaluationOutput, Handle, MicroOutput, Student, Trainee};
+use super::task_model::{EvaluationOutput, Handle, MicroOutput, TaskModel, TrainingModel};
 use super::writer::Slot;
 use crate::error::{Error, Result};
 use crate::nn::{load_state, only};
@@ -82,7 +83,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
     /// Uses any optimizer and scheduler of Burn instead, both before their first step. They step together.
     pub fn by(
         mut self,
-        optimizer: impl Optimizer<Student<B, T>, Autodiff<B>> + 'static,
+        optimizer: impl Optimizer<TrainingModel<B, T>, Autodiff<B>> + 'static,
         schedule: impl LrScheduler + 'static,
     ) -> Self {
         let (task, rule) = (self.recipe.task.clone(), Some(UpdateRule::of(optimizer)));
@@ -107,7 +108,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
 
     /// The result of the run, after the learner has returned.
     pub fn take_result(&self) -> Result<()> {
-        std::mem::replace(&mut *self.result.lock().unwrap_or_else(PoisonError::into_inner), Ok(()))
+        std::mem::replace(&mut *self.result.lock(), Ok(()))
     }
 
     /// Trains with fixed membership.
@@ -117,7 +118,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         interrupter: &Interrupter,
         mut to_learner: impl FnMut(&Event),
     ) -> Result<T::Model> {
-        let start = std::mem::take(&mut *self.start.lock().unwrap_or_else(PoisonError::into_inner));
+        let start = std::mem::take(&mut *self.start.lock());
         let (plan, start) = (self.plan.clone(), Arc::new(start));
         let (processes, generation) = (self.processes.clone(), Arc::new(Fixed));
         let start = Start { plan: plan.clone(), model, start, processes, generation };
@@ -128,7 +129,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         let world = &plan.world;
         let whole = world.has_all_stages().then_some(model);
         match self.coordinate(&messages, &plan, interrupter, &mut to_learner)? {
-            Outcome::Finished(mut replicas) if !replicas.is_empty() => {
+            GenerationEnd::Finished(mut replicas) if !replicas.is_empty() => {
                 let Some(blank) = whole else { return Ok(replicas.swap_remove(0).model()) };
                 put_together(&replicas, blank)
             }
@@ -158,7 +159,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let plan = start.plan.clone();
             drop(start);
             match self.coordinate(&messages, &plan, interrupter, &mut to_learner)? {
-                Outcome::Finished(mut replicas) => {
+                GenerationEnd::Finished(mut replicas) => {
                     let world = &plan.world;
                     if world.has_all_stages() {
                         last = put_together(&replicas, initial.clone())?;
@@ -170,14 +171,14 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
                     }
                     held = Some(Held::of(kept(&mut replicas, world)));
                 }
-                Outcome::Over(over) => held = Some(*over),
+                GenerationEnd::Over(over) => held = Some(*over),
             }
         }
         Ok(last)
     }
 
     fn observer(&self) -> MutexGuard<'_, Box<dyn Observer>> {
-        self.observer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.observer.lock()
     }
 
     /// Starts a thread per worker.
@@ -201,8 +202,8 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let others = start.processes.as_ref().and_then(|processes| processes.of_stage(number));
             for (collective, everyone) in local_group(world.size, others, self.timeout).into_iter().zip(&mut workers) {
                 let (world, units, slot) = (world.clone(), cut[number].clone(), slot.clone());
-                let place = Place { collective, everyone, world, units, slot };
-                self.spawn_worker(start, plan.clone(), place, sender.clone())?;
+                let worker = Worker { collective, everyone, world, units, slot };
+                self.spawn_worker(start, plan.clone(), worker, sender.clone())?;
             }
         }
         Ok(receiver)
@@ -212,10 +213,10 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         &self,
         start: &Start<T::Model>,
         plan: Arc<Plan>,
-        place: Place,
+        worker: Worker,
         sender: Sender<Message<B, T>>,
     ) -> Result<()> {
-        let (worker, here) = (place.everyone.rank(), place.everyone.here());
+        let (number, here) = (worker.everyone.rank(), worker.everyone.here());
         let (recipe, generation) = (self.recipe.clone(), start.generation.clone());
         let (model, start) = (start.model.clone(), start.start.clone());
         let threads = plan.threads;
@@ -223,17 +224,17 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
             let events = sender.clone();
             // Fails only if the coordinator has ended.
             let report = Box::new(move |event| drop(events.send(Message::Event(event))));
-            let groups = [place.collective.clone(), place.everyone.clone()];
-            let new = || Replica::<B, T>::new(&recipe, plan, place, model, &start, report, generation);
+            let groups = [worker.collective.clone(), worker.everyone.clone()];
+            let new = || Replica::<B, T>::new(&recipe, plan, worker, model, &start, report, generation);
             let groups = [groups[0].as_ref(), groups[1].as_ref()];
             let ended = Replica::set_up(groups, new).map_or_else(Ended::Failed, Replica::run);
-            drop(sender.send(Message::Ended(worker, ended)));
+            drop(sender.send(Message::Ended(number, ended)));
         };
-        let thread = std::thread::Builder::new().name(format!("replica-{worker}"));
+        let thread = std::thread::Builder::new().name(format!("replica-{number}"));
         let started = thread.spawn(move || B::on_threads(threads, here, work));
         started.map(drop).map_err(|reason| {
             Error::Training(format!(
-                "cannot start the thread of replica {worker}: {reason}; use a smaller --world-size"
+                "cannot start the thread of replica {number}: {reason}; use a smaller --world-size"
             ))
         })
     }
@@ -244,7 +245,7 @@ impl<B: HostBackend, T: Task<B>> DataParallel<B, T> {
         plan: &Plan,
         interrupter: &Interrupter,
         to_learner: &mut impl FnMut(&Event),
-    ) -> Result<Outcome<B, T>> {
+    ) -> Result<GenerationEnd<B, T>> {
         let observer = &mut **self.observer();
         Coordinator { plan, timeout: self.timeout, interrupter, observer }.run(messages, to_learner)
     }
@@ -282,8 +283,8 @@ where
     T: Task<B>,
     LC: LearningComponentsTypes<
             Backend = Autodiff<B>,
-            TrainingModel = Student<B, T>,
-            InferenceModel = Trainee<B, Evaluated<B, T>, Handle<T>>,
+            TrainingModel = TrainingModel<B, T>,
+            InferenceModel = TaskModel<B, Evaluated<B, T>, Handle<T>>,
         >,
 {
     fn fit(
@@ -317,7 +318,7 @@ where
             Ok(model) => (model, Ok(())),
             Err(error) => (nothing, Err(error)),
         };
-        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = result;
-        (Trainee::new(model, Handle(self.recipe.task.clone())), components.event_processor)
+        *self.result.lock() = result;
+        (TaskModel::new(model, Handle(self.recipe.task.clone())), components.event_processor)
     }
 }

@@ -19,7 +19,7 @@ use super::key::{Broken, Key};
 use super::processes::Peers;
 use super::tensors::{Exchange, Flat, joined, moved};
 use super::tree::{fold, roots};
-use crate::ops::statistics::Part;
+use crate::ops::statistics::Payload;
 use crate::ops::{HostOps, Shared, primitive, tensor};
 
 /// Where the sum goes that an engine for devices takes of a tensor, and a mark behind all work that was queued when the
@@ -58,8 +58,8 @@ pub fn sum_across<B: HostBackend>(
     precision: ReducePrecision,
 ) -> Result<Tensor<B, 1>, Broken> {
     let device = share.device();
-    let combine = |parts: Vec<Part>, peers: Option<&Peers>, limit: Duration| {
-        let queued = |part: Part| part.downcast::<Queued<B>>().expect("all bring tensors of one backend");
+    let combine = |parts: Vec<Payload>, peers: Option<&Peers>, limit: Duration| {
+        let queued = |part: Payload| part.downcast::<Queued<B>>().expect("all bring tensors of one backend");
         let owned = |part| Arc::into_inner(queued(part)).expect("a share has one owner");
         let mut shares: Vec<Queued<B>> = parts.into_iter().map(owned).collect();
         // A sum of several shares is computed after all of their marks.
@@ -76,7 +76,7 @@ pub fn sum_across<B: HostBackend>(
         let (place, ready) = destination.map(|Destination { sum, ready }| (tensor(sum), ready)).unzip();
         let by = peers.map(|peers| Exchange { peers, key, limit, ready });
         let Flat(sum) = sum(by.as_ref(), shares, place, precision)?;
-        Ok(Arc::new(primitive(sum)) as Part)
+        Ok(Arc::new(primitive(sum)) as Payload)
     };
     let share = Queued::<B> { values: B::share(primitive(share)), destination };
     let sum = collective.meet_processes(key, Arc::new(share), combine)?;
@@ -96,12 +96,12 @@ pub(super) fn gather_across<B: HostBackend>(
     counts: &[usize],
 ) -> Result<Tensor<B, 1>, Broken> {
     let device = share.device();
-    let combine = |parts: Vec<Part>, peers: Option<&Peers>, limit: Duration| {
-        let shared = |part: Part| Arc::unwrap_or_clone(part.downcast::<Shared<B>>().expect("all bring tensors"));
+    let combine = |parts: Vec<Payload>, peers: Option<&Peers>, limit: Duration| {
+        let shared = |part: Payload| Arc::unwrap_or_clone(part.downcast::<Shared<B>>().expect("all bring tensors"));
         let shares: Vec<Flat<B>> = parts.into_iter().map(|part| Flat(tensor(shared(part)))).collect();
         let device = shares[0].0.device();
         let here = joined(shares.into_iter().map(|Flat(share)| moved::<B>(share, &device)).collect());
-        let Some(peers) = peers else { return Ok(Arc::new(primitive(here)) as Part) };
+        let Some(peers) = peers else { return Ok(Arc::new(primitive(here)) as Payload) };
         let received = peers.blocks.iter().map(|block| counts[block.clone()].iter().sum()).collect();
         let by = Exchange { peers, key, limit, ready: None };
         let Flat(all) = Flat::<B>(here).exchange(&by, None, received, ReducePrecision::F32)?;

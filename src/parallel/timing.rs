@@ -23,9 +23,9 @@ use super::plan::Plan;
 use super::replica::verdict;
 use super::stage::{ModelPart, first_trained};
 use super::task::{Split, Task, unit_of};
-use super::trainee::Micro;
+use super::task_model::Micro;
 use crate::error::Result;
-use crate::nn::{ForwardContext, Which, flat, gradients_of, trained_parameters};
+use crate::nn::{ForwardContext, TensorSet, flat, gradients_of, trained_parameters};
 use crate::ops::primitive;
 
 /// Micro-batches that count; one more comes before them.
@@ -183,22 +183,22 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
             let input = self.task.upload(self.task.prepare(Split::Training, items, &shard)?, &self.device);
             let context = ForwardContext::local().in_precision(self.plan.precision);
             let weight = 1.0 / shard.ids.len() as f64;
-            let micro = Micro { input, samples: shard.samples(), weight, context, watch: None };
+            let micro = Micro { input, samples: shard.samples(), weight, context, probe: None };
             let is_trained_before = first_trained < units.start;
             let part = ModelPart { units: units.clone(), activations: activations.take(), is_trained_before };
             // Fresh leaves before every forward.
-            let student = self.recipe.learner(self.plan, self.model.clone().fork(&self.device), 0, None).0.model();
-            let (pending, seconds) = self.timed(|| student.clone().forward(micro, part));
+            let model = self.recipe.learner(self.plan, self.model.clone().fork(&self.device), 0, None).0.model();
+            let (pending, seconds) = self.timed(|| model.clone().forward(micro, part));
             activations = pending.activations();
             passed.extend(activations.iter().map(|values| values.shape().num_elements() * size_of::<f32>()));
             times.push([seconds, 0.0]);
-            begun.push((student, pending));
+            begun.push((model, pending));
         }
         meet(Operation::ForwardDone)?;
         let mut gradient = None;
-        for ((student, pending), times) in begun.into_iter().zip(&mut times).rev() {
+        for ((model, pending), times) in begun.into_iter().zip(&mut times).rev() {
             gradient.take().into_iter().for_each(|gradient| pending.set_gradient(gradient));
-            let (output, seconds) = self.timed(|| burn_train::TrainStep::step(&student, pending));
+            let (output, seconds) = self.timed(|| burn_train::TrainStep::step(&model, pending));
             let TrainOutput { item, .. } = output;
             (gradient, times[1]) = (item.gradient, seconds);
         }
@@ -211,8 +211,8 @@ impl<'a, B: HostBackend, T: Task<B>> Worker<'a, B, T> {
         let mut learner = self.recipe.learner(self.plan, self.model.clone(), 0, None).0;
         let mut seconds = Vec::new();
         for _ in 0..ROUNDS {
-            let student = learner.model();
-            let gradients = gradients_of(&student, 0, flat(&student, Which::Trained));
+            let model = learner.model();
+            let gradients = gradients_of(&model, 0, flat(&model, TensorSet::Trained));
             learner.lr_step();
             seconds.push(self.timed(|| learner.optimizer_step(gradients)).1);
         }

@@ -19,9 +19,9 @@ use super::replica::{Event, Replica};
 use super::sampler::validation_place;
 use super::sharding::lengths;
 use super::task::{Evaluated, Split, Task};
-use super::trainee::{Handle, Results, Trainee};
+use super::task_model::{Handle, Results, TaskModel};
 use crate::error::Result;
-use crate::nn::{ForwardContext, Which, flat, with_flat};
+use crate::nn::{ForwardContext, TensorSet, flat, with_flat};
 use crate::ops::{BetweenSteps, download};
 
 /// How many batches a device may be behind the host, which holds their pixels until then.
@@ -48,7 +48,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
                 (self.report)(Event::Validating { done, total });
             }
         };
-        let model = Trainee::new(model, Handle(self.task.clone()));
+        let model = TaskModel::new(model, Handle(self.task.clone()));
         let context = ForwardContext::evaluate().in_precision(self.plan.precision);
         let pass = |input, micro_batch| {
             let key = Key { micro_batch, ..key };
@@ -82,11 +82,11 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         if !averaging && (alone || self.plan.sync_bn) {
             return Ok(self.model());
         }
-        let (key, own) = (self.key(Operation::EvaluationModel), flat(&self.model(), Which::All));
+        let (key, own) = (self.key(Operation::EvaluationModel), flat(&self.model(), TensorSet::All));
         let lengths = lengths(&own);
         let values = self.average.as_ref().map_or(own, |average| average.values.clone());
         if alone {
-            return Ok(with_flat(self.model(), Which::All, values));
+            return Ok(with_flat(self.model(), TensorSet::All, values));
         }
         // Any number plus minus zero is that number.
         let nothing = |tensor: Tensor<B, 1>| tensor.zeros_like().neg();
@@ -94,7 +94,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let share = if is_first { values } else { values.into_iter().map(nothing).collect() };
         let collective = self.collective.as_ref();
         let sum = Share::new(collective, share)?.all_reduce(collective, key, ReducePrecision::F32)?;
-        Ok(with_flat(self.model(), Which::All, parts(sum, &lengths)))
+        Ok(with_flat(self.model(), TensorSet::All, parts(sum, &lengths)))
     }
 }
 
@@ -111,7 +111,7 @@ pub fn evaluate_shard<B: HostBackend, T: Task<B>>(
     device: &B::Device,
     report: impl FnMut(usize, usize),
 ) -> Result<Evaluation> {
-    let model = Trainee::new(model, Handle(task.clone()));
+    let model = TaskModel::new(model, Handle(task.clone()));
     let context = ForwardContext::evaluate().in_precision(plan.precision);
     let pass = |input, _| Ok(model.step((input, context.clone())).results);
     evaluate_batches::<B, T>(task, plan.validation_shards(replica), device, pass, report)

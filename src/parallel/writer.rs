@@ -3,9 +3,11 @@
 //! A replica that saves takes the [`Slot`], copies the state to the host and trains on. The slot is free again when the
 //! state is written, so that no more than one copy waits in memory, however slow the disk is.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
 
@@ -23,17 +25,18 @@ pub(super) struct Taken(Slot);
 impl Slot {
     /// Whether it gets free within `limit`.
     pub(super) fn is_free_within(&self, limit: Duration) -> bool {
-        let waited = self.0.1.wait_timeout_while(self.lock(), limit, |taken| *taken);
-        !*waited.unwrap_or_else(PoisonError::into_inner).0
+        !self.0.1.wait_while_for(&mut self.lock(), |taken| *taken, limit).timed_out()
     }
 
     pub(super) fn take(&self) -> Taken {
-        *self.0.1.wait_while(self.lock(), |taken| *taken).unwrap_or_else(PoisonError::into_inner) = true;
+        let mut taken = self.lock();
+        self.0.1.wait_while(&mut taken, |taken| *taken);
+        *taken = true;
         Taken(self.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock()
     }
 }
 

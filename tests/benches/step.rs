@@ -10,7 +10,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 use kiln::model::{ModelConfig, ResNet, Stem};
-use kiln::nn::{ForwardContext, Which, flat, flat_gradients, initialize, with_flat};
+use kiln::nn::{ForwardContext, TensorSet, flat, flat_gradients, initialize, with_flat};
 use kiln::optim::{OptimConfig, Optimizer, Parameter};
 
 type Home = Autodiff<Flex>;
@@ -33,8 +33,8 @@ fn step(
     let (losses, _) = model.losses(images, labels, None, &ForwardContext::local());
     let gradients = GradientsParams::from_grads((losses.sum() / BATCH as f64).backward(), &model);
     let gradients = flat_gradients(&model, gradients).expect("every parameter has a gradient");
-    let updated = optimizer.step(0.01, flat(&model, Which::Trained), gradients);
-    with_flat(model, Which::Trained, updated)
+    let updated = optimizer.step(0.01, flat(&model, TensorSet::Trained), gradients);
+    with_flat(model, TensorSet::Trained, updated)
 }
 
 fn training_step(criterion: &mut Criterion) {
@@ -43,7 +43,7 @@ fn training_step(criterion: &mut Criterion) {
     for stem in [Stem::Cifar, Stem::Imagenet] {
         let config = ModelConfig { stem, ..ModelConfig::default() };
         let model = initialize(ResNet::<Home>::new(&config, 10, 0.0, &Default::default()), 0).expect("the names fit");
-        let tensors = flat(&model, Which::Trained).len();
+        let tensors = flat(&model, TensorSet::Trained).len();
         let tensors =
             (0..tensors).map(|i| Parameter { name: i.to_string(), length: 0, vector: false, head: true }).collect();
         let mut optimizer = Optimizer::new(&OptimConfig::default(), tensors);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
-use kiln::ops::statistics::{Combine, Direction, Part, StatisticsGroup, Synchronized};
+use kiln::ops::statistics::{Combine, Direction, Payload, StatisticsGroup, Synchronized};
 use kiln::ops::{
     BatchNormOps, ConvOps, Epilogue, HostOps, PrecisionKind, Shared, arranged, batch_norm, inference_factors, normalize,
 };
@@ -292,7 +292,7 @@ impl<B: HostOps> StatisticsGroup for DevicePartner<B> {
         self.0.gather(layer, direction, values, combine)
     }
 
-    fn exchange(&self, _: usize, direction: Direction, own: Part) -> Option<Part> {
+    fn exchange(&self, _: usize, direction: Direction, own: Payload) -> Option<Payload> {
         let own = Arc::unwrap_or_clone(own.downcast::<Shared<B>>().unwrap());
         let own = Tensor::<B::Below, 1>::from_primitive(TensorPrimitive::Float(own));
         let values: Vec<f32> = self.0.message(direction, own.dims()[0]).iter().map(|value| *value as f32).collect();

@@ -5,13 +5,14 @@
 //! its caller has gone on, and one that is wrong says nothing.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
+use parking_lot::Mutex;
 
 use super::map::rows;
 use crate::ops::Sliding;
@@ -44,7 +45,7 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
     trusted: impl FnOnce() -> CubeTensor<R>,
 ) -> CubeTensor<R> {
     let key = (format!("{device:?}"), product);
-    let known = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+    let known = CHOSEN.lock().get(&key).copied();
     if let Some(known) = known {
         return candidates.get(known).and_then(|kernel| run(*kernel)).unwrap_or_else(trusted);
     }
@@ -74,7 +75,7 @@ pub(super) fn first_right<R: CubeRuntime, K: Copy + std::fmt::Debug>(
             "no kernel on matrix units computes the {name} of {dtype:?} {shapes:?}: Burn's direct convolution does, slowly"
         );
     }
-    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).insert(key, chosen);
+    CHOSEN.lock().insert(key, chosen);
     found.unwrap_or(expected)
 }
 

@@ -309,8 +309,8 @@ fn tag(key: Key) -> u32 {
         Operation::EvaluationModel => 5,
         Operation::Validation => 6,
         Operation::StartingPoint => 7,
-        Operation::Agreement => 8,
-        Operation::Farewell => 9,
+        Operation::Comparison => 8,
+        Operation::Leaving => 9,
         Operation::Weights => 10,
         Operation::Statistics { layer, direction } => 11 + 2 * layer + direction as usize,
     };

@@ -1,8 +1,10 @@
 //! NCCL between the devices of a run's only process, which has nobody else to talk to.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::parallel::engine::{Engine, Judge, KeyStore, Symptom};
 use crate::parallel::key::Key;
@@ -86,11 +88,11 @@ impl Engine for Alone {
 
 impl Judge for Alone {
     fn doing(&self, activity: &str) {
-        *self.doing.lock().unwrap_or_else(PoisonError::into_inner) = activity.into();
+        *self.doing.lock() = activity.into();
     }
 
     fn verdict(&self, symptom: &Symptom) -> String {
-        let doing = self.doing.lock().unwrap_or_else(PoisonError::into_inner);
+        let doing = self.doing.lock();
         let remedy = "NCCL_DEBUG=INFO says more, and with --dist-backend local they meet in memory";
         format!("the devices of this process failed in the {doing}: {symptom}; {remedy}")
     }
@@ -102,12 +104,12 @@ struct Notes(Mutex<BTreeMap<String, Vec<u8>>>);
 
 impl KeyStore for Notes {
     fn set(&self, key: &str, value: &[u8]) -> Result<(), String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.into(), value.into());
+        self.0.lock().insert(key.into(), value.into());
         Ok(())
     }
 
     fn get(&self, keys: &[String]) -> Result<Vec<Vec<u8>>, String> {
-        let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let notes = self.0.lock();
         let value = |key| notes.get(key).cloned().ok_or_else(|| format!("nothing was written under '{key}'"));
         keys.iter().map(value).collect()
     }

@@ -17,9 +17,11 @@ mod transport;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::engine::{DeviceEngine, KeyStore, Mark, Symptom};
 use crate::ops::Memory;
@@ -116,7 +118,7 @@ impl Nccl {
     }
 
     fn communicator(&self) -> MutexGuard<'_, Option<Owned>> {
-        self.communicator.lock().unwrap_or_else(PoisonError::into_inner)
+        self.communicator.lock()
     }
 
     /// Runs `work` with the device as the thread's current one.
@@ -220,7 +222,7 @@ impl DeviceEngine for Nccl {
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         // A call that is under way ends by that; without one the others learn of it by the abort.
-        if let Ok(mut idle) = self.communicator.try_lock() {
+        if let Some(mut idle) = self.communicator.try_lock() {
             drop(idle.take());
         }
     }

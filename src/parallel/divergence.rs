@@ -14,7 +14,7 @@ use super::key::{Key, Operation};
 use super::replica::{Event, Replica};
 use super::task::Task;
 use crate::error::{Error, Result};
-use crate::nn::{Which, flat};
+use crate::nn::{TensorSet, flat};
 use crate::ops::BetweenSteps;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let everyone = self.stage.everyone.clone();
         let (saves, sum) = (everyone.rank() == 0, self.checksum());
         for round in 0.. {
-            let limit = everyone.limit(self.key(Operation::Agreement)) / 4;
+            let limit = everyone.limit(self.key(Operation::Comparison)) / 4;
             let is_free = !saves || self.slot.is_free_within(limit);
             if !is_free && round == 0 {
                 (self.report)(Event::Waiting { step: self.position.global_step });
@@ -77,7 +77,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         // Halves of a checksum are exact as f64.
         let values = vec![f64::from(is_free), f64::from((sum >> 32) as u32), f64::from(sum as u32), device as f64];
         let micro_batch = round * OCCASIONS + occasion as usize;
-        let all = everyone.all_gather(Key { micro_batch, ..self.key(Operation::Agreement) }, values, |all| all)?;
+        let all = everyone.all_gather(Key { micro_batch, ..self.key(Operation::Comparison) }, values, |all| all)?;
         let blocks = &self.stage.world.blocks;
         let place = |worker: usize| match blocks.iter().position(|block| block.contains(&worker)) {
             Some(process) if blocks.len() > 1 => format!("device {} of process {process}", all[worker][3]),
@@ -88,7 +88,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let fault = stages.find_map(|(stage, sums)| difference(sums, |replica| place(stage * world.size + replica)));
         let Some((has_majority, fault)) = fault else { return Ok(all[0][0] != 0.0) };
         // Nobody leaves before all know, or a process of an elastic run would take the others for lost and go on.
-        drop(everyone.all_gather(self.key(Operation::Farewell), vec![0.0], |all| all));
+        drop(everyone.all_gather(self.key(Operation::Leaving), vec![0.0], |all| all));
         let step = self.position.global_step;
         let rule = "no checkpoint has them: go on with --resume latest, or start anew if there is no checkpoint";
         let error = if has_majority { Error::Difference } else { Error::Training };
@@ -103,7 +103,7 @@ impl<B: HostBackend, T: Task<B>> Replica<B, T> {
         let has_copy = self.reduction.own.is_none() || self.collective.is_distributed();
         if self.compares() && has_copy {
             let _phase = BetweenSteps::enter(info_span!("checksum"));
-            sum.add_tensors(flat(&self.model(), Which::Trained));
+            sum.add_tensors(flat(&self.model(), TensorSet::Trained));
             // Of an update in parts each remembers its own.
             if self.reduction.own.is_none() {
                 self.rule.add_to(&mut sum);

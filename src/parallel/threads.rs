@@ -7,19 +7,21 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
 use super::key::{Broken, Key, Operation};
-use crate::ops::statistics::Part;
+use crate::ops::statistics::Payload;
 
 /// How much longer than a collective the first step, a validation and the start of processes may take, because of
 /// kernels to compile, uneven shares and data to read.
 pub(crate) const PATIENCE: u32 = 10;
 
 /// How long replicas wait for each other at most when nothing depends on it any more.
-const FAREWELL: Duration = Duration::from_secs(2);
+const LEAVING: Duration = Duration::from_secs(2);
 
 /// How long a replica looks before it sleeps.
 const MOMENT: Duration = Duration::from_micros(100);
@@ -50,15 +52,15 @@ impl fmt::Debug for Threads {
 struct Table {
     /// With the first of the ranks that take part.
     pending: HashMap<(Key, usize), PendingCollective>,
-    mail: HashMap<Key, Part>,
+    mail: HashMap<Key, Payload>,
     verdict: Option<Broken>,
 }
 
 struct PendingCollective {
-    contributions: Vec<Option<Part>>,
+    contributions: Vec<Option<Payload>>,
     /// All replicas have arrived; the rest of the work has its own limits.
     complete: bool,
-    result: Option<Part>,
+    result: Option<Payload>,
     left: usize,
 }
 
@@ -88,12 +90,12 @@ impl Threads {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     pub(super) fn limit(&self, key: Key) -> Duration {
-        if key.operation == Operation::Farewell {
-            return self.timeout.min(FAREWELL);
+        if key.operation == Operation::Leaving {
+            return self.timeout.min(LEAVING);
         }
         let first = *self.first_step.get_or_init(|| key.step);
         let unhurried = key.step == first || key.operation == Operation::Validation;
@@ -118,9 +120,9 @@ impl Threads {
         members: Range<usize>,
         rank: usize,
         key: Key,
-        part: Part,
-        combine: impl FnOnce(Vec<Part>) -> Result<Part, Broken>,
-    ) -> Result<Part, Broken> {
+        part: Payload,
+        combine: impl FnOnce(Vec<Payload>) -> Result<Payload, Broken>,
+    ) -> Result<Payload, Broken> {
         let mut table = self.lock();
         if let Some(verdict) = &table.verdict {
             return Err(verdict.clone());
@@ -151,7 +153,7 @@ impl Threads {
     }
 
     /// Waits for the result; the last replica removes the collective.
-    fn take(&self, mut table: MutexGuard<'_, Table>, id: (Key, usize)) -> Result<Part, Broken> {
+    fn take(&self, mut table: MutexGuard<'_, Table>, id: (Key, usize)) -> Result<Payload, Broken> {
         let (key, first) = id;
         let limit = self.limit(key);
         let start = Instant::now();
@@ -170,7 +172,7 @@ impl Threads {
             }
             let collective = &table.pending[&id];
             if collective.complete {
-                table = self.arrived.wait(table).unwrap_or_else(PoisonError::into_inner);
+                self.arrived.wait(&mut table);
                 continue;
             }
             let Some(rest) = limit.checked_sub(start.elapsed()) else {
@@ -178,14 +180,14 @@ impl Threads {
                 let missing: Vec<usize> = missing.map(|(_, rank)| rank).collect();
                 return Err(self.fail(&mut table, Broken::Replica(late(&missing, key, limit))));
             };
-            table = self.arrived.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
+            self.arrived.wait_for(&mut table, rest);
         }
     }
 }
 
 /// Messages from one replica of this process to another; the key names the receiver.
 impl Threads {
-    pub(super) fn post(&self, key: Key, part: Part) -> Result<(), Broken> {
+    pub(super) fn post(&self, key: Key, part: Payload) -> Result<(), Broken> {
         let mut table = self.lock();
         if let Some(verdict) = &table.verdict {
             return Err(verdict.clone());
@@ -195,7 +197,7 @@ impl Threads {
         Ok(())
     }
 
-    pub(super) fn fetch(&self, key: Key) -> Result<Part, Broken> {
+    pub(super) fn fetch(&self, key: Key) -> Result<Payload, Broken> {
         let limit = self.limit(key);
         let start = Instant::now();
         let mut table = self.lock();
@@ -211,7 +213,7 @@ impl Threads {
                 let reason = format!("the {key} did not come within {seconds} s; {ONLY_SLOW}");
                 return Err(self.fail(&mut table, Broken::Replica(reason)));
             };
-            table = self.arrived.wait_timeout(table, rest).unwrap_or_else(PoisonError::into_inner).0;
+            self.arrived.wait_for(&mut table, rest);
         }
     }
 }

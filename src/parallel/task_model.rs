@@ -16,7 +16,7 @@ use tracing::info_span;
 use super::counts::Counts;
 use super::device::HostBackend;
 use super::outcome::Sums;
-use super::probe::Watch;
+use super::probe::ProbePoint;
 use super::stage::ModelPart;
 use super::task::{Activations, Evaluated, Passage, Passed, Task};
 use crate::nn::{BatchStatistics, ForwardContext};
@@ -39,14 +39,14 @@ impl<T> Debug for Handle<T> {
 
 /// A model and the handle on the task that it is trained on.
 #[derive(Module, Debug)]
-pub struct Trainee<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> {
+pub struct TaskModel<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> {
     model: M,
     #[module(skip)]
     task: H,
     backend: PhantomData<B>,
 }
 
-impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> Trainee<B, M, H> {
+impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> TaskModel<B, M, H> {
     pub fn new(model: M, task: H) -> Self {
         Self { model, task, backend: PhantomData }
     }
@@ -57,7 +57,7 @@ impl<B: Backend, M: Module<B>, H: Debug + Clone + Send + 'static> Trainee<B, M, 
 }
 
 /// What Burn's learner trains: the model of a task, and the task.
-pub type Student<B, T> = Trainee<Autodiff<B>, <T as Task<B>>::Model, Handle<T>>;
+pub type TrainingModel<B, T> = TaskModel<Autodiff<B>, <T as Task<B>>::Model, Handle<T>>;
 
 /// One replica's share of one micro-batch.
 pub(super) struct Micro<B: Backend, I> {
@@ -70,12 +70,12 @@ pub(super) struct Micro<B: Backend, I> {
     /// How layers treat batch statistics and precision.
     pub(super) context: ForwardContext<B>,
     /// Sees what units compute.
-    pub(super) watch: Option<Watch>,
+    pub(super) probe: Option<ProbePoint>,
 }
 
 /// A forward pass whose backward pass is still to come.
 pub struct Pending<B: HostBackend, T: Task<B>> {
-    student: Student<B, T>,
+    model: TrainingModel<B, T>,
     /// Where the backward pass begins.
     objective: Tensor<Autodiff<B>, 1>,
     end: End<B, T>,
@@ -150,18 +150,18 @@ impl<B: HostBackend> ItemLazy for EvaluationOutput<B> {
     }
 }
 
-impl<B: HostBackend, T: Task<B>> Student<B, T> {
+impl<B: HostBackend, T: Task<B>> TrainingModel<B, T> {
     pub(super) fn forward(self, micro: Micro<Autodiff<B>, T::Input>, part: ModelPart<B>) -> Pending<B, T> {
         let _phase = info_span!("forward").entered();
-        let Micro { input, samples, weight, context, watch } = micro;
+        let Micro { input, samples, weight, context, probe } = micro;
         let ModelPart { units, activations, is_trained_before } = part;
         let begin = if is_trained_before { leaf::<B> } else { <Autodiff<B> as AutodiffBackend>::from_inner };
         let x = activations.map(begin);
         let behind = x.clone().filter(|_| is_trained_before);
         let passage = Passage { units, input, activations: x.map(Activations), context: &context };
-        let passed = match watch {
+        let passed = match probe {
             None => self.task.0.forward(&self.model, passage),
-            Some(watch) => self.forward_watched(passage, &watch),
+            Some(probe) => self.forward_probed(passage, &probe),
         };
         let (objective, end) = match passed {
             Passed::Losses((losses, outputs)) => {
@@ -177,14 +177,14 @@ impl<B: HostBackend, T: Task<B>> Student<B, T> {
             }
         };
         settle::<Autodiff<B>>(&objective.device());
-        Pending { student: self, objective, end, samples, context, leaf: behind }
+        Pending { model: self, objective, end, samples, context, leaf: behind }
     }
 
     /// One unit after the other, each of them watched.
-    fn forward_watched(
+    fn forward_probed(
         &self,
         passage: Passage<Autodiff<B>, T::Input>,
-        watch: &Watch,
+        probe: &ProbePoint,
     ) -> Passed<Autodiff<B>, T::Outputs> {
         let Passage { units, input, mut activations, context } = passage;
         let all = self.task.0.units();
@@ -193,10 +193,10 @@ impl<B: HostBackend, T: Task<B>> Student<B, T> {
             let passage = Passage { units: unit..unit + 1, input, activations: activations.take(), context };
             match self.task.0.forward(&self.model, passage) {
                 Passed::Activations(Activations(x)) => {
-                    activations = Some(Activations(watch.output::<B>(unit, &all, x)));
+                    activations = Some(Activations(probe.output::<B>(unit, &all, x)));
                 }
                 Passed::Losses((losses, outputs)) => {
-                    return Passed::Losses((tensor(watch.output::<B>(unit, &all, primitive(losses))), outputs));
+                    return Passed::Losses((tensor(probe.output::<B>(unit, &all, primitive(losses))), outputs));
                 }
             }
         }
@@ -204,12 +204,12 @@ impl<B: HostBackend, T: Task<B>> Student<B, T> {
     }
 }
 
-impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Handle<T>> {
+impl<B: HostBackend, T: Task<B>> TrainStep for TaskModel<Autodiff<B>, T::Model, Handle<T>> {
     type Input = Pending<B, T>;
     type Output = MicroOutput<B>;
 
     fn step(&self, pending: Self::Input) -> TrainOutput<Self::Output> {
-        let Pending { student, objective, end, samples, context, leaf } = pending;
+        let Pending { model, objective, end, samples, context, leaf } = pending;
         if let End::Cut(_, None) = end {
             let statistics = context.into_statistics();
             let item = MicroOutput { sums: None, counts: Counts::default(), statistics, gradient: None };
@@ -224,18 +224,18 @@ impl<B: HostBackend, T: Task<B>> TrainStep for Trainee<Autodiff<B>, T::Model, Ha
         let statistics = context.into_statistics();
         let item = |sums| MicroOutput { sums, counts: Counts::default(), statistics, gradient };
         match end {
-            End::Cut(..) => TrainOutput::new(&student, gradients, item(None)),
+            End::Cut(..) => TrainOutput::new(&model, gradients, item(None)),
             End::Losses(loss, outputs) => {
                 let sums = Sums { loss: loss.inner(), counted: self.task.0.count(&outputs), samples };
-                let output = TrainOutput::new(&student, gradients, item(Some(sums)));
-                self.task.0.after_backward(&student.model, &outputs, &output.grads);
+                let output = TrainOutput::new(&model, gradients, item(Some(sums)));
+                self.task.0.after_backward(&model.model, &outputs, &output.grads);
                 output
             }
         }
     }
 }
 
-impl<B: HostBackend, T: Task<B>> Trainee<B, Evaluated<B, T>, Handle<T>> {
+impl<B: HostBackend, T: Task<B>> TaskModel<B, Evaluated<B, T>, Handle<T>> {
     /// Evaluates a part of the model, or all of it: the results at its end, or else what the next stage goes on with.
     pub(super) fn evaluate(
         &self,
@@ -253,7 +253,7 @@ impl<B: HostBackend, T: Task<B>> Trainee<B, Evaluated<B, T>, Handle<T>> {
     }
 }
 
-impl<B: HostBackend, T: Task<B>> InferenceStep for Trainee<B, Evaluated<B, T>, Handle<T>> {
+impl<B: HostBackend, T: Task<B>> InferenceStep for TaskModel<B, Evaluated<B, T>, Handle<T>> {
     type Input = (T::Input, ForwardContext<B>);
     type Output = EvaluationOutput<B>;
 
